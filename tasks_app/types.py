@@ -1,0 +1,55 @@
+"""Value types that travel between the rooms: plain, frozen, free of Django."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+Json: TypeAlias = "str | int | float | bool | None | Sequence[Json] | Mapping[str, Json]"
+JsonObject: TypeAlias = dict[str, "Json"]
+
+AskWay = Literal["AskUserQuestion", "command"]
+
+
+@dataclass(frozen=True)
+class Option:
+    """One choice that the agent offers."""
+
+    label: str
+    description: str = ""
+    preview: str = ""
+
+
+@dataclass(frozen=True)
+class AskItem:
+    """One question in an ask, with the choices it offers (none: free text only)."""
+
+    question: str
+    header: str = ""
+    options: tuple[Option, ...] = ()
+    multi_select: bool = False
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One tool call by which the agent asks a human: 1 to 4 items, answered together.
+
+    `tool_use_id` is the call that gets the answer as its result.
+    """
+
+    tool_use_id: str
+    way: AskWay
+    items: tuple[AskItem, ...]
+    tool_input: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What the model charged for: token counts and US dollars."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_write_tokens: int = 0
+    cache_read_tokens: int = 0
+    cost_usd: float = 0.0
