@@ -1,0 +1,158 @@
+"""Django's settings. What an installation may change is read in `environment.py`."""
+
+import os
+from typing import Any
+
+import dj_database_url
+from csp.constants import NONCE, NONE, SELF
+from huey import RedisHuey, SqliteHuey
+from huey.serializer import SignedSerializer
+
+from catherder_site import environment as _environment
+
+BASE_DIR = _environment.BASE_DIR
+ENVIRONMENT = _environment.load(os.environ)
+DATA_DIR = _environment.prepare_data_dir(ENVIRONMENT.data_dir)
+SECRET_KEY = _environment.secret_key(ENVIRONMENT)
+DEBUG = False
+
+ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", "testserver"]
+CSRF_TRUSTED_ORIGINS: list[str] = []
+if ENVIRONMENT.url:
+    ALLOWED_HOSTS.append(ENVIRONMENT.url.split("://", 1)[1].split("/")[0].rsplit(":", 1)[0])
+    CSRF_TRUSTED_ORIGINS.append(ENVIRONMENT.url)
+_https = bool(ENVIRONMENT.url and ENVIRONMENT.url.startswith("https://"))
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _https
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _https else None
+X_FRAME_OPTIONS = "DENY"
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "channels",
+    "csp",
+    "django_htmx",
+    "huey.contrib.djhuey",
+    "tasks_app",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+CONTENT_SECURITY_POLICY: dict[str, Any] = {
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "script-src": [SELF, NONCE],
+        "style-src": [SELF],
+        "img-src": [SELF, "data:"],
+        "object-src": [NONE],
+        "base-uri": [NONE],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+    }
+}
+
+ROOT_URLCONF = "catherder_site.urls"
+ASGI_APPLICATION = "catherder_site.asgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "tasks_app.views.context.installation",
+            ]
+        },
+    }
+]
+
+DATABASES: dict[str, Any] = {
+    "default": dj_database_url.parse(
+        ENVIRONMENT.database_url or f"sqlite:///{DATA_DIR / 'catherder.sqlite3'}", conn_health_checks=True
+    )
+}
+if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+    DATABASES["default"]["OPTIONS"] = {
+        # Deferred transactions fail under two writers; FULL because an answer must survive a power cut.
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 20,
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;",
+    }
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+AUTH_USER_MODEL = "tasks_app.User"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
+]
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "dashboard"
+LOGOUT_REDIRECT_URL = "login"
+
+# Delivery is at most once and a job only says "look at task N": the rows are the truth (ARCHITECTURE.md).
+_queue: dict[str, Any] = {
+    "name": "cat-herder",
+    "results": False,
+    "serializer": SignedSerializer(secret=SECRET_KEY, salt="cat-herder-queue"),
+    "immediate": False,
+}
+HUEY = (
+    RedisHuey(url=ENVIRONMENT.redis_url, **_queue)
+    if ENVIRONMENT.redis_url
+    else SqliteHuey(filename=str(DATA_DIR / "huey.sqlite3"), **_queue)
+)
+
+CHANNEL_LAYERS: dict[str, Any] = {
+    "default": {
+        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+        "CONFIG": {"hosts": [ENVIRONMENT.redis_url]},
+    }
+    if ENVIRONMENT.redis_url
+    else {"BACKEND": "channels.layers.InMemoryChannelLayer"}
+}
+
+STATIC_URL = "static/"
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+}
+# Served from the packages themselves: no collectstatic step between a clone and a running portal.
+WHITENOISE_USE_FINDERS = True
+
+# The form's own limit answers first, with a readable message; this one only bounds memory.
+DATA_UPLOAD_MAX_MEMORY_SIZE = 8 * ENVIRONMENT.answer_limit + 1_000_000
+
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_TZ = True
+USE_I18N = False
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "root": {"handlers": ["console"], "level": "WARNING"},
+    "loggers": {"tasks_app": {"level": "INFO"}, "huey": {"level": "WARNING"}},
+}

@@ -1,0 +1,45 @@
+"""Who uses the portal, and what they may do in which project."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.contrib.auth.models import AbstractUser
+from django.db import models
+
+if TYPE_CHECKING:
+    from tasks_app.models.project import Project
+
+
+class User(AbstractUser):
+    """A person with a login. Superusers are site admins: they see and may do everything."""
+
+    @property
+    def shown_name(self) -> str:
+        return self.get_full_name() or self.get_username()
+
+
+class Role(models.TextChoices):
+    VIEWER = "viewer", "viewer: sees everything in the project"
+    MEMBER = "member", "member: creates tasks and answers questions"
+    MAINTAINER = "maintainer", "maintainer: also settings and members"
+
+
+#: Roles that may create, start, answer and cancel.
+ACTING_ROLES = (Role.MEMBER, Role.MAINTAINER)
+
+
+class Membership(models.Model):
+    """A person's role in one project."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
+    project: models.ForeignKey[Project, Project] = models.ForeignKey(
+        "tasks_app.Project", on_delete=models.CASCADE, related_name="memberships"
+    )
+    role = models.CharField(max_length=20, choices=Role, default=Role.MEMBER)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["user", "project"], name="one_role_per_project")]
+
+    def __str__(self) -> str:
+        return f"{self.user} is {self.role} of {self.project}"

@@ -1,0 +1,122 @@
+"""A run: one agent process for one step. And what it said, event by event."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Max
+
+from tasks_app.models.task import Step
+from tasks_app.types import Usage
+
+
+class Reason(models.TextChoices):
+    """Why a run was started."""
+
+    FIRST = "first", "first run"
+    ANSWER = "answer", "after an answer"
+    CHECK_FAILED = "check_failed", "after a failed check"
+    LIMIT = "limit", "after a usage limit"
+    CRASH = "crash", "after an interruption"
+    RETRY = "retry", "tried again"
+
+
+class Outcome(models.TextChoices):
+    """How a run ended. Empty while it runs, or when its worker died."""
+
+    FINISHED = "finished", "the agent ended its turn"
+    ASKED = "asked", "the agent asked and stopped"
+    FAILED = "failed", "the agent ended with an error"
+    LIMIT = "limit", "a usage limit stopped it"
+    INTERRUPTED = "interrupted", "it was stopped"
+    CRASHED = "crashed", "its worker died"
+
+
+class Run(models.Model):
+    """One agent process for one step of one task.
+
+    `checks` holds the reports of the checks after a finished run, in order; None until they ran.
+    `pid` with `pid_started` (clock ticks since boot, as in /proc) and `host` name the process, so that
+    a successor can end it if it outlived its worker.
+    """
+
+    step = models.ForeignKey(Step, on_delete=models.CASCADE, related_name="runs")
+    number = models.PositiveIntegerField()
+    reason = models.CharField(max_length=20, choices=Reason)
+    prompt = models.TextField(
+        blank=True, help_text="What the agent was told; empty when only an answer was handed in."
+    )
+    session_id = models.UUIDField()
+    resumed = models.BooleanField(
+        default=False, help_text="Whether it went on in the session of an earlier run."
+    )
+    outcome = models.CharField(max_length=20, choices=Outcome, blank=True)
+    error = models.TextField(blank=True)
+    checks = models.JSONField(null=True, blank=True)
+    model = models.CharField(max_length=100, blank=True)
+    sandboxed = models.BooleanField(default=False)
+    started_at = models.DateTimeField(auto_now_add=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    exit_code = models.IntegerField(null=True, blank=True)
+    input_tokens = models.PositiveBigIntegerField(default=0)
+    output_tokens = models.PositiveBigIntegerField(default=0)
+    cache_write_tokens = models.PositiveBigIntegerField(default=0)
+    cache_read_tokens = models.PositiveBigIntegerField(default=0)
+    cost_usd = models.FloatField(default=0)
+    lease_epoch = models.PositiveIntegerField(default=0)
+    host = models.CharField(max_length=200, blank=True)
+    pid = models.PositiveIntegerField(null=True, blank=True)
+    pid_started = models.PositiveBigIntegerField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["step", "number"]
+        constraints = [models.UniqueConstraint(fields=["step", "number"], name="one_run_per_number")]
+
+    def __str__(self) -> str:
+        return f"run {self.number} of {self.step}"
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(
+            self.input_tokens,
+            self.output_tokens,
+            self.cache_write_tokens,
+            self.cache_read_tokens,
+            self.cost_usd,
+        )
+
+    def next_seq(self) -> int:
+        last: int | None = self.events.aggregate(last=Max("seq"))["last"]
+        return 0 if last is None else last + 1
+
+
+class EventKind(models.TextChoices):
+    TEXT = "text", "what the agent said"
+    THINKING = "thinking", "what the agent thought"
+    TOOL_USE = "tool_use", "a tool call"
+    TOOL_RESULT = "tool_result", "the result of a tool call"
+    QUESTION = "question", "the agent asked"
+    ANSWER = "answer", "a human answered"
+    CHECK = "check", "a check ran"
+    NOTE = "note", "something the portal noted"
+    ERROR = "error", "something went wrong"
+    RESULT = "result", "the end of the run, as the agent reported it"
+    SYSTEM = "system", "the agent's own bookkeeping"
+    UNKNOWN = "unknown", "a message of a kind that is not known"
+
+
+class Event(models.Model):
+    """One thing that happened in a run. Append-only; `payload` is what people read, `raw` what came."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="events")
+    seq = models.PositiveIntegerField()
+    kind = models.CharField(max_length=20, choices=EventKind)
+    at = models.DateTimeField()
+    payload = models.JSONField(default=dict)
+    raw = models.JSONField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["run", "seq"]
+        constraints = [models.UniqueConstraint(fields=["run", "seq"], name="one_event_per_seq")]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.seq}"

@@ -1,0 +1,148 @@
+"""A task, its lease, and the steps of its pipeline."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Self
+
+from django.db import models
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+from tasks_app.models.people import User
+from tasks_app.models.project import Project
+from tasks_app.state.phases import ENDED, FACTS, Phase, PhaseFacts
+
+if TYPE_CHECKING:
+    from tasks_app.models.run import Run
+
+PHASE_CHOICES = [(phase.value, facts.label) for phase, facts in FACTS.items()]
+
+
+class Phased(models.Model):
+    """What has a phase. Only `tasks_app.transitions` writes it."""
+
+    phase = models.CharField(max_length=20, choices=PHASE_CHOICES, default=Phase.PENDING, editable=False)
+    failure = models.TextField(blank=True, help_text="Why it failed, for people.")
+    started_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        abstract = True
+
+    @property
+    def phase_facts(self) -> PhaseFacts:
+        return FACTS[Phase(self.phase)]
+
+
+class TaskQuerySet(models.QuerySet["Task"]):
+    def visible_to(self, user: User) -> Self:
+        return self if user.is_superuser else self.filter(project__memberships__user=user)
+
+    def free(self) -> Self:
+        """Tasks that nobody holds: never claimed, let go, or held by somebody who stopped renewing."""
+        return self.filter(Q(lease_expires=None) | Q(lease_expires__lt=Now()))
+
+    def due(self) -> Self:
+        """Tasks on which work can be done now, by the rows alone: what the sweeper rings for.
+
+        A task that is `running` while nobody holds it lost its worker.
+        """
+        queued = Q(phase=Phase.PENDING, queued_at__isnull=False)
+        reset_came = Q(phase=Phase.WAITING_FOR_RESET, resets_at__lte=Now())
+        return self.free().filter(queued | reset_came | Q(phase=Phase.RUNNING))
+
+    def claim(self, task_id: int, *, owner: str, seconds: float) -> int | None:
+        """Take the lease of a due task; the new epoch, or None if there is nothing to take."""
+        taken = (
+            self.due()
+            .filter(pk=task_id)
+            .update(
+                lease_owner=owner,
+                lease_epoch=F("lease_epoch") + 1,
+                lease_expires=Now() + timedelta(seconds=seconds),
+            )
+        )
+        if not taken:
+            return None
+        return self.filter(pk=task_id, lease_owner=owner).values_list("lease_epoch", flat=True).first()
+
+    def held(self, task_id: int, *, epoch: int) -> Self:
+        """The task, if the holder of this epoch still has it."""
+        return self.filter(pk=task_id, lease_epoch=epoch)
+
+
+class Task(Phased):
+    """One goal, run through one pipeline on one branch.
+
+    `queued_at` is empty until somebody starts the task. The lease (`lease_owner`, `lease_epoch`,
+    `lease_expires`) says who works on it: each claim raises the epoch, and each write of the holder
+    names the epoch, so that a holder who lost the task cannot write to it.
+    """
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="tasks")
+    slug = models.CharField(max_length=80)
+    title = models.CharField(max_length=200)
+    text = models.TextField(help_text="The task file as written, front matter included.")
+    body = models.TextField(help_text="The goal, without front matter.")
+    pipeline = models.CharField(max_length=100)
+    threshold = models.PositiveSmallIntegerField(default=0)
+    resume = models.CharField(max_length=10, default="session")
+    model = models.CharField(max_length=100, blank=True)
+    branch = models.CharField(max_length=200)
+    base_commit = models.CharField(max_length=64, blank=True)
+    head_commit = models.CharField(max_length=64, blank=True)
+    created_by = models.ForeignKey(
+        User, null=True, blank=True, on_delete=models.SET_NULL, related_name="tasks"
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+    queued_at = models.DateTimeField(null=True, blank=True)
+    resets_at = models.DateTimeField(null=True, blank=True)
+    paused_seconds = models.FloatField(default=0, help_text="Time spent waiting for humans and for limits.")
+    lease_owner = models.CharField(max_length=100, blank=True, editable=False)
+    lease_epoch = models.PositiveIntegerField(default=0, editable=False)
+    lease_expires = models.DateTimeField(null=True, blank=True, editable=False)
+
+    objects = TaskQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-created_at", "-pk"]
+        constraints = [
+            models.UniqueConstraint(fields=["project", "slug"], name="one_slug_per_project"),
+            models.CheckConstraint(condition=Q(threshold__lte=5), name="threshold_from_0_to_5"),
+        ]
+        indexes = [models.Index(fields=["phase", "lease_expires"]), models.Index(fields=["project", "phase"])]
+
+    def __str__(self) -> str:
+        return self.title
+
+    @property
+    def is_ended(self) -> bool:
+        return Phase(self.phase) in ENDED
+
+    @property
+    def not_started(self) -> bool:
+        return self.phase == Phase.PENDING and self.queued_at is None
+
+
+class Step(Phased):
+    """One stage of the task's pipeline. `config` is the step's settings as they were at the start."""
+
+    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="steps")
+    position = models.PositiveSmallIntegerField()
+    name = models.CharField(max_length=100)
+    config = models.JSONField()
+    base_commit = models.CharField(max_length=64, blank=True, help_text="The snapshot the step started from.")
+    head_commit = models.CharField(max_length=64, blank=True, help_text="The snapshot after its last run.")
+
+    runs: models.Manager[Run]
+
+    class Meta:
+        ordering = ["task", "position"]
+        constraints = [
+            models.UniqueConstraint(fields=["task", "position"], name="one_step_per_position"),
+            models.UniqueConstraint(fields=["task", "name"], name="one_step_per_name"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name

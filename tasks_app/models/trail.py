@@ -1,0 +1,49 @@
+"""What happened, for people (Transition) and for open browsers (Change)."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from tasks_app.models.people import User
+from tasks_app.models.task import PHASE_CHOICES, Step, Task
+
+
+class Transition(models.Model):
+    """One change of phase of a task, or of one of its steps. Append-only."""
+
+    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="transitions")
+    step = models.ForeignKey(
+        Step, null=True, blank=True, on_delete=models.CASCADE, related_name="transitions"
+    )
+    source = models.CharField(max_length=20, choices=PHASE_CHOICES)
+    target = models.CharField(max_length=20, choices=PHASE_CHOICES)
+    at = models.DateTimeField(auto_now_add=True)
+    reason = models.TextField(blank=True)
+    actor = models.ForeignKey(User, null=True, blank=True, on_delete=models.SET_NULL)
+
+    class Meta:
+        ordering = ["at", "pk"]
+
+    def __str__(self) -> str:
+        return f"{self.source} → {self.target}"
+
+
+class ChangeKind(models.TextChoices):
+    PHASE = "phase", "a phase changed"
+    QUESTION = "question", "a question was asked, answered or withdrawn"
+    EVENTS = "events", "a run has more events"
+    TASK = "task", "a task was created or changed"
+
+
+class Change(models.Model):
+    """A notice that a task has news. A hint only: what is shown comes from the other rows."""
+
+    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="changes")
+    kind = models.CharField(max_length=20, choices=ChangeKind)
+    at = models.DateTimeField(auto_now_add=True, db_index=True)
+
+    class Meta:
+        ordering = ["pk"]
+
+    def __str__(self) -> str:
+        return f"{self.kind} of task {self.task_id}"

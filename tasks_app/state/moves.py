@@ -1,0 +1,31 @@
+"""Which phase may follow which: pure data, the same for tasks and steps."""
+
+from __future__ import annotations
+
+from tasks_app.state.phases import Phase
+
+MOVES: dict[Phase, frozenset[Phase]] = {
+    Phase.PENDING: frozenset({Phase.RUNNING, Phase.CANCELLED}),
+    Phase.RUNNING: frozenset(
+        {
+            Phase.PENDING,  # put back: the worker stopped or died
+            Phase.WAITING_FOR_INPUT,
+            Phase.WAITING_FOR_RESET,
+            Phase.INTERRUPTED,
+            Phase.DONE,
+            Phase.FAILED,
+            Phase.CANCELLED,
+        }
+    ),
+    Phase.WAITING_FOR_INPUT: frozenset({Phase.PENDING, Phase.CANCELLED}),
+    Phase.WAITING_FOR_RESET: frozenset({Phase.PENDING, Phase.CANCELLED}),
+    Phase.INTERRUPTED: frozenset({Phase.PENDING, Phase.CANCELLED}),
+    Phase.FAILED: frozenset({Phase.PENDING}),
+    Phase.CANCELLED: frozenset({Phase.PENDING}),
+    Phase.DONE: frozenset(),
+}
+
+
+def allowed(source: Phase, target: Phase) -> bool:
+    """Whether a task or step in `source` may go to `target`."""
+    return target in MOVES[source]

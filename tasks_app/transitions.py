@@ -1,0 +1,66 @@
+"""The only writer of phases: conditional UPDATE, history row and change notice in one transaction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from tasks_app.errors import IllegalMove
+from tasks_app.models import Change, ChangeKind, Step, Task, Transition, User
+from tasks_app.state.moves import allowed
+from tasks_app.state.phases import ENDED, Phase
+
+
+def move(
+    thing: Task | Step,
+    target: Phase,
+    *,
+    reason: str = "",
+    by: User | None = None,
+    epoch: int | None = None,
+    **fields: Any,
+) -> None:
+    """Move `thing` from the phase it was read in to `target`, with `fields` written beside it.
+
+    `epoch`: given by the holder of the task's lease; the move fails if somebody else holds it now.
+    Raises IllegalMove if the table forbids the move or somebody else moved it first.
+    """
+    source = Phase(thing.phase)
+    what = f"{'Task' if isinstance(thing, Task) else 'Step'} “{thing}”"
+    if not allowed(source, target):
+        raise IllegalMove(what, source, target)
+    fields = {**_stamps(thing, target), **fields}
+    with transaction.atomic():
+        if not _update(thing, source, target, epoch, fields):
+            raise IllegalMove(what, "no longer " + source, target)
+        task_id = thing.pk if isinstance(thing, Task) else thing.task_id
+        step_id = None if isinstance(thing, Task) else thing.pk
+        Transition.objects.create(
+            task_id=task_id, step_id=step_id, source=source, target=target, reason=reason, actor=by
+        )
+        Change.objects.create(task_id=task_id, kind=ChangeKind.PHASE)
+    thing.phase = target
+    for name, value in fields.items():
+        setattr(thing, name, value)
+
+
+def _stamps(thing: Task | Step, target: Phase) -> dict[str, Any]:
+    """Times and texts that follow from the move itself."""
+    now = timezone.now()
+    stamps: dict[str, Any] = {"ended_at": now if target in ENDED else None}
+    if target is Phase.RUNNING:
+        stamps["failure"] = ""
+        if thing.started_at is None:
+            stamps["started_at"] = now
+    return stamps
+
+
+def _update(
+    thing: Task | Step, source: Phase, target: Phase, epoch: int | None, fields: dict[str, Any]
+) -> int:
+    rows = type(thing)._default_manager.filter(pk=thing.pk, phase=source)
+    if epoch is not None:
+        rows = rows.filter(**{"lease_epoch" if isinstance(thing, Task) else "task__lease_epoch": epoch})
+    return rows.update(phase=target, **fields)
