@@ -1,0 +1,106 @@
+"""The kinds of value that settings files hold, each with the rule that it must keep."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict
+from pydantic.alias_generators import to_camel
+
+from tasks_app.config.faults import fault, shown
+from tasks_app.config.threshold import HIGHEST, LOWEST, threshold_fault
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+# No leading dash, no blanks: the name becomes an argument of the agent's command line.
+_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@\[\]-]{0,199}")
+_DURATION = re.compile(r"([0-9]{1,9})\s*(s|m|h)")
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_LONGEST = 7 * 24 * 3600
+
+
+class FileModel(BaseModel):
+    """Base of what is read from a file: frozen, keys in camelCase, no unknown keys."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, extra="forbid", frozen=True, validate_by_name=True, validate_by_alias=True
+    )
+
+
+def _check_name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise fault(f"must be letters, digits, '.', '_' and '-' (64 at most), not {shown(text)}")
+    return text
+
+
+def _check_model(text: str) -> str:
+    if not _MODEL.fullmatch(text):
+        raise fault(f"must be the name of a model, not {shown(text)}")
+    return text
+
+
+def _check_line(text: str) -> str:
+    if not text.strip():
+        raise fault("must not be empty")
+    if not text.replace("\t", " ").isprintable():
+        raise fault("must be one line without control characters")
+    return text
+
+
+def _check_command(text: str) -> str:
+    if not text.strip():
+        raise fault("must not be empty")
+    if "\0" in text:
+        raise fault("must not contain a NUL character")
+    return text
+
+
+def _check_inside(text: str) -> str:
+    _check_line(text)
+    if text.startswith(("/", "~", "\\")) or re.match(r"[A-Za-z]:", text):
+        raise fault(f"must be relative to the repository, not {shown(text)}")
+    if ".." in re.split(r"[/\\]", text):
+        raise fault(f"must stay inside the repository, without '..', not {shown(text)}")
+    return text
+
+
+def _check_path(text: str) -> str:
+    if _check_inside(text).strip("./") == "":
+        raise fault(f"must name a file, not {shown(text)}")
+    return text
+
+
+def _check_glob(text: str) -> str:
+    if _check_inside(text).startswith("!"):
+        raise fault(f"must name what may be written; exceptions with '!' are not understood: {shown(text)}")
+    if re.sub(r"\[[^\]/]+\]", "", text).count("["):
+        raise fault(f"has a '[' that is never closed: {shown(text)}")
+    return text
+
+
+def _check_threshold(value: object) -> object:
+    if reason := threshold_fault(value):
+        raise fault(reason)
+    return value
+
+
+def _to_seconds(value: object) -> object:
+    """Seconds from a number or from words such as `90s`, `15m`, `2h`; the bounds are checked here too."""
+    seconds = value
+    if isinstance(value, str) and (words := _DURATION.fullmatch(value.strip())):
+        seconds = int(words[1]) * _SECONDS[words[2]]
+    if isinstance(seconds, bool) or not isinstance(seconds, int) or not 1 <= seconds <= _LONGEST:
+        raise fault(f'must be seconds or a duration such as "15m", at most 7 days, not {shown(value)}')
+    return seconds
+
+
+Text = Annotated[str, Strict()]
+Flag = Annotated[bool, Strict()]
+Name = Annotated[Text, AfterValidator(_check_name)]
+ModelName = Annotated[Text, AfterValidator(_check_model)]
+Line = Annotated[Text, AfterValidator(_check_line)]
+ShellCommand = Annotated[Text, AfterValidator(_check_command)]
+InsidePath = Annotated[Text, AfterValidator(_check_path)]
+Glob = Annotated[Text, AfterValidator(_check_glob)]
+Threshold = Annotated[int, Field(ge=LOWEST, le=HIGHEST), BeforeValidator(_check_threshold)]
+Seconds = Annotated[int, BeforeValidator(_to_seconds, json_schema_input_type=int | str)]

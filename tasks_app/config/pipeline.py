@@ -1,0 +1,247 @@
+"""Pipelines, steps and checks, and the `cat-herder.yaml` that holds them (SPEC P1–P3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import BeforeValidator, Discriminator, Field, Strict, ValidationError
+
+from tasks_app.config.faults import Location, describe, did_you_mean, key_path, shown
+from tasks_app.config.fields import (
+    FileModel,
+    Flag,
+    Glob,
+    InsidePath,
+    Line,
+    ModelName,
+    Name,
+    Seconds,
+    ShellCommand,
+    Threshold,
+)
+from tasks_app.config.pipeline_faults import pipeline_problems
+from tasks_app.config.reading import read_model
+from tasks_app.config.yaml_text import read_yaml
+from tasks_app.errors import BadInput
+from tasks_app.types import JsonObject
+
+DEFAULT_TASK_FOLDER = "cat-herder-tasks"
+
+
+class NoCheck(FileModel):
+    """The step is done when its agent ends."""
+
+    type: Literal["none"]
+
+
+class FileExistsCheck(FileModel):
+    """The step is done when the file is there, in the task's workspace."""
+
+    type: Literal["fileExists"]
+    path: InsidePath = Field(description="A file, relative to the repository.")
+
+
+class ShellCheck(FileModel):
+    """The step is done when the command ends as expected, in the task's workspace."""
+
+    type: Literal["shell"]
+    command: ShellCommand = Field(description="A command line for the shell.")
+    expect: Literal["pass", "fail"] = Field(
+        default="pass", description="Whether the command must end with 0 or not."
+    )
+    timeout: Seconds | None = Field(default=None, description='Seconds, or words such as "90s", "15m".')
+
+
+Check: TypeAlias = Annotated[NoCheck | FileExistsCheck | ShellCheck, Discriminator("type")]
+
+
+class FileAccess(FileModel):
+    """What a step may touch."""
+
+    allow_write: tuple[Glob, ...] = Field(description="Globs of the files that the step may write.")
+
+
+def _as_list(value: object) -> object:
+    if value is None:
+        return []
+    return [value] if isinstance(value, (Mapping, FileModel)) else value
+
+
+Checks: TypeAlias = Annotated[
+    tuple[Check, ...], BeforeValidator(_as_list, json_schema_input_type=Check | list[Check])
+]
+
+
+class StepConfig(FileModel):
+    """One stage of a pipeline."""
+
+    name: Name = Field(description="Unique in its pipeline.")
+    command: Name = Field(
+        description="The prompt: .claude/commands/NAME.md, else the shipped one; or self: the task's body."
+    )
+    checks: Checks = Field(
+        default=(),
+        validation_alias="check",
+        serialization_alias="check",
+        description="One check or a list; they run in order and the first failure counts.",
+    )
+    retry: Annotated[int, Strict(), Field(ge=0, le=20)] = Field(
+        default=0, description="How often the agent is sent back after a failed check."
+    )
+    model: ModelName | None = Field(default=None, description="The model of this step alone.")
+    file_access: FileAccess | None = Field(default=None, description="Absent: the step may write anywhere.")
+    allowed_tools: tuple[Line, ...] | None = Field(
+        default=None, description="Tools that need no permission, such as Bash(npm test:*)."
+    )
+    timeout: Seconds | None = Field(
+        default=None, description='Time for one run: seconds, or "90s", "15m", "2h".'
+    )
+
+    @property
+    def allow_write(self) -> tuple[str, ...] | None:
+        """The globs that the step may write to; None: anywhere."""
+        return self.file_access.allow_write if self.file_access else None
+
+
+class Limits(FileModel):
+    """Bounds on what one run or one task may use; absent: the installation's."""
+
+    max_turns: Annotated[int, Strict(), Field(ge=1)] | None = Field(
+        default=None, description="Turns of one run."
+    )
+    max_cost_usd: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] | None = Field(
+        default=None, description="Dollars that one task may cost."
+    )
+    step_timeout: Seconds | None = Field(default=None, description="Time for a run whose step names none.")
+    check_timeout: Seconds | None = Field(default=None, description="Time for a check that names none.")
+
+
+class ProjectFile(FileModel):
+    """Settings of a repository for Cat Herder."""
+
+    task_folder: InsidePath = Field(default=DEFAULT_TASK_FOLDER, description="Where the task files are.")
+    default_pipeline: Name | None = Field(
+        default=None, description="For tasks that name none; else the first."
+    )
+    pipelines: dict[Name, tuple[StepConfig, ...]] | None = Field(
+        default=None, description="Pipelines by name, each a list of steps."
+    )
+    interaction_threshold: Threshold | None = Field(
+        default=None, description="0 never asks, 5 asks about anything."
+    )
+    manage_git_branch: Flag = Field(default=True, description="Work on a branch of its own for each task.")
+    auto_commit: Flag = Field(default=False, description="Commit a checkpoint after each step.")
+    wait_for_rate_limit_reset: Flag = Field(
+        default=False, description="Wait for a usage limit to end, then go on."
+    )
+    model: ModelName | None = Field(default=None, description="The model of steps that name none.")
+    limits: Limits = Field(default_factory=Limits, description="Bounds on turns, cost and time.")
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A named, ordered list of steps; at least one."""
+
+    name: str
+    steps: tuple[StepConfig, ...]
+
+
+@dataclass(frozen=True)
+class ProjectConfig:
+    """What a repository asks for. `interaction_threshold` and `model` are None when it says nothing."""
+
+    pipelines: tuple[Pipeline, ...]
+    default_pipeline: str | None = None
+    task_folder: str = DEFAULT_TASK_FOLDER
+    interaction_threshold: int | None = None
+    manage_git_branch: bool = True
+    auto_commit: bool = False
+    wait_for_rate_limit_reset: bool = False
+    model: str | None = None
+    limits: Limits = field(default_factory=Limits)
+
+
+BUILT_IN_PIPELINE = Pipeline(
+    name="default",
+    steps=(
+        StepConfig(
+            name="plan", command="plan-task", checks=(FileExistsCheck(type="fileExists", path="PLAN.md"),)
+        ),
+        StepConfig(name="implement", command="implement"),
+    ),
+)
+
+
+def load_project_config(text: str | None, *, where: str = "cat-herder.yaml") -> ProjectConfig:
+    """The settings in the text of a `cat-herder.yaml`; the defaults when there is no file (None).
+
+    Raises `ConfigInvalid` that holds every fault of the file with its line and key.
+    """
+    if text is None:
+        return ProjectConfig(pipelines=(BUILT_IN_PIPELINE,))
+    document = read_yaml(text, where=where)
+    together = pipeline_problems(document, built_in=BUILT_IN_PIPELINE.name)
+    return _project_config(read_model(ProjectFile, document, where=where, keys_at=_model_at, also=together))
+
+
+def _project_config(file: ProjectFile) -> ProjectConfig:
+    pipelines = tuple(Pipeline(name=name, steps=steps) for name, steps in (file.pipelines or {}).items())
+    return ProjectConfig(
+        pipelines=pipelines or (BUILT_IN_PIPELINE,),
+        default_pipeline=file.default_pipeline,
+        task_folder=file.task_folder,
+        interaction_threshold=file.interaction_threshold,
+        manage_git_branch=file.manage_git_branch,
+        auto_commit=file.auto_commit,
+        wait_for_rate_limit_reset=file.wait_for_rate_limit_reset,
+        model=file.model,
+        limits=file.limits,
+    )
+
+
+def _model_at(location: Location) -> type[FileModel]:
+    """The model that holds the key at `location` (a check's type is part of the location)."""
+    inner: dict[str | int, type[FileModel]] = {
+        "fileAccess": FileAccess,
+        "limits": Limits,
+        "none": NoCheck,
+        "fileExists": FileExistsCheck,
+        "shell": ShellCheck,
+    }
+    return ProjectFile if len(location) == 1 else inner.get(location[-2], StepConfig)
+
+
+def choose_pipeline(config: ProjectConfig, *, explicit: str | None, task: str | None) -> Pipeline:
+    """The pipeline of a task: of flag or form, else of its front matter, else the default, else the first.
+
+    Raises `BadInput` that names who asked for an unknown pipeline and lists the known ones.
+    """
+    sources = (("the request", explicit), ("the task", task), ("defaultPipeline", config.default_pipeline))
+    for source, name in sources:
+        if name:
+            return _named(config, name, source=source)
+    return config.pipelines[0]
+
+
+def _named(config: ProjectConfig, name: str, *, source: str) -> Pipeline:
+    known = {pipeline.name: pipeline for pipeline in config.pipelines}
+    if name not in known:
+        listed = f"known are: {', '.join(known)}{did_you_mean(name, known)}"
+        raise BadInput(f"there is no pipeline {shown(name)}, which {source} names; {listed}")
+    return known[name]
+
+
+def step_to_json(step: StepConfig) -> JsonObject:
+    """A step as plain JSON in the words of `cat-herder.yaml`, for the snapshot that a task keeps."""
+    return step.model_dump(mode="json", by_alias=True)
+
+
+def step_from_json(snapshot: Mapping[str, object], *, where: str = "step snapshot") -> StepConfig:
+    """The step that `step_to_json` wrote. Raises `BadInput` that names `where` and the key."""
+    try:
+        return StepConfig.model_validate(snapshot, by_alias=True, by_name=False)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise BadInput(f"{key_path(first['loc'])} {describe(first)}", where=where) from error

@@ -1,0 +1,149 @@
+"""Task files: one goal in Markdown, with optional YAML front matter (SPEC, "Words"; H1, H9, P3)."""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from tasks_app.config.fields import FileModel, Line, ModelName, Name, Threshold
+from tasks_app.config.reading import read_model
+from tasks_app.config.yaml_text import MAX_BYTES, read_yaml
+from tasks_app.errors import BadInput
+
+MAX_TITLE = 120
+
+Resume = Literal["session", "replay"]
+
+_FENCE = re.compile(r"---[ \t]*")
+_END_FENCE = re.compile(r"(---|\.\.\.)[ \t]*")
+_HEADING = re.compile(r" {0,3}#[ \t]+(.+?)(?:[ \t]+#+)?[ \t]*")
+_CODE_FENCE = re.compile(r" {0,3}(```|~~~)")
+_LEADING_MARKS = re.compile(r"^(?:#{1,6}|[-*+>]|[0-9]+[.)])[ \t]+")
+
+
+class FrontMatter(FileModel):
+    """Settings of one task, between two lines of `---` at the top of its file."""
+
+    title: Line | None = Field(default=None, description="Else the first heading, else the first line.")
+    pipeline: Name | None = Field(default=None, description="The pipeline to run through.")
+    interaction_threshold: Threshold | None = Field(
+        default=None, description="0 never asks, 5 asks about anything."
+    )
+    model: ModelName | None = Field(default=None, description="The model for steps that name none.")
+    resume: Resume = Field(
+        default="session", description="Go on in the agent's session, or replay what it did."
+    )
+
+
+@dataclass(frozen=True)
+class TaskDefinition:
+    """One goal. `body` is the Markdown below the front matter; None: the file says nothing about it."""
+
+    title: str
+    body: str
+    pipeline: str | None = None
+    threshold: int | None = None
+    model: str | None = None
+    resume: Resume = "session"
+
+
+def read_task_file(path: Path) -> tuple[str, TaskDefinition]:
+    """The text of a task file and what it says. Raises `BadInput` that names the path."""
+    text = _text_of(path)
+    return text, parse_task(text, where=str(path))
+
+
+def parse_task(text: str, *, where: str) -> TaskDefinition:
+    """What the text of a task file says.
+
+    Raises `BadInput` (`ConfigInvalid` for front matter) with file and line.
+    """
+    lines = _clean(text, where=where).split("\n")
+    end = _front_matter_end(lines, where=where)
+    settings = _front_matter("\n".join(lines[1:end]), where=where)
+    body = "\n".join(lines[end + 1 if end else 0 :]).strip("\n")
+    if not body.strip():
+        raise BadInput("the task has no text", where=f"{where}:{len(lines)}")
+    return TaskDefinition(
+        title=_bounded(settings.title or _title_in(body)),
+        body=body.rstrip() + "\n",
+        pipeline=settings.pipeline,
+        threshold=settings.interaction_threshold,
+        model=settings.model,
+        resume=settings.resume,
+    )
+
+
+def _clean(text: str, *, where: str) -> str:
+    if len(text.encode(errors="replace")) > MAX_BYTES:
+        raise BadInput(f"the task is larger than {MAX_BYTES:,} bytes", where=where)
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    if (at := text.find("\0")) >= 0:
+        raise BadInput("there is a NUL character", where=f"{where}:{text.count(chr(10), 0, at) + 1}")
+    return text
+
+
+def _front_matter_end(lines: list[str], *, where: str) -> int:
+    """The index of the line that closes the front matter; 0 when there is none."""
+    if not _FENCE.fullmatch(lines[0]):
+        return 0
+    for index, line in enumerate(lines[1:], start=1):
+        if _END_FENCE.fullmatch(line):
+            return index
+    raise BadInput("the front matter that begins here is never closed with ---", where=f"{where}:1")
+
+
+def _front_matter(text: str, *, where: str) -> FrontMatter:
+    document = read_yaml(text, where=where, first_line=2)
+    return read_model(FrontMatter, document, where=where, keys_at=lambda location: FrontMatter)
+
+
+def _title_in(body: str) -> str:
+    headings = (match[1] for line in _prose(body) if (match := _HEADING.fullmatch(line)))
+    first_line = next(line.strip() for line in body.split("\n") if line.strip())
+    return next(headings, _LEADING_MARKS.sub("", first_line))
+
+
+def _prose(body: str) -> Iterator[str]:
+    """The lines outside fenced code, where a `#` begins a heading and no comment."""
+    fence = ""
+    for line in body.split("\n"):
+        if mark := _CODE_FENCE.match(line):
+            fence = "" if fence == mark[1] else fence or mark[1]
+        elif not fence:
+            yield line
+
+
+def _bounded(title: str) -> str:
+    printable = "".join(char if char.isprintable() else " " for char in title)
+    words = " ".join(printable.split()) or "Untitled task"
+    return words if len(words) <= MAX_TITLE else words[: MAX_TITLE - 1].rstrip() + "…"
+
+
+def _text_of(path: Path) -> str:
+    try:
+        # A pipe or a device would block or never end; look before opening.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise BadInput("this is not a file", where=str(path))
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise BadInput(f"the task file cannot be read: {reason}", where=str(path)) from error
+    if len(data) > MAX_BYTES:
+        raise BadInput(f"the file is larger than {MAX_BYTES:,} bytes", where=str(path))
+    return _decoded(data, path)
+
+
+def _decoded(data: bytes, path: Path) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise BadInput("this is not UTF-8 text", where=f"{path}:{line}") from error

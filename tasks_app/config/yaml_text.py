@@ -1,0 +1,171 @@
+"""YAML as people write it, read into plain values that know their lines; bounded and without surprises.
+
+PyYAML's own construction is left out on purpose: tags, aliases, timestamps and base-60 numbers are ways
+to make a small file expensive or a plain word something else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from tasks_app.config.faults import ConfigInvalid, Location, Problem, key_path
+
+MAX_BYTES = 1_000_000
+_MAX_DEPTH = 20
+_MAX_NODES = 10_000
+
+_TAG = "tag:yaml.org,2002:"
+_PLAIN_TAGS = {_TAG + kind for kind in ("null", "bool", "int", "float", "str", "timestamp", "value", "merge")}
+_WORDS = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
+_DECIMAL = re.compile(r"[-+]?[0-9]{0,30}\.?[0-9]{0,30}([eE][-+]?[0-9]{1,3})?")
+
+
+@dataclass(frozen=True)
+class YamlDocument:
+    """The plain value of a file, the line of every key and item, and faults that did not stop reading."""
+
+    value: object
+    lines: Mapping[Location, int]
+    problems: tuple[Problem, ...]
+
+    def line_of(self, location: Location) -> int | None:
+        """The line of the key or item; of the nearest thing around it when it is not written itself."""
+        while location and location not in self.lines:
+            location = location[:-1]
+        return self.lines.get(location)
+
+
+class _BoundedLoader(yaml.SafeLoader):
+    """Refuses aliases (nothing here needs them, and nine of them make a billion) and monstrous nesting."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = 0
+        self._nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.MarkedYAMLError(problem="aliases (*name) are not allowed", problem_mark=mark)
+        self._depth += 1
+        self._nodes += 1
+        if self._depth > _MAX_DEPTH or self._nodes > _MAX_NODES:
+            raise yaml.MarkedYAMLError(problem="this is nested too deeply or too long", problem_mark=mark)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+
+def read_yaml(text: str, *, where: str, first_line: int = 1) -> YamlDocument:
+    """Read one YAML document; `first_line` is the line of the file on which `text` begins.
+
+    Raises `ConfigInvalid` when the text is too large or is not YAML at all.
+    """
+    if len(text.encode(errors="replace")) > MAX_BYTES:
+        raise ConfigInvalid([Problem(None, "", f"the file is larger than {MAX_BYTES:,} bytes")], where=where)
+    text = text.removeprefix("\ufeff")
+    try:
+        node = _BoundedLoader(text).get_single_node()
+    except yaml.YAMLError as error:
+        raise ConfigInvalid([_syntax_problem(error, text, first_line)], where=where) from error
+    return _Reading(first_line).document(node)
+
+
+def _syntax_problem(error: yaml.YAMLError, text: str, first_line: int) -> Problem:
+    if isinstance(error, yaml.reader.ReaderError):
+        line = text.count("\n", 0, error.position)
+        return Problem(line + first_line, "", "there is a control character that YAML does not allow")
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return Problem(None, "", f"this is not YAML: {error}")
+    mark = error.problem_mark or error.context_mark
+    return Problem(mark.line + first_line if mark else None, "", _syntax_message(error.problem or "", error))
+
+
+def _syntax_message(problem: str, error: yaml.MarkedYAMLError) -> str:
+    if "'\\t'" in problem:
+        return "there is a tab; YAML is indented with spaces"
+    if "another document" in problem:
+        return "a second YAML document begins here; only one is allowed"
+    if problem.startswith(("aliases", "this is nested")):
+        return problem
+    return f"this is not YAML: {', '.join(part for part in (error.context, problem) if part)}"
+
+
+class _Reading:
+    """One walk over the nodes of a document, gathering lines and faults."""
+
+    def __init__(self, first_line: int) -> None:
+        self._first_line = first_line
+        self._lines: dict[Location, int] = {}
+        self._problems: list[Problem] = []
+
+    def document(self, node: yaml.Node | None) -> YamlDocument:
+        self._lines[()] = self._first_line if node is None else self._line(node)
+        value = None if node is None else self._value(node, ())
+        return YamlDocument(value, self._lines, tuple(self._problems))
+
+    def _line(self, node: yaml.Node) -> int:
+        return int(node.start_mark.line) + self._first_line
+
+    def _fault(self, node: yaml.Node, location: Location, message: str) -> None:
+        self._problems.append(Problem(self._line(node), key_path(location) or "the file", message))
+
+    def _value(self, node: yaml.Node, location: Location) -> object:
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, location)
+        if isinstance(node, yaml.SequenceNode):
+            return self._sequence(node, location)
+        if node.tag not in _PLAIN_TAGS:
+            self._fault(node, location, f"has the tag {node.tag}; tags are not allowed")
+        return _scalar(node)
+
+    def _sequence(self, node: yaml.SequenceNode, location: Location) -> list[object]:
+        items = []
+        for index, item in enumerate(node.value):
+            self._lines[(*location, index)] = self._line(item)
+            items.append(self._value(item, (*location, index)))
+        return items
+
+    def _mapping(self, node: yaml.MappingNode, location: Location) -> dict[str, object]:
+        items: dict[str, object] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                self._fault(key_node, location, "has a key that is not a word")
+                continue
+            key = (*location, str(key_node.value))
+            if key in self._lines:
+                self._fault(key_node, key, f"is there twice, first in line {self._lines[key]}")
+                continue
+            self._lines[key] = self._line(key_node)
+            items[str(key_node.value)] = self._value(value_node, key)
+        return items
+
+
+def _scalar(node: yaml.Node) -> object:
+    text = str(node.value)
+    match node.tag.removeprefix(_TAG):
+        case "null":
+            return None
+        case "bool":
+            return _WORDS.get(text.lower(), text)
+        case "int":
+            return int(text) if _INTEGER.fullmatch(text) else text
+        case "float":
+            return _number(text)
+        case _:
+            return text
+
+
+def _number(text: str) -> object:
+    if not _DECIMAL.fullmatch(text):
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        return text

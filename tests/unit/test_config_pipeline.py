@@ -1,0 +1,386 @@
+"""`cat-herder.yaml`: what it says, every fault at once, choice of pipeline, snapshots (SPEC P1–P3)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tasks_app.config.faults import ConfigInvalid
+from tasks_app.config.pipeline import (
+    BUILT_IN_PIPELINE,
+    FileExistsCheck,
+    Limits,
+    NoCheck,
+    ProjectConfig,
+    ShellCheck,
+    StepConfig,
+    choose_pipeline,
+    load_project_config,
+    step_from_json,
+    step_to_json,
+)
+from tasks_app.config.schema import json_schema
+from tasks_app.errors import BadInput
+
+FULL = """\
+taskFolder: work/tasks
+defaultPipeline: careful
+interactionThreshold: 3
+manageGitBranch: false
+autoCommit: true
+waitForRateLimitReset: yes
+model: claude-opus-4-1
+limits:
+  maxTurns: 80
+  maxCostUsd: 5
+  stepTimeout: 45m
+  checkTimeout: 90
+pipelines:
+  careful:
+    - name: plan
+      command: plan-task
+      check: {type: fileExists, path: PLAN.md}
+    - name: implement
+      command: implement
+      check:
+        - {type: none}
+        - type: shell
+          command: make test
+          timeout: 10m
+        - {type: shell, command: grep -r TODO src, expect: fail}
+      retry: 2
+      model: "claude-sonnet-4-5[1m]"
+      fileAccess:
+        allowWrite: ["src/**", "app/[id]/page.tsx"]
+      allowedTools: ["Bash(make:*)", Read]
+      timeout: 2h
+  quick:
+    - {name: all, command: self}
+"""
+
+
+def faults_of(text: str) -> list[str]:
+    with pytest.raises(ConfigInvalid) as caught:
+        load_project_config(text)
+    return [f"{problem.line}: {problem.sentence}" for problem in caught.value.problems]
+
+
+def test_p1_without_a_file_the_defaults_hold() -> None:
+    assert load_project_config(None) == ProjectConfig(pipelines=(BUILT_IN_PIPELINE,))
+    assert load_project_config("# nothing but a comment\n") == load_project_config(None)
+    defaults = load_project_config(None)
+    assert (defaults.manage_git_branch, defaults.auto_commit, defaults.wait_for_rate_limit_reset) == (
+        True,
+        False,
+        False,
+    )
+    assert defaults.interaction_threshold is None
+
+
+def test_p1_the_built_in_pipeline_plans_and_then_implements() -> None:
+    plan, implement = BUILT_IN_PIPELINE.steps
+    assert (plan.command, implement.command, implement.checks) == ("plan-task", "implement", ())
+    assert plan.checks == (FileExistsCheck(type="fileExists", path="PLAN.md"),)
+
+
+def test_p1_p2_every_key_is_read() -> None:
+    config = load_project_config(FULL)
+    assert config.task_folder == "work/tasks"
+    assert (config.interaction_threshold, config.model) == (3, "claude-opus-4-1")
+    assert (config.manage_git_branch, config.auto_commit, config.wait_for_rate_limit_reset) == (
+        False,
+        True,
+        True,
+    )
+    assert config.limits == Limits(max_turns=80, max_cost_usd=5, step_timeout=2700, check_timeout=90)
+    step = config.pipelines[0].steps[1]
+    assert step.checks == (
+        NoCheck(type="none"),
+        ShellCheck(type="shell", command="make test", timeout=600),
+        ShellCheck(type="shell", command="grep -r TODO src", expect="fail"),
+    )
+    assert (step.retry, step.model, step.timeout) == (2, "claude-sonnet-4-5[1m]", 7200)
+    assert step.allow_write == ("src/**", "app/[id]/page.tsx")
+    assert step.allowed_tools == ("Bash(make:*)", "Read")
+    assert config.pipelines[1].steps[0].command == "self"
+
+
+def test_p1_all_faults_of_a_file_are_told_at_once_with_line_and_key() -> None:
+    text = """\
+taskfolder: x
+interactionThreshold: high
+manageGitBranch: 3
+limits: {maxTurn: 3, maxCostUsd: 0}
+pipelines:
+  default:
+    - name: plan
+      comand: plan-task
+      retry: "3"
+    - name: plan
+      command: implement
+      check:
+        - type: shell
+          command: ""
+          expect: maybe
+        - {type: shel}
+        - {path: x}
+        - 7
+      fileAccess:
+        allowWrite: ["../**", /etc/**, "src/[", ok/**]
+"""
+    assert faults_of(text) == [
+        '1: taskfolder is not a known key; did you mean "taskFolder"?',
+        '2: interactionThreshold must be a whole number from 0 to 5, not "high"',
+        "3: manageGitBranch must be true or false, not 3",
+        "4: limits.maxCostUsd must be more than 0, not 0",
+        '4: limits.maxTurn is not a known key; did you mean "maxTurns"?',
+        "7: pipelines.default[0].command is missing",
+        '8: pipelines.default[0].comand is not a known key; did you mean "command"?',
+        '9: pipelines.default[0].retry must be a whole number, not "3"',
+        '10: pipelines.default[1].name is "plan", as in line 7; names must differ',
+        "14: pipelines.default[1].check[0].command must not be empty",
+        "15: pipelines.default[1].check[0].expect must be 'pass' or 'fail', not \"maybe\"",
+        '16: pipelines.default[1].check[1] has the unknown type "shel"; '
+        "known are: 'none', 'fileExists', 'shell'",
+        "17: pipelines.default[1].check[2] has no type",
+        "18: pipelines.default[1].check[3] must be a mapping, not 7",
+        "20: pipelines.default[1].fileAccess.allowWrite[0] must stay inside the repository, "
+        "without '..', not \"../**\"",
+        '20: pipelines.default[1].fileAccess.allowWrite[1] must be relative to the repository, not "/etc/**"',
+        "20: pipelines.default[1].fileAccess.allowWrite[2] has a '[' that is never closed: \"src/[\"",
+    ]
+
+
+def test_p1_one_fault_reads_as_one_line_and_many_as_a_list() -> None:
+    with pytest.raises(ConfigInvalid) as one:
+        load_project_config("\n\n\ninteractionThreshold: 6\n")
+    wanted = "cat-herder.yaml:4: interactionThreshold must be a whole number from 0 to 5, not 6"
+    assert str(one.value) == wanted
+    with pytest.raises(ConfigInvalid) as two:
+        load_project_config("a: 1\nb: 2\n", where="repo/cat-herder.yaml")
+    assert str(two.value) == (
+        "repo/cat-herder.yaml: 2 faults\n"
+        "  repo/cat-herder.yaml:1: a is not a known key\n"
+        "  repo/cat-herder.yaml:2: b is not a known key"
+    )
+
+
+def test_p1_a_file_with_hundreds_of_faults_is_listed_in_part_and_kept_whole() -> None:
+    with pytest.raises(ConfigInvalid, match="… and 275 more") as caught:
+        load_project_config("".join(f"key{number}: 1\n" for number in range(300)))
+    assert len(caught.value.problems) == 300
+
+
+@pytest.mark.parametrize("level", ["-1", "6", "high", "2.5", "true", "'3'", "", "[1]"])
+def test_h1_a_threshold_outside_the_scale_is_refused_in_the_file(level: str) -> None:
+    if level == "":
+        # An empty value is a key that says nothing, as everywhere in YAML.
+        assert load_project_config("interactionThreshold:\n").interaction_threshold is None
+        return
+    assert (
+        "interactionThreshold must be a whole number from 0 to 5"
+        in faults_of(f"interactionThreshold: {level}")[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("pipelines: {}", "1: pipelines must hold a pipeline; without the key the default one is used"),
+        ("pipelines:", "1: pipelines must hold a pipeline; without the key the default one is used"),
+        ("pipelines: 3", "1: pipelines must be a mapping, not 3"),
+        ("pipelines:\n  a: []", "2: pipelines.a must have at least one step"),
+        ("pipelines:\n  a:", "2: pipelines.a must have at least one step"),
+        ("pipelines:\n  a: 3", "2: pipelines.a must be a list, not 3"),
+        ("pipelines:\n  a:\n  - 3", "3: pipelines.a[0] must be a mapping, not 3"),
+        (
+            "pipelines:\n  a:\n  - {name: x, command: self}\n  - {name: y, command: z}",
+            "3: pipelines.a[0].command is self, which only a pipeline of one step may use; this one has 2",
+        ),
+        (
+            "defaultPipeline: fsat\npipelines:\n  fast: [{name: x, command: y}]",
+            '1: defaultPipeline is "fsat", which is no pipeline of this file; known are: fast; '
+            'did you mean "fast"?',
+        ),
+        (
+            "defaultPipeline: quick",
+            '1: defaultPipeline is "quick", which is no pipeline of this file; known are: default',
+        ),
+        (
+            "pipelines:\n  -x: [{name: x, command: y}]",
+            "2: pipelines.-x must be letters, digits, '.', '_' and '-' (64 at most), not \"-x\"",
+        ),
+    ],
+)
+def test_p1_faults_of_whole_pipelines_are_named(text: str, fault: str) -> None:
+    assert faults_of(text) == [fault]
+
+
+@pytest.mark.parametrize("name", ["../x", "a b", "-x", "", "x" * 65, "ü", "a/b"])
+def test_p2_names_of_steps_and_commands_are_safe_as_file_names(name: str) -> None:
+    text = f"pipelines:\n  a:\n  - name: {json.dumps(name)}\n    command: {json.dumps(name)}\n"
+    assert [fault.split(" must")[0] for fault in faults_of(text)] == [
+        "3: pipelines.a[0].name",
+        "4: pipelines.a[0].command",
+    ]
+
+
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "../x", "a/../../x", "~/x", "C:\\x", "a\\..\\x", ".", "", "a\nb"]
+)
+def test_p5_a_check_of_a_path_outside_is_refused(path: str) -> None:
+    step = f"{{name: x, command: y, check: {{type: fileExists, path: {json.dumps(path)}}}}}"
+    (fault,) = faults_of(f"pipelines:\n  a:\n  - {step}\n")
+    assert fault.startswith("3: pipelines.a[0].check.path must")
+
+
+@pytest.mark.parametrize("glob", ["../**", "/**", "src/../../x", "~/**", "", "src/[", "!src/**"])
+def test_p7_a_write_glob_that_leaves_the_repository_or_is_broken_is_refused(glob: str) -> None:
+    step = f"{{name: x, command: y, fileAccess: {{allowWrite: [{json.dumps(glob)}]}}}}"
+    (fault,) = faults_of(f"pipelines:\n  a:\n  - {step}\n")
+    assert fault.startswith("3: pipelines.a[0].fileAccess.allowWrite[0] ")
+
+
+def test_p2_a_pipeline_called_check_does_not_confuse_the_places_of_faults() -> None:
+    assert faults_of("pipelines:\n  check:\n  - name: x\n    command: y\n    retry: -1") == [
+        "5: pipelines.check[0].retry must be at least 0, not -1"
+    ]
+
+
+@pytest.mark.parametrize("model", ["--dangerously-skip-permissions", "a b", "", "x\ny"])
+def test_p1_a_model_cannot_become_an_argument_of_its_own(model: str) -> None:
+    (fault,) = faults_of(f"model: {json.dumps(model)}")
+    assert fault.startswith("1: model must be the name of a model")
+
+
+@pytest.mark.parametrize("time", ["0", "-5", "true", "1.5", "'soon'", "8d", "999h", "1:30"])
+def test_p2_a_timeout_that_is_no_duration_is_refused(time: str) -> None:
+    (fault,) = faults_of(f"limits: {{stepTimeout: {time}}}")
+    assert fault.startswith('1: limits.stepTimeout must be seconds or a duration such as "15m"')
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("\tautoCommit: true", 1, "there is a tab; YAML is indented with spaces"),
+        ("limits:\n\tmaxTurns: 1", 2, "there is a tab; YAML is indented with spaces"),
+        ("- 1", 1, "the file must be a mapping of keys to values"),
+        ("just words", 1, "the file must be a mapping of keys to values"),
+        ("a: 1\n---\nb: 2", 2, "a second YAML document begins here; only one is allowed"),
+        ("a: &x 1\nb: *x", 2, "aliases (*name) are not allowed"),
+        (
+            "model: 'abc",
+            1,
+            "this is not YAML: while scanning a quoted scalar, found unexpected end of stream",
+        ),
+        ("autoCommit: true\nautoCommit: false", 2, "is there twice, first in line 1"),
+        ("model: !!python/object:os.system x", 1, "has the tag tag:yaml.org,2002:python/object:os.system"),
+        ("model: x\n\nb: \x00", 3, "there is a control character that YAML does not allow"),
+        ("? [a]\n: 1", 1, "has a key that is not a word"),
+        ("<<: {autoCommit: true}", 1, "is not a known key"),
+    ],
+)
+def test_p1_text_that_is_not_plain_yaml_is_explained(text: str, line: int, message: str) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        load_project_config(text)
+    assert caught.value.problems[0].line == line
+    assert message in caught.value.problems[0].message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 900_000,
+        "- " * 400_000,
+        "limits: " + "{a: " * 500,
+        "a: [" + "1," * 300_000 + "1]",
+        "#" * 1_000_001,
+        "a: &a [x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: [*b,*b,*b,*b,*b,*b,*b,*b,*b]",
+    ],
+)
+def test_r5_yaml_made_to_exhaust_the_reader_is_refused(text: str) -> None:
+    with pytest.raises(ConfigInvalid, match=r"nested too deeply or too long|larger than|aliases"):
+        load_project_config(text)
+
+
+def test_p1_a_byte_order_mark_and_crlf_are_fine() -> None:
+    assert load_project_config("\ufeffautoCommit: true\r\nmodel: opus\r\n").model == "opus"
+
+
+def test_p3_the_flag_goes_before_the_task_and_the_task_before_the_default() -> None:
+    config = load_project_config(FULL)
+    assert choose_pipeline(config, explicit="quick", task="careful").name == "quick"
+    assert choose_pipeline(config, explicit=None, task="quick").name == "quick"
+    assert choose_pipeline(config, explicit=None, task=None).name == "careful"
+    no_default = load_project_config(
+        "pipelines:\n  one: [{name: a, command: b}]\n  two: [{name: a, command: b}]"
+    )
+    assert choose_pipeline(no_default, explicit=None, task=None).name == "one"
+
+
+@pytest.mark.parametrize(
+    ("explicit", "task", "source"), [("qiuck", None, "the request"), (None, "qiuck", "the task")]
+)
+def test_p3_an_unknown_pipeline_is_an_error_that_lists_the_known_ones(
+    explicit: str | None, task: str | None, source: str
+) -> None:
+    with pytest.raises(BadInput) as caught:
+        choose_pipeline(load_project_config(FULL), explicit=explicit, task=task)
+    assert str(caught.value) == (
+        f'there is no pipeline "qiuck", which {source} names; '
+        'known are: careful, quick; did you mean "quick"?'
+    )
+
+
+def test_p2_every_step_survives_its_snapshot_in_json() -> None:
+    steps = [step for pipeline in load_project_config(FULL).pipelines for step in pipeline.steps]
+    for step in [*steps, *BUILT_IN_PIPELINE.steps]:
+        assert step_from_json(json.loads(json.dumps(step_to_json(step)))) == step
+
+
+def test_p2_a_snapshot_speaks_the_words_of_the_file() -> None:
+    step = StepConfig(name="x", command="y", timeout=60)
+    assert step_to_json(step) == {
+        "name": "x",
+        "command": "y",
+        "check": [],
+        "retry": 0,
+        "model": None,
+        "fileAccess": None,
+        "allowedTools": None,
+        "timeout": 60,
+    }
+
+
+def test_p2_a_damaged_snapshot_is_named() -> None:
+    with pytest.raises(BadInput, match=r"^task 7, step 2: retry must be at least 0, not -3"):
+        step_from_json({"name": "x", "command": "y", "retry": -3}, where="task 7, step 2")
+
+
+def test_p1_the_schema_for_editors_knows_every_key_and_describes_it() -> None:
+    schema = json.loads(json.dumps(json_schema()))
+    assert set(schema["properties"]) == {
+        "taskFolder",
+        "defaultPipeline",
+        "pipelines",
+        "interactionThreshold",
+        "manageGitBranch",
+        "autoCommit",
+        "waitForRateLimitReset",
+        "model",
+        "limits",
+    }
+    step = schema["$defs"]["StepConfig"]
+    assert set(step["properties"]) == {
+        "name",
+        "command",
+        "check",
+        "retry",
+        "model",
+        "fileAccess",
+        "allowedTools",
+        "timeout",
+    }
+    assert schema["additionalProperties"] is False
+    assert all("description" in key for key in [*schema["properties"].values(), *step["properties"].values()])
