@@ -1,0 +1,204 @@
+"""What a request to the Messages API tells of the conversation so far; nothing is remembered elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tasks_app.errors import BadInput
+from tasks_app.rehearsal.scenario import questions_of
+
+# What the agent program writes into the conversation itself when a turn was broken off.
+_SYNTHETIC = "No response requested."
+_WORKSPACE = re.compile(r"[Ww]orking directory: *([^\n<]+)")
+_SESSION = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_SECTION = re.compile(r"^--- ([A-Z ]+) ---$", re.MULTILINE)
+_ANSWER_SECTIONS = frozenset({"HUMAN INTERACTION HISTORY", "FEEDBACK"})
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="allow", frozen=True)  # All of it counts for the token estimates.
+
+
+class Block(_Part):
+    """One content block: text, tool_use or tool_result; other types pass unread."""
+
+    type: str = "text"
+    text: str = ""
+    id: str = ""
+    name: str = ""
+    input: dict[str, Any] = Field(default_factory=dict)
+    tool_use_id: str = ""
+    content: str | list[Block] = ""
+
+    @property
+    def whole_text(self) -> str:
+        """The text of the block and of what it contains."""
+        return self.text + _text_of(self.content)
+
+
+class Message(_Part):
+    """One message; a plain string as content means one text block."""
+
+    role: Literal["user", "assistant", "system"]
+    content: str | list[Block]
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The content as blocks."""
+        return [Block(text=self.content)] if isinstance(self.content, str) else self.content
+
+
+class Tool(_Part):
+    """A tool that the agent program offers to the model."""
+
+    name: str = ""
+
+
+class Metadata(_Part):
+    """What the agent program says about itself; `user_id` carries the session's id."""
+
+    user_id: str = ""
+
+
+class Conversation(_Part):
+    """A request, read for what a script needs to know."""
+
+    model: str
+    messages: list[Message] = Field(min_length=1)
+    system: str | list[Block] = ""
+    tools: list[Tool] = Field(default_factory=list)
+    metadata: Metadata = Field(default_factory=Metadata)
+    stream: bool = False
+
+    @cached_property
+    def prompt(self) -> str:
+        """The text of the first user message, without the reminders that the agent program adds."""
+        first = next((message for message in self.messages if message.role == "user"), None)
+        texts = [block.text for block in first.blocks if block.type == "text"] if first else []
+        return "\n".join(text for text in texts if not text.startswith("<system-reminder>"))
+
+    @cached_property
+    def tool_names(self) -> frozenset[str]:
+        """The tools that the model may call."""
+        return frozenset(tool.name for tool in self.tools)
+
+    @cached_property
+    def workspace(self) -> str:
+        """The folder the agent works in, as the agent program tells it; "." if it does not."""
+        system = [message.content for message in self.messages if message.role == "system"]
+        reminders = [message.content for message in self.messages[:1]]
+        for content in [self.system, *system, *reminders]:
+            found = _WORKSPACE.search(_text_of(content))
+            if found:
+                return found[1].strip()
+        return "."
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What tells this conversation from every other, and stays the same over all its turns."""
+        session = _SESSION.search(self.metadata.user_id)
+        return hashlib.sha256(f"{session[0] if session else ''}\n{self.prompt}".encode()).hexdigest()
+
+    @cached_property
+    def rounds(self) -> tuple[Round, ...]:
+        """The model's turns so far. Assistant messages in a row are one turn: the program may split it."""
+        rounds: list[Round] = []
+        after_assistant = False
+        for message in self.messages:
+            if message.role == "assistant" and not _is_synthetic(message):
+                rounds = rounds if after_assistant else [*rounds, Round()]
+                rounds[-1] = rounds[-1].with_calls(message)
+            elif message.role == "user" and rounds:
+                rounds[-1] = rounds[-1].with_results(message)
+            after_assistant = message.role == "assistant" or (after_assistant and message.role == "system")
+        return tuple(rounds)
+
+    def recorded_answer(self, questions: tuple[str, ...]) -> Said | None:
+        """What the prompt itself tells about questions asked in an earlier session; None if it does not.
+
+        A session that is replayed begins anew, with the history and the answer as text in its prompt.
+        """
+        known = "".join(self._sections(_ANSWER_SECTIONS))
+        if not questions or not all(question in known for question in questions):
+            return None
+        words = known[known.rindex(questions[-1]) + len(questions[-1]) :].strip()
+        return Said(words, words)
+
+    def _sections(self, names: frozenset[str]) -> list[str]:
+        parts = _SECTION.split(self.prompt)
+        return [body for name, body in zip(parts[1::2], parts[2::2], strict=True) if name in names]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a human said: the words alone, to the letter, and the tool's whole result around them."""
+
+    words: str
+    result: str
+
+
+@dataclass(frozen=True)
+class Round:
+    """One turn of the model and what came back: the asks in it, and the answers to them."""
+
+    asks: tuple[Block, ...] = ()
+    answers: tuple[Said, ...] = ()
+
+    def with_calls(self, message: Message) -> Round:
+        """Return the round with the asks of one more assistant message."""
+        asks = [block for block in message.blocks if questions_of(block.name, block.input)]
+        return Round((*self.asks, *asks), self.answers)
+
+    def with_results(self, message: Message) -> Round:
+        """Return the round with what a user message brings back for its asks."""
+        by_id = {block.tool_use_id: block for block in message.blocks if block.type == "tool_result"}
+        found = [_said_to(ask, by_id[ask.id].whole_text) for ask in self.asks if ask.id in by_id]
+        return Round(self.asks, (*self.answers, *found))
+
+
+def read_conversation(body: bytes) -> Conversation:
+    """Read a request's body. Raises BadInput when it is not a Messages API request."""
+    try:
+        return Conversation.model_validate_json(body)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        place = ".".join(str(part) for part in fault["loc"])
+        raise BadInput(f"{place}: {fault['msg']}", where="Messages API request") from error
+
+
+def tokens_in(value: object) -> int:
+    """Estimate tokens by the usual rule of thumb: four bytes each."""
+    return max(1, len(json.dumps(value, ensure_ascii=False, default=str).encode()) // 4)
+
+
+def _text_of(content: str | list[Block]) -> str:
+    return content if isinstance(content, str) else "\n".join(block.whole_text for block in content)
+
+
+def _is_synthetic(message: Message) -> bool:
+    return _text_of(message.content).strip() == _SYNTHETIC
+
+
+def _said_to(ask: Block, result: str) -> Said:
+    """Take the human's words out of a result: AskUserQuestion wraps each as "question"="answer"."""
+    marks = [f'"{question}"="' for question in questions_of(ask.name, ask.input)]
+    if ask.name != "AskUserQuestion" or not all(mark in result for mark in marks):
+        return Said(result, result)
+    words = [_between(result, mark, marks[place + 1 :]) for place, mark in enumerate(marks)]
+    return Said("\n".join(words), result)
+
+
+def _between(result: str, mark: str, later: list[str]) -> str:
+    rest = result[result.index(mark) + len(mark) :]
+    if later:
+        return rest.partition(later[0])[0].removesuffix(", ").removesuffix('"')
+    # The tool's own closing sentence follows the last answer, after the last quote-and-full-stop.
+    end = rest.rfind('". ')
+    return rest[:end] if end >= 0 else rest.removesuffix('"')

@@ -1,0 +1,210 @@
+"""Scenarios: small YAML files that say what the model answers, turn by turn."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+
+from tasks_app.errors import BadInput
+
+SHIPPED = Path(__file__).parent / "scenarios"
+PLACEHOLDERS = frozenset({"answer", "answers", "result", "turn", "workspace"})
+PLACEHOLDER = re.compile(r"\{\{\s*(\w+)\s*\}\}")
+_BY_NAME = re.compile(r"^[ \t]*rehearsal:[ \t]*([\w-]+)[ \t]*$", re.MULTILINE)
+_COMMAND_ASK = re.compile(r"\bcat-herder ask \"([^\"]*)\"")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ToolCall(_Strict):
+    """One tool call the model makes."""
+
+    name: str = Field(min_length=1)
+    input: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def questions(self) -> tuple[str, ...]:
+        """What this call asks a human, in either way of asking; empty for every other call."""
+        return questions_of(self.name, self.input)
+
+
+class Failure(_Strict):
+    """The API refuses: an HTTP status with the headers and the message of a real refusal."""
+
+    status: int = Field(ge=400, le=599)
+    type: str = "api_error"
+    message: str
+    headers: dict[str, str] = Field(default_factory=dict)
+
+
+class Turn(_Strict):
+    """One answer of the model, given `repeat` times in a row.
+
+    `delay` is in seconds. `cut` ends the connection in the middle of the answer. The two guards look for
+    a text in the first prompt; a turn whose guard fails is not part of the script at all.
+    """
+
+    text: str = ""
+    tools: tuple[ToolCall, ...] = ()
+    delay: float = Field(default=0.0, ge=0, le=60)
+    repeat: int = Field(default=1, ge=1, le=1000)
+    error: Failure | None = None
+    cut: bool = False
+    only_if_prompt: str = ""
+    unless_prompt: str = ""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Turn:
+        if not (self.text or self.tools or self.error):
+            raise ValueError("a turn needs a text, tools or an error")
+        return self
+
+    @property
+    def questions(self) -> tuple[str, ...]:
+        """Everything that this turn asks a human."""
+        return tuple(question for tool in self.tools for question in tool.questions)
+
+    def fits(self, *, prompt: str, tools: frozenset[str]) -> bool:
+        """Whether this turn belongs to the script: its guards hold, and a question can be asked at all."""
+        if any(tool.name == "AskUserQuestion" for tool in self.tools) and "AskUserQuestion" not in tools:
+            return False
+        if self.unless_prompt and self.unless_prompt in prompt:
+            return False
+        return self.only_if_prompt in prompt
+
+
+class Branch(_Strict):
+    """One way on: for an answer that contains `if_answer`, for any answer, or (neither given) otherwise."""
+
+    if_answer: str = ""
+    answered: bool = False
+    turns: tuple[Entry, ...]
+
+    def takes(self, answer: str | None) -> bool:
+        """Whether the script goes this way after `answer` (None: nobody was asked)."""
+        if self.if_answer or self.answered:
+            return answer is not None and self.if_answer in answer
+        return True
+
+
+class Choose(_Strict):
+    """A fork: the first branch that takes the last answer. The last branch must take everything."""
+
+    choose: tuple[Branch, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _ends_with_otherwise(self) -> Choose:
+        if not self.choose[-1].takes(None):
+            raise ValueError("the last branch of a choose must be without if_answer and answered")
+        return self
+
+    def way_after(self, answer: str | None) -> Branch:
+        """Return the branch for `answer`."""
+        return next(branch for branch in self.choose if branch.takes(answer))
+
+
+def _kind(value: object) -> str:
+    return (
+        "choose" if isinstance(value, Choose) or (isinstance(value, dict) and "choose" in value) else "turn"
+    )
+
+
+Entry: TypeAlias = Annotated[
+    Annotated[Turn, Tag("turn")] | Annotated[Choose, Tag("choose")], Discriminator(_kind)
+]
+Branch.model_rebuild()
+Choose.model_rebuild()
+
+
+class Scenario(_Strict):
+    """A script. `when` lists what the first prompt must contain; without it, it is chosen by name only."""
+
+    name: str = Field(pattern=r"^[\w-]+$")
+    about: str = Field(min_length=1)
+    when: tuple[str, ...] | None = None
+    turns: tuple[Entry, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _knows_its_placeholders(self) -> Scenario:
+        unknown = sorted(set(_placeholders(self.model_dump())) - PLACEHOLDERS)
+        if unknown:
+            known = ", ".join(sorted(PLACEHOLDERS))
+            raise ValueError(f"unknown placeholder {{{{{unknown[0]}}}}}; known are {known}")
+        return self
+
+    def plays_for(self, prompt: str) -> bool:
+        """Whether every text of `when` is in the prompt."""
+        return self.when is not None and all(part in prompt for part in self.when)
+
+
+def questions_of(name: str, tool_input: dict[str, Any]) -> tuple[str, ...]:
+    """Return the questions in a tool call, whether it asks by tool or by command."""
+    if name == "AskUserQuestion":
+        return tuple(str(item["question"]) for item in tool_input.get("questions", []))
+    if name == "Bash":
+        return tuple(_COMMAND_ASK.findall(str(tool_input.get("command", ""))))
+    return ()
+
+
+def load_scenario(path: Path) -> Scenario:
+    """Read one scenario file. Raises BadInput that names the file and the place in it."""
+    try:
+        scenario = Scenario.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise BadInput(f"cannot be read: {error}", where=str(path)) from error
+    except ValidationError as error:
+        raise BadInput(_first_fault(error), where=str(path)) from error
+    if scenario.name != path.stem:
+        raise BadInput(f'the name "{scenario.name}" must be the name of the file', where=str(path))
+    return scenario
+
+
+def load_scenarios(folder: Path = SHIPPED) -> tuple[Scenario, ...]:
+    """Read every scenario of a folder, by name. Raises BadInput for the first that is not usable."""
+    return tuple(load_scenario(path) for path in sorted(folder.glob("*.yaml")))
+
+
+def choose_scenario(scenarios: Iterable[Scenario], prompt: str) -> Scenario:
+    """Return the scenario for a first prompt: the one it names, else the one with most of `when` in it.
+
+    Raises BadInput when the prompt names a scenario that does not exist, or none plays for it.
+    """
+    by_name = {scenario.name: scenario for scenario in scenarios}
+    named = _BY_NAME.search(prompt)
+    if named:
+        return _named(by_name, named[1])
+    playing = [scenario for scenario in by_name.values() if scenario.plays_for(prompt)]
+    if not playing:
+        raise BadInput("no scenario plays for this prompt", where="rehearsal")
+    return max(playing, key=lambda scenario: len(scenario.when or ()))
+
+
+def _named(by_name: dict[str, Scenario], name: str) -> Scenario:
+    if name not in by_name:
+        raise BadInput(f'there is no scenario "{name}"; there are {", ".join(by_name)}', where="rehearsal")
+    return by_name[name]
+
+
+def _first_fault(error: ValidationError) -> str:
+    fault = error.errors()[0]
+    # pydantic names the kind of each entry as well; people find the place by the keys they wrote.
+    steps = zip(fault["loc"], ("", *fault["loc"]), strict=False)
+    place = ".".join(str(part) for part, before in steps if part not in ("turn", before))
+    return f"{place}: {fault['msg']}" if place else fault["msg"]
+
+
+def _placeholders(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield from PLACEHOLDER.findall(value)
+    elif isinstance(value, dict):
+        yield from _placeholders(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _placeholders(item)

@@ -1,0 +1,177 @@
+"""The scripted Messages API: an HTTP server on loopback that the agent program takes for the real one."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tasks_app.errors import BadInput
+from tasks_app.rehearsal import wire
+from tasks_app.rehearsal.conversation import Conversation, read_conversation, tokens_in
+from tasks_app.rehearsal.scenario import SHIPPED, Scenario, choose_scenario, load_scenarios
+from tasks_app.rehearsal.script import Reply, reply_to, side_reply
+
+log = logging.getLogger(__name__)
+
+LOOPBACK = "127.0.0.1"
+# The latest bodies only: one is about 100 kB, and a portal may rehearse for weeks.
+KEPT_REQUESTS = 100
+STOP_POLL_SECONDS = 0.1
+
+
+class RehearsalServer:
+    """Serves scenarios as a Messages API on a loopback port of its own, in a thread of this process.
+
+    Every answer follows from the request alone, so a restarted server, or another one, goes on where the
+    conversation stands. Use it as a context manager, or call `start()` and `stop()`; `scenarios` is the
+    folder to read, checked at once: raises BadInput for a file that is not usable.
+    """
+
+    def __init__(self, *, scenarios: Path = SHIPPED, port: int = 0) -> None:
+        self._scenarios = load_scenarios(scenarios)
+        self._port = port
+        self._http: _HttpServer | None = None
+        self._thread: threading.Thread | None = None
+        self._requests: deque[dict[str, Any]] = deque(maxlen=KEPT_REQUESTS)
+
+    def start(self) -> None:
+        """Listen and serve. Raises OSError when the port is taken. Started already: nothing happens."""
+        if self._http is not None:
+            return
+        self._http = _HttpServer((LOOPBACK, self._port), self._scenarios, self._requests)
+        self._thread = threading.Thread(
+            target=self._http.serve_forever, args=(STOP_POLL_SECONDS,), name="rehearsal", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """The address for ANTHROPIC_BASE_URL. Only while the server runs."""
+        if self._http is None:
+            raise RuntimeError("The rehearsal server is not running; call start() first.")
+        return f"http://{LOOPBACK}:{self._http.server_port}"
+
+    @property
+    def requests(self) -> list[dict[str, Any]]:
+        """The latest bodies posted to /v1/messages, oldest first."""
+        return list(self._requests)
+
+    def stop(self) -> None:
+        """Stop at once; turns that wait for their delay are cut. Not running: nothing happens."""
+        http, thread, self._http, self._thread = self._http, self._thread, None, None
+        if http is None or thread is None:
+            return
+        http.stopping.set()
+        http.shutdown()
+        http.server_close()
+        thread.join()
+
+    def __enter__(self) -> RehearsalServer:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+class _HttpServer(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(
+        self, address: tuple[str, int], scenarios: Iterable[Scenario], requests: deque[dict[str, Any]]
+    ) -> None:
+        super().__init__(address, _Handler)
+        self.scenarios = tuple(scenarios)
+        self.requests = requests
+        self.stopping = threading.Event()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Agents are killed in mid-turn as a matter of course: a client that is gone is no error."""
+        if not isinstance(sys.exception(), ConnectionError):
+            log.exception("The rehearsal server failed on a request.")
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _HttpServer
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing: the portal's own log tells what runs."""
+
+    def do_HEAD(self) -> None:
+        self._send_json(HTTPStatus.OK, {})
+
+    def do_GET(self) -> None:
+        self._send_json(HTTPStatus.OK, {"type": "rehearsal"})
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        try:
+            self._answer(self.path.partition("?")[0], body)
+        except BadInput as error:
+            self._send_json(HTTPStatus.BAD_REQUEST, wire.error_body("invalid_request_error", str(error)))
+
+    def _answer(self, path: str, body: bytes) -> None:
+        if path == "/v1/messages/count_tokens":
+            self._send_json(HTTPStatus.OK, {"input_tokens": tokens_in(body.decode(errors="replace"))})
+        elif path == "/v1/messages":
+            conversation = read_conversation(body)
+            self.server.requests.append(json.loads(body))
+            self._send_reply(conversation, self._reply(conversation))
+        else:
+            refusal = wire.error_body("not_found_error", f"The rehearsal server knows no {path}.")
+            self._send_json(HTTPStatus.NOT_FOUND, refusal)
+
+    def _reply(self, conversation: Conversation) -> Reply:
+        if not conversation.tools:
+            return side_reply(conversation)
+        return reply_to(conversation, choose_scenario(self.server.scenarios, conversation.prompt))
+
+    def _send_reply(self, conversation: Conversation, reply: Reply) -> None:
+        if reply.delay and self.server.stopping.wait(reply.delay):
+            self.close_connection = True
+        elif reply.failure:
+            refusal = wire.error_body(reply.failure.type, reply.failure.message)
+            self._send_json(reply.failure.status, refusal, headers=reply.failure.headers)
+        elif conversation.stream:
+            self._send_stream(list(wire.stream_events(conversation, reply)), cut=reply.cut)
+        else:
+            self._send_json(HTTPStatus.OK, wire.whole_message(conversation, reply), cut=reply.cut)
+
+    def _send_stream(self, events: list[wire.Event], *, cut: bool) -> None:
+        self.send_response(HTTPStatus.OK)
+        self.send_header("content-type", "text/event-stream; charset=utf-8")
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        for event in events[: len(events) // 2] if cut else events:
+            data = wire.event_bytes(event)
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        if cut:
+            self.close_connection = True
+        else:
+            self.wfile.write(b"0\r\n\r\n")
+
+    def _send_json(
+        self, status: int, value: Any, *, headers: dict[str, str] | None = None, cut: bool = False
+    ) -> None:
+        data = wire.json_bytes(value)
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(data)))
+        for name, text in (headers or {}).items():
+            self.send_header(name, text)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data[: len(data) // 2] if cut else data)
+        self.close_connection = self.close_connection or cut
