@@ -1,0 +1,18 @@
+"""git, seen from the portal: sources, the portal's repository, tasks' clones, and what changed."""
+
+from tasks_app.workspace.clone import Snapshot, Workspace, branch_name
+from tasks_app.workspace.difference import ChangedFile, changed_files, diff
+from tasks_app.workspace.repository import Repository
+from tasks_app.workspace.source import SourceFacts, inspect_source
+
+__all__ = [
+    "ChangedFile",
+    "Repository",
+    "Snapshot",
+    "SourceFacts",
+    "Workspace",
+    "branch_name",
+    "changed_files",
+    "diff",
+    "inspect_source",
+]

@@ -1,0 +1,46 @@
+# Runs in the jail, in the agent's clone. Records the working tree without touching the agent's index,
+# HEAD or files: own index, a commit on top of HEAD, a ref, and a pack of what the portal lacks.
+#
+# Given: GIT_DIR, GIT_WORK_TREE, author and committer, LABEL, MESSAGE, OUTCOME (a folder to write the
+# files `commit` and `pack` into), KNOWN (commits that the portal has, separated by spaces).
+set -eu
+
+export GIT_OPTIONAL_LOCKS=0 GIT_NO_REPLACE_OBJECTS=1 GIT_NO_LAZY_FETCH=1 GIT_TERMINAL_PROMPT=0
+
+# Filters (Git LFS) are left in force: they decide what a file's content is, and run in the jail.
+git() {
+  command git -c core.hooksPath=/dev/null -c core.fsmonitor=false -c core.untrackedCache=false \
+    -c core.splitIndex=false -c core.sparseCheckout=false -c core.bare=false -c gc.auto=0 \
+    -c advice.addEmbeddedRepo=false "$@"
+}
+
+head=$(git rev-parse --verify --quiet 'HEAD^{commit}') || {
+  git rev-parse --git-dir >/dev/null
+  echo "HEAD does not name a commit." >&2
+  exit 1
+}
+
+# Files that the agent added although they are ignored are in its index alone.
+git diff-index --cached --name-only -z --diff-filter=A "$head" -- >"$OUTCOME/added"
+
+# A fresh index: a copy of the agent's would keep its "assume unchanged" marks, which hide changes.
+export GIT_INDEX_FILE="$OUTCOME/index"
+git read-tree "$head"
+git add --all -- .
+git update-index --add --remove -z --stdin <"$OUTCOME/added"
+
+tree=$(git write-tree)
+commit=$head
+if [ "$tree" != "$(git rev-parse "$head^{tree}")" ]; then
+  commit=$(git commit-tree -p "$head" -m "$MESSAGE" "$tree")
+fi
+git update-ref "refs/cat-herder/$LABEL" "$commit"
+
+{
+  echo "$commit"
+  for known in $KNOWN; do
+    if git cat-file -e "$known^{commit}" 2>/dev/null; then echo "^$known"; fi
+  done
+} >"$OUTCOME/wanted"
+git pack-objects --revs --stdout -q <"$OUTCOME/wanted" >"$OUTCOME/pack"
+echo "$commit" >"$OUTCOME/commit"

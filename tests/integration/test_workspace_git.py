@@ -1,0 +1,494 @@
+"""P9, R2, R4, R5: the portal's repository, a task's clone, its snapshots and diffs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tasks_app.errors import BadInput, CatHerderError, WorkspaceError
+from tasks_app.jail import Jail, SandboxMode, detect
+from tasks_app.workspace import (
+    ChangedFile,
+    Repository,
+    Snapshot,
+    Workspace,
+    branch_name,
+    changed_files,
+    diff,
+)
+from tests.integration.git_repository import GitRepository
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A source, the portal's repository of it, and one task's clone as the agent sees it."""
+
+    source: GitRepository
+    repository: Repository
+    workspace: Workspace
+    jail: Jail
+    home: Path
+    base: str
+
+    @property
+    def agent(self) -> GitRepository:
+        return GitRepository(self.workspace.path)
+
+    def snapshot(self, label: str = "plan") -> Snapshot:
+        return self.workspace.snapshot(label=label, jail=self.jail, home=self.home)
+
+    def changes(self, label: str = "plan") -> tuple[ChangedFile, ...]:
+        return changed_files(self.repository, base=self.base, head=self.snapshot(label).commit)
+
+    def write(self, name: str, text: str = "new\n") -> None:
+        (self.workspace.path / name).write_text(text)
+
+
+# Without a sandbox a guest has the portal's own powers: what these say holds in the jail alone.
+in_the_jail = pytest.mark.parametrize(
+    "desk", [pytest.param("jailed", marks=pytest.mark.bubblewrap)], indirect=True
+)
+
+
+@pytest.fixture(params=["open", pytest.param("jailed", marks=pytest.mark.bubblewrap)])
+def desk(tmp_path: Path, request: pytest.FixtureRequest) -> Desk:
+    source = GitRepository.make(tmp_path / "source", a="one\n", b="two\n")
+    data = tmp_path / "data"
+    (data / "home").mkdir(parents=True)
+    jail = (
+        detect(SandboxMode.AUTO, hidden=[data]) if request.param == "jailed" else Jail(None, "for this test")
+    )
+    if request.param == "jailed" and not jail.active:
+        pytest.skip(jail.reason)
+    repository = Repository(data / "repos" / "1.git", str(source.path))
+    repository.fetch()
+    workspace = Workspace(data / "work" / "1", repository, branch_name("fix"))
+    workspace.create(base=repository.head("main"))
+    return Desk(source, repository, workspace, jail, data / "home", repository.head("main"))
+
+
+def test_fetching_follows_the_source(desk: Desk) -> None:
+    newest = desk.source.commit(a="changed\n")
+    desk.source.git("branch", "topic")
+    desk.repository.fetch()
+    assert desk.repository.head("main") == desk.repository.head("topic") == newest
+
+
+def test_fetching_forgets_branches_that_are_gone_and_takes_rewritten_ones(desk: Desk) -> None:
+    desk.source.git("branch", "topic")
+    desk.repository.fetch()
+    desk.source.git("branch", "-D", "topic")
+    desk.source.git("commit", "--amend", "--quiet", "-m", "Other")
+    desk.repository.fetch()
+    assert desk.repository.head("main") == desk.source.git("rev-parse", "HEAD")
+    with pytest.raises(WorkspaceError, match="has no branch topic"):
+        desk.repository.head("topic")
+
+
+def test_fetching_leaves_the_portals_branches_alone(desk: Desk) -> None:
+    desk.write("a")
+    snapshot = desk.snapshot()
+    desk.workspace.publish(snapshot)
+    desk.source.git("branch", "cat-herder/fix")
+    desk.repository.fetch()
+    assert desk.repository.commit("refs/heads/cat-herder/fix") == snapshot.commit
+
+
+def test_a_half_made_repository_is_replaced(desk: Desk, tmp_path: Path) -> None:
+    fresh = tmp_path / "other.git.new"
+    fresh.mkdir()
+    (fresh / "rubbish").touch()
+    repository = Repository(tmp_path / "other.git", str(desk.source.path))
+    repository.fetch()
+    assert repository.head("main") == desk.base
+
+
+def test_a_source_that_is_gone_is_an_error_that_names_it(desk: Desk, tmp_path: Path) -> None:
+    desk.source.path.rename(tmp_path / "moved")
+    with pytest.raises(WorkspaceError, match=str(desk.source.path)):
+        desk.repository.fetch()
+
+
+@pytest.mark.parametrize("name", ["-x", "--upload-pack=x", "a..b", "a b", "", "x.lock", "a\nb", "a\0b"])
+def test_a_branch_that_git_would_not_take_is_bad_input(desk: Desk, name: str) -> None:
+    with pytest.raises(BadInput):
+        desk.repository.head(name)
+
+
+def test_a_clone_is_on_its_branch_and_shares_no_file_with_the_repository(desk: Desk) -> None:
+    assert desk.agent.git("symbolic-ref", "HEAD") == "refs/heads/cat-herder/fix"
+    assert desk.agent.git("rev-parse", "HEAD") == desk.base
+    assert desk.agent.git("status", "--porcelain") == ""
+    assert desk.agent.git("config", "--local", "user.name") == "Cat Herder"
+    assert desk.agent.git("remote") == ""
+    files = [path for path in (desk.workspace.path / ".git").rglob("*") if path.is_file()]
+    assert files and all(path.stat().st_nlink == 1 for path in files)
+    assert not (desk.workspace.path / ".git/objects/info/alternates").exists()
+
+
+def test_creating_again_changes_nothing(desk: Desk) -> None:
+    desk.write("a", "work\n")
+    desk.workspace.create(base=desk.base)
+    assert (desk.workspace.path / "a").read_text() == "work\n"
+
+
+def test_a_half_made_clone_is_replaced(desk: Desk) -> None:
+    other = Workspace(desk.workspace.path.with_name("2"), desk.repository, "cat-herder/other")
+    (other.path.with_name("2.new") / ".git").mkdir(parents=True)
+    other.create(base=desk.base)
+    assert (other.path / "a").read_text() == "one\n"
+
+
+def test_files_in_the_place_of_a_clone_are_not_overwritten(desk: Desk) -> None:
+    other = Workspace(desk.workspace.path.with_name("2"), desk.repository, "cat-herder/other")
+    other.path.mkdir()
+    (other.path / "precious").touch()
+    with pytest.raises(WorkspaceError, match="in the way"):
+        other.create(base=desk.base)
+    assert (other.path / "precious").exists()
+
+
+def test_a_base_that_is_not_there_is_an_error(desk: Desk) -> None:
+    other = Workspace(desk.workspace.path.with_name("2"), desk.repository, "cat-herder/other")
+    with pytest.raises(WorkspaceError):
+        other.create(base="0" * 40)
+    with pytest.raises(WorkspaceError):
+        other.create(base="--all")
+
+
+def test_a_snapshot_has_tracked_and_untracked_files_and_not_the_ignored(desk: Desk) -> None:
+    desk.write(".gitignore", "*.log\nout/\n")
+    desk.write("x.log")
+    desk.write("a", "one\nmore\n")
+    desk.write("c")
+    (desk.workspace.path / "b").unlink()
+    assert desk.changes() == (
+        ChangedFile(".gitignore", "A", 2, 0),
+        ChangedFile("a", "M", 1, 0),
+        ChangedFile("b", "D", 0, 1),
+        ChangedFile("c", "A", 1, 0),
+    )
+
+
+def test_a_snapshot_leaves_the_agents_index_head_and_files_alone(desk: Desk) -> None:
+    desk.write("a", "staged\n")
+    desk.agent.git("add", "a")
+    desk.write("a", "then changed\n")
+    desk.write("c")
+    before = (desk.workspace.path / ".git/index").read_bytes(), desk.agent.git("status", "--porcelain")
+    snapshot = desk.snapshot()
+    assert (desk.workspace.path / ".git/index").read_bytes() == before[0]
+    assert desk.agent.git("status", "--porcelain") == before[1] == "MM a\n?? c"
+    assert desk.agent.git("rev-parse", "HEAD") == desk.base
+    assert desk.agent.git("rev-parse", "refs/cat-herder/plan") == snapshot.commit
+
+
+def test_a_snapshot_is_on_top_of_what_the_agent_committed(desk: Desk) -> None:
+    own = desk.agent.commit(c="mine\n")
+    desk.write("d")
+    snapshot = desk.snapshot()
+    assert desk.repository.commit(f"{snapshot.commit}^") == own
+    assert [change.path for change in desk.changes("again")] == ["c", "d"]
+
+
+def test_a_snapshot_of_a_clean_clone_is_its_head(desk: Desk) -> None:
+    assert desk.snapshot().commit == desk.base
+
+
+def test_one_snapshot_after_another_can_be_compared(desk: Desk) -> None:
+    desk.write("c")
+    first = desk.snapshot("plan")
+    desk.write("d")
+    second = desk.snapshot("implement")
+    changes = changed_files(desk.repository, base=first.commit, head=second.commit)
+    assert changes == (ChangedFile("d", "A", 1, 0),)
+
+
+def test_a_file_added_against_the_ignore_list_is_recorded(desk: Desk) -> None:
+    desk.write(".gitignore", "*.log\n")
+    desk.write("x.log")
+    desk.agent.git("add", "--force", "x.log")
+    assert ChangedFile("x.log", "A", 1, 0) in desk.changes()
+
+
+@pytest.mark.parametrize("mark", ["--assume-unchanged", "--skip-worktree"])
+def test_a_mark_in_the_index_hides_no_change(desk: Desk, mark: str) -> None:
+    """P7: the diff is held against the guard, so nothing may be missing from it."""
+    desk.agent.git("update-index", mark, "a")
+    desk.write("a", "changed\n")
+    assert desk.changes() == (ChangedFile("a", "M", 1, 1),)
+
+
+def test_a_published_snapshot_can_be_fetched_by_a_person(desk: Desk) -> None:
+    desk.write("a", "done\n")
+    desk.workspace.publish(desk.snapshot())
+    desk.source.git("fetch", "--quiet", str(desk.repository.path), "cat-herder/fix")
+    assert desk.source.git("show", "FETCH_HEAD:a") == "done"
+
+
+ODD_NAMES = [
+    "new\nline",
+    "tab\there",
+    "-dash",
+    "--exec=x",
+    "☃ 猫",
+    "qu\"ote'",
+    ":(glob)*",
+    " space ",
+    "a => b",
+]
+
+
+def test_odd_file_names_are_recorded_and_listed_as_they_are(desk: Desk) -> None:
+    for name in ODD_NAMES:
+        desk.write(name)
+    assert {change.path for change in desk.changes()} == set(ODD_NAMES)
+
+
+def test_a_renamed_file_has_both_names(desk: Desk) -> None:
+    desk.write("a", "".join(f"line {number}\n" for number in range(50)))
+    base = desk.snapshot("plan").commit
+    (desk.workspace.path / "a").rename(desk.workspace.path / "odd\nname")
+    head = desk.snapshot("implement").commit
+    renamed = ChangedFile("odd\nname", "R", 0, 0, "a")
+    assert changed_files(desk.repository, base=base, head=head) == (renamed,)
+
+
+def test_bytes_that_are_no_text_and_links_are_changes(desk: Desk) -> None:
+    (desk.workspace.path / "c").write_bytes(bytes(range(256)))
+    (desk.workspace.path / "a").unlink()
+    (desk.workspace.path / "a").symlink_to("/etc/passwd")
+    changes = {change.path: change for change in desk.changes()}
+    assert changes["c"] == ChangedFile("c", "A", 0, 0)
+    assert changes["a"].status == "M"
+    text = diff(desk.repository, base=desk.base, head=desk.snapshot().commit)
+    assert "+/etc/passwd" in text and "root:" not in text
+
+
+def test_a_diff_is_unified_and_shows_names_as_they_are(desk: Desk) -> None:
+    desk.write("a", "uno\n")
+    desk.write("猫", "x\n")
+    text = diff(desk.repository, base=desk.base, head=desk.snapshot().commit)
+    assert "diff --git a/a b/a\n" in text and "-one\n+uno\n" in text and "+++ b/猫\n" in text
+
+
+def test_a_long_diff_is_cut_and_says_so(desk: Desk) -> None:
+    desk.write("a", "☃" * 100_000)
+    text = diff(desk.repository, base=desk.base, head=desk.snapshot().commit, limit=1000)
+    assert text.endswith("[… the diff is longer than 1000 bytes and cut here …]\n") and len(text) < 1100
+
+
+@pytest.mark.parametrize("commit", ["HEAD", "--output=/tmp/x", "0" * 40, "refs/source/main"])
+def test_a_diff_takes_ids_of_commits_that_are_there_and_nothing_else(desk: Desk, commit: str) -> None:
+    with pytest.raises(WorkspaceError):
+        diff(desk.repository, base=commit, head=desk.base)
+    with pytest.raises(WorkspaceError):
+        changed_files(desk.repository, base=commit, head=desk.base)
+
+
+@pytest.mark.parametrize("label", ["-x", "a/b", "..", "a..b", "x.lock", "", "a b", "a\n", "ä", "x" * 101])
+def test_a_label_that_is_no_plain_name_is_bad_input(desk: Desk, label: str) -> None:
+    with pytest.raises(BadInput):
+        desk.snapshot(label)
+
+
+# What a hostile agent may leave in its clone. Each is given the folder and a marker to create.
+
+
+def _hooks(clone: GitRepository, marker: Path) -> None:
+    hooks = clone.path / ".git" / "hooks"
+    hooks.mkdir()
+    for name in ("pre-commit", "post-index-change", "reference-transaction", "post-checkout", "pre-auto-gc"):
+        (hooks / name).write_text(f"#!/bin/sh\ntouch {marker}\n")
+        (hooks / name).chmod(0o755)
+
+
+def _setting(*keys: str) -> Callable[[GitRepository, Path], None]:
+    def write(clone: GitRepository, marker: Path) -> None:
+        (clone.path / ".gitattributes").write_text("* diff=evil merge=evil\n")
+        for key in keys:
+            clone.git("config", key, f"touch {marker};")
+
+    return write
+
+
+def _signing(clone: GitRepository, marker: Path) -> None:
+    _setting("gpg.program")(clone, marker)
+    clone.git("config", "commit.gpgSign", "true")
+
+
+HOSTILE = {
+    "hooks": _hooks,
+    "fsmonitor": _setting("core.fsmonitor"),
+    "diff": _setting("diff.external", "diff.evil.command", "diff.evil.textconv"),
+    "merge": _setting("merge.evil.driver"),
+    "ssh": _setting("core.sshCommand", "core.alternateRefsCommand", "uploadpack.packObjectsHook"),
+    "signing": _signing,
+    "editor": _setting("core.editor", "core.pager", "sequence.editor", "alias.add", "alias.write-tree"),
+}
+
+
+@pytest.mark.parametrize("how", HOSTILE)
+def test_no_program_that_the_agent_set_up_is_run(desk: Desk, tmp_path: Path, how: str) -> None:
+    marker = tmp_path / "ran"
+    HOSTILE[how](desk.agent, marker)
+    desk.write("c")
+    snapshot = desk.snapshot()
+    desk.workspace.publish(snapshot)
+    desk.workspace.create(base=desk.base)
+    assert "+new" in diff(desk.repository, base=desk.base, head=snapshot.commit)
+    assert "c" in {change.path for change in desk.changes("again")}
+    assert not marker.exists()
+
+
+@in_the_jail
+def test_a_filter_runs_in_the_jail_only(desk: Desk, tmp_path: Path) -> None:
+    """Filters decide what a file's content is (Git LFS), so they stay in force, where the agent is."""
+    marker = tmp_path / "ran"
+    desk.write(".gitattributes", "c filter=evil\n")
+    desk.agent.git("config", "filter.evil.clean", f"touch {marker}; tr a-z A-Z")
+    desk.write("c", "loud\n")
+    assert "+LOUD" in diff(desk.repository, base=desk.base, head=desk.snapshot().commit)
+    assert not marker.exists()
+
+
+def test_a_worktree_elsewhere_is_not_recorded(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "secret").touch()
+    desk.agent.git("config", "core.worktree", str(tmp_path / "elsewhere"))
+    desk.write("c")
+    assert desk.changes() == (ChangedFile("c", "A", 1, 0),)
+
+
+def test_a_clone_that_is_marked_bare_is_recorded(desk: Desk) -> None:
+    desk.agent.git("config", "core.bare", "true")
+    desk.write("c")
+    assert desk.changes() == (ChangedFile("c", "A", 1, 0),)
+
+
+@in_the_jail
+@pytest.mark.parametrize("link", ["symlink", "gitfile", "alternates"])
+def test_another_tasks_clone_cannot_be_recorded_through_a_link(desk: Desk, link: str) -> None:
+    """R4: the portal may read every clone, so it must not read where this one points."""
+    other = Workspace(desk.workspace.path.with_name("2"), desk.repository, "cat-herder/other")
+    other.create(base=desk.base)
+    secret = GitRepository(other.path).commit(secret="theirs\n")
+    git = desk.workspace.path / ".git"
+    if link == "alternates":
+        (git / "objects/info").mkdir(exist_ok=True)
+        (git / "objects/info/alternates").write_text(f"{other.path}/.git/objects\n")
+        (git / "refs/heads/cat-herder/fix").write_text(f"{secret}\n")
+    else:
+        git.rename(desk.home / "old")
+        git.symlink_to(other.path / ".git") if link == "symlink" else git.write_text(
+            f"gitdir: {other.path}/.git\n"
+        )
+    with pytest.raises(WorkspaceError, match="cannot be recorded"):
+        desk.snapshot()
+    assert not desk.repository.has(secret)
+
+
+def test_a_recording_that_is_a_link_is_not_followed(desk: Desk) -> None:
+    """A filter runs while the outcome is written, and may put a link to a file of the portal there."""
+    desk.write(".gitattributes", "c filter=evil\n")
+    desk.agent.git(
+        "config", "filter.evil.clean", 'rm -f "$OUTCOME/pack"; ln -s /etc/hostname "$OUTCOME/commit"; cat'
+    )
+    desk.write("c")
+    with pytest.raises(WorkspaceError):
+        desk.snapshot()
+
+
+@pytest.mark.parametrize(
+    "damage", ["no git folder", "no head", "empty head", "bad config", "bad index", "orphan"]
+)
+def test_a_broken_clone_is_an_error_with_the_reason(desk: Desk, damage: str) -> None:
+    git = desk.workspace.path / ".git"
+    match damage:
+        case "no git folder":
+            git.rename(git.with_name("git"))
+        case "no head":
+            (git / "HEAD").unlink()
+        case "empty head":
+            (git / "HEAD").write_text("")
+        case "bad config":
+            (git / "config").write_text("[core\n")
+        case "bad index":
+            (git / "index").write_bytes(b"rubbish")
+        case "orphan":
+            desk.agent.git("symbolic-ref", "HEAD", "refs/heads/nowhere")
+    with pytest.raises(WorkspaceError, match=r"cannot be recorded: \S+"):
+        desk.snapshot()
+
+
+def test_missing_objects_are_found_out_before_they_are_taken(desk: Desk) -> None:
+    own = desk.agent.commit(c="mine\n")
+    desk.agent.commit(d="more\n")
+    (desk.workspace.path / ".git" / "shallow").write_text(desk.agent.git("rev-parse", "HEAD") + "\n")
+    (desk.workspace.path / ".git" / "objects" / own[:2] / own[2:]).unlink()
+    with pytest.raises(WorkspaceError):
+        desk.snapshot()
+    with pytest.raises(WorkspaceError):
+        desk.repository.commit("refs/cat-herder/cat-herder/fix/plan")
+
+
+def test_a_workspace_that_is_gone_is_an_error(desk: Desk) -> None:
+    desk.workspace.path.rename(desk.workspace.path.with_name("moved"))
+    with pytest.raises(WorkspaceError, match="does not exist"):
+        desk.snapshot()
+
+
+def test_a_machine_without_git_is_told_so(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(CatHerderError, match="git cannot be started"):
+        desk.repository.fetch()
+
+
+def test_settings_of_the_portals_user_have_no_effect(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "gitconfig"
+    config.write_text("[diff]\n\tnoprefix = true\n\tmnemonicPrefix = true\n[color]\n\tui = always\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
+    monkeypatch.setenv("GIT_DIR", str(desk.source.path))
+    desk.write("a", "uno\n")
+    assert "--- a/a\n" in diff(desk.repository, base=desk.base, head=desk.snapshot().commit)
+
+
+@pytest.mark.parametrize(
+    ("slug", "branch"),
+    [
+        ("fix-login", "cat-herder/fix-login"),
+        ("01 Add a cat!", "cat-herder/01-Add-a-cat"),
+        ("a..b", "cat-herder/a-b"),
+        ("-x-", "cat-herder/x"),
+        ("猫", "cat-herder/猫"),
+        ("x.lock", "cat-herder/x-lock"),
+        ("a/b~c^d:e", "cat-herder/a-b-c-d-e"),
+        ("x" * 200, "cat-herder/" + "x" * 80),
+    ],
+)
+def test_a_branch_is_named_after_the_task(slug: str, branch: str) -> None:
+    assert branch_name(slug) == branch
+
+
+@pytest.mark.parametrize("slug", ["", "--", "..", "///"])
+def test_a_name_without_letters_gives_no_branch(slug: str) -> None:
+    with pytest.raises(BadInput):
+        branch_name(slug)
+
+
+def test_two_processes_may_fetch_at_once(desk: Desk) -> None:
+    script = (
+        "import sys; from pathlib import Path; from tasks_app.workspace import Repository\n"
+        "for _ in range(5): Repository(Path(sys.argv[1]), sys.argv[2]).fetch()"
+    )
+    other = desk.repository.path.with_name("shared.git")
+    command = [sys.executable, "-c", script, str(other), str(desk.source.path)]
+    processes = [subprocess.Popen(command) for _ in range(2)]
+    assert [process.wait(60) for process in processes] == [0, 0]
