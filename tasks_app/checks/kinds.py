@@ -1,0 +1,48 @@
+"""The checks that a step may have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+SHELL_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class NoCheck:
+    """Always passes."""
+
+
+@dataclass(frozen=True)
+class FileExists:
+    """Passes if `path`, relative to the workspace, is a file or folder within it."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class Shell:
+    """A command line that must succeed, or with `expect="fail"` must run and not succeed.
+
+    `timeout` is in seconds; a command that exceeds it fails the check either way, and so does one
+    that the shell could not start (exit 126 or 127): a missing test runner is no failing test.
+    """
+
+    command: str
+    expect: Literal["pass", "fail"] = "pass"
+    timeout: float = SHELL_SECONDS
+
+
+Check = NoCheck | FileExists | Shell
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """How a check went. `check` is one line for people, `output` what the command said and why the
+    check failed; `exit_code` is None where nothing ran to its end."""
+
+    passed: bool
+    check: str
+    output: str = ""
+    exit_code: int | None = None
+    timed_out: bool = False
