@@ -18,7 +18,8 @@ from tasks_app.rehearsal.scenario import questions_of
 _SYNTHETIC = "No response requested."
 _WORKSPACE = re.compile(r"[Ww]orking directory: *([^\n<]+)")
 _SESSION = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_SECTION = re.compile(r"^--- ([A-Z ]+) ---$", re.MULTILINE)
+_SECTION = re.compile(r"^--- (.+) ---$", re.MULTILINE)
+_QUOTE_MARK = re.compile(r"^ *> ?", re.MULTILINE)
 _ANSWER_SECTIONS = frozenset({"HUMAN INTERACTION HISTORY", "FEEDBACK"})
 
 
@@ -123,12 +124,14 @@ class Conversation(_Part):
     def recorded_answer(self, questions: tuple[str, ...]) -> Said | None:
         """What the prompt itself tells about questions asked in an earlier session; None if it does not.
 
-        A session that is replayed begins anew, with the history and the answer as text in its prompt.
+        A session that is replayed begins anew, with the history and the answer as text in its prompt. The
+        log of past actions in it does not count: it repeats questions that nobody may have answered.
         """
-        known = "".join(self._sections(_ANSWER_SECTIONS))
-        if not questions or not all(question in known for question in questions):
+        told = "\n".join(self._sections(_ANSWER_SECTIONS))
+        found = [_quoted_answers(told, question)[-1:] for question in questions]
+        if not found or not all(found):
             return None
-        words = known[known.rindex(questions[-1]) + len(questions[-1]) :].strip()
+        words = "\n".join(answer for answers in found for answer in answers)
         return Said(words, words)
 
     def _sections(self, names: frozenset[str]) -> list[str]:
@@ -180,6 +183,12 @@ def tokens_in(value: object) -> int:
 
 def _text_of(content: str | list[Block]) -> str:
     return content if isinstance(content, str) else "\n".join(block.whole_text for block in content)
+
+
+def _quoted_answers(told: str, question: str) -> list[str]:
+    """The answers that stand as quotations below a question, as prompts write them."""
+    pattern = rf"> {re.escape(question)}\s+Answer:\n((?: *>.*\n?)+)"
+    return [_QUOTE_MARK.sub("", quotation).rstrip("\n") for quotation in re.findall(pattern, told)]
 
 
 def _is_synthetic(message: Message) -> bool:
