@@ -1,0 +1,287 @@
+"""Claude Code behind the port: the real CLI, through its SDK, jailed, halted by the gate."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import signal
+import uuid
+import warnings
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import claude_agent_sdk
+from claude_agent_sdk import (
+    CanUseToolShadowedWarning,
+    ClaudeAgentOptions,
+    ClaudeSDKError,
+    PermissionResultDeny,
+    ProcessError,
+    query,
+)
+
+# The one private import: the public query() drops messages of kinds it does not know, and those must be
+# kept. The SDK is pinned to one version, and the conformance suite runs on the real CLI.
+from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport
+
+from tasks_app.agents.bridge import Bridge
+from tasks_app.agents.leftovers import end_leftovers
+from tasks_app.agents.port import Ending, Recorder, RunOrder, RunResult
+from tasks_app.agents.rundir import Layout, lay_out
+from tasks_app.agents.stream import Stream
+from tasks_app.agents.transcripts import MirroredStore, restore, stored_transcript
+from tasks_app.errors import BadInput
+from tasks_app.jail import Jail
+from tasks_app.types import Ask, AskItem
+
+logger = logging.getLogger(__name__)
+warnings.filterwarnings("ignore", category=CanUseToolShadowedWarning)
+
+TOOLS = ("Bash", "Read", "Write", "Edit", "Glob", "Grep", "NotebookEdit", "WebFetch")
+#: One message may hold a whole file or picture.
+MESSAGE_LIMIT = 64 * 1024 * 1024
+STDERR_LINES = 20
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How the agent reaches its model. Empty values are left out of its environment."""
+
+    api_key: str = ""
+    oauth_token: str = ""
+    base_url: str = ""
+
+    def env(self) -> dict[str, str]:
+        named = {
+            "ANTHROPIC_API_KEY": self.api_key,
+            "CLAUDE_CODE_OAUTH_TOKEN": self.oauth_token,
+            "ANTHROPIC_BASE_URL": self.base_url,
+        }
+        return {name: value for name, value in named.items() if value}
+
+
+def bundled_cli() -> Path:
+    """The CLI that comes inside the SDK's wheel, else one on PATH."""
+    bundled = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
+    return bundled if bundled.exists() else Path(shutil.which("claude") or bundled)
+
+
+@dataclass
+class ClaudeAgent:
+    """Starts one CLI process per run. `connection` is asked at each run, as it may come and go."""
+
+    jail: Jail
+    connection: Callable[[], Connection]
+    cli: Path = field(default_factory=bundled_cli)
+    name: str = "claude-code"
+
+    @property
+    def sandboxed(self) -> bool:
+        return self.jail.active
+
+    def run(self, order: RunOrder, recorder: Recorder) -> RunResult:
+        _require_uuid(order.session_id)
+        end_leftovers(order.places.workspace)
+        try:
+            return _Process(self, order, recorder).run()
+        finally:
+            # Also what the agent left in the background: nothing runs between runs.
+            end_leftovers(order.places.workspace)
+
+
+class _Tapped(SubprocessCLITransport):
+    """The SDK's own transport, with every message shown to `seen` as it came."""
+
+    def __init__(self, options: ClaudeAgentOptions, seen: Callable[[dict[str, Any]], Any]) -> None:
+        super().__init__(prompt="", options=options)
+        self._seen = seen
+
+    def read_messages(self) -> AsyncIterator[dict[str, Any]]:
+        return self._tapped()
+
+    async def _tapped(self) -> AsyncIterator[dict[str, Any]]:
+        async for message in super().read_messages():
+            await self._seen(message)
+            yield message
+
+    def kill(self) -> None:
+        """End the process now; its jail, or its death signal, takes its children along."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGKILL)
+
+
+class _Process:
+    """One run while it lasts."""
+
+    def __init__(self, agent: ClaudeAgent, order: RunOrder, recorder: Recorder) -> None:
+        self._agent = agent
+        self._order = order
+        self._recorder = recorder
+        self._stream = Stream()
+        self._stderr: list[str] = []
+        self._bridge = Bridge(tick=recorder.tick)
+        self._transport: _Tapped | None = None
+
+    def run(self) -> RunResult:
+        problem = ""
+        exit_code: int | None = 0
+        try:
+            self._bridge.run(self._main, stop=self._stop)
+        except ProcessError as error:
+            exit_code = error.exit_code
+            problem = f"The agent's process ended with exit code {error.exit_code}."
+        except ClaudeSDKError as error:
+            exit_code = None
+            problem = f"The agent could not be run: {error}"
+        except OSError as error:
+            exit_code = None
+            problem = f"The agent could not be started: {error}"
+        return self._conclude(problem, exit_code)
+
+    def _stop(self, error: BaseException) -> None:
+        if self._transport is not None:
+            self._transport.kill()
+
+    async def _main(self) -> None:
+        layout = self._lay_out()
+        if self._order.resume:
+            await self._bridge.call(self._restore)
+        options = self._options(layout)
+        self._transport = _Tapped(
+            replace(options, permission_prompt_tool_name="stdio", can_use_tool=None), self._seen
+        )
+        async for _ in query(prompt=self._prompt(), options=options, transport=self._transport):
+            pass  # everything was seen in the transport
+
+    def _restore(self) -> None:
+        session_id, places = self._order.session_id, self._order.places
+        stored = stored_transcript(self._recorder, cwd=places.workspace, session_id=session_id)
+        restore(stored, config_dir=_config_dir(places.home), cwd=places.workspace, session_id=session_id)
+
+    def _lay_out(self) -> Layout:
+        cli = self._agent.cli
+        if not cli.exists():
+            raise FileNotFoundError(f"there is no agent program at {cli}")
+        env = {
+            **self._agent.connection().env(),
+            "CLAUDE_CONFIG_DIR": str(_config_dir(self._order.places.home)),
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_AUTOUPDATER": "1",
+            # Checks see what the agent did with its hands, so nothing may be left running in the background.
+            "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
+        }
+        return lay_out(self._order, argv=[str(cli)], env=env, jail=self._agent.jail)
+
+    def _options(self, layout: Layout) -> ClaudeAgentOptions:
+        order = self._order
+        tools = [*(order.tools or TOOLS), *(["AskUserQuestion"] if order.may_ask else [])]
+        return ClaudeAgentOptions(
+            cli_path=layout.program,
+            cwd=order.places.workspace,
+            env={"CLAUDE_CONFIG_DIR": str(_config_dir(order.places.home))},
+            model=order.model or None,
+            tools=tools,
+            allowed_tools=tools,
+            can_use_tool=_refuse,
+            settings=layout.settings,
+            setting_sources=[],
+            strict_mcp_config=True,
+            verbatim_prompts=True,
+            system_prompt={"type": "preset", "preset": "claude_code"},
+            session_store=MirroredStore(self._recorder, self._bridge.call),  # type: ignore[arg-type]
+            session_store_flush="eager",
+            max_buffer_size=MESSAGE_LIMIT,
+            stderr=self._note_stderr,
+            **({"resume": order.session_id} if order.resume else {"session_id": order.session_id}),  # type: ignore[arg-type]
+        )
+
+    async def _prompt(self) -> AsyncIterator[dict[str, Any]]:
+        """No message at all when only a decision is handed in: the session goes on where it waits."""
+        if self._order.prompt is not None:
+            content = {"role": "user", "content": self._order.prompt}
+            yield {"type": "user", "session_id": "", "message": content, "parent_tool_use_id": None}
+
+    async def _seen(self, message: Mapping[str, Any]) -> None:
+        if str(message.get("type", "")).startswith("control_") or message.get("type") == "transcript_mirror":
+            return  # the SDK's own conversation with the CLI
+        events = self._stream.read(message)
+        if events:
+            await self._bridge.call(self._recorder.record, events)
+
+    def _note_stderr(self, line: str) -> None:
+        self._stderr = [*self._stderr, line][-STDERR_LINES:]
+
+    def _conclude(self, problem: str, exit_code: int | None) -> RunResult:
+        stream, order = self._stream, self._order
+        noted = tuple(noted_asks(order.places.home / "asked")) if order.may_ask else ()
+        seen = tuple(ask for identity, ask in stream.asks.items() if identity not in order.decisions)
+        asks = (*seen, *noted) if order.may_ask else ()
+        ending, error = self._ending(problem, asks)
+        return RunResult(
+            ending=ending,
+            asks=asks,
+            deferred=stream.deferred,
+            delivered=frozenset(identity for identity in order.decisions if stream.results.get(identity)),
+            error=error,
+            text=stream.text,
+            usage=stream.usage(cost_before=order.cost_before),
+            model=stream.model,
+            exit_code=exit_code,
+            resets_at=stream.rejected_until,
+        )
+
+    def _ending(self, problem: str, asks: tuple[Ask, ...]) -> tuple[Ending, str]:
+        result = self._stream.result or {}
+        if asks and (not problem or self._stream.deferred):
+            return Ending.ASKED, ""
+        if self._stream.rejected or (result.get("is_error") and result.get("api_error_status") == 429):
+            return Ending.LIMIT, str(result.get("result") or "A usage limit was reached.")
+        if result.get("is_error") or result.get("subtype", "success") != "success":
+            return Ending.FAILED, _reported(result)
+        if problem:
+            return Ending.FAILED, "\n".join([problem, *self._stderr])
+        if not result:
+            return Ending.FAILED, "\n".join(["The agent's process ended without a result.", *self._stderr])
+        return Ending.FINISHED, ""
+
+
+def noted_asks(folder: Path) -> list[Ask]:
+    """Questions that `cat-herder ask` left behind because it ran where no halt was possible."""
+    asks = []
+    for path in sorted(folder.glob("*.json"))[:20] if folder.is_dir() else []:
+        if path.is_symlink() or path.stat().st_size > 1_000_000:
+            continue
+        with suppress(ValueError, KeyError, TypeError):
+            question = str(json.loads(path.read_text(encoding="utf-8"))["question"])
+            asks.append(Ask(f"noted-{path.stem[:36]}", "command", (AskItem(question),)))
+        path.unlink()
+    return asks
+
+
+def _reported(result: Mapping[str, Any]) -> str:
+    errors = result.get("errors")
+    detail = "\n".join(map(str, errors)) if isinstance(errors, list) else ""
+    return str(result.get("result") or detail or f"The agent reported {result.get('subtype')}.")
+
+
+def _config_dir(home: Path) -> Path:
+    return home / ".claude"
+
+
+async def _refuse(tool: str, tool_input: dict[str, Any], context: Any) -> PermissionResultDeny:
+    return PermissionResultDeny(message=f"{tool} is not among the tools of this step.")
+
+
+def _require_uuid(session_id: str) -> None:
+    """A session id becomes part of a command line and of a path."""
+    try:
+        valid = str(uuid.UUID(session_id)) == session_id
+    except ValueError:
+        valid = False
+    if not valid:
+        raise BadInput(f"{session_id!r} is not a session id", where="session")

@@ -1,0 +1,123 @@
+"""The port behind which an agent works: what it is given, what it reports, how it ends.
+
+`tasks_app.agents.claude` is the real one, `tasks_app.agents.fake` the quick one for tests; the same
+conformance suite runs on both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+from tasks_app.agents.transcripts import Shelf
+from tasks_app.types import Ask, Usage
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the gate says when the agent's deferred tool call is looked at again.
+
+    `allow` runs the tool with `updated_input` in place of what the agent wrote; `deny` tells it `reason`.
+    """
+
+    allow: bool
+    updated_input: Mapping[str, Any] | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Places:
+    """The folders of one run. `answers` and `run` are read-only to the agent."""
+
+    workspace: Path
+    home: Path
+    answers: Path
+    run: Path
+    lock: Path
+
+
+@dataclass(frozen=True)
+class RunOrder:
+    """One agent process: a new session with a prompt, or an old one taken up again.
+
+    With `resume` and no prompt the session goes on at the tool call it was deferred at, for which
+    `decisions` (by tool_use_id) holds what to do. `cost_before` is what the session had cost so far:
+    the agent reports totals. `timeout` in seconds.
+    """
+
+    session_id: str
+    places: Places
+    prompt: str | None
+    resume: bool = False
+    decisions: Mapping[str, Decision] = field(default_factory=dict)
+    may_ask: bool = True
+    model: str = ""
+    tools: tuple[str, ...] = ()
+    cost_before: float = 0.0
+    timeout: float = 3600.0
+
+
+@dataclass(frozen=True)
+class AgentEvent:
+    """One thing the agent did; `kind` is a value of `EventKind`, `raw` the message as it came."""
+
+    kind: str
+    payload: dict[str, Any]
+    at: datetime
+    raw: Any = None
+
+
+class Ending(StrEnum):
+    FINISHED = "finished"
+    ASKED = "asked"
+    FAILED = "failed"
+    LIMIT = "limit"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a run ended.
+
+    `asks` are the questions that nobody has answered yet, in the order asked; `deferred` is the
+    tool_use_id at which the session waits (none: it must be told by a prompt). `delivered` are the
+    calls whose decision the agent was seen to get.
+    """
+
+    ending: Ending
+    asks: tuple[Ask, ...] = ()
+    deferred: str = ""
+    delivered: frozenset[str] = frozenset()
+    error: str = ""
+    text: str = ""
+    usage: Usage = field(default_factory=Usage)
+    model: str = ""
+    exit_code: int | None = None
+    resets_at: datetime | None = None
+
+
+class Stop(Exception):
+    """Raised by a recorder to end the run now; the message says why."""
+
+
+class Recorder(Shelf, Protocol):
+    """Where a run reports to. Every method is called in the thread that called `Agent.run`."""
+
+    def record(self, events: Sequence[AgentEvent]) -> None:
+        """Store what happened. May raise Stop."""
+
+    def tick(self) -> None:
+        """Called about once a second while the run goes on. May raise Stop."""
+
+
+class Agent(Protocol):
+    """Something that can do a run. Blocks until its process has ended, whatever happens."""
+
+    name: str
+    sandboxed: bool
+
+    def run(self, order: RunOrder, recorder: Recorder) -> RunResult: ...

@@ -1,0 +1,109 @@
+"""Laying out the folder of one run: the gate with its decisions, and the launcher with its orders."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import stat
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tasks_app.agents.leftovers import COOKIE
+from tasks_app.agents.port import Decision, Places, RunOrder
+from tasks_app.jail import Jail
+
+ROOM = Path(__file__).parent
+
+#: What the SDK itself sets for its child.
+FROM_SDK = (
+    "CLAUDE_CODE_ENTRYPOINT",
+    "CLAUDE_AGENT_SDK_VERSION",
+    "CLAUDE_CODE_SDK_READS_SESSION_STATE",
+    "CLAUDE_CODE_CLIENT_APP",
+)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`inside` is shown to the agent, read-only; `program` and its orders, which hold keys, are not."""
+
+    program: Path
+    settings: str
+    inside: Path
+
+
+def lay_out(order: RunOrder, *, argv: list[str], env: Mapping[str, str], jail: Jail) -> Layout:
+    """Write everything that the run needs before its process starts."""
+    places = order.places
+    inside = places.run / "inside"
+    for folder in (inside / "bin", places.home / "asked", places.answers):
+        folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(ROOM / "gate.py", inside / "gate.py")
+    shutil.copy(ROOM / "ask.py", inside / "ask.py")
+    (inside / "decisions.json").write_text(json.dumps(_decisions(order.decisions)), encoding="utf-8")
+    if order.may_ask:
+        _script(inside / "bin" / "cat-herder", f"{_python()} {shlex.quote(str(inside / 'ask.py'))}")
+    command = jail.command(
+        argv,
+        workspace=places.workspace,
+        home=places.home,
+        env=_environment(env, places, inside if order.may_ask else None),
+        readable=[inside, places.answers, Path(argv[0]).parent],
+    )
+    path = command.env["PATH"]
+    if order.may_ask:
+        path = f"{inside / 'bin'}:{path}"
+    orders = {
+        "argv": command.argv,
+        "env": {**command.env, "PATH": path},
+        "inherit": FROM_SDK,
+        "lock": str(places.lock),
+    }
+    return Layout(_launcher(places, orders), _settings(order, inside), inside)
+
+
+def _decisions(decisions: Mapping[str, Decision]) -> dict[str, dict[str, object]]:
+    written: dict[str, dict[str, object]] = {}
+    for identity, decision in decisions.items():
+        written[identity] = {"permissionDecision": "allow" if decision.allow else "deny"}
+        if decision.updated_input is not None:
+            written[identity]["updatedInput"] = dict(decision.updated_input)
+        if decision.reason:
+            written[identity]["permissionDecisionReason"] = decision.reason
+    return written
+
+
+def _environment(env: Mapping[str, str], places: Places, inside: Path | None) -> dict[str, str]:
+    asked = {"CAT_HERDER_ASKED": str(places.home / "asked")} if inside else {}
+    return {**env, **asked, COOKIE: str(places.workspace)}
+
+
+def _settings(order: RunOrder, inside: Path) -> str:
+    """The CLI's settings: the gate as a command hook. Without a way to ask there is no gate."""
+    if not order.may_ask:
+        return json.dumps({})
+    command = f"{_python()} {shlex.quote(str(inside / 'gate.py'))} {shlex.quote(str(inside))}"
+    hook = {"type": "command", "command": command, "timeout": 30}
+    return json.dumps({"hooks": {"PreToolUse": [{"matcher": "AskUserQuestion|Bash", "hooks": [hook]}]}})
+
+
+def _launcher(places: Places, orders: Mapping[str, object]) -> Path:
+    path = places.run / "orders.json"
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(orders), encoding="utf-8")
+    program = places.run / "agent"
+    _script(program, f"{_python()} {shlex.quote(str(ROOM / 'launch.py'))} {shlex.quote(str(path))}")
+    return program
+
+
+def _python() -> str:
+    """Isolated and without site-packages: it starts in milliseconds and imports nothing of the agent's."""
+    return f"{shlex.quote(sys.executable)} -ISB"
+
+
+def _script(path: Path, command: str) -> None:
+    path.write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)

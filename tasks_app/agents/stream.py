@@ -1,0 +1,176 @@
+"""Reading the agent's message stream: raw JSON messages in, events and the end of the run out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from tasks_app.agents.asks import ask_in
+from tasks_app.agents.port import AgentEvent
+from tasks_app.types import Ask, Usage
+
+Message = Mapping[str, Any]
+
+#: Later than this a reset time given in seconds would be in the year 5138: it is in milliseconds.
+MILLISECONDS = 100_000_000_000
+
+
+@dataclass
+class Stream:
+    """What is known of a run so far; `read` takes one message and gives the events in it.
+
+    All tool-use blocks are read: of two asks in one message the CLI keeps only the last. Messages of a
+    kind that is not known are kept as events and otherwise ignored.
+    """
+
+    asks: dict[str, Ask] = field(default_factory=dict)
+    results: dict[str, bool] = field(default_factory=dict)
+    result: Message | None = None
+    model: str = ""
+    rejected_until: datetime | None = None
+    rejected: bool = False
+    text: str = ""
+    _usage_by_message: dict[str, Message] = field(default_factory=dict)
+
+    def read(self, message: Message) -> list[AgentEvent]:
+        at = datetime.now(UTC)
+        kinds = {
+            "assistant": self._assistant,
+            "user": self._user,
+            "result": self._result,
+            "system": self._system,
+            "rate_limit_event": self._rate_limit,
+        }
+        reader = kinds.get(str(message.get("type")), self._unknown)
+        found = list(reader(message))
+        raws = [message] + [None] * (len(found) - 1)  # the raw message stands at the first of its events
+        return [AgentEvent(kind, payload, at, raw) for (kind, payload), raw in zip(found, raws, strict=True)]
+
+    def _assistant(self, message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
+        body = message.get("message") or {}
+        self.model = str(body.get("model") or self.model)
+        if isinstance(body.get("usage"), dict):
+            self._usage_by_message[str(body.get("id"))] = body["usage"]
+        for block in _blocks(body):
+            yield self._block(block)
+
+    def _block(self, block: Message) -> tuple[str, dict[str, Any]]:
+        kind = block.get("type")
+        if kind == "text":
+            self.text = str(block.get("text", ""))
+            return "text", {"text": self.text}
+        if kind == "thinking":
+            return "thinking", {"text": str(block.get("thinking", ""))}
+        if kind == "tool_use":
+            tool_input = block.get("input")
+            tool_input = tool_input if isinstance(tool_input, dict) else {}
+            identity, name = str(block.get("id")), str(block.get("name"))
+            ask = ask_in(identity, name, tool_input)
+            if ask:
+                self.asks[identity] = ask
+            return "tool_use", {"id": identity, "name": name, "input": tool_input}
+        return "unknown", {"type": str(kind)}
+
+    def _user(self, message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
+        for block in _blocks(message.get("message") or {}):
+            if block.get("type") == "tool_result":
+                identity, is_error = str(block.get("tool_use_id")), block.get("is_error") is True
+                self.results[identity] = not is_error
+                text = _text_of(block.get("content"))
+                yield "tool_result", {"tool_use_id": identity, "text": text, "is_error": is_error}
+            else:
+                yield "system", {"subtype": "user", "text": str(block.get("text", ""))}
+
+    def _result(self, message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
+        self.result = message
+        yield (
+            "result",
+            {
+                "subtype": message.get("subtype"),
+                "is_error": message.get("is_error") is True,
+                "stop_reason": message.get("stop_reason"),
+                "text": str(message.get("result") or ""),
+                "duration_ms": message.get("duration_ms"),
+                "num_turns": message.get("num_turns"),
+                "cost_usd": message.get("total_cost_usd"),
+            },
+        )
+
+    def _system(self, message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
+        self.model = str(message.get("model") or self.model)
+        yield "system", {"subtype": str(message.get("subtype", ""))}
+
+    def _rate_limit(self, message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
+        info = message.get("rate_limit_info") or {}
+        if info.get("status") == "rejected":
+            self.rejected = True
+            self.rejected_until = moment(info.get("resetsAt", info.get("resets_at")))
+        yield "system", {"subtype": "rate_limit_event", "status": info.get("status")}
+
+    def _unknown(self, message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
+        yield "unknown", {"type": str(message.get("type"))}
+
+    @property
+    def deferred(self) -> str:
+        """The tool_use_id at which the session waits, if it does."""
+        call = (self.result or {}).get("deferred_tool_use")
+        return str(call.get("id", "")) if isinstance(call, dict) else ""
+
+    def usage(self, *, cost_before: float) -> Usage:
+        """What this run used: as its result says, else summed over the messages that came."""
+        if self.result is not None and isinstance(self.result.get("usage"), dict):
+            cost = float(self.result.get("total_cost_usd") or 0.0)
+            return _usage(self.result["usage"], max(0.0, cost - cost_before))
+        total = Usage()
+        for usage in self._usage_by_message.values():
+            one = _usage(usage, 0.0)
+            total = Usage(
+                total.input_tokens + one.input_tokens,
+                total.output_tokens + one.output_tokens,
+                total.cache_write_tokens + one.cache_write_tokens,
+                total.cache_read_tokens + one.cache_read_tokens,
+            )
+        return total
+
+
+def _blocks(body: Message) -> list[Message]:
+    content = body.get("content")
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+
+
+def _text_of(content: Any) -> str:
+    """The readable text of a tool result, which is a string or a list of blocks."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    return "\n".join(
+        str(block.get("text", "")) if block.get("type") == "text" else f"[{block.get('type')}]"
+        for block in content
+        if isinstance(block, dict)
+    )
+
+
+def _usage(usage: Message, cost: float) -> Usage:
+    def count(name: str) -> int:
+        value = usage.get(name)
+        return value if isinstance(value, int) and value >= 0 else 0
+
+    return Usage(
+        count("input_tokens"),
+        count("output_tokens"),
+        count("cache_creation_input_tokens"),
+        count("cache_read_input_tokens"),
+        cost,
+    )
+
+
+def moment(stamp: Any) -> datetime | None:
+    """A reset time in seconds, or by mistake in milliseconds, since 1970."""
+    if isinstance(stamp, bool) or not isinstance(stamp, int | float) or stamp <= 0:
+        return None
+    return datetime.fromtimestamp(stamp / 1000 if stamp >= MILLISECONDS else stamp, UTC)

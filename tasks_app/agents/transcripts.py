@@ -1,0 +1,81 @@
+"""The SDK's session store on top of a recorder, and the way back: a transcript onto the disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from claude_agent_sdk import SessionKey, SessionListSubkeysKey, SessionStoreEntry, project_key_for_directory
+
+Key = Mapping[str, str]
+Entries = list[dict[str, Any]]
+Transcript = Mapping[str, Entries]
+
+
+class Shelf(Protocol):
+    """Where transcripts are kept. A key has project_key and session_id, and subpath for a sub-agent's."""
+
+    def append_transcript(self, key: Key, entries: Entries) -> None: ...
+
+    def load_transcript(self, key: Key) -> Entries | None:
+        """The entries in the order appended; None for a key never written."""
+
+    def transcript_subpaths(self, key: Key) -> list[str]: ...
+
+
+class MirroredStore:
+    """The SDK's `SessionStore` protocol on top of a shelf; `call` brings each call to the shelf's thread."""
+
+    def __init__(self, shelf: Shelf, call: Callable[..., Awaitable[Any]]) -> None:
+        self._shelf = shelf
+        self._call = call
+
+    async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
+        await self._call(self._shelf.append_transcript, dict(key), [dict(entry) for entry in entries])
+
+    async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
+        found: list[SessionStoreEntry] | None = await self._call(self._shelf.load_transcript, dict(key))
+        return found
+
+    async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
+        found: list[str] = await self._call(self._shelf.transcript_subpaths, dict(key))
+        return found
+
+
+def stored_transcript(shelf: Shelf, *, cwd: Path, session_id: str) -> dict[str, Entries]:
+    """A whole session, subpath ('' is the session itself) to its entries; empty if nothing is kept."""
+    key = {"project_key": project_key_for_directory(cwd), "session_id": session_id}
+    main = shelf.load_transcript(key)
+    if not main:
+        return {}
+    subpaths = shelf.transcript_subpaths(key)
+    return {"": main} | {path: shelf.load_transcript({**key, "subpath": path}) or [] for path in subpaths}
+
+
+def restore(transcript: Transcript, *, config_dir: Path, cwd: Path, session_id: str) -> None:
+    """Write a stored session to where the CLI resumes from. The database is the truth: a file is replaced."""
+    folder = config_dir / "projects" / project_key_for_directory(cwd)
+    for subpath, entries in transcript.items():
+        path = folder / (f"{session_id}/{subpath}.jsonl" if subpath else f"{session_id}.jsonl")
+        if not path.resolve().is_relative_to(folder.resolve()):
+            continue  # a subpath is the agent's word
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = (json.dumps(entry, separators=(",", ":"), ensure_ascii=False) for entry in entries)
+        path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+
+
+def has_result(transcript: Transcript, tool_use_id: str) -> bool:
+    """Whether the session holds the result of that tool call: then its answer was delivered."""
+    return any(
+        block.get("type") == "tool_result" and block.get("tool_use_id") == tool_use_id
+        for entry in transcript.get("", [])
+        for block in _blocks(entry)
+    )
+
+
+def _blocks(entry: dict[str, Any]) -> list[dict[str, Any]]:
+    message = entry.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
