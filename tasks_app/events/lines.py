@@ -1,0 +1,121 @@
+"""One event as the line that people read in a log."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from tasks_app.models import Event, EventKind
+
+Payload = dict[str, Any]
+
+#: Characters of a tool call's input that a log shows; the raw log has all of it.
+INPUT_SHOWN = 2_000
+
+#: What a terminal would act on (ECMA-48): control sequences, operating system commands and other strings,
+#: two-character escapes. No alternative runs past the next escape, so the time is linear in the text.
+_ANSI = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)"
+    r"|\x1b[ -/]*[0-~]?"
+)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_LINE_END = re.compile(r"\r\n?")
+
+
+def plain(text: str) -> str:
+    """The text without terminal escapes and control characters; tabs and line ends stay."""
+    text = _LINE_END.sub("\n", _ANSI.sub("", text))
+    return _CONTROL.sub("", text).encode(errors="replace").decode()
+
+
+def stamp(at: datetime) -> str:
+    """The time in UTC as logs show it."""
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def line(event: Event) -> str:
+    """The event behind its time and tags.
+
+    Further lines of its text are indented, so that no text can pass for a line of the log itself.
+    """
+    tag, words = _WORDS[EventKind(event.kind)]
+    text = plain(words(event.payload)).rstrip().replace("\n", "\n    ")
+    return f"[{stamp(event.at)}] {tag} {text}\n"
+
+
+def _text(payload: Payload) -> str:
+    return str(payload.get("text", ""))
+
+
+def _tool_use(payload: Payload) -> str:
+    return f"{payload.get('name', '')}({_bounded(tool_input(payload))})"
+
+
+def tool_input(payload: Payload) -> str:
+    """The input of a tool call as compact JSON."""
+    return json.dumps(payload.get("input"), ensure_ascii=False, separators=(",", ":"))
+
+
+def _bounded(text: str) -> str:
+    more = len(text) - INPUT_SHOWN
+    return text if more <= 0 else f"{text[:INPUT_SHOWN]}… {more:,} more characters"
+
+
+def _tool_result(payload: Payload) -> str:
+    return f"{'error: ' if payload.get('is_error') else ''}{_text(payload)}"
+
+
+def question_text(payload: Payload) -> str:
+    """All items of a question, each with the options that it offered."""
+    items = payload.get("items") or [{"question": payload.get("question", "")}]
+    return "\n".join(map(_item, items))
+
+
+def _item(item: Payload) -> str:
+    options = (f"\n- {_option(option)}" for option in item.get("options") or ())
+    return f"{item.get('question', '')}{''.join(options)}"
+
+
+def _option(option: Payload) -> str:
+    label, description = option.get("label", ""), option.get("description")
+    return f"{label}: {description}" if description else str(label)
+
+
+def _answer(payload: Payload) -> str:
+    return f'User answered: "{_text(payload)}"'
+
+
+def _check(payload: Payload) -> str:
+    if payload.get("passed"):
+        verdict = "passed"
+    elif payload.get("timed_out"):
+        verdict = "failed: out of time"
+    else:
+        verdict = f"failed with exit code {payload.get('exit_code')}"
+    output = payload.get("output")
+    return f"{payload.get('check', '')} {verdict}" + (f"\n{output}" if output else "")
+
+
+def _result(payload: Payload) -> str:
+    error = f": {_text(payload)}" if payload.get("is_error") else ""
+    return f"{payload.get('subtype', '')}{error}"
+
+
+_WORDS: dict[EventKind, tuple[str, Callable[[Payload], str]]] = {
+    EventKind.TEXT: ("[ASSISTANT] [TEXT]", _text),
+    EventKind.THINKING: ("[ASSISTANT] [THINKING]", _text),
+    EventKind.TOOL_USE: ("[ASSISTANT] [TOOL_USE]", _tool_use),
+    EventKind.TOOL_RESULT: ("[TOOL_RESULT]", _tool_result),
+    EventKind.QUESTION: ("[ASSISTANT] [QUESTION]", question_text),
+    EventKind.ANSWER: ("[USER_INPUT]", _answer),
+    EventKind.CHECK: ("[CHECK]", _check),
+    EventKind.NOTE: ("[NOTE]", _text),
+    EventKind.ERROR: ("[ERROR]", _text),
+    EventKind.RESULT: ("[RESULT]", _result),
+    EventKind.SYSTEM: ("[SYSTEM]", lambda payload: str(payload.get("subtype", ""))),
+    EventKind.UNKNOWN: ("[UNKNOWN]", lambda payload: str(payload.get("type", ""))),
+}

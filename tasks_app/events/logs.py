@@ -1,0 +1,127 @@
+"""The three logs of a step, rendered from its runs and their events (H8)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from enum import StrEnum
+
+from tasks_app.events.lines import line, plain, stamp
+from tasks_app.models import Event, EventKind, Outcome, Reason, Run, Step
+
+#: Events read at a time: bounds the memory of a download.
+PAGE = 100
+
+
+class LogKind(StrEnum):
+    """Which log of a step.
+
+    OUTPUT: what the agent said, questions, answers, checks, notes and errors. REASONING: the whole
+    dialogue in order. RAW: what the agent process sent, one JSON object per line.
+    """
+
+    OUTPUT = "output"
+    REASONING = "reasoning"
+    RAW = "raw"
+
+
+_SHOWN: dict[LogKind, frozenset[EventKind]] = {
+    LogKind.OUTPUT: frozenset(
+        {
+            EventKind.TEXT,
+            EventKind.QUESTION,
+            EventKind.ANSWER,
+            EventKind.CHECK,
+            EventKind.NOTE,
+            EventKind.ERROR,
+        }
+    ),
+    LogKind.REASONING: frozenset(EventKind) - {EventKind.SYSTEM},
+    LogKind.RAW: frozenset(EventKind),
+}
+
+
+def render_log(step: Step, kind: LogKind) -> Iterator[str]:
+    """Pieces of the log over all runs of the step, in order. Times are UTC.
+
+    A run that still goes on is shown up to its newest event.
+    """
+    for run in Run.objects.filter(step=step).order_by("number"):
+        yield from _raw(run) if kind is LogKind.RAW else _readable(run, step, kind)
+
+
+def _raw(run: Run) -> Iterator[str]:
+    for event in _events(run, LogKind.RAW):
+        said = {"payload": event.payload} if event.raw is None else {"raw": event.raw}
+        at = event.at.isoformat()
+        entry = {"run": run.number, "seq": event.seq, "at": at, "kind": event.kind, **said}
+        # Half of a surrogate pair cannot be encoded; as an escape it is what JSON says it is.
+        yield json.dumps(entry, ensure_ascii=False).encode(errors="backslashreplace").decode() + "\n"
+
+
+def _readable(run: Run, step: Step, kind: LogKind) -> Iterator[str]:
+    yield _header(run, step)
+    for event in _events(run, kind):
+        yield line(event)
+    yield _footer(run)
+
+
+def _events(run: Run, kind: LogKind) -> Iterator[Event]:
+    """Page by page, not with one open cursor: a slow download must not pin SQLite's WAL."""
+    rows = run.events.filter(kind__in=_SHOWN[kind]).order_by("seq")
+    if kind is not LogKind.RAW:
+        rows = rows.defer("raw")
+    page = list(rows[:PAGE])
+    while page:
+        yield from page
+        page = list(rows.filter(seq__gt=page[-1].seq)[:PAGE])
+
+
+def _header(run: Run, step: Step) -> str:
+    task = step.task
+    facts = {
+        "Pipeline": task.pipeline,
+        "Task": f"{task.title} ({task.project.name}/{task.slug})",
+        "Step": f"{step.position} {step.name}",
+        "Run": f"{run.number}, {Reason(run.reason).label}",
+        "Model": run.model or "the agent's default",
+        "Threshold": str(task.threshold),
+        "Settings": json.dumps(step.config, ensure_ascii=False),
+        "Sandboxed": "yes" if run.sandboxed else "no",
+        "Started": f"{stamp(run.started_at)} (all times are UTC)",
+    }
+    return f"{'=' * 72}\n{_table(facts)}{'-' * 72}\n"
+
+
+def _footer(run: Run) -> str:
+    facts = {
+        "Ended": stamp(run.ended_at) if run.ended_at else "not yet",
+        "Exit code": "none" if run.exit_code is None else str(run.exit_code),
+        "Outcome": Outcome(run.outcome).label if run.outcome else "none yet",
+        **({"Error": run.error} if run.error else {}),
+        "Duration": _duration(run),
+        "Tokens": _tokens(run),
+        "Cost": f"${run.cost_usd:.4f}",
+    }
+    return f"{'-' * 72}\n{_table(facts)}\n"
+
+
+def _table(facts: dict[str, str]) -> str:
+    return "".join(
+        f"{name + ':':<12}{plain(value).rstrip().replace(chr(10), chr(10) + ' ' * 12)}\n"
+        for name, value in facts.items()
+    )
+
+
+def _duration(run: Run) -> str:
+    if run.ended_at is None:
+        return "not ended"
+    return f"{(run.ended_at - run.started_at).total_seconds():.1f} s"
+
+
+def _tokens(run: Run) -> str:
+    usage = run.usage
+    return (
+        f"{usage.input_tokens:,} in, {usage.output_tokens:,} out, "
+        f"cache {usage.cache_write_tokens:,} written, {usage.cache_read_tokens:,} read"
+    )
