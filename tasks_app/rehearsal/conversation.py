@@ -111,14 +111,15 @@ class Conversation(_Part):
     def rounds(self) -> tuple[Round, ...]:
         """The model's turns so far. Assistant messages in a row are one turn: the program may split it."""
         rounds: list[Round] = []
-        after_assistant = False
+        in_turn = False
         for message in self.messages:
             if message.role == "assistant" and not _is_synthetic(message):
-                rounds = rounds if after_assistant else [*rounds, Round()]
+                rounds = rounds if in_turn else [*rounds, Round()]
                 rounds[-1] = rounds[-1].with_calls(message)
-            elif message.role == "user" and rounds:
-                rounds[-1] = rounds[-1].with_results(message)
-            after_assistant = message.role == "assistant" or (after_assistant and message.role == "system")
+                in_turn = True
+            elif message.role == "user":
+                rounds[-1:] = [done.with_results(message) for done in rounds[-1:]]
+                in_turn = False
         return tuple(rounds)
 
     def recorded_answer(self, questions: tuple[str, ...]) -> Said | None:

@@ -239,6 +239,7 @@ class TestTheNextTurn:
     def test_the_filler_of_a_broken_turn_is_no_turn(self) -> None:
         said = conversation(user("go"), assistant("No response requested."), user("on"))
         assert said.rounds == ()
+        assert len(conversation(user("go"), assistant("No response requested."), assistant("a")).rounds) == 1
 
     def test_a_guard_looks_into_the_first_prompt(self) -> None:
         play = scenario(
