@@ -30,7 +30,7 @@ from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITra
 
 from tasks_app.agents.bridge import Bridge
 from tasks_app.agents.leftovers import end_leftovers
-from tasks_app.agents.port import Ending, Recorder, RunOrder, RunResult
+from tasks_app.agents.port import Ending, Recorder, RunOrder, RunResult, Stop
 from tasks_app.agents.rundir import Layout, lay_out
 from tasks_app.agents.stream import Stream
 from tasks_app.agents.transcripts import MirroredStore, restore, stored_transcript
@@ -132,6 +132,9 @@ class _Process:
         exit_code: int | None = 0
         try:
             self._bridge.run(self._main, stop=self._stop)
+        except Stop as stop:
+            stop.partial = replace(self._conclude("", None), ending=Ending.STOPPED, error="")
+            raise
         except ProcessError as error:
             exit_code = error.exit_code
             problem = f"The agent's process ended with exit code {error.exit_code}."

@@ -101,7 +101,12 @@ class RunResult:
 
 
 class Stop(Exception):
-    """Raised by a recorder to end the run now; the message says why."""
+    """Raised by a recorder to end the run now; the message says why.
+
+    The agent sets `partial` to what is known of the run so far before it lets the error pass.
+    """
+
+    partial: RunResult | None = None
 
 
 class Recorder(Shelf, Protocol):

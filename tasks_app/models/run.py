@@ -35,8 +35,6 @@ class Run(models.Model):
     """One agent process for one step of one task.
 
     `checks` holds the reports of the checks after a finished run, in order; None until they ran.
-    `pid` with `pid_started` (clock ticks since boot, as in /proc) and `host` name the process, so that
-    a successor can end it if it outlived its worker.
     """
 
     step = models.ForeignKey(Step, on_delete=models.CASCADE, related_name="runs")
@@ -63,9 +61,6 @@ class Run(models.Model):
     cache_read_tokens = models.PositiveBigIntegerField(default=0)
     cost_usd = models.FloatField(default=0)
     lease_epoch = models.PositiveIntegerField(default=0)
-    host = models.CharField(max_length=200, blank=True)
-    pid = models.PositiveIntegerField(null=True, blank=True)
-    pid_started = models.PositiveBigIntegerField(null=True, blank=True)
 
     class Meta:
         ordering = ["step", "number"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from django.db import models
 from django.db.models import F, Q
@@ -12,9 +12,6 @@ from django.db.models.functions import Now
 from tasks_app.models.people import User
 from tasks_app.models.project import Project
 from tasks_app.state.phases import ENDED, FACTS, Phase, PhaseFacts
-
-if TYPE_CHECKING:
-    from tasks_app.models.run import Run
 
 PHASE_CHOICES = [(phase.value, facts.label) for phase, facts in FACTS.items()]
 
@@ -89,6 +86,7 @@ class Task(Phased):
     threshold = models.PositiveSmallIntegerField(default=0)
     resume = models.CharField(max_length=10, default="session")
     model = models.CharField(max_length=100, blank=True)
+    wait_for_reset = models.BooleanField(default=False, help_text="Go on by itself after a usage limit.")
     branch = models.CharField(max_length=200)
     base_commit = models.CharField(max_length=64, blank=True)
     head_commit = models.CharField(max_length=64, blank=True)
@@ -132,10 +130,11 @@ class Step(Phased):
     position = models.PositiveSmallIntegerField()
     name = models.CharField(max_length=100)
     config = models.JSONField()
+    failures = models.PositiveSmallIntegerField(
+        default=0, help_text="Failed attempts since a human last said go on."
+    )
     base_commit = models.CharField(max_length=64, blank=True, help_text="The snapshot the step started from.")
     head_commit = models.CharField(max_length=64, blank=True, help_text="The snapshot after its last run.")
-
-    runs: models.Manager[Run]
 
     class Meta:
         ordering = ["task", "position"]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from django.db import models
+from django.db.models import Max
+from django.db.models.functions import Now
 
 from tasks_app.models.people import User
 from tasks_app.models.task import PHASE_CHOICES, Step, Task
@@ -35,12 +39,22 @@ class ChangeKind(models.TextChoices):
     TASK = "task", "a task was created or changed"
 
 
+class ChangeQuerySet(models.QuerySet["Change"]):
+    def prune_changes(self, older_than: timedelta) -> int:
+        """Delete notices of that age; how many. The newest stays: its id is what browsers count from."""
+        newest = self.aggregate(newest=Max("pk"))["newest"]
+        deleted, _ = self.filter(at__lt=Now() - older_than).exclude(pk=newest).delete()
+        return deleted
+
+
 class Change(models.Model):
     """A notice that a task has news. A hint only: what is shown comes from the other rows."""
 
     task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="changes")
     kind = models.CharField(max_length=20, choices=ChangeKind)
     at = models.DateTimeField(auto_now_add=True, db_index=True)
+
+    objects = ChangeQuerySet.as_manager()
 
     class Meta:
         ordering = ["pk"]

@@ -2,7 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
 from django.db import models
+
+
+class SessionEntryQuerySet(models.QuerySet["SessionEntry"]):
+    """Keys are mappings with project_key and session_id, and subpath for a sub-agent's transcript."""
+
+    def of(self, key: Mapping[str, str]) -> Self:
+        return self.filter(
+            project_key=key["project_key"], session_id=key["session_id"], subpath=key.get("subpath", "")
+        )
+
+    def append(self, key: Mapping[str, str], entries: Iterable[Mapping[str, Any]]) -> None:
+        place = {name: key.get(name, "") for name in ("project_key", "session_id", "subpath")}
+        self.bulk_create(SessionEntry(**place, entry=entry) for entry in entries)
+
+    def entries(self, key: Mapping[str, str]) -> list[dict[str, Any]] | None:
+        """In the order appended; None for a key that was never written."""
+        return list(self.of(key).order_by("pk").values_list("entry", flat=True)) or None
+
+    def subpaths(self, key: Mapping[str, str]) -> list[str]:
+        rows = self.filter(project_key=key["project_key"], session_id=key["session_id"]).exclude(subpath="")
+        return list(rows.order_by("subpath").values_list("subpath", flat=True).distinct())
 
 
 class SessionEntry(models.Model):
@@ -13,6 +37,8 @@ class SessionEntry(models.Model):
     subpath = models.CharField(max_length=300, blank=True)
     entry = models.JSONField()
     at = models.DateTimeField(auto_now_add=True)
+
+    objects = SessionEntryQuerySet.as_manager()
 
     class Meta:
         ordering = ["pk"]

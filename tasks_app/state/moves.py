@@ -21,7 +21,9 @@ MOVES: dict[Phase, frozenset[Phase]] = {
     Phase.WAITING_FOR_RESET: frozenset({Phase.PENDING, Phase.CANCELLED}),
     Phase.INTERRUPTED: frozenset({Phase.PENDING, Phase.CANCELLED}),
     Phase.FAILED: frozenset({Phase.PENDING}),
-    Phase.CANCELLED: frozenset({Phase.PENDING}),
+    Phase.CANCELLED: frozenset(
+        {Phase.PENDING, Phase.WAITING_FOR_INPUT}
+    ),  # the latter: its question is open again
     Phase.DONE: frozenset(),
 }
 

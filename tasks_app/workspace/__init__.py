@@ -2,6 +2,7 @@
 
 from tasks_app.workspace.clone import Snapshot, Workspace, branch_name
 from tasks_app.workspace.difference import ChangedFile, changed_files, diff
+from tasks_app.workspace.files import committed_text, working_text
 from tasks_app.workspace.repository import Repository
 from tasks_app.workspace.source import SourceFacts, inspect_source
 
@@ -13,6 +14,8 @@ __all__ = [
     "Workspace",
     "branch_name",
     "changed_files",
+    "committed_text",
     "diff",
     "inspect_source",
+    "working_text",
 ]

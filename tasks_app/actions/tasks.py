@@ -1,0 +1,195 @@
+"""Creating, starting, cancelling and going on with a task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+from django.utils.text import slugify
+
+from tasks_app import places
+from tasks_app.actions.access import require_actor
+from tasks_app.actions.pauses import pause_seconds
+from tasks_app.actions.ringing import ring_on_commit
+from tasks_app.config.pipeline import (
+    Pipeline,
+    ProjectConfig,
+    choose_pipeline,
+    load_project_config,
+    step_to_json,
+)
+from tasks_app.config.task_file import TaskDefinition, parse_task
+from tasks_app.config.threshold import resolve_threshold
+from tasks_app.errors import BadInput, IllegalMove
+from tasks_app.models import (
+    Change,
+    ChangeKind,
+    Outcome,
+    Project,
+    Question,
+    QuestionState,
+    Step,
+    Task,
+    User,
+)
+from tasks_app.state.phases import CANCELLABLE, ENDED, RESUMABLE, Phase
+from tasks_app.transitions import move
+from tasks_app.workspace import branch_name, committed_text
+
+CONFIG_FILE = "cat-herder.yaml"
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a task is to be, worked out before any row is written."""
+
+    definition: TaskDefinition
+    config: ProjectConfig
+    pipeline: Pipeline
+    threshold: int
+    base_commit: str
+
+
+def create_task(
+    project: Project,
+    text: str,
+    *,
+    by: User | None,
+    where: str,
+    threshold: int | None = None,
+    pipeline: str | None = None,
+    slug: str | None = None,
+) -> Task:
+    """A new task from its Markdown text with optional front matter; `where` names the text in messages.
+
+    It is not started. The repository is read as it is now: its newest commit and its settings there
+    hold for the task from here on. Raises BadInput, WorkspaceError or NotAllowed.
+    """
+    if by is not None:
+        require_actor(by, project)
+    plan = _plan(project, text, where=where, threshold=threshold, pipeline=pipeline)
+    wanted = slugify(slug or plan.definition.title)[:60] or "task"
+    for attempt in range(1, 1000):
+        try:
+            return _store(project, text, plan, by=by, slug=wanted if attempt == 1 else f"{wanted}-{attempt}")
+        except IntegrityError:
+            continue
+    raise BadInput(f"there are too many tasks named {wanted}", where=where)
+
+
+def _plan(project: Project, text: str, *, where: str, threshold: int | None, pipeline: str | None) -> _Plan:
+    definition = parse_task(text, where=where)
+    repository = places.repository(project)
+    repository.fetch()
+    base = repository.head(project.branch)
+    config = load_project_config(committed_text(repository, commit=base, path=CONFIG_FILE), where=CONFIG_FILE)
+    return _Plan(
+        definition,
+        config,
+        choose_pipeline(config, explicit=pipeline, task=definition.pipeline),
+        resolve_threshold(
+            explicit=threshold,
+            task=definition.threshold,
+            project=config.interaction_threshold,
+            installation=settings.ENVIRONMENT.threshold,
+        ),
+        base,
+    )
+
+
+def _store(project: Project, text: str, plan: _Plan, *, by: User | None, slug: str) -> Task:
+    with transaction.atomic():
+        task = Task.objects.create(
+            project=project,
+            slug=slug,
+            title=plan.definition.title,
+            text=text,
+            body=plan.definition.body,
+            pipeline=plan.pipeline.name,
+            threshold=plan.threshold,
+            resume=plan.definition.resume,
+            model=plan.definition.model or plan.config.model or "",
+            wait_for_reset=plan.config.wait_for_rate_limit_reset,
+            branch=branch_name(slug),
+            base_commit=plan.base_commit,
+            created_by=by,
+        )
+        Step.objects.bulk_create(
+            Step(task=task, position=position, name=step.name, config=step_to_json(step))
+            for position, step in enumerate(plan.pipeline.steps, start=1)
+        )
+        Change.objects.create(task=task, kind=ChangeKind.TASK)
+    return task
+
+
+def start_task(task: Task, *, by: User, ring: bool = True) -> None:
+    """Queue a task that was not started; starting it twice changes nothing.
+
+    `ring` is false for a caller who works on it in its own process.
+    """
+    require_actor(by, task.project)
+    with transaction.atomic():
+        now = timezone.now()
+        if not Task.objects.filter(pk=task.pk, phase=Phase.PENDING, queued_at=None).update(queued_at=now):
+            return
+        task.queued_at = now
+        Change.objects.create(task=task, kind=ChangeKind.TASK)
+        if ring:
+            ring_on_commit(task.pk)
+
+
+def cancel_task(task: Task, *, by: User) -> None:
+    """Call a task off; an agent at work is stopped within seconds. Raises IllegalMove if it has ended."""
+    require_actor(by, task.project)
+    reason = f"{by.shown_name} cancelled it"
+    with transaction.atomic():
+        task = _locked(task)
+        if task.phase not in CANCELLABLE:
+            raise IllegalMove(f"Task “{task}”", task.phase, Phase.CANCELLED)
+        for step in task.steps.exclude(phase__in=[*ENDED, Phase.PENDING]):
+            move(step, Phase.CANCELLED, reason=reason, by=by)
+        paused = task.paused_seconds + pause_seconds(task)
+        if task.questions.open().update(state=QuestionState.WITHDRAWN):
+            Change.objects.create(task=task, kind=ChangeKind.QUESTION)
+        move(task, Phase.CANCELLED, reason=reason, by=by, paused_seconds=paused)
+
+
+def go_on(task: Task, *, by: User, ring: bool = True) -> None:
+    """Take up a task that failed, was interrupted or cancelled, or waits for a limit to reset.
+
+    A question that a cancel had withdrawn is open again. Raises IllegalMove in any other phase.
+    """
+    require_actor(by, task.project)
+    reason = f"{by.shown_name} let it go on"
+    with transaction.atomic():
+        task = _locked(task)
+        if task.phase not in RESUMABLE:
+            raise IllegalMove(f"Task “{task}”", task.phase, Phase.PENDING)
+        withdrawn = _withdrawn(task)
+        target = Phase.WAITING_FOR_INPUT if withdrawn else Phase.PENDING
+        for step in task.steps.filter(phase__in=RESUMABLE):
+            move(step, target, reason=reason, by=by, failures=0, failure="")
+        paused = task.paused_seconds + pause_seconds(task)
+        move(
+            task, target, reason=reason, by=by,
+            failure="", paused_seconds=paused, resets_at=None, queued_at=task.queued_at or timezone.now(),
+        )  # fmt: skip
+        if withdrawn:
+            Question.objects.filter(pk__in=withdrawn).update(state=QuestionState.OPEN)
+            Change.objects.create(task=task, kind=ChangeKind.QUESTION)
+        elif ring:
+            ring_on_commit(task.pk)
+
+
+def _locked(task: Task) -> Task:
+    return Task.objects.select_for_update(of=("self",)).select_related("project").get(pk=task.pk)
+
+
+def _withdrawn(task: Task) -> list[int]:
+    """Questions that its last run still waits for."""
+    if task.phase != Phase.CANCELLED:
+        return []
+    rows = task.questions.filter(state=QuestionState.WITHDRAWN, run__outcome=Outcome.ASKED)
+    return list(rows.values_list("pk", flat=True))

@@ -1,0 +1,122 @@
+"""`advance(task)`: the one function that moves a task."""
+
+from __future__ import annotations
+
+import logging
+
+from django.utils import timezone
+
+from tasks_app.actions.pauses import pause_seconds
+from tasks_app.engine.conclude import fail
+from tasks_app.engine.lease import Lease
+from tasks_app.engine.steps import Shop, work_on
+from tasks_app.engine.stopping import Stopped, StopReason
+from tasks_app.errors import CatHerderError, IllegalMove, LeaseLost
+from tasks_app.events.append import append_one
+from tasks_app.models import EventKind, Outcome, Run, Step, Task
+from tasks_app.state.phases import Phase
+from tasks_app.transitions import move
+
+logger = logging.getLogger(__name__)
+
+
+def advance(task_id: int, *, owner: str, shop: Shop) -> bool:
+    """Work on the task until it must wait or has ended; whether there was anything to do.
+
+    Called by a worker, the sweeper and the terminal alike. Everything that happens to a task only
+    makes it worth calling again, and calling it twice is harmless: whoever holds the lease works,
+    anybody else returns at once.
+    """
+    worked = False
+    while (lease := Lease.claim(task_id, owner=owner)) is not None:
+        worked = True
+        try:
+            _work(lease, shop)
+        except LeaseLost as lost:
+            logger.warning("%s", lost)
+            return worked
+        finally:
+            lease.release()
+        if shop.stop_signal():
+            return worked
+        # An answer may have come while the lease was still held: then the task is due again.
+    return worked
+
+
+def _work(lease: Lease, shop: Shop) -> None:
+    try:
+        task = _begin(lease)
+        for step in task.steps.exclude(phase=Phase.DONE).select_related("task__project"):
+            if not work_on(step, lease, shop):
+                return
+        with lease.fenced() as task:
+            move(task, Phase.DONE, epoch=lease.epoch)
+    except LeaseLost:
+        raise
+    except Stopped as stopped:
+        _put_back(lease, stopped.reason)
+    except IllegalMove as error:
+        # Somebody cancelled it between two looks; the rows say so already.
+        logger.info("task %s: %s", lease.task_id, error)
+    except CatHerderError as error:
+        _give_up(lease, str(error))
+    except Exception as error:
+        logger.exception("task %s stopped at a fault of the portal", lease.task_id)
+        _give_up(lease, f"The portal itself failed ({type(error).__name__}: {error}). Its log says more.")
+
+
+def _begin(lease: Lease) -> Task:
+    """Bring the rows to `running`, whatever the last worker left behind."""
+    with lease.fenced() as task:
+        _note_crash(task)
+        if task.phase == Phase.WAITING_FOR_RESET:
+            _limit_is_over(task, lease)
+        if task.phase == Phase.PENDING:
+            move(task, Phase.RUNNING, epoch=lease.epoch)
+    return task
+
+
+def _note_crash(task: Task) -> None:
+    """Runs without an end belong to a worker that died: the lease is ours, so it is gone."""
+    for run in Run.objects.filter(step__task=task, outcome="").select_related("step"):
+        run.outcome = Outcome.CRASHED
+        run.ended_at = timezone.now()
+        run.save(update_fields=["outcome", "ended_at"])
+        append_one(
+            run, EventKind.NOTE, {"text": "The worker of this run died; the next run goes on from here."}
+        )
+
+
+def _limit_is_over(task: Task, lease: Lease) -> None:
+    reason = "the usage limit has been reset"
+    for step in task.steps.filter(phase=Phase.WAITING_FOR_RESET):
+        move(step, Phase.PENDING, reason=reason, epoch=lease.epoch)
+    paused = task.paused_seconds + pause_seconds(task)
+    move(task, Phase.PENDING, reason=reason, epoch=lease.epoch, paused_seconds=paused)
+
+
+def _current_step(task: Task) -> Step | None:
+    return task.steps.filter(phase=Phase.RUNNING).first()
+
+
+def _put_back(lease: Lease, reason: StopReason) -> None:
+    """Stopped between runs, during a check say."""
+    if reason is StopReason.CANCELLED:
+        return
+    target = Phase.INTERRUPTED if reason is StopReason.INTERRUPTED else Phase.PENDING
+    with lease.fenced() as task:
+        step = _current_step(task)
+        if step is not None:
+            move(step, target, reason=reason, epoch=lease.epoch)
+        if task.phase == Phase.RUNNING:
+            move(task, target, reason=reason, epoch=lease.epoch)
+
+
+def _give_up(lease: Lease, reason: str) -> None:
+    """No task stays `running` when nothing runs (R3)."""
+    with lease.fenced() as task:
+        step = _current_step(task)
+        if step is not None:
+            fail(lease, step, reason)
+        elif task.phase == Phase.RUNNING:
+            move(task, Phase.FAILED, reason=reason[:300], epoch=lease.epoch, failure=reason)

@@ -1,0 +1,121 @@
+"""Storing how a run ended: one fenced transaction each, phases included."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from django.utils import timezone
+
+from tasks_app.agents.port import Ending, RunResult
+from tasks_app.engine.lease import Lease
+from tasks_app.engine.recorder import RunRecorder
+from tasks_app.events.append import NewEvent
+from tasks_app.models import Change, ChangeKind, EventKind, Outcome, Question, Run, Step, Task
+from tasks_app.state.phases import Phase
+from tasks_app.transitions import move
+from tasks_app.types import Ask, Json
+
+OUTCOMES = {
+    Ending.FINISHED: Outcome.FINISHED,
+    Ending.ASKED: Outcome.ASKED,
+    Ending.FAILED: Outcome.FAILED,
+    Ending.LIMIT: Outcome.LIMIT,
+    Ending.STOPPED: Outcome.INTERRUPTED,
+}
+
+
+def store_result(run: Run, result: RunResult, recorder: RunRecorder) -> None:
+    """The run's own row, and which answers the agent now has. Called inside `lease.fenced()`."""
+    run.outcome = OUTCOMES[result.ending]
+    run.error = result.error
+    run.model = result.model
+    run.exit_code = result.exit_code
+    run.ended_at = timezone.now()
+    for name, value in asdict(result.usage).items():
+        setattr(run, name, value)
+    run.save()
+    _mark_delivered(run, result, spoke=recorder.spoke)
+    if result.error:
+        recorder.write(NewEvent(EventKind.ERROR, {"text": result.error}))
+
+
+def _mark_delivered(run: Run, result: RunResult, *, spoke: bool) -> None:
+    """With the call that waited, also the answers that rode along; or those that the prompt told."""
+    waiting = run.step.questions.answered().filter(delivered_at=None)
+    by_call = waiting.filter(tool_use_id__in=result.delivered).values_list("run_id", flat=True)
+    told = waiting.filter(run_id__in=list(by_call))
+    if not told and run.prompt and spoke:
+        told = waiting
+    told.update(delivered_at=timezone.now())
+
+
+def halt(lease: Lease, run: Run, result: RunResult, recorder: RunRecorder) -> None:
+    """The agent asked: its questions, and step and task to `waiting_for_input`, in one transaction (H4)."""
+    with lease.fenced() as task:
+        store_result(run, result, recorder)
+        for ask in result.asks:
+            question = _question(task, run, ask, deferred=result.deferred)
+            recorder.write(NewEvent(EventKind.QUESTION, _payload(question)))
+        Change.objects.create(task=task, kind=ChangeKind.QUESTION)
+        _both(run.step, task, Phase.WAITING_FOR_INPUT, reason="the agent asked", epoch=lease.epoch)
+
+
+def _question(task: Task, run: Run, ask: Ask, *, deferred: str) -> Question:
+    return Question.objects.create(
+        task=task,
+        step=run.step,
+        run=run,
+        number=task.questions.count() + 1,
+        way=ask.way,
+        tool_use_id=ask.tool_use_id,
+        tool_input=ask.tool_input,
+        deferred=ask.tool_use_id == deferred,
+        items=items_json(ask),
+        asked_at=timezone.now(),
+    )
+
+
+def items_json(ask: Ask) -> list[dict[str, Any]]:
+    """An ask's items as a question's row keeps them; equal questions are told apart by a number."""
+    items: list[dict[str, Any]] = []
+    for item in ask.items:
+        same = sum(other["question"].rstrip(" (0123456789)") == item.question for other in items)
+        items.append(
+            {
+                "question": item.question if not same else f"{item.question} ({same + 1})",
+                "header": item.header,
+                "options": [asdict(option) for option in item.options],
+                "multiSelect": item.multi_select,
+            }
+        )
+    return items
+
+
+def _payload(question: Question) -> dict[str, Json]:
+    return {
+        "number": question.number,
+        "question": question.headline,
+        "items": question.items,
+        "way": question.way,
+    }
+
+
+def fail(lease: Lease, step: Step, reason: str) -> None:
+    """The step and its task end here, for a reason that people can read."""
+    with lease.fenced() as task:
+        _both(
+            step, task, Phase.FAILED, reason=reason.splitlines()[0][:300], epoch=lease.epoch, failure=reason
+        )
+
+
+def put_back(lease: Lease, step: Step, target: Phase, reason: str, **fields: Any) -> None:
+    """Stop here in a phase from which it goes on later."""
+    with lease.fenced() as task:
+        move(step, target, reason=reason, epoch=lease.epoch)
+        move(task, target, reason=reason, epoch=lease.epoch, **fields)
+
+
+def _both(step: Step, task: Task, target: Phase, *, reason: str, epoch: int, **fields: Any) -> None:
+    move(step, target, reason=reason, epoch=epoch, **fields)
+    move(task, target, reason=reason, epoch=epoch, **fields)

@@ -1,0 +1,162 @@
+"""What the next run of a step is to be, worked out from the rows alone."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from django.db.models import Sum
+from django.utils import timezone
+
+from tasks_app import places
+from tasks_app.agents.asks import GivenAnswer, decision_for
+from tasks_app.agents.port import Decision
+from tasks_app.agents.transcripts import Transcript, has_result, stored_transcript
+from tasks_app.config.pipeline import step_from_json
+from tasks_app.engine.prompts import step_prompt
+from tasks_app.engine.shelf import TranscriptShelf
+from tasks_app.events.past import past_actions
+from tasks_app.models import Outcome, Question, Reason, Run, Step
+from tasks_app.prompting.feedback import (
+    AnsweredQuestion,
+    Feedback,
+    answer_feedback,
+    crash_feedback,
+    failed_check_feedback,
+    interruption_feedback,
+    usage_limit_feedback,
+)
+from tasks_app.prompting.replay import replay
+from tasks_app.types import Ask, AskItem, AskWay, Option
+
+
+@dataclass(frozen=True)
+class NextRun:
+    """A run before it starts: with `resume` in the session of an earlier run, else in a new one."""
+
+    reason: Reason
+    session_id: str
+    prompt: str | None
+    resume: bool = False
+    decisions: dict[str, Decision] = field(default_factory=dict)
+    cost_before: float = 0.0
+
+
+def next_run(step: Step) -> NextRun:
+    """The step's next run: its first, or what follows from how the last one ended."""
+    last = step.runs.last()
+    if last is None:
+        return NextRun(Reason.FIRST, str(uuid.uuid4()), step_prompt(step))
+    transcript = _transcript(last)
+    open_answers = _undelivered(step, transcript)
+    reason = _reason(last)
+    if not transcript or step.task.resume == "replay":
+        return _replayed(step, reason, _feedback(step, last, open_answers))
+    session = str(last.session_id)
+    cost = _cost_of(step, last)
+    decisions = _decisions(open_answers)
+    if decisions:
+        return NextRun(reason, session, None, resume=True, decisions=decisions, cost_before=cost)
+    return NextRun(reason, session, _feedback(step, last, open_answers), resume=True, cost_before=cost)
+
+
+def _transcript(run: Run) -> Transcript:
+    cwd = places.workspace(run.step.task).path
+    return stored_transcript(TranscriptShelf(), cwd=cwd, session_id=str(run.session_id))
+
+
+def _undelivered(step: Step, transcript: Transcript) -> list[Question]:
+    """Answers that the agent was not seen to get. A worker may have died just after handing one over:
+    then the session holds it, and it must not be handed over again."""
+    waiting = list(step.questions.answered().filter(delivered_at=None).select_related("answered_by", "run"))
+    got = [q for q in waiting if q.deferred and has_result(transcript, q.tool_use_id)]
+    runs = {question.run_id for question in got}
+    step.questions.filter(run__in=runs, delivered_at=None).update(delivered_at=timezone.now())
+    return [question for question in waiting if question.run_id not in runs]
+
+
+def _reason(last: Run) -> Reason:
+    if last.outcome == Outcome.FINISHED:
+        return Reason.CHECK_FAILED
+    reasons = {
+        Outcome.ASKED: Reason.ANSWER,
+        Outcome.LIMIT: Reason.LIMIT,
+        Outcome.FAILED: Reason.RETRY,
+    }
+    return reasons.get(Outcome(last.outcome), Reason.CRASH)
+
+
+def _decisions(answers: Sequence[Question]) -> dict[str, Decision]:
+    """What the gate is to say to the call at which the session waits; nothing if it waits at none."""
+    main = next((question for question in answers if question.deferred), None)
+    if main is None:
+        return {}
+    folder = places.answers_dir(main.task)
+    folder.mkdir(parents=True, exist_ok=True)
+    others = [_given(question) for question in answers if question is not main]
+    return {main.tool_use_id: decision_for(_given(main), others, folder=folder)}
+
+
+def _given(question: Question) -> GivenAnswer:
+    return GivenAnswer(ask_of(question), question.answers, question.notes, name=f"question-{question.number}")
+
+
+def ask_of(question: Question) -> Ask:
+    """The ask that the question's row was made from."""
+    items = tuple(
+        AskItem(
+            item["question"],
+            item.get("header", ""),
+            tuple(Option(**option) for option in item.get("options", [])),
+            item.get("multiSelect", False),
+        )
+        for item in question.items
+    )
+    way: AskWay = "AskUserQuestion" if question.way == "AskUserQuestion" else "command"
+    return Ask(question.tool_use_id, way, items, question.tool_input)
+
+
+def _feedback(step: Step, last: Run, answers: Sequence[Question]) -> Feedback:
+    """Why the agent is at work again, in words."""
+    if answers:
+        texts = [
+            AnsweredQuestion(
+                "\n".join(str(item["question"]) for item in question.items), question.answer_text
+            )
+            for question in answers
+        ]
+        who = answers[-1].answered_by
+        return answer_feedback(texts, answered_by=who.shown_name if who else "somebody")
+    if last.outcome == Outcome.FINISHED and last.checks:
+        report = last.checks[-1]
+        return failed_check_feedback(check=report["check"], reason=_why(report), output=report["output"])
+    if last.outcome == Outcome.LIMIT:
+        return usage_limit_feedback(reset_at=step.task.resets_at)
+    if last.outcome == Outcome.FAILED:
+        return crash_feedback(detail=last.error)
+    return interruption_feedback()
+
+
+def _why(report: dict[str, object]) -> str:
+    if report.get("timed_out"):
+        return "it did not end in time"
+    code = report.get("exit_code")
+    return "it failed" if code is None else f"it ended with exit code {code}"
+
+
+def _replayed(step: Step, reason: Reason, feedback: Feedback) -> NextRun:
+    """For a session that is gone, or that is not wanted: a new one that is told what was done (H9)."""
+    actions = past_actions(step)
+    prompt = replay(step_prompt(step), actions=actions, feedback=feedback)
+    return NextRun(reason, str(uuid.uuid4()), prompt)
+
+
+def _cost_of(step: Step, last: Run) -> float:
+    rows = step.runs.filter(session_id=last.session_id)
+    return float(rows.aggregate(total=Sum("cost_usd"))["total"] or 0.0)
+
+
+def timeout_of(step: Step) -> float:
+    """Seconds that one run of the step may take."""
+    return float(step_from_json(step.config).timeout or 2 * 3600)

@@ -1,0 +1,51 @@
+"""The sweeper: finds what is due from the rows alone, so that a lost ring delays but never loses."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+from django.db import close_old_connections
+from django.utils import timezone
+
+from tasks_app.models import Change, Task
+
+logger = logging.getLogger(__name__)
+
+SECONDS = 10.0
+CHANGES_KEPT = timedelta(hours=1)
+
+
+def sweep(ring: Callable[[int], None]) -> int:
+    """Ring for every due task; how many there were."""
+    due = list(Task.objects.due().values_list("pk", flat=True))
+    for task_id in due:
+        ring(task_id)
+    return len(due)
+
+
+class Sweeper(threading.Thread):
+    """Sweeps at the start and then every SECONDS, until stopped. A failing sweep is logged and repeated."""
+
+    def __init__(self, ring: Callable[[int], None]) -> None:
+        super().__init__(name="sweeper", daemon=True)
+        self._ring = ring
+        self._stop_wanted = threading.Event()
+
+    def run(self) -> None:
+        while True:
+            try:
+                close_old_connections()
+                sweep(self._ring)
+                Change.objects.filter(at__lt=timezone.now() - CHANGES_KEPT).delete()
+            except Exception:
+                logger.exception("a sweep failed; the next one is in %s seconds", SECONDS)
+            finally:
+                close_old_connections()
+            if self._stop_wanted.wait(SECONDS):
+                return
+
+    def stop(self) -> None:
+        self._stop_wanted.set()

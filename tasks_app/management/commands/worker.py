@@ -1,0 +1,58 @@
+"""`manage.py worker`: works on tasks until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from types import FrameType
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+from huey.consumer import Consumer
+from huey.contrib.djhuey import HUEY
+
+from tasks_app import tasks, workshop
+from tasks_app.engine.sweeper import Sweeper
+
+logger = logging.getLogger(__name__)
+
+#: Seconds that runs get to be put back after the worker was told to stop.
+PATIENCE = 20
+
+
+class Command(BaseCommand):
+    help = "Works on tasks until it is told to stop (the portal's second process; `up` starts it)."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        workshop.jail()  # CATHERDER_SANDBOX=require must stop the start, not the first task
+        sweeper = Sweeper(tasks.ring)
+        sweeper.start()
+        try:
+            _consumer().run()
+        finally:
+            sweeper.stop()
+
+
+class _PuttingBack(Consumer):  # type: ignore[misc]
+    """Tells runs to put themselves back as soon as the signal comes, then waits for them, bounded."""
+
+    def _handle_signal(self, signum: int, frame: FrameType | None) -> None:
+        tasks.stopping.set()
+        super()._handle_signal(signum, frame)
+
+
+def _consumer() -> Consumer:
+    consumer = _PuttingBack(
+        HUEY,
+        workers=settings.ENVIRONMENT.workers,
+        worker_type="thread",
+        periodic=False,
+        initial_delay=0.02,
+        max_delay=0.1,
+        graceful_signal="TERM",
+        shutdown_timeout=PATIENCE,
+    )
+    # `up` and a terminal send both; either way runs are put back before the process ends.
+    consumer._signal_actions[signal.SIGINT] = (False, True)
+    return consumer
