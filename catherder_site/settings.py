@@ -18,6 +18,8 @@ DEBUG = False
 
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", "testserver"]
 CSRF_TRUSTED_ORIGINS: list[str] = []
+if ENVIRONMENT.bind.host not in {"0.0.0.0", "::"}:
+    ALLOWED_HOSTS.append(ENVIRONMENT.bind.host)
 if ENVIRONMENT.url:
     ALLOWED_HOSTS.append(ENVIRONMENT.url.split("://", 1)[1].split("/")[0].rsplit(":", 1)[0])
     CSRF_TRUSTED_ORIGINS.append(ENVIRONMENT.url)

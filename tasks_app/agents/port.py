@@ -122,7 +122,10 @@ class Recorder(Shelf, Protocol):
 class Agent(Protocol):
     """Something that can do a run. Blocks until its process has ended, whatever happens."""
 
-    name: str
-    sandboxed: bool
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def sandboxed(self) -> bool: ...
 
     def run(self, order: RunOrder, recorder: Recorder) -> RunResult: ...

@@ -1,0 +1,135 @@
+"""`manage.py up`: the whole portal with one command."""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+import sys
+from pathlib import Path
+from typing import IO, Any
+
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from tasks_app import workshop
+from tasks_app.errors import CatHerderError
+from tasks_app.management.first_start import NewAdmin, ensure_admin, ensure_sample
+from tasks_app.management.supervisor import Child, Supervisor, listen
+
+
+class Command(BaseCommand):
+    help = (
+        "Starts the portal: brings the database up to date, makes the first admin and a sample project, "
+        "then runs the web server and the worker until Ctrl+C."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--no-sample", action="store_true", help="do not add the sample project")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        lock = _only_one(Path(settings.DATA_DIR))
+        try:
+            jail = workshop.jail()
+        except CatHerderError as error:
+            raise CommandError(str(error), returncode=2) from None
+        listener = _listener()
+        call_command("migrate", verbosity=0, interactive=False)
+        admin = ensure_admin()
+        if not options["no_sample"]:
+            self._sample()
+        self._announce(admin, jail.reason)
+        address = listener.getsockname()
+        supervisor = Supervisor(children(listener), self._say)
+        supervisor.run(ready=lambda: _answers(address), when_ready=lambda: self._ready(address))
+        lock.close()
+
+    def _sample(self) -> None:
+        try:
+            if ensure_sample():
+                self._say("A sample project with a task is there; start it with one click.")
+        except CatHerderError as error:
+            self._say(f"The sample project could not be made: {error}")
+
+    def _announce(self, admin: NewAdmin | None, no_sandbox: str) -> None:
+        if admin and admin.password:
+            self._say(
+                f"Log in as “{admin.username}” with the password  {admin.password}  (shown only this once)."
+            )
+        elif admin:
+            self._say(f"Log in as “{admin.username}” with the password from CATHERDER_ADMIN_PASSWORD.")
+        if settings.ENVIRONMENT.rehearsal:
+            self._say(
+                "Rehearsal: the agent is the real Claude Code, the model behind it is a script. "
+                "Set ANTHROPIC_API_KEY (or CLAUDE_CODE_OAUTH_TOKEN) for the real model."
+            )
+        if no_sandbox:
+            self._say(f"No sandbox: {no_sandbox} Agents can do whatever this user can.")
+
+    def _ready(self, address: tuple[Any, ...]) -> None:
+        self._say(
+            f"Cat Herder is ready at {settings.ENVIRONMENT.url or _web_address(address)}  (Ctrl+C stops it)"
+        )
+
+    def _say(self, text: str) -> None:
+        self.stdout.write(text)
+        self.stdout.flush()
+
+
+def children(listener: socket.socket) -> list[Child]:
+    """The web server on the given socket, and the worker."""
+    manage = str(Path(settings.BASE_DIR) / "manage.py")
+    web = [sys.executable, "-m", "uvicorn", "catherder_site.asgi:application", "--fd", str(listener.fileno())]
+    # Behind a proxy the client's address and scheme come in headers; without one these are not sent.
+    web += [
+        "--lifespan",
+        "on",
+        "--no-access-log",
+        "--log-level",
+        "warning",
+        "--timeout-graceful-shutdown",
+        "3",
+    ]
+    return [
+        Child("web server", web, fds=(listener.fileno(),)),
+        Child("worker", [sys.executable, manage, "worker"]),
+    ]
+
+
+def _only_one(data_dir: Path) -> IO[str]:
+    """Two portals on one data directory would start everything twice."""
+    lock = (data_dir / "up.lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise CommandError(f"Cat Herder is already running on {data_dir}.", returncode=2) from None
+    return lock
+
+
+def _listener() -> socket.socket:
+    bind = settings.ENVIRONMENT.bind
+    try:
+        return listen(bind.host, bind.port)
+    except OSError as error:
+        raise CommandError(
+            f"CATHERDER_BIND: {bind.host}:{bind.port} cannot be used ({error.strerror}). "
+            "Choose another, for example CATHERDER_BIND=127.0.0.1:8001 make up",
+            returncode=2,
+        ) from None
+
+
+def _answers(address: tuple[Any, ...]) -> bool:
+    """Whether the web server accepts and answers; the socket alone listens from the start."""
+    host = "127.0.0.1" if address[0] == "0.0.0.0" else "::1" if address[0] == "::" else address[0]
+    try:
+        with socket.create_connection((host, address[1]), timeout=5) as connection:
+            connection.sendall(b"GET /login/ HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            return connection.recv(12).startswith(b"HTTP/1.1")
+    except OSError:
+        return False
+
+
+def _web_address(address: tuple[Any, ...]) -> str:
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(address[0], address[0])
+    return f"http://{f'[{host}]' if ':' in host and not host.startswith('[') else host}:{address[1]}/"

@@ -1,0 +1,110 @@
+"""Keeping the portal's processes running: one socket, two children, restarted when they end."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+
+LOOK_SECONDS = 0.1
+STABLE_SECONDS = 30.0
+LONGEST_WAIT = 30.0
+#: Longer than the worker's own patience for putting runs back.
+STOP_SECONDS = 30.0
+PR_SET_PDEATHSIG = 1
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket that outlives the web server's restarts. Raises OSError if it cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(512)
+    except OSError:
+        listener.close()
+        raise
+    listener.set_inheritable(True)
+    return listener
+
+
+@dataclass
+class Child:
+    """A process that is to run all the time; `fds` are open in it as well."""
+
+    name: str
+    argv: Sequence[str]
+    fds: tuple[int, ...] = ()
+    process: subprocess.Popen[bytes] | None = None
+    started: float = 0.0
+    failures: int = 0
+    not_before: float = field(default=0.0)
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(self.argv, pass_fds=self.fds, preexec_fn=_end_with_parent)
+        self.started = time.monotonic()
+
+    def look(self, say: Callable[[str], None]) -> None:
+        """Start it again if it ended, later and later if it keeps ending."""
+        if self.process is None:
+            if time.monotonic() >= self.not_before:
+                self.start()
+        elif (code := self.process.poll()) is not None:
+            self.failures = 0 if time.monotonic() - self.started > STABLE_SECONDS else self.failures + 1
+            wait = min(LONGEST_WAIT, 2.0 ** (self.failures - 1)) if self.failures else 0.0
+            say(f"The {self.name} ended (exit {code}); it is started again in {wait:g} s.")
+            self.process, self.not_before = None, time.monotonic() + wait
+
+
+@dataclass
+class Supervisor:
+    """Runs the children until SIGTERM or SIGINT, then ends them, politely first."""
+
+    children: list[Child]
+    say: Callable[[str], None]
+    _stop: bool = False
+
+    def run(self, *, ready: Callable[[], bool], when_ready: Callable[[], None]) -> None:
+        """`when_ready` is called once, as soon as `ready` is true."""
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signum, self._note_signal)
+        announced = False
+        try:
+            while not self._stop:
+                for child in self.children:
+                    child.look(self.say)
+                if not announced and ready():
+                    announced = True
+                    when_ready()
+                time.sleep(LOOK_SECONDS)
+        finally:
+            self._end()
+
+    def _note_signal(self, signum: int, frame: FrameType | None) -> None:
+        self._stop = True
+
+    def _end(self) -> None:
+        running = [child.process for child in self.children if child.process is not None]
+        for process in running:
+            process.terminate()
+        deadline = time.monotonic() + STOP_SECONDS
+        for process in running:
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _end_with_parent() -> None:
+    """A supervisor that is killed must not leave a second portal behind. Linux only; harmless elsewhere."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C reaches the whole group; the supervisor decides
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
