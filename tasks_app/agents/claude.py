@@ -222,9 +222,8 @@ class _Process:
     def _conclude(self, problem: str, exit_code: int | None) -> RunResult:
         stream, order = self._stream, self._order
         noted = tuple(noted_asks(order.places.home / "asked")) if order.may_ask else ()
-        seen = tuple(ask for identity, ask in stream.asks.items() if identity not in order.decisions)
-        asks = (*seen, *noted) if order.may_ask else ()
-        ending, error = self._ending(problem, asks)
+        asks = (*stream.open_asks(order.decisions), *noted) if order.may_ask else ()
+        ending, error = stream.ending(asks, problem="\n".join([problem, *self._stderr]) if problem else "")
         return RunResult(
             ending=ending,
             asks=asks,
@@ -238,20 +237,6 @@ class _Process:
             resets_at=stream.rejected_until,
         )
 
-    def _ending(self, problem: str, asks: tuple[Ask, ...]) -> tuple[Ending, str]:
-        result = self._stream.result or {}
-        if asks and (not problem or self._stream.deferred):
-            return Ending.ASKED, ""
-        if self._stream.rejected or (result.get("is_error") and result.get("api_error_status") == 429):
-            return Ending.LIMIT, str(result.get("result") or "A usage limit was reached.")
-        if result.get("is_error") or result.get("subtype", "success") != "success":
-            return Ending.FAILED, _reported(result)
-        if problem:
-            return Ending.FAILED, "\n".join([problem, *self._stderr])
-        if not result:
-            return Ending.FAILED, "\n".join(["The agent's process ended without a result.", *self._stderr])
-        return Ending.FINISHED, ""
-
 
 def noted_asks(folder: Path) -> list[Ask]:
     """Questions that `cat-herder ask` left behind because it ran where no halt was possible."""
@@ -264,12 +249,6 @@ def noted_asks(folder: Path) -> list[Ask]:
             asks.append(Ask(f"noted-{path.stem[:36]}", "command", (AskItem(question),)))
         path.unlink()
     return asks
-
-
-def _reported(result: Mapping[str, Any]) -> str:
-    errors = result.get("errors")
-    detail = "\n".join(map(str, errors)) if isinstance(errors, list) else ""
-    return str(result.get("result") or detail or f"The agent reported {result.get('subtype')}.")
 
 
 def _config_dir(home: Path) -> Path:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from tasks_app.agents.asks import ask_in
-from tasks_app.agents.port import AgentEvent
+from tasks_app.agents.port import AgentEvent, Ending
 from tasks_app.types import Ask, Usage
 
 Message = Mapping[str, Any]
@@ -118,6 +118,28 @@ class Stream:
         call = (self.result or {}).get("deferred_tool_use")
         return str(call.get("id", "")) if isinstance(call, dict) else ""
 
+    def open_asks(self, decided: Container[str] = ()) -> tuple[Ask, ...]:
+        """What the agent asked, in order, without the calls that had a human's decision.
+
+        An ask that got some other result (its hook broke, say) was not answered, so it is open.
+        """
+        return tuple(ask for identity, ask in self.asks.items() if identity not in decided)
+
+    def ending(self, asks: Sequence[Ask], *, problem: str = "") -> tuple[Ending, str]:
+        """How the run ended, and why if badly; `problem` is what went wrong outside the stream."""
+        result = self.result or {}
+        if asks and (not problem or self.deferred):
+            return Ending.ASKED, ""
+        if self.rejected or (result.get("is_error") and result.get("api_error_status") == 429):
+            return Ending.LIMIT, str(result.get("result") or "A usage limit was reached.")
+        if result.get("is_error") or result.get("subtype", "success") != "success":
+            return Ending.FAILED, _reported(result)
+        if problem:
+            return Ending.FAILED, problem
+        if not result:
+            return Ending.FAILED, "The agent's process ended without a result."
+        return Ending.FINISHED, ""
+
     def usage(self, *, cost_before: float) -> Usage:
         """What this run used: as its result says, else summed over the messages that came."""
         if self.result is not None and isinstance(self.result.get("usage"), dict):
@@ -133,6 +155,12 @@ class Stream:
                 total.cache_read_tokens + one.cache_read_tokens,
             )
         return total
+
+
+def _reported(result: Message) -> str:
+    errors = result.get("errors")
+    detail = "\n".join(map(str, errors)) if isinstance(errors, list) else ""
+    return str(result.get("result") or detail or f"The agent reported {result.get('subtype')}.")
 
 
 def _blocks(body: Message) -> list[Message]:

@@ -75,6 +75,16 @@ def has_result(transcript: Transcript, tool_use_id: str) -> bool:
     )
 
 
+def deferred_call(transcript: Transcript) -> str:
+    """The tool_use_id at which the session waits, by its own notes; empty if it waits at none."""
+    for entry in reversed(transcript.get("", [])):
+        attachment = entry.get("attachment")
+        if isinstance(attachment, dict) and attachment.get("type") == "hook_deferred_tool":
+            call = str(attachment.get("toolUseID", ""))
+            return "" if has_result(transcript, call) else call
+    return ""
+
+
 def _blocks(entry: dict[str, Any]) -> list[dict[str, Any]]:
     message = entry.get("message")
     content = message.get("content") if isinstance(message, dict) else None

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 
-from django.utils import timezone
-
 from tasks_app.actions.pauses import pause_seconds
 from tasks_app.engine.conclude import fail
+from tasks_app.engine.crashpoints import reached
 from tasks_app.engine.lease import Lease
+from tasks_app.engine.recovery import note_crash
 from tasks_app.engine.steps import Shop, work_on
 from tasks_app.engine.stopping import Stopped, StopReason
 from tasks_app.errors import CatHerderError, IllegalMove, LeaseLost
-from tasks_app.events.append import append_one
-from tasks_app.models import EventKind, Outcome, Run, Step, Task
+from tasks_app.models import Step, Task
 from tasks_app.state.phases import Phase
 from tasks_app.transitions import move
 
@@ -30,6 +29,7 @@ def advance(task_id: int, *, owner: str, shop: Shop) -> bool:
     worked = False
     while (lease := Lease.claim(task_id, owner=owner)) is not None:
         worked = True
+        reached("claimed")
         try:
             _work(lease, shop)
         except LeaseLost as lost:
@@ -46,11 +46,15 @@ def advance(task_id: int, *, owner: str, shop: Shop) -> bool:
 def _work(lease: Lease, shop: Shop) -> None:
     try:
         task = _begin(lease)
+        if task.phase != Phase.RUNNING:
+            return
+        reached("begun")
         for step in task.steps.exclude(phase=Phase.DONE).select_related("task__project"):
             if not work_on(step, lease, shop):
                 return
         with lease.fenced() as task:
             move(task, Phase.DONE, epoch=lease.epoch)
+        reached("task-done")
     except LeaseLost:
         raise
     except Stopped as stopped:
@@ -66,25 +70,14 @@ def _work(lease: Lease, shop: Shop) -> None:
 
 
 def _begin(lease: Lease) -> Task:
-    """Bring the rows to `running`, whatever the last worker left behind."""
+    """Bring the rows to `running`, whatever the last worker left behind; or to a halt that it missed."""
     with lease.fenced() as task:
-        _note_crash(task)
+        note_crash(task, lease)
         if task.phase == Phase.WAITING_FOR_RESET:
             _limit_is_over(task, lease)
         if task.phase == Phase.PENDING:
             move(task, Phase.RUNNING, epoch=lease.epoch)
     return task
-
-
-def _note_crash(task: Task) -> None:
-    """Runs without an end belong to a worker that died: the lease is ours, so it is gone."""
-    for run in Run.objects.filter(step__task=task, outcome="").select_related("step"):
-        run.outcome = Outcome.CRASHED
-        run.ended_at = timezone.now()
-        run.save(update_fields=["outcome", "ended_at"])
-        append_one(
-            run, EventKind.NOTE, {"text": "The worker of this run died; the next run goes on from here."}
-        )
 
 
 def _limit_is_over(task: Task, lease: Lease) -> None:

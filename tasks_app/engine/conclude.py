@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -54,11 +55,18 @@ def halt(lease: Lease, run: Run, result: RunResult, recorder: RunRecorder) -> No
     """The agent asked: its questions, and step and task to `waiting_for_input`, in one transaction (H4)."""
     with lease.fenced() as task:
         store_result(run, result, recorder)
-        for ask in result.asks:
-            question = _question(task, run, ask, deferred=result.deferred)
-            recorder.write(NewEvent(EventKind.QUESTION, _payload(question)))
-        Change.objects.create(task=task, kind=ChangeKind.QUESTION)
-        _both(run.step, task, Phase.WAITING_FOR_INPUT, reason="the agent asked", epoch=lease.epoch)
+        ask_humans(task, run, result.asks, deferred=result.deferred, recorder=recorder, epoch=lease.epoch)
+
+
+def ask_humans(
+    task: Task, run: Run, asks: Sequence[Ask], *, deferred: str, recorder: RunRecorder, epoch: int
+) -> None:
+    """Called inside `lease.fenced()`; `deferred` is the call whose result the session waits for."""
+    for ask in asks:
+        question = _question(task, run, ask, deferred=deferred)
+        recorder.write(NewEvent(EventKind.QUESTION, _payload(question)))
+    Change.objects.create(task=task, kind=ChangeKind.QUESTION)
+    _both(run.step, task, Phase.WAITING_FOR_INPUT, reason="the agent asked", epoch=epoch)
 
 
 def _question(task: Task, run: Run, ask: Ask, *, deferred: str) -> Question:

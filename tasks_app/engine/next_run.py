@@ -54,7 +54,7 @@ def next_run(step: Step) -> NextRun:
     if not transcript or step.task.resume == "replay":
         return _replayed(step, reason, _feedback(step, last, open_answers))
     session = str(last.session_id)
-    cost = _cost_of(step, last)
+    cost = cost_before(last) + last.cost_usd
     decisions = _decisions(open_answers)
     if decisions:
         return NextRun(reason, session, None, resume=True, decisions=decisions, cost_before=cost)
@@ -152,8 +152,9 @@ def _replayed(step: Step, reason: Reason, feedback: Feedback) -> NextRun:
     return NextRun(reason, str(uuid.uuid4()), prompt)
 
 
-def _cost_of(step: Step, last: Run) -> float:
-    rows = step.runs.filter(session_id=last.session_id)
+def cost_before(run: Run) -> float:
+    """What the run's session had cost in its earlier runs: the agent reports totals of the session."""
+    rows = Run.objects.filter(step=run.step_id, session_id=run.session_id, number__lt=run.number)
     return float(rows.aggregate(total=Sum("cost_usd"))["total"] or 0.0)
 
 

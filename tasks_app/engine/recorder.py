@@ -6,7 +6,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tasks_app.agents.asks import ask_in
 from tasks_app.agents.port import AgentEvent
+from tasks_app.engine.crashpoints import reached
 from tasks_app.engine.lease import RENEW_SECONDS, Lease
 from tasks_app.engine.shelf import TranscriptShelf
 from tasks_app.engine.stopping import Stopped, StopReason, StopSignal
@@ -30,6 +32,12 @@ class RunRecorder(TranscriptShelf):
     def record(self, events: Sequence[AgentEvent]) -> None:
         self.spoke = self.spoke or any(event.kind in {"text", "thinking", "tool_use"} for event in events)
         self.write(*(NewEvent(EventKind(e.kind), e.payload, e.raw, e.at) for e in events))
+        for event in events:
+            reached("event-recorded")
+            if event.kind == "tool_use" and ask_in("", event.payload["name"], event.payload["input"]):
+                reached("ask-recorded")
+            if event.kind == "tool_result" and self._run.resumed:
+                reached("answer-recorded")
 
     def write(self, *events: NewEvent) -> None:
         """Store events of the portal's own beside the agent's."""
@@ -39,6 +47,7 @@ class RunRecorder(TranscriptShelf):
     def append_transcript(self, key: Mapping[str, str], entries: list[dict[str, Any]]) -> None:
         with self._lease.fenced():
             super().append_transcript(key, entries)
+        reached("transcript-stored")
 
     def tick(self) -> None:
         now = time.monotonic()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from tasks_app import places
 from tasks_app.agents.port import Agent, Ending, Places, RunOrder, RunResult
 from tasks_app.checks import Check, FileExists, NoCheck, Shell, run_checks
 from tasks_app.config.pipeline import FileExistsCheck, ShellCheck, StepConfig, step_from_json
 from tasks_app.engine.conclude import fail, halt, put_back, store_result
+from tasks_app.engine.crashpoints import reached
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.next_run import NextRun, next_run, timeout_of
 from tasks_app.engine.recorder import RunRecorder
@@ -68,10 +69,12 @@ def _run(step: Step, lease: Lease, shop: Shop) -> bool:
     run = _open(step, planned, lease, shop)
     timeout = timeout_of(step)
     recorder = RunRecorder(lease, run, stop_signal=shop.stop_signal, timeout=timeout)
+    reached("run-opened")
     try:
         result = shop.agent.run(_order(run, planned, timeout), recorder)
     except Stopped as stopped:
         return _stopped(run, stopped, lease, recorder)
+    reached("agent-ended")
     return _ended(run, result, lease, recorder, shop)
 
 
@@ -118,10 +121,12 @@ def _order(run: Run, planned: NextRun, timeout: float) -> RunOrder:
 def _ended(run: Run, result: RunResult, lease: Lease, recorder: RunRecorder, shop: Shop) -> bool:
     if result.ending is Ending.ASKED:
         halt(lease, run, result, recorder)
+        reached("halted")
         _record_work(run, lease, shop, recorder)
         return False
     with lease.fenced():
         store_result(run, result, recorder)
+    reached("result-stored")
     if result.ending is Ending.LIMIT:
         _limit_reached(run, result, lease)
         return False
@@ -141,6 +146,9 @@ def _limit_reached(run: Run, result: RunResult, lease: Lease) -> None:
 
 def _stopped(run: Run, stopped: Stopped, lease: Lease, recorder: RunRecorder) -> bool:
     result = stopped.partial or RunResult(Ending.STOPPED)
+    if result.asks and stopped.reason in {StopReason.SHUTDOWN, StopReason.INTERRUPTED}:
+        halt(lease, run, replace(result, ending=Ending.ASKED), recorder)
+        return False
     with lease.fenced():
         store_result(run, result, recorder)
         recorder.write(NewEvent(EventKind.NOTE, {"text": f"The run was stopped: {stopped.reason}."}))
@@ -182,6 +190,7 @@ def _judge(run: Run, lease: Lease, shop: Shop) -> bool | None:
         return None
     with lease.fenced():
         move(run.step, Phase.DONE, epoch=lease.epoch)
+    reached("step-done")
     return True
 
 
@@ -201,6 +210,7 @@ def _check(run: Run, lease: Lease, shop: Shop) -> None:
         run.save(update_fields=["checks"])
         for report in reports:
             recorder.write(NewEvent(EventKind.CHECK, asdict(report)))
+    reached("checked")
 
 
 def _ticking(recorder: RunRecorder) -> Callable[[], bool]:
@@ -263,3 +273,4 @@ def _record_work(run: Run, lease: Lease, shop: Shop, recorder: RunRecorder) -> N
         current.save(update_fields=["head_commit"])
     run.step.head_commit = snapshot.commit
     task.head_commit = snapshot.commit
+    reached("work-recorded")

@@ -1,0 +1,57 @@
+"""Taking over from a worker that died."""
+
+from __future__ import annotations
+
+from tasks_app import places
+from tasks_app.agents.port import Ending, RunResult
+from tasks_app.agents.stream import Stream
+from tasks_app.agents.transcripts import deferred_call, stored_transcript
+from tasks_app.engine.conclude import ask_humans, store_result
+from tasks_app.engine.lease import Lease
+from tasks_app.engine.next_run import cost_before
+from tasks_app.engine.recorder import RunRecorder
+from tasks_app.engine.shelf import TranscriptShelf
+from tasks_app.engine.stopping import never
+from tasks_app.events.append import NewEvent
+from tasks_app.models import EventKind, Outcome, Run, Task
+from tasks_app.state.phases import Phase
+
+
+def note_crash(task: Task, lease: Lease) -> None:
+    """Close the runs that have no end: the lease is ours, so whoever ran them is gone.
+
+    Their messages are read again as stored: what was used counts, what was asked is asked now, and a
+    run that had said all is taken as finished. Called inside `lease.fenced()`.
+    """
+    for run in Run.objects.filter(step__task=task, outcome="").select_related("step__task__project"):
+        stream = _reread(run)
+        asks = stream.open_asks(_decided(run)) if task.threshold else ()
+        ending = stream.ending(asks)[0] if stream.result or asks else Ending.STOPPED
+        recorder = RunRecorder(lease, run, stop_signal=never, timeout=0.0)
+        recorder.write(
+            NewEvent(EventKind.NOTE, {"text": "The worker of this run died; it goes on from here."})
+        )
+        usage = stream.usage(cost_before=cost_before(run))
+        store_result(run, RunResult(ending, usage=usage, model=stream.model or run.model), recorder)
+        if ending is Ending.STOPPED:
+            Run.objects.filter(pk=run.pk).update(outcome=Outcome.CRASHED)
+        if ending is Ending.ASKED and task.phase == Phase.RUNNING:
+            call = _deferred(run)
+            ask_humans(task, run, asks, deferred=call, recorder=recorder, epoch=lease.epoch)
+
+
+def _reread(run: Run) -> Stream:
+    stream = Stream()
+    for raw in run.events.exclude(raw=None).order_by("seq").values_list("raw", flat=True):
+        stream.read(raw)
+    return stream
+
+
+def _decided(run: Run) -> list[str]:
+    """Calls that had a human's decision when the run started."""
+    return list(run.step.questions.answered().values_list("tool_use_id", flat=True))
+
+
+def _deferred(run: Run) -> str:
+    cwd = places.workspace(run.step.task).path
+    return deferred_call(stored_transcript(TranscriptShelf(), cwd=cwd, session_id=str(run.session_id)))
