@@ -1,0 +1,102 @@
+"""An answer as it arrives, from the card's form or as JSON, turned into a Reply."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.http import QueryDict
+
+from tasks_app.actions.answers import Reply
+from tasks_app.errors import BadInput
+from tasks_app.models import Question
+
+
+@dataclass(frozen=True)
+class TypedItem:
+    """What was entered for one item: the choices made and the free text beside them."""
+
+    chosen: list[str] = field(default_factory=list)
+    other: str = ""
+
+
+@dataclass(frozen=True)
+class Typed:
+    """What was entered in a card, as it was entered, so that a refusal can show it again."""
+
+    items: list[TypedItem]
+    notes: str = ""
+
+    @classmethod
+    def blank(cls, question: Question) -> Typed:
+        return cls([TypedItem() for _ in question.items])
+
+    @classmethod
+    def of(cls, question: Question, data: QueryDict) -> Typed:
+        """Read from `item-0` (choices), `item-0-other` (free text), …, and `notes`."""
+        return cls(
+            [
+                TypedItem(
+                    [value for value in data.getlist(f"item-{place}") if value],
+                    data.get(f"item-{place}-other", ""),
+                )
+                for place in range(len(question.items))
+            ],
+            data.get("notes", ""),
+        )
+
+    @property
+    def text(self) -> str:
+        """All of it as one text, to be copied."""
+        parts = [part for item in self.items for part in (*item.chosen, item.other) if part.strip()]
+        return "\n".join([*parts, self.notes] if self.notes.strip() else parts)
+
+    def reply(self, question: Question) -> Reply:
+        """Raises BadInput where a single choice and a text of one's own contradict each other."""
+        answers = {}
+        for item, typed in zip(question.items, self.items, strict=True):
+            if len(typed.chosen) + bool(typed.other.strip()) > 1 and not item.get("multiSelect"):
+                raise BadInput(
+                    f"“{typed.chosen[0]}” is chosen and there is a text of your own, but only one answer is "
+                    "possible. Clear the text, or choose “Something else”; a remark can go into the notes.",
+                    where=str(item["question"]),
+                )
+            parts = [*typed.chosen, typed.other] if typed.other.strip() else typed.chosen
+            answers[str(item["question"])] = ", ".join(parts)
+        return Reply(answers, self.notes)
+
+
+def reply_from_json(question: Question, body: bytes) -> Reply:
+    """Read `{"answer": "text"}` or `{"answers": {question: text}, "notes": "text"}`.
+
+    Raises BadInput that says which part cannot be read.
+    """
+    try:
+        data = json.loads(body)
+    except ValueError as error:
+        raise BadInput(f"the body is not JSON ({error})", where="answer") from error
+    if not isinstance(data, dict) or ("answer" in data) == ("answers" in data):
+        raise BadInput('send {"answer": "…"} or {"answers": {question: "…"}}', where="answer")
+    notes = _text(data.get("notes", ""), where="notes")
+    if "answer" in data:
+        return Reply({question.headline: _text(data["answer"], where="answer")}, notes)
+    return Reply(_answers(question, data["answers"]), notes)
+
+
+def _answers(question: Question, given: Any) -> dict[str, str]:
+    if not isinstance(given, dict):
+        raise BadInput("must be an object of questions with their answers", where="answers")
+    asked = {str(item["question"]) for item in question.items}
+    if unknown := next((name for name in given if name not in asked), None):
+        raise BadInput(f"question {question.number} does not ask “{unknown}”", where="answers")
+    return {name: _text(value, where=f"answers: {name}") for name, value in given.items()}
+
+
+def _text(value: Any, *, where: str) -> str:
+    """A text, or a list of choices as the agent expects them: joined by commas."""
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        return ", ".join(value)
+    if not isinstance(value, str):
+        raise BadInput("must be a text", where=where)
+    return value

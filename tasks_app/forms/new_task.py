@@ -1,0 +1,58 @@
+"""The form for a new task."""
+
+from __future__ import annotations
+
+from django import forms
+
+from tasks_app.models import Project, User
+
+#: What each level means, in one sentence for the person who chooses.
+LEVELS = {
+    0: "Never asks; decides everything by itself.",
+    1: "Asks only when it is blocked by a contradiction.",
+    2: "Asks when it is blocked, and before anything destructive.",
+    3: "Asks about decisions that are hard to take back.",
+    4: "Asks about every significant decision and every vague requirement.",
+    5: "Asks about any ambiguity, and lays out the options.",
+}
+
+_EXAMPLE = """# Round invoice totals to the cent
+
+Totals sometimes show 19.989999. Round them where they are computed, and add a test."""
+
+
+class NewTaskForm(forms.Form):
+    """What a person writes to have something done. The text is parsed by the action, not here."""
+
+    project = forms.ModelChoiceField(
+        Project.objects.none(),
+        empty_label=None,
+        error_messages={"invalid_choice": "There is no such project in which you may create tasks."},
+    )
+    text = forms.CharField(
+        strip=False,
+        widget=forms.Textarea(attrs={"rows": 14, "placeholder": _EXAMPLE, "spellcheck": "true"}),
+        error_messages={"required": "A task needs some text: say what should be done."},
+    )
+    threshold = forms.TypedChoiceField(
+        required=False,
+        coerce=int,
+        empty_value=None,
+        choices=[("", "As the task or the project says"), *((str(n), s) for n, s in LEVELS.items())],
+        widget=forms.RadioSelect,
+        error_messages={"invalid_choice": "The threshold is a whole number from 0 to 5, not “%(value)s”."},
+    )
+    pipeline = forms.CharField(
+        required=False,
+        max_length=100,
+        widget=forms.TextInput(attrs={"placeholder": "the project’s default", "autocomplete": "off"}),
+    )
+
+    def __init__(self, *args: object, user: User, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        field = self.fields["project"]
+        assert isinstance(field, forms.ModelChoiceField)  # noqa: S101 (for the type checker)
+        field.queryset = Project.objects.actable_by(user)
+        for name, bound in self.fields.items():
+            if name in self.errors:
+                bound.widget.attrs.update({"aria-invalid": "true", "aria-describedby": f"{name}-error"})

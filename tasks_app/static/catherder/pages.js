@@ -1,0 +1,140 @@
+// What every page keeps true: the title and the favicon, relative times, open folds, the end of the log.
+(() => {
+  "use strict";
+
+  // ---- counts in the title and the favicon ----
+
+  function showCount() {
+    const count = Number(document.querySelector("[data-open]")?.dataset.open || 0);
+    const bare = document.title.replace(/^\(\d+\) /, "");
+    document.title = count ? `(${count}) ${bare}` : bare;
+    const favicon = document.getElementById("favicon");
+    const wanted = count ? favicon.dataset.waiting : favicon.dataset.calm;
+    if (favicon.getAttribute("href") !== wanted) favicon.setAttribute("href", wanted);
+  }
+
+  // ---- relative times, in the same words as the server ----
+
+  const UNITS = [[60, "min", 3600], [3600, "h", 86400], [86400, "d", 14 * 86400]];
+
+  function ago(time) {
+    const seconds = (Date.now() - Date.parse(time.dateTime)) / 1000;
+    if (seconds < 45) return "just now";
+    const unit = UNITS.find(([, , below]) => seconds < below);
+    return unit ? `${Math.max(1, Math.floor(seconds / unit[0]))} ${unit[1]} ago` : time.dateTime.slice(0, 10);
+  }
+
+  function showTimes() {
+    for (const time of document.querySelectorAll("time[data-ago]")) {
+      const words = ago(time);
+      if (time.textContent !== words) time.textContent = words;
+    }
+  }
+
+  // ---- parts that are fetched again: folds stay open, a login that ended is noticed ----
+
+  const open = new WeakMap();
+
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    if (new URL(event.detail.xhr.responseURL || location.href).pathname === "/login/") {
+      event.detail.shouldSwap = false;
+      location.reload();
+      return;
+    }
+    const target = event.detail.target;
+    const folds = [...target.querySelectorAll("details[id][open]")].map((fold) => fold.id);
+    open.set(target, folds);
+  });
+
+  document.addEventListener("htmx:afterSwap", (event) => {
+    for (const id of open.get(event.detail.target) || []) {
+      const fold = document.getElementById(id);
+      if (fold) fold.open = true;
+    }
+  });
+
+  // ---- the log: results join their calls, the end is followed while one looks at it ----
+
+  function joinResults(log) {
+    for (const result of log.querySelectorAll("[data-result-of]")) {
+      const call = log.querySelector(`[data-call="${CSS.escape(result.dataset.resultOf)}"]`);
+      if (!call) continue;
+      call.querySelector(".results").append(...result.querySelector(".entry-body").children);
+      call.classList.toggle("entry-failed", call.matches(".entry-failed") || result.matches(".entry-failed"));
+      result.remove();
+    }
+  }
+
+  function prepareLog(box) {
+    const log = document.getElementById("log");
+    const button = document.getElementById("follow");
+    let following = true;
+    const atEnd = () => box.scrollHeight - box.scrollTop - box.clientHeight < 24;
+    const toEnd = () => { box.scrollTop = box.scrollHeight; };
+
+    function follow(wanted) {
+      following = wanted;
+      button.textContent = wanted ? "Following" : "Follow the end";
+      button.setAttribute("aria-pressed", String(wanted));
+      if (wanted) toEnd();
+    }
+
+    button.hidden = false;
+    button.addEventListener("click", () => follow(!following));
+    box.addEventListener("scroll", () => { if (following !== atEnd()) follow(atEnd()); }, { passive: true });
+
+    let before = 0;
+    document.addEventListener("htmx:beforeSwap", (event) => {
+      if (event.detail.target === log) before = box.scrollHeight - box.scrollTop;
+    });
+    document.addEventListener("htmx:afterSwap", (event) => {
+      if (event.detail.target !== log) return;
+      joinResults(log);
+      if (event.detail.elt !== log) box.scrollTop = box.scrollHeight - before; // earlier entries came on top
+      else if (following) toEnd();
+    });
+    joinResults(log);
+    toEnd();
+  }
+
+  // ---- commands to copy ----
+
+  function offerCopy(command) {
+    if (command.dataset.ready || !navigator.clipboard) return;
+    command.dataset.ready = "yes";
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "small plain";
+    button.textContent = "Copy";
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(command.textContent);
+      button.textContent = "Copied";
+    });
+    command.after(button);
+  }
+
+  function look() {
+    showCount();
+    showTimes();
+    document.querySelectorAll("[data-copy]").forEach(offerCopy);
+  }
+
+  addEventListener("DOMContentLoaded", () => {
+    look();
+    const box = document.getElementById("log-box");
+    if (box) prepareLog(box);
+    setInterval(showTimes, 20000);
+  });
+  document.addEventListener("htmx:afterSettle", look);
+
+  document.addEventListener("click", (event) => {
+    for (const menu of document.querySelectorAll("details.menu[open], details.confirm[open]")) {
+      if (!menu.contains(event.target)) menu.open = false;
+    }
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    const menu = event.target.closest?.("details.menu[open], details.confirm[open]");
+    if (menu) { menu.open = false; menu.querySelector("summary").focus(); }
+  });
+})();

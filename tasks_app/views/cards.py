@@ -1,0 +1,96 @@
+"""The question card: an open question with its form, or what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.http import HttpRequest
+
+from tasks_app.forms.answer import Typed, TypedItem
+from tasks_app.models import Project, Question
+from tasks_app.views.access import person
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One option, or “something else” when `own`; `ticked` if it was chosen before a refusal."""
+
+    value: str
+    description: str = ""
+    preview: str = ""
+    ticked: bool = False
+    own: bool = False
+
+
+@dataclass(frozen=True)
+class CardItem:
+    """One of the questions that are answered together."""
+
+    question: str
+    header: str
+    several: bool
+    choices: list[Choice]
+    other: str = ""
+
+    @property
+    def has_previews(self) -> bool:
+        return any(choice.preview for choice in self.choices)
+
+
+@dataclass(frozen=True)
+class Card:
+    """`message` says why an answer was refused; `kept` is what was typed and can no longer be sent."""
+
+    question: Question
+    may_act: bool
+    items: list[CardItem] = field(default_factory=list)
+    notes: str = ""
+    message: str = ""
+    kept: str = ""
+    repeated: bool = False
+
+
+def card_of(request: HttpRequest, question: Question, **told: Any) -> Card:
+    return _card(question, question.task.project_id in _actable(request), **told)
+
+
+def cards_of(request: HttpRequest, questions: Iterable[Question]) -> list[Card]:
+    """Cards for many questions, with one look at what the person may do."""
+    actable = _actable(request)
+    return [_card(question, question.task.project_id in actable) for question in questions]
+
+
+def _actable(request: HttpRequest) -> set[int]:
+    return set(Project.objects.actable_by(person(request)).values_list("pk", flat=True))
+
+
+def _card(question: Question, may_act: bool, *, typed: Typed | None = None, **told: Any) -> Card:
+    typed = typed or Typed.blank(question)
+    items = [_item(*pair) for pair in zip(question.items, typed.items, strict=True)]
+    return Card(question, may_act, items, typed.notes, **told)
+
+
+def _item(item: dict[str, Any], typed: TypedItem) -> CardItem:
+    return CardItem(
+        question=str(item["question"]),
+        header=str(item.get("header") or ""),
+        several=bool(item.get("multiSelect")),
+        choices=_choices(item, typed),
+        other=typed.other,
+    )
+
+
+def _choices(item: dict[str, Any], typed: TypedItem) -> list[Choice]:
+    options = [
+        Choice(
+            value=str(option.get("label", "")),
+            description=str(option.get("description") or ""),
+            preview=str(option.get("preview") or ""),
+            ticked=str(option.get("label", "")) in typed.chosen,
+        )
+        for option in item.get("options") or []
+    ]
+    own = Choice("", ticked=bool(typed.other.strip()), own=True)
+    return [*options, own] if options else []

@@ -1,0 +1,99 @@
+"""The dashboard: every task in the group that says what it needs, the neediest group first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.core.paginator import Page, Paginator
+from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from tasks_app.models import Project, Question, Step, Task
+from tasks_app.state.phases import Phase
+from tasks_app.views.access import is_htmx, person
+
+PAGE = 50
+
+
+@dataclass(frozen=True)
+class Group:
+    """Tasks that want the same of people. `first`: how many of them the dashboard shows."""
+
+    key: str
+    title: str
+    phases: tuple[Phase, ...]
+    first: int = PAGE
+
+
+GROUPS = (
+    Group("needs-you", "Needs you", (Phase.WAITING_FOR_INPUT,)),
+    Group("running", "Running", (Phase.RUNNING, Phase.WAITING_FOR_RESET)),
+    Group("not-running", "Not started", (Phase.PENDING,)),
+    Group("failed", "Failed or interrupted", (Phase.FAILED, Phase.INTERRUPTED)),
+    Group("done", "Done", (Phase.DONE, Phase.CANCELLED), first=15),
+)
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """A group with the tasks of it that are shown, and how many there are in all."""
+
+    group: Group
+    tasks: list[Task]
+    total: int
+
+    @property
+    def more(self) -> bool:
+        return self.total > len(self.tasks)
+
+
+def dashboard(request: HttpRequest) -> HttpResponse:
+    key = request.GET.get("group")
+    context = _one_group(request, key) if key else _all_groups(request)
+    context["actable"] = set(Project.objects.actable_by(person(request)).values_list("pk", flat=True))
+    return render(request, "dashboard/_groups.html" if is_htmx(request) else "dashboard/page.html", context)
+
+
+def _all_groups(request: HttpRequest) -> dict[str, Any]:
+    counts = _counts(request)
+    shelves = []
+    for group in GROUPS:
+        if total := sum(counts.get(phase, 0) for phase in group.phases):
+            shelves.append(Shelf(group, list(_rows(request, group)[: group.first]), total))
+    context: dict[str, Any] = {"shelves": shelves}
+    if not shelves:
+        context["has_projects"] = Project.objects.visible_to(person(request)).exists()
+    return context
+
+
+def _one_group(request: HttpRequest, key: str) -> dict[str, Any]:
+    group = next((group for group in GROUPS if group.key == key), None)
+    if group is None:
+        raise Http404(f"There is no group of tasks named “{key}”.")
+    page: Page[Task] = Paginator(_rows(request, group), PAGE).get_page(request.GET.get("page"))
+    return {"shelves": [Shelf(group, list(page), page.paginator.count)], "page": page, "group": group}
+
+
+def _counts(request: HttpRequest) -> dict[str, int]:
+    tasks = Task.objects.visible_to(person(request)).order_by()
+    return dict(tasks.values_list("phase").annotate(Count("pk")))
+
+
+def _rows(request: HttpRequest, group: Group) -> QuerySet[Task]:
+    """The tasks of a group with their current step and, if one is open, the question."""
+    steps = Step.objects.filter(task=OuterRef("pk"))
+    current = steps.filter(~Q(phase=Phase.DONE)).order_by("position")
+    asked = Question.objects.open().filter(task=OuterRef("pk")).order_by("asked_at", "pk")
+    return (
+        Task.objects.visible_to(person(request))
+        .filter(phase__in=group.phases)
+        .select_related("project")
+        .defer("text", "body")
+        .annotate(
+            current_step=Subquery(current.values("name")[:1]),
+            question_items=Subquery(asked.values("items")[:1]),
+            asked_at=Subquery(asked.values("asked_at")[:1]),
+        )
+    )

@@ -1,0 +1,110 @@
+"""A unified diff, taken apart for a page: files, hunks, lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+_FOLD_FILE = 300
+_FOLD_ALL = 1500
+_KEEP = 3000
+
+_HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@ ?(.*)")
+
+LineKind = Literal["add", "del", "same", "hunk", "note"]
+
+
+@dataclass(frozen=True)
+class DiffLine:
+    """One line; the numbers are those of the old and the new file, empty where it has none."""
+
+    kind: LineKind
+    text: str
+    old: int | None = None
+    new: int | None = None
+
+
+@dataclass
+class FileDiff:
+    """What happened to one file. `cut` lines are not kept: the page points to git for them."""
+
+    path: str
+    status: str = "changed"
+    added: int = 0
+    removed: int = 0
+    cut: int = 0
+    folded: bool = False
+    lines: list[DiffLine] = field(default_factory=list)
+
+    def take(self, line: DiffLine) -> None:
+        self.added += line.kind == "add"
+        self.removed += line.kind == "del"
+        if len(self.lines) < _KEEP:
+            self.lines.append(line)
+        else:
+            self.cut += 1
+
+
+def parse_diff(text: str) -> list[FileDiff]:
+    """The files of a unified diff as git writes it; large ones are marked to be folded."""
+    files: list[FileDiff] = []
+    for chunk in _chunks(text.split("\n")):
+        files.append(_file(chunk))
+    shown = 0
+    for file in files:
+        shown += len(file.lines)
+        file.folded = len(file.lines) > _FOLD_FILE or shown > _FOLD_ALL
+    return files
+
+
+def _chunks(lines: Iterable[str]) -> list[list[str]]:
+    chunks: list[list[str]] = []
+    for line in lines:
+        if line.startswith("diff --git "):
+            chunks.append([])
+        if chunks:
+            chunks[-1].append(line)
+    return chunks
+
+
+def _file(lines: list[str]) -> FileDiff:
+    starts = (index for index, line in enumerate(lines) if line.startswith("@@ "))
+    start = next(starts, len(lines))
+    file = _header(lines[:start])
+    _hunks(file, lines[start:])
+    return file
+
+
+def _header(lines: list[str]) -> FileDiff:
+    file = FileDiff(path=lines[0].removeprefix("diff --git ").rpartition(" b/")[2])
+    for line in lines[1:]:
+        if line.startswith("new file"):
+            file.status = "new"
+        elif line.startswith("deleted file"):
+            file.status = "deleted"
+        elif line.startswith("rename from "):
+            file.status = f"renamed from {line.removeprefix('rename from ')}"
+        elif line.startswith("Binary files"):
+            file.take(DiffLine("note", "A binary file: its content is not shown."))
+    return file
+
+
+def _hunks(file: FileDiff, lines: list[str]) -> None:
+    old = new = 0
+    for line in lines:
+        if match := _HUNK.match(line):
+            old, new = int(match[1]), int(match[2])
+            file.take(DiffLine("hunk", match[3]))
+        elif line.startswith("+"):
+            file.take(DiffLine("add", line[1:], new=new))
+            new += 1
+        elif line.startswith("-"):
+            file.take(DiffLine("del", line[1:], old=old))
+            old += 1
+        elif line.startswith(" "):
+            file.take(DiffLine("same", line[1:], old, new))
+            old, new = old + 1, new + 1
+        elif line:  # "\\ No newline at end of file", or that the diff was cut
+            file.take(DiffLine("note", line.removeprefix("\\ ")))

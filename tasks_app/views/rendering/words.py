@@ -1,0 +1,50 @@
+"""Times, durations, tokens and dollars in the words of people."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.utils import timezone
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def duration(seconds: float | None) -> str:
+    """`8 s`, `3 min 20 s`, `2 h 5 min`: the two largest units."""
+    if seconds is None:
+        return ""
+    left = max(0, round(seconds))
+    parts = []
+    for size, name in _UNITS:
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count} {name}")
+    return " ".join(parts[:2]) or "0 s"
+
+
+def ago(at: datetime, *, now: datetime | None = None) -> str:
+    """`just now`, `5 min ago`, `3 h ago`, `2 d ago`, then the date."""
+    seconds = ((now or timezone.now()) - at).total_seconds()
+    if seconds < 45:
+        return "just now"
+    for size, name, below in ((60, "min", 3600), (3600, "h", 86_400), (86_400, "d", 14 * 86_400)):
+        if seconds < below:
+            return f"{max(1, int(seconds // size))} {name} ago"
+    return f"{timezone.localtime(at):%Y-%m-%d}"
+
+
+def exact(at: datetime) -> str:
+    return f"{timezone.localtime(at):%Y-%m-%d %H:%M:%S %Z}"
+
+
+def count(number: int) -> str:
+    """`940`, `12.3k`, `1.2M`."""
+    for size, name in ((1_000_000, "M"), (1_000, "k")):
+        if number >= size:
+            return f"{number / size:.1f}".removesuffix(".0") + name
+    return str(number)
+
+
+def dollars(amount: float) -> str:
+    """Cents are not fine enough for one run."""
+    return f"${amount:.2f}" if amount >= 1 or amount == 0 else f"${amount:.4f}"
