@@ -43,7 +43,7 @@ def note_crash(task: Task, lease: Lease) -> None:
 def _reread(run: Run) -> Stream:
     stream = Stream()
     for raw in run.events.exclude(raw=None).order_by("seq").values_list("raw", flat=True):
-        stream.read(raw)
+        stream.read(raw or {})
     return stream
 
 
