@@ -1,0 +1,116 @@
+"""The socket of an open page."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import parse_qs
+
+from channels.db import database_sync_to_async
+from channels.generic.websocket import AsyncJsonWebsocketConsumer
+
+from tasks_app.live.access import Access, look_up
+from tasks_app.live.hub import hub
+from tasks_app.live.news import newest, replay
+from tasks_app.live.notices import Notice, coalesce
+from tasks_app.live.outbox import Outbox
+
+logger = logging.getLogger(__name__)
+
+#: Close codes. A browser that is refused before the handshake sees 403 instead.
+LOGIN_NEEDED = 4401
+TRY_AGAIN = 1011
+
+#: Seconds between two frames about one task.
+FRAME_SECONDS = 0.05
+
+#: Seconds for which the answer to "may this person see it" counts.
+ACCESS_SECONDS = 1.0
+
+
+class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
+    """Tells one browser which of the tasks that its user may see have news.
+
+    Receiving only puts notices into the outbox; one task of its own sends, so that a slow browser
+    holds up nobody. With `?after=N` a browser gets what it missed since change N.
+    """
+
+    channel_layer_alias = "none"  # The hub brings the news.
+
+    _courier: asyncio.Task[None] | None = None
+
+    async def __call__(self, *asgi: Any) -> None:
+        try:
+            await super().__call__(*asgi)
+        finally:  # Also when the server cancels the socket, which sends no `disconnect`.
+            hub.leave(self)
+            if self._courier:
+                self._courier.cancel()
+
+    async def connect(self) -> None:
+        access = await self._look_up()
+        if access is None:
+            await self.close(code=LOGIN_NEEDED)
+            return
+        await self.accept()
+        self._outbox = Outbox()
+        self._news = asyncio.Event()
+        # First join, then read: what is committed in between comes twice rather than never.
+        hub.join(self)
+        self._courier = asyncio.create_task(self._deliver(access))
+
+    async def receive(self, **_: Any) -> None:
+        """Browsers have nothing to say here."""
+
+    def receive_notices(self, notices: Sequence[Notice]) -> None:
+        self._outbox.put(notices)
+        self._news.set()
+
+    async def _deliver(self, access: Access) -> None:
+        try:
+            await self._greet()
+            await self._keep_sending(access)
+        except OSError:
+            return  # The browser is gone; the socket ends by itself.
+        except Exception:
+            logger.warning("a live socket is closed; its browser will come back", exc_info=True)
+            with contextlib.suppress(Exception):
+                await self.close(code=TRY_AGAIN)
+
+    async def _greet(self) -> None:
+        await self.send_json({"hello": True, "upto": await database_sync_to_async(newest)()})
+        given = parse_qs(self.scope["query_string"].decode("latin-1")).get("after")
+        if given is None:
+            return
+        after = given[-1]
+        known = after.isascii() and after.isdigit() and len(after) < 19
+        missed = await database_sync_to_async(replay)(int(after)) if known else None
+        if missed is None:
+            self._outbox.put_refresh()
+        else:
+            self._outbox.put(coalesce(missed))
+        self._news.set()
+
+    async def _keep_sending(self, access: Access) -> None:
+        while await self._news.wait():
+            if time.monotonic() - access.at > ACCESS_SECONDS:
+                renewed = await self._look_up()
+                if renewed is None:
+                    hub.leave(self)
+                    await self.close(code=LOGIN_NEEDED)
+                    return
+                access = renewed
+            self._news.clear()
+            for frame in self._outbox.take(access):
+                await self.send_json(frame)
+            if self._outbox:
+                self._news.set()
+            await asyncio.sleep(FRAME_SECONDS)
+
+    async def _look_up(self) -> Access | None:
+        access: Access | None = await database_sync_to_async(look_up)(self.scope["session"].session_key)
+        return access

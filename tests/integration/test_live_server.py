@@ -1,0 +1,175 @@
+"""The live socket of a real server, with writers in other processes (W3)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from channels_redis.pubsub import RedisPubSubChannelLayer
+from websockets.asyncio.client import ClientConnection, connect
+
+from tasks_app.live.bell import GROUP
+from tests.integration.portal import Portal
+
+POSTGRES = "postgresql://postgres@127.0.0.1:5432"
+REDIS = "redis://127.0.0.1:6379/9"
+
+MAKE = """
+from django.conf import settings
+from django.test import Client
+user = User.objects.create_superuser("ann", password="long enough")
+project = Project.objects.create(name="ours", source="/srv/ours", branch="main")
+task = Task.objects.create(project=project, slug="a", title="A", pipeline="feature")
+client = Client()
+client.force_login(user)
+result = [task.pk, client.cookies[settings.SESSION_COOKIE_NAME].value]
+"""
+
+
+class Browser:
+    """A logged-in browser on the portal's one task."""
+
+    def __init__(self, portal: Portal) -> None:
+        self._portal = portal
+        self.task, self._session = portal.run(MAKE)
+
+    def connect(self, query: str = "") -> connect:
+        return connect(
+            f"ws://{self._portal.address}/ws/live/{query}",
+            origin=f"http://{self._portal.address}",
+            additional_headers={"Cookie": f"sessionid={self._session}"},
+        )
+
+    async def change(self) -> int:
+        """Write a notice in a process of its own; its id."""
+        code = f"result = Change.objects.create(task_id={self.task}, kind='phase').pk"
+        return int(await asyncio.to_thread(self._portal.run, code))
+
+    def frame(self, upto: int) -> dict[str, Any]:
+        return {"task": self.task, "kinds": ["phase"], "upto": upto}
+
+
+async def receive(socket: ClientConnection) -> Any:
+    async with asyncio.timeout(30):
+        return json.loads(await socket.recv())
+
+
+@pytest.fixture
+def database() -> Iterator[str]:
+    """The address of an empty PostgreSQL database."""
+    name = f"catherder_{uuid.uuid4().hex}"
+    try:
+        admin = psycopg.connect(f"{POSTGRES}/postgres", autocommit=True, connect_timeout=5)
+    except psycopg.OperationalError as error:
+        pytest.skip(f"no PostgreSQL server at {POSTGRES} ({error})")
+    with admin:
+        admin.execute(f"CREATE DATABASE {name}")
+        yield f"{POSTGRES}/{name}"
+        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(
+    params=[
+        "sqlite",
+        pytest.param("postgres", marks=pytest.mark.postgres),
+        pytest.param("redis", marks=pytest.mark.redis),
+    ]
+)
+def portal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Portal]:
+    """On SQLite alone, on PostgreSQL alone, and on SQLite with Redis."""
+    variables = {}
+    if request.param == "postgres":
+        variables["DATABASE_URL"] = request.getfixturevalue("database")
+    if request.param == "redis":
+        variables["REDIS_URL"] = REDIS
+    portal = Portal(tmp_path / "data", **variables).start()
+    yield portal
+    portal.stop()
+
+
+async def test_a_change_of_another_process_arrives_and_nothing_is_missed_over_a_restart(
+    portal: Portal,
+) -> None:
+    browser = Browser(portal)
+    async with browser.connect() as socket:
+        assert await receive(socket) == {"hello": True, "upto": 0}
+        first = await browser.change()
+        assert await receive(socket) == browser.frame(first)
+
+    said = portal.stop()
+    assert "Traceback" not in said
+    missed = await browser.change()
+    portal.start()
+
+    async with browser.connect(f"?after={first}") as socket:
+        assert await receive(socket) == {"hello": True, "upto": missed}
+        assert await receive(socket) == browser.frame(missed)
+        latest = await browser.change()
+        assert await receive(socket) == browser.frame(latest)
+
+
+@pytest.mark.postgres
+async def test_a_row_that_commits_late_with_a_lower_id_is_told(database: str, tmp_path: Path) -> None:
+    portal = Portal(tmp_path / "data", DATABASE_URL=database).start()
+    try:
+        browser = Browser(portal)
+        async with browser.connect() as socket:
+            await receive(socket)
+            insert = (
+                "INSERT INTO tasks_app_change (task_id, kind, at) VALUES (%s, 'phase', now()) RETURNING id"
+            )
+            with psycopg.connect(database) as slow, psycopg.connect(database) as quick:
+                (low,) = slow.execute(insert, [browser.task]).fetchone() or ()
+                (high,) = quick.execute(insert, [browser.task]).fetchone() or ()
+                quick.commit()
+                assert low < high
+                assert await receive(socket) == browser.frame(high)
+                slow.commit()
+            assert await receive(socket) == browser.frame(low)
+    finally:
+        portal.stop()
+
+
+@pytest.mark.redis
+async def test_every_process_that_writes_rings_through_redis(tmp_path: Path) -> None:
+    """A process that ends at once, as a command does, gets its ring out first."""
+    portal = Portal(tmp_path / "data", REDIS_URL=REDIS)
+    browser = Browser(portal)
+    layer = RedisPubSubChannelLayer(hosts=[REDIS])
+    channel = await layer.new_channel()
+    await layer.group_add(GROUP, channel)
+
+    written = await browser.change()
+
+    async with asyncio.timeout(30):
+        assert await layer.receive(channel) == {"type": "live.news", "upto": written}
+    await layer.flush()
+
+
+def test_a_writer_does_not_mind_that_redis_is_down(tmp_path: Path) -> None:
+    portal = Portal(tmp_path / "data", REDIS_URL="redis://127.0.0.1:1/0")
+
+    assert portal.run(MAKE)
+
+
+def test_old_notices_are_pruned_but_never_the_newest(tmp_path: Path) -> None:
+    portal = Portal(tmp_path / "data")
+    portal.run(MAKE)
+
+    left = portal.run(
+        """
+from datetime import timedelta
+ids = [Change.objects.create(task=Task.objects.get(), kind="task").pk for _ in range(3)]
+recent = Change.objects.prune_changes(timedelta(days=1))
+old = Change.objects.prune_changes(timedelta(0))
+result = [recent, old, list(Change.objects.values_list("pk", flat=True)) == ids[-1:]]
+"""
+    )
+
+    assert left == [0, 2, True]

@@ -1,0 +1,269 @@
+"""The live socket: who gets in, and who is told what (W1, W3)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from asgiref.testing import ApplicationCommunicator
+from django.test import Client
+
+from catherder_site.asgi import application
+from tasks_app.live import consumers
+from tasks_app.live.hub import hub
+from tasks_app.live.news import REPLAY_LIMIT
+from tasks_app.live.tailer import Tailer
+from tasks_app.live.waiters import Interval
+from tasks_app.models import Change, Membership, Project, Task, User
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@dataclass
+class World:
+    """Two projects with a task each; Ann is a member of `ours`. `look` does what the server's tailer does."""
+
+    ann: User
+    membership: Membership
+    ours: Task
+    theirs: Task
+    client: Client
+    tailer: Tailer
+
+    async def change(self, *tasks: Task, kind: str = "phase") -> int:
+        """Tell of news of the tasks, in order; the id of the last notice."""
+        last = 0
+        for task in tasks:
+            last = (await Change.objects.acreate(task=task, kind=kind)).pk
+        await self.tailer.look()
+        return last
+
+
+@pytest.fixture
+async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    monkeypatch.setattr(consumers, "ACCESS_SECONDS", 0)
+    made = await sync_to_async(_make)()
+    await made.tailer.begin()
+    yield made
+    await made.tailer.close()
+
+
+def _make() -> World:
+    ann = User.objects.create_user("ann", password="long enough")
+    tasks = []
+    for name in ("ours", "theirs"):
+        project = Project.objects.create(name=name, source=f"/srv/{name}", branch="main")
+        tasks.append(Task.objects.create(project=project, slug="a", title=name, pipeline="feature"))
+    membership = Membership.objects.create(user=ann, project=tasks[0].project)
+    client = Client()
+    client.force_login(ann)
+    return World(ann, membership, *tasks, client, Tailer(Interval(0), hub))
+
+
+def scope(
+    client: Client, *, query: str = "", origin: str = "http://localhost", path: str = "/ws/live/"
+) -> dict[str, Any]:
+    """What the web server says of a browser's handshake."""
+    cookies = "; ".join(f"{name}={morsel.value}" for name, morsel in client.cookies.items())
+    return {
+        "type": "websocket",
+        "path": path,
+        "query_string": query.encode(),
+        "headers": [(b"origin", origin.encode()), (b"cookie", cookies.encode())],
+        "subprotocols": [],
+    }
+
+
+class Browser:
+    """A connected socket. (Channels' own communicator cannot be imported without daphne.)"""
+
+    def __init__(self, client: Client, query: str = "") -> None:
+        self._socket = ApplicationCommunicator(application, scope(client, query=query))
+
+    async def __aenter__(self) -> Browser:
+        await self._socket.send_input({"type": "websocket.connect"})
+        assert (await self.message())["type"] == "websocket.accept"
+        self.hello = await self.frame()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._socket.send_input({"type": "websocket.disconnect", "code": 1000})
+        await self._socket.wait()
+
+    async def frame(self) -> Any:
+        return json.loads((await self.message())["text"])
+
+    async def message(self) -> Any:
+        return await self._socket.receive_output(timeout=20)
+
+    async def send(self, text: str) -> None:
+        await self._socket.send_input({"type": "websocket.receive", "text": text})
+
+
+async def refusal(client: Client, **handshake: str) -> Any:
+    """What a browser gets instead of a connection."""
+    refused = ApplicationCommunicator(application, scope(client, **handshake))
+    await refused.send_input({"type": "websocket.connect"})
+    message = await refused.receive_output(timeout=20)
+    await refused.send_input({"type": "websocket.disconnect", "code": 1006})
+    await refused.wait()
+    return message
+
+
+async def test_a_stranger_is_refused(world: World) -> None:
+    assert await refusal(Client()) == {"type": "websocket.close", "code": 4401}
+
+
+async def test_a_deactivated_user_is_refused(world: World) -> None:
+    await User.objects.aupdate(is_active=False)
+
+    assert await refusal(world.client) == {"type": "websocket.close", "code": 4401}
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", ""])
+async def test_another_sites_page_is_refused(world: World, origin: str) -> None:
+    assert (await refusal(world.client, origin=origin))["type"] == "websocket.close"
+
+
+async def test_an_unknown_address_is_refused_without_a_traceback(world: World) -> None:
+    assert (await refusal(world.client, path="/ws/other/"))["type"] == "websocket.close"
+
+
+async def test_the_first_frame_says_up_to_where_the_browser_is_told(world: World) -> None:
+    last = await world.change(world.ours)
+
+    async with Browser(world.client) as browser:
+        assert browser.hello == {"hello": True, "upto": last}
+
+
+async def test_a_member_is_told_in_one_frame_per_task(world: World) -> None:
+    async with Browser(world.client) as browser:
+        await Change.objects.acreate(task=world.ours, kind="question")
+        last = await world.change(world.ours)
+
+        assert await browser.frame() == {
+            "task": world.ours.pk,
+            "kinds": ["phase", "question"],
+            "upto": last,
+        }
+
+
+async def test_nobody_is_told_of_projects_that_he_may_not_see(world: World) -> None:
+    async with Browser(world.client) as browser:
+        await world.change(world.theirs)
+        await world.change(world.ours)
+
+        assert (await browser.frame())["task"] == world.ours.pk
+
+
+async def test_a_site_admin_is_told_of_everything(world: World) -> None:
+    await User.objects.aupdate(is_superuser=True)
+
+    async with Browser(world.client) as browser:
+        await world.change(world.theirs)
+
+        assert (await browser.frame())["task"] == world.theirs.pk
+
+
+async def test_a_removed_member_is_told_nothing_more(world: World) -> None:
+    """The permission is looked at again for every notice, here without any time of grace."""
+    await Membership.objects.acreate(user=world.ann, project=await Project.objects.aget(name="theirs"))
+    async with Browser(world.client) as browser:
+        await world.change(world.ours)
+        assert (await browser.frame())["task"] == world.ours.pk
+
+        await world.membership.adelete()
+        await world.change(world.ours, world.theirs)
+
+        assert (await browser.frame())["task"] == world.theirs.pk
+
+
+async def test_a_new_member_is_told_without_reconnecting(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumers, "ACCESS_SECONDS", 0.2)
+    async with Browser(world.client) as browser:
+        await Membership.objects.acreate(user=world.ann, project=await Project.objects.aget(name="theirs"))
+        await world.change(world.theirs)
+
+        assert (await browser.frame())["task"] == world.theirs.pk
+
+
+def test_a_permission_is_remembered_for_less_than_five_seconds() -> None:
+    assert consumers.ACCESS_SECONDS < 5
+
+
+@pytest.mark.parametrize("how", ["logout", "deactivated", "password"])
+async def test_who_is_no_longer_logged_in_is_cut_off(world: World, how: str) -> None:
+    async with Browser(world.client) as browser:
+        if how == "logout":
+            await sync_to_async(world.client.logout)()
+        elif how == "deactivated":
+            await User.objects.aupdate(is_active=False)
+        else:
+            world.ann.set_password("another long one")
+            await world.ann.asave()
+        await world.change(world.ours)
+
+        assert await browser.message() == {"type": "websocket.close", "code": 4401}
+
+
+async def test_a_browser_that_comes_back_is_told_what_it_missed(world: World) -> None:
+    known = await world.change(world.ours)
+    last = await world.change(world.theirs, world.ours, kind="events")
+
+    async with Browser(world.client, f"after={known}") as browser:
+        assert await browser.frame() == {"task": world.ours.pk, "kinds": ["events"], "upto": last}
+
+
+@pytest.mark.parametrize("after", ["999999", "-1", "abc", "1" * 30, "²"])
+async def test_a_browser_whose_place_is_unknown_is_told_to_refresh(world: World, after: str) -> None:
+    await world.change(world.ours)
+
+    async with Browser(world.client, f"after={after}") as browser:
+        assert await browser.frame() == {"refresh": True}
+
+
+async def test_a_browser_that_missed_too_much_is_told_to_refresh(world: World) -> None:
+    first = await world.change(world.ours)
+    await Change.objects.abulk_create(
+        Change(task=world.ours, kind="events") for _ in range(REPLAY_LIMIT + 200)
+    )
+
+    async with Browser(world.client, f"after={first}") as browser:
+        assert await browser.frame() == {"refresh": True}
+
+
+async def test_what_browsers_say_is_ignored(world: World) -> None:
+    async with Browser(world.client) as browser:
+        await browser.send("{not JSON")
+        await world.change(world.ours)
+
+        assert (await browser.frame())["task"] == world.ours.pk
+
+
+async def test_a_browser_that_is_stuck_holds_up_nobody(world: World) -> None:
+    """The stuck one's `send` never returns; the other gets its frame."""
+    stuck = asyncio.Event()
+    entered = asyncio.Event()
+    arrived: asyncio.Queue[Any] = asyncio.Queue()
+    await arrived.put({"type": "websocket.connect"})
+
+    async def send(message: Any) -> None:
+        if message["type"] == "websocket.send":
+            entered.set()
+            await stuck.wait()
+
+    slow = asyncio.create_task(application(scope(world.client), arrived.get, send))
+    await entered.wait()
+    async with Browser(world.client) as browser:
+        await world.change(world.ours)
+
+        assert (await browser.frame())["task"] == world.ours.pk
+    await arrived.put({"type": "websocket.disconnect", "code": 1006})
+    await slow
