@@ -9,7 +9,7 @@ import signal
 import uuid
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -72,10 +72,10 @@ def bundled_cli() -> Path:
 
 @dataclass
 class ClaudeAgent:
-    """Starts one CLI process per run. `connection` is asked at each run, as it may come and go."""
+    """Starts one CLI process per run. `connect` lends each run its way to the model."""
 
     jail: Jail
-    connection: Callable[[], Connection]
+    connect: Callable[[], AbstractContextManager[Connection]]
     cli: Path = field(default_factory=bundled_cli)
     name: str = "claude-code"
 
@@ -87,7 +87,8 @@ class ClaudeAgent:
         _require_uuid(order.session_id)
         end_leftovers(order.places.workspace)
         try:
-            return _Process(self, order, recorder).run()
+            with self.connect() as connection:
+                return _Process(self, connection, order, recorder).run()
         finally:
             # Also what the agent left in the background: nothing runs between runs.
             end_leftovers(order.places.workspace)
@@ -118,8 +119,11 @@ class _Tapped(SubprocessCLITransport):
 class _Process:
     """One run while it lasts."""
 
-    def __init__(self, agent: ClaudeAgent, order: RunOrder, recorder: Recorder) -> None:
+    def __init__(
+        self, agent: ClaudeAgent, connection: Connection, order: RunOrder, recorder: Recorder
+    ) -> None:
         self._agent = agent
+        self._connection = connection
         self._order = order
         self._recorder = recorder
         self._stream = Stream()
@@ -171,7 +175,7 @@ class _Process:
         if not cli.exists():
             raise FileNotFoundError(f"there is no agent program at {cli}")
         env = {
-            **self._agent.connection().env(),
+            **self._connection.env(),
             "CLAUDE_CONFIG_DIR": str(_config_dir(self._order.places.home)),
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_AUTOUPDATER": "1",

@@ -1,0 +1,150 @@
+"""The key keeper: agents talk to the model through it, and never see the API key.
+
+A small proxy on loopback, in the worker. A run is lent a pass; while the run lasts, requests that carry
+the pass are sent on with the real key, to the few addresses that an agent needs, and answers stream back.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, cast
+from urllib.parse import SplitResult, urlsplit
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_UPSTREAM = "https://api.anthropic.com"
+PATHS = ("/v1/messages", "/v1/messages/count_tokens", "/v1/models")
+REQUEST_BYTES = 64 * 1024 * 1024
+#: Seconds without a byte; the model may think for minutes before its first one.
+UPSTREAM_SECONDS = 900
+CHUNK = 65_536
+OWN_HEADERS = {
+    "host",
+    "x-api-key",
+    "authorization",
+    "content-length",
+    "connection",
+    "transfer-encoding",
+    "accept-encoding",
+}
+HOP_HEADERS = {"connection", "transfer-encoding", "keep-alive", "content-length"}
+
+
+class KeyKeeper:
+    """Start it once in a process; `lend` gives each run a pass of its own."""
+
+    def __init__(self, *, api_key: str, upstream: str = "") -> None:
+        self._api_key = api_key
+        self._upstream = urlsplit(upstream or DEFAULT_UPSTREAM)
+        self._passes: set[str] = set()
+        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server.keeper = self
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def start(self) -> None:
+        threading.Thread(target=self._server.serve_forever, name="key-keeper", daemon=True).start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    @contextmanager
+    def lend(self) -> Iterator[str]:
+        """A pass that is good until the context ends."""
+        lent = f"cat-herder-{secrets.token_urlsafe(24)}"
+        self._passes.add(lent)
+        try:
+            yield lent
+        finally:
+            self._passes.discard(lent)
+
+    def knows(self, shown: str) -> bool:
+        return any(secrets.compare_digest(shown.encode(), lent.encode()) for lent in tuple(self._passes))
+
+    def request(self, path: str, headers: dict[str, str], body: bytes) -> http.client.HTTPResponse:
+        """Send a run's request on, with the key. Raises OSError or HTTPException."""
+        connection = _connect(self._upstream)
+        connection.request(
+            "POST", self._upstream.path.rstrip("/") + path, body, {**headers, "x-api-key": self._api_key}
+        )
+        return connection.getresponse()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    keeper: KeyKeeper
+
+
+def _connect(upstream: SplitResult) -> http.client.HTTPConnection:
+    kind = http.client.HTTPSConnection if upstream.scheme == "https" else http.client.HTTPConnection
+    return kind(upstream.hostname or "", upstream.port, timeout=UPSTREAM_SECONDS)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        logger.debug(format, *args)
+
+    def do_HEAD(self) -> None:
+        """The CLI warms its connection up with this."""
+        self._refuse(200, "")
+
+    do_GET = do_HEAD
+
+    def do_POST(self) -> None:
+        self.close_connection = True
+        keeper = cast(_Server, self.server).keeper
+        shown = self.headers.get("x-api-key") or self.headers.get("authorization", "").removeprefix("Bearer ")
+        if not keeper.knows(shown):
+            return self._refuse(401, "This pass is not, or no longer, good for the model.")
+        if urlsplit(self.path).path not in PATHS:
+            return self._refuse(403, f"Agents may not use {urlsplit(self.path).path}.")
+        length = self.headers.get("content-length", "")
+        if not length.isdigit() or int(length) > REQUEST_BYTES:
+            return self._refuse(413, "The request is too large.")
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in OWN_HEADERS}
+        try:
+            response = keeper.request(self.path, headers, self.rfile.read(int(length)))
+        except (OSError, http.client.HTTPException) as error:
+            return self._refuse(502, f"The model cannot be reached: {error}")
+        return self._pass_on(response)
+
+    def _pass_on(self, response: http.client.HTTPResponse) -> None:
+        self.send_response(response.status)
+        for name, value in response.getheaders():
+            if name.lower() not in HOP_HEADERS:
+                self.send_header(name, value)
+        self.send_header("connection", "close")
+        self.end_headers()
+        with suppress(OSError, http.client.HTTPException):  # either side may hang up; the CLI tries again
+            while chunk := response.read1(CHUNK):
+                self.wfile.write(chunk)
+                self.wfile.flush()
+        response.close()
+
+    def _refuse(self, status: int, message: str) -> None:
+        kind = {401: "authentication_error", 403: "permission_error", 413: "request_too_large"}.get(
+            status, "api_error"
+        )
+        body = (
+            json.dumps({"type": "error", "error": {"type": kind, "message": message}}).encode()
+            if message
+            else b""
+        )
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)

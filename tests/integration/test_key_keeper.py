@@ -1,0 +1,117 @@
+"""The key keeper (R4): an agent uses the model without ever seeing the API key."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from tasks_app.agents.keykeeper import KeyKeeper
+
+
+class Upstream(ThreadingHTTPServer):
+    """Stands where the Messages API would: answers in two pieces, the second when told to."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answer)
+        self.seen: list[tuple[str, dict[str, str], bytes]] = []
+        self.go_on = threading.Event()
+
+
+class _Answer(BaseHTTPRequestHandler):
+    server: Upstream
+
+    def log_message(self, format: str, *args: Any) -> None: ...
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.server.seen.append((self.path, {k.lower(): v for k, v in self.headers.items()}, body))
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.end_headers()
+        self.wfile.write("data: ☃\n\n".encode())
+        self.wfile.flush()
+        self.server.go_on.wait(10)
+        self.wfile.write(b"data: end\n\n")
+
+
+@pytest.fixture
+def upstream() -> Iterator[Upstream]:
+    server = Upstream()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.go_on.set()
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def keeper(upstream: Upstream) -> Iterator[KeyKeeper]:
+    keeper = KeyKeeper(api_key="sk-real", upstream=f"http://127.0.0.1:{upstream.server_port}/base")
+    keeper.start()
+    yield keeper
+    keeper.stop()
+
+
+def post(keeper: KeyKeeper, lent: str, path: str = "/v1/messages?beta=true") -> http.client.HTTPResponse:
+    connection = http.client.HTTPConnection(keeper.url.removeprefix("http://"), timeout=10)
+    connection.request("POST", path, b'{"a": 1}', {"x-api-key": lent, "anthropic-version": "2023-06-01"})
+    return connection.getresponse()
+
+
+def test_a_request_with_a_pass_goes_on_with_the_real_key(keeper: KeyKeeper, upstream: Upstream) -> None:
+    upstream.go_on.set()
+    with keeper.lend() as lent:
+        assert post(keeper, lent).read() == "data: ☃\n\ndata: end\n\n".encode()
+    path, headers, body = upstream.seen[0]
+    assert path == "/base/v1/messages?beta=true"
+    assert (headers["x-api-key"], headers["anthropic-version"]) == ("sk-real", "2023-06-01")
+    assert json.loads(body) == {"a": 1}
+    assert "sk-real" not in lent
+
+
+def test_an_answer_streams_before_it_has_ended(keeper: KeyKeeper, upstream: Upstream) -> None:
+    with keeper.lend() as lent:
+        response = post(keeper, lent)
+        assert response.read1(100) == "data: ☃\n\n".encode()  # the upstream has not sent the rest yet
+        upstream.go_on.set()
+        assert response.read() == b"data: end\n\n"
+
+
+def test_a_pass_is_good_only_while_its_run_lasts(keeper: KeyKeeper, upstream: Upstream) -> None:
+    with keeper.lend() as lent:
+        pass
+    response = post(keeper, lent)
+    assert (response.status, json.loads(response.read())["error"]["type"]) == (401, "authentication_error")
+    assert post(keeper, "sk-real").status == 401
+    assert upstream.seen == []
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/organizations/api_keys", "/v1/files", "/v1/messages/../files", "//evil/"]
+)
+def test_only_the_addresses_that_an_agent_needs_are_reached(
+    keeper: KeyKeeper, upstream: Upstream, path: str
+) -> None:
+    with keeper.lend() as lent:
+        assert post(keeper, lent, path).status == 403
+    assert upstream.seen == []
+
+
+def test_an_unreachable_model_is_a_readable_error() -> None:
+    keeper = KeyKeeper(api_key="sk-real", upstream="http://127.0.0.1:9")
+    keeper.start()
+    try:
+        with keeper.lend() as lent:
+            response = post(keeper, lent)
+            assert response.status == 502
+            assert "cannot be reached" in json.loads(response.read())["error"]["message"]
+    finally:
+        keeper.stop()
