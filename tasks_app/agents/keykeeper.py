@@ -52,7 +52,9 @@ class KeyKeeper:
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def start(self) -> None:
-        threading.Thread(target=self._server.serve_forever, name="key-keeper", daemon=True).start()
+        threading.Thread(
+            target=self._server.serve_forever, args=(0.1,), name="key-keeper", daemon=True
+        ).start()
 
     def stop(self) -> None:
         self._server.shutdown()
@@ -71,13 +73,16 @@ class KeyKeeper:
     def knows(self, shown: str) -> bool:
         return any(secrets.compare_digest(shown.encode(), lent.encode()) for lent in tuple(self._passes))
 
-    def request(self, path: str, headers: dict[str, str], body: bytes) -> http.client.HTTPResponse:
+    @contextmanager
+    def exchange(self, path: str, headers: dict[str, str], body: bytes) -> Iterator[http.client.HTTPResponse]:
         """Send a run's request on, with the key. Raises OSError or HTTPException."""
         connection = _connect(self._upstream)
-        connection.request(
-            "POST", self._upstream.path.rstrip("/") + path, body, {**headers, "x-api-key": self._api_key}
-        )
-        return connection.getresponse()
+        try:
+            target = self._upstream.path.rstrip("/") + path
+            connection.request("POST", target, body, {**headers, "x-api-key": self._api_key})
+            yield connection.getresponse()
+        finally:
+            connection.close()
 
 
 class _Server(ThreadingHTTPServer):
@@ -106,19 +111,24 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         keeper = cast(_Server, self.server).keeper
         shown = self.headers.get("x-api-key") or self.headers.get("authorization", "").removeprefix("Bearer ")
-        if not keeper.knows(shown):
-            return self._refuse(401, "This pass is not, or no longer, good for the model.")
-        if urlsplit(self.path).path not in PATHS:
-            return self._refuse(403, f"Agents may not use {urlsplit(self.path).path}.")
         length = self.headers.get("content-length", "")
-        if not length.isdigit() or int(length) > REQUEST_BYTES:
-            return self._refuse(413, "The request is too large.")
+        if not keeper.knows(shown):
+            self._refuse(401, "This pass is not, or no longer, good for the model.")
+        elif urlsplit(self.path).path not in PATHS:
+            self._refuse(403, f"Agents may not use {urlsplit(self.path).path}.")
+        elif not length.isdigit() or int(length) > REQUEST_BYTES:
+            self._refuse(413, "The request is too large.")
+        else:
+            self._send_on(keeper, int(length))
+
+    def _send_on(self, keeper: KeyKeeper, length: int) -> None:
         headers = {name: value for name, value in self.headers.items() if name.lower() not in OWN_HEADERS}
+        body = self.rfile.read(length)
         try:
-            response = keeper.request(self.path, headers, self.rfile.read(int(length)))
+            with keeper.exchange(self.path, headers, body) as response:
+                self._pass_on(response)
         except (OSError, http.client.HTTPException) as error:
-            return self._refuse(502, f"The model cannot be reached: {error}")
-        return self._pass_on(response)
+            self._refuse(502, f"The model cannot be reached: {error}")
 
     def _pass_on(self, response: http.client.HTTPResponse) -> None:
         self.send_response(response.status)
@@ -131,7 +141,6 @@ class _Handler(BaseHTTPRequestHandler):
             while chunk := response.read1(CHUNK):
                 self.wfile.write(chunk)
                 self.wfile.flush()
-        response.close()
 
     def _refuse(self, status: int, message: str) -> None:
         kind = {401: "authentication_error", 403: "permission_error", 413: "request_too_large"}.get(

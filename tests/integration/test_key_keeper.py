@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -45,7 +46,7 @@ class _Answer(BaseHTTPRequestHandler):
 @pytest.fixture
 def upstream() -> Iterator[Upstream]:
     server = Upstream()
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     yield server
     server.go_on.set()
     server.shutdown()
@@ -60,16 +61,24 @@ def keeper(upstream: Upstream) -> Iterator[KeyKeeper]:
     keeper.stop()
 
 
-def post(keeper: KeyKeeper, lent: str, path: str = "/v1/messages?beta=true") -> http.client.HTTPResponse:
-    connection = http.client.HTTPConnection(keeper.url.removeprefix("http://"), timeout=10)
+@contextmanager
+def posted(keeper: KeyKeeper, lent: str, path: str = "/v1/messages?beta=true") -> Iterator[HTTPResponse]:
+    connection = HTTPConnection(keeper.url.removeprefix("http://"), timeout=10)
     connection.request("POST", path, b'{"a": 1}', {"x-api-key": lent, "anthropic-version": "2023-06-01"})
-    return connection.getresponse()
+    with connection.getresponse() as response:
+        yield response
+    connection.close()
+
+
+def post(keeper: KeyKeeper, lent: str, path: str = "/v1/messages?beta=true") -> tuple[int, bytes]:
+    with posted(keeper, lent, path) as response:
+        return response.status, response.read()
 
 
 def test_a_request_with_a_pass_goes_on_with_the_real_key(keeper: KeyKeeper, upstream: Upstream) -> None:
     upstream.go_on.set()
     with keeper.lend() as lent:
-        assert post(keeper, lent).read() == "data: ☃\n\ndata: end\n\n".encode()
+        assert post(keeper, lent)[1] == "data: ☃\n\ndata: end\n\n".encode()
     path, headers, body = upstream.seen[0]
     assert path == "/base/v1/messages?beta=true"
     assert (headers["x-api-key"], headers["anthropic-version"]) == ("sk-real", "2023-06-01")
@@ -78,8 +87,7 @@ def test_a_request_with_a_pass_goes_on_with_the_real_key(keeper: KeyKeeper, upst
 
 
 def test_an_answer_streams_before_it_has_ended(keeper: KeyKeeper, upstream: Upstream) -> None:
-    with keeper.lend() as lent:
-        response = post(keeper, lent)
+    with keeper.lend() as lent, posted(keeper, lent) as response:
         assert response.read1(100) == "data: ☃\n\n".encode()  # the upstream has not sent the rest yet
         upstream.go_on.set()
         assert response.read() == b"data: end\n\n"
@@ -88,9 +96,9 @@ def test_an_answer_streams_before_it_has_ended(keeper: KeyKeeper, upstream: Upst
 def test_a_pass_is_good_only_while_its_run_lasts(keeper: KeyKeeper, upstream: Upstream) -> None:
     with keeper.lend() as lent:
         pass
-    response = post(keeper, lent)
-    assert (response.status, json.loads(response.read())["error"]["type"]) == (401, "authentication_error")
-    assert post(keeper, "sk-real").status == 401
+    status, body = post(keeper, lent)
+    assert (status, json.loads(body)["error"]["type"]) == (401, "authentication_error")
+    assert post(keeper, "sk-real")[0] == 401
     assert upstream.seen == []
 
 
@@ -101,7 +109,7 @@ def test_only_the_addresses_that_an_agent_needs_are_reached(
     keeper: KeyKeeper, upstream: Upstream, path: str
 ) -> None:
     with keeper.lend() as lent:
-        assert post(keeper, lent, path).status == 403
+        assert post(keeper, lent, path)[0] == 403
     assert upstream.seen == []
 
 
@@ -110,8 +118,8 @@ def test_an_unreachable_model_is_a_readable_error() -> None:
     keeper.start()
     try:
         with keeper.lend() as lent:
-            response = post(keeper, lent)
-            assert response.status == 502
-            assert "cannot be reached" in json.loads(response.read())["error"]["message"]
+            status, body = post(keeper, lent)
+            assert status == 502
+            assert "cannot be reached" in json.loads(body)["error"]["message"]
     finally:
         keeper.stop()
