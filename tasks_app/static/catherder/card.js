@@ -110,17 +110,19 @@
 
   // ---- sending: while an answer is under way, the card is not fetched by anything else ----
 
-  const isOwnFetch = (event) => event.detail.elt?.matches?.("[data-question]");
+  // What asked: htmx overwrites `detail.elt` with the element on which it tells the event.
+  const askerOf = (event) => event.detail.requestConfig?.elt || event.detail.elt;
+  const isOwnFetch = (event) => askerOf(event)?.matches?.("[data-question]");
 
   document.addEventListener("htmx:beforeRequest", (event) => {
-    const card = cardOf(event.detail.elt);
+    const card = cardOf(askerOf(event));
     if (!card) return;
     if (!isOwnFetch(event)) sending.add(idOf(card));
     else if (sending.has(idOf(card))) event.preventDefault();
   });
 
   document.addEventListener("htmx:beforeSwap", (event) => {
-    const card = cardOf(event.detail.elt);
+    const card = cardOf(askerOf(event));
     if (!card) return;
     if (isOwnFetch(event)) {
       if (sending.has(idOf(card))) event.detail.shouldSwap = false;
@@ -130,7 +132,7 @@
   });
 
   document.addEventListener("htmx:sendError", (event) => {
-    const place = cardOf(event.detail.elt)?.querySelector(".refusal-place");
+    const place = cardOf(askerOf(event))?.querySelector(".refusal-place");
     if (!place) return;
     const words = document.createElement("p");
     words.className = "refusal";
@@ -139,7 +141,7 @@
   });
 
   document.addEventListener("htmx:afterRequest", (event) => {
-    const card = cardOf(event.detail.elt);
+    const card = cardOf(askerOf(event));
     if (card && !isOwnFetch(event)) sending.delete(idOf(card));
   });
 

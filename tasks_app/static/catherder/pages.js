@@ -74,7 +74,7 @@
 
     function follow(wanted) {
       following = wanted;
-      button.textContent = wanted ? "Following" : "Follow the end";
+      button.textContent = wanted ? "Following the end" : "Follow the end";
       button.setAttribute("aria-pressed", String(wanted));
       if (wanted) toEnd();
     }
@@ -90,7 +90,7 @@
     document.addEventListener("htmx:afterSwap", (event) => {
       if (event.detail.target !== log) return;
       joinResults(log);
-      if (event.detail.elt !== log) box.scrollTop = box.scrollHeight - before; // earlier entries came on top
+      if (event.detail.requestConfig.elt !== log) box.scrollTop = box.scrollHeight - before; // earlier entries came on top
       else if (following) toEnd();
     });
     joinResults(log);
@@ -99,18 +99,18 @@
 
   // ---- commands to copy ----
 
-  function offerCopy(command) {
-    if (command.dataset.ready || !navigator.clipboard) return;
-    command.dataset.ready = "yes";
+  function offerCopy(place) {
+    if (place.dataset.ready || !navigator.clipboard) return;
+    place.dataset.ready = "yes";
     const button = document.createElement("button");
     button.type = "button";
     button.className = "small plain";
     button.textContent = "Copy";
     button.addEventListener("click", async () => {
-      await navigator.clipboard.writeText(command.textContent);
+      await navigator.clipboard.writeText(place.querySelector("pre").textContent);
       button.textContent = "Copied";
     });
-    command.after(button);
+    place.append(button);
   }
 
   function look() {

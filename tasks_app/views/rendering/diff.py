@@ -96,7 +96,8 @@ def _hunks(file: FileDiff, lines: list[str]) -> None:
     for line in lines:
         if match := _HUNK.match(line):
             old, new = int(match[1]), int(match[2])
-            file.take(DiffLine("hunk", match[3]))
+            if file.lines or old > 1:  # nothing was left out before a hunk that begins the file
+                file.take(DiffLine("hunk", match[3]))
         elif line.startswith("+"):
             file.take(DiffLine("add", line[1:], new=new))
             new += 1

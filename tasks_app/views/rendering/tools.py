@@ -19,8 +19,8 @@ def summarise(name: str, given: dict[str, Any]) -> str:
     if name == "Bash":
         return _line(f"$ {given.get('command', '')}")
     if name in ("Grep", "Glob"):
-        place = f" in {short_path(given['path'])}" if given.get("path") else ""
-        return _line(f"{name} “{given.get('pattern', '')}”{place}")
+        place = short_path(given.get("path") or "")
+        return _line(f"{name} “{given.get('pattern', '')}”" + (f" in {place}" if place else ""))
     if name == "TodoWrite":
         return _todo(given.get("todos"))
     if path := next((given[key] for key in _PATH_KEYS if given.get(key)), None):
