@@ -1,0 +1,49 @@
+"""What the pages of the audit room have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.db.models import Model
+from django.http import HttpRequest
+
+if TYPE_CHECKING:
+    ModelAdmin = admin.ModelAdmin[Any]
+else:
+    ModelAdmin = admin.ModelAdmin
+
+
+class NotByHand(ModelAdmin):
+    """Rows that come and go with the portal's own work only."""
+
+    show_full_result_count = False
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+
+class History(NotByHand):
+    """Rows that stay as they were written."""
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+
+class KeepsHistory(ModelAdmin):
+    """Rows that cannot be deleted once history hangs on them; the page says why."""
+
+    def reasons_to_keep(self, pks: Iterable[Any]) -> list[str]:
+        """One sentence for each of the rows that must stay."""
+        raise NotImplementedError
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        """Asked by the single and by the bulk deletion; a reason under `protected` refuses either."""
+        to_delete, counts, lacking, protected = super().get_deleted_objects(objs, request)
+        reasons = self.reasons_to_keep(obj.pk for obj in objs)
+        # A lacking permission would hide the reason, and it would say less: nobody may delete history.
+        return to_delete, counts, set() if reasons else lacking, reasons or protected

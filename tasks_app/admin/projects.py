@@ -1,0 +1,41 @@
+"""Projects and who is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.db.models import Count
+
+from tasks_app.admin.base import KeepsHistory
+from tasks_app.models import Membership, Project
+
+if TYPE_CHECKING:
+    TabularInline = admin.TabularInline[Any, Any]
+else:
+    TabularInline = admin.TabularInline
+
+
+class MembershipInline(TabularInline):
+    model = Membership
+    autocomplete_fields = ["user"]
+    extra = 0
+
+
+@admin.register(Project)
+class ProjectAdmin(KeepsHistory):
+    list_display = ["name", "source", "branch", "is_sample", "created_at"]
+    list_filter = ["is_sample"]
+    search_fields = ["name", "source"]
+    date_hierarchy = "created_at"
+    readonly_fields = ["created_at"]
+    inlines = [MembershipInline]
+
+    def reasons_to_keep(self, pks: Iterable[Any]) -> list[str]:
+        rows = Project.objects.filter(pk__in=list(pks)).values_list("name").annotate(count=Count("tasks"))
+        return [
+            f"{name} has {count} {'task' if count == 1 else 'tasks'}, whose history of questions, answers "
+            "and runs would be lost with it."
+            for name, count in rows.filter(count__gt=0)
+        ]
