@@ -52,11 +52,15 @@ def render_log(step: Step, kind: LogKind) -> Iterator[str]:
 
 def _raw(run: Run) -> Iterator[str]:
     for event in _events(run, LogKind.RAW):
-        said = {"payload": event.payload} if event.raw is None else {"raw": event.raw}
-        at = event.at.isoformat()
-        entry = {"run": run.number, "seq": event.seq, "at": at, "kind": event.kind, **said}
-        # Half of a surrogate pair cannot be encoded; as an escape it is what JSON says it is.
-        yield json.dumps(entry, ensure_ascii=False).encode(errors="backslashreplace").decode() + "\n"
+        yield raw_line(event, run=run.number)
+
+
+def raw_line(event: Event, *, run: int) -> str:
+    """The event of run number `run` as the agent process sent it, in one line of JSON."""
+    said = {"payload": event.payload} if event.raw is None else {"raw": event.raw}
+    entry = {"run": run, "seq": event.seq, "at": event.at.isoformat(), "kind": event.kind, **said}
+    # Half of a surrogate pair cannot be encoded; as an escape it is what JSON says it is.
+    return json.dumps(entry, ensure_ascii=False).encode(errors="backslashreplace").decode() + "\n"
 
 
 def _readable(run: Run, step: Step, kind: LogKind) -> Iterator[str]:

@@ -16,7 +16,7 @@ from tasks_app.live.bell import GROUP, layer
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two looks at SQLite's counter: half of them late by 10 ms at 1.7 % of a core (measured).
+#: Seconds between two looks at SQLite's counter: commit to frame in 13 ms (median) at 1 % of a core, measured.
 LOOK_SECONDS = 0.02
 
 #: Seconds between two queries where nothing tells of a change.

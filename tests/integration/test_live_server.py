@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from channels_redis.pubsub import RedisPubSubChannelLayer
 from websockets.asyncio.client import ClientConnection, connect
 
 from tasks_app.live.bell import GROUP
 from tests.integration.portal import Portal
-
-POSTGRES = "postgresql://postgres@127.0.0.1:5432"
-REDIS = "redis://127.0.0.1:6379/9"
+from tests.integration.redis_server import redis_server
 
 MAKE = """
 from django.conf import settings
@@ -60,20 +56,6 @@ async def receive(socket: ClientConnection) -> Any:
         return json.loads(await socket.recv())
 
 
-@pytest.fixture
-def database() -> Iterator[str]:
-    """The address of an empty PostgreSQL database."""
-    name = f"catherder_{uuid.uuid4().hex}"
-    try:
-        admin = psycopg.connect(f"{POSTGRES}/postgres", autocommit=True, connect_timeout=5)
-    except psycopg.OperationalError as error:
-        pytest.skip(f"no PostgreSQL server at {POSTGRES} ({error})")
-    with admin:
-        admin.execute(f"CREATE DATABASE {name}")
-        yield f"{POSTGRES}/{name}"
-        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
-
-
 @pytest.fixture(
     params=[
         "sqlite",
@@ -85,9 +67,9 @@ def portal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Portal]:
     """On SQLite alone, on PostgreSQL alone, and on SQLite with Redis."""
     variables = {}
     if request.param == "postgres":
-        variables["DATABASE_URL"] = request.getfixturevalue("database")
+        variables["DATABASE_URL"] = request.getfixturevalue("postgres_url")
     if request.param == "redis":
-        variables["REDIS_URL"] = REDIS
+        variables["REDIS_URL"] = request.getfixturevalue("redis_url")
     portal = Portal(tmp_path / "data", **variables).start()
     yield portal
     portal.stop()
@@ -115,8 +97,8 @@ async def test_a_change_of_another_process_arrives_and_nothing_is_missed_over_a_
 
 
 @pytest.mark.postgres
-async def test_a_row_that_commits_late_with_a_lower_id_is_told(database: str, tmp_path: Path) -> None:
-    portal = Portal(tmp_path / "data", DATABASE_URL=database).start()
+async def test_a_row_that_commits_late_with_a_lower_id_is_told(postgres_url: str, tmp_path: Path) -> None:
+    portal = Portal(tmp_path / "data", DATABASE_URL=postgres_url).start()
     try:
         browser = Browser(portal)
         async with browser.connect() as socket:
@@ -124,7 +106,7 @@ async def test_a_row_that_commits_late_with_a_lower_id_is_told(database: str, tm
             insert = (
                 "INSERT INTO tasks_app_change (task_id, kind, at) VALUES (%s, 'phase', now()) RETURNING id"
             )
-            with psycopg.connect(database) as slow, psycopg.connect(database) as quick:
+            with psycopg.connect(postgres_url) as slow, psycopg.connect(postgres_url) as quick:
                 (low,) = slow.execute(insert, [browser.task]).fetchone() or ()
                 (high,) = quick.execute(insert, [browser.task]).fetchone() or ()
                 quick.commit()
@@ -139,17 +121,17 @@ async def test_a_row_that_commits_late_with_a_lower_id_is_told(database: str, tm
 @pytest.mark.redis
 async def test_every_process_that_writes_rings_through_redis(tmp_path: Path) -> None:
     """A process that ends at once, as a command does, gets its ring out first."""
-    portal = Portal(tmp_path / "data", REDIS_URL=REDIS)
-    browser = Browser(portal)
-    layer = RedisPubSubChannelLayer(hosts=[REDIS])
-    channel = await layer.new_channel()
-    await layer.group_add(GROUP, channel)
+    with redis_server() as redis:
+        browser = Browser(Portal(tmp_path / "data", REDIS_URL=redis.url))
+        layer = redis.layer()
+        channel = await layer.new_channel()
+        await layer.group_add(GROUP, channel)
 
-    written = await browser.change()
+        written = await browser.change()
 
-    async with asyncio.timeout(30):
-        assert await layer.receive(channel) == {"type": "live.news", "upto": written}
-    await layer.flush()
+        async with asyncio.timeout(30):
+            assert await layer.receive(channel) == {"type": "live.news", "upto": written}
+        await layer.flush()
 
 
 def test_a_writer_does_not_mind_that_redis_is_down(tmp_path: Path) -> None:

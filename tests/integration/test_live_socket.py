@@ -214,11 +214,15 @@ async def test_who_is_no_longer_logged_in_is_cut_off(world: World, how: str) -> 
 
 
 async def test_a_browser_that_comes_back_is_told_what_it_missed(world: World) -> None:
+    """On PostgreSQL it may be told again what it knows."""
     known = await world.change(world.ours)
     last = await world.change(world.theirs, world.ours, kind="events")
 
     async with Browser(world.client, f"after={known}") as browser:
-        assert await browser.frame() == {"task": world.ours.pk, "kinds": ["events"], "upto": last}
+        frame = await browser.frame()
+
+        assert (frame["task"], frame["upto"]) == (world.ours.pk, last)
+        assert "events" in frame["kinds"]
 
 
 @pytest.mark.parametrize("after", ["999999", "-1", "abc", "1" * 30, "²"])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -12,12 +10,12 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from channels_redis.pubsub import RedisPubSubChannelLayer
 from redis.asyncio import Redis
 
 from tasks_app.live import waiters
 from tasks_app.live.bell import Ringer
 from tasks_app.live.waiters import Bell, DataVersion
+from tests.integration.redis_server import RedisServer, redis_server
 
 
 async def test_a_commit_of_another_process_to_a_sqlite_file_wakes(tmp_path: Path) -> None:
@@ -43,44 +41,10 @@ async def test_a_missing_file_is_an_error_and_is_not_made(tmp_path: Path) -> Non
     assert not (tmp_path / "none.sqlite3").exists()
 
 
-class RedisServer:
-    """A Redis of the test's own, so that it can be stopped."""
-
-    def __init__(self, program: str) -> None:
-        self._program = program
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self._process: subprocess.Popen[str] | None = None
-
-    def start(self) -> None:
-        command = [self._program, "--port", str(self.port), "--save", "", "--bind", "127.0.0.1"]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout
-        for line in self._process.stdout:
-            if "Ready to accept connections" in line:
-                return
-        raise AssertionError("Redis did not start")
-
-    def stop(self) -> None:
-        if self._process:
-            self._process.kill()
-            self._process.communicate()
-            self._process = None
-
-    def layer(self) -> RedisPubSubChannelLayer:
-        return RedisPubSubChannelLayer(hosts=[f"redis://127.0.0.1:{self.port}/0"])
-
-
 @pytest.fixture
 def redis() -> Iterator[RedisServer]:
-    program = shutil.which("redis-server")
-    if program is None:
-        pytest.skip("redis-server is not installed")
-    server = RedisServer(program)
-    server.start()
-    yield server
-    server.stop()
+    with redis_server() as server:
+        yield server
 
 
 @pytest.fixture

@@ -1,0 +1,59 @@
+"""A Redis of a test's own: it can be stopped, and nobody else rings there."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from channels_redis.pubsub import RedisPubSubChannelLayer
+
+
+class RedisServer:
+    """Listens on a port that was free a moment ago."""
+
+    def __init__(self, program: str) -> None:
+        self._program = program
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        command = [self._program, "--port", str(self.port), "--save", "", "--bind", "127.0.0.1"]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout
+        for line in self._process.stdout:
+            if "Ready to accept connections" in line:
+                return
+        raise AssertionError("Redis did not start")
+
+    def stop(self) -> None:
+        if self._process:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def layer(self) -> RedisPubSubChannelLayer:
+        return RedisPubSubChannelLayer(hosts=[self.url])
+
+
+@contextmanager
+def redis_server() -> Iterator[RedisServer]:
+    """A running server; skips the test where Redis is not installed."""
+    program = shutil.which("redis-server")
+    if program is None:
+        pytest.skip("redis-server is not installed; on Debian: apt install redis-server")
+    server = RedisServer(program)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
