@@ -77,6 +77,7 @@ class Environment(BaseModel):
     url: WebAddress | None = Field(None, alias="CATHERDER_URL")
     admin_user: str = Field("admin", alias="CATHERDER_ADMIN_USER", min_length=1, max_length=150)
     admin_password: str | None = Field(None, alias="CATHERDER_ADMIN_PASSWORD")
+    user: str | None = Field(None, alias="CATHERDER_USER", description="Who acts in terminal commands.")
     sandbox: Literal["require", "auto", "off"] = Field("auto", alias="CATHERDER_SANDBOX")
     secret_key: Annotated[str, BeforeValidator(_secret)] | None = Field(None, alias="CATHERDER_SECRET_KEY")
     threshold: int = Field(0, alias="CATHERDER_INTERACTION_THRESHOLD", ge=0, le=5)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from tasks_app import places
-from tasks_app.errors import BadInput
+from tasks_app.errors import BadInput, IllegalMove, NotAllowed
 from tasks_app.models import Membership, Project, Role, User
+from tasks_app.state.phases import Phase
 from tasks_app.workspace import inspect_source
 
 
@@ -33,6 +36,23 @@ def add_project(name: str, source: str, *, by: User | None = None, is_sample: bo
         project.delete()
         raise
     return project
+
+
+def remove_project(project: Project, *, by: User) -> None:
+    """Remove a project with its tasks, their history, workspaces and branches; its source is not touched.
+
+    Raises NotAllowed for anybody but a maintainer, IllegalMove while an agent is at work in it.
+    """
+    if not by.is_superuser and not project.memberships.filter(user=by, role=Role.MAINTAINER).exists():
+        raise NotAllowed(f"Only a maintainer of {project} or a site admin can remove it.")
+    with transaction.atomic():
+        tasks = list(project.tasks.select_for_update())
+        if running := next((task for task in tasks if task.phase == Phase.RUNNING), None):
+            raise IllegalMove(f"Task {running.pk} of {project}", running.phase, "removed; cancel it first")
+        folders = [places.repository(project).path, *map(places.task_dir, tasks)]
+        Project.objects.filter(pk=project.pk).delete()
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _faults(error: ValidationError) -> str:

@@ -25,6 +25,8 @@ def main(orders_path: str, arguments: list[str]) -> int:
     if not hold(orders["lock"]):
         sys.stderr.write("another agent is still at work in this workspace\n")
         return BUSY
+    # A Ctrl+C at the terminal is for the portal alone, which ends its agent in order.
+    os.setsid()
     env = dict(orders["env"])
     env.update({name: os.environ[name] for name in orders["inherit"] if name in os.environ})
     argv = [*orders["argv"], *arguments]

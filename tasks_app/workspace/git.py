@@ -78,6 +78,8 @@ class Git:
                 env=_environment(),
                 stdin=stdin,
                 capture_output=True,
+                # Ctrl+C at a terminal is for the portal, not for a git in the middle of its work.
+                start_new_session=True,
                 timeout=timeout,
                 check=False,
             )
@@ -101,6 +103,7 @@ class Git:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            start_new_session=True,
         ) as process:
             assert process.stdout is not None  # noqa: S101 (PIPE was given)
             watch = threading.Timer(timeout, process.kill)

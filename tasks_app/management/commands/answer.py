@@ -1,0 +1,138 @@
+"""`manage.py answer`: answers a question from the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandParser
+
+from tasks_app.actions.answers import Answered, Reply, answer_question
+from tasks_app.errors import AnswerEmpty, BadInput
+from tasks_app.management.terminal.choosing import chosen
+from tasks_app.management.terminal.command import Exit, TerminalCommand
+from tasks_app.management.terminal.finding import question_numbered
+from tasks_app.management.terminal.people import acting_user, add_person_argument
+from tasks_app.models import Channel, Question
+
+
+class Command(TerminalCommand):
+    help = """\
+Answers a question that an agent asked. The task goes on as soon as a worker of the portal, or a
+waiting `run_task`, sees the answer.
+
+A number or the name of an option chooses it (several, separated by commas, where several may be
+chosen); anything else reaches the agent to the letter. A question of several items takes one
+--item each, or a JSON object of questions with their answers as TEXT."""
+    examples = """\
+exit codes: 0 answered (also the same answer again), 1 not open any more: says by whom, when and
+what, 2 wrong use
+
+examples:
+  manage.py answer 7 "Spread them"
+  manage.py answer 7 2                                the second option
+  manage.py answer 7 - < decision.txt                 a long answer, from a file
+  manage.py answer 8 --item 1=SQLite --item 2="CSV, PDF" --notes "PDF can come later"
+  manage.py answer 7 -- "-1"                          an answer that begins with a dash"""
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("question", metavar="QUESTION_ID", help="`manage.py status` shows it")
+        parser.add_argument("text", metavar="TEXT", nargs="?", help="the answer; - reads it from stdin")
+        parser.add_argument(
+            "--item",
+            metavar="N=TEXT",
+            action="append",
+            default=[],
+            help="the answer to the Nth item, counted from 1; repeated for each item",
+        )
+        parser.add_argument("--notes", metavar="TEXT", default="", help="what else the agent should know")
+        parser.add_argument("--json", action="store_true", help="tell the outcome as JSON")
+        add_person_argument(parser)
+
+    def work(self, options: dict[str, Any]) -> int:
+        person = acting_user(options["username"])
+        question = question_numbered(options["question"], user=person)
+        reply = Reply(_answers(question, options["text"], options["item"]), options["notes"])
+        answered = answer_question(question, reply, by=person, via=Channel.TERMINAL)
+        if options["json"]:
+            self.write_json(_facts(answered))
+        else:
+            again = " (it was already)" if answered.repeated else ""
+            self.stdout.write(f"Question {question.pk} is answered{again}: {answered.question.answer_text}")
+        return Exit.DONE
+
+
+def _answers(question: Question, text: str | None, items: list[str]) -> dict[str, str]:
+    if text is not None and items:
+        raise BadInput("Give either TEXT or --item, not both.")
+    if text == "-":
+        text = _from_stdin()
+    given = _of_items(question, items) if items else _of_text(question, text)
+    return {
+        str(item["question"]): chosen(item, given[str(item["question"])])
+        for item in question.items
+        if str(item["question"]) in given
+    }
+
+
+def _of_text(question: Question, text: str | None) -> dict[str, str]:
+    if text is None:
+        raise AnswerEmpty("An answer needs some text: TEXT, - for stdin, or --item.")
+    if len(question.items) == 1:
+        return {question.headline: text}
+    return _of_json(question, text)
+
+
+def _of_json(question: Question, text: str) -> dict[str, str]:
+    asked = [str(item["question"]) for item in question.items]
+    hint = f"Question {question.pk} has {len(asked)} items: use --item N=TEXT, or a JSON object"
+    try:
+        given = json.loads(text)
+    except ValueError:
+        raise BadInput(f"{hint}.") from None
+    if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
+        raise BadInput(f"{hint} of questions with texts.")
+    if unknown := [name for name in given if name not in asked]:
+        raise BadInput(f"It does not ask “{unknown[0]}”. It asks: {'; '.join(asked)}")
+    return given
+
+
+def _of_items(question: Question, items: list[str]) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for entry in items:
+        match = re.fullmatch(r"([0-9]{1,3})=(.*)", entry, re.DOTALL)
+        number = int(match[1]) if match else 0
+        if match is None or not 1 <= number <= len(question.items):
+            raise BadInput(
+                f"“{entry[:60]}” must be N=TEXT with N from 1 to {len(question.items)}.", where="--item"
+            )
+        name = str(question.items[number - 1]["question"])
+        if name in given:
+            raise BadInput(f"item {number} is answered twice.", where="--item")
+        given[name] = match[2]
+    return given
+
+
+def _from_stdin() -> str:
+    # No character has more than four bytes: what is longer is refused by its length, but not read to its end.
+    data = sys.stdin.buffer.read(4 * settings.ENVIRONMENT.answer_limit + 4)
+    return data.decode(errors="replace").removesuffix("\n").removesuffix("\r")
+
+
+def _facts(answered: Answered) -> dict[str, Any]:
+    question = answered.question
+    return {
+        "question": question.pk,
+        "task": question.task_id,
+        "state": question.state,
+        "answers": question.answers,
+        "notes": question.notes,
+        "by": question.answered_by.get_username() if question.answered_by else None,
+        "at": question.answered_at.isoformat() if question.answered_at else None,
+        "via": question.answered_via,
+        "repeated": answered.repeated,
+        "exit_code": int(Exit.DONE),
+    }

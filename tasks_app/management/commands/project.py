@@ -1,0 +1,106 @@
+"""`manage.py project`: the repositories on which tasks work."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from tasks_app.actions.projects import add_project, remove_project
+from tasks_app.errors import BadInput
+from tasks_app.management.terminal.command import Exit, TerminalCommand
+from tasks_app.management.terminal.finding import project_named
+from tasks_app.management.terminal.people import acting_user, acting_user_if_any, add_person_argument
+from tasks_app.management.terminal.screen import Screen
+from tasks_app.management.terminal.tables import projects_table
+from tasks_app.models import Project
+from tasks_app.types import JsonObject
+
+
+class Command(TerminalCommand):
+    help = """\
+Adds, lists and removes projects. A project is a git repository: a folder on this machine, or an
+https or ssh address. The portal works on a copy of its own and never writes to yours."""
+    examples = """\
+examples:
+  manage.py project add billing ~/code/billing
+  manage.py project add website git@example.org:team/website.git
+  manage.py project list
+  manage.py project remove billing"""
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+        add = actions.add_parser("add", help="add a repository under a name")
+        add.add_argument("name", metavar="NAME", help="lower-case letters, digits, dots, dashes, underscores")
+        add.add_argument(
+            "source", metavar="PATH", help="the repository's folder, or its https or ssh address"
+        )
+        listing = actions.add_parser("list", help="show all projects")
+        remove = actions.add_parser("remove", help="remove a project with its tasks and their history")
+        remove.add_argument("name", metavar="NAME")
+        remove.add_argument("--yes", action="store_true", help="do not ask whether it is meant")
+        for one in (add, listing, remove):
+            one.add_argument("--json", action="store_true", help="tell the outcome as JSON")
+        for one in (add, remove):
+            add_person_argument(one)
+
+    def work(self, options: dict[str, Any]) -> int:
+        {"add": self._add, "list": self._list, "remove": self._remove}[options["action"]](options)
+        return Exit.DONE
+
+    def _add(self, options: dict[str, Any]) -> None:
+        person = acting_user_if_any(options["username"])
+        project = add_project(options["name"], options["source"], by=person)
+        if options["json"]:
+            self.write_json(_facts(project))
+            return
+        self.stdout.write(
+            f"Project “{project.name}” is added: {project.source}, branch {project.branch}.\n"
+            f"Start a task: manage.py run_task FILE --project {project.name}"
+        )
+
+    def _list(self, options: dict[str, Any]) -> None:
+        projects = Project.objects.all()
+        if options["json"]:
+            self.write_json({"projects": [_facts(project) for project in projects]})
+        elif not projects:
+            self.stdout.write("There are no projects yet. Add one: manage.py project add NAME PATH")
+        else:
+            self.stdout.ending = ""
+            Screen(self.stdout, no_color=options["no_color"]).table(projects_table(projects))
+
+    def _remove(self, options: dict[str, Any]) -> None:
+        person = acting_user(options["username"])
+        project = project_named(options["name"], projects=Project.objects.visible_to(person))
+        if not options["yes"]:
+            self._confirm(project)
+        facts = _facts(project)
+        remove_project(project, by=person)
+        if options["json"]:
+            self.write_json({**facts, "removed": True})
+        else:
+            self.stdout.write(f"Project “{project.name}” is removed. {project.source} was not touched.")
+
+    def _confirm(self, project: Project) -> None:
+        """Raises BadInput unless the person types the project's name."""
+        if not sys.stdin.isatty():
+            raise BadInput(f"Nobody can be asked here; say --yes to remove “{project.name}”.")
+        waiting = project.tasks.filter(questions__state="open").distinct().count()
+        self.stderr.write(
+            f"This removes “{project.name}” with {project.tasks.count()} tasks ({waiting} waiting for an "
+            f"answer), their logs and branches. {project.source} is not touched."
+        )
+        self.stderr.write("Type the project's name to go on: ", ending="")
+        self.stderr.flush()
+        if sys.stdin.readline().strip() != project.name:
+            raise BadInput("Not confirmed; nothing was removed.")
+
+
+def _facts(project: Project) -> JsonObject:
+    return {
+        "name": project.name,
+        "source": project.source,
+        "branch": project.branch,
+        "tasks": project.tasks.count(),
+    }

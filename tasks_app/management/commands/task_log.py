@@ -1,0 +1,40 @@
+"""`manage.py task_log`: what the agent did, step by step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from tasks_app.events.logs import LogKind, render_log
+from tasks_app.management.terminal.command import Exit, TerminalCommand
+from tasks_app.management.terminal.finding import step_meant, task_meant
+from tasks_app.models import Task
+
+
+class Command(TerminalCommand):
+    help = """\
+Writes the log of a task, or of one of its steps, to stdout. Times are UTC.
+
+output: what the agent said, questions, answers, checks and errors. reasoning: the whole dialogue
+with every tool call. raw: what the agent's process sent, one JSON object per line."""
+    examples = """\
+examples:
+  manage.py task_log 12
+  manage.py task_log billing/rounding --step implement --kind reasoning
+  manage.py task_log 12 --step 2 --kind raw | jq .kind"""
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("task", metavar="TASK", help="the task's id, or PROJECT/TASK")
+        parser.add_argument("--step", metavar="S", help="one step only, by its name or position")
+        parser.add_argument(
+            "--kind", choices=[kind.value for kind in LogKind], default=LogKind.OUTPUT.value, help="which log"
+        )
+
+    def work(self, options: dict[str, Any]) -> int:
+        task = task_meant(options["task"], tasks=Task.objects.all())
+        chosen = [step_meant(task, options["step"])] if options["step"] else task.steps.all()
+        for step in chosen:
+            for piece in render_log(step, LogKind(options["kind"])):
+                self.stdout.write(piece, ending="")
+        return Exit.DONE

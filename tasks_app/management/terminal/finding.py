@@ -1,0 +1,57 @@
+"""Finding what a person named on the command line. What they may not see does not exist for them."""
+
+from __future__ import annotations
+
+from django.db.models import QuerySet
+
+from tasks_app.errors import BadInput
+from tasks_app.models import Project, Question, Step, Task, User
+
+
+def project_named(name: str, *, projects: QuerySet[Project]) -> Project:
+    """Raises BadInput that lists the known names."""
+    if project := projects.filter(name=name).first():
+        return project
+    known = ", ".join(projects.values_list("name", flat=True)[:20])
+    hint = f"Known: {known}." if known else "Add one: manage.py project add NAME PATH"
+    raise BadInput(f"There is no project “{name}”. {hint}")
+
+
+def task_meant(text: str, *, tasks: QuerySet[Task]) -> Task:
+    """The task with this id, or named PROJECT/SLUG. Raises BadInput."""
+    rows = tasks.select_related("project")
+    project, slash, slug = text.partition("/")
+    if slash:
+        found = rows.filter(project__name=project, slug=slug).first()
+    else:
+        found = rows.filter(pk=_number(text, what="a task's id, or PROJECT/TASK")).first()
+    if found is None:
+        raise BadInput(f"There is no task {text}. `manage.py status` lists them.")
+    return found
+
+
+def question_numbered(text: str, *, user: User) -> Question:
+    """The question with this id. Raises BadInput."""
+    number = _number(text, what="a question's id, a number")
+    rows = Question.objects.visible_to(user).select_related("task__project", "step", "run", "answered_by")
+    if found := rows.filter(pk=number).first():
+        return found
+    raise BadInput(f"There is no question {number}. `manage.py status` lists the open ones.")
+
+
+def step_meant(task: Task, text: str) -> Step:
+    """The step of that name, or at that position from 1. Raises BadInput that lists the steps."""
+    steps = list(task.steps.select_related("task__project"))
+    for step in steps:
+        if text in (step.name, str(step.position)):
+            return step
+    listed = ", ".join(f"{step.position} {step.name}" for step in steps)
+    raise BadInput(f"Task {task.pk} has no step “{text}”. Its steps: {listed}.", where="--step")
+
+
+def _number(text: str, *, what: str) -> int:
+    digits = text.removeprefix("#")
+    # Longer numbers than the database can hold are nobody's id.
+    if not digits.isascii() or not digits.isdigit() or len(digits) > 18:
+        raise BadInput(f"“{text}” is not {what}.")
+    return int(digits)

@@ -1,0 +1,154 @@
+"""One person at a terminal with one task, until it ends, must wait, or they leave."""
+
+from __future__ import annotations
+
+from django.utils import timezone
+
+from tasks_app.actions.answers import answer_question
+from tasks_app.errors import AnswerRefused, BadInput, NotOpen
+from tasks_app.management.terminal.asking import AnsweredElsewhere, Prompt
+from tasks_app.management.terminal.card import run_again, show_item, show_place, show_ways
+from tasks_app.management.terminal.command import Exit
+from tasks_app.management.terminal.ctrl_c import CtrlC
+from tasks_app.management.terminal.facts import how_to_fetch, open_questions
+from tasks_app.management.terminal.hands import Hands, is_here
+from tasks_app.management.terminal.keyboard import Keyboard
+from tasks_app.management.terminal.news import News
+from tasks_app.management.terminal.screen import Screen
+from tasks_app.models import Channel, Question, Task, User
+from tasks_app.state.phases import ENDED, Phase
+
+#: Between two looks at the rows while nothing is asked, in seconds.
+_LOOKS_EVERY = 0.1
+
+_CODES = {
+    Phase.DONE: Exit.DONE,
+    Phase.FAILED: Exit.FAILED,
+    Phase.CANCELLED: Exit.FAILED,
+    Phase.WAITING_FOR_INPUT: Exit.WAITING,
+}
+
+
+class Sitting:
+    """The rows are the truth here too: what is shown and when it ends follows from them alone, so that it
+    makes no difference whether this process works on the task or a worker of the portal."""
+
+    def __init__(self, task: Task, person: User, screen: Screen, *, may_prompt: bool) -> None:
+        self._task = task
+        self._person = person
+        self._screen = screen
+        self._may_prompt = may_prompt
+        self._hands = Hands(task.pk)
+        self._news = News(task, screen)
+        self._keyboard = Keyboard()
+        self._told = ""
+
+    def run(self) -> Exit:
+        """The exit code, after the task has come to rest or the person has left."""
+        left = False
+        with CtrlC() as ctrl_c:
+            prompt = Prompt(self._screen, self._keyboard, look=ctrl_c.look)
+            try:
+                self._follow(ctrl_c, prompt)
+            except KeyboardInterrupt:
+                left = True
+                self._screen.say("\nStopping … (Ctrl+C again leaves at once)")
+            finally:
+                # Also when something went wrong here: no agent may be left at work behind our back.
+                if left or self._phase() not in _CODES:
+                    self._hands.stop()
+                self._hands.finish()
+            phase = self._look()
+        self._farewell(phase)
+        return Exit.INTERRUPTED if left and phase not in ENDED else _CODES.get(phase, Exit.INTERRUPTED)
+
+    def _follow(self, ctrl_c: CtrlC, prompt: Prompt) -> None:
+        while True:
+            phase = self._look()
+            if phase in ENDED or phase is Phase.INTERRUPTED:
+                return
+            if phase is Phase.WAITING_FOR_INPUT:
+                if not self._ask(prompt):
+                    return
+            else:
+                self._hands.begin()
+                self._tell_who_works(phase)
+            ctrl_c.pause(_LOOKS_EVERY)
+
+    def _phase(self) -> Phase:
+        self._task.refresh_from_db()
+        return Phase(self._task.phase)
+
+    def _look(self) -> Phase:
+        """The phase, after everything that led to it was told."""
+        phase = self._phase()
+        self._news.look()
+        return phase
+
+    def _ask(self, prompt: Prompt) -> bool:
+        """Show what is asked and take answers; false if nobody here will give one."""
+        questions = open_questions(self._task)
+        for question in questions:
+            show_place(self._screen, question)
+            self._news.asked.add(question.number)
+            if not self._may_prompt:
+                for item in question.items:
+                    show_item(self._screen, item)
+                continue
+            try:
+                self._take_answer(question, prompt)
+            except EOFError:
+                self._screen.say()
+                return False
+        return self._may_prompt or not questions
+
+    def _take_answer(self, question: Question, prompt: Prompt) -> None:
+        while True:
+            try:
+                reply = prompt.reply_to(question)
+                answer_question(question, reply, by=self._person, via=Channel.TERMINAL)
+            except AnsweredElsewhere:
+                return
+            except NotOpen as late:
+                self._news.answered.add(question.number)
+                self._screen.say_with_mark("✗", f"Your answer came too late. {late}", style="red")
+                return
+            except (AnswerRefused, BadInput) as refusal:
+                self._screen.say_with_mark("✗", str(refusal), style="red")
+                continue
+            return
+
+    def _tell_who_works(self, phase: Phase) -> None:
+        task, text = self._task, ""
+        held = task.lease_expires is not None and task.lease_expires > timezone.now()
+        if phase is Phase.WAITING_FOR_RESET and task.resets_at:
+            text = f"A usage limit is reached. It goes on by itself at {task.resets_at:%Y-%m-%d %H:%M} UTC."
+        elif held and not is_here(task.lease_owner):
+            text = f"Another worker is at work on it ({task.lease_owner}); this terminal follows."
+        if text and text != self._told:
+            self._screen.say_with_mark("·", text, style="dim")
+            self._told = text
+
+    def _farewell(self, phase: Phase) -> None:
+        say, task = self._screen.say, self._task
+        say()
+        if phase is Phase.DONE:
+            say(f"Done: {task.title}", style="bold green")
+        elif phase in (Phase.FAILED, Phase.CANCELLED):
+            say(f"{phase.capitalize()}: {task.failure or self._last_reason()}", style="bold red")
+        elif phase is Phase.WAITING_FOR_INPUT:
+            say("The task waits for an answer; nothing runs meanwhile.", style="bold yellow")
+            for question in open_questions(task):
+                show_ways(self._screen, question)
+        elif phase is Phase.INTERRUPTED:
+            say(f"Interrupted: {task.title}", style="bold")
+        else:
+            say("You left; the task goes on without this terminal.")
+        if phase is not Phase.DONE:
+            say(f"Go on here with  {run_again(task.pk, project=task.project.name)}", indent=2)
+        if fetch := how_to_fetch(task):
+            say(f"Get the work with  {fetch}", indent=2)
+
+    def _last_reason(self) -> str:
+        last = self._task.transitions.filter(step=None).last()
+        return last.reason if last else ""
