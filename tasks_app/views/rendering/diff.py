@@ -88,6 +88,8 @@ def _header(lines: list[str]) -> FileDiff:
             file.status = f"renamed from {line.removeprefix('rename from ')}"
         elif line.startswith("Binary files"):
             file.take(DiffLine("note", "A binary file: its content is not shown."))
+        elif line.startswith("[… "):  # that the diff was cut
+            file.take(DiffLine("note", line))
     return file
 
 

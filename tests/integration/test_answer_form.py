@@ -1,0 +1,273 @@
+"""Answering in the browser (H5, R1, R5): each status, as form, as part of a page, and as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.test import Client
+from django.urls import reverse
+
+from tasks_app.actions.tasks import cancel_task
+from tasks_app.models import Channel, Question, Role, User
+from tasks_app.state.phases import Phase
+from tests.factories import COLUMNS, FILE_NAME, ROUNDING, MembershipFactory, QuestionFactory, UserFactory
+
+pytestmark = pytest.mark.django_db
+
+HTMX = {"HX-Request": "true"}
+JSON = "application/json"
+
+
+@pytest.fixture
+def question() -> Question:
+    return QuestionFactory()
+
+
+@pytest.fixture
+def member(question: Question) -> User:
+    return MembershipFactory(project=question.task.project, user__first_name="Ada").user
+
+
+@pytest.fixture
+def browser(member: User) -> Client:
+    client = Client()
+    client.force_login(member)
+    return client
+
+
+def send(client: Client, question: Question, **fields: Any) -> Any:
+    headers = fields.pop("headers", {})
+    return client.post(
+        address(question), {key.replace("_", "-"): v for key, v in fields.items()}, headers=headers
+    )
+
+
+def send_json(client: Client, question: Question, body: Any) -> Any:
+    return client.post(address(question), body, content_type=JSON)
+
+
+def address(question: Question) -> str:
+    return reverse("question_answer", args=[question.pk])
+
+
+def stored(question: Question) -> dict[str, str]:
+    question.refresh_from_db()
+    return question.answers
+
+
+def test_a_choice_is_stored_and_the_card_says_who_answered(browser: Client, question: Question) -> None:
+    page = send(browser, question, item_0="Half up", notes="as in reports")
+    assert page.status_code == 200
+    assert "Answered by <strong>Ada</strong>" in page.text and "resuming" in page.text
+    assert "<html" in page.text
+    assert stored(question) == {ROUNDING["question"]: "Half up"}
+    assert (question.notes, question.answered_via) == ("as in reports", Channel.WEB)
+    question.task.refresh_from_db()
+    assert question.task.phase == Phase.PENDING
+
+
+def test_htmx_gets_the_card_alone(browser: Client, question: Question) -> None:
+    page = send(browser, question, item_0="Half up", headers=HTMX)
+    assert page.text.strip().startswith("<article") and "<html" not in page.text
+
+
+def test_something_else_is_an_answer(browser: Client, question: Question) -> None:
+    send(browser, question, item_0="", item_0_other="Never round")
+    assert stored(question) == {ROUNDING["question"]: "Never round"}
+
+
+def test_text_of_ones_own_counts_though_nothing_was_ticked(browser: Client, question: Question) -> None:
+    send(browser, question, item_0_other="Never round")
+    assert stored(question) == {ROUNDING["question"]: "Never round"}
+
+
+def test_several_choices_and_a_text_become_one_answer(browser: Client, member: User) -> None:
+    question = QuestionFactory(task__project=member.memberships.get().project, items=[COLUMNS, FILE_NAME])
+    send(
+        browser, question, item_0=["Name", "E-mail", ""], item_0_other="VAT id", item_1_other="customers.csv"
+    )
+    assert stored(question) == {
+        COLUMNS["question"]: "Name, E-mail, VAT id",
+        FILE_NAME["question"]: "customers.csv",
+    }
+
+
+@pytest.mark.parametrize("text", ["", "   \r\n  "])
+def test_an_empty_answer_is_400_and_says_what_is_missing(
+    browser: Client, question: Question, text: str
+) -> None:
+    page = send(browser, question, item_0_other=text, notes="only a note")
+    assert page.status_code == 400
+    assert "An answer needs some text or a choice." in page.text
+    assert ">only a note</textarea>" in page.text
+    assert stored(question) == {} and question.is_open
+
+
+def test_one_of_several_left_out_is_400_names_it_and_keeps_the_rest(browser: Client, member: User) -> None:
+    question = QuestionFactory(task__project=member.memberships.get().project, items=[COLUMNS, FILE_NAME])
+    page = send(browser, question, item_0=["E-mail"], item_0_other="VAT <id>")
+    assert page.status_code == 400
+    assert "What should the file be called?” has no answer yet" in page.text
+    assert page.text.count("checked") == 2  # E-mail and "something else"
+    assert "VAT &lt;id&gt;</textarea>" in page.text
+
+
+def test_a_choice_and_a_text_that_contradict_are_400(browser: Client, question: Question) -> None:
+    page = send(browser, question, item_0="Half up", item_0_other="or rather not at all")
+    assert page.status_code == 400
+    assert "“Half up” is chosen and there is a text of your own" in page.text
+    assert "or rather not at all</textarea>" in page.text
+    assert stored(question) == {}
+
+
+def test_htmx_is_told_of_a_refusal_beside_what_was_typed(browser: Client, question: Question) -> None:
+    page = send(browser, question, headers=HTMX)
+    assert page.status_code == 400
+    assert page["HX-Retarget"] == f"#question-{question.pk}-refusal"
+    assert "<form" not in page.text
+
+
+def test_the_same_answer_again_is_200_and_changes_nothing(browser: Client, question: Question) -> None:
+    send(browser, question, item_0="Half up")
+    first = Question.objects.get(pk=question.pk)
+    page = send(browser, question, item_0="Half up")
+    assert page.status_code == 200 and "Answered by" in page.text
+    assert Question.objects.get(pk=question.pk).answered_at == first.answered_at
+
+
+def test_a_late_answer_is_409_says_who_and_what_and_gives_the_text_back(
+    browser: Client, question: Question
+) -> None:
+    send(browser, question, item_0="Half up")
+    other = Client()
+    other.force_login(MembershipFactory(project=question.task.project).user)
+    page = send(other, question, item_0_other="Too late, alas", notes="with a note")
+    assert page.status_code == 409
+    assert "<strong>Ada</strong>" in page.text and "Half up" in page.text
+    assert "Your answer was not sent" in page.text
+    assert "Too late, alas\nwith a note</textarea>" in page.text
+    assert stored(question) == {ROUNDING["question"]: "Half up"}
+
+
+def test_an_answer_to_a_withdrawn_question_is_409(browser: Client, member: User, question: Question) -> None:
+    cancel_task(question.task, by=member)
+    page = send(browser, question, item_0="Half up")
+    assert page.status_code == 409 and "Withdrawn: the task was cancelled" in page.text
+
+
+def test_100_kilobytes_are_an_answer(browser: Client, question: Question) -> None:
+    text = 'äöü @/etc/passwd "; rm -rf /\n' * 3600
+    assert send(browser, question, item_0_other=text).status_code == 200
+    assert stored(question) == {ROUNDING["question"]: text}
+
+
+def test_too_long_is_413_readable_and_keeps_what_was_typed(browser: Client, question: Question) -> None:
+    text = "x" * (settings.ENVIRONMENT.answer_limit + 1)
+    page = send(browser, question, item_0_other=text)
+    assert page.status_code == 413
+    assert "The answer has 200,001 characters; this installation takes up to 200,000." in page.text
+    assert text in page.text
+    assert question.is_open
+
+
+@pytest.mark.parametrize("headers", [{}, HTMX, {"Accept": JSON}])
+def test_past_all_bounds_is_413_too(browser: Client, question: Question, headers: dict[str, str]) -> None:
+    text = "x" * (settings.DATA_UPLOAD_MAX_MEMORY_SIZE + 1)
+    page = browser.post(
+        address(question), f"notes={text}", content_type="application/x-www-form-urlencoded", headers=headers
+    )
+    assert page.status_code == 413 and "far too long" in page.text
+
+
+def test_a_viewer_gets_403_and_sees_no_form(question: Question) -> None:
+    client = Client()
+    client.force_login(MembershipFactory(project=question.task.project, role=Role.VIEWER).user)
+    page = send(client, question, item_0="Half up")
+    assert page.status_code == 403 and "lets you look but not act" in page.text
+    part = send(client, question, item_0="Half up", headers=HTMX)
+    assert part.status_code == 403 and "<html" not in part.text
+    shown = client.get(reverse("question", args=[question.pk]))
+    assert "lets you look but not answer" in shown.text and "Send answer" not in shown.text
+    assert stored(question) == {}
+
+
+def test_what_one_may_not_see_is_404(question: Question) -> None:
+    client = Client()
+    client.force_login(UserFactory())
+    assert send(client, question, item_0="Half up").status_code == 404
+    reply = send_json(client, question, {"answer": "Half up"})
+    assert (reply.status_code, reply["Content-Type"]) == (404, JSON)
+
+
+def test_get_is_405(browser: Client, question: Question) -> None:
+    assert browser.get(address(question)).status_code == 405
+
+
+def test_a_form_without_its_token_is_refused(member: User, question: Question) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(member)
+    assert send(client, question, item_0="Half up").status_code == 403
+    assert send_json(client, question, {"answer": "Half up"}).status_code == 403
+    assert stored(question) == {}
+
+
+def test_json_takes_one_text(browser: Client, question: Question) -> None:
+    reply = send_json(browser, question, {"answer": "Half up", "notes": "n"})
+    assert (reply.status_code, reply.json()) == (
+        200,
+        {"detail": "Answered by Ada, resuming.", "question": question.pk, "repeated": False},
+    )
+    assert send_json(browser, question, {"answer": "Half up", "notes": "n"}).json()["repeated"]
+    late = send_json(browser, question, {"answer": "Half to even"})
+    assert late.status_code == 409 and late.json()["detail"].startswith("Answered by Ada at 2")
+
+
+def test_json_takes_several_answers_with_several_choices(browser: Client, member: User) -> None:
+    question = QuestionFactory(task__project=member.memberships.get().project, items=[COLUMNS, FILE_NAME])
+    answers = {COLUMNS["question"]: ["Name", "E-mail"], FILE_NAME["question"]: "c.csv"}
+    assert send_json(browser, question, {"answers": answers}).status_code == 200
+    assert stored(question) == {COLUMNS["question"]: "Name, E-mail", FILE_NAME["question"]: "c.csv"}
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        ("{", "answer: the body is not JSON"),
+        ("[]", 'answer: send {"answer"'),
+        ("{}", 'answer: send {"answer"'),
+        ('{"answer": "a", "answers": {}}', 'answer: send {"answer"'),
+        ('{"answer": 7}', "answer: must be a text"),
+        ('{"answer": null}', "answer: must be a text"),
+        ('{"answer": " "}', "An answer needs some text"),
+        ('{"answer": "a\\u0000b"}', "answer: the answer contains a NUL character"),
+        ('{"answer": "a", "notes": 1}', "notes: must be a text"),
+        ('{"answers": []}', "answers: must be an object"),
+        ('{"answers": {"Another?": "a"}}', "answers: question 1 does not ask “Another?”"),
+        ("\xff", "answer: the body is not JSON"),
+    ],
+)
+def test_json_that_is_no_answer_is_400_and_says_why(
+    browser: Client, question: Question, body: str, detail: str
+) -> None:
+    reply = send_json(browser, question, body.encode("latin-1"))
+    assert reply.status_code == 400
+    assert reply.json()["detail"].startswith(detail)
+    assert stored(question) == {}
+
+
+def test_who_accepts_json_gets_json_for_a_form(browser: Client, question: Question) -> None:
+    reply = send(browser, question, headers={"Accept": JSON})
+    assert (reply.status_code, list(reply.json())) == (400, ["detail"])
+
+
+def test_an_open_card_that_is_shown_is_never_sent_again(browser: Client, question: Question) -> None:
+    """A form in use must survive other people's events."""
+    card = reverse("question", args=[question.pk])
+    assert browser.get(card, {"shown": "open"}, headers=HTMX).status_code == 204
+    asked = reverse("task_questions", args=[question.task_id])
+    assert browser.get(asked, {"known": ["0", question.pk]}, headers=HTMX).status_code == 204
+    assert f'id="question-{question.pk}"' in browser.get(asked, {"known": "0"}, headers=HTMX).text
+    send(browser, question, item_0="Half up")
+    assert "Answered by" in browser.get(card, {"shown": "open"}, headers=HTMX).text

@@ -1,0 +1,189 @@
+"""What agents and people wrote cannot do harm on a page, and reads well (W7, R4)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.template.loader import render_to_string
+
+from tasks_app.views.rendering import words
+from tasks_app.views.rendering.ansi import render_ansi, without_ansi
+from tasks_app.views.rendering.diff import parse_diff
+from tasks_app.views.rendering.entries import Output
+from tasks_app.views.rendering.markdown import render_markdown
+from tasks_app.views.rendering.tools import edit_lines, summarise
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "[click](javascript:alert(1))",
+    "[click](JaVaScRiPt:alert(1))",
+    "[click](data:text/html,<script>alert(1)</script>)",
+    "![x](https://elsewhere.example/tracker.png)",
+    '<https://x.example/" onmouseover=alert(1)>',
+    "```\n</code></pre><script>alert(1)</script>\n```",
+    "<a href='x' style='position:fixed'>all</a>",
+    "\x1b]8;;javascript:alert(1)\x07link\x1b]8;;\x07",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_markdown_makes_no_script_no_handler_no_picture_and_no_style(text: str) -> None:
+    html = render_markdown(text).lower()
+    for forbidden in (
+        "<script",
+        "<img",
+        'href="javascript',
+        'href="data',
+        "<a href='x'",
+        " onmouseover=alert(1)>",
+    ):
+        assert forbidden not in html.replace("&lt;", "")
+    assert "\x1b" not in html
+
+
+def test_markdown_keeps_what_people_use() -> None:
+    html = render_markdown(
+        "# Plan\n\n1. **do** `it`\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n[docs](https://a.example)"
+    )
+    for part in ("<h1>Plan</h1>", "<strong>do</strong>", "<code>it</code>", "<td>1</td>"):
+        assert part in html
+    assert '<a href="https://a.example" rel="noopener noreferrer nofollow">docs</a>' in html
+
+
+def test_a_very_long_text_is_cut_and_says_so() -> None:
+    assert "in the logs to download" in render_markdown("word " * 50_000)
+
+
+def test_terminal_colours_become_classes() -> None:
+    assert render_ansi("\x1b[1;31mno\x1b[0m yes") == '<span class="ansi-bold ansi-red">no</span> yes'
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[38;5;196mred\x1b[m", "red"),
+        ("\x1b[38;2;1;31;3mred\x1b[m", "red"),
+        ("\x1b[2J\x1b[1;1Hhome", "home"),
+        ("\x1b]0;title\x07text", "text"),
+        ("a\x00b\x08c", "abc"),
+        ("\x1b[31", "[31"),
+        ("<script>\x1b[0m&", "&lt;script&gt;&amp;"),
+    ],
+)
+def test_other_control_sequences_go_and_the_rest_is_escaped(text: str, shown: str) -> None:
+    assert render_ansi(text) == shown
+
+
+def test_plain_text_loses_every_sequence() -> None:
+    assert without_ansi("\x1b[31mFAIL\x1b[0m\r\n") == "FAIL\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "line"),
+    [
+        ("Edit", {"file_path": "/data/tasks/12/workspace/shop/prices.py"}, "Edit shop/prices.py"),
+        ("Bash", {"command": "python3 -m unittest"}, "$ python3 -m unittest"),
+        ("Bash", {"command": "cd x\nmake"}, "$ cd x …"),
+        ("Grep", {"pattern": "round", "path": "/data/tasks/1/workspace/"}, "Grep “round”"),
+        ("Grep", {"pattern": "round", "path": "src"}, "Grep “round” in src"),
+        ("WebFetch", {"url": "https://a.example"}, "WebFetch https://a.example"),
+        ("TodoWrite", {"todos": [{"status": "completed"}, {"status": "in_progress", "content": "test"}]},
+         "To do: 1 of 2 done, now: test"),
+        ("Task", {"subagent": 1, "description": "look around"}, "Task look around"),
+        ("Odd", {}, "Odd"),
+        ("TodoWrite", {"todos": "nonsense"}, "To do: 0 of 0 done"),
+    ],
+)  # fmt: skip
+def test_a_tool_call_is_one_readable_line(name: str, given: dict[str, object], line: str) -> None:
+    assert summarise(name, given) == line
+
+
+def test_an_edit_shows_what_went_and_what_came() -> None:
+    lines = edit_lines("Edit", {"old_string": "a\nb", "new_string": "c"})
+    assert [(line.kind, line.text) for line in lines] == [("del", "a"), ("del", "b"), ("add", "c")]
+
+
+DIFF = """diff --git a/prices.py b/prices.py
+index 1..2 100644
+--- a/prices.py
++++ b/prices.py
+@@ -1,2 +1,2 @@
+ def total():
+-    return 1
++    return "<b>2</b>"
+@@ -40,1 +40,2 @@ def shown():
+ x
++-- y
+\\ No newline at end of file
+diff --git a/old name.py b/new name.py
+similarity index 90%
+rename from old name.py
+rename to new name.py
+diff --git a/logo.png b/logo.png
+new file mode 100644
+Binary files /dev/null and b/logo.png differ
+[… the diff is longer than 2000000 bytes and cut here …]
+"""
+
+
+def test_a_diff_is_taken_apart_into_files_and_numbered_lines() -> None:
+    prices, renamed, logo = parse_diff(DIFF)
+    assert (prices.path, prices.added, prices.removed) == ("prices.py", 2, 1)
+    assert [(line.kind, line.old, line.new) for line in prices.lines[:3]] == [
+        ("same", 1, 1),
+        ("del", 2, None),
+        ("add", None, 2),
+    ]
+    assert [line.text for line in prices.lines if line.kind == "hunk"] == ["def shown():"]
+    assert prices.lines[-1].text == "No newline at end of file"
+    assert (renamed.path, renamed.status) == ("new name.py", "renamed from old name.py")
+    assert logo.status == "new"
+    assert "cut here" in logo.lines[-1].text
+
+
+def test_a_diff_is_escaped_on_the_page() -> None:
+    html = render_to_string("tasks/_lines.html", {"lines": parse_diff(DIFF)[0].lines})
+    assert "&lt;b&gt;2&lt;/b&gt;" in html and "<b>" not in html
+
+
+def test_a_big_file_is_folded_and_a_huge_one_is_cut() -> None:
+    body = "".join(f"+{n}\n" for n in range(5000))
+    (file,) = parse_diff(f"diff --git a/x b/x\n@@ -0,0 +1,5000 @@\n{body}")
+    assert file.folded
+    assert (len(file.lines), file.cut, file.added) == (3000, 2000, 5000)
+
+
+def test_short_output_stands_open_and_long_output_is_folded() -> None:
+    assert not Output.of("a\nb\n").folded
+    assert Output.of("line\n" * 9).folded
+    assert Output.of("x" * 70_000).cut == 10_000
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0, "0 s"), (8.4, "8 s"), (200, "3 min 20 s"), (7500, "2 h 5 min"), (None, "")]
+)
+def test_durations_have_two_units(seconds: float | None, shown: str) -> None:
+    assert words.duration(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("age", "shown"),
+    [
+        (timedelta(seconds=-5), "just now"),
+        (timedelta(seconds=50), "1 min ago"),
+        (timedelta(minutes=59), "59 min ago"),
+        (timedelta(hours=5), "5 h ago"),
+        (timedelta(days=3), "3 d ago"),
+        (timedelta(days=30), "2026-01-01"),
+    ],
+)
+def test_times_are_relative_until_they_are_old(age: timedelta, shown: str) -> None:
+    now = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    assert words.ago(now - age, now=now) == shown
+
+
+def test_counts_and_dollars_are_short() -> None:
+    assert [words.count(n) for n in (940, 1000, 12_345, 2_500_000)] == ["940", "1k", "12.3k", "2.5M"]
+    assert [words.dollars(x) for x in (0, 0.0731, 12.5)] == ["$0.00", "$0.0731", "$12.50"]
