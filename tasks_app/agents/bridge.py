@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -22,6 +24,7 @@ class Bridge:
     def __init__(self, *, tick: Callable[[], None], tick_seconds: float = 1.0) -> None:
         self._tick = tick
         self._tick_seconds = tick_seconds
+        self._next_tick = 0.0
         self._calls: queue.Queue[Callable[[], None] | None] = queue.Queue()
 
     async def call(self, function: Callable[..., T], *arguments: Any) -> T:
@@ -39,6 +42,7 @@ class Bridge:
         outcome: Future[T] = Future()
         thread = threading.Thread(target=self._loop, args=(main, outcome), name="agent-loop")
         thread.start()
+        self._next_tick = time.monotonic() + self._tick_seconds
         problem: BaseException | None = None
         try:
             problem = self._serve(stop)
@@ -61,23 +65,40 @@ class Bridge:
         problem: BaseException | None = None
         while True:
             try:
-                call = self._calls.get(timeout=self._tick_seconds)
-            except queue.Empty:
-                call = self._tick
-            if call is None:
-                return problem
-            try:
-                call()
+                if self._serve_one():
+                    return problem
             except BaseException as error:
                 if problem is None:
                     problem = error
                     stop(error)
 
+    def _serve_one(self) -> bool:
+        """One call, or a tick: when it is due, however many calls wait. Whether the loop has ended."""
+        left = self._next_tick - time.monotonic()
+        call: Callable[[], None] | None = self._on_time
+        if left > 0:
+            with suppress(queue.Empty):
+                call = self._calls.get(timeout=left)
+        if call is not None:
+            call()
+        return call is None
+
+    def _on_time(self) -> None:
+        self._next_tick = time.monotonic() + self._tick_seconds
+        self._tick()
+
 
 def _fulfil(future: Future[T], function: Callable[..., T], arguments: tuple[Any, ...]) -> None:
-    """A call that fails fails in the loop as well, so that nothing goes on as if it were stored."""
+    """A call that fails fails in the loop as well, so that nothing goes on as if it were stored.
+
+    A call that the loop no longer waits for is made all the same: what was seen is to be stored.
+    """
+    awaited = future.set_running_or_notify_cancel()
     try:
-        future.set_result(function(*arguments))
+        result = function(*arguments)
     except BaseException as error:
-        future.set_exception(error)
+        if awaited:
+            future.set_exception(error)
         raise
+    if awaited:
+        future.set_result(result)

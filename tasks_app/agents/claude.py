@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 import signal
-import uuid
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager, suppress
@@ -30,13 +28,13 @@ from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITra
 
 from tasks_app.agents.bridge import Bridge
 from tasks_app.agents.leftovers import end_leftovers
-from tasks_app.agents.port import Ending, Recorder, RunOrder, RunResult, Stop
+from tasks_app.agents.outcome import run_result
+from tasks_app.agents.port import Ending, Recorder, RunOrder, RunResult, Stop, require_session_id
 from tasks_app.agents.rundir import Layout, lay_out
+from tasks_app.agents.storable import storable_json
 from tasks_app.agents.stream import Stream
 from tasks_app.agents.transcripts import MirroredStore, restore, stored_transcript
-from tasks_app.errors import BadInput
 from tasks_app.jail import Jail
-from tasks_app.types import Ask, AskItem
 
 logger = logging.getLogger(__name__)
 warnings.filterwarnings("ignore", category=CanUseToolShadowedWarning)
@@ -84,7 +82,7 @@ class ClaudeAgent:
         return self.jail.active
 
     def run(self, order: RunOrder, recorder: Recorder) -> RunResult:
-        _require_uuid(order.session_id)
+        require_session_id(order.session_id)
         end_leftovers(order.places.workspace)
         try:
             with self.connect() as connection:
@@ -100,6 +98,14 @@ class _Tapped(SubprocessCLITransport):
     def __init__(self, options: ClaudeAgentOptions, seen: Callable[[dict[str, Any]], Any]) -> None:
         super().__init__(prompt="", options=options)
         self._seen = seen
+        self._killed = False
+
+    async def connect(self) -> None:
+        if not self._killed:
+            await super().connect()
+        if self._killed:  # before there was a process, or while it was being started
+            self.kill()
+            raise ClaudeSDKError("The run was stopped before it began.")
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
         return self._tapped()
@@ -110,7 +116,11 @@ class _Tapped(SubprocessCLITransport):
             yield message
 
     def kill(self) -> None:
-        """End the process now; its jail, or its death signal, takes its children along."""
+        """End the process now; its jail, or its death signal, takes its children along.
+
+        Called from another thread, at any moment: one that is not yet started ends when it is.
+        """
+        self._killed = True
         if self._process is not None:
             with suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGKILL)
@@ -130,6 +140,7 @@ class _Process:
         self._stderr: list[str] = []
         self._bridge = Bridge(tick=recorder.tick)
         self._transport: _Tapped | None = None
+        self._stopped = False
 
     def run(self) -> RunResult:
         problem = ""
@@ -151,6 +162,7 @@ class _Process:
         return self._conclude(problem, exit_code)
 
     def _stop(self, error: BaseException) -> None:
+        self._stopped = True
         if self._transport is not None:
             self._transport.kill()
 
@@ -162,6 +174,8 @@ class _Process:
         self._transport = _Tapped(
             replace(options, permission_prompt_tool_name="stdio", can_use_tool=None), self._seen
         )
+        if self._stopped:
+            self._transport.kill()
         async for _ in query(prompt=self._prompt(), options=options, transport=self._transport):
             pass  # everything was seen in the transport
 
@@ -216,7 +230,7 @@ class _Process:
     async def _seen(self, message: Mapping[str, Any]) -> None:
         if str(message.get("type", "")).startswith("control_") or message.get("type") == "transcript_mirror":
             return  # the SDK's own conversation with the CLI
-        events = self._stream.read(message)
+        events = self._stream.read(storable_json(message))
         if events:
             await self._bridge.call(self._recorder.record, events)
 
@@ -224,35 +238,8 @@ class _Process:
         self._stderr = [*self._stderr, line][-STDERR_LINES:]
 
     def _conclude(self, problem: str, exit_code: int | None) -> RunResult:
-        stream, order = self._stream, self._order
-        noted = tuple(noted_asks(order.places.home / "asked")) if order.may_ask else ()
-        asks = (*stream.open_asks(order.decisions), *noted) if order.may_ask else ()
-        ending, error = stream.ending(asks, problem="\n".join([problem, *self._stderr]) if problem else "")
-        return RunResult(
-            ending=ending,
-            asks=asks,
-            deferred=stream.deferred,
-            delivered=frozenset(identity for identity in order.decisions if stream.results.get(identity)),
-            error=error,
-            text=stream.text,
-            usage=stream.usage(cost_before=order.cost_before),
-            model=stream.model,
-            exit_code=exit_code,
-            resets_at=stream.rejected_until,
-        )
-
-
-def noted_asks(folder: Path) -> list[Ask]:
-    """Questions that `cat-herder ask` left behind because it ran where no halt was possible."""
-    asks = []
-    for path in sorted(folder.glob("*.json"))[:20] if folder.is_dir() else []:
-        if path.is_symlink() or path.stat().st_size > 1_000_000:
-            continue
-        with suppress(ValueError, KeyError, TypeError):
-            question = str(json.loads(path.read_text(encoding="utf-8"))["question"])
-            asks.append(Ask(f"noted-{path.stem[:36]}", "command", (AskItem(question),)))
-        path.unlink()
-    return asks
+        said = "\n".join([problem, *self._stderr]) if problem else ""
+        return run_result(self._stream, self._order, problem=said, exit_code=exit_code)
 
 
 def _config_dir(home: Path) -> Path:
@@ -261,13 +248,3 @@ def _config_dir(home: Path) -> Path:
 
 async def _refuse(tool: str, tool_input: dict[str, Any], context: Any) -> PermissionResultDeny:
     return PermissionResultDeny(message=f"{tool} is not among the tools of this step.")
-
-
-def _require_uuid(session_id: str) -> None:
-    """A session id becomes part of a command line and of a path."""
-    try:
-        valid = str(uuid.UUID(session_id)) == session_id
-    except ValueError:
-        valid = False
-    if not valid:
-        raise BadInput(f"{session_id!r} is not a session id", where="session")

@@ -6,6 +6,7 @@ conformance suite runs on both.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tasks_app.agents.transcripts import Shelf
+from tasks_app.errors import BadInput
 from tasks_app.types import Ask, Usage
 
 
@@ -129,3 +131,13 @@ class Agent(Protocol):
     def sandboxed(self) -> bool: ...
 
     def run(self, order: RunOrder, recorder: Recorder) -> RunResult: ...
+
+
+def require_session_id(session_id: str) -> None:
+    """Raises BadInput for anything but a UUID: it becomes part of a command line and of a path."""
+    try:
+        valid = str(uuid.UUID(session_id)) == session_id
+    except ValueError:
+        valid = False
+    if not valid:
+        raise BadInput(f"{session_id!r} is not a session id", where="session")

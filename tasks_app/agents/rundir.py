@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks_app.agents.leftovers import COOKIE
+from tasks_app.agents.notes import clear_notes, notes_folder
 from tasks_app.agents.port import Decision, Places, RunOrder
 from tasks_app.jail import Jail
 
@@ -39,8 +40,9 @@ def lay_out(order: RunOrder, *, argv: list[str], env: Mapping[str, str], jail: J
     """Write everything that the run needs before its process starts."""
     places = order.places
     inside = places.run / "inside"
-    for folder in (inside / "bin", places.home / "asked", places.answers):
+    for folder in (inside / "bin", places.answers):
         folder.mkdir(parents=True, exist_ok=True)
+    clear_notes(places.home)
     shutil.copy(ROOM / "gate.py", inside / "gate.py")
     shutil.copy(ROOM / "ask.py", inside / "ask.py")
     (inside / "decisions.json").write_text(json.dumps(_decisions(order.decisions)), encoding="utf-8")
@@ -77,7 +79,7 @@ def _decisions(decisions: Mapping[str, Decision]) -> dict[str, dict[str, object]
 
 
 def _environment(env: Mapping[str, str], places: Places, inside: Path | None) -> dict[str, str]:
-    asked = {"CAT_HERDER_ASKED": str(places.home / "asked")} if inside else {}
+    asked = {"CAT_HERDER_ASKED": str(notes_folder(places.home))} if inside else {}
     return {**env, **asked, COOKIE: str(places.workspace)}
 
 

@@ -44,7 +44,10 @@ class Stream:
             "rate_limit_event": self._rate_limit,
         }
         reader = kinds.get(str(message.get("type")), self._unknown)
-        found = list(reader(message))
+        try:
+            found = list(reader(message))
+        except (AttributeError, TypeError, ValueError, OverflowError):
+            found = list(self._unknown(message))  # of a known kind, but not of its shape
         raws = [message] + [None] * (len(found) - 1)  # the raw message stands at the first of its events
         return [AgentEvent(kind, payload, at, raw) for (kind, payload), raw in zip(found, raws, strict=True)]
 
@@ -85,6 +88,7 @@ class Stream:
 
     def _result(self, message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
         self.result = message
+        self._waits_at(message.get("deferred_tool_use"))
         yield (
             "result",
             {
@@ -97,6 +101,14 @@ class Stream:
                 "cost_usd": message.get("total_cost_usd"),
             },
         )
+
+    def _waits_at(self, call: Any) -> None:
+        """A call deferred once more, which the stream does not show again, is an ask all the same."""
+        if isinstance(call, dict) and isinstance(call.get("input"), dict):
+            identity = str(call.get("id"))
+            ask = ask_in(identity, str(call.get("name")), call["input"])
+            if ask:
+                self.asks.setdefault(identity, ask)
 
     def _system(self, message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
         self.model = str(message.get("model") or self.model)
@@ -128,8 +140,8 @@ class Stream:
     def ending(self, asks: Sequence[Ask], *, problem: str = "") -> tuple[Ending, str]:
         """How the run ended, and why if badly; `problem` is what went wrong outside the stream."""
         result = self.result or {}
-        if asks and (not problem or self.deferred):
-            return Ending.ASKED, ""
+        if asks:
+            return Ending.ASKED, problem
         if self.rejected or (result.get("is_error") and result.get("api_error_status") == 429):
             return Ending.LIMIT, str(result.get("result") or "A usage limit was reached.")
         if result.get("is_error") or result.get("subtype", "success") != "success":

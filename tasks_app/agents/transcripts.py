@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Protocol
 
 from claude_agent_sdk import SessionKey, SessionListSubkeysKey, SessionStoreEntry, project_key_for_directory
+
+from tasks_app.agents.storable import storable_json
 
 Key = Mapping[str, str]
 Entries = list[dict[str, Any]]
@@ -33,7 +36,7 @@ class MirroredStore:
         self._call = call
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
-        await self._call(self._shelf.append_transcript, dict(key), [dict(entry) for entry in entries])
+        await self._call(self._shelf.append_transcript, dict(key), storable_json(entries))
 
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
         found: list[SessionStoreEntry] | None = await self._call(self._shelf.load_transcript, dict(key))
@@ -55,24 +58,52 @@ def stored_transcript(shelf: Shelf, *, cwd: Path, session_id: str) -> dict[str, 
 
 
 def restore(transcript: Transcript, *, config_dir: Path, cwd: Path, session_id: str) -> None:
-    """Write a stored session to where the CLI resumes from. The database is the truth: a file is replaced."""
-    folder = config_dir / "projects" / project_key_for_directory(cwd)
+    """Write a stored session to where the CLI resumes from. The database is the truth: a file is replaced.
+
+    The folder is the agent's to write, so links in it are removed rather than followed.
+    """
+    folder = PurePath("projects", project_key_for_directory(cwd))
     for subpath, entries in transcript.items():
-        path = folder / (f"{session_id}/{subpath}.jsonl" if subpath else f"{session_id}.jsonl")
-        if not path.resolve().is_relative_to(folder.resolve()):
+        inside = PurePath(f"{session_id}/{subpath}.jsonl" if subpath else f"{session_id}.jsonl")
+        if ".." in inside.parts:
             continue  # a subpath is the agent's word
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lines = (json.dumps(entry, separators=(",", ":"), ensure_ascii=False) for entry in entries)
+        path = _way_cleared(config_dir, folder / inside)
+        lines = (json.dumps(entry, separators=(",", ":")) for entry in entries)
         path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
 
 
-def has_result(transcript: Transcript, tool_use_id: str) -> bool:
-    """Whether the session holds the result of that tool call: then its answer was delivered."""
-    return any(
-        block.get("type") == "tool_result" and block.get("tool_use_id") == tool_use_id
+def _way_cleared(config_dir: Path, inside: PurePath) -> Path:
+    """The place for a new file, in folders that are real ones."""
+    folder = config_dir
+    for part in inside.parts:
+        if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+            folder.unlink()
+        folder.mkdir(parents=True, exist_ok=True)
+        folder /= part
+    if folder.is_dir() and not folder.is_symlink():
+        shutil.rmtree(folder)
+    folder.unlink(missing_ok=True)
+    return folder
+
+
+def result_in(transcript: Transcript, tool_use_id: str) -> bool | None:
+    """Whether the session holds a good result of that call: then its answer was delivered.
+
+    False for an error as result, None for none at all.
+    """
+    results = (
+        block.get("is_error") is not True
         for entry in transcript.get("", [])
         for block in _blocks(entry)
+        if block.get("type") == "tool_result" and block.get("tool_use_id") == tool_use_id
     )
+    return next(results, None)
+
+
+def has_prompt(transcript: Transcript, prompt: str) -> bool:
+    """Whether the session holds that prompt: then the agent was told what stands in it."""
+    messages = (entry.get("message") for entry in transcript.get("", []) if entry.get("type") == "user")
+    return any(isinstance(message, dict) and _words(message.get("content")) == prompt for message in messages)
 
 
 def deferred_call(transcript: Transcript) -> str:
@@ -81,7 +112,7 @@ def deferred_call(transcript: Transcript) -> str:
         attachment = entry.get("attachment")
         if isinstance(attachment, dict) and attachment.get("type") == "hook_deferred_tool":
             call = str(attachment.get("toolUseID", ""))
-            return "" if has_result(transcript, call) else call
+            return call if result_in(transcript, call) is None else ""
     return ""
 
 
@@ -89,3 +120,10 @@ def _blocks(entry: dict[str, Any]) -> list[dict[str, Any]]:
     message = entry.get("message")
     content = message.get("content") if isinstance(message, dict) else None
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+
+
+def _words(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    blocks = content if isinstance(content, list) else []
+    return "".join(str(block.get("text", "")) for block in blocks if isinstance(block, dict))

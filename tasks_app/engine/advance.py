@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from django.utils import timezone
+
 from tasks_app.actions.pauses import pause_seconds
 from tasks_app.engine.conclude import fail
 from tasks_app.engine.crashpoints import reached
@@ -12,7 +14,7 @@ from tasks_app.engine.recovery import note_crash
 from tasks_app.engine.steps import Shop, work_on
 from tasks_app.engine.stopping import Stopped, StopReason
 from tasks_app.errors import CatHerderError, IllegalMove, LeaseLost
-from tasks_app.models import Step, Task
+from tasks_app.models import Outcome, Run, Step, Task
 from tasks_app.state.phases import Phase
 from tasks_app.transitions import move
 
@@ -108,6 +110,11 @@ def _put_back(lease: Lease, reason: StopReason) -> None:
 def _give_up(lease: Lease, reason: str) -> None:
     """No task stays `running` when nothing runs (R3)."""
     with lease.fenced() as task:
+        # Also the run that it happened in: it would be read again, and may be what cannot be read.
+        runs = Run.objects.filter(step__task=task, outcome="")
+        runs.update(outcome=Outcome.FAILED, error=reason, ended_at=timezone.now())
+        if task.phase == Phase.PENDING:
+            move(task, Phase.RUNNING, epoch=lease.epoch)
         step = _current_step(task)
         if step is not None:
             fail(lease, step, reason)

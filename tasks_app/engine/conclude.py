@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -12,7 +13,7 @@ from tasks_app.agents.port import Ending, RunResult
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.recorder import RunRecorder
 from tasks_app.events.append import NewEvent
-from tasks_app.models import Change, ChangeKind, EventKind, Outcome, Question, Run, Step, Task
+from tasks_app.models import Change, ChangeKind, EventKind, Outcome, Question, QuestionState, Run, Step, Task
 from tasks_app.state.phases import Phase
 from tasks_app.transitions import move
 from tasks_app.types import Ask, Json
@@ -43,12 +44,9 @@ def store_result(run: Run, result: RunResult, recorder: RunRecorder) -> None:
 
 def _mark_delivered(run: Run, result: RunResult, *, spoke: bool) -> None:
     """With the call that waited, also the answers that rode along; or those that the prompt told."""
-    waiting = run.step.questions.answered().filter(delivered_at=None)
-    by_call = waiting.filter(tool_use_id__in=result.delivered).values_list("run_id", flat=True)
-    told = waiting.filter(run_id__in=list(by_call))
-    if not told and run.prompt and spoke:
-        told = waiting
-    told.update(delivered_at=timezone.now())
+    if result.delivered or (run.prompt and spoke):
+        told = run.step.questions.answered().filter(delivered_at=None, answered_at__lte=run.started_at)
+        told.update(delivered_at=timezone.now())
 
 
 def halt(lease: Lease, run: Run, result: RunResult, recorder: RunRecorder) -> None:
@@ -61,20 +59,34 @@ def halt(lease: Lease, run: Run, result: RunResult, recorder: RunRecorder) -> No
 def ask_humans(
     task: Task, run: Run, asks: Sequence[Ask], *, deferred: str, recorder: RunRecorder, epoch: int
 ) -> None:
-    """Called inside `lease.fenced()`; `deferred` is the call whose result the session waits for."""
+    """Called inside `lease.fenced()`; `deferred` is the call whose result the session waits for.
+
+    Of a task that somebody cancelled meanwhile the questions are kept withdrawn, as if they had been
+    open: they are asked when it goes on.
+    """
+    state = QuestionState.WITHDRAWN if task.phase == Phase.CANCELLED else QuestionState.OPEN
     for ask in asks:
-        question = _question(task, run, ask, deferred=deferred)
+        question = _question(task, run, ask, deferred=deferred, state=state)
         recorder.write(NewEvent(EventKind.QUESTION, _payload(question)))
     Change.objects.create(task=task, kind=ChangeKind.QUESTION)
-    _both(run.step, task, Phase.WAITING_FOR_INPUT, reason="the agent asked", epoch=epoch)
+    if state == QuestionState.OPEN:
+        _wait_for_answers(task, run.step, epoch=epoch)
 
 
-def _question(task: Task, run: Run, ask: Ask, *, deferred: str) -> Question:
+def _wait_for_answers(task: Task, step: Step, *, epoch: int) -> None:
+    for thing in (step, task):
+        if thing.phase == Phase.PENDING:  # somebody let it go on before it was known that it had asked
+            move(thing, Phase.RUNNING, epoch=epoch)
+    _both(step, task, Phase.WAITING_FOR_INPUT, reason="the agent asked", epoch=epoch)
+
+
+def _question(task: Task, run: Run, ask: Ask, *, deferred: str, state: QuestionState) -> Question:
     return Question.objects.create(
         task=task,
         step=run.step,
         run=run,
         number=task.questions.count() + 1,
+        state=state,
         way=ask.way,
         tool_use_id=ask.tool_use_id,
         tool_input=ask.tool_input,
@@ -87,11 +99,13 @@ def _question(task: Task, run: Run, ask: Ask, *, deferred: str) -> Question:
 def items_json(ask: Ask) -> list[dict[str, Any]]:
     """An ask's items as a question's row keeps them; equal questions are told apart by a number."""
     items: list[dict[str, Any]] = []
+    times: Counter[str] = Counter()
     for item in ask.items:
-        same = sum(other["question"].rstrip(" (0123456789)") == item.question for other in items)
+        times[item.question] += 1
+        number = times[item.question]
         items.append(
             {
-                "question": item.question if not same else f"{item.question} ({same + 1})",
+                "question": item.question if number == 1 else f"{item.question} ({number})",
                 "header": item.header,
                 "options": [asdict(option) for option in item.options],
                 "multiSelect": item.multi_select,
@@ -113,7 +127,12 @@ def fail(lease: Lease, step: Step, reason: str) -> None:
     """The step and its task end here, for a reason that people can read."""
     with lease.fenced() as task:
         _both(
-            step, task, Phase.FAILED, reason=reason.splitlines()[0][:300], epoch=lease.epoch, failure=reason
+            step,
+            task,
+            Phase.FAILED,
+            reason=reason.partition("\n")[0][:300],
+            epoch=lease.epoch,
+            failure=reason,
         )
 
 

@@ -12,7 +12,13 @@ from django.utils import timezone
 from tasks_app import places
 from tasks_app.agents.asks import GivenAnswer, decision_for
 from tasks_app.agents.port import Decision
-from tasks_app.agents.transcripts import Transcript, has_result, stored_transcript
+from tasks_app.agents.transcripts import (
+    Transcript,
+    deferred_call,
+    has_prompt,
+    result_in,
+    stored_transcript,
+)
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.engine.prompts import step_prompt
 from tasks_app.engine.shelf import TranscriptShelf
@@ -49,13 +55,13 @@ def next_run(step: Step) -> NextRun:
     if last is None:
         return NextRun(Reason.FIRST, str(uuid.uuid4()), step_prompt(step))
     transcript = _transcript(last)
-    open_answers = _undelivered(step, transcript)
+    open_answers = _undelivered(step, last, transcript)
     reason = _reason(last)
     if not transcript or step.task.resume == "replay":
         return _replayed(step, reason, _feedback(step, last, open_answers))
     session = str(last.session_id)
     cost = cost_before(last) + last.cost_usd
-    decisions = _decisions(open_answers)
+    decisions = _decisions(open_answers, waits_at=deferred_call(transcript))
     if decisions:
         return NextRun(reason, session, None, resume=True, decisions=decisions, cost_before=cost)
     return NextRun(reason, session, _feedback(step, last, open_answers), resume=True, cost_before=cost)
@@ -66,12 +72,13 @@ def _transcript(run: Run) -> Transcript:
     return stored_transcript(TranscriptShelf(), cwd=cwd, session_id=str(run.session_id))
 
 
-def _undelivered(step: Step, transcript: Transcript) -> list[Question]:
+def _undelivered(step: Step, last: Run, transcript: Transcript) -> list[Question]:
     """Answers that the agent was not seen to get. A worker may have died just after handing one over:
-    then the session holds it, and it must not be handed over again."""
+    then the session holds it, as a result or in its prompt, and it must not be handed over again."""
     waiting = list(step.questions.answered().filter(delivered_at=None).select_related("answered_by", "run"))
-    got = [q for q in waiting if q.deferred and has_result(transcript, q.tool_use_id)]
-    runs = {question.run_id for question in got}
+    runs = {question.run_id for question in waiting if result_in(transcript, question.tool_use_id)}
+    if last.prompt and has_prompt(transcript, last.prompt):
+        runs |= {q.run_id for q in waiting if q.answered_at and q.answered_at <= last.started_at}
     step.questions.filter(run__in=runs, delivered_at=None).update(delivered_at=timezone.now())
     return [question for question in waiting if question.run_id not in runs]
 
@@ -87,9 +94,9 @@ def _reason(last: Run) -> Reason:
     return reasons.get(Outcome(last.outcome), Reason.CRASH)
 
 
-def _decisions(answers: Sequence[Question]) -> dict[str, Decision]:
+def _decisions(answers: Sequence[Question], *, waits_at: str) -> dict[str, Decision]:
     """What the gate is to say to the call at which the session waits; nothing if it waits at none."""
-    main = next((question for question in answers if question.deferred), None)
+    main = next((question for question in answers if question.tool_use_id == waits_at), None)
     if main is None:
         return {}
     folder = places.answers_dir(main.task)

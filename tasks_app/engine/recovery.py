@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tasks_app import places
+from tasks_app.agents.notes import noted_asks
 from tasks_app.agents.port import Ending, RunResult
 from tasks_app.agents.stream import Stream
 from tasks_app.agents.transcripts import deferred_call, stored_transcript
@@ -14,7 +15,7 @@ from tasks_app.engine.shelf import TranscriptShelf
 from tasks_app.engine.stopping import never
 from tasks_app.events.append import NewEvent
 from tasks_app.models import EventKind, Outcome, Run, Task
-from tasks_app.state.phases import Phase
+from tasks_app.types import Ask
 
 
 def note_crash(task: Task, lease: Lease) -> None:
@@ -25,7 +26,7 @@ def note_crash(task: Task, lease: Lease) -> None:
     """
     for run in Run.objects.filter(step__task=task, outcome="").select_related("step__task__project"):
         stream = _reread(run)
-        asks = stream.open_asks(_decided(run)) if task.threshold else ()
+        asks = _open_asks(run, stream) if task.threshold else ()
         ending = stream.ending(asks)[0] if stream.result or asks else Ending.STOPPED
         recorder = RunRecorder(lease, run, stop_signal=never, timeout=0.0)
         recorder.write(
@@ -35,9 +36,16 @@ def note_crash(task: Task, lease: Lease) -> None:
         store_result(run, RunResult(ending, usage=usage, model=stream.model or run.model), recorder)
         if ending is Ending.STOPPED:
             Run.objects.filter(pk=run.pk).update(outcome=Outcome.CRASHED)
-        if ending is Ending.ASKED and task.phase == Phase.RUNNING:
+        if ending is Ending.ASKED:
             call = _deferred(run)
             ask_humans(task, run, asks, deferred=call, recorder=recorder, epoch=lease.epoch)
+
+
+def _open_asks(run: Run, stream: Stream) -> list[Ask]:
+    """What was asked and is not yet known, noted questions included."""
+    known = set(run.step.task.questions.values_list("tool_use_id", flat=True))
+    noted = [ask for ask in noted_asks(places.home(run.step.task)) if ask.tool_use_id not in known]
+    return [*stream.open_asks(_decided(run)), *noted]
 
 
 def _reread(run: Run) -> Stream:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import time
 from dataclasses import asdict, dataclass, replace
 
 from tasks_app import places
@@ -17,7 +17,7 @@ from tasks_app.engine.next_run import NextRun, next_run, timeout_of
 from tasks_app.engine.recorder import RunRecorder
 from tasks_app.engine.stopping import Stopped, StopReason, StopSignal
 from tasks_app.errors import WorkspaceError
-from tasks_app.events.append import NewEvent
+from tasks_app.events.append import NewEvent, append_one
 from tasks_app.jail import Jail
 from tasks_app.models import EventKind, Outcome, Run, Step
 from tasks_app.state.phases import Phase
@@ -122,7 +122,7 @@ def _ended(run: Run, result: RunResult, lease: Lease, recorder: RunRecorder, sho
     if result.ending is Ending.ASKED:
         halt(lease, run, result, recorder)
         reached("halted")
-        _record_work(run, lease, shop, recorder)
+        _record_work(run, lease, shop)
         return False
     with lease.fenced():
         store_result(run, result, recorder)
@@ -130,8 +130,10 @@ def _ended(run: Run, result: RunResult, lease: Lease, recorder: RunRecorder, sho
     if result.ending is Ending.LIMIT:
         _limit_reached(run, result, lease)
         return False
-    _record_work(run, lease, shop, recorder)
-    return result.ending is Ending.FINISHED or _may_try_again(run.step, lease, result.error)
+    if result.ending is Ending.FINISHED:
+        return True
+    _record_work(run, lease, shop)
+    return _may_try_again(run.step, lease, result.error)
 
 
 def _limit_reached(run: Run, result: RunResult, lease: Lease) -> None:
@@ -146,7 +148,7 @@ def _limit_reached(run: Run, result: RunResult, lease: Lease) -> None:
 
 def _stopped(run: Run, stopped: Stopped, lease: Lease, recorder: RunRecorder) -> bool:
     result = stopped.partial or RunResult(Ending.STOPPED)
-    if result.asks and stopped.reason in {StopReason.SHUTDOWN, StopReason.INTERRUPTED}:
+    if result.asks:
         halt(lease, run, replace(result, ending=Ending.ASKED), recorder)
         return False
     with lease.fenced():
@@ -181,8 +183,13 @@ def _may_try_again(step: Step, lease: Lease, failure: str) -> bool:
 
 
 def _judge(run: Run, lease: Lease, shop: Shop) -> bool | None:
-    """The checks of a finished run: True, the step is done; False, it failed; None, another attempt."""
+    """The checks of a finished run: True, the step is done; False, it failed; None, another attempt.
+
+    What it did is recorded here and not when it ended, so that a worker's death between the two loses
+    nothing.
+    """
     if run.checks is None:
+        _record_work(run, lease, shop)
         _check(run, lease, shop)
         if not _passed(run) and not _may_try_again(run.step, lease, _failed_check(run)):
             return False
@@ -197,13 +204,15 @@ def _judge(run: Run, lease: Lease, shop: Shop) -> bool | None:
 def _check(run: Run, lease: Lease, shop: Shop) -> None:
     task = run.step.task
     recorder = RunRecorder(lease, run, stop_signal=shop.stop_signal, timeout=float("inf"))
+    ticking = _Ticking(recorder)
     reports = run_checks(
         checks_of(step_from_json(run.step.config)),
         workspace=places.workspace(task).path,
         jail=shop.jail,
         home=places.home(task),
-        stop=_ticking(recorder),
+        stop=ticking.stop,
     )
+    ticking.raise_problem()
     recorder.tick()
     with lease.fenced():
         run.checks = [asdict(report) for report in reports]
@@ -213,17 +222,28 @@ def _check(run: Run, lease: Lease, shop: Shop) -> None:
     reached("checked")
 
 
-def _ticking(recorder: RunRecorder) -> Callable[[], bool]:
+class _Ticking:
     """Keeps the lease while a check runs, and ends the check when the work is to stop."""
 
-    def stop() -> bool:
-        try:
-            recorder.tick()
-        except Exception:  # whatever it is, it is raised again by the tick after the check
-            return True
-        return False
+    def __init__(self, recorder: RunRecorder) -> None:
+        self._recorder = recorder
+        self._next = 0.0
+        self._problem: Exception | None = None
 
-    return stop
+    def stop(self) -> bool:
+        """Asked ten times a second; one look at the rows in a second is enough."""
+        if self._problem is None and time.monotonic() >= self._next:
+            self._next = time.monotonic() + 1.0
+            try:
+                self._recorder.tick()
+            except Exception as error:
+                self._problem = error
+        return self._problem is not None
+
+    def raise_problem(self) -> None:
+        """A check that was ended has no verdict, whatever ended it."""
+        if self._problem is not None:
+            raise self._problem
 
 
 def checks_of(config: StepConfig) -> list[Check]:
@@ -250,7 +270,7 @@ def _failed_check(run: Run) -> str:
     return f"The check failed: {report.get('check')}\n{output}".strip()
 
 
-def _record_work(run: Run, lease: Lease, shop: Shop, recorder: RunRecorder) -> None:
+def _record_work(run: Run, lease: Lease, shop: Shop) -> None:
     """Keep the workspace as the agent left it, for the diff and for whoever fetches the branch."""
     task = run.step.task
     workspace = places.workspace(task)
@@ -265,7 +285,8 @@ def _record_work(run: Run, lease: Lease, shop: Shop, recorder: RunRecorder) -> N
         workspace.publish(snapshot)
     except WorkspaceError as error:
         logger.warning("task %s: %s", task.pk, error)
-        recorder.write(NewEvent(EventKind.ERROR, {"text": f"The work could not be recorded: {error}"}))
+        with lease.fenced():  # an answer may have been noted in the run since it halted
+            append_one(run, EventKind.ERROR, {"text": f"The work could not be recorded: {error}"})
         return
     with lease.fenced() as current:
         Step.objects.filter(pk=run.step_id).update(head_commit=snapshot.commit)
