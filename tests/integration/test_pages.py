@@ -1,0 +1,491 @@
+"""The pages show what is true, say what to do first, and cost the same however much there is (W2, W7)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.db import connection
+from django.test import Client, RequestFactory
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+from django.views.defaults import server_error
+
+from tasks_app import places
+from tasks_app.actions.projects import add_project
+from tasks_app.errors import SandboxUnavailable
+from tasks_app.events.append import NewEvent, append
+from tasks_app.jail import Jail
+from tasks_app.models import Event, EventKind, Question, Run, Task, User
+from tasks_app.state.phases import FACTS, Phase
+from tasks_app.views import context
+from tests.factories import (
+    COLUMNS,
+    ROUNDING,
+    MembershipFactory,
+    ProjectFactory,
+    QuestionFactory,
+    RunFactory,
+    TaskFactory,
+    UserFactory,
+)
+from tests.integration.git_repository import GitRepository
+
+pytestmark = pytest.mark.django_db
+
+HTMX = {"HX-Request": "true"}
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>\"' [x](javascript:alert(1)) \x1b[31mred"
+
+
+@pytest.fixture
+def admin() -> User:
+    return UserFactory(is_superuser=True, is_staff=True, first_name="Ada")
+
+
+@pytest.fixture
+def browser(admin: User) -> Client:
+    client = Client()
+    client.force_login(admin)
+    return client
+
+
+@pytest.fixture
+def count_queries(browser: Client) -> Callable[[str], int]:
+    def count(address: str) -> int:
+        with CaptureQueriesContext(connection) as captured:
+            assert browser.get(address).status_code == 200
+        return len(captured)
+
+    return count
+
+
+def say(run: Run, *events: tuple[EventKind, dict[str, Any]]) -> None:
+    append(run, [NewEvent(kind, payload) for kind, payload in events], seq=run.next_seq())
+
+
+def page_of(task: Task) -> str:
+    return reverse("task", args=[task.pk])
+
+
+def log_of(task: Task) -> str:
+    return reverse("task_log", args=[task.pk])
+
+
+# ---- every page ----
+
+
+def test_login_leads_to_where_one_wanted_to_go() -> None:
+    user = UserFactory(username="ada")
+    user.set_password("open sesame")
+    user.save()
+    task = TaskFactory(project=MembershipFactory(user=user).project)
+    client = Client()
+    login = client.get(page_of(task), follow=True)
+    assert "Log in" in login.text
+    wrong = client.post(
+        login.redirect_chain[0][0], {"username": "ada", "password": "no", "next": page_of(task)}
+    )
+    assert "Please enter a correct username and password" in wrong.text and 'value="ada"' in wrong.text
+    right = {"username": "ada", "password": "open sesame", "next": page_of(task)}
+    assert client.post("/login/", right)["Location"] == page_of(task)
+
+
+@pytest.mark.parametrize("address", ["/login/", "/", "/live/", "/tasks/new/", "/nowhere/", "/admin/"])
+def test_rehearsal_is_said_on_every_page(browser: Client, address: str) -> None:
+    page = (Client() if address == "/login/" else browser).get(address)
+    assert "Rehearsal." in page.text and "ANTHROPIC_API_KEY" in page.text
+
+
+def test_a_real_key_ends_the_rehearsal(browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = settings.ENVIRONMENT.model_copy(update={"anthropic_api_key": "k"})
+    monkeypatch.setattr(settings, "ENVIRONMENT", real)
+    assert "Rehearsal" not in browser.get("/").text
+
+
+@pytest.mark.parametrize("address", ["/login/", "/", "/nowhere/"])
+def test_a_missing_sandbox_is_said_with_its_reason(
+    browser: Client, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setattr(context, "jail", lambda: Jail(None, "bubblewrap is not installed."))
+    page = (Client() if address == "/login/" else browser).get(address)
+    assert "No sandbox." in page.text and "bubblewrap is not installed." in page.text
+
+
+def test_a_demanded_sandbox_that_is_missing_does_not_break_the_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unavailable(mode: object) -> Jail:
+        raise SandboxUnavailable("there is none")
+
+    monkeypatch.setattr(context, "detect", unavailable)
+    context.jail.cache_clear()
+    try:
+        assert (context.jail().active, context.jail().reason) == (False, "there is none")
+    finally:
+        context.jail.cache_clear()
+
+
+def test_open_questions_are_counted_in_the_title_and_the_navigation(browser: Client) -> None:
+    assert "<title>Cat Herder</title>" in browser.get("/").text
+    QuestionFactory.create_batch(2)
+    assert "<title>(2) Cat Herder</title>" in browser.get("/").text
+    assert 'data-open="2"' in browser.get("/navigation/").text
+
+
+def test_only_questions_that_one_sees_are_counted() -> None:
+    mine = QuestionFactory()
+    QuestionFactory()
+    client = Client()
+    client.force_login(MembershipFactory(project=mine.task.project).user)
+    assert 'data-open="1"' in client.get("/navigation/").text
+
+
+def test_the_error_page_needs_no_database(rf: RequestFactory, django_db_blocker: Any) -> None:
+    with django_db_blocker.block():
+        page = server_error(rf.get("/"))
+    assert page.status_code == 500 and "Something broke on our side" in page.content.decode()
+
+
+def test_scripts_and_styles_come_from_files_alone(browser: Client) -> None:
+    policy = browser.get("/")["Content-Security-Policy"]
+    assert "script-src 'self'" in policy and "style-src 'self'" in policy and "unsafe" not in policy
+    inline = re.compile(r"<style|<script(?![^>]*\bsrc=)|\sstyle=|\son[a-z]+=|hx-on|javascript:")
+    for template in Path(settings.BASE_DIR, "templates").rglob("*.html"):
+        assert not inline.search(template.read_text()), template
+
+
+# ---- dashboard ----
+
+
+def test_every_phase_is_in_the_group_that_says_what_it_needs(browser: Client) -> None:
+    for phase in Phase:
+        TaskFactory(phase=phase, title=f"is {phase}")
+    page = browser.get("/").text
+    order = ["Needs you", "Running", "Not started", "Failed or interrupted", "Done"]
+    places_in_page = [page.index(f'">{title} <span class="number">') for title in order]
+    assert places_in_page == sorted(places_in_page)
+    for phase in Phase:
+        label = "not started" if phase is Phase.PENDING else FACTS[phase].label
+        assert f"is {phase}</a>" in page and f"{label}</span>" in page
+
+
+def test_a_waiting_task_shows_its_question_and_a_failed_one_its_reason(browser: Client) -> None:
+    QuestionFactory()
+    TaskFactory(phase=Phase.FAILED, failure="The check <b> failed.")
+    page = browser.get("/").text
+    assert ROUNDING["question"] in page and "The check &lt;b&gt; failed." in page
+
+
+def test_only_those_who_may_act_get_a_start_button(browser: Client) -> None:
+    task = TaskFactory()
+    viewer = Client()
+    viewer.force_login(MembershipFactory(project=task.project, role="viewer").user)
+    start = reverse("task_start", args=[task.pk])
+    assert start in browser.get("/").text
+    assert start not in viewer.get("/").text and task.title in viewer.get("/").text
+
+
+@pytest.mark.parametrize("address", ["/", "/?group=done", "/?group=needs-you", "/live/"])
+def test_the_cost_of_a_list_does_not_grow_with_it(count_queries: Callable[[str], int], address: str) -> None:
+    def add() -> None:
+        for phase in Phase:
+            TaskFactory(phase=phase)
+        question = QuestionFactory()
+        say(question.run, (EventKind.TEXT, {"text": "hello"}))
+        say(RunFactory(), (EventKind.TEXT, {"text": "at work"}))
+
+    add()
+    few = count_queries(address)
+    for _ in range(12):
+        add()
+    assert count_queries(address) == few <= 16
+
+
+def test_long_groups_page_at_50(browser: Client) -> None:
+    TaskFactory.create_batch(70, phase=Phase.DONE)
+    assert "All 70" in browser.get("/").text
+    first, second = browser.get("/?group=done").text, browser.get("/?group=done&page=2").text
+    assert (first.count('class="row"'), second.count('class="row"')) == (50, 20)
+    assert browser.get("/?group=done&page=nonsense").status_code == 200
+    assert browser.get("/?group=nonsense").status_code == 404
+
+
+def test_the_empty_dashboard_says_what_to_do_first(browser: Client) -> None:
+    assert "project add NAME /path/to/repository" in browser.get("/").text
+    ProjectFactory()
+    assert "Write the first task" in browser.get("/").text
+    nobody = Client()
+    nobody.force_login(UserFactory())
+    assert "not a member of any project" in nobody.get("/").text
+
+
+# ---- new task ----
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Any:
+    repository = GitRepository.make(tmp_path / "shop", **{"README.md": "# shop\n"})
+    return add_project("shop", str(repository.path))
+
+
+def create(client: Client, in_project: Any, **fields: str) -> Any:
+    return client.post("/tasks/new/", {"project": in_project.pk, "threshold": "", "pipeline": "", **fields})
+
+
+def test_a_task_is_created_and_started_with_one_click(browser: Client, project: Any) -> None:
+    page = create(browser, project, text="# Round the totals\n\nPlease.", threshold="4", start="1")
+    task = Task.objects.get()
+    assert page["Location"] == page_of(task)
+    assert (task.title, task.threshold) == ("Round the totals", 4)
+    assert task.queued_at is not None
+
+
+def test_a_task_can_be_created_only(browser: Client, project: Any) -> None:
+    create(browser, project, text="# Round the totals", create="1")
+    assert Task.objects.get().not_started
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"text": ""}, "A task needs some text"),
+        ({"text": "# A\n", "threshold": "6"}, "The threshold is a whole number from 0 to 5, not “6”."),
+        ({"text": "# A\n", "threshold": "high"}, "not “high”."),
+        ({"text": "---\ninteractionThreshold: 9\n---\n# A <b>\n"}, "task:2"),
+        ({"text": "---\ntitle: x\n# never closed"}, "never closed with ---"),
+        ({"text": "# A\n", "pipeline": "no-such-line"}, "no-such-line"),
+        ({"text": "# A\n", "project": "999"}, "There is no such project"),
+    ],
+)
+def test_a_bad_task_is_refused_with_the_reason_and_keeps_what_was_typed(
+    browser: Client, project: Any, fields: dict[str, str], message: str
+) -> None:
+    page = create(browser, project, **{"start": "1", **fields})
+    assert page.status_code == 400 and message in page.text
+    assert fields["text"].replace("<", "&lt;").replace(">", "&gt;") in page.text
+    assert not Task.objects.exists()
+
+
+def test_a_repository_that_is_gone_is_named(browser: Client, project: Any, tmp_path: Path) -> None:
+    (tmp_path / "shop").rename(tmp_path / "moved")
+    page = create(browser, project, text="# A", start="1")
+    assert page.status_code == 400 and "shop" in page.text and "# A</textarea>" in page.text
+
+
+def test_without_a_project_the_form_says_how_to_add_one(browser: Client) -> None:
+    assert "project add NAME" in browser.get("/tasks/new/").text
+
+
+# ---- a task ----
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_a_task_says_its_phase_in_a_sentence_and_offers_what_can_be_done(
+    browser: Client, phase: Phase
+) -> None:
+    task = TaskFactory(phase=phase, started_at=timezone.now(), queued_at=timezone.now())
+    page = browser.get(page_of(task)).text
+    assert FACTS[phase].sentence in page
+    assert ("Cancel the task" in page) == (phase not in (Phase.DONE, Phase.FAILED, Phase.CANCELLED))
+    resumable = (Phase.FAILED, Phase.INTERRUPTED, Phase.CANCELLED, Phase.WAITING_FOR_RESET)
+    assert ("Go on from there" in page) == (phase in resumable)
+
+
+def test_start_cancel_and_go_on_are_buttons(browser: Client) -> None:
+    task = TaskFactory()
+    for action, phase in (("start", Phase.PENDING), ("cancel", Phase.CANCELLED), ("go_on", Phase.PENDING)):
+        page = browser.post(reverse(f"task_{action}", args=[task.pk]), follow=True)
+        task.refresh_from_db()
+        assert (page.status_code, task.phase) == (200, phase)
+    assert task.queued_at is not None
+
+
+def test_a_button_that_comes_too_late_explains_itself(browser: Client) -> None:
+    task = TaskFactory(phase=Phase.DONE)
+    page = browser.post(reverse("task_cancel", args=[task.pk]), follow=True)
+    assert "is done and cannot become cancelled" in page.text
+
+
+def test_a_failure_is_shown_plainly(browser: Client) -> None:
+    task = TaskFactory(phase=Phase.FAILED, failure="The agent \x1b[31mprogram\x1b[0m was not <found>.")
+    page = browser.get(page_of(task)).text
+    assert "Why it failed" in page
+    assert 'The agent <span class="ansi-red">program</span> was not &lt;found&gt;.' in page
+
+
+def test_everything_that_others_wrote_is_harmless_on_the_page(browser: Client) -> None:
+    item = {
+        "question": HOSTILE,
+        "header": HOSTILE,
+        "options": [{"label": HOSTILE, "description": HOSTILE, "preview": HOSTILE}],
+    }
+    task = TaskFactory(phase=Phase.WAITING_FOR_INPUT, title=HOSTILE, body=HOSTILE, failure=HOSTILE)
+    question = QuestionFactory(task=task, items=[item])
+    text = {"text": HOSTILE}
+    say(
+        question.run,
+        *((kind, text) for kind in ("text", "thinking", "note", "error")),
+        (EventKind.TOOL_USE, {"id": HOSTILE, "name": HOSTILE, "input": {"command": HOSTILE}}),
+        (
+            EventKind.TOOL_USE,
+            {"id": "2", "name": "Edit", "input": {"file_path": HOSTILE, "old_string": HOSTILE}},
+        ),
+        (EventKind.TOOL_RESULT, {"tool_use_id": HOSTILE, "text": HOSTILE, "is_error": True}),
+        (EventKind.QUESTION, {"question": HOSTILE, "number": HOSTILE}),
+        (EventKind.ANSWER, {"text": HOSTILE, "by": HOSTILE, "via": HOSTILE}),
+        (EventKind.CHECK, {"check": HOSTILE, "output": HOSTILE, "exit_code": HOSTILE}),
+        (EventKind.RESULT, {"text": HOSTILE, "is_error": True}),
+        (EventKind.UNKNOWN, {"type": HOSTILE}),
+    )
+    for address in (page_of(task), "/", "/live/", f"/questions/{question.pk}/"):
+        page = browser.get(address).text
+        assert "&lt;script&gt;" in page
+        for forbidden in ("<script>", "<img src=x", 'href="javascript'):
+            assert forbidden not in page
+
+
+def test_odd_events_do_not_break_the_page(browser: Client) -> None:
+    run = RunFactory()
+    say(run, *((kind, {}) for kind in EventKind), (EventKind.TOOL_USE, {"name": None, "input": "text"}))
+    assert browser.get(page_of(run.step.task)).status_code == 200
+
+
+def test_a_result_stands_with_its_call(browser: Client) -> None:
+    run = RunFactory()
+    say(
+        run,
+        (EventKind.TOOL_USE, {"id": "a", "name": "Bash", "input": {"command": "make test"}}),
+        (EventKind.TOOL_USE, {"id": "b", "name": "Bash", "input": {"command": "make docs"}}),
+        (EventKind.TOOL_RESULT, {"tool_use_id": "a", "text": "2 tests failed", "is_error": True}),
+    )
+    page = browser.get(page_of(run.step.task)).text
+    calls = re.findall(r'<li class="entry entry-tool_use.*?</li>', page, re.S)
+    assert "2 tests failed" in calls[0] and "entry-failed" in calls[0]
+    assert "2 tests failed" not in calls[1] and "data-result-of" not in page
+
+
+def test_a_log_shows_its_end_first_and_earlier_on_demand(browser: Client) -> None:
+    run = RunFactory()
+    say(run, *((EventKind.TEXT, {"text": f"line {n}."}) for n in range(450)))
+    task = run.step.task
+    page = browser.get(page_of(task)).text
+    assert "line 449." in page and "line 250." in page and "line 249." not in page
+    address = re.search(r'href="([^"]+\?before=\d+)"', page)[1]  # type: ignore[index]
+    part = browser.get(address, headers=HTMX).text
+    assert "line 249." in part and "line 50." in part and "line 250." not in part and "<html" not in part
+    assert "Show earlier" in part and "<html" in browser.get(address).text
+    first = re.search(r'href="([^"]+\?before=\d+)"', part)[1]  # type: ignore[index]
+    assert "Show earlier" not in browser.get(first, headers=HTMX).text
+
+
+def test_new_events_come_once_and_in_order(browser: Client) -> None:
+    run = RunFactory()
+    task = run.step.task
+    say(run, (EventKind.TEXT, {"text": "first."}))
+    last = Event.objects.get().pk
+    assert browser.get(log_of(task), {"after": last}, headers=HTMX).status_code == 204
+    say(run, (EventKind.TEXT, {"text": "second."}), (EventKind.TEXT, {"text": "third."}))
+    part = browser.get(log_of(task), {"after": last}, headers=HTMX).text
+    assert "first." not in part and part.index("second.") < part.index("third.")
+    assert f'value="{last + 2}"' in part and "run-start" not in part
+
+
+def test_a_browser_that_slept_catches_up_in_portions(browser: Client) -> None:
+    run = RunFactory()
+    say(run, *((EventKind.TEXT, {"text": str(n)}) for n in range(1200)))
+    part = browser.get(log_of(run.step.task), {"after": 0}, headers=HTMX)
+    assert part.text.count('class="entry ') == 1000
+    assert part["HX-Trigger-After-Swap"] == "catherder:refresh"
+
+
+@pytest.mark.parametrize("query", ["after=x", "before=-1", "after=", "after=9999999999999999999999"])
+def test_a_bad_place_in_the_log_is_404(browser: Client, query: str) -> None:
+    assert browser.get(f"{log_of(TaskFactory())}?{query}").status_code == 404
+
+
+def test_the_cost_of_a_task_page_does_not_grow_with_its_log(count_queries: Callable[[str], int]) -> None:
+    run = RunFactory()
+    task = run.step.task
+    say(run, (EventKind.TEXT, {"text": "hello"}))
+    few = count_queries(page_of(task))
+    say(run, *((EventKind.TEXT, {"text": "hello"}) for _ in range(300)))
+    for number in range(2, 9):
+        RunFactory(step=run.step, number=number)
+    assert count_queries(page_of(task)) == few <= 16
+
+
+def test_answers_are_listed_with_who_when_and_how(browser: Client, admin: User) -> None:
+    question: Question = QuestionFactory(items=[ROUNDING, COLUMNS])
+    answers = {"item-0": "Half up", "item-1": ["Name", "E-mail"], "notes": "hurry"}
+    browser.post(reverse("question_answer", args=[question.pk]), answers)
+    page = browser.get(reverse("task_history", args=[question.task_id])).text
+    for part in ("Half up", "Name, E-mail", "hurry", "by Ada, web", ROUNDING["question"]):
+        assert part in page
+
+
+def test_the_timeline_shows_runs_with_reason_outcome_and_cost(browser: Client) -> None:
+    run = RunFactory(
+        outcome="asked", input_tokens=200, cache_read_tokens=12_000, output_tokens=940, cost_usd=0.25
+    )
+    page = browser.get(reverse("task_timeline", args=[run.step.task_id])).text
+    for part in ("first run", "the agent asked and stopped", "12.2k in, 940 out", "$0.2500"):
+        assert part in page
+    for kind in ("output", "reasoning", "raw"):
+        assert reverse("step_log", args=[run.step.task_id, 1, kind]) in page
+
+
+def test_a_log_is_downloaded_as_a_file(browser: Client) -> None:
+    run = RunFactory()
+    say(run, (EventKind.TEXT, {"text": "the <agent> spoke"}))
+    for kind in ("output", "reasoning", "raw"):
+        file = browser.get(reverse("step_log", args=[run.step.task_id, 1, kind]))
+        assert file["Content-Type"] == "text/plain; charset=utf-8"
+        assert (
+            file["Content-Disposition"] == f'attachment; filename="task-{run.step.task_id}-step-1-{kind}.log"'
+        )
+    assert "the <agent> spoke" in browser.get(reverse("step_log", args=[run.step.task_id, 1, "output"])).text
+
+
+# ---- changes ----
+
+
+def test_the_diff_of_a_task_and_of_a_step_is_shown(browser: Client, project: Any, tmp_path: Path) -> None:
+    source = GitRepository(tmp_path / "shop")
+    base = source.git("rev-parse", "HEAD")
+    middle = source.commit(**{"README.md": "# <shop>\n"})
+    head = source.commit(**{"prices.py": "CENT = 1\n"})
+    places.repository(project).fetch()
+    task = TaskFactory(project=project, base_commit=base, head_commit=head)
+    task.steps.filter(position=1).update(base_commit=base, head_commit=middle)
+    address = reverse("task_diff", args=[task.pk])
+    whole, step = browser.get(address).text, browser.get(f"{address}?step=1", headers=HTMX).text
+    assert "# &lt;shop&gt;" in whole and "CENT = 1" in whole and "<html" in whole
+    assert "# &lt;shop&gt;" in step and "CENT = 1" not in step and "<html" not in step
+    assert f"git fetch {places.repository(project).path} {task.branch}" in browser.get(page_of(task)).text
+
+
+def test_a_diff_that_cannot_be_made_says_why(browser: Client, project: Any) -> None:
+    gone = TaskFactory(project=project, base_commit="a" * 40, head_commit="b" * 40)
+    assert 'class="refusal"' in browser.get(reverse("task_diff", args=[gone.pk])).text
+    nothing = reverse("task_diff", args=[TaskFactory().pk])
+    assert "Nothing to compare yet" in browser.get(nothing).text
+    assert browser.get(f"{nothing}?step=x").status_code == browser.get(f"{nothing}?step=9").status_code == 404
+
+
+# ---- live ----
+
+
+def test_the_live_page_shows_questions_first_then_what_runs(browser: Client) -> None:
+    question = QuestionFactory()
+    run = RunFactory()
+    say(run, *((EventKind.TEXT, {"text": f"line {n}."}) for n in range(20)))
+    page = browser.get("/live/").text
+    assert page.index(f'id="question-{question.pk}"') < page.index(run.step.task.title)
+    assert "line 19." in page and "line 16." in page and "line 15." not in page
+
+
+def test_the_empty_live_page_says_what_to_do(browser: Client) -> None:
+    assert "Nothing runs." in browser.get("/live/").text
