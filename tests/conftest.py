@@ -1,12 +1,68 @@
-"""What all tests share: a data directory of their own, and no key that a test could spend."""
+"""What all tests share. The environment they run in is put in order in tests/settings.py."""
 
 from __future__ import annotations
 
-import os
-import tempfile
+from collections.abc import Generator, Iterator
+from typing import TypeVar
+from urllib.parse import urlsplit
+from uuid import uuid4
 
-# Before Django reads its settings: nothing that a test writes may land in a real data directory.
-_data = tempfile.TemporaryDirectory(prefix="catherder-tests-")
-os.environ["CATHERDER_DATA_DIR"] = _data.name
-for _name in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_OAUTH_TOKEN", "REDIS_URL"):
-    os.environ.pop(_name, None)
+import psycopg
+import pytest
+from psycopg import sql
+
+from tests import machine
+
+Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if machine.ON_POSTGRES and not hasattr(config, "workerinput"):
+        reason = machine.MISSING["postgres"]()
+        if reason:
+            pytest.exit(f"Not run on PostgreSQL: {reason}", returncode=1 if machine.STRICT else 0)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in item.iter_markers():
+        missing = machine.MISSING.get(marker.name)
+        if missing is not None and (reason := missing()):
+            pytest.skip(reason)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    return _strictly((yield))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    return _strictly((yield))
+
+
+def _strictly(report: Report) -> Report:
+    """A skipped test has failed where nothing may be missing. Expected failures stay what they are."""
+    if machine.STRICT and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"Nothing may be skipped here (CATHERDER_TEST_STRICT). {reason}"
+    return report
+
+
+@pytest.fixture
+def postgres_url() -> Iterator[str]:
+    """The address of an empty database, gone after the test. For tests with the mark `postgres`."""
+    name = f"test_catherder_{uuid4().hex[:12]}"
+    identifier = sql.Identifier(name)
+    with psycopg.connect(machine.POSTGRES, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(identifier))
+        try:
+            yield urlsplit(machine.POSTGRES)._replace(path=f"/{name}").geturl()
+        finally:
+            connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(identifier))
+
+
+@pytest.fixture
+def redis_url() -> str:
+    """The address of a Redis that others use too. For tests with the mark `redis`."""
+    return machine.REDIS

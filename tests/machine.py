@@ -1,0 +1,73 @@
+"""What this machine has of the things that tests need, and how to get what it lacks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, MutableMapping
+from functools import cache
+from pathlib import Path
+
+import psycopg
+import redis
+
+from tasks_app.jail import SandboxMode, detect
+
+POSTGRES = os.environ.get("CATHERDER_TEST_POSTGRES") or "postgresql://postgres@127.0.0.1:5432/postgres"
+REDIS = os.environ.get("CATHERDER_TEST_REDIS") or "redis://127.0.0.1:6379/15"
+#: The second round of `make test`: what uses the database, on PostgreSQL.
+ON_POSTGRES = os.environ.get("CATHERDER_TEST_DATABASE") == "postgres"
+#: Set by `.ci/run`: whoever promises to have everything may not skip anything.
+STRICT = bool(os.environ.get("CATHERDER_TEST_STRICT"))
+
+# GIT_ because a test run started by a git hook would work in that hook's repository.
+_FOREIGN = ("CATHERDER_", "ANTHROPIC_", "CLAUDE", "CAT_HERDER_", "DATABASE_URL", "REDIS_URL", "GIT_")
+
+
+def forget_this_machine(environment: MutableMapping[str, str]) -> None:
+    """Take away keys that a test could spend and databases that it could write to."""
+    for name in list(environment):
+        if name.startswith(_FOREIGN) and not name.startswith("CATHERDER_TEST_"):
+            del environment[name]
+
+
+def chromium() -> Path | None:
+    found = map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
+    return next((Path(path) for path in found if path), None)
+
+
+def missing_browser() -> str:
+    return "" if chromium() else "Chromium is not installed; on Debian: apt install chromium"
+
+
+def missing_bubblewrap() -> str:
+    return detect(SandboxMode.AUTO).reason
+
+
+def missing_postgres() -> str:
+    try:
+        psycopg.connect(POSTGRES, connect_timeout=3).close()
+    except psycopg.Error as error:
+        return (
+            f"no PostgreSQL ({str(error).splitlines()[0]}); on Debian: apt install postgresql, then set "
+            "CATHERDER_TEST_POSTGRES to the address of a role that may create databases"
+        )
+    return ""
+
+
+def missing_redis() -> str:
+    try:
+        with redis.Redis.from_url(REDIS, socket_connect_timeout=3) as client:
+            client.ping()
+    except redis.RedisError as error:
+        return f"no Redis ({error}); on Debian: apt install redis-server, or set CATHERDER_TEST_REDIS"
+    return ""
+
+
+#: By marker: why tests with that marker cannot run here; empty if they can. Found out once, when needed.
+MISSING: dict[str, Callable[[], str]] = {
+    "browser": cache(missing_browser),
+    "bubblewrap": cache(missing_bubblewrap),
+    "postgres": cache(missing_postgres),
+    "redis": cache(missing_redis),
+}

@@ -1,0 +1,29 @@
+"""Django's settings for tests: nothing of this machine's portal, its keys or its databases.
+
+pytest-django reads the settings before it reads any conftest.py, so the environment is put in order here.
+"""
+
+import os
+import tempfile
+from uuid import uuid4
+
+from tests import machine
+
+_data = tempfile.TemporaryDirectory(prefix="catherder-tests-", ignore_cleanup_errors=True)
+machine.forget_this_machine(os.environ)
+os.environ["CATHERDER_DATA_DIR"] = _data.name
+
+import dj_database_url  # noqa: E402
+
+from catherder_site.settings import *  # noqa: E402, F403
+from catherder_site.settings import DATABASES  # noqa: E402
+
+# Processes that tests start read the installation's settings, in the same data directory.
+os.environ["DJANGO_SETTINGS_MODULE"] = "catherder_site.settings"
+
+if machine.ON_POSTGRES:
+    DATABASES["default"] = dj_database_url.parse(machine.POSTGRES)
+    DATABASES["default"]["TEST"] = {"NAME": f"test_catherder_{uuid4().hex[:12]}"}
+else:
+    # A file, as threads and processes share it in an installation too; a database in memory has no WAL.
+    DATABASES["default"]["TEST"] = {"NAME": f"{_data.name}/test.sqlite3"}
