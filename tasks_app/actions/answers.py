@@ -15,6 +15,7 @@ from tasks_app.errors import AnswerEmpty, AnswerTooLong, BadInput, NotOpen
 from tasks_app.events.append import append_one
 from tasks_app.models import Change, ChangeKind, Channel, EventKind, Question, QuestionState, Task, User
 from tasks_app.state.phases import Phase
+from tasks_app.storable import storable_text
 from tasks_app.transitions import move
 
 
@@ -78,7 +79,7 @@ def _clean(text: str) -> str:
     text = text.replace("\r\n", "\n")
     if "\x00" in text:
         raise BadInput("the answer contains a NUL character, which cannot be stored", where="answer")
-    return text.encode(errors="replace").decode()
+    return storable_text(text)
 
 
 def _take(question: Question, reply: Reply, *, by: User, via: Channel) -> bool:

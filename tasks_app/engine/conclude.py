@@ -15,6 +15,7 @@ from tasks_app.engine.recorder import RunRecorder
 from tasks_app.events.append import NewEvent
 from tasks_app.models import Change, ChangeKind, EventKind, Outcome, Question, QuestionState, Run, Step, Task
 from tasks_app.state.phases import Phase
+from tasks_app.storable import storable, storable_text
 from tasks_app.transitions import move
 from tasks_app.types import Ask, Json
 
@@ -30,7 +31,7 @@ OUTCOMES = {
 def store_result(run: Run, result: RunResult, recorder: RunRecorder) -> None:
     """The run's own row, and which answers the agent now has. Called inside `lease.fenced()`."""
     run.outcome = OUTCOMES[result.ending]
-    run.error = result.error
+    run.error = storable_text(result.error)
     run.model = result.model
     run.exit_code = result.exit_code
     run.ended_at = timezone.now()
@@ -89,9 +90,9 @@ def _question(task: Task, run: Run, ask: Ask, *, deferred: str, state: QuestionS
         state=state,
         way=ask.way,
         tool_use_id=ask.tool_use_id,
-        tool_input=ask.tool_input,
+        tool_input=storable(ask.tool_input),
         deferred=ask.tool_use_id == deferred,
-        items=items_json(ask),
+        items=storable(items_json(ask)),
         asked_at=timezone.now(),
     )
 

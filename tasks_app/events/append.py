@@ -10,6 +10,7 @@ from typing import Any
 from django.utils import timezone
 
 from tasks_app.models import Change, ChangeKind, Event, EventKind, Run
+from tasks_app.storable import storable
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,14 @@ def append(run: Run, events: Sequence[NewEvent], *, seq: int) -> int:
     whoever locked the task's row afterwards. A second writer fails on the unique (run, seq).
     """
     Event.objects.bulk_create(
-        Event(run=run, seq=seq + offset, kind=event.kind, at=event.at, payload=event.payload, raw=event.raw)
+        Event(
+            run=run,
+            seq=seq + offset,
+            kind=event.kind,
+            at=event.at,
+            payload=storable(event.payload),
+            raw=storable(event.raw),
+        )
         for offset, event in enumerate(events)
     )
     Change.objects.create(task_id=run.step.task_id, kind=ChangeKind.EVENTS)

@@ -7,6 +7,8 @@ from typing import Any, Self
 
 from django.db import models
 
+from tasks_app.storable import storable
+
 
 class SessionEntryQuerySet(models.QuerySet["SessionEntry"]):
     """Keys are mappings with project_key and session_id, and subpath for a sub-agent's transcript."""
@@ -18,7 +20,7 @@ class SessionEntryQuerySet(models.QuerySet["SessionEntry"]):
 
     def append(self, key: Mapping[str, str], entries: Iterable[Mapping[str, Any]]) -> None:
         place = {name: key.get(name, "") for name in ("project_key", "session_id", "subpath")}
-        self.bulk_create(SessionEntry(**place, entry=entry) for entry in entries)
+        self.bulk_create(SessionEntry(**place, entry=storable(entry)) for entry in entries)
 
     def entries(self, key: Mapping[str, str]) -> list[dict[str, Any]] | None:
         """In the order appended; None for a key that was never written."""

@@ -1,0 +1,23 @@
+"""Making what an agent says storable: PostgreSQL takes neither NUL characters nor lone surrogates."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+def storable(value: Any) -> Any:
+    """The same JSON value with U+FFFD in place of what no database text can hold."""
+    if isinstance(value, str):
+        return storable_text(value)
+    if isinstance(value, dict):
+        return {storable_text(str(key)): storable(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [storable(inner) for inner in value]
+    return value
+
+
+def storable_text(text: str) -> str:
+    return _UNSTORABLE.sub("\ufffd", text)
