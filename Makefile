@@ -1,0 +1,88 @@
+# Python 3.11 or newer, git and make are all that is needed. Everything is installed into .venv.
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PYTEST := $(PY) -m pytest
+# Neighbouring tests stay on one worker and share its servers; whoever is done takes half of another's rest.
+PARALLEL := -n auto --dist worksteal
+# More words for the command: make test ARGS="-k question", make up ARGS=--help
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
+.PHONY: help up test test-postgres lint lock environment clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+up: $(VENV)/.installed ## install what is needed, start the portal and print its address
+	@exec $(PY) manage.py up $(ARGS)
+
+# PostgreSQL first, so that the last line is that of the whole suite.
+test: $(VENV)/.installed-dev ## every test that this machine can run; says what is skipped and why
+	@status=0; $(MAKE) test-postgres || status=1; $(PYTEST) $(PARALLEL) $(ARGS) || status=1; exit $$status
+
+test-postgres: $(VENV)/.installed-dev ## the tests that use the database, on PostgreSQL (CATHERDER_TEST_POSTGRES)
+	@CATHERDER_TEST_DATABASE=postgres $(PYTEST) $(PARALLEL) -m django_db $(ARGS) || [ $$? = 5 ]  # 5: ARGS chose none of them
+
+lint: $(VENV)/.installed-dev ## style, types, layers, migrations, lock files
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(PY) -m mypy
+	$(VENV)/bin/lint-imports
+	CATHERDER_DATA_DIR=$(VENV)/lint-data $(PY) manage.py makemigrations --check --dry-run
+	$(PYTEST) -q tests/unit/test_lock_files.py
+
+environment: $(VENV)/.installed-dev ## .venv with what development needs
+
+# What is locked stays locked unless pyproject.toml forbids it; ARGS=--upgrade takes the newest.
+LOCK := uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-emit-index-url \
+	--no-emit-find-links --no-header --no-annotate $(ARGS)
+lock: ## write the lock files anew from pyproject.toml (needs the network)
+	@set -e; tools=$$(mktemp -d); trap 'rm -rf "$$tools"' EXIT; \
+	$(PY) -m venv "$$tools"; "$$tools/bin/pip" install --quiet --disable-pip-version-check uv; \
+	PATH="$$tools/bin:$$PATH"; echo 'setuptools>=69' > "$$tools/build.in"; \
+	$(LOCK) pyproject.toml "$$tools/build.in" -o requirements.lock; \
+	$(LOCK) --extra dev -c requirements.lock pyproject.toml "$$tools/build.in" -o requirements-dev.lock
+
+clean: ## remove .venv and caches; data/ stays
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info
+	find catherder_site tasks_app tests -name __pycache__ -prune -exec rm -rf {} +
+
+$(VENV)/.installed: requirements.lock pyproject.toml
+	@sh -euc "$$INSTALL" install requirements.lock
+	@touch $@
+
+$(VENV)/.installed-dev: requirements-dev.lock pyproject.toml
+	@sh -euc "$$INSTALL" install requirements-dev.lock
+	@touch $(VENV)/.installed $@
+
+# $1 is the lock file. An installation that was interrupted is begun again: half a package cannot be told
+# from a whole one.
+define INSTALL
+right='import sys; sys.exit(sys.version_info < (3, 11))'
+if [ -e $(VENV)/.unfinished ] || ! $(PY) -c "$$right" 2>/dev/null || ! $(PY) -m pip --version >/dev/null 2>&1; then
+    python=
+    for name in $(PYTHON) python3 python3.13 python3.12 python3.11 python; do
+        if "$$name" -c "$$right" 2>/dev/null; then python=$$name; break; fi
+    done
+    if [ -z "$$python" ]; then
+        echo "Cat Herder needs Python 3.11 or newer and finds none (python3: $$(python3 --version 2>&1 | head -n 1))." >&2
+        echo "Install one, or name it: make up PYTHON=/path/to/python3" >&2
+        exit 1
+    fi
+    if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then
+        echo "$$("$$python" --version) cannot make virtual environments. On Debian and Ubuntu: apt install python3-venv" >&2
+        exit 1
+    fi
+    echo "Making $(VENV) with $$("$$python" --version)."
+    "$$python" -m venv --clear $(VENV)
+fi
+touch $(VENV)/.unfinished
+echo "Installing what $$1 lists. The agent program alone has 170 MB: the first time this takes a minute or more."
+$(PY) -m pip install --disable-pip-version-check --no-input --require-hashes -r "$$1"
+$(PY) -m pip install --disable-pip-version-check --no-input --quiet --no-deps --no-build-isolation -e .
+rm $(VENV)/.unfinished
+endef
+export INSTALL
