@@ -60,7 +60,7 @@ class Typed:
                 raise BadInput(
                     f"“{typed.chosen[0]}” is chosen and there is a text of your own, but only one answer is "
                     "possible. Clear the text, or choose “Something else”; a remark can go into the notes.",
-                    where=str(item["question"]),
+                    where=str(item["question"]) if len(question.items) > 1 else "",
                 )
             parts = [*typed.chosen, typed.other] if typed.other.strip() else typed.chosen
             answers[str(item["question"])] = ", ".join(parts)

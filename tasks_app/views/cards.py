@@ -92,5 +92,6 @@ def _choices(item: dict[str, Any], typed: TypedItem) -> list[Choice]:
         )
         for option in item.get("options") or []
     ]
-    own = Choice("", ticked=bool(typed.other.strip()), own=True)
+    alone = bool(item.get("multiSelect")) or not typed.chosen
+    own = Choice("", ticked=bool(typed.other.strip()) and alone, own=True)
     return [*options, own] if options else []

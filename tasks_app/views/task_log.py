@@ -65,9 +65,11 @@ def _newer(request: HttpRequest, task: Task, number: int) -> HttpResponse:
 
 
 def _stretch(newest_first: list[Event]) -> LogPart:
-    events = newest_first[:PAGE][::-1]
+    events, before_them = newest_first[:PAGE][::-1], newest_first[PAGE:]
+    last_run = before_them[0].run_id if before_them else None
     first, last = (events[0].pk, events[-1].pk) if events else (0, 0)
-    return LogPart(list(shown(entries_of(events))), first, last, earlier=len(newest_first) > PAGE)
+    entries = list(shown(entries_of(events, last_run=last_run)))
+    return LogPart(entries, first, last, earlier=bool(before_them))
 
 
 def _events(task: Task) -> QuerySet[Event]:

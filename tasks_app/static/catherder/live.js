@@ -82,5 +82,6 @@
     connect();
   });
   addEventListener("online", connect);
+  document.addEventListener("htmx:afterOnLoad", connect); // the server answers again: no need to wait longer
   addEventListener("DOMContentLoaded", connect);
 })();
