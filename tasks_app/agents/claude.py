@@ -200,14 +200,17 @@ class _Process:
 
     def _options(self, layout: Layout) -> ClaudeAgentOptions:
         order = self._order
-        tools = [*(order.tools or TOOLS), *(["AskUserQuestion"] if order.may_ask else [])]
+        permitted = list(TOOLS if order.allowed_tools is None else order.allowed_tools)
+        if order.may_ask:  # the ask command needs no further permission (H12)
+            permitted += ["AskUserQuestion", "Bash(cat-herder ask:*)"]
+        tools = list(dict.fromkeys(rule.split("(", 1)[0] for rule in permitted))
         return ClaudeAgentOptions(
             cli_path=layout.program,
             cwd=order.places.workspace,
             env={"CLAUDE_CONFIG_DIR": str(_config_dir(order.places.home))},
             model=order.model or None,
             tools=tools,
-            allowed_tools=tools,
+            allowed_tools=permitted,
             can_use_tool=_refuse,
             settings=layout.settings,
             setting_sources=[],

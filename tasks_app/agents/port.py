@@ -48,7 +48,8 @@ class RunOrder:
 
     With `resume` and no prompt the session goes on at the tool call it was deferred at, for which
     `decisions` (by tool_use_id) holds what to do. `cost_before` is what the session had cost so far:
-    the agent reports totals. `timeout` in seconds.
+    the agent reports totals. `allow_write` are the globs that the step may write (None: anywhere),
+    `allowed_tools` the permissions it has (None: every tool of the agent). `timeout` in seconds.
     """
 
     session_id: str
@@ -57,8 +58,10 @@ class RunOrder:
     resume: bool = False
     decisions: Mapping[str, Decision] = field(default_factory=dict)
     may_ask: bool = True
+    step: str = ""
+    allow_write: tuple[str, ...] | None = None
+    allowed_tools: tuple[str, ...] | None = None
     model: str = ""
-    tools: tuple[str, ...] = ()
     cost_before: float = 0.0
     timeout: float = 3600.0
 

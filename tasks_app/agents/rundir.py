@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tasks_app.agents.gate import WRITING
 from tasks_app.agents.leftovers import COOKIE
 from tasks_app.agents.notes import clear_notes, notes_folder
 from tasks_app.agents.port import Decision, Places, RunOrder
@@ -46,6 +47,7 @@ def lay_out(order: RunOrder, *, argv: list[str], env: Mapping[str, str], jail: J
     shutil.copy(ROOM / "gate.py", inside / "gate.py")
     shutil.copy(ROOM / "ask.py", inside / "ask.py")
     (inside / "decisions.json").write_text(json.dumps(_decisions(order.decisions)), encoding="utf-8")
+    (inside / "orders.json").write_text(json.dumps(_gate_orders(order)), encoding="utf-8")
     if order.may_ask:
         _script(inside / "bin" / "cat-herder", f"{_python()} {shlex.quote(str(inside / 'ask.py'))}")
     command = jail.command(
@@ -83,13 +85,24 @@ def _environment(env: Mapping[str, str], places: Places, inside: Path | None) ->
     return {**env, **asked, COOKIE: str(places.workspace)}
 
 
+def _gate_orders(order: RunOrder) -> dict[str, object]:
+    return {
+        "may_ask": order.may_ask,
+        "step": order.step,
+        "workspace": str(order.places.workspace),
+        "allow_write": None if order.allow_write is None else list(order.allow_write),
+    }
+
+
 def _settings(order: RunOrder, inside: Path) -> str:
-    """The CLI's settings: the gate as a command hook. Without a way to ask there is no gate."""
-    if not order.may_ask:
+    """The CLI's settings: the gate as a command hook, for the tools that it has a say in."""
+    asking = ["AskUserQuestion", "Bash"] if order.may_ask else []
+    writing = [] if order.allow_write is None else list(WRITING)
+    if not asking and not writing:
         return json.dumps({})
     command = f"{_python()} {shlex.quote(str(inside / 'gate.py'))} {shlex.quote(str(inside))}"
     hook = {"type": "command", "command": command, "timeout": 30}
-    return json.dumps({"hooks": {"PreToolUse": [{"matcher": "AskUserQuestion|Bash", "hooks": [hook]}]}})
+    return json.dumps({"hooks": {"PreToolUse": [{"matcher": "|".join(asking + writing), "hooks": [hook]}]}})
 
 
 def _launcher(places: Places, orders: Mapping[str, object]) -> Path:

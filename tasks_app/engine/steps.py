@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass, replace
 
 from tasks_app import places
 from tasks_app.agents.port import Agent, Ending, Places, RunOrder, RunResult
-from tasks_app.checks import Check, FileExists, NoCheck, Shell, run_checks
+from tasks_app.checks import Check, CheckReport, FileExists, NoCheck, Shell, run_checks
 from tasks_app.config.pipeline import FileExistsCheck, ShellCheck, StepConfig, step_from_json
 from tasks_app.engine.conclude import fail, halt, put_back, store_result
 from tasks_app.engine.crashpoints import reached
+from tasks_app.engine.guard import guard_report
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.next_run import NextRun, next_run, timeout_of
 from tasks_app.engine.recorder import RunRecorder
@@ -112,7 +113,9 @@ def _order(run: Run, planned: NextRun, timeout: float) -> RunOrder:
         decisions=planned.decisions,
         may_ask=task.threshold > 0,
         model=run.model,
-        tools=config.allowed_tools or (),
+        step=run.step.name,
+        allow_write=config.allow_write,
+        allowed_tools=config.allowed_tools,
         cost_before=planned.cost_before,
         timeout=timeout,
     )
@@ -205,6 +208,10 @@ def _check(run: Run, lease: Lease, shop: Shop) -> None:
     task = run.step.task
     recorder = RunRecorder(lease, run, stop_signal=shop.stop_signal, timeout=float("inf"))
     ticking = _Ticking(recorder)
+    guarded = guard_report(run.step)
+    if guarded and not guarded.passed:
+        _store_reports(run, (guarded,), lease, recorder)
+        return
     reports = run_checks(
         checks_of(step_from_json(run.step.config)),
         workspace=places.workspace(task).path,
@@ -214,6 +221,10 @@ def _check(run: Run, lease: Lease, shop: Shop) -> None:
     )
     ticking.raise_problem()
     recorder.tick()
+    _store_reports(run, (*([guarded] if guarded else []), *reports), lease, recorder)
+
+
+def _store_reports(run: Run, reports: Sequence[CheckReport], lease: Lease, recorder: RunRecorder) -> None:
     with lease.fenced():
         run.checks = [asdict(report) for report in reports]
         run.save(update_fields=["checks"])
