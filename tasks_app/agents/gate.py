@@ -117,7 +117,7 @@ def allowed(path: str, globs: list[str]) -> bool:
 
 
 def _pattern(glob: str) -> str:
-    """A glob as a regular expression: `*` and `?` stay within a folder, `**` does not; `docs/` is all in it."""
+    """A glob as an expression: `*` and `?` stay within a folder, `**` does not; `docs/` is all in it."""
     glob = glob.removeprefix("./")
     if glob.endswith("/"):
         glob += "**"
