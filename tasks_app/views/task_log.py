@@ -10,7 +10,7 @@ from django.shortcuts import render
 
 from tasks_app.models import Event, Task
 from tasks_app.views.access import is_htmx, task_or_404
-from tasks_app.views.rendering.entries import Entry, entries_of, shown
+from tasks_app.views.rendering.entries import UNSEEN, Entry, entries_of
 
 PAGE = 200
 _CATCH_UP = 1000
@@ -49,9 +49,9 @@ def after(task: Task, number: int) -> LogPart:
     """New events, in bounded portions: a page that slept for an hour must not get all at once."""
     found = list(_events(task).filter(pk__gt=number).order_by("pk")[: _CATCH_UP + 1])
     events, more = found[:_CATCH_UP], len(found) > _CATCH_UP
-    last_run = Event.objects.filter(pk=number).values_list("run_id", flat=True).first() if events else None
+    last_run = _run_before(task, number) if events else None
     last = events[-1].pk if events else number
-    return LogPart(list(shown(entries_of(events, last_run=last_run))), number, last, more=more)
+    return LogPart(entries_of(events, last_run=last_run), number, last, more=more)
 
 
 def _newer(request: HttpRequest, task: Task, number: int) -> HttpResponse:
@@ -64,11 +64,17 @@ def _newer(request: HttpRequest, task: Task, number: int) -> HttpResponse:
     return response
 
 
+def _run_before(task: Task, number: int) -> int | None:
+    """The run that the page showed last, if it shows events up to `number`."""
+    seen = Event.objects.filter(run__step__task=task, pk__lte=number).exclude(kind__in=UNSEEN)
+    return seen.order_by("-pk").values_list("run_id", flat=True).first()
+
+
 def _stretch(newest_first: list[Event]) -> LogPart:
     events, before_them = newest_first[:PAGE][::-1], newest_first[PAGE:]
     last_run = before_them[0].run_id if before_them else None
     first, last = (events[0].pk, events[-1].pk) if events else (0, 0)
-    entries = list(shown(entries_of(events, last_run=last_run)))
+    entries = entries_of(events, last_run=last_run)
     return LogPart(entries, first, last, earlier=bool(before_them))
 
 

@@ -338,7 +338,6 @@ def test_everything_that_others_wrote_is_harmless_on_the_page(browser: Client) -
         (EventKind.ANSWER, {"text": HOSTILE, "by": HOSTILE, "via": HOSTILE}),
         (EventKind.CHECK, {"check": HOSTILE, "output": HOSTILE, "exit_code": HOSTILE}),
         (EventKind.RESULT, {"text": HOSTILE, "is_error": True}),
-        (EventKind.UNKNOWN, {"type": HOSTILE}),
     )
     for address in (page_of(task), "/", "/live/", f"/questions/{question.pk}/"):
         page = browser.get(address).text
@@ -365,6 +364,21 @@ def test_a_result_stands_with_its_call(browser: Client) -> None:
     calls = re.findall(r'<li class="entry entry-tool_use.*?</li>', page, re.S)
     assert "2 tests failed" in calls[0] and "entry-failed" in calls[0]
     assert "2 tests failed" not in calls[1] and "data-result-of" not in page
+
+
+def test_where_a_run_begins_the_log_says_so_once(browser: Client) -> None:
+    run = RunFactory()
+    say(run, (EventKind.SYSTEM, {"subtype": "init"}), (EventKind.TEXT, {"text": "hello"}))
+    task = run.step.task
+    last = Event.objects.last()
+    assert browser.get(page_of(task)).text.count('class="run-start"') == 1
+    again = RunFactory(step=run.step, number=2, reason="answer")
+    say(again, (EventKind.SYSTEM, {"subtype": "init"}))
+    quiet = browser.get(log_of(task), {"after": last.pk}, headers=HTMX)
+    assert "run-start" not in quiet.text
+    say(again, (EventKind.TEXT, {"text": "on"}), (EventKind.UNKNOWN, {"type": "odd"}))
+    part = browser.get(log_of(task), {"after": last.pk + 1}, headers=HTMX).text
+    assert part.count('class="run-start"') == 1 and "run 2, after an answer" in part
 
 
 def test_a_log_shows_its_end_first_and_earlier_on_demand(browser: Client) -> None:

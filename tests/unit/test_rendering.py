@@ -92,6 +92,8 @@ def test_plain_text_loses_every_sequence() -> None:
         ("TodoWrite", {"todos": [{"status": "completed"}, {"status": "in_progress", "content": "test"}]},
          "To do: 1 of 2 done, now: test"),
         ("Task", {"subagent": 1, "description": "look around"}, "Task look around"),
+        ("AskUserQuestion", {"questions": [{"question": "Who?"}]}, "AskUserQuestion “Who?”"),
+        ("AskUserQuestion", {"questions": "nonsense"}, "AskUserQuestion"),
         ("Odd", {}, "Odd"),
         ("TodoWrite", {"todos": "nonsense"}, "To do: 0 of 0 done"),
     ],

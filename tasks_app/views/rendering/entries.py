@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -17,7 +17,12 @@ _SHORT_LENGTH = 800
 _KEEP = 60_000
 
 # What these tools give back is a file that was read or "done": of interest only to who opens the fold.
-_QUIET_RESULTS = frozenset({"Read", "Write", "Edit", "MultiEdit", "NotebookEdit", "TodoWrite", "LS"})
+_QUIET_RESULTS = frozenset(
+    {"Read", "Write", "Edit", "MultiEdit", "NotebookEdit", "TodoWrite", "LS", "AskUserQuestion"}
+)
+
+#: The agent's bookkeeping says nothing to people; it is in the raw log.
+UNSEEN = frozenset({EventKind.SYSTEM, EventKind.UNKNOWN})
 
 
 @dataclass(frozen=True)
@@ -69,13 +74,15 @@ class Entry:
 
 
 def entries_of(events: Iterable[Event], *, last_run: int | None = None) -> list[Entry]:
-    """The entries of events in order. A result joins its call if both are among them.
+    """The entries of events in order, without UNSEEN kinds. A result joins its call if both are there.
 
     `last_run` is the run of the event before them: where the run changes, the entry says so.
     """
     entries: list[Entry] = []
     calls: dict[str, Entry] = {}
     for event in events:
+        if event.kind in UNSEEN:
+            continue
         entry = _entry(event)
         entry.starts_run = event.run_id != last_run
         last_run = event.run_id
@@ -126,8 +133,3 @@ def _call(payload: dict[str, Any]) -> Call:
 
 def _dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def shown(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Without the agent's bookkeeping, which says nothing to people."""
-    return (entry for entry in entries if entry.kind != EventKind.SYSTEM)

@@ -9,11 +9,7 @@ from markdown_it import MarkdownIt
 from tasks_app.views.rendering.ansi import without_ansi
 
 # Pictures are left out: a picture from elsewhere tells its host who reads the log, and when.
-_parser = (
-    MarkdownIt("commonmark", {"html": False, "breaks": True})
-    .enable(["table", "strikethrough"])
-    .disable("image")
-)
+_parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
 _TAGS = {
     *("a", "blockquote", "br", "code", "del", "em", "hr", "li", "ol", "p", "pre", "s", "strong", "ul"),
     *("h1", "h2", "h3", "h4", "h5", "h6", "table", "tbody", "td", "th", "thead", "tr"),

@@ -23,6 +23,8 @@ def summarise(name: str, given: dict[str, Any]) -> str:
         return _line(f"{name} “{given.get('pattern', '')}”" + (f" in {place}" if place else ""))
     if name == "TodoWrite":
         return _todo(given.get("todos"))
+    if name == "AskUserQuestion":
+        return _line(f"{name} {_asked(given.get('questions'))}".strip())
     if path := next((given[key] for key in _PATH_KEYS if given.get(key)), None):
         return _line(f"{name} {short_path(path)}")
     return _line(f"{name} {_first_text(given)}".strip())
@@ -44,9 +46,11 @@ def edit_lines(name: str, given: dict[str, Any]) -> list[DiffLine]:
 
 
 def shown_input(name: str, given: dict[str, Any]) -> str:
-    """The input as text for the opened fold: a command as it is, everything else as JSON."""
+    """The input as text for the opened fold: a command as it is, few words as lines, the rest as JSON."""
     if name == "Bash":
         return str(given.get("command", ""))
+    if all(isinstance(value, str | int | float) for value in given.values()):
+        return "\n".join(f"{key}: {value}" for key, value in given.items())
     return json.dumps(given, indent=2, ensure_ascii=False)
 
 
@@ -63,6 +67,11 @@ def _todo(todos: Any) -> str:
     done = sum(item.get("status") == "completed" for item in items)
     current = next((item.get("content", "") for item in items if item.get("status") == "in_progress"), "")
     return _line(f"To do: {done} of {len(items)} done" + (f", now: {current}" if current else ""))
+
+
+def _asked(questions: Any) -> str:
+    first = questions[0] if isinstance(questions, list) and questions else {}
+    return f"“{first.get('question', '')}”" if isinstance(first, dict) and first else ""
 
 
 def _first_text(given: dict[str, Any]) -> str:
