@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import secrets
+import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -28,7 +30,7 @@ def _bind(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     host, separator, port = value.rpartition(":")
-    if not separator or not host or not port.isdigit() or int(port) > 65535:
+    if not separator or not host or not port.isdecimal() or int(port) > 65535:
         raise ValueError("must be HOST:PORT, for example 127.0.0.1:8000")
     return Bind(host=host.strip("[]"), port=int(port))
 
@@ -44,8 +46,13 @@ def _database(value: str) -> str:
 
 
 def _redis(value: str) -> str:
-    if urlsplit(value).scheme not in {"redis", "rediss", "unix"}:
+    parts = urlsplit(value)
+    if parts.scheme not in {"redis", "rediss", "unix"}:
         raise ValueError("must be a redis:// address")
+    try:
+        _ = parts.port
+    except ValueError as error:
+        raise ValueError(f"is not a Redis address ({error})") from error
     return value
 
 
@@ -133,11 +140,20 @@ def secret_key(environment: Environment) -> str:
     if environment.secret_key:
         return environment.secret_key
     path = environment.data_dir / "secret_key"
+    if not path.exists():
+        _make_secret(path)
+    return path.read_text().strip()
+
+
+def _make_secret(path: Path) -> None:
+    """Write a key and give it its name when it is whole: another process may be starting as well."""
+    descriptor, unnamed = tempfile.mkstemp(dir=path.parent, prefix=".secret_key-")
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return path.read_text().strip()
-    with os.fdopen(descriptor, "w") as file:
-        key = secrets.token_urlsafe(48)
-        file.write(key)
-    return key
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_urlsafe(48))
+            file.flush()
+            os.fsync(descriptor)
+        with suppress(FileExistsError):
+            path.hardlink_to(unnamed)
+    finally:
+        Path(unnamed).unlink()

@@ -1,0 +1,222 @@
+"""The installation's settings: a bad value stops the start and names the variable (issue, R5)."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from catherder_site.environment import BASE_DIR, BadSetting, Bind, load, prepare_data_dir, secret_key
+
+DEFAULTS = {
+    "data_dir": BASE_DIR / "data",
+    "bind": Bind(host="127.0.0.1", port=8000),
+    "url": None,
+    "admin_user": "admin",
+    "admin_password": None,
+    "user": None,
+    "sandbox": "auto",
+    "secret_key": None,
+    "threshold": 0,
+    "answer_limit": 200_000,
+    "workers": 4,
+    "database_url": None,
+    "redis_url": None,
+    "anthropic_api_key": None,
+    "anthropic_base_url": None,
+    "claude_oauth_token": None,
+}
+GOOD = [
+    ("CATHERDER_DATA_DIR", "/srv/herd", "data_dir", Path("/srv/herd")),
+    ("CATHERDER_DATA_DIR", "~/herd", "data_dir", Path.home() / "herd"),
+    ("CATHERDER_BIND", "0.0.0.0:80", "bind", Bind(host="0.0.0.0", port=80)),
+    ("CATHERDER_BIND", "[::1]:8000", "bind", Bind(host="::1", port=8000)),
+    ("CATHERDER_BIND", "localhost:0", "bind", Bind(host="localhost", port=0)),
+    ("CATHERDER_URL", "https://herd.example/", "url", "https://herd.example"),
+    ("CATHERDER_ADMIN_USER", "ann", "admin_user", "ann"),
+    ("CATHERDER_ADMIN_PASSWORD", "  spaces are kept ", "admin_password", "  spaces are kept "),
+    ("CATHERDER_USER", "ben", "user", "ben"),
+    ("CATHERDER_SANDBOX", "require", "sandbox", "require"),
+    ("CATHERDER_SANDBOX", "off", "sandbox", "off"),
+    ("CATHERDER_SECRET_KEY", "k" * 32, "secret_key", "k" * 32),
+    ("CATHERDER_INTERACTION_THRESHOLD", "5", "threshold", 5),
+    ("CATHERDER_ANSWER_LIMIT", "1000", "answer_limit", 1000),
+    ("CATHERDER_WORKERS", "64", "workers", 64),
+    ("DATABASE_URL", "postgresql://ann:pw@db/herd", "database_url", "postgresql://ann:pw@db/herd"),
+    ("DATABASE_URL", "sqlite:////srv/herd.sqlite3", "database_url", "sqlite:////srv/herd.sqlite3"),
+    ("REDIS_URL", "rediss://cache:6380/1", "redis_url", "rediss://cache:6380/1"),
+    ("ANTHROPIC_API_KEY", "sk-1", "anthropic_api_key", "sk-1"),
+    ("ANTHROPIC_BASE_URL", "http://127.0.0.1:9/", "anthropic_base_url", "http://127.0.0.1:9"),
+    ("CLAUDE_CODE_OAUTH_TOKEN", "token", "claude_oauth_token", "token"),
+]
+BAD = [
+    ("CATHERDER_BIND", "8000", "HOST:PORT"),
+    ("CATHERDER_BIND", ":8000", "HOST:PORT"),
+    ("CATHERDER_BIND", "localhost:http", "HOST:PORT"),
+    ("CATHERDER_BIND", "localhost:65536", "HOST:PORT"),
+    ("CATHERDER_BIND", "localhost:-1", "HOST:PORT"),
+    ("CATHERDER_BIND", "localhost:²", "HOST:PORT"),
+    ("CATHERDER_URL", "herd.example", "http:// or https://"),
+    ("CATHERDER_URL", "https://", "http:// or https://"),
+    ("CATHERDER_ADMIN_USER", "a" * 151, "150"),
+    ("CATHERDER_SANDBOX", "on", "'require', 'auto' or 'off'"),
+    ("CATHERDER_SECRET_KEY", "short", "32 characters"),
+    ("CATHERDER_INTERACTION_THRESHOLD", "6", "less than or equal to 5"),
+    ("CATHERDER_INTERACTION_THRESHOLD", "-1", "greater than or equal to 0"),
+    ("CATHERDER_INTERACTION_THRESHOLD", "high", "integer"),
+    ("CATHERDER_INTERACTION_THRESHOLD", "2.5", "integer"),
+    ("CATHERDER_INTERACTION_THRESHOLD", "true", "integer"),
+    ("CATHERDER_ANSWER_LIMIT", "999", "1000"),
+    ("CATHERDER_ANSWER_LIMIT", "5000001", "5000000"),
+    ("CATHERDER_WORKERS", "0", "greater than or equal to 1"),
+    ("CATHERDER_WORKERS", "65", "less than or equal to 64"),
+    ("DATABASE_URL", "mysql://db/herd", "postgresql:// or sqlite://"),
+    ("DATABASE_URL", "/srv/herd.sqlite3", "postgresql:// or sqlite://"),
+    ("DATABASE_URL", "postgresql://db:port/herd", "not a database address"),
+    ("REDIS_URL", "http://cache", "redis://"),
+    ("REDIS_URL", "redis://cache:port/0", "not a Redis address"),
+    ("ANTHROPIC_BASE_URL", "ftp://x", "http:// or https://"),
+    ("ANTHROPIC_BASE_URL", "http://[::1", "Invalid IPv6 URL"),
+]
+
+
+def manage(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    env = {"PATH": os.environ["PATH"], **variables}
+    command = [sys.executable, str(BASE_DIR / "manage.py"), *arguments]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+
+def test_without_any_variable_the_defaults_hold() -> None:
+    assert load({}).model_dump() == {**DEFAULTS, "bind": {"host": "127.0.0.1", "port": 8000}}
+
+
+@pytest.mark.parametrize(("variable", "value", "field", "meaning"), GOOD)
+def test_a_variable_is_read(variable: str, value: str, field: str, meaning: Any) -> None:
+    assert getattr(load({variable: value}), field) == meaning
+
+
+@pytest.mark.parametrize("variable", sorted({variable for variable, *_ in GOOD}))
+@pytest.mark.parametrize("value", ["", "  "])
+def test_an_empty_variable_counts_as_not_set(variable: str, value: str) -> None:
+    assert load({variable: value}) == load({})
+
+
+@pytest.mark.parametrize(("variable", "value", "said"), BAD)
+def test_a_bad_value_is_refused_and_the_variable_named(variable: str, value: str, said: str) -> None:
+    with pytest.raises(BadSetting) as refusal:
+        load({variable: value})
+    assert str(refusal.value).startswith(f"{variable}: ")
+    assert said in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+def test_all_faults_are_told_at_once() -> None:
+    with pytest.raises(BadSetting) as refusal:
+        load({"CATHERDER_BIND": "x", "CATHERDER_SANDBOX": "on", "CATHERDER_WORKERS": "many"})
+    named = {line.split(":")[0] for line in str(refusal.value).splitlines()}
+    assert named == {"CATHERDER_BIND", "CATHERDER_SANDBOX", "CATHERDER_WORKERS"}
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("CATHERDER_SECRET_KEY", "hunter2"),
+        ("DATABASE_URL", "mysql://ann:hunter2@db/herd"),
+        ("DATABASE_URL", "postgresql://ann:hunter2@db:port/herd"),
+        ("REDIS_URL", "http://:hunter2@cache"),
+        ("REDIS_URL", "redis://:hunter2@cache:port/0"),
+        ("ANTHROPIC_BASE_URL", "ftp://ann:hunter2@x"),
+    ],
+)
+def test_a_refusal_does_not_show_secrets(variable: str, value: str) -> None:
+    """R4"""
+    with pytest.raises(BadSetting) as refusal:
+        load({variable: value})
+    assert "hunter2" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("variables", "rehearsal"),
+    [
+        ({}, True),
+        ({"ANTHROPIC_BASE_URL": "http://proxy"}, True),
+        ({"ANTHROPIC_API_KEY": "sk-1"}, False),
+        ({"CLAUDE_CODE_OAUTH_TOKEN": "token"}, False),
+    ],
+)
+def test_without_a_key_or_a_login_it_is_a_rehearsal(variables: dict[str, str], rehearsal: bool) -> None:
+    assert load(variables).rehearsal is rehearsal
+
+
+class TestTheDataDirectory:
+    def test_it_is_made_with_its_parents_for_its_owner_alone(self, tmp_path: Path) -> None:
+        made = prepare_data_dir(tmp_path / "a" / "b")
+        assert stat.S_IMODE(made.stat().st_mode) == 0o700
+        assert list(made.iterdir()) == []
+
+    def test_where_a_file_is_it_cannot_be(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(BadSetting, match=f"^CATHERDER_DATA_DIR: {tmp_path}/file cannot be written"):
+            prepare_data_dir(tmp_path / "file")
+
+
+class TestTheSecretKey:
+    def test_a_configured_one_is_taken_and_none_is_written(self, tmp_path: Path) -> None:
+        given = load({"CATHERDER_SECRET_KEY": "k" * 40, "CATHERDER_DATA_DIR": str(tmp_path)})
+        assert secret_key(given) == "k" * 40
+        assert list(tmp_path.iterdir()) == []
+
+    def test_it_is_made_once_and_only_its_owner_can_read_it(self, tmp_path: Path) -> None:
+        environment = load({"CATHERDER_DATA_DIR": str(tmp_path)})
+        made = secret_key(environment)
+        assert len(made) >= 50 and secret_key(environment) == made
+        assert [path.name for path in tmp_path.iterdir()] == ["secret_key"]
+        assert stat.S_IMODE((tmp_path / "secret_key").stat().st_mode) == 0o600
+
+    def test_processes_that_start_together_get_the_same_one(self, tmp_path: Path) -> None:
+        """A second process must not read the file while the first one writes it."""
+        script = (
+            "import os, sys; from catherder_site.environment import load, secret_key;"
+            "sys.stdin.read(); print(secret_key(load(os.environ)))"
+        )
+        racers = [
+            subprocess.Popen(
+                [sys.executable, "-c", script],
+                env={"CATHERDER_DATA_DIR": str(tmp_path)},
+                cwd=BASE_DIR,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for _ in range(4)
+        ]
+        with ThreadPoolExecutor(len(racers)) as pool:
+            keys = list(pool.map(lambda racer: racer.communicate()[0], racers))
+        assert len(set(keys)) == 1 and keys[0].strip()
+
+
+class TestManage:
+    """Issue: a bad value stops the start and names the variable."""
+
+    def test_a_bad_variable_ends_any_command_with_2_and_a_sentence(self, tmp_path: Path) -> None:
+        done = manage(
+            "check", CATHERDER_DATA_DIR=str(tmp_path), CATHERDER_BIND="x", CATHERDER_INTERACTION_THRESHOLD="6"
+        )
+        assert done.returncode == 2
+        assert done.stderr.startswith("Cat Herder cannot start:\n")
+        assert "CATHERDER_BIND: " in done.stderr and "CATHERDER_INTERACTION_THRESHOLD: " in done.stderr
+        assert "Traceback" not in done.stderr and done.stdout == ""
+
+    def test_a_data_directory_that_cannot_be_written_ends_it_as_well(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        done = manage("check", CATHERDER_DATA_DIR=str(tmp_path / "file"))
+        assert done.returncode == 2 and "CATHERDER_DATA_DIR" in done.stderr
+
+    def test_with_good_ones_it_runs(self, tmp_path: Path) -> None:
+        done = manage("check", CATHERDER_DATA_DIR=str(tmp_path / "data"), CATHERDER_SANDBOX="auto")
+        assert (done.returncode, done.stderr) == (0, "")
