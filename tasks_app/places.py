@@ -23,9 +23,19 @@ def task_dir(task: Task) -> Path:
     return data_dir() / "tasks" / str(task.pk)
 
 
+def shared_dir(task: Task) -> Path:
+    """What a task shares with the others of its sequence; without one it is the task's own."""
+    return data_dir() / "sequences" / str(task.sequence_id) if task.sequence_id else task_dir(task)
+
+
 def workspace(task: Task) -> Workspace:
     """The clone in which the task's agents work."""
-    return Workspace(path=task_dir(task) / "workspace", repository=repository(task.project), branch=task.branch)
+    return Workspace(
+        path=shared_dir(task) / "workspace",
+        repository=repository(task.project),
+        branch=task.branch,
+        checkout=task.checkout,
+    )
 
 
 def home(task: Task) -> Path:
@@ -45,4 +55,4 @@ def run_dir(run: Run) -> Path:
 
 def lock_file(task: Task) -> Path:
     """Held by every process of an agent, so that no two work in one workspace."""
-    return task_dir(task) / "lock"
+    return shared_dir(task) / "lock"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from django.db import transaction
+from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
 from tasks_app.errors import IllegalMove
-from tasks_app.models import Change, ChangeKind, Step, Task, Transition, User
+from tasks_app.models import Change, ChangeKind, Sequence, Step, Task, Transition, User
 from tasks_app.state.moves import allowed
 from tasks_app.state.phases import ENDED, Phase
 
@@ -41,9 +42,22 @@ def move(
             task_id=task_id, step_id=step_id, source=source, target=target, reason=reason, actor=by
         )
         Change.objects.create(task_id=task_id, kind=ChangeKind.PHASE)
+        if isinstance(thing, Task) and thing.sequence_id:
+            _follow(thing.sequence_id, target, fields)
     thing.phase = target
     for name, value in fields.items():
         setattr(thing, name, value)
+
+
+def _follow(sequence_id: int, target: Phase, fields: dict[str, Any]) -> None:
+    """A sequence has the phase of the task that is at hand (H4); whether it is done its folder says."""
+    if target is Phase.DONE:
+        return
+    started = {"started_at": Coalesce("started_at", Now())} if target is Phase.RUNNING else {}
+    failure = str(fields.get("failure", ""))
+    Sequence.objects.filter(pk=sequence_id).update(
+        phase=target, failure=failure, ended_at=fields["ended_at"], **started
+    )
 
 
 def _stamps(thing: Task | Step, target: Phase) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from tasks_app.models.people import Membership, Role, User
 from tasks_app.models.project import Project
 from tasks_app.models.question import Channel, Question, QuestionKind, QuestionState
 from tasks_app.models.run import Event, EventKind, Outcome, Reason, Run
+from tasks_app.models.sequence import Sequence
 from tasks_app.models.task import Step, Task
 from tasks_app.models.trail import Change, ChangeKind, Transition
 from tasks_app.models.transcript import SessionEntry
@@ -23,6 +24,7 @@ __all__ = [
     "Reason",
     "Role",
     "Run",
+    "Sequence",
     "SessionEntry",
     "Step",
     "Task",

@@ -10,26 +10,10 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from tasks_app.models.people import User
+from tasks_app.models.phased import Phased
 from tasks_app.models.project import Project
-from tasks_app.state.phases import ENDED, FACTS, Phase, PhaseFacts
-
-PHASE_CHOICES = [(phase.value, facts.label) for phase, facts in FACTS.items()]
-
-
-class Phased(models.Model):
-    """What has a phase. Only `tasks_app.transitions` writes it."""
-
-    phase = models.CharField(max_length=20, choices=PHASE_CHOICES, default=Phase.PENDING, editable=False)
-    failure = models.TextField(blank=True, help_text="Why it failed, for people.")
-    started_at = models.DateTimeField(null=True, blank=True)
-    ended_at = models.DateTimeField(null=True, blank=True)
-
-    class Meta:
-        abstract = True
-
-    @property
-    def phase_facts(self) -> PhaseFacts:
-        return FACTS[Phase(self.phase)]
+from tasks_app.models.sequence import Sequence
+from tasks_app.state.phases import ENDED, Phase
 
 
 class TaskQuerySet(models.QuerySet["Task"]):
@@ -78,7 +62,11 @@ class Task(Phased):
     """
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="tasks")
-    slug = models.CharField(max_length=80)
+    sequence = models.ForeignKey(
+        Sequence, null=True, blank=True, on_delete=models.CASCADE, related_name="tasks"
+    )
+    file = models.CharField(max_length=300, blank=True, help_text="The task's file in its sequence's folder.")
+    slug = models.CharField(max_length=160)
     title = models.CharField(max_length=200)
     text = models.TextField(help_text="The task file as written, front matter included.")
     body = models.TextField(help_text="The goal, without front matter.")
@@ -87,7 +75,11 @@ class Task(Phased):
     resume = models.CharField(max_length=10, default="session")
     model = models.CharField(max_length=100, blank=True)
     wait_for_reset = models.BooleanField(default=False, help_text="Go on by itself after a usage limit.")
+    auto_commit = models.BooleanField(default=False, help_text="Commit a checkpoint after each step.")
     branch = models.CharField(max_length=200)
+    checkout = models.CharField(
+        max_length=200, blank=True, help_text="The branch checked out in the workspace, if it is another."
+    )
     base_commit = models.CharField(max_length=64, blank=True)
     head_commit = models.CharField(max_length=64, blank=True)
     created_by = models.ForeignKey(
@@ -107,6 +99,9 @@ class Task(Phased):
         ordering = ["-created_at", "-pk"]
         constraints = [
             models.UniqueConstraint(fields=["project", "slug"], name="one_slug_per_project"),
+            models.UniqueConstraint(
+                fields=["sequence", "file"], condition=Q(sequence__isnull=False), name="one_task_per_file"
+            ),
             models.CheckConstraint(condition=Q(threshold__lte=5), name="threshold_from_0_to_5"),
         ]
         indexes = [models.Index(fields=["phase", "lease_expires"]), models.Index(fields=["project", "phase"])]

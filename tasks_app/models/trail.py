@@ -9,7 +9,8 @@ from django.db.models import Max
 from django.db.models.functions import Now
 
 from tasks_app.models.people import User
-from tasks_app.models.task import PHASE_CHOICES, Step, Task
+from tasks_app.models.phased import PHASE_CHOICES
+from tasks_app.models.task import Step, Task
 
 
 class Transition(models.Model):

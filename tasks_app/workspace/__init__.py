@@ -2,7 +2,7 @@
 
 from tasks_app.workspace.clone import Snapshot, Workspace, branch_name
 from tasks_app.workspace.difference import ChangedFile, changed_files, diff
-from tasks_app.workspace.files import committed_text, working_text
+from tasks_app.workspace.files import committed_names, committed_text, working_names, working_text
 from tasks_app.workspace.repository import Repository
 from tasks_app.workspace.source import SourceFacts, inspect_source
 
@@ -14,8 +14,10 @@ __all__ = [
     "Workspace",
     "branch_name",
     "changed_files",
+    "committed_names",
     "committed_text",
     "diff",
     "inspect_source",
+    "working_names",
     "working_text",
 ]

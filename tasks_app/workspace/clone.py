@@ -27,6 +27,11 @@ _AUTHOR = ("Cat Herder", "cat-herder@localhost")
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]|\.(?!\.|$|lock$)){0,99}")
 _SNAPSHOT_SECONDS = 600.0
 _PACK_BYTES = 2 * 1024**3
+# Hooks of the clone are the agent's; HEAD is moved and the index follows, no file is touched.
+_COMMIT = (
+    'set -eu; git -c core.hooksPath=/dev/null update-ref HEAD "$1"; '
+    "git -c core.hooksPath=/dev/null -c core.fsmonitor=false reset --quiet"
+)
 _SCRIPT = (Path(__file__).parent / "snapshot.sh").read_text()
 
 
@@ -40,11 +45,16 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Workspace:
-    """The clone at `path` in which one task, or one sequence, works on `branch`."""
+    """The clone at `path` in which one task, or one sequence, works on `branch`.
+
+    `checkout` is the name of the branch in the clone, if it is to have another there than in the
+    portal's repository.
+    """
 
     path: Path
     repository: Repository
     branch: str
+    checkout: str = ""
 
     def create(self, *, base: str) -> None:
         """Make the clone, with `branch` checked out at the commit `base`; nothing if it is there.
@@ -91,6 +101,21 @@ class Workspace:
         """Let people fetch `snapshot` as `branch` from the portal's repository."""
         self.repository.set_ref(f"refs/heads/{valid_branch(self.branch)}", valid_commit(snapshot.commit))
 
+    def commit(self, snapshot: Snapshot, *, jail: Jail, home: Path) -> None:
+        """Make `snapshot`, just taken, the newest commit of the clone's own branch; files stay as they are.
+
+        Raises WorkspaceError if the clone is broken.
+        """
+        command = jail.command(
+            ["sh", "-c", _COMMIT, "commit", valid_commit(snapshot.commit)],
+            workspace=self.path,
+            env={"GIT_DIR": str(self.path / ".git"), "GIT_WORK_TREE": str(self.path)},
+            home=home,
+        )
+        done = run(command, timeout=_SNAPSHOT_SECONDS, output_limit=4000)
+        if done.exit_code != 0:
+            raise WorkspaceError(f"The checkpoint in {self.path} failed: {done.output.strip()}")
+
     def _base_ref(self) -> str:
         return f"refs/cat-herder-base/{valid_branch(self.branch)}"
 
@@ -98,17 +123,18 @@ class Workspace:
         return f"refs/cat-herder/{valid_branch(self.branch)}/{label}"
 
     def _fill(self, fresh: Path) -> None:
+        checkout = valid_branch(self.checkout or self.branch)
         Git().run("init", "--quiet", "--template=", "--", str(fresh))
         git = Git(fresh / ".git", work_tree=fresh)
         git.run(
             "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--",
-            str(self.repository.path), f"{self._base_ref()}:refs/heads/{self.branch}",
+            str(self.repository.path), f"{self._base_ref()}:refs/heads/{checkout}",
             "+refs/source/*:refs/remotes/origin/*",
         )  # fmt: skip
         for key, value in zip(("user.name", "user.email"), _AUTHOR, strict=True):
             git.run("config", key, value)
         # No hook, filter or other program is in a clone that no agent has seen yet.
-        git.run("checkout", "--quiet", "--force", self.branch, "--")
+        git.run("checkout", "--quiet", "--force", checkout, "--")
 
     def _pack(self, outcome: Path, *, label: str, jail: Jail, home: Path, message: str) -> None:
         command = jail.command(

@@ -25,6 +25,26 @@ def committed_text(repository: Repository, *, commit: str, path: str) -> str | N
     return content.decode("utf-8", errors="replace")
 
 
+def committed_names(repository: Repository, *, commit: str, folder: str) -> list[str]:
+    """Names of the regular files in a folder of a commit, sorted; none if there is no such folder."""
+    listed = repository.git.run(
+        "ls-tree", "-z", "--full-tree", valid_commit(commit), "--", folder.rstrip("/") + "/"
+    )
+    lines = [line for line in listed.decode("utf-8", errors="replace").split("\0") if line.startswith("100")]
+    return sorted(line.split("\t", 1)[1].rsplit("/", 1)[-1] for line in lines)
+
+
+def working_names(workspace: Path, folder: str) -> list[str]:
+    """Names of the regular files in a folder as the agent left it, sorted; links are not followed."""
+    target = workspace / folder
+    if target.is_symlink() or not target.is_dir():
+        return []
+    if not target.resolve().is_relative_to(workspace.resolve()):
+        return []
+    with os.scandir(target) as entries:
+        return sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+
+
 def working_text(workspace: Path, path: str, *, limit: int = TEXT_BYTES) -> str | None:
     """The beginning of a file as the agent left it; None if there is none.
 

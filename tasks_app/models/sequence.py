@@ -1,0 +1,56 @@
+"""A sequence: a folder of tasks run one after the other on one branch."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from django.db import models
+from django.db.models import Q
+
+from tasks_app.models.people import User
+from tasks_app.models.phased import Phased
+from tasks_app.models.project import Project
+
+
+class SequenceQuerySet(models.QuerySet["Sequence"]):
+    def visible_to(self, user: User) -> Self:
+        return self if user.is_superuser else self.filter(project__memberships__user=user)
+
+
+class Sequence(Phased):
+    """Its phase follows the task that is at hand; it is done when its folder has no further task.
+
+    Only one of its tasks is not ended at any time: the next is made when the one before it is done, from
+    the folder as it is then, so that tasks which an agent wrote are picked up.
+    """
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="sequences")
+    slug = models.CharField(max_length=80)
+    folder = models.CharField(max_length=300, help_text="Relative to the repository.")
+    branch = models.CharField(max_length=200)
+    pipeline = models.CharField(
+        max_length=100, blank=True, help_text="For all tasks; else each says its own."
+    )
+    threshold = models.PositiveSmallIntegerField(
+        null=True, blank=True, help_text="For all tasks; else each its own."
+    )
+    base_commit = models.CharField(max_length=64, blank=True)
+    head_commit = models.CharField(max_length=64, blank=True)
+    created_by = models.ForeignKey(
+        User, null=True, blank=True, on_delete=models.SET_NULL, related_name="sequences"
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    objects = SequenceQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-created_at", "-pk"]
+        constraints = [
+            models.UniqueConstraint(fields=["project", "slug"], name="one_sequence_per_slug"),
+            models.CheckConstraint(
+                condition=Q(threshold=None) | Q(threshold__lte=5), name="sequence_threshold_from_0_to_5"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.folder
