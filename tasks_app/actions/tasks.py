@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
@@ -42,9 +44,10 @@ CONFIG_FILE = "cat-herder.yaml"
 
 
 @dataclass(frozen=True)
-class _Plan:
+class TaskPlan:
     """What a task is to be, worked out before any row is written."""
 
+    text: str
     definition: TaskDefinition
     config: ProjectConfig
     pipeline: Pipeline
@@ -69,23 +72,32 @@ def create_task(
     """
     if by is not None:
         require_actor(by, project)
-    plan = _plan(project, text, where=where, threshold=threshold, pipeline=pipeline)
-    wanted = slugify(slug or plan.definition.title)[:60] or "task"
-    for attempt in range(1, 1000):
+    base = newest_commit(project)
+    plan = plan_task(project, text, base=base, where=where, threshold=threshold, pipeline=pipeline)
+    for candidate in free_names(project, slug or plan.definition.title):
         try:
-            return _store(project, text, plan, by=by, slug=wanted if attempt == 1 else f"{wanted}-{attempt}")
+            return store_task(project, plan, by=by, slug=candidate, branch=branch_name(candidate))
         except IntegrityError:
             continue
-    raise BadInput(f"there are too many tasks named {wanted}", where=where)
+    raise BadInput("there are too many tasks of that name", where=where)
 
 
-def _plan(project: Project, text: str, *, where: str, threshold: int | None, pipeline: str | None) -> _Plan:
-    definition = parse_task(text, where=where)
+def newest_commit(project: Project) -> str:
+    """The commit that the project's branch is at now. Raises WorkspaceError."""
     repository = places.repository(project)
     repository.fetch()
-    base = repository.head(project.branch)
-    config = load_project_config(committed_text(repository, commit=base, path=CONFIG_FILE), where=CONFIG_FILE)
-    return _Plan(
+    return repository.head(project.branch)
+
+
+def plan_task(
+    project: Project, text: str, *, base: str, where: str, threshold: int | None, pipeline: str | None
+) -> TaskPlan:
+    """Raises BadInput for a text or settings that cannot be used."""
+    definition = parse_task(text, where=where)
+    settings_text = committed_text(places.repository(project), commit=base, path=CONFIG_FILE)
+    config = load_project_config(settings_text, where=CONFIG_FILE)
+    return TaskPlan(
+        text,
         definition,
         config,
         choose_pipeline(config, explicit=pipeline, task=definition.pipeline),
@@ -99,22 +111,39 @@ def _plan(project: Project, text: str, *, where: str, threshold: int | None, pip
     )
 
 
-def _store(project: Project, text: str, plan: _Plan, *, by: User | None, slug: str) -> Task:
+def free_names(project: Project, wanted: str) -> Iterator[str]:
+    """Slugs whose branch does not hold somebody's work already, here or in the source."""
+    slug = slugify(wanted)[:60].strip("-") or "task"
+    repository = places.repository(project)
+    for attempt in range(1, 200):
+        candidate = slug if attempt == 1 else f"{slug}-{attempt}"
+        branch = branch_name(candidate)
+        if not repository.refs(f"refs/heads/{branch}") and not repository.refs(f"refs/source/{branch}"):
+            yield candidate
+
+
+def store_task(
+    project: Project, plan: TaskPlan, *, by: User | None, slug: str, branch: str, **fields: Any
+) -> Task:
+    """The rows of a task and its steps. Raises IntegrityError if the slug is taken."""
     with transaction.atomic():
         task = Task.objects.create(
             project=project,
             slug=slug,
             title=plan.definition.title,
-            text=text,
+            text=plan.text,
             body=plan.definition.body,
             pipeline=plan.pipeline.name,
             threshold=plan.threshold,
             resume=plan.definition.resume,
             model=plan.definition.model or plan.config.model or "",
             wait_for_reset=plan.config.wait_for_rate_limit_reset,
-            branch=branch_name(slug),
+            auto_commit=plan.config.auto_commit,
+            branch=branch,
+            checkout="" if plan.config.manage_git_branch else project.branch,
             base_commit=plan.base_commit,
             created_by=by,
+            **fields,
         )
         Step.objects.bulk_create(
             Step(task=task, position=position, name=step.name, config=step_to_json(step))

@@ -8,7 +8,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 
 from tasks_app.admin.base import History, NotByHand
-from tasks_app.models import Change, ChangeKind, Step, Task
+from tasks_app.models import Change, ChangeKind, Sequence, Step, Task
 
 #: What may be put right by hand; all else is written by the actions and the engine.
 EDITABLE = ["title", "threshold", "model"]
@@ -39,3 +39,12 @@ class StepAdmin(History):
     search_fields = ["name", "task__title", "task__slug"]
     date_hierarchy = "started_at"
     readonly_fields = ["phase"]
+
+
+@admin.register(Sequence)
+class SequenceAdmin(History):
+    list_display = ["folder", "project", "phase", "branch", "created_by", "created_at"]
+    list_filter = ["phase", "project"]
+    list_select_related = ["project", "created_by"]
+    search_fields = ["folder", "slug", "project__name"]
+    date_hierarchy = "created_at"

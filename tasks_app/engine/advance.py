@@ -7,6 +7,7 @@ import logging
 from django.utils import timezone
 
 from tasks_app.actions.pauses import pause_seconds
+from tasks_app.actions.sequences import look_for_next, proceed
 from tasks_app.engine.conclude import fail
 from tasks_app.engine.crashpoints import reached
 from tasks_app.engine.lease import Lease
@@ -54,8 +55,7 @@ def _work(lease: Lease, shop: Shop) -> None:
         for step in task.steps.exclude(phase=Phase.DONE).select_related("task__project"):
             if not work_on(step, lease, shop):
                 return
-        with lease.fenced() as task:
-            move(task, Phase.DONE, epoch=lease.epoch)
+        _finish(task, lease)
         reached("task-done")
     except LeaseLost:
         raise
@@ -69,6 +69,17 @@ def _work(lease: Lease, shop: Shop) -> None:
     except Exception as error:
         logger.exception("task %s stopped at a fault of the portal", lease.task_id)
         _give_up(lease, f"The portal itself failed ({type(error).__name__}: {error}). Its log says more.")
+
+
+def _finish(task: Task, lease: Lease) -> None:
+    """Done; and in the same transaction the next task of its sequence is queued, so that none is lost."""
+    sequence = task.sequence
+    upcoming = look_for_next(sequence) if sequence else None
+    with lease.fenced() as task:
+        move(task, Phase.DONE, epoch=lease.epoch)
+        if sequence and upcoming:
+            sequence.refresh_from_db()
+            proceed(sequence, upcoming)
 
 
 def _begin(lease: Lease) -> Task:

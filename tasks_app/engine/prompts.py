@@ -33,6 +33,7 @@ def step_prompt(step: Step) -> str:
             steps=tuple(task.steps.values_list("name", flat=True)),
             task=task.body,
             instructions=_instructions(step),
+            sequence_folder=task.sequence.folder if task.sequence else None,
             threshold_text=intro.render(task.threshold),
             plan=working_text(workspace, PLAN_FILE),
             project_instructions=working_text(workspace, PROJECT_INSTRUCTIONS_FILE),
@@ -52,8 +53,9 @@ def _instructions(step: Step) -> str:
 
 
 def history(task: Task) -> tuple[HistoryEntry, ...]:
-    """Every question of the task that was answered, in the order of asking."""
-    answered = task.questions.answered().select_related("step", "answered_by")
+    """Every question of the task, and of its sequence, that was answered, in the order of asking."""
+    related = Question.objects.filter(task__sequence=task.sequence) if task.sequence else task.questions.all()
+    answered = related.answered().select_related("step", "answered_by").order_by("asked_at", "pk")
     return tuple(entry for question in answered if (entry := _entry(question)))
 
 

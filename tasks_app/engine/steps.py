@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 
 from tasks_app import places
@@ -21,7 +21,7 @@ from tasks_app.engine.stopping import Stopped, StopReason, StopSignal
 from tasks_app.errors import WorkspaceError
 from tasks_app.events.append import NewEvent, append_one
 from tasks_app.jail import Jail
-from tasks_app.models import EventKind, Outcome, Run, Step
+from tasks_app.models import EventKind, Outcome, Run, Sequence, Step
 from tasks_app.state.phases import Phase
 from tasks_app.transitions import move
 from tasks_app.workspace import Snapshot
@@ -58,7 +58,7 @@ def _prepare(step: Step, lease: Lease) -> None:
     task = step.task
     for folder in (places.home(task), places.answers_dir(task)):
         folder.mkdir(parents=True, exist_ok=True)
-    places.workspace(task).create(base=task.base_commit)
+    places.workspace(task).create(base=task.head_commit or task.base_commit)
     if not step.base_commit:
         with lease.fenced() as current:
             step.base_commit = current.head_commit or current.base_commit
@@ -199,10 +199,26 @@ def _judge(run: Run, lease: Lease, shop: Shop) -> bool | None:
             return False
     if not _passed(run):
         return None
+    _checkpoint(run.step, shop)
     with lease.fenced():
         move(run.step, Phase.DONE, epoch=lease.epoch)
     reached("step-done")
     return True
+
+
+def _checkpoint(step: Step, shop: Shop) -> None:
+    """With `autoCommit`, the work of a done step becomes a commit of the task's branch (P9)."""
+    task = step.task
+    if not task.auto_commit:
+        return
+    home = places.home(task)
+    workspace = places.workspace(task)
+    message = f"chore({step.name}): checkpoint"
+    snapshot = workspace.snapshot(
+        label=f"{task.pk}-{step.position:02d}", jail=shop.jail, home=home, message=message
+    )
+    workspace.commit(snapshot, jail=shop.jail, home=home)
+    workspace.publish(snapshot)
 
 
 def _check(run: Run, lease: Lease, shop: Shop) -> None:
@@ -225,7 +241,7 @@ def _check(run: Run, lease: Lease, shop: Shop) -> None:
     _store_reports(run, (*([guarded] if guarded else []), *reports), lease, recorder)
 
 
-def _store_reports(run: Run, reports: Sequence[CheckReport], lease: Lease, recorder: RunRecorder) -> None:
+def _store_reports(run: Run, reports: Iterable[CheckReport], lease: Lease, recorder: RunRecorder) -> None:
     with lease.fenced():
         run.checks = [asdict(report) for report in reports]
         run.save(update_fields=["checks"])
@@ -286,7 +302,7 @@ def _record_work(run: Run, lease: Lease, shop: Shop) -> None:
     """Keep the workspace as the agent left it, for the diff and for whoever fetches the branch."""
     task = run.step.task
     workspace = places.workspace(task)
-    label = f"{run.step.position:02d}-{run.number}"
+    label = f"{task.pk}-{run.step.position:02d}-{run.number}"
     try:
         snapshot: Snapshot = workspace.snapshot(
             label=label,
@@ -304,6 +320,8 @@ def _record_work(run: Run, lease: Lease, shop: Shop) -> None:
         Step.objects.filter(pk=run.step_id).update(head_commit=snapshot.commit)
         current.head_commit = snapshot.commit
         current.save(update_fields=["head_commit"])
+        if current.sequence_id:
+            Sequence.objects.filter(pk=current.sequence_id).update(head_commit=snapshot.commit)
     run.step.head_commit = snapshot.commit
     task.head_commit = snapshot.commit
     reached("work-recorded")

@@ -1,0 +1,174 @@
+"""Sequences: creating one, finding its next task, and saying go on (P10)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from tasks_app import places
+from tasks_app.actions.access import require_actor
+from tasks_app.actions.ringing import ring_on_commit
+from tasks_app.actions.tasks import (
+    TaskPlan,
+    cancel_task,
+    free_names,
+    go_on,
+    newest_commit,
+    plan_task,
+    start_task,
+    store_task,
+)
+from tasks_app.errors import BadInput, CatHerderError, IllegalMove
+from tasks_app.models import Project, Sequence, Task, User
+from tasks_app.state.phases import CANCELLABLE, RESUMABLE, Phase
+from tasks_app.workspace import branch_name, committed_names, committed_text, working_names, working_text
+
+
+@dataclass(frozen=True)
+class NextTask:
+    """The next task of a sequence, planned; or why there is none: `failure` empty means that all are done."""
+
+    file: str = ""
+    plan: TaskPlan | None = None
+    failure: str = ""
+
+
+def create_sequence(
+    project: Project,
+    folder: str,
+    *,
+    by: User | None,
+    threshold: int | None = None,
+    pipeline: str | None = None,
+) -> Sequence:
+    """A new sequence from a folder of task files in the repository, with its first task. Not started.
+
+    Raises BadInput for a folder that is missing or has no task file, or whose first task is faulty.
+    """
+    if by is not None:
+        require_actor(by, project)
+    folder = _inside(folder)
+    base = newest_commit(project)
+    names = task_files(committed_names(places.repository(project), commit=base, folder=folder))
+    if not names:
+        raise BadInput("there is no such folder, or no task file (NN-name.md) in it", where=folder)
+    text = committed_text(places.repository(project), commit=base, path=f"{folder}/{names[0]}") or ""
+    where = f"{folder}/{names[0]}"
+    plan = plan_task(project, text, base=base, where=where, threshold=threshold, pipeline=pipeline)
+    for candidate in free_names(project, PurePosixPath(folder).name):
+        try:
+            return _store(
+                project, folder, names[0], plan, by=by, slug=candidate, threshold=threshold, pipeline=pipeline
+            )
+        except IntegrityError:
+            continue
+    raise BadInput("there are too many sequences of that name", where=folder)
+
+
+def _store(
+    project: Project, folder: str, file: str, plan: TaskPlan, *, by: User | None, slug: str,
+    threshold: int | None, pipeline: str | None,
+) -> Sequence:  # fmt: skip
+    with transaction.atomic():
+        sequence = Sequence.objects.create(
+            project=project, slug=slug, folder=folder, branch=branch_name(slug), pipeline=pipeline or "",
+            threshold=threshold, base_commit=plan.base_commit, created_by=by,
+        )  # fmt: skip
+        _add(sequence, file, plan)
+    return sequence
+
+
+def _add(sequence: Sequence, file: str, plan: TaskPlan) -> Task:
+    return store_task(
+        sequence.project, plan, by=sequence.created_by, slug=f"{sequence.slug}-{PurePosixPath(file).stem}",
+        branch=sequence.branch, sequence=sequence, file=file, head_commit=sequence.head_commit,
+    )  # fmt: skip
+
+
+def _inside(folder: str) -> str:
+    """A folder of the repository, as git names it. Raises BadInput."""
+    path = PurePosixPath(folder.strip())
+    if path.is_absolute() or ".." in path.parts or not path.name:
+        raise BadInput(f"{folder!r} is not a folder within the repository", where="sequence")
+    return str(path)
+
+
+def task_files(names: list[str]) -> list[str]:
+    """The task files among a folder's names, in the order in which they run."""
+    return sorted(name for name in names if name.endswith(".md") and not name.startswith(("_", ".")))
+
+
+def look_for_next(sequence: Sequence) -> NextTask:
+    """The first task file of the folder, as it is now in the workspace, that did not run yet."""
+    some_task = sequence.tasks.select_related("project").first()
+    if some_task is None:
+        return NextTask(failure="The sequence has no task.")
+    workspace = places.workspace(some_task).path
+    names = task_files(working_names(workspace, sequence.folder))
+    if not names:
+        return NextTask(failure=f"The folder {sequence.folder} is gone, or has no task file any more.")
+    known = set(sequence.tasks.values_list("file", flat=True))
+    file = next((name for name in names if name not in known), "")
+    if not file:
+        return NextTask()
+    where = f"{sequence.folder}/{file}"
+    text = working_text(workspace, where) or ""
+    try:
+        plan = plan_task(
+            sequence.project, text, base=sequence.base_commit, where=where,
+            threshold=sequence.threshold, pipeline=sequence.pipeline or None,
+        )  # fmt: skip
+    except CatHerderError as error:
+        return NextTask(file, failure=str(error))
+    return NextTask(file, plan)
+
+
+def proceed(sequence: Sequence, upcoming: NextTask) -> None:
+    """Queue the next task, or end the sequence. Called in the transaction that ended the task before it."""
+    rows = Sequence.objects.filter(pk=sequence.pk)
+    if upcoming.plan is not None:
+        task = _add(sequence, upcoming.file, upcoming.plan)
+        Task.objects.filter(pk=task.pk).update(queued_at=timezone.now())
+        rows.update(phase=Phase.PENDING, failure="")
+        ring_on_commit(task.pk)
+    elif upcoming.failure:
+        rows.update(phase=Phase.FAILED, failure=upcoming.failure, ended_at=timezone.now())
+    else:
+        rows.update(phase=Phase.DONE, failure="", ended_at=timezone.now())
+
+
+def current_task(sequence: Sequence) -> Task | None:
+    """The task at hand: the only one that is not done."""
+    return sequence.tasks.select_related("project").exclude(phase=Phase.DONE).order_by("-pk").first()
+
+
+def start_sequence(sequence: Sequence, *, by: User, ring: bool = True) -> None:
+    """Queue its first task."""
+    task = current_task(sequence)
+    if task is not None:
+        start_task(task, by=by, ring=ring)
+
+
+def cancel_sequence(sequence: Sequence, *, by: User) -> None:
+    """Call off the task at hand, and with it the sequence."""
+    task = current_task(sequence)
+    if task is None or task.phase not in CANCELLABLE:
+        raise IllegalMove(f"Sequence “{sequence}”", sequence.phase, Phase.CANCELLED)
+    cancel_task(task, by=by)
+
+
+def go_on_sequence(sequence: Sequence, *, by: User, ring: bool = True) -> None:
+    """Go on with the task at hand; or, if the folder was at fault, look into it again."""
+    require_actor(by, sequence.project)
+    task = current_task(sequence)
+    if task is not None and task.phase in RESUMABLE:
+        go_on(task, by=by, ring=ring)
+    elif task is None and sequence.phase == Phase.FAILED:
+        upcoming = look_for_next(sequence)
+        with transaction.atomic():
+            proceed(sequence, upcoming)
+    else:
+        raise IllegalMove(f"Sequence “{sequence}”", sequence.phase, Phase.PENDING)
