@@ -1,0 +1,129 @@
+"""Removing the workspaces of tasks that ended long ago. What was done stays in the portal's repository."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from django.db.models import F, Q
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from tasks_app import places
+from tasks_app.engine.lease import Lease
+from tasks_app.errors import WorkspaceError
+from tasks_app.jail import Jail
+from tasks_app.models import Task
+from tasks_app.state.phases import ENDED
+
+logger = logging.getLogger(__name__)
+
+OWNER = "cleaning"
+#: Recording and removing a large workspace may take minutes.
+HOLD_SECONDS = 900.0
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """A workspace that was looked at: `freed` bytes, or why it was `kept`."""
+
+    task: Task
+    path: Path
+    freed: int = 0
+    kept: str = ""
+
+
+def clean_workspaces(*, older_than: timedelta, jail: Jail, dry_run: bool = False) -> Iterator[Cleaned]:
+    """Remove workspaces (and agents' homes) of tasks that ended longer than `older_than` ago.
+
+    The work in each is recorded once more before; one that cannot be recorded is kept. A task that goes
+    on afterwards gets a new workspace from what was recorded.
+    """
+    for task in _candidates(older_than):
+        path = places.workspace(task).path
+        if not path.exists():
+            continue
+        if dry_run:
+            yield Cleaned(task, path, freed=_size(path))
+            continue
+        with _held(task) as mine:
+            yield _clean(task, path, jail) if mine else Cleaned(task, path, kept="somebody is at work in it")
+
+
+def _candidates(older_than: timedelta) -> list[Task]:
+    """The last task of each workspace, if all that use it have ended."""
+    over = Q(phase__in=ENDED, ended_at__lt=timezone.now() - older_than)
+    rows = Task.objects.filter(over).filter(Q(sequence=None) | Q(sequence__phase__in=ENDED))
+    busy = Task.objects.exclude(phase__in=ENDED).exclude(sequence=None).values("sequence")
+    found: dict[Path, Task] = {}
+    for task in rows.exclude(sequence__in=busy).select_related("project", "sequence").order_by("pk"):
+        found[places.workspace(task).path] = task
+    return list(found.values())
+
+
+@contextmanager
+def _held(task: Task) -> Iterator[bool]:
+    """The lease of an ended task, so that nobody goes on with it meanwhile."""
+    until = Now() + timedelta(seconds=HOLD_SECONDS)
+    ended = Task.objects.free().filter(pk=task.pk, phase__in=ENDED)
+    taken = ended.update(lease_owner=OWNER, lease_epoch=F("lease_epoch") + 1, lease_expires=until)
+    task.refresh_from_db(fields=["lease_epoch", "phase"])
+    try:
+        yield bool(taken)
+    finally:
+        if taken:
+            Lease(task.pk, OWNER, task.lease_epoch).release()
+
+
+def _clean(task: Task, path: Path, jail: Jail) -> Cleaned:
+    try:
+        _record(task, jail)
+    except WorkspaceError as error:
+        return Cleaned(task, path, kept=f"its work cannot be recorded: {error}")
+    freed = 0
+    for folder in (path, places.home(task)):
+        freed += _size(folder)
+        _remove(folder)
+    return Cleaned(task, path, freed=freed)
+
+
+def _record(task: Task, jail: Jail) -> None:
+    workspace = places.workspace(task)
+    snapshot = workspace.snapshot(
+        label=f"{task.pk}-last", jail=jail, home=places.home(task), message=task.title
+    )
+    repository = places.repository(task.project)
+    recorded = task.head_commit and repository.git.line("rev-parse", f"{task.head_commit}^{{tree}}")
+    if snapshot.tree != recorded:
+        workspace.publish(snapshot)
+        Task.objects.filter(pk=task.pk).update(head_commit=snapshot.commit)
+
+
+def _remove(folder: Path) -> None:
+    """Nothing outside the data directory, whatever a link or a wrong row says."""
+    root = places.data_dir().resolve()
+    if folder.is_symlink() or not folder.resolve().is_relative_to(root) or folder.resolve() == root:
+        raise WorkspaceError(f"{folder} is not a folder of the data directory; it was left alone.")
+    shutil.rmtree(folder, ignore_errors=False, onerror=_make_writable)
+
+
+def _make_writable(function: object, path: str, error: object) -> None:
+    """Agents leave read-only folders (Go's module cache does): open them and try once more."""
+    parent = Path(path).parent
+    for place in (parent, Path(path)):
+        if not place.is_symlink() and place.exists():
+            place.chmod(0o700)
+    (shutil.rmtree if Path(path).is_dir() and not Path(path).is_symlink() else os.unlink)(path)
+
+
+def _size(folder: Path) -> int:
+    """Bytes on disk; links count as themselves."""
+    return sum(
+        (Path(where) / name).lstat().st_blocks * 512 for where, _, names in os.walk(folder) for name in names
+    )

@@ -1,0 +1,51 @@
+"""`manage.py clean_workspaces`: gives back the disk space of tasks that ended long ago."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from tasks_app import workshop
+from tasks_app.engine.cleaning import Cleaned, clean_workspaces
+
+
+class Command(BaseCommand):
+    help = (
+        "Removes the workspaces of tasks that ended long ago. Their work stays in the portal's repository, "
+        "and a task that goes on later gets a new workspace from it."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--older-than", type=float, default=14, metavar="DAYS", help="default: 14 days")
+        parser.add_argument(
+            "--dry-run", action="store_true", help="say what would be removed, remove nothing"
+        )
+        parser.add_argument("--json", action="store_true", help="one JSON object per workspace")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        looked_at = clean_workspaces(
+            older_than=timedelta(days=options["older_than"]), jail=workshop.jail(), dry_run=options["dry_run"]
+        )
+        total = 0
+        for cleaned in looked_at:
+            total += cleaned.freed
+            self.stdout.write(
+                _json(cleaned) if options["json"] else _line(cleaned, dry_run=options["dry_run"])
+            )
+        if not options["json"]:
+            self.stdout.write(f"{total / 1e6:,.1f} MB {'would be ' if options['dry_run'] else ''}freed.")
+
+
+def _line(cleaned: Cleaned, *, dry_run: bool) -> str:
+    if cleaned.kept:
+        return f"kept     task {cleaned.task.pk} “{cleaned.task}”: {cleaned.kept}"
+    verb = "would go" if dry_run else "removed "
+    return f"{verb} task {cleaned.task.pk} “{cleaned.task}”: {cleaned.freed / 1e6:,.1f} MB"
+
+
+def _json(cleaned: Cleaned) -> str:
+    facts = {"task": cleaned.task.pk, "path": str(cleaned.path), "freed": cleaned.freed, "kept": cleaned.kept}
+    return json.dumps(facts)
