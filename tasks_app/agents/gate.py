@@ -13,49 +13,92 @@ import re
 import shlex
 import sys
 
-OPERATORS = {";", "&&", "||", "|", "&", "(", ")", "\n", ";;", "|&"}
-PREFIXES = {"bash", "sh", "command", "exec", "env", "sudo", "npx", "then", "do", "else", "!", "time"}
-ASSIGNMENT = re.compile(r"\A[A-Za-z_]\w*=")
+OPERATORS = ";&|()<>`\n"
+PREFIXES = {
+    *("bash", "sh", "command", "builtin", "exec", "eval", "env", "sudo", "npx", "nohup", "time", "timeout"),
+    *("if", "then", "elif", "else", "while", "until", "do", "{", "!"),
+}
+#: What may stand between a prefix and its command: an option, a time, an assignment.
+ASIDE = re.compile(r"\A(-\S*|\d+[smhd]?|[A-Za-z_]\w*=.*)\Z", re.DOTALL)
+SCRIPT_OPTION = re.compile(r"\A-[a-z]*c\Z")
+HEREDOC = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1([^\n]*)\n(.*?\n)??[ \t]*\2[ \t]*(?=\n|\)|\Z)", re.DOTALL)
+FROM_HEREDOC = re.compile(r"\A\$\(\s*cat <<heredoc-(\d+)\s*\)\Z")
+QUOTED_SUBSTITUTION = re.compile(r'"(\$\(\s*[^\s"]*cat-herder\s+ask\b.*?\))"', re.DOTALL)
+NO_QUESTION = "(no question was given)"
 
 
 def questions_in(command: str) -> list[str]:
-    """The questions that a shell command asks through `cat-herder ask "…"`, in order."""
+    """The questions that a shell command asks through `cat-herder ask "…"`, in order.
+
+    What is missed is not lost: the command, when it really runs, notes its question for the portal.
+    """
     if "cat-herder" not in command:
         return []
+    command, texts = _without_heredocs(command.replace("\\\n", ""))
     try:
-        lexer = shlex.shlex(command.replace("\n", " \n "), posix=True, punctuation_chars=True)
-        lexer.whitespace = " \t\r"
-        lexer.whitespace_split = True
-        lexer.commenters = ""
-        words = list(lexer)
+        questions = _by_words(_words(QUOTED_SUBSTITUTION.sub(r"\1", command)))
     except ValueError:
-        return _loosely(command)
-    return _by_words(words)
+        questions = _loosely(command)
+    return [_spelled_out(question, texts) for question in questions]
+
+
+def _without_heredocs(command: str) -> tuple[str, list[str]]:
+    """The command with a number in place of each here-document, which is text and not a command."""
+    texts: list[str] = []
+
+    def numbered(found: re.Match[str]) -> str:
+        texts.append(found[4] or "")
+        return f"<<heredoc-{len(texts) - 1}{found[3]}"
+
+    return HEREDOC.sub(numbered, command), texts
+
+
+def _spelled_out(question: str, texts: list[str]) -> str:
+    """The here-document itself where the question is `$(cat <<'EOF' …)`."""
+    found = FROM_HEREDOC.match(question)
+    return (texts[int(found[1])].strip() or NO_QUESTION) if found else question
+
+
+def _words(command: str) -> list[str]:
+    lexer = shlex.shlex(command, posix=True, punctuation_chars=OPERATORS)
+    lexer.whitespace = " \t\r"
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    return list(lexer)
 
 
 def _by_words(words: list[str]) -> list[str]:
     found = []
     starts = True
     for index, word in enumerate(words):
-        if starts and word.rsplit("/", 1)[-1] == "cat-herder" and words[index + 1 : index + 2] == ["ask"]:
+        after = words[index + 1 : index + 2]
+        if starts and word.rsplit("/", 1)[-1] == "cat-herder" and after == ["ask"]:
             found.append(_until_operator(words[index + 2 :]))
-        starts = word in OPERATORS or (starts and (word in PREFIXES or bool(ASSIGNMENT.match(word))))
+        if starts and SCRIPT_OPTION.match(word):
+            found += questions_in("".join(after))
+        starts = _is_operator(word) or (starts and (word in PREFIXES or bool(ASIDE.match(word))))
     return found
+
+
+def _is_operator(word: str) -> bool:
+    return bool(word) and set(word) <= set(OPERATORS)
 
 
 def _until_operator(words: list[str]) -> str:
     question: list[str] = []
     for word in words:
-        if word in OPERATORS or set(word) <= set("<>|&;()"):
+        if _is_operator(word):
+            if word[0] in "<>" and question and question[-1] in {"0", "1", "2"}:
+                question.pop()  # the 2 of 2>&1
             break
         question.append(word)
-    return " ".join(question).strip() or "(no question was given)"
+    return " ".join(question[question[:1] == ["--"] :]).strip() or NO_QUESTION
 
 
 def _loosely(command: str) -> list[str]:
     """For commands that cannot be split into words: everything after `cat-herder ask`."""
     return [
-        text.strip().strip("\"'") or "(no question was given)"
+        text.strip().strip("\"'") or NO_QUESTION
         for text in re.findall(r"(?:\A|[\s;&|(])cat-herder\s+ask\b([^\n]*)", command)
     ]
 
