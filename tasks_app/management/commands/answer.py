@@ -52,6 +52,12 @@ examples:
         parser.add_argument("--json", action="store_true", help="tell the outcome as JSON")
         add_person_argument(parser)
 
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        parser = super().create_parser(prog_name, subcommand, **kwargs)
+        # Else `7 --as bob TEXT` would take the optional TEXT for left out as soon as it has read the 7.
+        parser.parse_args = parser.parse_intermixed_args  # type: ignore[method-assign]
+        return parser
+
     def work(self, options: dict[str, Any]) -> int:
         person = acting_user(options["username"])
         question = question_numbered(options["question"], user=person)

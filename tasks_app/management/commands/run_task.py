@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import CommandParser
-from django.utils.text import slugify
 
 from tasks_app import workshop
 from tasks_app.actions.access import require_actor
@@ -19,12 +17,12 @@ from tasks_app.config.threshold import threshold_from_text
 from tasks_app.errors import BadInput, IllegalMove
 from tasks_app.management.terminal.command import Exit, TerminalCommand
 from tasks_app.management.terminal.facts import task_facts
-from tasks_app.management.terminal.finding import project_named, task_meant
+from tasks_app.management.terminal.finding import project_named, task_meant, unended_task
 from tasks_app.management.terminal.people import acting_user, add_person_argument
 from tasks_app.management.terminal.screen import Screen
 from tasks_app.management.terminal.sitting import Sitting
 from tasks_app.models import Project, Task, User
-from tasks_app.state.phases import ENDED, RESUMABLE, Phase
+from tasks_app.state.phases import RESUMABLE, Phase
 
 
 class Command(TerminalCommand):
@@ -75,7 +73,6 @@ examples:
         add_person_argument(parser)
 
     def work(self, options: dict[str, Any]) -> int:
-        logging.getLogger("tasks_app").setLevel(logging.WARNING)  # what happens is told on the screen
         self.stdout.ending = ""
         self._screen = self._screen_for(options)
         person = acting_user(options["username"])
@@ -124,7 +121,8 @@ examples:
         text, _ = read_task_file(path)
         threshold = _threshold(options["threshold"])
         wanted = {"threshold": threshold, "pipeline": options["pipeline"]}
-        if not options["new"] and (earlier := _earlier(project, path, text, wanted)):
+        earlier = None if options["new"] else unended_task(project, slug=path.stem, text=text, **wanted)
+        if earlier:
             self._screen.say(f"Going on with task {earlier.pk} of this file (--new makes another).")
             return earlier
         return create_task(
@@ -157,14 +155,6 @@ def _task_file(named: str, project: Project) -> Path:
 
 def _threshold(text: str | None) -> int | None:
     return None if text is None else threshold_from_text(text, where="--threshold")
-
-
-def _earlier(project: Project, path: Path, text: str, wanted: dict[str, Any]) -> Task | None:
-    """The newest task of this very file that has not ended: the same command goes on with it."""
-    slug = slugify(path.stem)[:60] or "task"
-    same = {name: value for name, value in wanted.items() if value is not None}
-    rows = project.tasks.select_related("project").exclude(phase__in=ENDED)
-    return rows.filter(text=text, slug__regex=rf"^{re.escape(slug)}(-[0-9]+)?$", **same).first()
 
 
 def _set_going(task: Task, person: User) -> None:

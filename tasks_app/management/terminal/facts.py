@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import datetime
+
 from django.db.models import Sum
 from django.utils import timezone
 

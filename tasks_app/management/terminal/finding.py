@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from django.db.models import QuerySet
+from django.utils.text import slugify
 
 from tasks_app.errors import BadInput
 from tasks_app.models import Project, Question, Step, Task, User
+from tasks_app.state.phases import ENDED
 
 
 def project_named(name: str, *, projects: QuerySet[Project]) -> Project:
@@ -28,6 +32,20 @@ def task_meant(text: str, *, tasks: QuerySet[Task]) -> Task:
     if found is None:
         raise BadInput(f"There is no task {text}. `manage.py status` lists them.")
     return found
+
+
+def unended_task(
+    project: Project, *, slug: str, text: str, threshold: int | None, pipeline: str | None
+) -> Task | None:
+    """The newest task of this very text and name that has not ended: the same command goes on with it.
+
+    A threshold or pipeline that was asked for must be the task's own.
+    """
+    wanted = {"threshold": threshold, "pipeline": pipeline}
+    given = {name: value for name, value in wanted.items() if value is not None}
+    named = rf"^{re.escape(slugify(slug)[:60] or 'task')}(-[0-9]+)?$"
+    rows = project.tasks.select_related("project").exclude(phase__in=ENDED)
+    return rows.filter(text=text, slug__regex=named, **given).first()
 
 
 def question_numbered(text: str, *, user: User) -> Question:

@@ -1,0 +1,257 @@
+"""`manage.py status`, `task_log` and `project`, on rows (P12, R5)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.utils import timezone
+
+from tasks_app import places
+from tasks_app.events.append import append_one
+from tasks_app.management.terminal.people import acting_user
+from tasks_app.models import EventKind, Project, Run, Task
+from tasks_app.state.phases import Phase
+from tests.factories import (
+    MembershipFactory,
+    ProjectFactory,
+    QuestionFactory,
+    RunFactory,
+    TaskFactory,
+    UserFactory,
+)
+from tests.integration.conftest import Manage
+from tests.integration.git_repository import GitRepository
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def asked() -> Task:
+    """A task that waits, after a run that cost something."""
+    began = timezone.now() - timedelta(hours=3)
+    task = TaskFactory(
+        title="Round [red]half[/red] cents\x1b[2J", phase=Phase.WAITING_FOR_INPUT, started_at=began
+    )
+    run = RunFactory(
+        task=task, step=task.steps.get(name="implement"), input_tokens=1200, output_tokens=34, cost_usd=0.5
+    )
+    append_one(run, EventKind.TEXT, {"text": "Let me look."})
+    QuestionFactory(task=task, run=run)
+    return task
+
+
+def test_a_table_of_tasks_begins_with_what_needs_a_person(manage: Manage, asked: Task) -> None:
+    done = TaskFactory(phase=Phase.DONE)
+    running = TaskFactory(phase=Phase.RUNNING)
+    code, out, _ = manage("status")
+    rows = out.splitlines()[1:]
+    assert code == 0
+    assert [int(row.split()[0]) for row in rows] == [asked.pk, running.pk, done.pk]
+    assert "Round [red]half[/red] cents" in rows[0]
+    assert "\x1b" not in out
+
+
+def test_a_task_is_shown_with_its_question_and_how_to_answer_it(manage: Manage, asked: Task) -> None:
+    question = asked.questions.get()
+    _, out, _ = manage("status", asked.pk)
+    assert "waiting for you: The agent asked a question" in out
+    assert f'manage.py answer {question.pk} "…"' in out
+    assert f"http://127.0.0.1:8000/questions/{question.pk}/" in out
+    assert "2  Half up" in out
+    assert "1,200 tokens in, 34 out" in out
+    assert "$0.5000" in out
+
+
+def test_a_task_can_be_named_by_its_project_and_slug(manage: Manage, asked: Task) -> None:
+    _, out, _ = manage("status", f"{asked.project.name}/{asked.slug}", "--json")
+    facts = json.loads(out)
+    assert (facts["task"], facts["phase"]) == (asked.pk, "waiting_for_input")
+    assert facts["question"]["items"][0]["header"] == "Rounding"
+    assert facts["tokens"] == {"input": 1200, "output": 34, "cache_write": 0, "cache_read": 0}
+    assert facts["steps"][1]["runs"][0]["cost_usd"] == 0.5
+
+
+def test_json_of_all_tasks_can_be_narrowed_to_a_project(manage: Manage, asked: Task) -> None:
+    TaskFactory()
+    _, out, _ = manage("status", "--json", "--project", asked.project.name)
+    assert [task["task"] for task in json.loads(out)["tasks"]] == [asked.pk]
+
+
+def test_long_lists_are_cut_and_say_so(manage: Manage) -> None:
+    project = ProjectFactory()
+    for _ in range(51):
+        TaskFactory(project=project)
+    assert "… and 1 more; --all shows them." in manage("status")[1]
+    assert len(manage("status", "--all")[1].splitlines()) == 52
+
+
+@pytest.mark.parametrize(
+    ("step", "kind", "seen"), [("implement", "output", True), ("2", "raw", True), ("1", "output", False)]
+)
+def test_the_log_of_a_step(manage: Manage, asked: Task, step: str, kind: str, seen: bool) -> None:
+    """H8."""
+    code, out, _ = manage("task_log", asked.pk, "--step", step, "--kind", kind)
+    assert code == 0
+    assert ("Let me look." in out) is seen
+
+
+def test_the_log_of_a_task_is_that_of_all_its_steps(manage: Manage, asked: Task) -> None:
+    RunFactory(step=asked.steps.get(name="plan"))
+    out = manage("task_log", asked.pk)[1]
+    assert out.index("1 plan") < out.index("2 implement") < out.index("Let me look.")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("status", "4711"), "There is no task 4711"),
+        (("status", "9" * 30), "is not a task's id"),
+        (("status", "nowhere/nothing"), "There is no task nowhere/nothing"),
+        (("status", "half"), "“half” is not a task's id, or PROJECT/TASK"),
+        (("status", "--project", "nowhere"), "There is no project “nowhere”"),
+        (("task_log", "4711"), "There is no task 4711"),
+        (("project", "add", "x", "/nowhere/at/all"), "/nowhere/at/all does not exist"),
+        (("project", "add", "x", "/usr"), "/usr is not the top folder of a git repository"),
+        (("project", "add", "x", "ext::sh -c id"), "only https and ssh URLs and plain paths"),
+    ],
+)
+def test_bad_words_are_refused_with_what_and_where(manage: Manage, words: tuple[str, ...], told: str) -> None:
+    """R5."""
+    code, out, err = manage(*words)
+    assert (code, out) == (2, "")
+    assert told in err
+
+
+def test_an_unknown_step_is_told_with_the_known_ones(manage: Manage, asked: Task) -> None:
+    code, _, err = manage("task_log", asked.pk, "--step", "deploy")
+    assert code == 2
+    assert err == f"--step: Task {asked.pk} has no step “deploy”. Its steps: 1 plan, 2 implement.\n"
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> GitRepository:
+    return GitRepository.make(tmp_path / "billing", **{"README.md": "Billing\n"})
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(settings, "DATA_DIR", tmp_path / "data")
+    return tmp_path / "data"
+
+
+def test_a_project_is_added_listed_and_removed(
+    manage: Manage, repository: GitRepository, data_dir: Path
+) -> None:
+    ann = UserFactory(username="ann", is_superuser=True)
+    assert manage("project", "add", "billing", repository.path, "--as", "ann")[0] == 0
+    project = Project.objects.get()
+    assert project.memberships.get(user=ann).role == "maintainer"
+    facts = {"name": "billing", "source": str(repository.path), "branch": "main", "tasks": 0}
+    assert json.loads(manage("project", "list", "--json")[1]) == {"projects": [facts]}
+    assert str(repository.path) in manage("project", "list")[1]
+    task = TaskFactory(project=project)
+    places.workspace(task).path.mkdir(parents=True)
+
+    code, out, _ = manage("project", "remove", "billing", "--yes", "--as", "ann")
+
+    assert (code, out) == (0, f"Project “billing” is removed. {repository.path} was not touched.\n")
+    assert not Task.objects.exists()
+    assert not places.task_dir(task).exists()
+    assert not places.repository(project).path.exists()
+    assert (repository.path / ".git").is_dir()
+
+
+def test_a_project_can_be_added_before_anybody_has_a_login(
+    manage: Manage, repository: GitRepository, data_dir: Path
+) -> None:
+    assert manage("project", "add", "billing", repository.path)[0] == 0
+
+
+@pytest.mark.parametrize("name", ["Billing", "a b", "-x", "../x", "x" * 61, ""])
+def test_a_name_that_cannot_be_used_is_refused(
+    manage: Manage, repository: GitRepository, data_dir: Path, name: str
+) -> None:
+    code, _, err = manage("project", "add", "--", name, repository.path)
+    assert code == 2
+    assert "name:" in err
+    assert not Project.objects.exists()
+
+
+def test_a_name_that_is_taken_is_refused(manage: Manage, repository: GitRepository, data_dir: Path) -> None:
+    ProjectFactory(name="billing")
+    assert "already exists" in manage("project", "add", "billing", repository.path)[2]
+
+
+def test_nothing_is_removed_unasked(manage: Manage) -> None:
+    ProjectFactory(name="billing")
+    UserFactory(username="ann", is_superuser=True)
+    code, _, err = manage("project", "remove", "billing")
+    assert (code, err) == (2, "Nobody can be asked here; say --yes to remove “billing”.\n")
+    assert Project.objects.exists()
+
+
+def test_only_a_maintainer_removes_a_project(manage: Manage) -> None:
+    project = MembershipFactory(project__name="billing", user__username="bob", role="member").project
+    code, _, err = manage("project", "remove", "billing", "--yes", "--as", "bob")
+    assert code == 2
+    assert "Only a maintainer of billing" in err
+    project.refresh_from_db()
+
+
+def test_a_project_in_which_an_agent_is_at_work_is_not_removed(manage: Manage) -> None:
+    task = TaskFactory(phase=Phase.RUNNING)
+    UserFactory(username="ann", is_superuser=True)
+    code, _, err = manage("project", "remove", task.project.name, "--yes", "--as", "ann")
+    assert code == 1
+    assert f"Task {task.pk} of {task.project.name} is running" in err
+    assert Run.objects.count() == 0
+    task.refresh_from_db()
+
+
+class TestWhoSitsThere:
+    """Who acts is `--as`, CATHERDER_USER, the login name, or the only admin, in this order."""
+
+    @pytest.fixture(autouse=True)
+    def login(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("LOGNAME", "carla")
+
+    def test_the_only_admin(self) -> None:
+        ann = UserFactory(username="ann", is_superuser=True)
+        UserFactory(username="bob")
+        assert acting_user(None) == ann
+
+    def test_the_login_name_goes_before_the_only_admin(self) -> None:
+        UserFactory(username="ann", is_superuser=True)
+        carla = UserFactory(username="carla")
+        assert acting_user(None) == carla
+
+    def test_the_variable_goes_before_the_login_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        named = settings.ENVIRONMENT.model_copy(update={"user": "bob"})
+        monkeypatch.setattr(settings, "ENVIRONMENT", named)
+        UserFactory(username="carla")
+        bob, dora = UserFactory(username="bob"), UserFactory(username="dora")
+        assert acting_user(None) == bob
+        assert acting_user("dora") == dora
+
+    def test_with_two_admins_one_has_to_say_who_one_is(self, manage: Manage) -> None:
+        question = QuestionFactory()
+        for name in ("ann", "bob"):
+            UserFactory(username=name, is_superuser=True)
+        code, _, err = manage("answer", question.pk, "yes")
+        assert code == 2
+        assert err == "Who are you here? Say --as USERNAME, or set CATHERDER_USER. Known: ann, bob.\n"
+
+    def test_without_any_login_it_says_how_to_make_one(self, manage: Manage) -> None:
+        code, _, err = manage("answer", QuestionFactory().pk, "yes")
+        assert code == 2
+        assert "run `make up` once, or `manage.py createsuperuser`" in err
+
+    def test_an_unknown_or_closed_login_is_refused(self, manage: Manage) -> None:
+        UserFactory(username="ann", is_superuser=True, is_active=False)
+        assert "There is no user “eve”" in manage("answer", 1, "yes", "--as", "eve")[2]
+        assert "The login of “ann” is switched off" in manage("answer", 1, "yes", "--as", "ann")[2]

@@ -1,0 +1,359 @@
+"""`manage.py run_task`: the whole story in the terminal, with the real agent in rehearsal (H6, P12, R5)."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tasks_app.agents.leftovers import leftovers
+from tasks_app.rehearsal.sample import SAMPLE_TASK_FILE
+from tests.integration.installation import (
+    PATIENCE,
+    REPOSITORY,
+    Installation,
+    answering,
+    python_with_django,
+)
+
+ON_SAMPLE = ("run_task", SAMPLE_TASK_FILE, "--project", "sample")
+ODD_CENTS = "When a bill does not divide evenly, who pays the odd cents?"
+
+
+@pytest.fixture
+def plain(installation: Installation) -> tuple[Installation, tuple[str, ...]]:
+    """A task that asks one question and ends, and the command for it."""
+    path = installation.task_file("# Ask once\n\nrehearsal: ask-and-end\n")
+    return installation, ("run_task", path, "--project", "plain")
+
+
+@pytest.fixture
+def slow(installation: Installation) -> Iterator[tuple[Installation, tuple[str, ...]]]:
+    """A task at which the agent works for half a minute. No agent may be left after it."""
+    path = installation.task_file("# Take your time\n\nrehearsal: slow\n")
+    yield installation, ("run_task", path, "--project", "plain")
+    wait_for_the_end_of(leftovers(workspace(installation)))
+
+
+def wait_for_the_end_of(pids: list[int]) -> None:
+    """Sooner than the agent would end by itself."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            process = os.pidfd_open(pid)
+            poll = select.poll()
+            poll.register(process, select.POLLIN)
+            assert poll.poll(15_000), f"process {pid} of the agent is still there"
+            os.close(process)
+
+
+def workspace(installation: Installation) -> Path:
+    return installation.data_dir / "tasks" / "1" / "workspace"
+
+
+def test_the_sample_is_done_with_an_answer_from_a_pipe(installation: Installation) -> None:
+    done = installation.manage(*ON_SAMPLE, stdin="2\n")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for told in ("plan (1 of 2)", ODD_CENTS, "2  The first guest pays", "│ Guest 1: 2.90 €"):
+        assert told in done.stdout
+    assert "Answered by Ann in the terminal: The first guest pays" in done.stdout
+    assert "check passed: shell: python3 -m unittest discover -s tests" in done.stdout
+    fetch = done.stdout.rsplit("Get the work with  ", 1)[1].split()
+    subprocess.run(fetch, cwd=installation.data_dir / "sample", check=True, capture_output=True)
+    shown = ["git", "show", "FETCH_HEAD:billsplit/__init__.py"]
+    code = subprocess.run(shown, cwd=installation.data_dir / "sample", check=True, capture_output=True)
+    assert b"[share + left_over]" in code.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_the_sample_is_done_with_an_answer_at_the_prompt(installation: Installation) -> None:
+    terminal = installation.terminal(*ON_SAMPLE)
+    terminal.expect(ODD_CENTS)
+    terminal.expect("Type a number, or an answer of your own.\n> ")
+    terminal.type("\n")
+    terminal.expect("An answer needs some text. Type a number, or an answer of your own.\n> ")
+    terminal.type("1\n")
+    terminal.expect("Answered by Ann in the terminal: Spread them")
+    terminal.expect("implement (2 of 2, run 2 after an answer)")
+    assert terminal.end() == 0
+    assert "Done: Split the bill to the last cent" in terminal.seen
+    again = installation.manage("run_task", "1")
+    assert (again.returncode, again.stdout) == (
+        0,
+        "Task 1 is done already: Split the bill to the last cent\n",
+    )
+
+
+def test_without_input_it_says_how_to_answer_and_the_same_command_asks_again(
+    plain: tuple[Installation, tuple[str, ...]],
+) -> None:
+    installation, command = plain
+    first = installation.manage(*command, "--no-input")
+    assert first.returncode == 3
+    assert installation.phase() == "waiting_for_input"
+    assert 'manage.py answer 1 "…"' in first.stdout
+    assert "http://127.0.0.1:8000/questions/1/" in first.stdout
+
+    unanswered = installation.manage(*command, stdin="")
+    assert unanswered.returncode == 3
+
+    answered = installation.manage(*command, stdin="Go on")  # a last line without its end is a line
+    assert answered.returncode == 0, answered.stdout + answered.stderr
+    for told in (first.stdout, unanswered.stdout, answered.stdout):
+        assert "Question 1 · plain › Ask once › do" in told
+        assert "Stop here?" in told
+    assert "Going on with task 1 of this file" in answered.stdout
+    assert "The answer was: Go on" in answered.stdout
+    assert installation.row("SELECT count(*) FROM tasks_app_task") == (1,)
+
+
+def test_a_new_task_is_made_when_one_is_wanted(plain: tuple[Installation, tuple[str, ...]]) -> None:
+    installation, command = plain
+    installation.manage(*command, "--no-input")
+    assert "Task 2" in installation.manage(*command, "--no-input", "--new").stdout
+
+
+def test_json_is_all_that_is_on_stdout(plain: tuple[Installation, tuple[str, ...]]) -> None:
+    installation, command = plain
+    waiting = installation.manage(*command, "--json", "--no-input")
+    facts = json.loads(waiting.stdout)
+    assert (waiting.returncode, facts["exit_code"], facts["phase"]) == (3, 3, "waiting_for_input")
+    assert facts["question"]["items"][0]["question"] == "Stop here?"
+    assert facts["question"]["answer_with"] == 'manage.py answer 1 "…"'
+    assert "Stop here?" in waiting.stderr
+
+    done = installation.manage(*command, "--json", stdin="2\n")
+    facts = json.loads(done.stdout)
+    assert (done.returncode, facts["exit_code"], facts["phase"]) == (0, 0, "done")
+    assert facts["question"] is None
+    assert facts["tokens"]["output"] > 0
+    assert facts["fetch"].endswith(facts["branch"])
+
+
+def test_a_task_that_fails_says_why_and_exits_with_1(installation: Installation) -> None:
+    path = installation.task_file("# Too much\n\nrehearsal: overloaded\n")
+    failed = installation.manage("run_task", path, "--project", "plain", "--json")
+    facts = json.loads(failed.stdout)
+    assert (failed.returncode, facts["exit_code"], facts["phase"]) == (1, 1, "failed")
+    assert "429" in facts["failure"]
+    assert "Failed: " in failed.stderr
+    again = installation.manage("run_task", "1")
+    assert again.returncode == 1
+    assert "run 2" in again.stdout
+
+
+def test_several_items_are_asked_in_turn(installation: Installation) -> None:
+    path = installation.task_file("# Three things\n\nrehearsal: ask-multi\n")
+    terminal = installation.terminal("run_task", path, "--project", "plain")
+    terminal.expect("Which database?")
+    terminal.expect("1 of 3 > ")
+    terminal.type("2\n")
+    terminal.expect("Type one or more numbers, separated by commas")
+    terminal.expect("2 of 3 > ")
+    terminal.type("1, pdf\n")
+    terminal.expect("3 of 3 > ")
+    terminal.type("first line\nsecond line ☃\n")  # pasted: both lines are one answer
+    terminal.expect("Several lines: go on, or end with an empty one.")
+    terminal.type("\n")
+    assert terminal.end() == 0
+    assert list(installation.answers().values()) == ["PostgreSQL", "CSV, PDF", "first line\nsecond line ☃"]
+
+
+def test_a_question_by_command_is_answered_too(installation: Installation) -> None:
+    """H3b."""
+    path = installation.task_file("# Left or right\n\nrehearsal: ask-command\n")
+    done = installation.manage("run_task", path, "--project", "plain", stdin="@/etc/passwd ☃\n")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "The answer was: @/etc/passwd ☃" in done.stdout
+
+
+def test_the_web_answers_first_while_the_terminal_waits(
+    plain: tuple[Installation, tuple[str, ...]],
+) -> None:
+    installation, command = plain
+    terminal = installation.terminal(*command)
+    terminal.expect("> ")
+    assert installation.answer_in_the_web(1, "Go on") == ""
+    terminal.expect("Answered by bob in the web: Go on")
+    terminal.expect("The answer was: Go on")
+    assert terminal.end() == 0
+
+
+def test_the_terminal_answers_first_and_the_web_is_told(
+    plain: tuple[Installation, tuple[str, ...]],
+) -> None:
+    installation, command = plain
+    assert installation.manage(*command, stdin="Go on\n").returncode == 0
+    assert installation.answer_in_the_web(1, "Stop").startswith("Answered by Ann at 20")
+    late = installation.manage("answer", "1", "Stop", CATHERDER_USER="bob")
+    assert late.returncode == 1
+    assert late.stderr.startswith("Answered by Ann at 20")
+    assert list(installation.answers().values()) == ["Go on"]
+
+
+def test_an_answer_that_crosses_another_is_told_by_whom_when_and_what(
+    plain: tuple[Installation, tuple[str, ...]],
+) -> None:
+    """The web's answer is not stored yet when the terminal has read its own: only one can win."""
+    installation, command = plain
+    installation.manage(*command, "--no-input")
+    held = f"""
+from django.db import transaction
+with transaction.atomic():
+    exec({answering(1, "Go on")!r})
+    sys.stdout.write("held\\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+"""
+    web = subprocess.Popen(
+        python_with_django(held),
+        cwd=REPOSITORY,
+        env=installation.env(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert web.stdout
+    assert web.stdout.readline() == "held\n"
+    terminal = installation.start(*command)
+    assert terminal.stdin
+    assert terminal.stdout
+    terminal.stdin.write("Stop at once\n")
+    terminal.stdin.flush()
+    while "Stop at once" not in (line := terminal.stdout.readline()):
+        assert line, "the terminal did not read the answer"
+    web.communicate("\n", timeout=PATIENCE)
+    told, _ = terminal.communicate(timeout=PATIENCE)
+    assert "Your answer came too late. Answered by bob at 20" in told
+    assert told.count("Answered by bob") == 1
+    assert terminal.returncode == 0
+    assert list(installation.answers().values()) == ["Go on"]
+
+
+def test_ctrl_c_at_the_prompt_leaves_the_task_waiting(
+    plain: tuple[Installation, tuple[str, ...]],
+) -> None:
+    installation, command = plain
+    terminal = installation.terminal(*command)
+    terminal.expect("> ")
+    terminal.press_ctrl_c()
+    assert terminal.end() == 130
+    assert installation.phase() == "waiting_for_input"
+    assert 'manage.py answer 1 "…"' in terminal.seen
+    assert "manage.py run_task 1 --project plain" in terminal.seen
+    again = installation.manage("run_task", "1", stdin="Go on\n")
+    assert again.returncode == 0
+    assert "Question 1 · plain › Ask once › do" in again.stdout
+
+
+def test_ctrl_d_at_the_prompt_leaves_the_task_waiting_too(
+    plain: tuple[Installation, tuple[str, ...]],
+) -> None:
+    installation, command = plain
+    terminal = installation.terminal(*command)
+    terminal.expect("> ")
+    terminal.type("\x04")
+    assert terminal.end() == 3
+    assert installation.phase() == "waiting_for_input"
+
+
+def test_ctrl_c_while_the_agent_works_interrupts_the_task(
+    slow: tuple[Installation, tuple[str, ...]],
+) -> None:
+    installation, command = slow
+    terminal = installation.terminal(*command)
+    terminal.expect("$ touch slow-started.txt")
+    terminal.press_ctrl_c()
+    assert terminal.end() == 130
+    assert installation.phase() == "interrupted"
+    assert installation.row("SELECT phase FROM tasks_app_step") == ("interrupted",)
+    assert installation.row("SELECT outcome FROM tasks_app_run") == ("interrupted",)
+    assert installation.row("SELECT lease_owner FROM tasks_app_task") == ("",)
+    assert "Interrupted: Take your time" in terminal.seen
+
+
+def test_a_second_ctrl_c_leaves_at_once_and_the_agent_is_gone(
+    slow: tuple[Installation, tuple[str, ...]],
+) -> None:
+    installation, command = slow
+    terminal = installation.terminal(*command)
+    terminal.expect("$ touch slow-started.txt")
+    terminal.press_ctrl_c()
+    terminal.expect("Stopping …")
+    terminal.press_ctrl_c()
+    assert terminal.end() == 130
+
+
+def test_a_terminal_follows_what_a_worker_of_the_portal_does(
+    slow: tuple[Installation, tuple[str, ...]],
+) -> None:
+    """The lease decides who works; Ctrl+C in a terminal that only follows stops nobody."""
+    installation, command = slow
+    at_work = installation.terminal(*command)
+    at_work.expect("$ touch slow-started.txt")
+    following = installation.terminal("run_task", "1")
+    following.expect("Another worker is at work on it")
+    following.press_ctrl_c()
+    assert following.end() == 130
+    assert "You left; the task goes on without this terminal." in following.seen
+    assert installation.phase() == "running"
+    at_work.press_ctrl_c()
+    assert at_work.end() == 130
+
+
+def test_a_task_cancelled_in_the_web_ends_the_terminal(
+    slow: tuple[Installation, tuple[str, ...]],
+) -> None:
+    installation, command = slow
+    terminal = installation.terminal(*command)
+    terminal.expect("$ touch slow-started.txt")
+    installation.python(
+        "from tasks_app.actions.tasks import cancel_task; from tasks_app.models import Task, User\n"
+        "cancel_task(Task.objects.get(), by=User.objects.get(username='bob'))"
+    )
+    assert terminal.end() == 1
+    assert "Cancelled: bob cancelled it" in terminal.seen
+
+
+def test_words_that_the_parser_refuses_are_wrong_use(installation: Installation) -> None:
+    refused = installation.manage("run_task", "--bad-option")
+    assert refused.returncode == 2
+    assert "the following arguments are required: PATH|ID" in refused.stderr
+
+
+def test_a_database_that_is_not_prepared_is_told(tmp_path: Path) -> None:
+    refused = Installation(tmp_path).manage("status")
+    assert refused.returncode == 2
+    assert "Run `make up` once, or `manage.py migrate`" in refused.stderr
+
+
+def test_a_reader_who_leaves_gets_no_traceback(installation: Installation) -> None:
+    command = [sys.executable, "manage.py", "project", "list"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=REPOSITORY, env=installation.env(), **pipes) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(PATIENCE) == 1
+
+
+def test_a_project_is_removed_after_its_name_was_typed(installation: Installation) -> None:
+    terminal = installation.terminal("project", "remove", "plain")
+    terminal.expect("Type the project's name to go on: ")
+    terminal.type("sample\n")
+    assert terminal.end() == 2
+    terminal = installation.terminal("project", "remove", "plain")
+    terminal.expect("Type the project's name to go on: ")
+    terminal.press_ctrl_c()
+    assert terminal.end() == signal.SIGINT + 128
+    terminal = installation.terminal("project", "remove", "plain")
+    terminal.expect("Type the project's name to go on: ")
+    terminal.type("plain\n")
+    assert terminal.end() == 0
+    assert installation.row("SELECT group_concat(name) FROM tasks_app_project") == ("sample",)
