@@ -46,8 +46,10 @@ class Stream:
         reader = kinds.get(str(message.get("type")), self._unknown)
         try:
             found = list(reader(message))
-        except (AttributeError, TypeError, ValueError, OverflowError):
-            found = list(self._unknown(message))  # of a known kind, but not of its shape
+        except (AttributeError, TypeError, ValueError):
+            found = []
+        # Of a known kind, but not of its shape, or with nothing in it: kept all the same.
+        found = found or list(self._unknown(message))
         raws = [message] + [None] * (len(found) - 1)  # the raw message stands at the first of its events
         return [AgentEvent(kind, payload, at, raw) for (kind, payload), raw in zip(found, raws, strict=True)]
 
@@ -155,7 +157,8 @@ class Stream:
     def usage(self, *, cost_before: float) -> Usage:
         """What this run used: as its result says, else summed over the messages that came."""
         if self.result is not None and isinstance(self.result.get("usage"), dict):
-            cost = float(self.result.get("total_cost_usd") or 0.0)
+            cost = self.result.get("total_cost_usd")
+            cost = cost if isinstance(cost, int | float) else 0.0
             return _usage(self.result["usage"], max(0.0, cost - cost_before))
         total = Usage()
         for usage in self._usage_by_message.values():
@@ -210,7 +213,10 @@ def _usage(usage: Message, cost: float) -> Usage:
 
 
 def moment(stamp: Any) -> datetime | None:
-    """A reset time in seconds, or by mistake in milliseconds, since 1970."""
+    """A reset time in seconds, or by mistake in milliseconds, since 1970; None for what is no time."""
     if isinstance(stamp, bool) or not isinstance(stamp, int | float) or stamp <= 0:
         return None
-    return datetime.fromtimestamp(stamp / 1000 if stamp >= MILLISECONDS else stamp, UTC)
+    try:
+        return datetime.fromtimestamp(stamp / 1000 if stamp >= MILLISECONDS else stamp, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None

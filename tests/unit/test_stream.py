@@ -1,0 +1,268 @@
+"""Reading the agent's messages: all is kept, nothing is counted twice, nothing breaks it (H3, P8, P11)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tasks_app.agents.port import Ending
+from tasks_app.agents.stream import Stream, moment
+from tasks_app.types import Usage
+
+RESET = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
+
+
+def assistant(*blocks: Any, identity: str = "msg_1", **body: Any) -> dict[str, Any]:
+    return {"type": "assistant", "message": {"id": identity, "content": list(blocks), **body}}
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+def tool(name: str, identity: str = "toolu_1", **tool_input: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "id": identity, "name": name, "input": tool_input}
+
+
+def tool_result(content: Any, **more: Any) -> dict[str, Any]:
+    block = {"type": "tool_result", "tool_use_id": "toolu_1", "content": content, **more}
+    return {"type": "user", "message": {"content": [block]}}
+
+
+def rate_limit(status: str, **info: Any) -> dict[str, Any]:
+    return {"type": "rate_limit_event", "rate_limit_info": {"status": status, **info}}
+
+
+def question(words: str) -> dict[str, Any]:
+    return {"questions": [{"question": words, "header": "H", "options": [{"label": "a"}, {"label": "b"}]}]}
+
+
+def read(*messages: dict[str, Any]) -> tuple[Stream, list[tuple[str, dict[str, Any]]]]:
+    stream = Stream()
+    return stream, [(event.kind, event.payload) for message in messages for event in stream.read(message)]
+
+
+class TestEvents:
+    def test_each_block_is_an_event_and_the_first_carries_the_message(self) -> None:
+        message = assistant({"type": "thinking", "thinking": "Hm."}, text("Hi."), tool("Read", file_path="a"))
+        events = Stream().read(message)
+        assert [(event.kind, event.payload) for event in events] == [
+            ("thinking", {"text": "Hm."}),
+            ("text", {"text": "Hi."}),
+            ("tool_use", {"id": "toolu_1", "name": "Read", "input": {"file_path": "a"}}),
+        ]
+        assert [event.raw for event in events] == [message, None, None]
+
+    @pytest.mark.parametrize(
+        ("content", "shown"),
+        [
+            ("plain", "plain"),
+            ([text("one"), text("two")], "one\ntwo"),
+            ([text("see"), {"type": "image", "source": {}}], "see\n[image]"),
+            ([], ""),
+            (None, ""),
+            (7, ""),
+            (["loose", text("one")], "one"),
+        ],
+    )
+    def test_a_tool_result_is_shown_as_text(self, content: Any, shown: str) -> None:
+        _, events = read(tool_result(content))
+        assert events == [
+            ("tool_result", {"tool_use_id": "toolu_1", "text": shown, "is_error": False}),
+        ]
+
+    @pytest.mark.parametrize(
+        ("more", "good"), [({}, True), ({"is_error": False}, True), ({"is_error": True}, False)]
+    )
+    def test_it_is_known_which_results_came_and_which_were_errors(self, more: Any, good: bool) -> None:
+        stream, _ = read(tool_result("x", **more))
+        assert stream.results == {"toolu_1": good}
+
+    def test_what_a_user_message_says_besides_is_kept(self) -> None:
+        _, events = read({"type": "user", "message": {"content": "Go on."}})
+        assert events == [("system", {"subtype": "user", "text": "Go on."})]
+
+    def test_the_result_is_kept(self) -> None:
+        message = {"type": "result", "subtype": "success", "result": "Done.", "num_turns": 2}
+        stream, events = read(message)
+        assert stream.result == message
+        assert events[0][0] == "result" and events[0][1]["text"] == "Done."
+
+    def test_the_model_is_the_one_named_last(self) -> None:
+        stream, _ = read(
+            {"type": "system", "subtype": "init", "model": "a"}, assistant(model="b"), assistant()
+        )
+        assert stream.model == "b"
+
+    @pytest.mark.parametrize("kind", ["control_request", "telepathy", "", None, 7, ["list"]])
+    def test_a_message_of_an_unknown_kind_is_kept(self, kind: Any) -> None:
+        message = {"type": kind, "more": [1]}
+        (event,) = Stream().read(message)
+        assert (event.kind, event.payload, event.raw) == ("unknown", {"type": str(kind)}, message)
+
+    def test_a_block_of_an_unknown_kind_is_an_event(self) -> None:
+        _, events = read(assistant({"type": "hologram"}, text("Hi.")))
+        assert events == [("unknown", {"type": "hologram"}), ("text", {"text": "Hi."})]
+
+    @pytest.mark.parametrize(
+        "message",
+        [
+            {},
+            {"type": "assistant"},
+            {"type": "assistant", "message": None},
+            {"type": "assistant", "message": "words"},
+            {"type": "assistant", "message": []},
+            {"type": "assistant", "message": {"content": None}},
+            {"type": "assistant", "message": {"content": 7}},
+            {"type": "assistant", "message": {"content": ["loose", None, 7]}},
+            {"type": "assistant", "message": {"content": [{}]}},
+            {"type": "assistant", "message": {"content": [{"type": "tool_use"}]}},
+            {
+                "type": "assistant",
+                "message": {"content": [{"type": "tool_use", "name": "Bash", "input": "x"}]},
+            },
+            {"type": "assistant", "message": {"content": [tool("AskUserQuestion", questions=7)]}},
+            {"type": "assistant", "message": {"content": [tool("Bash", command=None)]}},
+            {"type": "assistant", "message": {"content": [], "usage": [1]}},
+            {"type": "user", "message": 7},
+            {"type": "user", "message": {"content": [{"type": "tool_result"}]}},
+            {"type": "rate_limit_event"},
+            {"type": "rate_limit_event", "rate_limit_info": "soon"},
+            {"type": "result"},
+            {"type": "result", "deferred_tool_use": "toolu_1", "usage": 7},
+            {"type": "system"},
+        ],
+        ids=str,
+    )
+    def test_a_malformed_or_empty_message_is_kept_and_breaks_nothing(self, message: dict[str, Any]) -> None:
+        stream = Stream()
+        assert stream.read(message)[0].raw == message
+        stream.read(assistant(text("Still here.")))
+        assert stream.text == "Still here."
+        assert stream.usage(cost_before=0) == Usage()
+        assert stream.deferred == ""
+
+
+class TestAsks:
+    def test_all_asks_of_a_message_are_seen_in_order(self) -> None:
+        """The agent keeps only the last of them in its session."""
+        stream, _ = read(
+            assistant(
+                tool("AskUserQuestion", "toolu_1", **question("A?")),
+                tool("Write", "toolu_2", file_path="x"),
+                tool("AskUserQuestion", "toolu_3", **question("B?")),
+                tool("Bash", "toolu_4", command='cat-herder ask "C?"'),
+            )
+        )
+        assert [ask.items[0].question for ask in stream.open_asks()] == ["A?", "B?", "C?"]
+        assert [ask.tool_use_id for ask in stream.open_asks({"toolu_1"})] == ["toolu_3", "toolu_4"]
+
+    def test_a_message_that_comes_twice_asks_once(self) -> None:
+        message = assistant(tool("AskUserQuestion", **question("A?")))
+        assert len(read(message, message)[0].open_asks()) == 1
+
+    def test_an_ask_that_got_no_human_answer_is_open_however_it_ended(self) -> None:
+        stream, _ = read(
+            assistant(tool("AskUserQuestion", **question("A?"))), tool_result("hook failed", is_error=True)
+        )
+        assert len(stream.open_asks()) == 1
+
+    def test_a_call_that_the_session_waits_at_again_is_an_ask(self) -> None:
+        call = {"id": "toolu_9", "name": "AskUserQuestion", "input": question("A?")}
+        stream, _ = read({"type": "result", "subtype": "success", "deferred_tool_use": call})
+        assert stream.deferred == "toolu_9"
+        assert [ask.tool_use_id for ask in stream.open_asks()] == ["toolu_9"]
+
+
+class TestUsage:
+    TOKENS = {
+        "input_tokens": 1,
+        "output_tokens": 2,
+        "cache_creation_input_tokens": 3,
+        "cache_read_input_tokens": 4,
+    }
+
+    def test_the_result_says_what_was_used(self) -> None:
+        stream, _ = read(
+            assistant(usage=self.TOKENS),
+            {"type": "result", "usage": {**self.TOKENS, "input_tokens": 10}, "total_cost_usd": 0.5},
+        )
+        assert stream.usage(cost_before=0.2) == Usage(10, 2, 3, 4, pytest.approx(0.3))
+
+    def test_a_cost_is_never_negative(self) -> None:
+        stream, _ = read({"type": "result", "usage": self.TOKENS, "total_cost_usd": 0.1})
+        assert stream.usage(cost_before=0.2).cost_usd == 0.0
+
+    def test_without_a_result_it_is_summed_once_for_each_message_of_the_model(self) -> None:
+        """P11: nothing lost when a run ends early. One message of the model comes in several parts."""
+        stream, _ = read(
+            assistant(text("part one"), identity="msg_1", usage=self.TOKENS),
+            assistant(text("part two"), identity="msg_1", usage={**self.TOKENS, "output_tokens": 20}),
+            assistant(text("next"), identity="msg_2", usage=self.TOKENS),
+        )
+        assert stream.usage(cost_before=0.2) == Usage(2, 22, 6, 8, 0.0)
+
+    @pytest.mark.parametrize("count", [None, "7", -7, 1.5, [7]])
+    def test_a_count_that_is_none_counts_as_nothing(self, count: Any) -> None:
+        stream, _ = read(assistant(usage={**self.TOKENS, "input_tokens": count}))
+        assert stream.usage(cost_before=0) == Usage(0, 2, 3, 4, 0.0)
+
+    @pytest.mark.parametrize("cost", ["much", None, [], {}])
+    def test_a_cost_that_is_none_counts_as_nothing(self, cost: Any) -> None:
+        stream, _ = read({"type": "result", "usage": self.TOKENS, "total_cost_usd": cost})
+        assert stream.usage(cost_before=0) == Usage(1, 2, 3, 4, 0.0)
+
+
+class TestLimits:
+    def test_a_rejection_has_its_reset_time(self) -> None:
+        stream, _ = read(rate_limit("rejected", resetsAt=RESET.timestamp()))
+        assert stream.rejected and stream.rejected_until == RESET
+        assert stream.ending(())[0] is Ending.LIMIT
+
+    @pytest.mark.parametrize("status", ["allowed", "allowed_warning"])
+    def test_a_warning_is_no_rejection(self, status: str) -> None:
+        stream, events = read(rate_limit(status, resetsAt=RESET.timestamp()))
+        assert not stream.rejected and stream.rejected_until is None
+        assert events == [("system", {"subtype": "rate_limit_event", "status": status})]
+
+    @pytest.mark.parametrize("stamp", [RESET.timestamp(), int(RESET.timestamp()), RESET.timestamp() * 1000])
+    def test_a_reset_time_may_be_in_seconds_or_milliseconds(self, stamp: float) -> None:
+        assert moment(stamp) == RESET
+
+    @pytest.mark.parametrize(
+        "stamp", [None, "soon", "1795269600", True, 0, -5, [], float("nan"), float("inf"), 1e30]
+    )
+    def test_garbage_is_no_reset_time(self, stamp: Any) -> None:
+        assert moment(stamp) is None
+
+    @pytest.mark.parametrize("stamp", [1e30, float("nan")])
+    def test_a_rejection_stays_one_when_its_time_is_garbage(self, stamp: float) -> None:
+        """P8"""
+        assert read(rate_limit("rejected", resetsAt=stamp))[0].rejected
+
+
+class TestEnding:
+    LIMIT = {"type": "result", "is_error": True, "api_error_status": 429, "result": "Request rejected"}
+
+    @pytest.mark.parametrize(
+        ("message", "problem", "ending", "said"),
+        [
+            ({"type": "result", "subtype": "success"}, "", Ending.FINISHED, ""),
+            (LIMIT, "", Ending.LIMIT, "Request rejected"),
+            ({"type": "result", "subtype": "error_max_turns"}, "", Ending.FAILED, "error_max_turns"),
+            ({"type": "result", "is_error": True, "errors": ["a", "b"]}, "", Ending.FAILED, "a\nb"),
+            ({"type": "result", "subtype": "success"}, "It broke.", Ending.FAILED, "It broke."),
+            ({"type": "system"}, "", Ending.FAILED, "without a result"),
+            ({"type": "system"}, "It broke.", Ending.FAILED, "It broke."),
+        ],
+    )
+    def test_how_a_run_ended(self, message: dict[str, Any], problem: str, ending: Ending, said: str) -> None:
+        how, why = read(message)[0].ending((), problem=problem)
+        assert how is ending and said in why
+
+    def test_who_asked_has_asked_whatever_came_after(self) -> None:
+        """H3: a question just before the end of the turn, or before a crash, is not lost."""
+        stream, _ = read(assistant(tool("AskUserQuestion", **question("A?"))), self.LIMIT)
+        assert stream.ending(stream.open_asks(), problem="It broke.")[0] is Ending.ASKED
