@@ -155,5 +155,10 @@ LOGGING = {
     "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
     "root": {"handlers": ["console"], "level": "WARNING"},
-    "loggers": {"tasks_app": {"level": "INFO"}, "huey": {"level": "WARNING"}},
+    "loggers": {
+        "tasks_app": {"level": "INFO"},
+        "huey": {"level": "WARNING"},
+        # Calls an agent that was stopped on purpose a fatal error; how a run ended is told by its row.
+        "claude_agent_sdk._internal.query": {"level": "CRITICAL"},
+    },
 }

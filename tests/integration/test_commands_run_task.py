@@ -279,6 +279,7 @@ def test_ctrl_c_while_the_agent_works_interrupts_the_task(
     assert "Interrupted: Take your time" in terminal.seen
 
 
+@pytest.mark.bubblewrap
 def test_a_second_ctrl_c_leaves_at_once_and_the_agent_is_gone(
     slow: tuple[Installation, tuple[str, ...]],
 ) -> None:
@@ -299,7 +300,7 @@ def test_a_terminal_follows_what_a_worker_of_the_portal_does(
     at_work = installation.terminal(*command)
     at_work.expect("$ touch slow-started.txt")
     following = installation.terminal("run_task", "1")
-    following.expect("Another worker is at work on it")
+    following.expect("Another worker holds it")
     following.press_ctrl_c()
     assert following.end() == 130
     assert "You left; the task goes on without this terminal." in following.seen

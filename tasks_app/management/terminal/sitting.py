@@ -124,7 +124,10 @@ class Sitting:
         if phase is Phase.WAITING_FOR_RESET and task.resets_at:
             text = f"A usage limit is reached. It goes on by itself at {task.resets_at:%Y-%m-%d %H:%M} UTC."
         elif held and not is_here(task.lease_owner):
-            text = f"Another worker is at work on it ({task.lease_owner}); this terminal follows."
+            text = (
+                f"Another worker holds it ({task.lease_owner}); this terminal follows, "
+                "and takes over should that one be gone."
+            )
         if text and text != self._told:
             self._screen.say_with_mark("·", text, style="dim")
             self._told = text
