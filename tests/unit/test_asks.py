@@ -1,0 +1,224 @@
+"""From a tool call to an ask, and from a human's answer to that call's result (H3, H5, H7, R1, R4)."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks_app.agents.asks import INLINE_HEAD, INLINE_LIMIT, GivenAnswer, ask_in, decision_for
+from tasks_app.types import Ask, AskItem, Option
+
+HARD = [
+    "@/etc/passwd",
+    "/clear",
+    '"; rm -rf / #',
+    "$(touch hacked) `touch hacked` $HOME",
+    "'single' \"double\" \\back\\slash \\n",
+    "-n",
+    "--help",
+    "%s %d %%",
+    "one\ntwo\n\n  three\n",
+    "\ttab and trailing space ",
+    "naïve ☃ 猫 👩‍👩‍👧 \u2028 \u202e",
+    "EOF",
+    "",
+]
+COMMAND = {"command": 'cat-herder ask "Which?"', "description": "Ask"}
+
+
+def item(question: str, *, multi: bool = False) -> dict[str, Any]:
+    options = [
+        {"label": "Red", "description": "like roses"},
+        {"label": "Blue", "description": "", "preview": "#00f"},
+    ]
+    return {"question": question, "header": "Colour", "options": options, "multiSelect": multi}
+
+
+def asked(*items: dict[str, Any]) -> Ask:
+    ask = ask_in("toolu_1", "AskUserQuestion", {"questions": list(items)})
+    assert ask is not None
+    return ask
+
+
+def commanded(command: str = COMMAND["command"], **more: Any) -> Ask:
+    ask = ask_in("toolu_2", "Bash", {**COMMAND, **more, "command": command})
+    assert ask is not None
+    return ask
+
+
+def answered(ask: Ask, *answers: str, **more: str) -> GivenAnswer:
+    questions = [item.question for item in ask.items]
+    return GivenAnswer(ask, dict(zip(questions, answers, strict=True)), **more)
+
+
+def printed(given: GivenAnswer, *others: GivenAnswer, folder: Path) -> str:
+    """What the agent's Bash shows for the command that takes the place of the one that asked."""
+    decision = decision_for(given, others, folder=folder)
+    assert decision.allow and decision.updated_input is not None
+    command = str(decision.updated_input["command"])
+    empty = folder / "empty"
+    empty.mkdir()
+    done = subprocess.run(["bash", "-c", command], capture_output=True, cwd=empty, check=True)
+    assert not done.stderr and not list(empty.iterdir())
+    return done.stdout.decode()
+
+
+class TestAsksInCalls:
+    def test_a_question_with_options(self) -> None:
+        ask = asked(item("Which?", multi=True))
+        options = (Option("Red", "like roses"), Option("Blue", "", "#00f"))
+        assert (ask.tool_use_id, ask.way) == ("toolu_1", "AskUserQuestion")
+        assert ask.items == (AskItem("Which?", "Colour", options, multi_select=True),)
+        assert ask.tool_input == {"questions": [item("Which?", multi=True)]}
+
+    def test_several_questions_are_items_of_one_ask(self) -> None:
+        assert [each.question for each in asked(item("A?"), item("B?")).items] == ["A?", "B?"]
+
+    def test_a_command_that_asks_twice_is_one_ask_with_two_items(self) -> None:
+        ask = commanded('cat-herder ask "A?"; cat-herder ask "B?"; cat-herder ask "A?"')
+        assert ask.way == "command"
+        assert ask.items == (AskItem("A?"), AskItem("B?"))
+
+    @pytest.mark.parametrize(
+        ("name", "tool_input"),
+        [("Bash", {"command": "ls"}), ("Bash", {}), ("Read", {"command": 'cat-herder ask "A?"'}), ("", {})],
+    )
+    def test_other_calls_ask_nothing(self, name: str, tool_input: dict[str, Any]) -> None:
+        assert ask_in("toolu_1", name, tool_input) is None
+
+    @pytest.mark.parametrize(
+        ("tool_input", "questions"),
+        [
+            ({}, ["{}"]),
+            ({"questions": None}, ['{"questions": null}']),
+            ({"questions": "Which?"}, ['{"questions": "Which?"}']),
+            ({"questions": []}, ['{"questions": []}']),
+            ({"questions": ["Which?"]}, ['{"questions": ["Which?"]}']),
+            ({"question": "Größe?"}, ['{"question": "Größe?"}']),
+            ({"questions": [{}]}, ["(no question was given)"]),
+            ({"questions": [{"question": None, "header": "Colour"}]}, ["Colour"]),
+            ({"questions": [7, {"question": "A?"}]}, ["A?"]),
+            ({"questions": [{"question": 7}]}, ["7"]),
+        ],
+    )
+    def test_a_malformed_ask_is_an_ask_all_the_same(
+        self, tool_input: dict[str, Any], questions: list[str]
+    ) -> None:
+        """H3: no question is ever lost."""
+        ask = ask_in("toolu_1", "AskUserQuestion", tool_input)
+        assert ask and [each.question for each in ask.items] == questions
+
+    @pytest.mark.parametrize(
+        ("options", "read"),
+        [
+            (None, ()),
+            ("red or blue", ()),
+            (["red", 7], (Option("red"), Option("7"))),
+            ([{"label": "red", "description": None}, {}], (Option("red"), Option(""))),
+        ],
+    )
+    def test_malformed_options_are_read_as_far_as_they_go(
+        self, options: Any, read: tuple[Option, ...]
+    ) -> None:
+        assert asked({"question": "A?", "options": options}).items[0].options == read
+
+    @pytest.mark.parametrize("value", [None, "true", 1, "no"])
+    def test_only_true_allows_several_choices(self, value: Any) -> None:
+        assert asked({"question": "A?", "multiSelect": value}).items[0].multi_select is False
+
+
+class TestAnswersToTheTool:
+    @pytest.mark.parametrize("answer", HARD)
+    def test_the_answer_stands_beside_the_questions_to_the_letter(self, answer: str, tmp_path: Path) -> None:
+        ask = asked(item("Which?"))
+        decision = decision_for(answered(ask, answer), (), folder=tmp_path)
+        assert decision.allow
+        assert decision.updated_input == {"questions": [item("Which?")], "answers": {"Which?": answer}}
+
+    def test_each_question_has_its_answer(self, tmp_path: Path) -> None:
+        ask = asked(item("A?"), item("B?", multi=True))
+        decision = decision_for(answered(ask, "Red", "Red, Blue"), (), folder=tmp_path)
+        assert decision.updated_input and decision.updated_input["answers"] == {
+            "A?": "Red",
+            "B?": "Red, Blue",
+        }
+
+    def test_notes_are_added_to_the_last_answer(self, tmp_path: Path) -> None:
+        ask = asked(item("A?"), item("B?"))
+        decision = decision_for(answered(ask, "Red", "Blue", notes="Mind the contrast."), (), folder=tmp_path)
+        assert decision.updated_input and decision.updated_input["answers"] == {
+            "A?": "Red",
+            "B?": "Blue\n\nNotes from the human: Mind the contrast.",
+        }
+
+    def test_answers_to_asks_that_the_session_lost_ride_along(self, tmp_path: Path) -> None:
+        """Of two asks in one message the session keeps only the last."""
+        lost = answered(commanded('cat-herder ask "How many?"'), "Three", notes="at most")
+        decision = decision_for(answered(asked(item("A?")), "Red"), [lost], folder=tmp_path)
+        assert decision.updated_input and decision.updated_input["answers"] == {
+            "A?": "Red\n\nYou also asked: “How many?” The human answered: Three (Notes: at most)"
+        }
+
+    def test_a_long_answer_is_a_file_and_its_beginning(self, tmp_path: Path) -> None:
+        """H5: a 100 kB answer works."""
+        answer = "ä☃\n" * 30_000
+        decision = decision_for(answered(asked(item("A?")), answer), (), folder=tmp_path)
+        assert decision.updated_input
+        shown = decision.updated_input["answers"]["A?"]
+        assert shown.startswith(answer[:INLINE_HEAD]) and len(shown) < INLINE_LIMIT
+        (path,) = tmp_path.iterdir()
+        assert str(path) in shown and path.read_text() == answer
+
+    def test_an_answer_of_just_the_limit_is_no_file(self, tmp_path: Path) -> None:
+        answer = "x" * INLINE_LIMIT
+        decision_for(answered(asked(item("A?")), answer), (), folder=tmp_path)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_two_long_answers_have_a_file_each(self, tmp_path: Path) -> None:
+        ask = asked(item("A?"), item("B?"))
+        decision_for(answered(ask, "a" * 30_000, "b" * 30_000), (), folder=tmp_path)
+        assert sorted(path.read_text()[0] for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+class TestAnswersToTheCommand:
+    @pytest.mark.parametrize("answer", HARD)
+    def test_bash_prints_the_answer_to_the_letter(self, answer: str, tmp_path: Path) -> None:
+        assert printed(answered(commanded(), answer), folder=tmp_path) == f"{answer}\n"
+
+    def test_the_folder_may_have_any_name(self, tmp_path: Path) -> None:
+        folder = tmp_path / "it's; a $(folder)"
+        folder.mkdir()
+        assert printed(answered(commanded(), "Red"), folder=folder) == "Red\n"
+
+    def test_the_rest_of_the_call_stays_as_the_agent_wrote_it(self, tmp_path: Path) -> None:
+        decision = decision_for(answered(commanded(timeout=5000), "Red"), (), folder=tmp_path)
+        assert decision.updated_input
+        assert {**decision.updated_input, "command": ""} == {**COMMAND, "timeout": 5000, "command": ""}
+
+    def test_notes_are_printed_as_well(self, tmp_path: Path) -> None:
+        said = printed(answered(commanded(), "Red", notes="Mind the contrast."), folder=tmp_path)
+        assert said == "Red\n\nNotes from the human: Mind the contrast.\n"
+
+    def test_two_questions_of_one_command_are_told_apart(self, tmp_path: Path) -> None:
+        ask = commanded('cat-herder ask "A?"; cat-herder ask "B?"')
+        said = printed(answered(ask, "Red", "Blue"), folder=tmp_path)
+        assert said.startswith("A?\nRed\n") and "B?\nBlue\n" in said
+
+    @pytest.mark.parametrize(
+        "rest", ["&& touch hacked", "; touch hacked", "| tee hacked", "> hacked", "\ntouch hacked"]
+    )
+    def test_nothing_else_of_the_command_is_run_and_the_agent_is_told(
+        self, rest: str, tmp_path: Path
+    ) -> None:
+        said = printed(answered(commanded(f'cat-herder ask "Which?" {rest}'), "Red"), folder=tmp_path)
+        assert said.startswith("Red\n") and "Nothing else of your command was run" in said
+
+    def test_a_long_answer_is_a_file_and_its_beginning(self, tmp_path: Path) -> None:
+        answer = "ä☃\n" * 30_000
+        said = printed(answered(commanded(), answer), folder=tmp_path)
+        assert said.startswith(answer[:INLINE_HEAD]) and len(said) < INLINE_LIMIT
+        assert (tmp_path / "answer.txt").read_text() == answer
+        assert str(tmp_path / "answer.txt") in said
