@@ -44,6 +44,10 @@ def missing_bubblewrap() -> str:
     return detect(SandboxMode.AUTO).reason
 
 
+def missing_node() -> str:
+    return "" if shutil.which("node") else "Node.js is not installed; on Debian: apt install nodejs npm"
+
+
 def missing_postgres() -> str:
     try:
         psycopg.connect(POSTGRES, connect_timeout=3).close()
@@ -68,6 +72,7 @@ def missing_redis() -> str:
 MISSING: dict[str, Callable[[], str]] = {
     "browser": cache(missing_browser),
     "bubblewrap": cache(missing_bubblewrap),
+    "node": cache(missing_node),
     "postgres": cache(missing_postgres),
     "redis": cache(missing_redis),
 }

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from tasks_app.config.fields import FileModel, Line, ModelName, Name, Threshold
 from tasks_app.config.reading import read_model
-from tasks_app.config.yaml_text import MAX_BYTES, read_yaml
+from tasks_app.config.yaml_text import MAX_BYTES, YamlDocument, read_yaml
 from tasks_app.errors import BadInput
 
 MAX_TITLE = 120
@@ -66,7 +66,8 @@ def parse_task(text: str, *, where: str) -> TaskDefinition:
     """
     lines = _clean(text, where=where).split("\n")
     end = _front_matter_end(lines, where=where)
-    settings = _front_matter("\n".join(lines[1:end]), where=where)
+    document = _front_matter(lines[1:end], where=where)
+    settings = read_model(FrontMatter, document, where=where, keys_at=lambda location: FrontMatter)
     body = "\n".join(lines[end + 1 if end else 0 :]).strip("\n")
     if not body.strip():
         raise BadInput("the task has no text", where=f"{where}:{len(lines)}")
@@ -78,6 +79,15 @@ def parse_task(text: str, *, where: str) -> TaskDefinition:
         model=settings.model,
         resume=settings.resume,
     )
+
+
+def front_matter(text: str, *, where: str) -> YamlDocument:
+    """The front matter as it is written, with the lines of its keys, whether or not its values are right.
+
+    Raises `BadInput` if it is no YAML, or is never closed.
+    """
+    lines = _clean(text, where=where).split("\n")
+    return _front_matter(lines[1 : _front_matter_end(lines, where=where)], where=where)
 
 
 def _clean(text: str, *, where: str) -> str:
@@ -99,9 +109,8 @@ def _front_matter_end(lines: list[str], *, where: str) -> int:
     raise BadInput("the front matter that begins here is never closed with ---", where=f"{where}:1")
 
 
-def _front_matter(text: str, *, where: str) -> FrontMatter:
-    document = read_yaml(text, where=where, first_line=2)
-    return read_model(FrontMatter, document, where=where, keys_at=lambda location: FrontMatter)
+def _front_matter(lines: list[str], *, where: str) -> YamlDocument:
+    return read_yaml("\n".join(lines), where=where, first_line=2)
 
 
 def _title_in(body: str) -> str:

@@ -22,6 +22,14 @@ _ANY_PLACEHOLDER = re.compile(r"\{\{.*?\}\}")
 
 
 @dataclass(frozen=True)
+class IntroFault:
+    """One fault of the file; `line` is that of the section or placeholder, None where something lacks."""
+
+    line: int | None
+    message: str
+
+
+@dataclass(frozen=True)
 class InteractionIntro:
     """The sections of the file by name; complete, or it would not exist."""
 
@@ -53,32 +61,58 @@ def load_interaction_intro(text: str, *, where: str = WHERE) -> InteractionIntro
     Raises `BadInput` that names file and section when one is missing, empty, there twice or unknown, when
     the place for the number is missing, or when there is a place for something else.
     """
-    sections: dict[str, str] = {}
-    for name, body in _split(text):
-        if name not in _SECTIONS:
-            raise BadInput(f"the section {name} is not known; known are: {', '.join(_SECTIONS)}", where=where)
-        if name in sections:
-            raise BadInput(f"the section {name} is there twice", where=where)
-        sections[name] = body
-    _check(sections, where=where)
-    return InteractionIntro(sections)
+    if faults := intro_faults(text):
+        raise BadInput(faults[0].message, where=where)
+    return InteractionIntro(dict(_split(_COMMENT.sub("", text.replace("\r\n", "\n")))))
 
 
-def _split(text: str) -> Iterator[tuple[str, str]]:
-    plain = _COMMENT.sub("", text.replace("\r\n", "\n"))
+def intro_faults(text: str) -> list[IntroFault]:
+    """Everything that keeps the text from being used."""
+    # Comments leave their line ends behind here, so that lines can be counted.
+    lined = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text.replace("\r\n", "\n"))
+    return [*_faults_of_headings(lined), *_faults_of_sections(lined)]
+
+
+def _split(plain: str) -> Iterator[tuple[str, str]]:
     _, *parts = _HEADING.split(plain)
     for name, body in zip(parts[::2], parts[1::2], strict=True):
-        yield " ".join(name.upper().split()), body.strip()
+        yield _section_name(name), body.strip()
 
 
-def _check(sections: Mapping[str, str], *, where: str) -> None:
+def _section_name(heading: str) -> str:
+    return " ".join(heading.upper().split())
+
+
+def _faults_of_headings(lined: str) -> Iterator[IntroFault]:
+    seen: set[str] = set()
+    for heading in _HEADING.finditer(lined):
+        name, line = _section_name(heading[1]), _line_of(lined, heading.start())
+        if name not in _SECTIONS:
+            known = f"known are: {', '.join(_SECTIONS)}"
+            yield IntroFault(line, f"the section {name} is not known; {known}")
+        elif name in seen:
+            yield IntroFault(line, f"the section {name} is there twice")
+        seen.add(name)
+
+
+def _faults_of_sections(lined: str) -> Iterator[IntroFault]:
+    bodies = dict(_split(lined))
+    lines = {_section_name(one[1]): _line_of(lined, one.start()) for one in _HEADING.finditer(lined)}
     for name in _SECTIONS:
-        if name not in sections:
-            raise BadInput(f"the section {name} is missing", where=where)
-        if not sections[name]:
-            raise BadInput(f"the section {name} is empty", where=where)
-        for placeholder in _ANY_PLACEHOLDER.findall(sections[name]):
-            if placeholder != PLACEHOLDER:
-                raise BadInput(f"the section {name} has the unknown placeholder {placeholder}", where=where)
-    if PLACEHOLDER not in sections[_COMMON]:
-        raise BadInput(f"the section {_COMMON} lacks {PLACEHOLDER}, the place for the number", where=where)
+        if name not in bodies:
+            yield IntroFault(None, f"the section {name} is missing")
+        elif not bodies[name]:
+            yield IntroFault(lines[name], f"the section {name} is empty")
+        elif name == _COMMON and PLACEHOLDER not in bodies[name]:
+            yield IntroFault(lines[name], f"the section {name} lacks {PLACEHOLDER}, the place for the number")
+    for placeholder in _ANY_PLACEHOLDER.finditer(lined):
+        above = list(_HEADING.finditer(lined, 0, placeholder.start()))
+        if above and placeholder[0] != PLACEHOLDER:
+            message = (
+                f"the section {_section_name(above[-1][1])} has the unknown placeholder {placeholder[0]}"
+            )
+            yield IntroFault(_line_of(lined, placeholder.start()), message)
+
+
+def _line_of(text: str, position: int) -> int:
+    return text.count("\n", 0, position) + 1

@@ -52,6 +52,8 @@ class TerminalCommand(BaseCommand):
         "--version", "--verbosity", "--settings", "--pythonpath", "--traceback", "--force-color",
     }  # fmt: skip
     examples = ""
+    #: Whether the command is of no use without the portal's database.
+    requires_tables = True
 
     def work(self, options: dict[str, Any]) -> int:
         """Do what the command is for; the exit code."""
@@ -75,7 +77,8 @@ class TerminalCommand(BaseCommand):
 
     def _code(self, options: dict[str, Any]) -> int:
         try:
-            _require_tables()
+            if self.requires_tables:
+                _require_tables()
             code = self.work(options)
             self.stdout.flush()
         except CatHerderError as error:

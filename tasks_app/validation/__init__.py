@@ -1,0 +1,21 @@
+"""Looking a repository over before tasks run in it: every fault at once, with file, line and key.
+
+Nothing of the repository is run. Free of Django and of the database.
+"""
+
+from tasks_app.validation.findings import Finding, Report, Severity
+from tasks_app.validation.git_state import is_repository
+from tasks_app.validation.ground import Ground
+from tasks_app.validation.permission import SETTINGS_FILE, grant_permission
+from tasks_app.validation.whole import validate
+
+__all__ = [
+    "SETTINGS_FILE",
+    "Finding",
+    "Ground",
+    "Report",
+    "Severity",
+    "grant_permission",
+    "is_repository",
+    "validate",
+]

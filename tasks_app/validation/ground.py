@@ -1,0 +1,79 @@
+"""The repository that is looked at, and reading its files without being led out of it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tasks_app.config.faults import ConfigInvalid, Problem
+from tasks_app.config.yaml_text import MAX_BYTES
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A repository's top folder, and what the portal brings along.
+
+    `prompts` is the folder of the portal's own prompts, `threshold` the installation's interaction
+    threshold. `tracked` are the files that git knows, None where git cannot say.
+    """
+
+    root: Path
+    prompts: Path
+    threshold: int = 0
+    tracked: frozenset[str] | None = field(default=None, repr=False)
+
+    @property
+    def shipped_steps(self) -> Path:
+        return self.prompts / "steps"
+
+    def leads_out(self, path: Path) -> bool:
+        """Whether `path` is outside the repository once links are followed."""
+        try:
+            return not path.resolve().is_relative_to(self.root.resolve())
+        except (OSError, RuntimeError):  # links in a circle, a name too long
+            return True
+
+    def is_committed(self, name: str) -> bool:
+        """Whether a task's clone will have the file `name`; True where git cannot say."""
+        return self.tracked is None or name in self.tracked
+
+
+def read_text(ground: Ground, name: str) -> str | None:
+    """The text of the repository's file `name`; None if there is nothing of that name.
+
+    Raises ConfigInvalid for a link (tasks read regular files only), a folder, a pipe, a file that is too
+    large, cannot be read, or is not text.
+    """
+    path = ground.root / name
+    if not os.path.lexists(path):
+        return None
+    if path.is_symlink() or ground.leads_out(path):
+        raise _unusable(name, "this is a link; tasks do not follow links to find it")
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise _unusable(name, "this is not a file")
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as fault:
+        raise _unusable(name, f"the file cannot be read: {fault.strerror}") from fault
+    return decoded(data, name=name)
+
+
+def decoded(data: bytes, *, name: str) -> str:
+    """Raises ConfigInvalid with the line where it stops being text."""
+    if len(data) > MAX_BYTES:
+        raise _unusable(name, f"the file is larger than {MAX_BYTES:,} bytes")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as fault:
+        line = data.count(b"\n", 0, fault.start) + 1
+        raise _unusable(name, "this is not UTF-8 text", line=line) from fault
+    if (at := text.find("\0")) >= 0:
+        raise _unusable(name, "there is a NUL character", line=text.count("\n", 0, at) + 1)
+    return text
+
+
+def _unusable(name: str, message: str, *, line: int | None = None) -> ConfigInvalid:
+    return ConfigInvalid([Problem(line, "", message)], where=name)
