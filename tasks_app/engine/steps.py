@@ -21,7 +21,7 @@ from tasks_app.engine.stopping import Stopped, StopReason, StopSignal
 from tasks_app.errors import WorkspaceError
 from tasks_app.events.append import NewEvent, append_one
 from tasks_app.jail import Jail
-from tasks_app.models import EventKind, Outcome, Run, Sequence, Step
+from tasks_app.models import Change, ChangeKind, EventKind, Outcome, Run, Sequence, Step
 from tasks_app.state.phases import Phase
 from tasks_app.transitions import move
 from tasks_app.workspace import Snapshot
@@ -320,6 +320,7 @@ def _record_work(run: Run, lease: Lease, shop: Shop) -> None:
         Step.objects.filter(pk=run.step_id).update(head_commit=snapshot.commit)
         current.head_commit = snapshot.commit
         current.save(update_fields=["head_commit"])
+        Change.objects.create(task=current, kind=ChangeKind.TASK)  # there is a diff to see now
         if current.sequence_id:
             Sequence.objects.filter(pk=current.sequence_id).update(head_commit=snapshot.commit)
     run.step.head_commit = snapshot.commit

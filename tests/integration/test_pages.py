@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.db import connection
-from django.test import Client, RequestFactory
+from django.http import HttpResponse
+from django.test import AsyncClient, Client, RequestFactory
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
@@ -451,16 +453,25 @@ def test_the_timeline_shows_runs_with_reason_outcome_and_cost(browser: Client) -
         assert reverse("step_log", args=[run.step.task_id, 1, kind]) in page
 
 
-def test_a_log_is_downloaded_as_a_file(browser: Client) -> None:
+@pytest.mark.django_db(transaction=True)
+def test_a_log_is_streamed_as_a_file(async_client: AsyncClient) -> None:
+    """H8: downloadable, and never whole in memory."""
     run = RunFactory()
-    say(run, (EventKind.TEXT, {"text": "the <agent> spoke"}))
+    said = [f"the <agent> spoke {number}" for number in range(1000)]
+    say(run, *((EventKind.TEXT, {"text": text}) for text in said))
+    async_client.force_login(UserFactory(is_superuser=True))
+
+    async def download(kind: str) -> tuple[HttpResponse, list[bytes]]:
+        file = await async_client.get(reverse("step_log", args=[run.step.task_id, 1, kind]))
+        return file, [part async for part in file]
+
     for kind in ("output", "reasoning", "raw"):
-        file = browser.get(reverse("step_log", args=[run.step.task_id, 1, kind]))
+        file, parts = asyncio.run(download(kind))
         assert file["Content-Type"] == "text/plain; charset=utf-8"
-        assert (
-            file["Content-Disposition"] == f'attachment; filename="task-{run.step.task_id}-step-1-{kind}.log"'
-        )
-    assert "the <agent> spoke" in browser.get(reverse("step_log", args=[run.step.task_id, 1, "output"])).text
+        name = f"task-{run.step.task_id}-step-1-{kind}.log"
+        assert file["Content-Disposition"] == f'attachment; filename="{name}"'
+        assert len(parts) > 1
+        assert all(text in b"".join(parts).decode() for text in said)
 
 
 # ---- changes ----
