@@ -68,7 +68,7 @@ if [ -e $(VENV)/.unfinished ] || ! $(PY) -c "$$right" 2>/dev/null || ! $(PY) -m 
         if "$$name" -c "$$right" 2>/dev/null; then python=$$name; break; fi
     done
     if [ -z "$$python" ]; then
-        echo "Cat Herder needs Python 3.11 or newer and finds none (python3: $$(python3 --version 2>&1 | head -n 1))." >&2
+        echo "Cat Herder needs Python 3.11 or newer and finds $$(python3 --version 2>/dev/null || echo none)." >&2
         echo "Install one, or name it: make up PYTHON=/path/to/python3" >&2
         exit 1
     fi

@@ -106,7 +106,8 @@ def _decisions(answers: Sequence[Question], *, waits_at: str) -> dict[str, Decis
 
 
 def _given(question: Question) -> GivenAnswer:
-    return GivenAnswer(ask_of(question), question.answers, question.notes, name=f"question-{question.number}")
+    answers = question.answers_in_order
+    return GivenAnswer(ask_of(question), answers, question.notes, name=f"question-{question.number}")
 
 
 def ask_of(question: Question) -> Ask:

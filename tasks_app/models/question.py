@@ -100,10 +100,16 @@ class Question(models.Model):
         return self.state == QuestionState.OPEN
 
     @property
+    def answers_in_order(self) -> dict[str, str]:
+        """The answers in the order of the items: PostgreSQL's JSON does not keep that of keys."""
+        asked = [str(item["question"]) for item in self.items]
+        return {question: self.answers[question] for question in asked if question in self.answers}
+
+    @property
     def answer_text(self) -> str:
         """The answer in one text, as histories and logs show it."""
         if len(self.items) <= 1:
             text = "".join(self.answers.values())
         else:
-            text = "\n".join(f"{question}: {answer}" for question, answer in self.answers.items())
+            text = "\n".join(f"{question}: {answer}" for question, answer in self.answers_in_order.items())
         return f"{text}\n\nNotes: {self.notes}" if self.notes else text

@@ -73,7 +73,7 @@ def test_several_items_are_answered_one_by_one(answer: Callable[..., Outcome]) -
     words = ("--item", "3=2", "--item", "1=2", "--item", "2=1, e-mail")
     assert answer(question, *words)[0] == 0
     question.refresh_from_db()
-    assert list(question.answers.values()) == ["Half up", "Name, E-mail", "2"]
+    assert list(question.answers_in_order.values()) == ["Half up", "Name, E-mail", "2"]
 
 
 def test_several_items_are_answered_by_json(answer: Callable[..., Outcome]) -> None:
@@ -81,7 +81,7 @@ def test_several_items_are_answered_by_json(answer: Callable[..., Outcome]) -> N
     given = {FILE_NAME["question"]: "a=b", ROUNDING["question"]: "1"}
     assert answer(question, json.dumps(given))[0] == 0
     question.refresh_from_db()
-    assert list(question.answers.values()) == ["Half to even", "a=b"]
+    assert list(question.answers_in_order.values()) == ["Half to even", "a=b"]
 
 
 def test_the_same_answer_again_changes_nothing_and_is_no_fault(answer: Callable[..., Outcome]) -> None:
