@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import shutil
 import signal
@@ -34,6 +35,7 @@ from tasks_app.agents.rundir import Layout, lay_out
 from tasks_app.agents.storable import storable_json
 from tasks_app.agents.stream import Stream
 from tasks_app.agents.transcripts import MirroredStore, restore, stored_transcript
+from tasks_app.errors import CatHerderError
 from tasks_app.jail import Jail
 
 logger = logging.getLogger(__name__)
@@ -43,6 +45,8 @@ TOOLS = ("Bash", "Read", "Write", "Edit", "Glob", "Grep", "NotebookEdit", "WebFe
 #: One message may hold a whole file or picture.
 MESSAGE_LIMIT = 64 * 1024 * 1024
 STDERR_LINES = 20
+#: How long a run may take to end after its process was killed.
+STOP_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -111,9 +115,22 @@ class _Tapped(SubprocessCLITransport):
         return self._tapped()
 
     async def _tapped(self) -> AsyncIterator[dict[str, Any]]:
+        greeted = False
         async for message in super().read_messages():
+            greeted = greeted or message.get("type") == "control_response"
             await self._seen(message)
             yield message
+        if not greeted:
+            # Otherwise the SDK would wait a minute for the greeting of a process that is gone.
+            raise ProcessError("The agent's program ended without a word.", exit_code=0)
+
+    async def close(self) -> None:
+        """Also the pipes of a process that was killed: nobody reads them to their end any more."""
+        process = getattr(self._process, "_process", None)
+        await super().close()
+        if isinstance(process, asyncio.subprocess.Process):
+            process._transport.close()  # type: ignore[attr-defined]
+            await asyncio.sleep(0)
 
     def kill(self) -> None:
         """End the process now; its jail, or its death signal, takes its children along.
@@ -141,6 +158,7 @@ class _Process:
         self._bridge = Bridge(tick=recorder.tick)
         self._transport: _Tapped | None = None
         self._stopped = False
+        self._cancel: Callable[[], None] | None = None
 
     def run(self) -> RunResult:
         problem = ""
@@ -165,8 +183,19 @@ class _Process:
         self._stopped = True
         if self._transport is not None:
             self._transport.kill()
+        if self._cancel is not None:
+            self._cancel()
 
     async def _main(self) -> None:
+        self._cancel = _cancel_soon(asyncio.current_task())
+        try:
+            await self._converse()
+        except (ClaudeSDKError, CatHerderError, OSError):
+            raise
+        except Exception as error:  # the SDK raises bare ones, and trips over messages of an odd shape
+            raise ClaudeSDKError(f"{type(error).__name__}: {error}") from error
+
+    async def _converse(self) -> None:
         layout = self._lay_out()
         if self._order.resume:
             await self._bridge.call(self._restore)
@@ -243,6 +272,18 @@ class _Process:
     def _conclude(self, problem: str, exit_code: int | None) -> RunResult:
         said = "\n".join([problem, *self._stderr]) if problem else ""
         return run_result(self._stream, self._order, problem=said, exit_code=exit_code)
+
+
+def _cancel_soon(task: asyncio.Task[Any] | None) -> Callable[[], None]:
+    """What cancels the task from another thread, once it had time to read the end of its dead process."""
+    loop = asyncio.get_running_loop()
+
+    def cancel() -> None:
+        if task is not None:
+            with suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(lambda: loop.call_later(STOP_SECONDS, task.cancel))
+
+    return cancel
 
 
 def _config_dir(home: Path) -> Path:

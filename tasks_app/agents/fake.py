@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from claude_agent_sdk import project_key_for_directory
 
@@ -82,7 +82,9 @@ class Die:
 
 @dataclass(frozen=True)
 class Hang:
-    """Nothing more comes until somebody stops the run. A later run goes on behind it."""
+    """A call that does its work and never returns. A later run of the session goes on behind it."""
+
+    call: Call
 
 
 @dataclass(frozen=True)
@@ -238,21 +240,8 @@ class _Performance:
             case Die():
                 self._said(identity, [{"type": "text", "text": "Half a "}])
                 raise _Over("The agent's process ended with exit code 1.")
-            case Hang():
-                self._said(
-                    identity,
-                    [
-                        {
-                            "type": "tool_use",
-                            "id": f"{identity}_0",
-                            "name": "Bash",
-                            "input": {"command": "sleep 1000"},
-                        }
-                    ],
-                )
-                while True:
-                    self._recorder.tick()
-                    time.sleep(LOOK_SECONDS)
+            case Hang(call):
+                self._hang(call, identity)
             case Unheard(kind):
                 self._keep({"type": kind, "act": identity})
                 self._emit({"type": kind, "words": "…"})
@@ -272,6 +261,14 @@ class _Performance:
                 self._result_of(call_id, call.work(self._workspace))
         if asking:
             self._defer(asking[-1], calls[asking[-1]])
+
+    def _hang(self, call: Call, identity: str) -> NoReturn:
+        block = {"type": "tool_use", "id": f"toolu_{identity}", "name": call.name, "input": dict(call.input)}
+        self._said(identity, [block])
+        call.work(self._workspace)
+        while True:
+            self._recorder.tick()
+            time.sleep(LOOK_SECONDS)
 
     def _said(self, identity: str, blocks: Sequence[Block]) -> None:
         """One message of the model; like the real one, a line for each of its blocks."""

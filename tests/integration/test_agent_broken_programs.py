@@ -1,0 +1,171 @@
+"""Programs that are not the agent they should be: the run fails with a reason, whatever they do (R3, R5)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from tasks_app.agents.claude import ClaudeAgent, Connection
+from tasks_app.agents.leftovers import leftovers
+from tasks_app.agents.port import Ending, Stop
+from tasks_app.jail import Jail
+from tests.agents import Bench
+
+#: Answers the SDK's greeting, as the real one does, and then says what it is told to.
+SPEAKS = """\
+import json, sys
+hello = json.loads(sys.stdin.readline())
+answer = {{"subtype": "success", "request_id": hello["request_id"], "response": {{}}}}
+print(json.dumps({{"type": "control_response", "response": answer}}), flush=True)
+sys.stdin.readline()
+sys.stdout.write({said!r})
+sys.stdout.flush()
+sys.exit({code})
+"""
+ASSISTANT = {
+    "type": "assistant",
+    "session_id": "s",
+    "parent_tool_use_id": None,
+    "message": {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [{"type": "text", "text": "Ünfinished ☃"}],
+        "usage": {"input_tokens": 7, "output_tokens": 3},
+    },
+}
+
+
+def bench(base: Path, program: str | None) -> Bench:
+    cli = base / "agent-program"
+    if program is not None:
+        cli.write_text(program)
+        cli.chmod(0o755)
+    return Bench(ClaudeAgent(Jail(None), lambda: nullcontext(Connection()), cli=cli), base)
+
+
+def speaking(base: Path, said: str, code: int = 1) -> Bench:
+    (base / "speaker.py").write_text(SPEAKS.format(said=said, code=code))
+    return bench(base, f"#!/bin/sh\nexec {sys.executable} {base / 'speaker.py'}\n")
+
+
+def test_a_missing_program_fails_the_run(tmp_path: Path) -> None:
+    result = bench(tmp_path, None).start("no-questions")
+    assert result.ending is Ending.FAILED
+    assert "there is no agent program at" in result.error
+    assert "agent-program" in result.error
+
+
+def test_a_program_that_cannot_be_executed_fails_the_run(tmp_path: Path) -> None:
+    made = bench(tmp_path, "#!/no/such/interpreter\n")
+    result = made.start("no-questions")
+    assert result.ending is Ending.FAILED
+    assert result.error
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "#!/bin/sh\necho 'I am not well' >&2\nexit 3\n",
+        "#!/bin/sh\nexit 0\n",
+        '#!/bin/sh\nprintf \'{"type": "assis\'\nexit 1\n',
+        "#!/bin/sh\necho 'hello, this is not JSON'\nexit 1\n",
+        "#!/bin/sh\necho '[1, 2]'\nexit 1\n",
+        "#!/bin/sh\nkill -9 $$\n",
+    ],
+)
+def test_a_program_that_exits_at_once_fails_the_run(tmp_path: Path, program: str) -> None:
+    made = bench(tmp_path, program)
+    result = made.start("no-questions")
+    assert result.ending is Ending.FAILED
+    assert result.error
+    assert leftovers(made.workspace) == []
+
+
+def test_what_it_complained_of_is_in_the_reason(tmp_path: Path) -> None:
+    result = bench(tmp_path, "#!/bin/sh\necho 'I am not well' >&2\nexit 3\n").start("no-questions")
+    assert "I am not well" in result.error
+
+
+def test_half_a_line_and_death_keep_what_was_said_before(tmp_path: Path) -> None:
+    """P11: and its tokens."""
+    whole = json.dumps(ASSISTANT, ensure_ascii=False) + "\n"
+    made = speaking(tmp_path, whole + whole[:60])
+    result = made.start("no-questions")
+    assert result.ending is Ending.FAILED
+    assert result.error
+    assert result.text == "Ünfinished ☃"
+    assert (result.usage.input_tokens, result.usage.output_tokens) == (7, 3)
+
+
+def test_an_end_without_a_result_is_a_failure(tmp_path: Path) -> None:
+    """A turn that just stops is not a turn that ended."""
+    result = speaking(tmp_path, json.dumps(ASSISTANT) + "\n", code=0).start("no-questions")
+    assert result.ending is Ending.FAILED
+    assert "without a result" in result.error
+
+
+def test_a_question_and_death_is_a_question(tmp_path: Path) -> None:
+    """H3: no question is lost, whatever the agent does next."""
+    ask = {"questions": [{"question": "Still there?", "header": "Q", "options": [], "multiSelect": False}]}
+    block = {"type": "tool_use", "id": "toolu_1", "name": "AskUserQuestion", "input": ask}
+    message = {**ASSISTANT, "message": {**ASSISTANT["message"], "content": [block]}}  # type: ignore[dict-item]
+    result = speaking(tmp_path, json.dumps(message) + "\n").start("no-questions")
+    assert result.ending is Ending.ASKED
+    assert [item.question for ask in result.asks for item in ask.items] == ["Still there?"]
+    assert result.error, "that it died is not kept silent"
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"type": "assistant", "message": "no object"},
+        {"type": "rate_limit_event", "rate_limit_info": "soon"},
+        {"type": "result", "usage": {"input_tokens": "many"}, "total_cost_usd": "free"},
+        {"no": "type"},
+    ],
+)
+def test_a_message_of_an_odd_shape_is_kept(tmp_path: Path, odd: dict[str, object]) -> None:
+    made = speaking(tmp_path, json.dumps(odd) + "\n" + json.dumps(ASSISTANT) + "\n")
+    result = made.start("no-questions")
+    assert result.ending is Ending.FAILED
+    assert odd in [event.raw for event in made.recorder.events]
+
+
+def test_characters_split_across_reads_stay_whole(tmp_path: Path) -> None:
+    """A fault of the reference tool."""
+    text = "ä☃🐈" * 40_000
+    body = {**ASSISTANT["message"], "content": [{"type": "text", "text": text}]}  # type: ignore[dict-item]
+    line = json.dumps({**ASSISTANT, "message": body}, ensure_ascii=False)
+    result = speaking(tmp_path, line + "\n").start("no-questions")
+    assert result.text == text
+
+
+def test_what_no_database_takes_is_replaced(tmp_path: Path) -> None:
+    body = {**ASSISTANT["message"], "content": [{"type": "text", "text": "a\0b \ud83d c 🐈"}]}  # type: ignore[dict-item]
+    made = speaking(tmp_path, json.dumps({**ASSISTANT, "message": body}) + "\n")
+    made.start("no-questions")
+    (said,) = [event for event in made.recorder.events if event.kind == "text"]
+    assert said.payload == {"text": "a\ufffdb \ufffd c 🐈"}
+    assert "\\u0000" not in json.dumps(said.raw)
+
+
+@pytest.mark.parametrize(
+    "program", ["#!/bin/sh\nsleep 1000\n", "#!/bin/sh\nsleep 1000 & trap '' TERM; wait\n"]
+)
+def test_a_program_that_hangs_can_be_stopped(tmp_path: Path, program: str) -> None:
+    made = bench(tmp_path, program)
+
+    def stop() -> None:
+        raise Stop("too long")
+
+    made.recorder.looked = stop
+    with pytest.raises(Stop) as stopped:
+        made.start("no-questions")
+    assert stopped.value.partial is not None
+    assert leftovers(made.workspace) == []

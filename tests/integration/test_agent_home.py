@@ -1,0 +1,121 @@
+"""What the portal reads from and writes into the agent's own home, where anything may lie (R4)."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tasks_app.agents.notes import clear_notes, noted_asks, notes_folder
+from tasks_app.agents.transcripts import restore
+
+SESSION = "12345678-1234-4234-8234-123456789012"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    clear_notes(tmp_path / "home")
+    return tmp_path / "home"
+
+
+def note(home: Path, name: str, text: str, *, at: int = 0) -> Path:
+    path = notes_folder(home) / name
+    path.write_text(text)
+    os.utime(path, (at, at))
+    return path
+
+
+def asked(home: Path) -> list[str]:
+    return [ask.items[0].question for ask in noted_asks(home)]
+
+
+def test_notes_are_read_in_the_order_written_and_stay_until_cleared(home: Path) -> None:
+    note(home, "b.json", '{"question": "First?"}', at=1)
+    note(home, "a.json", '{"question": "Second?"}', at=2)
+    assert asked(home) == ["First?", "Second?"]
+    assert asked(home) == ["First?", "Second?"]
+    clear_notes(home)
+    assert asked(home) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "3", '{"question": ""}', "[" * 100_000, '{"question": "' + "x" * 1_000_001 + '"}']
+)
+def test_a_note_that_cannot_be_read_is_passed_over(home: Path, text: str) -> None:
+    note(home, "odd.json", text)
+    note(home, "good.json", '{"question": "Good?"}')
+    assert asked(home) == ["Good?"]
+
+
+def test_a_pipe_or_a_link_among_the_notes_is_passed_over(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret.json").write_text('{"question": "the secret"}')
+    os.mkfifo(notes_folder(home) / "pipe.json")
+    (notes_folder(home) / "link.json").symlink_to(tmp_path / "secret.json")
+    assert asked(home) == []
+
+
+def test_a_folder_that_leads_elsewhere_is_neither_read_nor_emptied(home: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "another project"
+    elsewhere.mkdir()
+    (elsewhere / "orders.json").write_text('{"question": "the key"}')
+    notes_folder(home).rmdir()
+    notes_folder(home).symlink_to(elsewhere)
+    assert asked(home) == []
+    clear_notes(home)
+    assert (elsewhere / "orders.json").exists()
+    assert notes_folder(home).is_dir()
+    assert not notes_folder(home).is_symlink()
+
+
+def test_a_file_in_the_place_of_the_folder_is_replaced(home: Path) -> None:
+    notes_folder(home).rmdir()
+    notes_folder(home).write_text("in the way")
+    assert asked(home) == []
+    clear_notes(home)
+    assert notes_folder(home).is_dir()
+
+
+def transcript_file(config: Path) -> Path:
+    return config / "projects" / "-work-space" / f"{SESSION}.jsonl"
+
+
+def put(config: Path, transcript: dict[str, list[dict[str, object]]]) -> None:
+    restore(transcript, config_dir=config, cwd=Path("/work/space"), session_id=SESSION)
+
+
+def test_a_transcript_is_restored_line_by_line(tmp_path: Path) -> None:
+    entries: list[dict[str, object]] = [{"type": "user", "text": "ä☃ \ud83d"}, {"type": "assistant"}]
+    put(tmp_path, {"": entries, "subagents/agent-1": [{"n": 1}]})
+    assert [json.loads(line) for line in transcript_file(tmp_path).read_text().splitlines()] == entries
+    assert (tmp_path / "projects/-work-space" / SESSION / "subagents/agent-1.jsonl").is_file()
+
+
+def test_a_subpath_cannot_climb_out(tmp_path: Path) -> None:
+    config = tmp_path / "home" / ".claude"
+    put(config, {"../../../../evil": [{"n": 1}], "/etc/evil": [{"n": 1}]})
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert all(path.is_relative_to(config / "projects/-work-space" / SESSION) for path in written)
+
+
+@pytest.mark.parametrize("at", ["", "projects", "projects/-work-space"])
+def test_a_folder_of_links_is_not_followed(tmp_path: Path, at: str) -> None:
+    """The jail ends where the worker follows a link that was laid inside it."""
+    elsewhere, config = tmp_path / "elsewhere", tmp_path / "home" / ".claude"
+    elsewhere.mkdir()
+    (config / at).parent.mkdir(parents=True, exist_ok=True)
+    (config / at).symlink_to(elsewhere)
+    put(config, {"": [{"n": 1}]})
+    assert list(elsewhere.iterdir()) == []
+    assert transcript_file(config).is_file()
+
+
+def test_a_file_that_is_a_link_is_replaced_and_its_target_left_alone(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("mine")
+    transcript_file(tmp_path).parent.mkdir(parents=True)
+    transcript_file(tmp_path).symlink_to(target)
+    put(tmp_path, {"": [{"n": 1}]})
+    assert target.read_text() == "mine"
+    assert transcript_file(tmp_path).read_text() == '{"n":1}\n'
