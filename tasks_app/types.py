@@ -53,3 +53,21 @@ class Usage:
     cache_write_tokens: int = 0
     cache_read_tokens: int = 0
     cost_usd: float = 0.0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
+            self.cache_read_tokens + other.cache_read_tokens,
+            self.cost_usd + other.cost_usd,
+        )
+
+    @property
+    def read_tokens(self) -> int:
+        """All that the model read: cached tokens, which are charged differently, are input too."""
+        return self.input_tokens + self.cache_write_tokens + self.cache_read_tokens
+
+    @property
+    def any(self) -> bool:
+        return bool(self.read_tokens or self.output_tokens)

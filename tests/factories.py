@@ -9,7 +9,7 @@ import factory
 from django.utils import timezone
 from factory.django import DjangoModelFactory
 
-from tasks_app.models import Membership, Project, Question, Reason, Run, Step, Task, User
+from tasks_app.models import Membership, Project, Question, Reason, Run, Sequence, Step, Task, User
 from tasks_app.state.phases import Phase
 
 ROUNDING = {
@@ -53,6 +53,16 @@ class MembershipFactory(DjangoModelFactory[Membership]):
 
     user = factory.SubFactory(UserFactory)
     project = factory.SubFactory(ProjectFactory)
+
+
+class SequenceFactory(DjangoModelFactory[Sequence]):
+    class Meta:
+        model = Sequence
+
+    project = factory.SubFactory(ProjectFactory)
+    slug = factory.Sequence(lambda n: f"sequence-{n}")
+    folder = factory.LazyAttribute(lambda sequence: f"tasks/{sequence.slug}")
+    branch = factory.LazyAttribute(lambda sequence: f"cat-herder/{sequence.slug}")
 
 
 class TaskFactory(DjangoModelFactory[Task]):

@@ -9,12 +9,12 @@ from django.db import transaction
 from django.utils import timezone
 
 from tasks_app.actions.access import require_actor
-from tasks_app.actions.pauses import pause_seconds
 from tasks_app.actions.ringing import ring_on_commit
 from tasks_app.errors import AnswerEmpty, AnswerTooLong, BadInput, NotOpen
 from tasks_app.events.append import append_one
 from tasks_app.models import Change, ChangeKind, Channel, EventKind, Question, QuestionState, Task, User
 from tasks_app.state.phases import Phase
+from tasks_app.stats import paused_until_now
 from tasks_app.storable import storable_text
 from tasks_app.transitions import move
 
@@ -131,6 +131,6 @@ def _answer_payload(question: Question) -> dict[str, object]:
 def _go_on(question: Question, task: Task, *, by: User) -> None:
     reason = f"{by.shown_name} answered question {question.number}"
     move(question.step, Phase.PENDING, reason=reason, by=by)
-    paused = task.paused_seconds + pause_seconds(task)
+    paused = paused_until_now(task)
     move(task, Phase.PENDING, reason=reason, by=by, paused_seconds=paused)
     ring_on_commit(task.pk)

@@ -13,7 +13,6 @@ from django.utils.text import slugify
 
 from tasks_app import places
 from tasks_app.actions.access import require_actor
-from tasks_app.actions.pauses import pause_seconds
 from tasks_app.actions.ringing import ring_on_commit
 from tasks_app.config.pipeline import (
     Pipeline,
@@ -37,6 +36,7 @@ from tasks_app.models import (
     User,
 )
 from tasks_app.state.phases import CANCELLABLE, ENDED, RESUMABLE, Phase
+from tasks_app.stats import paused_until_now
 from tasks_app.transitions import move
 from tasks_app.workspace import branch_name, committed_text
 
@@ -179,7 +179,7 @@ def cancel_task(task: Task, *, by: User) -> None:
             raise IllegalMove(f"Task “{task}”", task.phase, Phase.CANCELLED)
         for step in task.steps.exclude(phase__in=[*ENDED, Phase.PENDING]):
             move(step, Phase.CANCELLED, reason=reason, by=by)
-        paused = task.paused_seconds + pause_seconds(task)
+        paused = paused_until_now(task)
         if task.questions.open().update(state=QuestionState.WITHDRAWN):
             Change.objects.create(task=task, kind=ChangeKind.QUESTION)
         move(task, Phase.CANCELLED, reason=reason, by=by, paused_seconds=paused)
@@ -200,7 +200,7 @@ def go_on(task: Task, *, by: User, ring: bool = True) -> None:
         target = Phase.WAITING_FOR_INPUT if withdrawn else Phase.PENDING
         for step in task.steps.filter(phase__in=RESUMABLE):
             move(step, target, reason=reason, by=by, failures=0, failure="")
-        paused = task.paused_seconds + pause_seconds(task)
+        paused = paused_until_now(task)
         move(
             task, target, reason=reason, by=by,
             failure="", paused_seconds=paused, resets_at=None, queued_at=task.queued_at or timezone.now(),

@@ -6,7 +6,6 @@ import logging
 
 from django.utils import timezone
 
-from tasks_app.actions.pauses import pause_seconds
 from tasks_app.actions.sequences import look_for_next, proceed
 from tasks_app.engine.conclude import fail
 from tasks_app.engine.crashpoints import reached
@@ -17,6 +16,7 @@ from tasks_app.engine.stopping import Stopped, StopReason
 from tasks_app.errors import CatHerderError, IllegalMove, LeaseLost
 from tasks_app.models import Outcome, Run, Step, Task
 from tasks_app.state.phases import Phase
+from tasks_app.stats import paused_until_now
 from tasks_app.transitions import move
 
 logger = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ def _limit_is_over(task: Task, lease: Lease) -> None:
     reason = "the usage limit has been reset"
     for step in task.steps.filter(phase=Phase.WAITING_FOR_RESET):
         move(step, Phase.PENDING, reason=reason, epoch=lease.epoch)
-    paused = task.paused_seconds + pause_seconds(task)
+    paused = paused_until_now(task)
     move(task, Phase.PENDING, reason=reason, epoch=lease.epoch, paused_seconds=paused)
 
 

@@ -7,12 +7,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.template.loader import render_to_string
 
+from tasks_app.events.tools import summarise
 from tasks_app.views.rendering import words
 from tasks_app.views.rendering.ansi import render_ansi, without_ansi
 from tasks_app.views.rendering.diff import parse_diff
 from tasks_app.views.rendering.entries import Output
 from tasks_app.views.rendering.markdown import render_markdown
-from tasks_app.views.rendering.tools import edit_lines, summarise
+from tasks_app.views.rendering.tools import edit_lines
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -84,6 +85,7 @@ def test_plain_text_loses_every_sequence() -> None:
     ("name", "given", "line"),
     [
         ("Edit", {"file_path": "/data/tasks/12/workspace/shop/prices.py"}, "Edit shop/prices.py"),
+        ("Edit", {"file_path": "/data/sequences/3/workspace/shop/prices.py"}, "Edit shop/prices.py"),
         ("Bash", {"command": "python3 -m unittest"}, "$ python3 -m unittest"),
         ("Bash", {"command": "cd x\nmake"}, "$ cd x …"),
         ("Grep", {"pattern": "round", "path": "/data/tasks/1/workspace/"}, "Grep “round”"),

@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.db.models import Case, QuerySet, Value, When
 
+from tasks_app import stats
 from tasks_app.management.terminal.card import show_item, show_ways
 from tasks_app.management.terminal.command import Exit, TerminalCommand
 from tasks_app.management.terminal.facts import (
@@ -14,7 +15,6 @@ from tasks_app.management.terminal.facts import (
     open_questions,
     step_facts,
     task_facts,
-    usage_of,
 )
 from tasks_app.management.terminal.finding import project_named, task_meant
 from tasks_app.management.terminal.screen import Screen
@@ -86,7 +86,7 @@ examples:
         if task.failure:
             say(task.failure, indent=2, style="red")
         self._screen.table(steps_table(steps))
-        say(spent(task, usage_of(task)), indent=2)
+        say(spent(stats.of_task(task)), indent=2)
         say(f"branch {task.branch}, pipeline {task.pipeline}, threshold {task.threshold}", indent=2)
         if fetch := how_to_fetch(task):
             say(f"Get the work with  {fetch}", indent=2)

@@ -1,48 +1,77 @@
-"""A task as facts, for `--json` and for the tables."""
+"""Tasks and sequences as facts, for `--json` and for the tables."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import datetime
 
-from django.db.models import Sum
-from django.utils import timezone
-
-from tasks_app import places
-from tasks_app.actions.pauses import pause_seconds
+from tasks_app import places, stats
 from tasks_app.management.terminal.card import command_for, web_address
-from tasks_app.models import Question, Run, Step, Task
+from tasks_app.models import Question, Run, Sequence, Step, Task
+from tasks_app.stats import Figures
 from tasks_app.types import JsonObject, Usage
 
-_SUMMED = ("input_tokens", "output_tokens", "cache_write_tokens", "cache_read_tokens", "cost_usd")
 
+def task_facts(task: Task, figures: Figures | None = None) -> JsonObject:
+    """What a script wants to know of a task; `questions` are the open ones, times are ISO 8601.
 
-def task_facts(task: Task) -> JsonObject:
-    """What a script wants to know of a task; `questions` are the open ones, times are ISO 8601."""
-    usage = usage_of(task)
+    `figures`: those of the task, for callers who have those of many.
+    """
     questions: list[JsonObject] = [question_facts(one) for one in open_questions(task)]
     return {
         "task": task.pk,
         "project": task.project.name,
         "name": f"{task.project.name}/{task.slug}",
         "title": task.title,
+        "sequence": task.sequence_id,
         "phase": task.phase,
         "failure": task.failure,
         "pipeline": task.pipeline,
         "threshold": task.threshold,
         "question": questions[0] if questions else None,
         "questions": questions,
-        "tokens": {
-            name.removesuffix("_tokens"): count
-            for name, count in asdict(usage).items()
-            if name.endswith("_tokens")
-        },
-        "cost_usd": round(usage.cost_usd, 6),
-        "seconds": duration(task),
-        "paused_seconds": round(paused(task), 3),
+        **figures_facts(figures or stats.of_task(task)),
         "branch": task.branch,
         "commit": task.head_commit,
         "fetch": how_to_fetch(task),
+    }
+
+
+def sequence_facts(sequence: Sequence, tasks: Iterable[Task]) -> JsonObject:
+    """The same of a sequence, with the facts of its tasks in their order."""
+    listed = list(tasks)
+    figures = stats.of_tasks(listed)
+    facts = [task_facts(task, figures[task.pk]) for task in listed]
+    return {
+        "sequence": sequence.pk,
+        "project": sequence.project.name,
+        "name": f"{sequence.project.name}/{sequence.slug}",
+        "folder": sequence.folder,
+        "phase": sequence.phase,
+        "failure": sequence.failure,
+        "tasks": facts,
+        "questions": [question for one in listed for question in map(question_facts, open_questions(one))],
+        **figures_facts(stats.of_sequence(sequence)),
+        "branch": sequence.branch,
+        "commit": sequence.head_commit,
+        "fetch": how_to_fetch(listed[-1]) if listed else None,
+    }
+
+
+def figures_facts(figures: Figures) -> JsonObject:
+    """Tokens in all and by model, dollars, and seconds with, without and of pauses."""
+    duration = figures.duration
+    return {
+        "tokens": _tokens(figures.usage),
+        "cost_usd": round(figures.usage.cost_usd, 6),
+        "models": {
+            model: {"tokens": _tokens(usage), "cost_usd": round(usage.cost_usd, 6)}
+            for model, usage in figures.by_model.items()
+        },
+        "seconds": _rounded(duration.total),
+        "working_seconds": _rounded(duration.working),
+        "paused_seconds": _rounded(duration.paused),
     }
 
 
@@ -86,29 +115,24 @@ def open_questions(task: Task) -> list[Question]:
     return list(task.questions.open().select_related("task__project", "step", "run"))
 
 
-def usage_of(task: Task) -> Usage:
-    """What all runs of the task together used."""
-    sums = Run.objects.filter(step__task=task).aggregate(**{name: Sum(name) for name in _SUMMED})
-    return Usage(**{name: value or 0 for name, value in sums.items()})
-
-
-def duration(thing: Task | Step | Run) -> float | None:
-    """Seconds from start to end, or until now; None if it was not started."""
-    if thing.started_at is None:
-        return None
-    return round(((thing.ended_at or timezone.now()) - thing.started_at).total_seconds(), 3)
-
-
-def paused(task: Task) -> float:
-    """Seconds of that during which the task waited for humans and limits (H11)."""
-    return task.paused_seconds + pause_seconds(task)
-
-
 def how_to_fetch(task: Task) -> str | None:
     """The git command that brings the task's branch into a person's clone; None if it has no work yet."""
     if not task.head_commit:
         return None
     return f"git fetch {places.repository(task.project).path} {task.branch}"
+
+
+def _tokens(usage: Usage) -> dict[str, int]:
+    """`input` is what was neither written to the cache nor read from it, as the model charges it."""
+    return {
+        name.removesuffix("_tokens"): count
+        for name, count in asdict(usage).items()
+        if name.endswith("_tokens")
+    }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
 
 
 def _iso(at: datetime | None) -> str | None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
 from django.db.models import Max
 
+from tasks_app.events.tools import summarise
 from tasks_app.management.terminal.screen import Screen
 from tasks_app.models import Channel, Event, EventKind, Reason, Run, Task
 
-_WORKSPACE = re.compile(r"^.*/tasks/\d+/workspace/")
-_LINE = 160
 _THOUGHT = 400
 _ERROR_LINES = 6
 _CHECK_LINES = 15
@@ -65,7 +63,7 @@ class News:
     def _tool_use(self, payload: Payload) -> None:
         name = _of(payload, "name")
         if name != "AskUserQuestion":  # the question follows, in full
-            self._screen.say_with_mark("›", tool_line(name, payload.get("input")), style="cyan")
+            self._screen.say_with_mark("›", summarise(name, _input_of(payload)), style="cyan")
 
     def _tool_result(self, payload: Payload) -> None:
         if payload.get("is_error"):
@@ -111,23 +109,13 @@ def answered_by(payload: Payload) -> str:
     return f"Answered by {_of(payload, 'by') or 'somebody'} {place}: {_of(payload, 'text')}"
 
 
-def tool_line(name: str, given: object) -> str:
-    """A tool call in one line: `$ make test`, `Edit prices.py`."""
-    values = given if isinstance(given, dict) else {}
-    if name == "Bash":
-        return _one_line(f"$ {values.get('command', '')}")
-    path = next((str(values[key]) for key in ("file_path", "notebook_path", "path") if values.get(key)), "")
-    about = _WORKSPACE.sub("", path) or str(values.get("pattern") or values.get("url") or "")
-    return _one_line(f"{name} {about}".rstrip())
-
-
 def _of(payload: Payload, key: str) -> str:
     return str(payload.get(key) or "")
 
 
-def _one_line(text: str) -> str:
-    first, _, rest = text.strip().partition("\n")
-    return _shortened(first, _LINE) + (" …" if rest and len(first) <= _LINE else "")
+def _input_of(payload: Payload) -> Payload:
+    given = payload.get("input")
+    return given if isinstance(given, dict) else {}
 
 
 def _shortened(text: str, length: int) -> str:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from collections.abc import Sequence as Listed
 
 from rich.table import Table
 from rich.text import Text
 
+from tasks_app import stats
 from tasks_app.events.lines import plain
-from tasks_app.management.terminal.facts import duration, paused, usage_of
-from tasks_app.models import Project, Question, Step, Task
+from tasks_app.models import Project, Question, Sequence, Step, Task
 from tasks_app.state.phases import Tone
+from tasks_app.stats import Figures
 from tasks_app.types import Usage
 
 _STYLES: dict[Tone, str] = {
@@ -29,9 +31,10 @@ def table(*columns: str) -> Table:
     return made
 
 
-def tasks_table(tasks: Sequence[Task]) -> Table:
+def tasks_table(tasks: Listed[Task]) -> Table:
     rows = table("ID", "PHASE", "TASK", "TITLE", "QUESTION", "TIME", "COST")
     asked = _open_numbers(tasks)
+    figures = stats.of_tasks(tasks)
     for task in tasks:
         rows.add_row(
             str(task.pk),
@@ -39,25 +42,43 @@ def tasks_table(tasks: Sequence[Task]) -> Table:
             f"{task.project.name}/{task.slug}",
             Text(plain(task.title)),
             ", ".join(map(str, asked.get(task.pk, ()))),
-            shown_time(duration(task)),
-            _dollars(usage_of(task)),
+            shown_time(figures[task.pk].duration.total),
+            _dollars(figures[task.pk].usage),
         )
     return rows
 
 
-def steps_table(steps: Iterable[Step]) -> Table:
+def sequences_table(sequences: Listed[Sequence]) -> Table:
+    """`DONE` counts the tasks that are done, of those that were begun."""
+    rows = table("ID", "PHASE", "SEQUENCE", "FOLDER", "DONE", "TIME", "COST")
+    figures = stats.of_sequences(sequences)
+    done = stats.tasks_done(sequences)
+    for sequence in sequences:
+        rows.add_row(
+            f"sequence:{sequence.pk}",
+            _phase(sequence),
+            f"{sequence.project.name}/{sequence.slug}",
+            Text(plain(sequence.folder)),
+            " of ".join(map(str, done[sequence.pk])),
+            shown_time(figures[sequence.pk].duration.total),
+            _dollars(figures[sequence.pk].usage),
+        )
+    return rows
+
+
+def steps_table(steps: Listed[Step]) -> Table:
     rows = table("  ", "STEP", "PHASE", "RUNS", "TIME", "TOKENS", "COST")
+    figures = stats.of_steps(steps)
     for step in steps:
-        runs = list(step.runs.all())
-        seconds = [duration(run) or 0.0 for run in runs]
+        runs, spent = len(step.runs.all()), figures[step.pk]
         rows.add_row(
             f"  {step.position}",
             step.name,
             _phase(step),
-            str(len(runs)),
-            shown_time(sum(seconds)) if runs else "",
-            f"{sum(run.input_tokens + run.output_tokens for run in runs):,}" if runs else "",
-            f"${sum(run.cost_usd for run in runs):.4f}" if runs else "",
+            str(runs),
+            shown_time(spent.duration.working),
+            f"{spent.usage.read_tokens + spent.usage.output_tokens:,}" if runs else "",
+            _dollars(spent.usage) if runs else "",
         )
     return rows
 
@@ -69,16 +90,15 @@ def projects_table(projects: Iterable[Project]) -> Table:
     return rows
 
 
-def spent(task: Task, usage: Usage) -> str:
-    """Time with and without pauses, tokens and cost, in one line."""
-    total = duration(task)
-    if total is None:
+def spent(figures: Figures) -> str:
+    """Time with and without pauses, tokens and cost, in one line. Cached tokens are input too."""
+    duration, usage = figures.duration, figures.usage
+    if duration.total is None:
         return "not started yet"
-    waited = paused(task)
     return (
-        f"{shown_time(total)} in all, {shown_time(max(0.0, total - waited))} without pauses · "
-        f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out, "
-        f"cache {usage.cache_write_tokens:,} written, {usage.cache_read_tokens:,} read · {_dollars(usage)}"
+        f"{shown_time(duration.total)} in all, {shown_time(duration.working)} without pauses · "
+        f"{usage.read_tokens:,} tokens in, {usage.output_tokens:,} out "
+        f"(cache: {usage.cache_write_tokens:,} written, {usage.cache_read_tokens:,} read) · {_dollars(usage)}"
     )
 
 
@@ -95,7 +115,7 @@ def shown_time(seconds: float | None) -> str:
     return f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
-def _phase(thing: Task | Step) -> Text:
+def _phase(thing: Task | Step | Sequence) -> Text:
     facts = thing.phase_facts
     return Text(facts.label, style=_STYLES[facts.tone])
 
@@ -104,7 +124,7 @@ def _dollars(usage: Usage) -> str:
     return f"${usage.cost_usd:.4f}"
 
 
-def _open_numbers(tasks: Sequence[Task]) -> dict[int, list[int]]:
+def _open_numbers(tasks: Listed[Task]) -> dict[int, list[int]]:
     rows = Question.objects.open().filter(task__in=[task.pk for task in tasks]).values_list("task_id", "pk")
     found: dict[int, list[int]] = {}
     for task_id, question_id in rows:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from tasks_app.events.tools import summarise
 from tasks_app.models import Event, EventKind, Run
 from tasks_app.views.rendering.ansi import without_ansi
 from tasks_app.views.rendering.diff import DiffLine
-from tasks_app.views.rendering.tools import edit_lines, shown_input, summarise
+from tasks_app.views.rendering.tools import edit_lines, shown_input
 
 _SHORT_LINES = 8
 _SHORT_LENGTH = 800

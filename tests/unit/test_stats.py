@@ -1,0 +1,191 @@
+"""What was used and how long it took (P11, H11)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from tasks_app import stats
+from tasks_app.models import Run, Step, Task, Transition
+from tasks_app.state.phases import Phase
+from tasks_app.types import Usage
+from tests.factories import RunFactory, SequenceFactory, TaskFactory, UserFactory
+
+pytestmark = pytest.mark.django_db
+
+HOUR = 3600.0
+
+
+def ago(hours: float) -> datetime:
+    return timezone.now() - timedelta(hours=hours)
+
+
+def used(step: Step, number: int = 1, *, model: str = "opus", tokens: int = 1, cost: float = 0.5) -> Run:
+    names = ("input_tokens", "output_tokens", "cache_write_tokens", "cache_read_tokens")
+    return RunFactory(step=step, number=number, model=model, cost_usd=cost, **dict.fromkeys(names, tokens))
+
+
+def moved(thing: Task | Step, *moves: tuple[Phase, float]) -> None:
+    """The thing's history: to which phase, and how many hours ago."""
+    where: dict[str, Any] = (
+        {"task": thing} if isinstance(thing, Task) else {"task": thing.task, "step": thing}
+    )
+    for target, hours in moves:
+        row = Transition.objects.create(**where, source=Phase.PENDING, target=target)
+        Transition.objects.filter(pk=row.pk).update(at=ago(hours))
+
+
+def near(seconds: float) -> Any:
+    return pytest.approx(seconds, abs=60)
+
+
+class TestUsage:
+    def test_usages_add_up(self) -> None:
+        assert Usage(1, 2, 3, 4, 0.5) + Usage(10, 20, 30, 40, 0.25) == Usage(11, 22, 33, 44, 0.75)
+
+    def test_cached_tokens_are_read_tokens_too(self) -> None:
+        assert Usage(1, 2, 3, 4).read_tokens == 8
+        assert Usage(cache_read_tokens=1).any and not Usage().any
+
+    def test_of_a_task_is_that_of_all_its_runs_and_told_by_model(self) -> None:
+        task = TaskFactory()
+        plan, implement = task.steps.all()
+        used(plan, model="opus")
+        used(implement, model="haiku", tokens=5)
+        used(implement, 2, model="opus", tokens=10)
+        used(TaskFactory().steps.get(name="plan"), tokens=1000)
+        figures = stats.of_task(task)
+        assert figures.usage == Usage(16, 16, 16, 16, 1.5)
+        assert figures.by_model == {"opus": Usage(11, 11, 11, 11, 1.0), "haiku": Usage(5, 5, 5, 5, 0.5)}
+        steps = stats.of_steps([plan, implement])
+        assert steps[plan.pk].usage == Usage(1, 1, 1, 1, 0.5)
+        assert steps[implement.pk].usage == Usage(15, 15, 15, 15, 1.0)
+
+    def test_of_a_sequence_is_that_of_all_its_tasks(self) -> None:
+        sequence = SequenceFactory()
+        for model in ("opus", "haiku", "opus"):
+            used(
+                TaskFactory(sequence=sequence, file=f"{model}-{Task.objects.count()}").steps.all()[0],
+                model=model,
+            )
+        figures = stats.of_sequence(sequence)
+        assert figures.usage == Usage(3, 3, 3, 3, 1.5)
+        assert figures.by_model["opus"] == Usage(2, 2, 2, 2, 1.0)
+
+    def test_by_model_user_and_project(self) -> None:
+        ann = UserFactory(username="ann")
+        hers = TaskFactory(created_by=ann)
+        used(hers.steps.all()[0], model="opus")
+        used(TaskFactory(project=hers.project).steps.all()[0], model="")
+        runs = Run.objects.all()
+        one, two = Usage(1, 1, 1, 1, 0.5), Usage(2, 2, 2, 2, 1.0)
+        assert stats.usage_by(runs, stats.By.MODEL) == {"opus": one, "": one}
+        assert stats.usage_by(runs, stats.By.USER) == {"ann": one, "": one}
+        assert stats.usage_by(runs, stats.By.PROJECT) == {hers.project.name: two}
+        assert stats.usage_of(runs) == two
+        assert stats.usage_of(Run.objects.none()) == Usage()
+
+    def test_nothing_was_used_before_the_first_run(self) -> None:
+        figures = stats.of_task(TaskFactory())
+        assert (figures.usage, figures.by_model, figures.duration.total) == (Usage(), {}, None)
+        assert figures.duration.working is None
+
+
+class TestDurations:
+    """H11."""
+
+    def test_a_task_that_waits_counts_up_to_now(self) -> None:
+        task = TaskFactory(started_at=ago(10), phase=Phase.WAITING_FOR_INPUT, paused_seconds=HOUR)
+        moved(task, (Phase.RUNNING, 10), (Phase.WAITING_FOR_INPUT, 9), (Phase.RUNNING, 8))
+        moved(task, (Phase.WAITING_FOR_INPUT, 3))
+        duration = stats.of_task(task).duration
+        assert duration.total == near(10 * HOUR)
+        assert duration.paused == near(4 * HOUR)
+        assert duration.working == near(6 * HOUR)
+
+    @pytest.mark.parametrize("phase", [Phase.WAITING_FOR_RESET, Phase.INTERRUPTED])
+    def test_limits_and_interruptions_are_pauses(self, phase: Phase) -> None:
+        task = TaskFactory(started_at=ago(5), phase=phase)
+        moved(task, (phase, 2))
+        assert stats.of_task(task).duration.paused == near(2 * HOUR)
+        assert stats.paused_until_now(task) == near(2 * HOUR)
+
+    def test_a_running_task_does_not_wait(self) -> None:
+        task = TaskFactory(started_at=ago(5), phase=Phase.RUNNING, paused_seconds=HOUR)
+        moved(task, (Phase.RUNNING, 5))
+        assert stats.paused_until_now(task) == HOUR
+        assert stats.of_task(task).duration.working == near(4 * HOUR)
+
+    def test_an_ended_task_stands_still_until_it_goes_on(self) -> None:
+        """What lies between its failure and the word to go on was no work."""
+        task = TaskFactory(started_at=ago(5), ended_at=ago(4), phase=Phase.FAILED)
+        moved(task, (Phase.RUNNING, 5), (Phase.FAILED, 4))
+        assert stats.of_task(task).duration == stats.Duration(near(HOUR), 0.0)
+        assert stats.paused_until_now(task) == near(4 * HOUR)
+
+    def test_a_task_that_was_never_started_has_not_waited(self) -> None:
+        task = TaskFactory(phase=Phase.CANCELLED, ended_at=ago(1))
+        moved(task, (Phase.CANCELLED, 1))
+        assert stats.paused_until_now(task) == 0.0
+
+    def test_the_pauses_of_a_step_come_from_its_history(self) -> None:
+        task = TaskFactory(started_at=ago(10), phase=Phase.WAITING_FOR_INPUT)
+        plan, implement = task.steps.all()
+        Step.objects.filter(pk=plan.pk).update(started_at=ago(10), ended_at=ago(6), phase=Phase.DONE)
+        Step.objects.filter(pk=implement.pk).update(started_at=ago(6), phase=Phase.WAITING_FOR_INPUT)
+        moved(plan, (Phase.RUNNING, 10), (Phase.FAILED, 9), (Phase.PENDING, 8), (Phase.RUNNING, 8))
+        moved(plan, (Phase.DONE, 6))
+        moved(implement, (Phase.RUNNING, 6), (Phase.WAITING_FOR_INPUT, 2))
+        steps = list(task.steps.all())
+        figures = stats.of_steps(steps)
+        assert [figures[step.pk].duration for step in steps] == [
+            stats.Duration(near(4 * HOUR), near(HOUR)),
+            stats.Duration(near(6 * HOUR), near(2 * HOUR)),
+        ]
+
+    def test_a_sequence_waited_when_its_tasks_did(self) -> None:
+        sequence = SequenceFactory(started_at=ago(10), phase=Phase.WAITING_FOR_INPUT)
+        TaskFactory(
+            sequence=sequence, file="01.md", phase=Phase.DONE, paused_seconds=HOUR,
+            started_at=ago(10), ended_at=ago(5),
+        )  # fmt: skip
+        second = TaskFactory(
+            sequence=sequence, file="02.md", phase=Phase.WAITING_FOR_INPUT, started_at=ago(5)
+        )
+        moved(second, (Phase.WAITING_FOR_INPUT, 3))
+        assert stats.of_sequence(sequence).duration == stats.Duration(near(10 * HOUR), near(4 * HOUR))
+        assert stats.tasks_done([sequence]) == {sequence.pk: (1, 2)}
+
+
+@pytest.fixture
+def queries() -> Callable[[Callable[[], object]], int]:
+    def count(work: Callable[[], object]) -> int:
+        with CaptureQueriesContext(connection) as captured:
+            work()
+        return len(captured)
+
+    return count
+
+
+def test_many_cost_as_many_queries_as_one(queries: Callable[[Callable[[], object]], int]) -> None:
+    for n in range(10):
+        sequence = SequenceFactory(phase=Phase.WAITING_FOR_INPUT, started_at=ago(1))
+        task = TaskFactory(
+            sequence=sequence, file=f"{n}.md", phase=Phase.WAITING_FOR_INPUT, started_at=ago(1)
+        )
+        used(task.steps.all()[0])
+        moved(task, (Phase.WAITING_FOR_INPUT, 1))
+    tasks = list(Task.objects.exclude(sequence=None))
+    sequences = [task.sequence for task in tasks if task.sequence]
+    Step.objects.update(started_at=ago(1))
+    steps = list(Step.objects.all())
+    assert queries(lambda: stats.of_tasks(tasks)) == queries(lambda: stats.of_tasks(tasks[:1])) == 2
+    assert queries(lambda: stats.of_steps(steps)) == queries(lambda: stats.of_steps(steps[:1])) == 2
+    assert queries(lambda: stats.of_sequences(sequences)) == 3
+    assert queries(lambda: stats.of_sequences(sequences[:1])) == 3
