@@ -11,7 +11,7 @@ ARGS ?=
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
-.PHONY: help up test test-postgres lint lock environment clean
+.PHONY: help up test test-postgres lint pictures lock environment clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ lint: $(VENV)/.installed-dev ## style, types, layers, migrations, lock files
 	$(VENV)/bin/lint-imports
 	CATHERDER_DATA_DIR=$(VENV)/lint-data $(PY) manage.py makemigrations --check --dry-run
 	$(PYTEST) -q tests/unit/test_lock_files.py
+
+pictures: $(VENV)/.installed-dev ## the pictures in docs/, from a portal in rehearsal (needs Chromium)
+	$(PY) -m tests.e2e.pictures
 
 environment: $(VENV)/.installed-dev ## .venv with what development needs
 
