@@ -34,7 +34,8 @@ def own_portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpPortal]:
     portal.stop()
 
 
-@pytest.fixture(scope="session")
+# Not for the whole session: while Playwright lives its event loop runs, and no other can in this thread.
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=machine.chromium(), args=QUIET)
