@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -14,8 +15,12 @@ WIDE = {"width": 1280, "height": 1120}
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        portal = UpPortal(Path(folder) / "data").start()
+    # The path is in the pictures, so it is the same every time.
+    folder = Path(tempfile.gettempdir()) / "cat-herder"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    with sync_playwright() as playwright:
+        portal = UpPortal(folder / "data").start()
         try:
             browser = playwright.chromium.launch(
                 executable_path=machine.chromium(), args=["--no-sandbox", "--disable-background-networking"]
@@ -24,6 +29,7 @@ def main() -> None:
             browser.close()
         finally:
             portal.stop()
+            shutil.rmtree(folder)
 
 
 def _shoot(page: Page, portal: UpPortal) -> None:
