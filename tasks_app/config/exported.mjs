@@ -8,6 +8,9 @@ import { pathToFileURL } from "node:url";
 const [file, workshop, mark] = process.argv.slice(1);
 const DEEPEST = 20;
 
+// `node -e` leaves these lying about for everybody; a module that is not CommonJS must not find them.
+for (const name of ["module", "exports", "require", "__filename", "__dirname"]) delete globalThis[name];
+
 async function load() {
   try {
     return await import(pathToFileURL(file).href);
