@@ -49,7 +49,11 @@ def remove_project(project: Project, *, by: User) -> None:
         tasks = list(project.tasks.select_for_update())
         if running := next((task for task in tasks if task.phase == Phase.RUNNING), None):
             raise IllegalMove(f"Task {running.pk} of {project}", running.phase, "removed; cancel it first")
-        folders = [places.repository(project).path, *map(places.task_dir, tasks)]
+        folders = {
+            places.repository(project).path,
+            *map(places.task_dir, tasks),
+            *map(places.shared_dir, tasks),
+        }
         Project.objects.filter(pk=project.pk).delete()
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)

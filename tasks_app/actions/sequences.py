@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
+from django.utils.text import slugify
 
 from tasks_app import places
 from tasks_app.actions.access import require_actor
@@ -22,8 +24,9 @@ from tasks_app.actions.tasks import (
     store_task,
 )
 from tasks_app.errors import BadInput, CatHerderError, IllegalMove
-from tasks_app.models import Project, Sequence, Task, User
+from tasks_app.models import Change, ChangeKind, Project, Sequence, Task, User
 from tasks_app.state.phases import CANCELLABLE, RESUMABLE, Phase
+from tasks_app.storable import storable_text
 from tasks_app.workspace import branch_name, committed_names, committed_text, working_names, working_text
 
 
@@ -54,7 +57,10 @@ def create_sequence(
     base = newest_commit(project)
     names = task_files(committed_names(places.repository(project), commit=base, folder=folder))
     if not names:
-        raise BadInput("there is no such folder, or no task file (NN-name.md) in it", where=folder)
+        raise BadInput(
+            f"the newest commit of {project.branch} has no such folder, or no task file (NN-name.md) in it",
+            where=folder,
+        )
     text = committed_text(places.repository(project), commit=base, path=f"{folder}/{names[0]}") or ""
     where = f"{folder}/{names[0]}"
     plan = plan_task(project, text, base=base, where=where, threshold=threshold, pipeline=pipeline)
@@ -82,10 +88,21 @@ def _store(
 
 
 def _add(sequence: Sequence, file: str, plan: TaskPlan) -> Task:
-    return store_task(
-        sequence.project, plan, by=sequence.created_by, slug=f"{sequence.slug}-{PurePosixPath(file).stem}",
-        branch=sequence.branch, sequence=sequence, file=file, head_commit=sequence.head_commit,
-    )  # fmt: skip
+    for slug in _slugs(sequence, file):
+        try:
+            return store_task(
+                sequence.project, plan, by=sequence.created_by, slug=slug, branch=sequence.branch,
+                sequence=sequence, file=file, head_commit=sequence.head_commit,
+            )  # fmt: skip
+        except IntegrityError:  # a task of its own has that name
+            continue
+    raise BadInput("there are too many tasks of that name", where=f"{sequence.folder}/{file}")
+
+
+def _slugs(sequence: Sequence, file: str) -> Iterator[str]:
+    """Names for a task, from those of its sequence and its file: an agent may have written any name."""
+    wanted = slugify(f"{sequence.slug}-{PurePosixPath(file).stem}")[:120].strip("-")
+    return (wanted if attempt == 1 else f"{wanted}-{attempt}" for attempt in range(1, 200))
 
 
 def _inside(folder: str) -> str:
@@ -101,39 +118,73 @@ def task_files(names: list[str]) -> list[str]:
     return sorted(name for name in names if name.endswith(".md") and not name.startswith(("_", ".")))
 
 
+def sequence_files(sequence: Sequence) -> list[str]:
+    """Its task files in their order: those that were begun, and those in the folder as it is now."""
+    begun = sequence.tasks.values_list("file", flat=True)
+    return sorted({*begun, *_files_now(sequence)})
+
+
 def look_for_next(sequence: Sequence) -> NextTask:
     """The first task file of the folder, as it is now in the workspace, that did not run yet."""
-    some_task = sequence.tasks.select_related("project").first()
-    if some_task is None:
-        return NextTask(failure="The sequence has no task.")
-    workspace = places.workspace(some_task).path
-    names = task_files(working_names(workspace, sequence.folder))
+    try:
+        names = _files_now(sequence)
+    except OSError as error:
+        return NextTask(failure=f"The folder {sequence.folder} cannot be read: {error.strerror}")
     if not names:
         return NextTask(failure=f"The folder {sequence.folder} is gone, or has no task file any more.")
     known = set(sequence.tasks.values_list("file", flat=True))
     file = next((name for name in names if name not in known), "")
-    if not file:
-        return NextTask()
+    return _planned(sequence, file) if file else NextTask()
+
+
+def _planned(sequence: Sequence, file: str) -> NextTask:
     where = f"{sequence.folder}/{file}"
-    text = working_text(workspace, where) or ""
+    if storable_text(file) != file:
+        return NextTask(failure=f"{storable_text(where)}: the name of this file is not UTF-8.")
     try:
         plan = plan_task(
-            sequence.project, text, base=sequence.base_commit, where=where,
+            sequence.project, _text_now(sequence, where), base=sequence.base_commit, where=where,
             threshold=sequence.threshold, pipeline=sequence.pipeline or None,
         )  # fmt: skip
     except CatHerderError as error:
-        return NextTask(file, failure=str(error))
+        told = str(error)
+        return NextTask(file, failure=told if where in told else f"{where}: {told}")
     return NextTask(file, plan)
 
 
-def proceed(sequence: Sequence, upcoming: NextTask) -> None:
+def _files_now(sequence: Sequence) -> list[str]:
+    if workspace := _workspace(sequence):
+        return task_files(working_names(workspace, sequence.folder))
+    repository = places.repository(sequence.project)
+    return task_files(committed_names(repository, commit=_newest(sequence), folder=sequence.folder))
+
+
+def _text_now(sequence: Sequence, path: str) -> str:
+    if workspace := _workspace(sequence):
+        return working_text(workspace, path) or ""
+    return committed_text(places.repository(sequence.project), commit=_newest(sequence), path=path) or ""
+
+
+def _workspace(sequence: Sequence) -> Path | None:
+    """The clone, if there is one: it is made by the first task, and removed long after the last."""
+    task = sequence.tasks.select_related("project").first()
+    path = places.workspace(task).path if task else None
+    return path if path and path.exists() else None
+
+
+def _newest(sequence: Sequence) -> str:
+    return sequence.head_commit or sequence.base_commit
+
+
+def proceed(sequence: Sequence, upcoming: NextTask, *, ring: bool = True) -> None:
     """Queue the next task, or end the sequence. Called in the transaction that ended the task before it."""
     rows = Sequence.objects.filter(pk=sequence.pk)
     if upcoming.plan is not None:
         task = _add(sequence, upcoming.file, upcoming.plan)
         Task.objects.filter(pk=task.pk).update(queued_at=timezone.now())
-        rows.update(phase=Phase.PENDING, failure="")
-        ring_on_commit(task.pk)
+        rows.update(phase=Phase.PENDING, failure="", ended_at=None)
+        if ring:
+            ring_on_commit(task.pk)
     elif upcoming.failure:
         rows.update(phase=Phase.FAILED, failure=upcoming.failure, ended_at=timezone.now())
     else:
@@ -146,14 +197,16 @@ def current_task(sequence: Sequence) -> Task | None:
 
 
 def start_sequence(sequence: Sequence, *, by: User, ring: bool = True) -> None:
-    """Queue its first task."""
+    """Queue its first task; starting it twice changes nothing."""
+    require_actor(by, sequence.project)
     task = current_task(sequence)
     if task is not None:
         start_task(task, by=by, ring=ring)
 
 
 def cancel_sequence(sequence: Sequence, *, by: User) -> None:
-    """Call off the task at hand, and with it the sequence."""
+    """Call off the task at hand, and with it the sequence. Raises IllegalMove if it has ended."""
+    require_actor(by, sequence.project)
     task = current_task(sequence)
     if task is None or task.phase not in CANCELLABLE:
         raise IllegalMove(f"Sequence “{sequence}”", sequence.phase, Phase.CANCELLED)
@@ -161,14 +214,26 @@ def cancel_sequence(sequence: Sequence, *, by: User) -> None:
 
 
 def go_on_sequence(sequence: Sequence, *, by: User, ring: bool = True) -> None:
-    """Go on with the task at hand; or, if the folder was at fault, look into it again."""
+    """Go on with the task at hand; or, if the folder was at fault, look into it again.
+
+    Raises IllegalMove if there is nothing to go on with.
+    """
     require_actor(by, sequence.project)
     task = current_task(sequence)
     if task is not None and task.phase in RESUMABLE:
         go_on(task, by=by, ring=ring)
     elif task is None and sequence.phase == Phase.FAILED:
-        upcoming = look_for_next(sequence)
-        with transaction.atomic():
-            proceed(sequence, upcoming)
+        _look_again(sequence, ring=ring)
     else:
         raise IllegalMove(f"Sequence “{sequence}”", sequence.phase, Phase.PENDING)
+
+
+def _look_again(sequence: Sequence, *, ring: bool) -> None:
+    upcoming = look_for_next(sequence)
+    with transaction.atomic():
+        now = Sequence.objects.select_for_update(of=("self",)).select_related("project").get(pk=sequence.pk)
+        if now.phase != Phase.FAILED:  # somebody was first
+            raise IllegalMove(f"Sequence “{sequence}”", now.phase, Phase.PENDING)
+        proceed(now, upcoming, ring=ring)
+        for task in now.tasks.order_by("-pk")[:1]:
+            Change.objects.create(task=task, kind=ChangeKind.TASK)

@@ -55,7 +55,7 @@ def _work(lease: Lease, shop: Shop) -> None:
         for step in task.steps.exclude(phase=Phase.DONE).select_related("task__project"):
             if not work_on(step, lease, shop):
                 return
-        _finish(task, lease)
+        _finish(task, lease, shop)
         reached("task-done")
     except LeaseLost:
         raise
@@ -71,7 +71,7 @@ def _work(lease: Lease, shop: Shop) -> None:
         _give_up(lease, f"The portal itself failed ({type(error).__name__}: {error}). Its log says more.")
 
 
-def _finish(task: Task, lease: Lease) -> None:
+def _finish(task: Task, lease: Lease, shop: Shop) -> None:
     """Done; and in the same transaction the next task of its sequence is queued, so that none is lost."""
     sequence = task.sequence
     upcoming = look_for_next(sequence) if sequence else None
@@ -79,7 +79,7 @@ def _finish(task: Task, lease: Lease) -> None:
         move(task, Phase.DONE, epoch=lease.epoch)
         if sequence and upcoming:
             sequence.refresh_from_db()
-            proceed(sequence, upcoming)
+            proceed(sequence, upcoming, ring=shop.rings)
 
 
 def _begin(lease: Lease) -> Task:

@@ -31,11 +31,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Shop:
-    """What the work is done with: the agent, the jail for checks and git, and the wish to stop."""
+    """What the work is done with: the agent, the jail for checks and git, and the wish to stop.
+
+    `rings`: whether a worker is told of the next task of a sequence; not by one who takes it up itself.
+    """
 
     agent: Agent
     jail: Jail
     stop_signal: StopSignal
+    rings: bool = True
 
 
 def work_on(step: Step, lease: Lease, shop: Shop) -> bool:

@@ -36,7 +36,14 @@ def _step(request: HttpRequest, task: Task) -> Step | None:
 
 def _files(task: Task, changed: Task | Step) -> list[FileDiff] | None:
     """None while there is nothing to compare."""
-    if not (changed.base_commit and changed.head_commit):
+    base = _base(changed)
+    if not (base and changed.head_commit):
         return None
     repository = places.repository(task.project)
-    return parse_diff(diff(repository, base=changed.base_commit, head=changed.head_commit))
+    return parse_diff(diff(repository, base=base, head=changed.head_commit))
+
+
+def _base(changed: Task | Step) -> str:
+    """A task of a sequence begins where the one before it ended, not where the sequence did."""
+    first = changed.steps.first() if isinstance(changed, Task) else None
+    return (first.base_commit if first else "") or changed.base_commit

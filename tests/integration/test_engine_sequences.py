@@ -1,0 +1,425 @@
+"""Sequences: a folder of tasks, one after the other on one branch (P10), with the fake agent."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Sequence as Acts
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.test import Client
+from django.urls import reverse
+
+from tasks_app import places, stats, transitions
+from tasks_app.actions.answers import Reply, answer_question
+from tasks_app.actions.projects import add_project, remove_project
+from tasks_app.actions.sequences import (
+    cancel_sequence,
+    create_sequence,
+    go_on_sequence,
+    look_for_next,
+    proceed,
+    sequence_files,
+    start_sequence,
+)
+from tasks_app.actions.tasks import create_task
+from tasks_app.agents import fake
+from tasks_app.engine.advance import advance
+from tasks_app.engine.steps import Shop
+from tasks_app.engine.stopping import never
+from tasks_app.errors import BadInput, IllegalMove, NotAllowed
+from tasks_app.jail import SandboxMode, detect
+from tasks_app.models import Channel, Project, Question, Sequence, Task, Transition, User
+from tasks_app.state.phases import Phase
+from tests.factories import MembershipFactory, UserFactory
+from tests.integration.git_repository import GitRepository
+from tests.integration.installation import PLAIN_CONFIG
+
+pytestmark = pytest.mark.django_db
+
+FOLDER = "tasks/prices"
+
+
+@dataclass
+class Herd:
+    """A sequence, who started it, and a worker with a fake agent that plays `acts` by the task's word."""
+
+    project: Project
+    person: User
+    acts: dict[str, Acts[fake.Act]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.agent = fake.FakeAgent(self._script)
+        self.shop = Shop(self.agent, detect(SandboxMode.OFF), never)
+
+    def _script(self, prompt: str) -> Acts[fake.Act]:
+        word = re.findall(r"^word: (\w+)$", prompt, re.MULTILINE)[-1]
+        return self.acts.get(word, [fake.Turn(calls=(fake.write(f"{word}.txt", word),)), fake.say("Done.")])
+
+    def make(self) -> Sequence:
+        self.sequence = create_sequence(self.project, FOLDER, by=self.person)
+        return self.sequence
+
+    def start(self) -> Sequence:
+        start_sequence(self.make(), by=self.person)
+        return self.work()
+
+    def work(self) -> Sequence:
+        """What a worker does, until nothing is due."""
+        while due := Task.objects.due().values_list("pk", flat=True).first():
+            advance(due, owner="worker", shop=self.shop)
+        self.sequence.refresh_from_db()
+        return self.sequence
+
+    def answer(self, text: str) -> None:
+        question = Question.objects.open().get()
+        answer_question(question, Reply.to(question, text), by=self.person, via=Channel.WEB)
+
+    @property
+    def tasks(self) -> list[Task]:
+        return list(self.sequence.tasks.order_by("pk"))
+
+    @property
+    def workspace(self) -> Path:
+        return places.workspace(self.tasks[0]).path
+
+    def phases(self) -> dict[str, str]:
+        return {task.file: task.phase for task in self.tasks}
+
+
+def task_text(word: str) -> str:
+    return f"# Task {word}\n\nword: {word}\n"
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> GitRepository:
+    made = GitRepository.make(tmp_path / "shop", **{"cat-herder.yaml": PLAIN_CONFIG})
+    (made.path / FOLDER).mkdir(parents=True)
+    names = {"02-second.md": "second", "01-first.md": "first", "_notes.md": "notes", "10-last.md": "last"}
+    made.commit(**{f"{FOLDER}/{name}": task_text(word) for name, word in names.items()})
+    made.commit(**{f"{FOLDER}/data.csv": "a,b\n"})
+    return made
+
+
+@pytest.fixture
+def herd(repository: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Herd:
+    monkeypatch.setattr(settings, "DATA_DIR", tmp_path / "data")
+    ann = UserFactory(username="ann", is_superuser=True)
+    return Herd(add_project("shop", str(repository.path), by=ann), ann)
+
+
+def write_task(name: str, text: str) -> fake.Call:
+    return fake.write(f"{FOLDER}/{name}", text)
+
+
+def test_tasks_run_in_the_order_of_their_names_on_one_branch_and_in_one_workspace(herd: Herd) -> None:
+    sequence = herd.start()
+    assert (sequence.phase, sequence.failure) == (Phase.DONE, "")
+    assert [task.file for task in herd.tasks] == ["01-first.md", "02-second.md", "10-last.md"]
+    assert {task.branch for task in herd.tasks} == {sequence.branch} == {"cat-herder/prices"}
+    assert len({order.places.workspace for order in herd.agent.runs}) == 1
+    assert {name for name in ("first", "second", "last") if (herd.workspace / f"{name}.txt").exists()} == {
+        "first", "second", "last",
+    }  # fmt: skip
+    git = places.repository(herd.project).git
+    assert git.line("rev-parse", "refs/heads/cat-herder/prices") == sequence.head_commit
+    assert sequence.head_commit == herd.tasks[-1].head_commit
+    assert sequence.started_at and sequence.ended_at
+
+
+def test_each_task_shows_what_it_changed_itself(herd: Herd) -> None:
+    """P9: not what the tasks before it did."""
+    herd.start()
+    client = Client()
+    client.force_login(herd.person)
+    page = client.get(reverse("task_diff", args=[herd.tasks[1].pk]))
+    assert "second.txt" in page.text and "first.txt" not in page.text
+
+
+def test_the_agent_is_told_of_the_folder(herd: Herd) -> None:
+    """P4."""
+    herd.start()
+    assert all(FOLDER in (order.prompt or "") for order in herd.agent.runs)
+
+
+def test_a_task_that_an_agent_wrote_is_picked_up(herd: Herd) -> None:
+    herd.acts["first"] = [fake.Turn(calls=(write_task("05-new.md", task_text("new")),)), fake.say("Split.")]
+    assert herd.make() and sequence_files(herd.sequence) == ["01-first.md", "02-second.md", "10-last.md"]
+    start_sequence(herd.sequence, by=herd.person)
+    assert herd.work().phase == Phase.DONE
+    assert [task.file for task in herd.tasks][2:] == ["05-new.md", "10-last.md"]
+    assert sequence_files(herd.sequence)[2] == "05-new.md"
+    assert (herd.workspace / "new.txt").read_text() == "new"
+
+
+def test_a_name_that_belongs_to_a_task_of_its_own_already_is_no_obstacle(herd: Herd) -> None:
+    """The first task was done and marked as failed, as the second could not get its name."""
+    create_task(herd.project, "# Other", by=herd.person, where="x", slug="prices-02-second")
+    herd.start()
+    assert [task.slug for task in herd.tasks] == ["prices-01-first", "prices-02-second-2", "prices-10-last"]
+
+
+def test_a_file_of_any_name_is_a_task(herd: Herd) -> None:
+    name = f"03 Ü {'x' * 200}.md"
+    herd.acts["first"] = [fake.Turn(calls=(write_task(name, task_text("odd")),))]
+    assert herd.start().phase == Phase.DONE
+    odd = next(task for task in herd.tasks if task.file == name)
+    assert len(odd.slug) <= 160 and re.fullmatch(r"[\w-]+", odd.slug)
+
+
+def test_a_name_that_is_no_text_fails_the_sequence_and_is_told(herd: Herd) -> None:
+    command = f"printf 'x' > \"$(printf '{FOLDER}/03-\\377.md')\""
+    herd.acts["second"] = [fake.Turn(calls=(fake.shell(command),))]
+    sequence = herd.start()
+    assert sequence.phase == Phase.FAILED
+    assert "03-\ufffd.md: the name of this file is not UTF-8" in sequence.failure
+    assert herd.phases()["02-second.md"] == Phase.DONE
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "---\ninteractionThreshold: 9\n---\nword: new\n",
+            f"{FOLDER}/02-a.md:2: interactionThreshold must be",
+        ),
+        ("---\npipeline: nowhere\n---\nword: new\n", f"{FOLDER}/02-a.md: there is no pipeline"),
+        ("", f"{FOLDER}/02-a.md:1: the task has no text"),
+    ],
+)
+def test_a_faulty_next_file_fails_the_sequence_which_goes_on_when_it_is_mended(
+    herd: Herd, text: str, told: str
+) -> None:
+    herd.acts["first"] = [fake.Turn(calls=(write_task("02-a.md", text),))]
+    sequence = herd.start()
+    assert sequence.phase == Phase.FAILED
+    assert sequence.failure.startswith(told)
+    assert herd.phases() == {"01-first.md": Phase.DONE}
+
+    go_on_sequence(sequence, by=herd.person)
+    sequence.refresh_from_db()
+    assert sequence.phase == Phase.FAILED and sequence.failure.startswith(told)
+
+    (herd.workspace / FOLDER / "02-a.md").write_text(task_text("mended"))
+    go_on_sequence(sequence, by=herd.person)
+    assert herd.work().phase == Phase.DONE
+    assert sequence.failure == ""
+    assert list(herd.phases())[1] == "02-a.md"
+
+
+def test_only_one_of_two_who_say_go_on_at_once_makes_the_next_task(herd: Herd) -> None:
+    """R1: the second was an error page."""
+    herd.acts["first"] = [fake.Turn(calls=(write_task("02-a.md", ""),))]
+    sequence = herd.start()
+    (herd.workspace / FOLDER / "02-a.md").write_text(task_text("mended"))
+    other = Sequence.objects.get(pk=sequence.pk)
+    go_on_sequence(sequence, by=herd.person)
+    with pytest.raises(IllegalMove):
+        go_on_sequence(other, by=herd.person)
+    assert len(herd.tasks) == 2
+    with pytest.raises(IllegalMove):
+        proceed_late(other, herd)
+
+
+def proceed_late(sequence: Sequence, herd: Herd) -> None:
+    """As if the other had looked into the folder before the first had stored what it found."""
+    Task.objects.filter(pk=herd.tasks[-1].pk).update(phase=Phase.DONE)
+    sequence.phase = Phase.FAILED
+    go_on_sequence(sequence, by=herd.person)
+
+
+def test_a_folder_that_vanishes_fails_the_sequence_and_nothing_is_lost(herd: Herd) -> None:
+    herd.acts["first"] = [fake.Turn(calls=(fake.shell(f"rm -r {FOLDER}"),))]
+    sequence = herd.start()
+    assert sequence.phase == Phase.FAILED
+    assert sequence.failure == f"The folder {FOLDER} is gone, or has no task file any more."
+    assert herd.phases() == {"01-first.md": Phase.DONE}
+
+
+def test_a_folder_that_became_a_link_elsewhere_is_gone(herd: Herd, tmp_path: Path) -> None:
+    """R4."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "03-stolen.md").write_text(task_text("stolen"))
+    herd.acts["first"] = [
+        fake.Turn(calls=(fake.shell(f"rm -r {FOLDER}; ln -s {tmp_path}/elsewhere {FOLDER}"),))
+    ]
+    assert herd.start().failure.startswith(f"The folder {FOLDER} is gone")
+
+
+def test_a_sequence_whose_workspace_was_cleaned_away_goes_on_from_what_was_recorded(herd: Herd) -> None:
+    herd.acts["first"] = [fake.Turn(calls=(write_task("02-a.md", ""),))]
+    sequence = herd.start()
+    (herd.workspace / FOLDER / "02-a.md").unlink()
+    shutil.rmtree(herd.workspace)
+    go_on_sequence(sequence, by=herd.person)
+    sequence.refresh_from_db()
+    assert sequence.failure == f"{FOLDER}/02-a.md:1: the task has no text"
+
+
+@pytest.mark.parametrize("folder", ["nowhere", "tasks", "tasks/prices/01-first.md"])
+def test_a_folder_that_is_missing_or_empty_is_refused(herd: Herd, folder: str) -> None:
+    with pytest.raises(BadInput, match=f"{folder}: the newest commit of main has no such folder"):
+        create_sequence(herd.project, folder, by=herd.person)
+    assert not Sequence.objects.exists()
+
+
+@pytest.mark.parametrize("folder", ["../elsewhere", "/etc", "", "tasks/../../etc"])
+def test_a_folder_outside_is_refused(herd: Herd, folder: str) -> None:
+    with pytest.raises(BadInput, match="not a folder within the repository"):
+        create_sequence(herd.project, folder, by=herd.person)
+
+
+def test_a_faulty_first_file_is_refused(herd: Herd, repository: GitRepository) -> None:
+    repository.commit(**{f"{FOLDER}/00-bad.md": "---\ntitle: [\n---\n"})
+    with pytest.raises(BadInput, match=re.escape(f"{FOLDER}/00-bad.md:")):
+        create_sequence(herd.project, FOLDER, by=herd.person)
+    assert not Sequence.objects.exists() and not Task.objects.exists()
+
+
+def test_a_second_sequence_of_the_folder_has_a_branch_of_its_own(herd: Herd) -> None:
+    herd.start()
+    assert herd.make().branch == "cat-herder/prices-2"
+
+
+class TestHalting:
+    """H4, H10."""
+
+    def test_it_shows_in_the_sequence(self, herd: Herd) -> None:
+        herd.acts["second"] = [fake.Turn(calls=(fake.ask("Round?"),)), fake.say("So be it: {result}")]
+        assert herd.start().phase == Phase.WAITING_FOR_INPUT
+        assert herd.phases() == {"01-first.md": Phase.DONE, "02-second.md": Phase.WAITING_FOR_INPUT}
+
+    def test_it_does_so_in_the_transaction_that_stores_the_question(
+        self, herd: Herd, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        follow = transitions._follow
+
+        def breaks(sequence_id: int, target: Phase, fields: dict[str, Any]) -> None:
+            if target is Phase.WAITING_FOR_INPUT:
+                raise RuntimeError("the power went")
+            follow(sequence_id, target, fields)
+
+        monkeypatch.setattr(transitions, "_follow", breaks)
+        herd.acts["first"] = [fake.Turn(calls=(fake.ask("Round?"),))]
+        assert herd.start().phase == Phase.FAILED
+        assert not Question.objects.exists()
+        assert not Transition.objects.filter(target=Phase.WAITING_FOR_INPUT).exists()
+
+    def test_an_answer_lets_it_go_on_and_later_tasks_know_it(self, herd: Herd) -> None:
+        herd.acts["first"] = [fake.Turn(calls=(fake.ask("Round half cents up?"),)), fake.say("{result}")]
+        herd.start()
+        herd.answer("Yes, always")
+        herd.sequence.refresh_from_db()
+        assert herd.sequence.phase == Phase.PENDING
+        assert herd.work().phase == Phase.DONE
+        for order in herd.agent.runs[2:]:
+            assert "--- HUMAN INTERACTION HISTORY ---" in (order.prompt or "")
+            assert "Round half cents up?" in (order.prompt or "")
+            assert "Yes, always" in (order.prompt or "")
+        assert "HISTORY" not in (herd.agent.runs[0].prompt or "")
+
+    def test_pauses_tokens_and_dollars_roll_up(self, herd: Herd) -> None:
+        """P10, P11, H11."""
+        herd.acts["first"] = [fake.Turn(calls=(fake.ask("Round?"),)), fake.say("{result}")]
+        herd.start()
+        herd.answer("Yes")
+        Task.objects.update(paused_seconds=5.0)
+        herd.work()
+        figures = stats.of_sequence(herd.sequence)
+        parts = stats.of_tasks(herd.tasks).values()
+        assert figures.duration.paused == 5.0
+        assert figures.usage.cost_usd == pytest.approx(sum(part.usage.cost_usd for part in parts))
+        assert figures.usage.output_tokens == sum(part.usage.output_tokens for part in parts) > 0
+        assert figures.by_model == {fake.MODEL: figures.usage}
+
+
+class TestStopping:
+    def test_a_failed_task_stops_the_sequence_until_it_is_told_to_go_on(self, herd: Herd) -> None:
+        herd.acts["second"] = [fake.Fail("API Error: 500 for a while")]
+        sequence = herd.start()
+        assert (sequence.phase, len(herd.tasks)) == (Phase.FAILED, 2)
+        assert "500 for a while" in sequence.failure
+        assert sequence.ended_at
+        herd.acts["second"] = [fake.Fail("API Error: 500 for a while"), fake.say("It works again.")]
+        go_on_sequence(sequence, by=herd.person)
+        sequence.refresh_from_db()
+        assert (sequence.phase, sequence.ended_at) == (Phase.PENDING, None)
+        assert herd.work().phase == Phase.DONE
+        assert (sequence.failure, len(herd.tasks)) == ("", 3)
+
+    def test_a_sequence_is_cancelled_with_its_task_and_goes_on(self, herd: Herd) -> None:
+        herd.acts["second"] = [fake.Turn(calls=(fake.ask("Round?"),)), fake.say("{result}")]
+        sequence = herd.start()
+        cancel_sequence(sequence, by=herd.person)
+        assert herd.work().phase == Phase.CANCELLED
+        assert herd.phases()["02-second.md"] == Phase.CANCELLED
+        with pytest.raises(IllegalMove):
+            cancel_sequence(sequence, by=herd.person)
+        go_on_sequence(sequence, by=herd.person)
+        assert herd.work().phase == Phase.WAITING_FOR_INPUT
+        herd.answer("Yes")
+        assert herd.work().phase == Phase.DONE
+
+    def test_there_is_nothing_to_go_on_with_after_the_end(self, herd: Herd) -> None:
+        sequence = herd.start()
+        with pytest.raises(IllegalMove):
+            go_on_sequence(sequence, by=herd.person)
+        with pytest.raises(IllegalMove):
+            cancel_sequence(sequence, by=herd.person)
+
+    def test_starting_twice_changes_nothing(self, herd: Herd) -> None:
+        herd.make()
+        for _ in range(2):
+            start_sequence(herd.sequence, by=herd.person)
+        assert herd.work().phase == Phase.DONE
+        start_sequence(herd.sequence, by=herd.person)
+        assert len(herd.tasks) == 3
+
+    @pytest.mark.parametrize("action", [start_sequence, cancel_sequence, go_on_sequence])
+    def test_a_viewer_changes_nothing(self, herd: Herd, action: object) -> None:
+        """W1: said before anything about its phase."""
+        sequence = herd.start()
+        viewer = MembershipFactory(project=herd.project, role="viewer").user
+        with pytest.raises(NotAllowed):
+            action(sequence, by=viewer)  # type: ignore[operator]
+
+
+def test_who_takes_the_next_task_up_itself_rings_nobody(
+    herd: Herd, django_capture_on_commit_callbacks: object
+) -> None:
+    herd.make()
+    start_sequence(herd.sequence, by=herd.person, ring=False)
+    for rings, expected in ((False, 0), (True, 1)):
+        shop = Shop(herd.agent, herd.shop.jail, never, rings=rings)
+        with django_capture_on_commit_callbacks() as callbacks:  # type: ignore[operator]
+            advance(herd.tasks[-1].pk, owner="worker", shop=shop)
+        assert len(callbacks) == expected
+
+
+def test_a_project_takes_its_sequences_workspaces_with_it(herd: Herd) -> None:
+    """They stayed behind on the disk."""
+    herd.start()
+    folder = places.shared_dir(herd.tasks[0])
+    assert folder.exists()
+    remove_project(herd.project, by=herd.person)
+    assert not folder.exists()
+    assert Path(herd.project.source).exists()
+
+
+def test_a_folder_that_cannot_be_read_is_told(herd: Herd, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The portal may run as a user to whom the agent closed the folder; as root nothing is closed."""
+    sequence = herd.start()
+
+    def closed(*_: object) -> list[str]:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tasks_app.actions.sequences.working_names", closed)
+    upcoming = look_for_next(sequence)
+    assert upcoming.failure == f"The folder {FOLDER} cannot be read: Permission denied"
+    proceed(sequence, upcoming)
+    sequence.refresh_from_db()
+    assert sequence.phase == Phase.FAILED
