@@ -32,7 +32,6 @@ from tasks_app.agents.leftovers import end_leftovers
 from tasks_app.agents.outcome import run_result
 from tasks_app.agents.port import Ending, Recorder, RunOrder, RunResult, Stop, require_session_id
 from tasks_app.agents.rundir import Layout, lay_out
-from tasks_app.agents.storable import storable_json
 from tasks_app.agents.stream import Stream
 from tasks_app.agents.transcripts import MirroredStore, restore, stored_transcript
 from tasks_app.errors import CatHerderError
@@ -262,7 +261,7 @@ class _Process:
     async def _seen(self, message: Mapping[str, Any]) -> None:
         if str(message.get("type", "")).startswith("control_") or message.get("type") == "transcript_mirror":
             return  # the SDK's own conversation with the CLI
-        events = self._stream.read(storable_json(message))
+        events = self._stream.read(message)
         if events:
             await self._bridge.call(self._recorder.record, events)
 

@@ -22,7 +22,6 @@ from tasks_app.agents.asks import ask_in
 from tasks_app.agents.notes import clear_notes
 from tasks_app.agents.outcome import run_result
 from tasks_app.agents.port import Ending, Recorder, RunOrder, RunResult, Stop, require_session_id
-from tasks_app.agents.storable import storable_json
 from tasks_app.agents.stream import Stream
 from tasks_app.agents.transcripts import deferred_call, stored_transcript
 
@@ -281,8 +280,8 @@ class _Performance:
                 "content": [block],
                 "usage": USAGE,
             }
-            self._emit({"type": "assistant", "message": message})
             self._keep({"type": "assistant", "act": identity, "message": message})
+            self._emit({"type": "assistant", "message": message})
 
     def _result_of(self, call: str, text: str, *, is_error: bool = False) -> None:
         block = {"type": "tool_result", "tool_use_id": call, "content": text, "is_error": is_error}
@@ -335,10 +334,10 @@ class _Performance:
 
     def _emit(self, message: dict[str, Any]) -> None:
         # Through JSON and back: what cannot be a line of the real one's output is a fault of the script.
-        self._recorder.record(self._stream.read(storable_json(json.loads(json.dumps(message)))))
+        self._recorder.record(self._stream.read(json.loads(json.dumps(message))))
 
     def _keep(self, entry: dict[str, Any]) -> None:
-        self._recorder.append_transcript(self._key, [storable_json({**entry, "uuid": str(uuid.uuid4())})])
+        self._recorder.append_transcript(self._key, [{**entry, "uuid": str(uuid.uuid4())}])
 
     def _conclude(self, problem: str) -> RunResult:
         return run_result(self._stream, self._order, problem=problem, exit_code=1 if problem else 0)

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
-from tasks_app.agents.storable import storable
 from tasks_app.types import Ask, AskItem
 
 FOLDER = "asked"
@@ -58,7 +57,7 @@ def _note(folder: int, name: str) -> Iterator[tuple[int, Ask]]:
             facts = os.fstat(descriptor)
             if not stat.S_ISREG(facts.st_mode) or facts.st_size > _BYTES:
                 return
-            question = storable(str(json.loads(file.read(_BYTES).decode("utf-8"))["question"])).strip()
+            question = str(json.loads(file.read(_BYTES).decode("utf-8"))["question"]).strip()
         if question:
             identity = f"noted-{name.removesuffix('.json')[:36]}"
             yield facts.st_mtime_ns, Ask(identity, "command", (AskItem(question),))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tasks_app.agents.notes import noted_asks
 from tasks_app.agents.port import Ending, RunOrder, RunResult
-from tasks_app.agents.storable import storable
 from tasks_app.agents.stream import Stream
+from tasks_app.storable import storable_text
 
 
 def run_result(stream: Stream, order: RunOrder, *, problem: str, exit_code: int | None) -> RunResult:
@@ -23,7 +23,7 @@ def run_result(stream: Stream, order: RunOrder, *, problem: str, exit_code: int 
         asks=asks,
         deferred=stream.deferred,
         delivered=delivered,
-        error=storable(error),
+        error=storable_text(error),
         text=stream.text,
         usage=stream.usage(cost_before=order.cost_before),
         model=stream.model,

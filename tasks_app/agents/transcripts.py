@@ -10,8 +10,6 @@ from typing import Any, Protocol
 
 from claude_agent_sdk import SessionKey, SessionListSubkeysKey, SessionStoreEntry, project_key_for_directory
 
-from tasks_app.agents.storable import storable_json
-
 Key = Mapping[str, str]
 Entries = list[dict[str, Any]]
 Transcript = Mapping[str, Entries]
@@ -36,7 +34,7 @@ class MirroredStore:
         self._call = call
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
-        await self._call(self._shelf.append_transcript, dict(key), storable_json(entries))
+        await self._call(self._shelf.append_transcript, dict(key), [dict(entry) for entry in entries])
 
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
         found: list[SessionStoreEntry] | None = await self._call(self._shelf.load_transcript, dict(key))

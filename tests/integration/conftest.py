@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
+from tasks_app.models import User
 from tests.integration.installation import Installation
+from tests.works import Works
 
 Manage = Callable[..., tuple[int, str, str]]
 
@@ -41,3 +43,11 @@ def installation_template(tmp_path_factory: pytest.TempPathFactory) -> Installat
 @pytest.fixture
 def installation(installation_template: Installation, tmp_path: Path) -> Installation:
     return installation_template.copy(tmp_path / "data")
+
+
+@pytest.fixture
+def works(transactional_db: None, settings: Any, tmp_path: Path) -> Works:
+    """A portal in this process, with folders of its own: row numbers come again from test to test."""
+    settings.DATA_DIR = tmp_path / "data"
+    user = User.objects.create_user("ann", is_superuser=True)
+    return Works(tmp_path, user)

@@ -146,15 +146,6 @@ def test_characters_split_across_reads_stay_whole(tmp_path: Path) -> None:
     assert result.text == text
 
 
-def test_what_no_database_takes_is_replaced(tmp_path: Path) -> None:
-    body = {**ASSISTANT["message"], "content": [{"type": "text", "text": "a\0b \ud83d c 🐈"}]}  # type: ignore[dict-item]
-    made = speaking(tmp_path, json.dumps({**ASSISTANT, "message": body}) + "\n")
-    made.start("no-questions")
-    (said,) = [event for event in made.recorder.events if event.kind == "text"]
-    assert said.payload == {"text": "a\ufffdb \ufffd c 🐈"}
-    assert "\\u0000" not in json.dumps(said.raw)
-
-
 @pytest.mark.parametrize(
     "program", ["#!/bin/sh\nsleep 1000\n", "#!/bin/sh\nsleep 1000 & trap '' TERM; wait\n"]
 )

@@ -1,0 +1,209 @@
+"""Who works on a task: one at a time, whoever held it before is refused, and nobody is forgotten (R2)."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from tasks_app.actions.tasks import go_on
+from tasks_app.agents.fake import Turn, ask, say
+from tasks_app.agents.port import AgentEvent, Ending, RunResult
+from tasks_app.engine.conclude import fail, halt, put_back
+from tasks_app.engine.lease import Lease
+from tasks_app.engine.recorder import RunRecorder
+from tasks_app.engine.stopping import never
+from tasks_app.engine.sweeper import sweep
+from tasks_app.errors import LeaseLost
+from tasks_app.models import Event, Outcome, Question, Run, SessionEntry, Task
+from tasks_app.state.phases import Phase
+from tests.works import Works, runs, step
+
+SESSION = "12345678-1234-4234-8234-123456789012"
+ASKS = [Turn(calls=(ask("Red?"),)), say("Painted.")]
+
+
+def expire(task: Task) -> None:
+    Task.objects.filter(pk=task.pk).update(lease_expires=timezone.now() - timedelta(seconds=1))
+
+
+def claim(task: Task, owner: str) -> Lease:
+    lease = Lease.claim(task.pk, owner=owner)
+    assert lease is not None
+    return lease
+
+
+def test_of_two_at_once_one_works(works: Works) -> None:
+    """A fault of the reference tool: two runs of one task at once."""
+    task = works.task([say("Done.")])
+    together = threading.Barrier(4)
+
+    def go(owner: str) -> None:
+        try:
+            together.wait()
+            works.advance(Task.objects.get(pk=task.pk), owner=owner)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=go, args=(f"worker-{n}",)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    task.refresh_from_db()
+    assert task.phase == Phase.DONE
+    assert len(runs(task)) == 1
+
+
+def test_who_has_the_lease_keeps_others_out(works: Works) -> None:
+    task = works.task([say("Done.")])
+    lease = claim(task, "first")
+    assert Lease.claim(task.pk, owner="second") is None
+    assert works.advance(task, owner="second").phase == Phase.PENDING
+    lease.release()
+    assert works.advance(task, owner="second").phase == Phase.DONE
+
+
+def test_an_expired_lease_is_taken_over_and_the_old_holder_is_refused(works: Works) -> None:
+    """Fencing: its events, its transcript, its halt and its moves do not count."""
+    task = works.task([])
+    old = claim(task, "old")
+    Task.objects.update(phase=Phase.RUNNING)
+    task.steps.update(phase=Phase.RUNNING)
+    run = Run.objects.create(step=step(task), number=1, reason="first", session_id=SESSION)
+    recorder = RunRecorder(old, run, stop_signal=never, timeout=60)
+    expire(task)
+    new = claim(task, "new")
+    assert new.epoch == old.epoch + 1
+    event = AgentEvent("text", {"text": "late"}, timezone.now())
+    result = RunResult(Ending.ASKED)
+    for late in (
+        lambda: recorder.record([event]),
+        lambda: recorder.append_transcript({"project_key": "p", "session_id": "s"}, [{"n": 1}]),
+        lambda: recorder.tick(),
+        lambda: halt(old, run, result, recorder),
+        lambda: fail(old, step(task), "late"),
+        lambda: put_back(old, step(task), Phase.PENDING, "late"),
+        lambda: old.renew(),
+    ):
+        with pytest.raises(LeaseLost):
+            late()
+    old.release()
+    task.refresh_from_db()
+    assert (task.phase, task.lease_owner) == (Phase.RUNNING, "new")
+    assert (Event.objects.count(), SessionEntry.objects.count(), Question.objects.count()) == (0, 0, 0)
+
+
+def test_a_holder_that_was_taken_over_leaves_quietly(works: Works) -> None:
+    task = works.task([say("Half."), say("Done.")])
+    original = works.fake.run
+
+    def run(order, recorder):  # type: ignore[no-untyped-def]
+        expire(task)
+        claim(task, "thief")
+        return original(order, recorder)
+
+    works.fake.run = run  # type: ignore[method-assign]
+    works.advance(task, owner="old")
+    assert (task.phase, task.lease_owner) == (Phase.RUNNING, "thief")
+    assert runs(task)[0].outcome == ""
+
+
+def test_a_task_whose_worker_died_is_taken_up_again(works: Works) -> None:
+    """R2, R3: from what its events and its transcript say."""
+    task = works.task([say("First."), say("Second.")])
+    original = works.fake.run
+
+    def run(order, recorder):  # type: ignore[no-untyped-def]
+        works.fake.run = original  # type: ignore[method-assign]
+        record = recorder.record
+
+        def dying(events: list[AgentEvent]) -> None:
+            record(events)
+            if any(event.kind == "text" for event in events):
+                raise SystemExit
+
+        recorder.record = dying
+        return original(order, recorder)
+
+    works.fake.run = run  # type: ignore[method-assign]
+    with pytest.raises(SystemExit):
+        works.advance(task)
+    assert Task.objects.get().phase == Phase.RUNNING
+    assert works.advance(task).phase == Phase.DONE
+    first, second = runs(task)
+    assert (first.outcome, second.outcome) == (Outcome.CRASHED, Outcome.FINISHED)
+    assert first.input_tokens == 100, "the tokens of the run that died count"
+    assert second.session_id == first.session_id
+
+
+def test_a_run_that_cannot_be_read_again_does_not_keep_its_task_for_ever(works: Works) -> None:
+    """R3: neither as running nor in a circle."""
+    task = works.task([say("Done.")])
+    Task.objects.update(phase=Phase.RUNNING)
+    task.steps.update(phase=Phase.RUNNING)
+    run = Run.objects.create(step=step(task), number=1, reason="first", session_id=SESSION)
+    Event.objects.create(run=run, seq=0, kind="text", at=timezone.now(), raw=["not", "a", "message"])
+    assert works.advance(task).phase == Phase.FAILED
+    go_on(task, by=works.user)
+    assert works.advance(task).phase == Phase.DONE
+
+
+def test_advance_twice_is_harmless(works: Works) -> None:
+    task = works.advance(works.task(ASKS))
+    before = (Event.objects.count(), len(runs(task)), task.lease_epoch)
+    assert works.advance(task).phase == Phase.WAITING_FOR_INPUT
+    works.answer_all(task)
+    assert works.advance(task).phase == Phase.DONE
+    assert works.advance(task).phase == Phase.DONE
+    assert len(runs(task)) == 2
+    assert before[1] == 1
+
+
+def test_a_waiting_task_holds_nothing(works: Works) -> None:
+    """H4."""
+    task = works.advance(works.task(ASKS))
+    assert (task.lease_expires, task.lease_owner) == (None, "")
+    assert not [thread.name for thread in threading.enumerate() if "agent" in thread.name]
+
+
+def test_a_sweep_rings_for_exactly_what_is_due(works: Works) -> None:
+    project = works.project()
+    tasks = {phase: works.task([], project=project) for phase in Phase}
+    held = works.task([], project=project)
+    lost = works.task([], project=project)
+    reset_came = works.task([], project=project)
+    not_started = works.task([], project=project)
+    for phase, task in tasks.items():
+        Task.objects.filter(pk=task.pk).update(phase=phase)
+    claim(held, "somebody")
+    claim(lost, "somebody")
+    Task.objects.filter(pk=lost.pk).update(phase=Phase.RUNNING)
+    expire(lost)
+    past = timezone.now() - timedelta(seconds=1)
+    Task.objects.filter(pk=reset_came.pk).update(phase=Phase.WAITING_FOR_RESET, resets_at=past)
+    Task.objects.filter(pk=not_started.pk).update(queued_at=None)
+    rung: list[int] = []
+    assert sweep(rung.append) == 4
+    assert sorted(rung) == sorted(
+        task.pk for task in (tasks[Phase.PENDING], tasks[Phase.RUNNING], lost, reset_came)
+    )
+
+
+def test_a_chatty_run_keeps_its_lease(works: Works) -> None:
+    """R2: renewed by ticks, which come however much the agent says (see the bridge)."""
+    task = works.task([say(f"Line {n}.") for n in range(5)])
+    original = works.fake.run
+
+    def run(order, recorder):  # type: ignore[no-untyped-def]
+        recorder._renewed -= 1000
+        Task.objects.update(lease_expires=timezone.now() + timedelta(seconds=1))
+        result = original(order, recorder)
+        assert Task.objects.get().lease_expires > timezone.now() + timedelta(seconds=10)  # type: ignore[operator]
+        return result
+
+    works.fake.run = run  # type: ignore[method-assign]
+    assert works.advance(task).phase == Phase.DONE

@@ -1,0 +1,382 @@
+"""From the first run to done: asking, halting in one transaction, answering, going on, checking."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from tasks_app.agents.fake import Die, Fail, Limit, Turn, ask, ask_by_command, say, write
+from tasks_app.agents.port import Ending, RunResult
+from tasks_app.engine.conclude import halt, items_json
+from tasks_app.engine.lease import Lease
+from tasks_app.engine.recorder import RunRecorder
+from tasks_app.engine.stopping import never
+from tasks_app.models import Change, Outcome, Question, Reason, Run, SessionEntry, Transition
+from tasks_app.state.phases import Phase
+from tasks_app.types import Ask, AskItem
+from tests.works import TWO_STEPS, Works, diff_of, file_in, results, runs, step
+
+ASKS_ONCE = [
+    Turn("I ask.", (ask("Red?"),)),
+    Turn(calls=(write("paint.txt", "{}"),)),
+    say("Painted. {result}"),
+]
+
+
+def checked(command: str, *, retry: int = 0) -> str:
+    return f"""\
+pipelines:
+  default:
+    - name: do
+      command: self
+      check: {{type: shell, command: "{command}"}}
+      retry: {retry}
+"""
+
+
+def test_the_whole_story_of_a_task(works: Works) -> None:
+    """H3, H4, H7: two steps, a question in the second, an answer, and done."""
+    task = works.task(
+        {
+            "plan": [Turn(calls=(write("PLAN.md", "# Plan\n"),)), say("Planned.")],
+            "implement": ASKS_ONCE,
+        },
+        config=TWO_STEPS,
+    )
+    works.advance(task)
+    assert task.phase == Phase.WAITING_FOR_INPUT
+    assert [one.phase for one in task.steps.all()] == [Phase.DONE, Phase.WAITING_FOR_INPUT]
+    (question,) = task.questions.all()
+    assert (question.number, question.headline, question.step.name) == (1, "Red?", "implement")
+    works.answer(question, "Blue, rather")
+    assert works.advance(task).phase == Phase.DONE
+    assert {one.phase for one in task.steps.all()} == {Phase.DONE}
+    planned, asked, answered = runs(task)
+    assert (planned.outcome, asked.outcome, answered.outcome) == ("finished", "asked", "finished")
+    assert answered.session_id == asked.session_id != planned.session_id
+    assert (answered.reason, answered.resumed, answered.prompt) == (Reason.ANSWER, True, "")
+    assert '"Red?"="Blue, rather"' in results(task)[1]
+    question.refresh_from_db()
+    assert question.delivered_at
+    assert "+# Plan" in diff_of(task)
+    assert "paint.txt" in diff_of(task)
+
+
+def test_a_halt_is_one_transaction(works: Works) -> None:
+    """H4: question, step, task, history and notices become true together."""
+    task = works.task([])
+    lease = Lease.claim(task.pk, owner="tester")
+    assert lease is not None
+    Task = type(task)
+    Task.objects.update(phase=Phase.RUNNING)
+    task.steps.update(phase=Phase.RUNNING)
+    run = Run.objects.create(
+        step=step(task), number=1, reason="first", session_id="12345678-1234-4234-8234-123456789012"
+    )
+    recorder = RunRecorder(lease, run, stop_signal=never, timeout=60)
+    before = (Change.objects.count(), Transition.objects.count())
+    result = RunResult(
+        Ending.ASKED, asks=(Ask("toolu_1", "command", (AskItem("Why?"),)),), deferred="toolu_1"
+    )
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        halt(lease, run, result, recorder)
+    begun = [q["sql"] for q in queries if q["sql"].startswith("BEGIN")]
+    ended = [
+        q["sql"]
+        for q in queries
+        if q["sql"].startswith(("COMMIT", "ROLLBACK")) and "SAVEPOINT" not in q["sql"]
+    ]
+    assert (len(begun), len(ended)) == (1, 1)
+    task.refresh_from_db()
+    assert task.phase == step(task).phase == Phase.WAITING_FOR_INPUT
+    assert Question.objects.get().is_open
+    assert Transition.objects.count() == before[1] + 2
+    assert Change.objects.count() > before[0]
+
+
+def test_a_halt_that_cannot_be_stored_leaves_nothing_of_itself(works: Works) -> None:
+    """R3: not a question without its phase."""
+    task = works.task([])
+    lease = Lease.claim(task.pk, owner="tester")
+    assert lease is not None
+    type(task).objects.update(phase=Phase.RUNNING)
+    task.steps.update(phase=Phase.DONE)  # which nothing may leave
+    run = Run.objects.create(
+        step=step(task), number=1, reason="first", session_id="12345678-1234-4234-8234-123456789012"
+    )
+    recorder = RunRecorder(lease, run, stop_signal=never, timeout=60)
+    result = RunResult(Ending.ASKED, asks=(Ask("toolu_1", "command", (AskItem("Why?"),)),))
+    with pytest.raises(Exception, match="cannot become waiting_for_input"):
+        halt(lease, run, result, recorder)
+    run.refresh_from_db()
+    assert (run.outcome, Question.objects.count(), run.events.count()) == ("", 0, 0)
+
+
+def test_tokens_of_a_halted_run_are_counted(works: Works) -> None:
+    """P11, and a fault of the reference tool."""
+    task = works.advance(works.task(ASKS_ONCE))
+    (run,) = runs(task)
+    assert (run.input_tokens, run.output_tokens, run.cost_usd) == (100, 10, pytest.approx(0.01))
+    works.answer_all(task)
+    works.advance(task)
+    _, second = runs(task)
+    assert (second.input_tokens, second.cost_usd) == (200, pytest.approx(0.02))
+
+
+def test_a_question_just_before_the_end_is_asked(works: Works) -> None:
+    """A fault of the reference tool: it was dropped and the task called done."""
+    task = works.advance(works.task([Turn("Done, but:", (ask("Really?"),))]))
+    assert task.phase == Phase.WAITING_FOR_INPUT
+    works.answer_all(task)
+    assert works.advance(task).phase == Phase.DONE
+
+
+def test_a_second_question_keeps_the_first_answer(works: Works) -> None:
+    """A fault of the reference tool: after the second one the first answer was gone."""
+    task = works.task([Turn(calls=(ask("Tea?"),)), Turn(calls=(ask("Milk?"),)), say("Poured.")])
+    works.advance(task)
+    works.answer_all(task, "Green tea")
+    works.advance(task)
+    assert [q.headline for q in task.questions.open()] == ["Milk?"]
+    works.answer_all(task, "A drop")
+    assert works.advance(task).phase == Phase.DONE
+    assert [("Green tea" in text, "A drop" in text) for text in results(task)] == [
+        (True, False),
+        (False, True),
+    ]
+    assert all(q.delivered_at for q in task.questions.all())
+
+
+def test_an_answer_is_given_to_no_other_question(works: Works) -> None:
+    """R1, and a fault of the reference tool: a left-over answer went to the next, different question."""
+    task = works.task([Turn(calls=(ask("Tea?"),)), Turn(calls=(ask("Tea?"),)), say("Poured.")])
+    works.advance(task)
+    works.answer_all(task, "First answer")
+    works.advance(task)
+    assert task.phase == Phase.WAITING_FOR_INPUT, "the same words, but another question"
+    (open_question,) = task.questions.open()
+    assert open_question.answers == {}
+    assert works.advance(task).phase == Phase.WAITING_FOR_INPUT
+    works.answer(open_question, "Second answer")
+    works.advance(task)
+    assert ["First answer" in text for text in results(task)] == [True, False]
+
+
+def test_two_questions_in_one_message_are_answered_together(works: Works) -> None:
+    task = works.task([Turn(calls=(ask("Colour?"), ask("Size?"))), say("Good.")])
+    works.advance(task)
+    colour, size = task.questions.all()
+    works.answer(colour, "Blue")
+    task.refresh_from_db()
+    assert task.phase == Phase.WAITING_FOR_INPUT
+    works.answer(size, "Large")
+    assert works.advance(task).phase == Phase.DONE
+    (told,) = results(task)
+    assert "Blue" in told
+    assert "Large" in told
+
+
+def test_questions_of_equal_words_are_told_apart() -> None:
+    items = items_json(Ask("t", "command", (AskItem("Version 2"), AskItem("Version 2"), AskItem("Why?"))))
+    assert [item["question"] for item in items] == ["Version 2", "Version 2 (2)", "Why?"]
+
+
+def test_a_huge_answer_is_kept_whole(works: Works) -> None:
+    """A fault of the reference tool: a stack trace."""
+    text = "Wörter ☃\n" * 11_000
+    task = works.advance(works.task(ASKS_ONCE))
+    works.answer_all(task, text)
+    assert works.advance(task).phase == Phase.DONE
+    (file,) = (works.folder / "data" / "tasks" / str(task.pk) / "answers").glob("*.txt")
+    assert file.read_text() == text
+
+
+def test_what_a_previous_run_did_is_in_a_replay(works: Works) -> None:
+    """H9, and a fault of the reference tool: its previous actions never matched anything."""
+
+    def play(prompt: str):  # type: ignore[no-untyped-def]
+        again = "--- FEEDBACK ---" in prompt
+        return [say("From here.")] if again else [Turn("I look first.", (write("a.txt", "x"), ask("Red?")))]
+
+    task = works.advance(works.task(play))
+    SessionEntry.objects.all().delete()
+    works.answer_all(task, "Certainly red")
+    assert works.advance(task).phase == Phase.DONE
+    first, second = runs(task)
+    assert not second.resumed
+    assert second.session_id != first.session_id
+    log, feedback = second.prompt.split("--- FEEDBACK ---")
+    assert first.prompt.split("---")[0] in log
+    assert "--- PREVIOUS ACTIONS LOG ---" in log
+    assert "I look first." in log
+    assert "a.txt" in log
+    assert "Certainly red" in feedback
+    assert task.questions.get().delivered_at
+
+
+def test_a_task_may_choose_replay(works: Works) -> None:
+    """H9: `resume: replay` in the front matter."""
+    task = works.task(
+        lambda prompt: [say("From here.")] if "--- FEEDBACK ---" in prompt else [Turn(calls=(ask("Red?"),))],
+        text="---\nresume: replay\n---\n# Paint it\n\nPlease.\n",
+    )
+    works.advance(task)
+    works.answer_all(task, "Red it is")
+    assert works.advance(task).phase == Phase.DONE
+    assert "Red it is" in runs(task)[1].prompt.split("--- FEEDBACK ---")[1]
+
+
+def test_a_replay_that_crashed_goes_on_in_its_own_session_without_telling_the_answer_twice(
+    works: Works,
+) -> None:
+    """R1: the call that waited for the answer is not in the new session."""
+    replayed = [say("I begin again."), Die(), say("From here.")]
+    task = works.task(
+        lambda prompt: replayed if "--- FEEDBACK ---" in prompt else [Turn(calls=(ask("Red?"),))],
+        config=checked("true", retry=2),
+    )
+    works.advance(task)
+    SessionEntry.objects.all().delete()
+    works.answer_all(task, "Red it is")
+    assert works.advance(task).phase == Phase.DONE
+    told = [run.prompt.count("Red it is") for run in runs(task)]
+    assert told[1] >= 1
+    assert told[2:] == [0]
+    assert all(order.decisions == {} for order in works.fake.runs)
+
+
+def test_a_failed_check_sends_the_agent_back_in_the_same_session(works: Works) -> None:
+    """P6: with the command and its output."""
+    task = works.task(
+        [say("Done, I think."), Turn(calls=(write("made.txt", "x"),)), say("Now it is.")],
+        config=checked("echo it is missing; test -e made.txt", retry=1),
+    )
+
+    def late(prompt: str):  # type: ignore[no-untyped-def]
+        return [say("Done, I think.")]
+
+    works.fake.script = late
+    original = works.fake.run
+
+    def run(order, recorder):  # type: ignore[no-untyped-def]
+        if order.resume:
+            works.fake.script = lambda prompt: [
+                say("Done, I think."),
+                Turn(calls=(write("made.txt", "x"),)),
+                say("Now it is."),
+            ]
+        return original(order, recorder)
+
+    works.fake.run = run  # type: ignore[method-assign]
+    assert works.advance(task).phase == Phase.DONE
+    first, second = runs(task)
+    assert second.session_id == first.session_id
+    assert second.reason == Reason.CHECK_FAILED
+    assert "it is missing" in second.prompt
+    assert "test -e made.txt" in second.prompt
+    assert "weaken" in second.prompt
+    assert [run.checks[-1]["passed"] for run in (first, second)] == [False, True]
+
+
+def test_a_check_that_keeps_failing_fails_the_task_with_its_last_output(works: Works) -> None:
+    task = works.advance(works.task([say("Done.")], config=checked("echo never; exit 3", retry=2)))
+    assert task.phase == Phase.FAILED
+    assert len(runs(task)) == 3
+    assert "never" in task.failure
+    assert step(task).phase == Phase.FAILED
+
+
+def test_go_on_after_a_failed_check_tries_again(works: Works) -> None:
+    from tasks_app.actions.tasks import go_on
+
+    task = works.advance(works.task([say("Done.")], config=checked("test -e made.txt")))
+    assert task.phase == Phase.FAILED
+    file_in(task, "made.txt").touch()
+    go_on(task, by=works.user)
+    assert works.advance(task).phase == Phase.DONE
+
+
+def test_a_failing_agent_fails_the_task_with_its_reason(works: Works) -> None:
+    """R3: never stuck in running."""
+    task = works.advance(works.task([say("Hm."), Fail("API Error: 500 the model is ill")]))
+    assert task.phase == step(task).phase == Phase.FAILED
+    assert "the model is ill" in task.failure
+    (run,) = runs(task)
+    assert run.outcome == Outcome.FAILED
+    assert run.input_tokens > 0
+
+
+def test_a_dying_agent_is_tried_again_as_often_as_the_step_allows(works: Works) -> None:
+    task = works.task([say("Hm."), Die(), say("Better.")], config=checked("true", retry=1))
+    assert works.advance(task).phase == Phase.DONE
+    assert [run.outcome for run in runs(task)] == [Outcome.FAILED, Outcome.FINISHED]
+
+
+def test_a_usage_limit_fails_the_task_and_names_the_time(works: Works) -> None:
+    """P8."""
+    task = works.advance(works.task([Limit(4_000_000_000), say("Again.")]))
+    assert task.phase == Phase.FAILED
+    assert "2096-10-02" in task.failure
+
+
+def test_a_task_that_may_wait_for_the_reset_goes_on_by_itself(works: Works) -> None:
+    """P8, H11."""
+    config = "waitForRateLimitReset: true\n" + checked("true")
+    task = works.advance(works.task([Limit(4_000_000_000), say("Again.")], config=config))
+    assert task.phase == step(task).phase == Phase.WAITING_FOR_RESET
+    assert works.advance(task).phase == Phase.WAITING_FOR_RESET
+    type(task).objects.update(resets_at="2020-01-01T00:00:00Z")
+    assert works.advance(task).phase == Phase.DONE
+    assert runs(task)[1].reason == Reason.LIMIT
+    assert task.paused_seconds > 0
+
+
+def test_an_ask_by_command_is_a_question_too(works: Works) -> None:
+    """H3b."""
+    task = works.advance(works.task([Turn(calls=(ask_by_command("Left or right?"),)), say("Going.")]))
+    (question,) = task.questions.all()
+    assert (question.way, question.headline) == ("command", "Left or right?")
+    works.answer(question, '"; rm -rf /')
+    assert works.advance(task).phase == Phase.DONE
+    assert results(task) == ['"; rm -rf /']
+
+
+def test_a_later_steps_prompt_carries_the_history(works: Works) -> None:
+    """H10."""
+    task = works.task({"plan": ASKS_ONCE, "implement": [say("Done.")]}, config=TWO_STEPS)
+    works.advance(task)
+    works.answer_all(task, "Blue, rather")
+    works.advance(task)
+    later = runs(task)[-1].prompt
+    history = later.split("--- HUMAN INTERACTION HISTORY ---")[1]
+    assert "Red?" in history
+    assert "Blue, rather" in history
+    assert "ann" in history
+    assert "--- HUMAN INTERACTION HISTORY ---" not in runs(task)[0].prompt
+
+
+def test_with_a_threshold_of_nought_nobody_is_asked(works: Works) -> None:
+    """H1, H13."""
+    task = works.advance(works.task(ASKS_ONCE, threshold=0))
+    assert task.phase == Phase.DONE
+    assert task.questions.count() == 0
+    (run,) = runs(task)
+    assert "ask" not in run.prompt.lower().replace("task", "")
+    assert not works.fake.runs[0].may_ask
+
+
+def test_what_the_portal_itself_fails_at_fails_the_task_and_leaves_no_open_run(works: Works) -> None:
+    """R3."""
+
+    class Broken(Exception): ...
+
+    def play(prompt: str):  # type: ignore[no-untyped-def]
+        raise Broken("a fault of ours")
+
+    task = works.advance(works.task(play))
+    assert task.phase == Phase.FAILED
+    assert "a fault of ours" in task.failure
+    assert [run.outcome for run in runs(task)] == [Outcome.FAILED]

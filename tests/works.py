@@ -1,0 +1,130 @@
+"""A project, its people and its tasks, worked on in this process by any agent behind the port."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tasks_app import places
+from tasks_app.actions.answers import Answered, Reply, answer_question
+from tasks_app.actions.projects import add_project
+from tasks_app.actions.tasks import create_task, start_task
+from tasks_app.agents.fake import Act, FakeAgent
+from tasks_app.agents.port import Agent
+from tasks_app.engine.advance import advance
+from tasks_app.engine.steps import Shop
+from tasks_app.engine.stopping import StopSignal, never
+from tasks_app.jail import Jail
+from tasks_app.models import Channel, Event, Project, Question, Run, Step, Task, User
+from tasks_app.workspace import diff
+from tests.integration.git_repository import GitRepository
+
+ONE_STEP = """\
+pipelines:
+  default:
+    - name: do
+      command: self
+"""
+TWO_STEPS = """\
+pipelines:
+  default:
+    - name: plan
+      command: plan-task
+    - name: implement
+      command: implement
+"""
+#: What a script is given as: the acts of every session, of each step by name, or a function of the prompt.
+Play = Sequence[Act] | Mapping[str, Sequence[Act]] | Callable[[str], Sequence[Act]]
+
+
+@dataclass
+class Works:
+    """One task at a time; `agent` does its runs."""
+
+    folder: Path
+    user: User
+    agent: Agent = field(default_factory=lambda: FakeAgent(lambda prompt: []))
+    jail: Jail = field(default_factory=lambda: Jail(None))
+    stop_signal: StopSignal = never
+
+    def project(self, config: str = ONE_STEP, **files: str) -> Project:
+        source = self.folder / f"source-{Project.objects.count()}"
+        GitRepository.make(source, **{"cat-herder.yaml": config, **files})
+        return add_project(f"project-{Project.objects.count()}", str(source), by=self.user)
+
+    def task(
+        self,
+        play: Play | None = None,
+        *,
+        config: str = ONE_STEP,
+        text: str = "# Paint it\n\nIn some colour.\n",
+        threshold: int = 3,
+        project: Project | None = None,
+    ) -> Task:
+        """A started task; `play` is what the fake plays for it."""
+        if play is not None:
+            self.agent = FakeAgent(script(play))
+        project = project or self.project(config)
+        task = create_task(project, text, by=self.user, where="test", threshold=threshold)
+        start_task(task, by=self.user)
+        return task
+
+    @property
+    def fake(self) -> FakeAgent:
+        assert isinstance(self.agent, FakeAgent)
+        return self.agent
+
+    @property
+    def shop(self) -> Shop:
+        return Shop(self.agent, self.jail, lambda: self.stop_signal())
+
+    def advance(self, task: Task, *, owner: str = "tester") -> Task:
+        advance(task.pk, owner=owner, shop=self.shop)
+        task.refresh_from_db()
+        return task
+
+    def answer(self, question: Question, text: str, *, notes: str = "") -> Answered:
+        answers = {item["question"]: text for item in question.items}
+        return answer_question(question, Reply(answers, notes), by=self.user, via=Channel.WEB)
+
+    def answer_all(self, task: Task, text: str = "Yes") -> None:
+        for question in task.questions.open():
+            self.answer(question, text)
+
+
+def script(play: Play) -> Callable[[str], Sequence[Act]]:
+    if callable(play):
+        return play
+    if isinstance(play, Mapping):
+        return lambda prompt: play[step_in(prompt)]
+    return lambda prompt: play
+
+
+def step_in(prompt: str) -> str:
+    found = re.search(r'You are responsible for the step "([^"]+)"', prompt)
+    assert found, prompt
+    return found[1]
+
+
+def runs(task: Task) -> list[Run]:
+    return list(Run.objects.filter(step__task=task).order_by("step__position", "number"))
+
+
+def step(task: Task, name: str = "do") -> Step:
+    return task.steps.get(name=name)
+
+
+def results(task: Task) -> list[str]:
+    """The texts of all tool results that the task's agents were given."""
+    events = Event.objects.filter(run__step__task=task, kind="tool_result")
+    return [event.payload["text"] for event in events.order_by("run__number", "seq")]
+
+
+def file_in(task: Task, name: str) -> Path:
+    return places.workspace(task).path / name
+
+
+def diff_of(task: Task) -> str:
+    return diff(places.repository(task.project), base=task.base_commit, head=task.head_commit)
