@@ -71,11 +71,11 @@ def starter_files(ground: Ground, choices: Choices) -> Iterator[StarterFile]:
 def test_command(ground: Ground) -> str | None:
     """How the repository's tests are run, where a Makefile or package.json says so."""
     for name in MAKEFILES:
-        makefile = read_text(ground, name)
+        makefile = read_text(ground, name, follow=True)
         if makefile and "test" in (make_targets(makefile) or ()):
             return "make test"
     try:
-        package = json.loads(read_text(ground, "package.json") or "{}")
+        package = json.loads(read_text(ground, "package.json", follow=True) or "{}")
         script = package["scripts"]["test"]
     except (BadInput, ValueError, LookupError, TypeError):
         return None

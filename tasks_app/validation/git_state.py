@@ -28,18 +28,14 @@ class GitState:
 def git_state(root: Path) -> GitState:
     """Whether `root` is a repository with a commit, and what in it is not committed."""
     git = Git(directory=root / ".git", work_tree=root)
-    findings: list[Finding] = []
     try:
         inspect_source(str(root))
     except (WorkspaceError, BadInput) as fault:
-        findings.append(error(REPOSITORY, str(fault)))
+        return GitState((error(REPOSITORY, str(fault)),))
     try:
-        tracked = frozenset(_names(git.run("ls-files", "-z")))
-        if not findings:
-            findings += _uncommitted(git)
+        return GitState(tuple(_uncommitted(git)), frozenset(_names(git.run("ls-files", "-z"))))
     except WorkspaceError as fault:
-        return GitState((*findings, *([] if findings else [error(REPOSITORY, str(fault))])))
-    return GitState(tuple(findings), tracked)
+        return GitState((error(REPOSITORY, str(fault)),))
 
 
 def is_repository(root: Path) -> bool:

@@ -35,22 +35,27 @@ class Ground:
         except (OSError, RuntimeError):  # links in a circle, a name too long
             return True
 
+    def is_real(self, path: Path) -> bool:
+        """Whether neither the path itself nor a folder on the way to it is a link."""
+        return path.resolve() == self.root.resolve() / os.path.relpath(path, self.root)
+
     def is_committed(self, name: str) -> bool:
         """Whether a task's clone will have the file `name`; True where git cannot say."""
         return self.tracked is None or name in self.tracked
 
 
-def read_text(ground: Ground, name: str) -> str | None:
+def read_text(ground: Ground, name: str, *, follow: bool = False) -> str | None:
     """The text of the repository's file `name`; None if there is nothing of that name.
 
-    Raises ConfigInvalid for a link (tasks read regular files only), a folder, a pipe, a file that is too
-    large, cannot be read, or is not text.
+    What the portal reads out of a commit cannot be reached through links; with `follow`, for what programs
+    read in a clone, links within the repository are as good as files. Raises ConfigInvalid for a link, a
+    folder, a pipe, a file that is too large, cannot be read, or is not text.
     """
     path = ground.root / name
     if not os.path.lexists(path):
         return None
-    if path.is_symlink() or ground.leads_out(path):
-        raise _unusable(name, "this is a link; tasks do not follow links to find it")
+    if ground.leads_out(path) or not (follow or ground.is_real(path)):
+        raise _unusable(name, "there is a link in the way; tasks do not follow links to find this file")
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise _unusable(name, "this is not a file")

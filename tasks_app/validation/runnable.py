@@ -171,7 +171,7 @@ def _after_cd(folder: Path | None, words: tuple[Word, ...]) -> Path | None:
 def _scripts(ground: Ground, folder: Path) -> Mapping[str, object] | None:
     """The scripts of the package.json in `folder`; None without such a file. Raises ConfigInvalid."""
     name = _name_of(folder / "package.json", ground)
-    text = read_text(ground, name)
+    text = read_text(ground, name, follow=True)
     if text is None:
         return None
     package = read_json(text, where=name)

@@ -93,7 +93,12 @@ def read_settings_file(ground: Ground) -> SettingsFile:
         document = read_yaml(text, where=CONFIG_FILE)
     except ConfigInvalid as fault:
         return SettingsFile(None, tuple(findings_in(fault, file=CONFIG_FILE)))
-    return SettingsFile(document, tuple(_faults(text)))
+    return SettingsFile(document, (*_not_in_git(ground), *_faults(text)))
+
+
+def _not_in_git(ground: Ground) -> Iterator[Finding]:
+    if not ground.is_committed(CONFIG_FILE):
+        yield warning(CONFIG_FILE, "this file is not in git: tasks will work with the defaults")
 
 
 def _faults(text: str) -> Iterator[Finding]:

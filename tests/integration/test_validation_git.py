@@ -61,6 +61,14 @@ def test_r5_what_is_not_committed_is_a_warning_that_names_it(repository: GitRepo
     assert report(repository.path).ok
 
 
+def test_r5_settings_that_git_does_not_know_do_not_count(repository: GitRepository) -> None:
+    repository.commit(**{".gitignore": "cat-herder.yaml\n"})
+    (repository.path / "cat-herder.yaml").write_text("autoCommit: true\n")
+    assert told(repository.path) == [
+        "warning cat-herder.yaml: this file is not in git: tasks will work with the defaults"
+    ]
+
+
 def test_a_worktree_is_as_good_as_any(repository: GitRepository, tmp_path: Path) -> None:
     repository.git("worktree", "add", "--quiet", str(tmp_path / "other"), "-b", "other")
     assert told(tmp_path / "other") == []

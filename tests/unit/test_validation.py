@@ -159,7 +159,7 @@ class TestSettings:
         repository.write("real.yaml", "")
         (repository.root / "cat-herder.yaml").symlink_to("real.yaml")
         assert repository.told() == [
-            "E cat-herder.yaml:None: this is a link; tasks do not follow links to find it"
+            "E cat-herder.yaml:None: there is a link in the way; tasks do not follow links to find this file"
         ]
 
     def test_binary_text_is_told_with_its_line(self, repository: Repository) -> None:
@@ -194,6 +194,15 @@ class TestPrompts:
         """The defaults use plan-task too, so that this holds without a cat-herder.yaml."""
         repository.write(".claude/commands/plan-task.md", text)
         assert repository.told() == [f"E .claude/commands/plan-task.md:{fault}"]
+
+    def test_a_prompt_behind_a_linked_folder_is_an_error_since_tasks_would_take_the_shipped_one(
+        self, repository: Repository
+    ) -> None:
+        repository.write("shared/plan-task.md", "Plan.\n")
+        (repository.root / ".claude").mkdir()
+        (repository.root / ".claude" / "commands").symlink_to("../shared")
+        (told,) = repository.told()
+        assert told.startswith("E .claude/commands/plan-task.md:None: there is a link in the way")
 
     def test_a_command_that_is_no_name_is_told_once(self, repository: Repository) -> None:
         repository.pipeline("{name: a, command: ../../etc/passwd}")
@@ -288,7 +297,8 @@ class TestTasks:
         (folder / "link.md").symlink_to("/etc/passwd")
         assert repository.told() == [
             "E cat-herder-tasks/folder.md:None: this is not a file",
-            "E cat-herder-tasks/link.md:None: this is a link; tasks do not follow links to find it",
+            "E cat-herder-tasks/link.md:None: there is a link in the way; "
+            "tasks do not follow links to find this file",
             "E cat-herder-tasks/pipe.md:None: this is not a file",
         ]
 
@@ -523,6 +533,11 @@ class TestChecks:
         (told,) = repository.shell(command).told()
         assert "cat-herder.yaml:6: pipelines.default[0].check.command" in told
         assert fault in told
+
+    def test_a_linked_package_json_is_as_good_as_any(self, repository: Repository) -> None:
+        repository.write("web/package.json", '{"scripts": {"test": "x"}}').shell("npm test")
+        (repository.root / "package.json").symlink_to("web/package.json")
+        assert repository.told() == []
 
     def test_a_broken_package_json_is_told_once_at_its_line(self, repository: Repository) -> None:
         repository.write("package.json", '{\n  "scripts": {\n    "test": }\n}').pipeline(
