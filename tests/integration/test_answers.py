@@ -1,0 +1,287 @@
+"""Answering: the first one wins, once; every refusal changes nothing (H5, R1)."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections import Counter
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from tasks_app.actions import ringing
+from tasks_app.actions.answers import Reply, answer_question, why_not_open
+from tasks_app.actions.tasks import cancel_task
+from tasks_app.agents.fake import Turn, ask, say
+from tasks_app.errors import AnswerEmpty, AnswerTooLong, BadInput, CatHerderError, NotAllowed, NotOpen
+from tasks_app.models import (
+    Channel,
+    Event,
+    Membership,
+    Project,
+    Question,
+    QuestionState,
+    Role,
+    Task,
+    Transition,
+    User,
+)
+from tasks_app.state.phases import Phase
+from tests.factories import FILE_NAME, ROUNDING, QuestionFactory
+from tests.integration.installation import REPOSITORY, Installation, python_with_django
+from tests.works import Works, results
+
+SUBMITTERS = 20
+
+
+def in_parallel(count: int, action: Any) -> list[Any]:
+    """What each of `count` threads, with connections of their own, got or was refused with."""
+    together = threading.Barrier(count)
+    outcomes: list[Any] = [None] * count
+
+    def go(number: int) -> None:
+        try:
+            together.wait()
+            outcomes[number] = action(number)
+        except CatHerderError as error:
+            outcomes[number] = error
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=go, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return outcomes
+
+
+@pytest.fixture
+def rung(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    rings: list[int] = []
+    monkeypatch.setattr(ringing, "_ring", rings.append)
+    return rings
+
+
+def answer(question: Question, text: str, by: User, *, notes: str = "") -> Any:
+    reply = Reply({item["question"]: text for item in question.items}, notes)
+    return answer_question(question, reply, by=by, via=Channel.WEB)
+
+
+def member(project: Project, name: str, role: Role = Role.MEMBER) -> User:
+    user = User.objects.create_user(name)
+    Membership.objects.create(user=user, project=project, role=role)
+    return user
+
+
+def state() -> Any:
+    return (
+        list(Question.objects.values().order_by("pk")),
+        list(Task.objects.values()),
+        Event.objects.count(),
+        Transition.objects.count(),
+    )
+
+
+def test_of_twenty_submits_at_once_one_wins_and_the_agent_gets_it_once(works: Works, rung: list[int]) -> None:
+    task = works.advance(works.task([Turn(calls=(ask("Red?"),)), say("Good.")]))
+    rung.clear()
+    pk = task.questions.get().pk
+    people = [member(task.project, f"person{n}") for n in range(SUBMITTERS)]
+    outcomes = in_parallel(
+        SUBMITTERS, lambda n: answer(Question.objects.get(pk=pk), f"Answer {n}", people[n])
+    )
+    kinds = Counter(type(outcome).__name__ for outcome in outcomes)
+    assert kinds == {"Answered": 1, "NotOpen": SUBMITTERS - 1}
+    question = Question.objects.get()
+    winner = next(n for n, outcome in enumerate(outcomes) if type(outcome).__name__ == "Answered")
+    assert question.answers == {"Red?": f"Answer {winner}"}
+    assert question.answered_by == people[winner]
+    assert all(f"Answered by person{winner}" in str(o) for o in outcomes if isinstance(o, NotOpen))
+    assert rung == [task.pk]
+    assert works.advance(task).phase == Phase.DONE
+    (told,) = results(task)
+    assert told.count(f"Answer {winner}") == 1
+    assert Event.objects.filter(kind="answer").count() == 1
+
+
+def test_of_submits_from_four_processes_one_wins(installation: Installation) -> None:
+    made = installation.python(
+        "from tests.factories import QuestionFactory\nsys.stdout.write(str(QuestionFactory().pk))"
+    )
+    code = f"""
+from tasks_app.actions.answers import Reply, answer_question
+from tasks_app.errors import NotOpen
+from tasks_app.models import Channel, Question, User
+person = User.objects.get(username="ann")
+question = Question.objects.get(pk={made})
+sys.stdin.read(1)
+for number in range(5):
+    text = sys.argv[1] + str(number)
+    try:
+        answer_question(question, Reply.to(question, text), by=person, via=Channel.API)
+    except NotOpen:
+        print("late")
+    else:
+        print("won", text)
+"""
+    processes = [
+        subprocess.Popen(
+            [*python_with_django(code), name],
+            cwd=REPOSITORY,
+            env=installation.env(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in "abcd"
+    ]
+    for process in processes:
+        assert process.stdin
+        process.stdin.write("!")
+        process.stdin.flush()
+    said = [line for process in processes for line in process.communicate(timeout=60)[0].splitlines()]
+    won = [line for line in said if line.startswith("won")]
+    assert (len(won), said.count("late")) == (1, 19)
+    assert list(installation.answers(int(made)).values()) == [won[0].split()[1]]
+
+
+def test_the_same_answer_again_by_the_same_person_is_no_error(works: Works) -> None:
+    question = QuestionFactory()
+    answer(question, "Half up", works.user, notes="please")
+    before = state()
+    again = answer(Question.objects.get(), "Half up", works.user, notes="please")
+    assert again.repeated
+    assert state() == before
+
+
+@pytest.mark.parametrize(("text", "notes"), [("Half up", "other"), ("Half to even", "")])
+def test_another_answer_by_the_same_person_is_too_late(works: Works, text: str, notes: str) -> None:
+    question = QuestionFactory()
+    answer(question, "Half up", works.user)
+    before = state()
+    with pytest.raises(NotOpen, match=r"Answered by ann at .*: Half up"):
+        answer(Question.objects.get(), text, works.user, notes=notes)
+    assert state() == before
+
+
+def test_the_same_answer_by_another_person_is_too_late(works: Works) -> None:
+    question = QuestionFactory()
+    other = member(question.task.project, "bob")
+    answer(question, "Half up", works.user)
+    with pytest.raises(NotOpen, match="Answered by ann"):
+        answer(Question.objects.get(), "Half up", other)
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_two_last_answers_at_once_move_the_task_once(works: Works, rung: list[int], attempt: int) -> None:
+    task = works.advance(works.task([Turn(calls=(ask("Colour?"), ask("Size?"))), say("Good.")]))
+    rung.clear()
+    questions = list(task.questions.all())
+    outcomes = in_parallel(2, lambda n: answer(Question.objects.get(pk=questions[n].pk), "Yes", works.user))
+    assert [type(outcome).__name__ for outcome in outcomes] == ["Answered", "Answered"]
+    assert task.transitions.filter(step=None, source=Phase.WAITING_FOR_INPUT).count() == 1
+    assert rung == [task.pk]
+    assert works.advance(task).phase == Phase.DONE
+
+
+def test_an_answer_and_a_cancel_at_once_end_in_one_of_two_true_states(works: Works) -> None:
+    task = works.advance(works.task([Turn(calls=(ask("Colour?"),)), say("Good.")]))
+    question = task.questions.get()
+    outcomes = in_parallel(
+        2,
+        lambda n: (
+            cancel_task(Task.objects.get(pk=task.pk), by=works.user)
+            if n
+            else answer(Question.objects.get(pk=question.pk), "Yes", works.user)
+        ),
+    )
+    task.refresh_from_db()
+    question.refresh_from_db()
+    assert task.phase == Phase.CANCELLED
+    assert question.state == (
+        QuestionState.WITHDRAWN if isinstance(outcomes[0], NotOpen) else QuestionState.ANSWERED
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("", AnswerEmpty),
+        (" \r\n\t ", AnswerEmpty),
+        ("a\0b", BadInput),
+        ("x" * 200_001, AnswerTooLong),
+    ],
+)
+def test_what_cannot_be_taken_changes_nothing(works: Works, text: str, error: type[Exception]) -> None:
+    """R5."""
+    question = QuestionFactory()
+    before = state()
+    with pytest.raises(error):
+        answer(question, text, works.user)
+    assert state() == before
+
+
+def test_one_of_several_left_out_is_refused_by_its_name(works: Works) -> None:
+    question = QuestionFactory(items=[ROUNDING, FILE_NAME])
+    before = state()
+    with pytest.raises(AnswerEmpty, match="What should the file be called"):
+        answer_question(question, Reply({ROUNDING["question"]: "Half up"}), by=works.user, via=Channel.WEB)
+    assert state() == before
+
+
+@pytest.mark.parametrize(
+    ("typed", "kept"),
+    [
+        ("one\r\ntwo\nthree", "one\ntwo\nthree"),
+        ("half \ud83d a pair", "half \ufffd a pair"),
+        ("  kept as typed  ", "  kept as typed  "),
+        ("@/etc/passwd", "@/etc/passwd"),
+        ("x" * 100_000, "x" * 100_000),
+        ("☃ 🐈‍⬛", "☃ 🐈‍⬛"),
+    ],
+)
+def test_an_answer_is_kept_as_it_was_typed(works: Works, typed: str, kept: str) -> None:
+    question = QuestionFactory()
+    answer(question, typed, works.user)
+    assert list(Question.objects.get().answers.values()) == [kept]
+
+
+def test_who_may_only_look_may_not_answer(works: Works) -> None:
+    """W1: viewer, outsider, and a member of another project."""
+    question = QuestionFactory()
+    viewer = member(question.task.project, "vic", Role.VIEWER)
+    outsider = User.objects.create_user("out")
+    other = QuestionFactory()
+    neighbour = member(other.task.project, "nat")
+    before = state()
+    for person in (viewer, outsider, neighbour):
+        with pytest.raises(NotAllowed):
+            answer(question, "Half up", person)
+    assert state() == before
+
+
+def test_a_withdrawn_question_takes_no_answer(works: Works) -> None:
+    question = QuestionFactory(state=QuestionState.WITHDRAWN)
+    before = state()
+    with pytest.raises(NotOpen, match="was withdrawn"):
+        answer(question, "Half up", works.user)
+    assert state() == before
+
+
+def test_a_long_answer_is_named_by_its_beginning(works: Works) -> None:
+    question = QuestionFactory()
+    answer(question, "long " * 1000, works.user)
+    assert len(why_not_open(question)) < 700
+
+
+def test_a_queue_that_is_down_loses_no_answer(works: Works, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(task_id: int) -> None:
+        raise ConnectionError("no queue")
+
+    monkeypatch.setattr(ringing, "_ring", broken)
+    question = QuestionFactory()
+    answer(question, "Half up", works.user)
+    task = Task.objects.get()
+    assert (Question.objects.get().state, task.phase) == (QuestionState.ANSWERED, Phase.PENDING)
