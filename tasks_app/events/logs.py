@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 
+from django.db.models import QuerySet
+
 from tasks_app.events.lines import line, plain, stamp
-from tasks_app.models import Event, EventKind, Outcome, Reason, Run, Step
+from tasks_app.models import Event, EventKind, Outcome, Reason, Run, Step, Task
+from tasks_app.state.phases import ENDED
 
 #: Events read at a time: bounds the memory of a download.
 PAGE = 100
@@ -48,6 +51,50 @@ def render_log(step: Step, kind: LogKind) -> Iterator[str]:
     """
     for run in Run.objects.filter(step=step).order_by("number"):
         yield from _raw(run) if kind is LogKind.RAW else _readable(run, step, kind)
+
+
+def follow_log(
+    task: Task, kind: LogKind, *, pause: Callable[[], None], step: Step | None = None
+) -> Iterator[str]:
+    """The log of a task, or of one step of it, and all that comes to it until the task has ended.
+
+    `pause` is called between two looks. Everything comes from the rows, so it makes no difference which
+    worker writes them, or whether one dies in between.
+    """
+    events = Event.objects.filter(run__step__task=task, kind__in=_SHOWN[kind]).order_by("pk")
+    if step is not None:
+        events = events.filter(run__step=step)
+    last, run = 0, None
+    while True:
+        over = Task.objects.filter(pk=task.pk, phase__in=ENDED).exists()  # before the last look, not after it
+        for event in _after(events, last, kind):
+            if event.run != run:
+                yield from _change_of_run(run, event.run, kind)
+                run = event.run
+            last = event.pk
+            yield raw_line(event, run=run.number) if kind is LogKind.RAW else line(event)
+        if over:
+            yield from _change_of_run(run, None, kind)
+            return
+        pause()
+
+
+def _after(events: QuerySet[Event], last: int, kind: LogKind) -> Iterator[Event]:
+    rows = events.select_related("run__step__task__project")
+    if kind is not LogKind.RAW:
+        rows = rows.defer("raw")
+    while page := list(rows.filter(pk__gt=last)[:PAGE]):
+        yield from page
+        last = page[-1].pk
+
+
+def _change_of_run(before: Run | None, after: Run | None, kind: LogKind) -> Iterator[str]:
+    if kind is LogKind.RAW:
+        return
+    if before is not None:
+        yield _footer(Run.objects.get(pk=before.pk))
+    if after is not None:
+        yield _header(after, after.step)
 
 
 def _raw(run: Run) -> Iterator[str]:

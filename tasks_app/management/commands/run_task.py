@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import CommandParser
 
-from tasks_app import workshop
-from tasks_app.actions.access import require_actor
-from tasks_app.actions.tasks import create_task, go_on, start_task
+from tasks_app.actions.tasks import create_task
 from tasks_app.config.task_file import read_task_file
-from tasks_app.config.threshold import threshold_from_text
-from tasks_app.errors import BadInput, IllegalMove
-from tasks_app.management.terminal.command import Exit, TerminalCommand
+from tasks_app.errors import BadInput
+from tasks_app.management.terminal.command import TerminalCommand
 from tasks_app.management.terminal.facts import task_facts
 from tasks_app.management.terminal.finding import project_named, task_meant, unended_task
+from tasks_app.management.terminal.here import (
+    add_here_arguments,
+    add_new_arguments,
+    place_named,
+    threshold_option,
+    work_here,
+)
 from tasks_app.management.terminal.people import acting_user, add_person_argument
-from tasks_app.management.terminal.screen import Screen
-from tasks_app.management.terminal.sitting import Sitting
 from tasks_app.models import Project, Task, User
-from tasks_app.state.phases import RESUMABLE, Phase
 
 
 class Command(TerminalCommand):
@@ -53,59 +52,19 @@ examples:
             "repository), or the id of a task. A file whose task has not ended yet goes on with that task",
         )
         parser.add_argument("--project", metavar="NAME", help="the project; needed with PATH")
-        parser.add_argument(
-            "--threshold", metavar="N", help="0 never asks … 5 asks about any ambiguity; for a new task"
-        )
-        parser.add_argument("--pipeline", metavar="NAME", help="the pipeline to run through; for a new task")
-        parser.add_argument(
-            "--new", action="store_true", help="make a new task even if an earlier one has not ended"
-        )
-        parser.add_argument(
-            "--no-input",
-            action="store_true",
-            help="never prompt: when the agent asks, say how to answer and exit with 3",
-        )
-        parser.add_argument(
-            "--json",
-            action="store_true",
-            help="one JSON object on stdout at the end; what happens meanwhile goes to stderr",
-        )
+        add_new_arguments(parser, what="task")
+        add_here_arguments(parser)
         add_person_argument(parser)
 
     def work(self, options: dict[str, Any]) -> int:
-        self.stdout.ending = ""
-        self._screen = self._screen_for(options)
+        self._screen = self.screen_for(options)
         person = acting_user(options["username"])
         task = self._task(options, person)
-        code = self._run(task, person, may_prompt=not options["no_input"])
+        code = work_here(task, person, self._screen, may_prompt=not options["no_input"])
         if options["json"]:
             task.refresh_from_db()
             self.write_json({**task_facts(task), "exit_code": int(code)})
         return code
-
-    def _screen_for(self, options: dict[str, Any]) -> Screen:
-        if options["json"]:
-            return Screen.errors(no_color=options["no_color"])
-        return Screen(self.stdout, no_color=options["no_color"])
-
-    def _run(self, task: Task, person: User, *, may_prompt: bool) -> Exit:
-        if task.phase == Phase.DONE:
-            self._screen.say(f"Task {task.pk} is done already: {task.title}")
-            return Exit.DONE
-        require_actor(person, task.project)
-        sitting = Sitting(task, person, self._screen, may_prompt=may_prompt)
-        self._introduce(task)
-        _set_going(task, person)
-        return sitting.run()
-
-    def _introduce(self, task: Task) -> None:
-        say = self._screen.say
-        say(f"Task {task.pk} · {task.project.name}/{task.slug} · {task.title}", style="bold")
-        say(f"branch {task.branch}, pipeline {task.pipeline}, threshold {task.threshold}", indent=2)
-        if settings.ENVIRONMENT.rehearsal:
-            say("Rehearsal: the agent is the real Claude Code, the model behind it is a script.", indent=2)
-        if reason := workshop.jail().reason:
-            say(f"No sandbox: {reason}", indent=2)
 
     def _task(self, options: dict[str, Any], person: User) -> Task:
         projects = Project.objects.visible_to(person)
@@ -117,9 +76,9 @@ examples:
         return self._by_path(options, person, project)
 
     def _by_path(self, options: dict[str, Any], person: User, project: Project) -> Task:
-        path = _task_file(options["task"], project)
+        path = place_named(options["task"], project)
         text, _ = read_task_file(path)
-        threshold = _threshold(options["threshold"])
+        threshold = threshold_option(options)
         wanted = {"threshold": threshold, "pipeline": options["pipeline"]}
         earlier = None if options["new"] else unended_task(project, slug=path.stem, text=text, **wanted)
         if earlier:
@@ -144,24 +103,3 @@ def _by_id(options: dict[str, Any], person: User, project: Project | None) -> Ta
     return task_meant(
         options["task"].removeprefix("#"), tasks=tasks.filter(project=project) if project else tasks
     )
-
-
-def _task_file(named: str, project: Project) -> Path:
-    """The file from here, else from the top of the project's repository if that is a folder."""
-    here = Path(named)
-    there = Path(project.source) / named
-    return there if not here.exists() and Path(project.source).is_dir() and there.exists() else here
-
-
-def _threshold(text: str | None) -> int | None:
-    return None if text is None else threshold_from_text(text, where="--threshold")
-
-
-def _set_going(task: Task, person: User) -> None:
-    try:
-        if task.not_started:
-            start_task(task, by=person, ring=False)
-        elif task.phase in RESUMABLE:
-            go_on(task, by=person, ring=False)
-    except IllegalMove:
-        pass  # somebody was first; the rows tell what it is now

@@ -1,4 +1,4 @@
-"""`manage.py status`: all tasks at a glance, or one in detail."""
+"""`manage.py status`: all sequences and tasks at a glance, or one in detail."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from tasks_app import stats
 from tasks_app.management.terminal.card import show_item, show_ways
 from tasks_app.management.terminal.command import Exit, TerminalCommand
 from tasks_app.management.terminal.facts import (
+    facts_of,
     how_to_fetch,
     open_questions,
+    sequence_facts,
     step_facts,
     task_facts,
 )
-from tasks_app.management.terminal.finding import project_named, task_meant
+from tasks_app.management.terminal.finding import SEQUENCE, project_named, sequence_meant, task_meant
 from tasks_app.management.terminal.screen import Screen
-from tasks_app.management.terminal.tables import spent, steps_table, tasks_table
-from tasks_app.models import Project, Task
+from tasks_app.management.terminal.tables import sequences_table, spent, steps_table, tasks_table
+from tasks_app.models import Project, Sequence, Task
 from tasks_app.state.phases import Phase
 
 #: What needs a person comes first, then what moves, then what rests.
@@ -37,60 +39,113 @@ _LISTED = 50
 
 
 class Command(TerminalCommand):
-    help = "Shows all tasks, what needs you first; or one task with its steps, questions, time and cost."
+    help = """\
+Shows all sequences and tasks, what needs you first; or one with its steps, questions, time and cost."""
     examples = f"""\
 examples:
   manage.py status                     the newest {_LISTED} tasks
   manage.py status --project billing --all
   manage.py status 12
+  manage.py status sequence:3
   manage.py status billing/rounding --json"""
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("task", metavar="TASK", nargs="?", help="a task's id, or PROJECT/TASK")
-        parser.add_argument("--project", metavar="NAME", help="only tasks of this project")
-        parser.add_argument("--all", action="store_true", help=f"all tasks, not just {_LISTED}")
+        parser.add_argument(
+            "thing", metavar="TASK|sequence:ID", nargs="?", help="a task's id, or PROJECT/TASK"
+        )
+        parser.add_argument("--project", metavar="NAME", help="only what is in this project")
+        parser.add_argument("--all", action="store_true", help=f"all of them, not just {_LISTED}")
         parser.add_argument("--json", action="store_true", help="as JSON")
 
     def work(self, options: dict[str, Any]) -> int:
         self._screen = Screen(self.stdout, no_color=options["no_color"])
         self.stdout.ending = ""
+        self._json = options["json"]
         tasks = Task.objects.select_related("project")
+        sequences = Sequence.objects.select_related("project")
         if options["project"]:
-            tasks = tasks.filter(project=project_named(options["project"], projects=Project.objects.all()))
-        if options["task"]:
-            self._one(task_meant(options["task"], tasks=tasks), as_json=options["json"])
+            project = project_named(options["project"], projects=Project.objects.all())
+            tasks, sequences = tasks.filter(project=project), sequences.filter(project=project)
+        thing = options["thing"] or ""
+        if thing.startswith(SEQUENCE):
+            self._sequence(sequence_meant(thing, sequences=sequences))
+        elif thing:
+            self._task(task_meant(thing, tasks=tasks))
         else:
-            self._many(_by_need(tasks), limit=None if options["all"] else _LISTED, as_json=options["json"])
+            self._many(_by_need(tasks), _by_need(sequences), limit=None if options["all"] else _LISTED)
         return Exit.DONE
 
-    def _many(self, tasks: QuerySet[Task], *, limit: int | None, as_json: bool) -> None:
-        listed = list(tasks[:limit])
-        if as_json:
-            self.write_json({"tasks": [task_facts(task) for task in listed]})
+    def _many(self, tasks: QuerySet[Task], sequences: QuerySet[Sequence], *, limit: int | None) -> None:
+        listed, folders = list(tasks[:limit]), list(sequences[:limit])
+        if self._json:
+            self._many_as_json(listed, folders)
             return
         if not listed:
             self._screen.say("There are no tasks yet. Start one: manage.py run_task FILE --project NAME")
             return
+        if folders:
+            self._screen.table(sequences_table(folders))
+            self._more(sequences.count() - len(folders))
+            self._screen.say()
         self._screen.table(tasks_table(listed))
-        if (more := tasks.count() - len(listed)) > 0:
-            self._screen.say(f"… and {more} more; --all shows them.")
+        self._more(tasks.count() - len(listed))
 
-    def _one(self, task: Task, *, as_json: bool) -> None:
+    def _many_as_json(self, tasks: list[Task], sequences: list[Sequence]) -> None:
+        figures = stats.of_tasks(tasks)
+        rolled_up = stats.of_sequences(sequences)
+        self.write_json(
+            {
+                "tasks": [task_facts(task, figures[task.pk]) for task in tasks],
+                "sequences": [sequence_facts(one, rolled_up[one.pk]) for one in sequences],
+            }
+        )
+
+    def _more(self, number: int) -> None:
+        if number > 0:
+            self._screen.say(f"… and {number} more; --all shows them.")
+
+    def _task(self, task: Task) -> None:
         steps = list(task.steps.prefetch_related("runs"))
-        if as_json:
-            self.write_json({**task_facts(task), "steps": [step_facts(step) for step in steps]})
+        if self._json:
+            self.write_json({**facts_of(task), "steps": [step_facts(step) for step in steps]})
             return
         say = self._screen.say
         say(f"Task {task.pk} · {task.project.name}/{task.slug} · {task.title}", style="bold")
-        say(f"{task.phase_facts.label}: {task.phase_facts.sentence}", indent=2)
-        if task.failure:
-            say(task.failure, indent=2, style="red")
+        self._standing(task)
         self._screen.table(steps_table(steps))
         say(spent(stats.of_task(task)), indent=2)
         say(f"branch {task.branch}, pipeline {task.pipeline}, threshold {task.threshold}", indent=2)
-        if fetch := how_to_fetch(task):
-            say(f"Get the work with  {fetch}", indent=2)
+        if task.sequence:
+            say(f"part of {SEQUENCE}{task.sequence.pk}, {task.sequence.folder}/{task.file}", indent=2)
+        self._fetch(task)
         self._questions(task)
+
+    def _sequence(self, sequence: Sequence) -> None:
+        if self._json:
+            self.write_json(facts_of(sequence))
+            return
+        say = self._screen.say
+        tasks = list(sequence.tasks.select_related("project").order_by("pk"))
+        name = f"{sequence.project.name}/{sequence.slug}"
+        say(f"Sequence {sequence.pk} · {name} · {sequence.folder}", style="bold")
+        self._standing(sequence)
+        self._screen.table(tasks_table(tasks))
+        say(spent(stats.of_sequence(sequence)), indent=2)
+        say(f"branch {sequence.branch}", indent=2)
+        for task in tasks[-1:]:
+            self._fetch(task)
+        for task in tasks:
+            self._questions(task)
+
+    def _standing(self, thing: Task | Sequence) -> None:
+        facts = thing.phase_facts
+        self._screen.say(f"{facts.label}: {facts.sentence}", indent=2)
+        if thing.failure:
+            self._screen.say(thing.failure, indent=2, style="red")
+
+    def _fetch(self, task: Task) -> None:
+        if fetch := how_to_fetch(task):
+            self._screen.say(f"Get the work with  {fetch}", indent=2)
 
     def _questions(self, task: Task) -> None:
         for question in open_questions(task):
@@ -101,6 +156,6 @@ examples:
             show_ways(self._screen, question)
 
 
-def _by_need(tasks: QuerySet[Task]) -> QuerySet[Task]:
+def _by_need(rows: QuerySet[Any]) -> QuerySet[Any]:
     places = [When(phase=phase, then=Value(place)) for place, phase in enumerate(_ORDER)]
-    return tasks.order_by(Case(*places, default=Value(len(places))), "-created_at", "-pk")
+    return rows.order_by(Case(*places, default=Value(len(places))), "-created_at", "-pk")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import time
+from itertools import chain
 from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tasks_app.events.logs import LogKind, render_log
+from tasks_app.events.logs import LogKind, follow_log, render_log
 from tasks_app.management.terminal.command import Exit, TerminalCommand
 from tasks_app.management.terminal.finding import step_meant, task_meant
 from tasks_app.models import Task
+
+#: Between two looks at the rows, in seconds.
+_LOOKS_EVERY = 0.3
 
 
 class Command(TerminalCommand):
@@ -21,6 +26,7 @@ with every tool call. raw: what the agent's process sent, one JSON object per li
     examples = """\
 examples:
   manage.py task_log 12
+  manage.py task_log 12 --follow                      until the task has ended; Ctrl+C leaves
   manage.py task_log billing/rounding --step implement --kind reasoning
   manage.py task_log 12 --step 2 --kind raw | jq .kind"""
 
@@ -31,10 +37,24 @@ examples:
             "--kind", choices=[kind.value for kind in LogKind], default=LogKind.OUTPUT.value, help="which log"
         )
 
+        parser.add_argument(
+            "--follow", action="store_true", help="go on writing what comes, until the task has ended"
+        )
+
     def work(self, options: dict[str, Any]) -> int:
         task = task_meant(options["task"], tasks=Task.objects.all())
-        chosen = [step_meant(task, options["step"])] if options["step"] else task.steps.all()
-        for step in chosen:
-            for piece in render_log(step, LogKind(options["kind"])):
-                self.stdout.write(piece, ending="")
+        step = step_meant(task, options["step"]) if options["step"] else None
+        kind = LogKind(options["kind"])
+        if options["follow"]:
+            pieces = follow_log(task, kind, step=step, pause=self._pause)
+        else:
+            pieces = chain.from_iterable(
+                render_log(one, kind) for one in ([step] if step else task.steps.all())
+            )
+        for piece in pieces:
+            self.stdout.write(piece, ending="")
         return Exit.DONE
+
+    def _pause(self) -> None:
+        self.stdout.flush()
+        time.sleep(_LOOKS_EVERY)

@@ -22,6 +22,7 @@ from tasks_app.errors import (
     SandboxUnavailable,
     WorkspaceError,
 )
+from tasks_app.management.terminal.screen import Screen
 from tasks_app.types import Json
 
 
@@ -71,6 +72,13 @@ class TerminalCommand(BaseCommand):
         code = self._code(options)
         if code:
             sys.exit(code)
+
+    def screen_for(self, options: dict[str, Any]) -> Screen:
+        """Where people read along: standard output, or with `--json` standard error."""
+        if options.get("json"):
+            return Screen.errors(no_color=options["no_color"])
+        self.stdout.ending = ""
+        return Screen(self.stdout, no_color=options["no_color"])
 
     def write_json(self, value: Json) -> None:
         self.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")

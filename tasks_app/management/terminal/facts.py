@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import datetime
 
@@ -38,11 +37,8 @@ def task_facts(task: Task, figures: Figures | None = None) -> JsonObject:
     }
 
 
-def sequence_facts(sequence: Sequence, tasks: Iterable[Task]) -> JsonObject:
-    """The same of a sequence, with the facts of its tasks in their order."""
-    listed = list(tasks)
-    figures = stats.of_tasks(listed)
-    facts = [task_facts(task, figures[task.pk]) for task in listed]
+def sequence_facts(sequence: Sequence, figures: Figures | None = None) -> JsonObject:
+    """The same of a sequence, all its tasks rolled up."""
     return {
         "sequence": sequence.pk,
         "project": sequence.project.name,
@@ -50,13 +46,20 @@ def sequence_facts(sequence: Sequence, tasks: Iterable[Task]) -> JsonObject:
         "folder": sequence.folder,
         "phase": sequence.phase,
         "failure": sequence.failure,
-        "tasks": facts,
-        "questions": [question for one in listed for question in map(question_facts, open_questions(one))],
-        **figures_facts(stats.of_sequence(sequence)),
+        **figures_facts(figures or stats.of_sequence(sequence)),
         "branch": sequence.branch,
         "commit": sequence.head_commit,
-        "fetch": how_to_fetch(listed[-1]) if listed else None,
     }
+
+
+def facts_of(thing: Task | Sequence) -> JsonObject:
+    """The facts of a task; of a sequence with those of its tasks in the order in which they ran."""
+    if isinstance(thing, Task):
+        return task_facts(thing)
+    tasks = list(thing.tasks.select_related("project").order_by("pk"))
+    figures = stats.of_tasks(tasks)
+    facts = [task_facts(task, figures[task.pk]) for task in tasks]
+    return {**sequence_facts(thing), "fetch": facts[-1]["fetch"] if facts else None, "tasks": facts}
 
 
 def figures_facts(figures: Figures) -> JsonObject:

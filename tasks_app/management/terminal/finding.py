@@ -8,8 +8,11 @@ from django.db.models import QuerySet
 from django.utils.text import slugify
 
 from tasks_app.errors import BadInput
-from tasks_app.models import Project, Question, Step, Task, User
-from tasks_app.state.phases import ENDED
+from tasks_app.models import Project, Question, Sequence, Step, Task, User
+from tasks_app.state.phases import ENDED, Phase
+
+#: What stands before the id of a sequence where a task could be meant too.
+SEQUENCE = "sequence:"
 
 
 def project_named(name: str, *, projects: QuerySet[Project]) -> Project:
@@ -46,6 +49,35 @@ def unended_task(
     named = rf"^{re.escape(slugify(slug)[:60] or 'task')}(-[0-9]+)?$"
     rows = project.tasks.select_related("project").exclude(phase__in=ENDED)
     return rows.filter(text=text, slug__regex=named, **given).first()
+
+
+def sequence_meant(text: str, *, sequences: QuerySet[Sequence]) -> Sequence:
+    """The sequence with this id, with or without `sequence:` before it. Raises BadInput."""
+    number = _number(text.removeprefix(SEQUENCE), what="a sequence's id")
+    if found := sequences.select_related("project").filter(pk=number).first():
+        return found
+    raise BadInput(f"There is no sequence {number}. `manage.py status` lists them.")
+
+
+def thing_meant(text: str, *, user: User) -> Task | Sequence:
+    """The task, or with `sequence:` before the id the sequence. Raises BadInput."""
+    if text.startswith(SEQUENCE):
+        return sequence_meant(text, sequences=Sequence.objects.visible_to(user))
+    return task_meant(text, tasks=Task.objects.visible_to(user))
+
+
+def unended_sequence(
+    project: Project, *, folder: str, threshold: int | None, pipeline: str | None, also_ended: bool
+) -> Sequence | None:
+    """The newest sequence of the folder, if it has not ended (or `also_ended`, unless it is done).
+
+    A threshold or pipeline that was asked for must be the sequence's own.
+    """
+    wanted = {"threshold": threshold, "pipeline": pipeline}
+    given = {name: value for name, value in wanted.items() if value is not None}
+    newest = project.sequences.select_related("project").filter(folder=folder, **given).first()
+    over = {Phase.DONE} if also_ended else ENDED
+    return newest if newest and newest.phase not in over else None
 
 
 def question_numbered(text: str, *, user: User) -> Question:

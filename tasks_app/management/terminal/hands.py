@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 
 from django.db import connections
 
@@ -14,13 +15,16 @@ from tasks_app.models import Task
 
 
 class Hands:
-    """Does what a worker would do, as the lease allows: whoever gets it works, the other follows."""
+    """Does what a worker would do, as the lease allows: whoever gets it works, the other follows.
 
-    def __init__(self, task_id: int) -> None:
+    `rings`: whether a worker of the portal is told of the next task, if this one is part of a sequence.
+    """
+
+    def __init__(self, task_id: int, *, rings: bool = True) -> None:
         self._task_id = task_id
         self._stopping = threading.Event()
         # Here and not in the thread: a sandbox that is demanded and missing must stop the start.
-        self._shop = workshop.shop(self._stop_signal)
+        self._shop = replace(workshop.shop(self._stop_signal), rings=rings)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="terminal")
         self._work: Future[bool] | None = None
 

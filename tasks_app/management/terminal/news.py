@@ -10,6 +10,7 @@ from django.db.models import Max
 from tasks_app.events.tools import summarise
 from tasks_app.management.terminal.screen import Screen
 from tasks_app.models import Channel, Event, EventKind, Reason, Run, Task
+from tasks_app.views.rendering.entries import one_line
 
 _THOUGHT = 400
 _ERROR_LINES = 6
@@ -20,11 +21,18 @@ Payload = dict[str, Any]
 
 
 class News:
-    """Prints the events of a task that are newer than the last look; what was there before is not told."""
+    """Prints the events of a task that are newer than the last look.
 
-    def __init__(self, task: Task, screen: Screen) -> None:
+    What was there before is told only `from_start`. `before` stands before the name of a step.
+    """
+
+    def __init__(self, task: Task, screen: Screen, *, before: str = "", from_start: bool = False) -> None:
         self._events = Event.objects.filter(run__step__task=task)
-        self._last = self._events.aggregate(last=Max("pk"))["last"] or 0
+        self._last = 0 if from_start else self._events.aggregate(last=Max("pk"))["last"] or 0
+        self._before = before
+        #: What happened last, in one line, and in which step.
+        self.last_action = ""
+        self.step = ""
         self._screen = screen
         self._run: int | None = None
         self._steps = task.steps.count()
@@ -44,14 +52,16 @@ class News:
         if event.run_id != self._run:
             self._run = event.run_id
             self._heading(event.run)
+        self.last_action = one_line(event) or self.last_action
         if teller := self._TELLERS.get(EventKind(event.kind)):
             teller(self, event.payload)
 
     def _heading(self, run: Run) -> None:
         again = "" if run.number == 1 else f", run {run.number} {Reason(run.reason).label}"
-        heading = f"{run.step.name} ({run.step.position} of {self._steps}{again})"
+        place = f"{run.step.position} of {self._steps}"
+        self.step = f"{self._before}{run.step.name} ({place})"
         self._screen.say()
-        self._screen.say(heading, style="bold")
+        self._screen.say(f"{self._before}{run.step.name} ({place}{again})", style="bold")
 
     def _text(self, payload: Payload) -> None:
         self._screen.say(_of(payload, "text").strip("\n"), indent=2)

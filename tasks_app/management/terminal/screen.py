@@ -7,6 +7,7 @@ import textwrap
 from typing import IO, Any, cast
 
 from rich.console import Console
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -28,6 +29,7 @@ class Screen:
             markup=False,
             emoji=False,
         )
+        self._live: Live | None = None
 
     @classmethod
     def errors(cls, *, no_color: bool = False) -> Screen:
@@ -53,6 +55,31 @@ class Screen:
 
     def table(self, table: Table) -> None:
         self._console.print(table)
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a line can be replaced here."""
+        return self._console.is_terminal and not self._console.is_dumb_terminal
+
+    def stand(self, text: str) -> None:
+        """One line below everything else, until the next one or `fall`; nothing in a file or pipe."""
+        if not self.is_terminal:
+            return
+        line = Text(plain(text).replace("\n", " "), style="dim", no_wrap=True, overflow="ellipsis")
+        if self._live is None:
+            self._live = Live(
+                console=self._console, auto_refresh=False, transient=True,
+                redirect_stdout=False, redirect_stderr=False,
+            )  # fmt: skip
+            self._live.start()
+            self._console.show_cursor()  # a process that is killed must not leave a terminal without one
+        self._live.update(line, refresh=True)
+
+    def fall(self) -> None:
+        """Take the standing line away."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
 
     def _wrapped(self, line: str, indent: int) -> list[str]:
         if not self._console.is_terminal:

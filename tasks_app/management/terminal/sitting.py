@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from django.utils import timezone
 
 from tasks_app.actions.answers import answer_question
@@ -14,6 +17,7 @@ from tasks_app.management.terminal.facts import how_to_fetch, open_questions
 from tasks_app.management.terminal.hands import Hands, is_here
 from tasks_app.management.terminal.keyboard import Keyboard
 from tasks_app.management.terminal.news import News
+from tasks_app.management.terminal.progress import Progress
 from tasks_app.management.terminal.screen import Screen
 from tasks_app.models import Channel, Question, Task, User
 from tasks_app.state.phases import ENDED, Phase
@@ -29,38 +33,57 @@ _CODES = {
 }
 
 
+@dataclass(frozen=True)
+class Part:
+    """What a task is part of: what stands before the names of its steps, and the command that goes on."""
+
+    before: str
+    again: Callable[[], str]
+    from_start: bool = False
+
+
 class Sitting:
     """The rows are the truth here too: what is shown and when it ends follows from them alone, so that it
-    makes no difference whether this process works on the task or a worker of the portal."""
+    makes no difference whether this process works on the task or a worker of the portal.
 
-    def __init__(self, task: Task, person: User, screen: Screen, *, may_prompt: bool) -> None:
+    `part`: given where the caller goes on with further tasks, and has the last word.
+    """
+
+    def __init__(
+        self, task: Task, person: User, screen: Screen, *, may_prompt: bool, part: Part | None = None
+    ) -> None:
         self._task = task
         self._person = person
         self._screen = screen
         self._may_prompt = may_prompt
-        self._hands = Hands(task.pk)
-        self._news = News(task, screen)
+        self._part = part
+        self._hands = Hands(task.pk, rings=part is None)
+        before, from_start = (part.before, part.from_start) if part else ("", False)
+        self._news = News(task, screen, before=before, from_start=from_start)
+        self._progress = Progress(task, screen, self._news)
         self._keyboard = Keyboard()
         self._told = ""
+        #: Whether the person has left; also after the task had come to its end meanwhile.
+        self.left = False
 
     def run(self) -> Exit:
         """The exit code, after the task has come to rest or the person has left."""
-        left = False
         with CtrlC() as ctrl_c:
             prompt = Prompt(self._screen, self._keyboard, look=ctrl_c.look)
             try:
                 self._follow(ctrl_c, prompt)
             except KeyboardInterrupt:
-                left = True
+                self.left = True
                 self._screen.say("\nStopping … (Ctrl+C again leaves at once)")
             finally:
                 # Also when something went wrong here: no agent may be left at work behind our back.
-                if left or self._phase() not in _CODES:
+                if self.left or self._phase() not in _CODES:
                     self._hands.stop()
                 self._hands.finish()
+                self._screen.fall()
             phase = self._look()
         self._farewell(phase)
-        return Exit.INTERRUPTED if left and phase not in ENDED else _CODES.get(phase, Exit.INTERRUPTED)
+        return Exit.INTERRUPTED if self.left and phase not in ENDED else _CODES.get(phase, Exit.INTERRUPTED)
 
     def _follow(self, ctrl_c: CtrlC, prompt: Prompt) -> None:
         while True:
@@ -73,6 +96,7 @@ class Sitting:
             else:
                 self._hands.begin()
                 self._tell_who_works(phase)
+                self._progress.look()
             ctrl_c.pause(_LOOKS_EVERY)
 
     def _phase(self) -> Phase:
@@ -87,6 +111,7 @@ class Sitting:
 
     def _ask(self, prompt: Prompt) -> bool:
         """Show what is asked and take answers; false if nobody here will give one."""
+        self._screen.fall()
         questions = open_questions(self._task)
         for question in questions:
             show_place(self._screen, question)
@@ -148,8 +173,9 @@ class Sitting:
         else:
             say("You left; the task goes on without this terminal.")
         if phase is not Phase.DONE:
-            say(f"Go on here with  {run_again(task.pk, project=task.project.name)}", indent=2)
-        if fetch := how_to_fetch(task):
+            again = self._part.again() if self._part else run_again(task.pk, project=task.project.name)
+            say(f"Go on here with  {again}", indent=2)
+        if not self._part and (fetch := how_to_fetch(task)):
             say(f"Get the work with  {fetch}", indent=2)
 
     def _last_reason(self) -> str:

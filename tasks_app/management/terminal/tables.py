@@ -13,7 +13,7 @@ from tasks_app.events.lines import plain
 from tasks_app.models import Project, Question, Sequence, Step, Task
 from tasks_app.state.phases import Tone
 from tasks_app.stats import Figures
-from tasks_app.types import Usage
+from tasks_app.views.rendering import words
 
 _STYLES: dict[Tone, str] = {
     "quiet": "dim",
@@ -42,8 +42,8 @@ def tasks_table(tasks: Listed[Task]) -> Table:
             f"{task.project.name}/{task.slug}",
             Text(plain(task.title)),
             ", ".join(map(str, asked.get(task.pk, ()))),
-            shown_time(figures[task.pk].duration.total),
-            _dollars(figures[task.pk].usage),
+            words.duration(figures[task.pk].duration.total),
+            words.dollars(figures[task.pk].usage.cost_usd),
         )
     return rows
 
@@ -60,8 +60,8 @@ def sequences_table(sequences: Listed[Sequence]) -> Table:
             f"{sequence.project.name}/{sequence.slug}",
             Text(plain(sequence.folder)),
             " of ".join(map(str, done[sequence.pk])),
-            shown_time(figures[sequence.pk].duration.total),
-            _dollars(figures[sequence.pk].usage),
+            words.duration(figures[sequence.pk].duration.total),
+            words.dollars(figures[sequence.pk].usage.cost_usd),
         )
     return rows
 
@@ -76,9 +76,9 @@ def steps_table(steps: Listed[Step]) -> Table:
             step.name,
             _phase(step),
             str(runs),
-            shown_time(spent.duration.working),
+            words.duration(spent.duration.working),
             f"{spent.usage.read_tokens + spent.usage.output_tokens:,}" if runs else "",
-            _dollars(spent.usage) if runs else "",
+            words.dollars(spent.usage.cost_usd) if runs else "",
         )
     return rows
 
@@ -96,32 +96,16 @@ def spent(figures: Figures) -> str:
     if duration.total is None:
         return "not started yet"
     return (
-        f"{shown_time(duration.total)} in all, {shown_time(duration.working)} without pauses · "
+        f"{words.duration(duration.total)} in all, {words.duration(duration.working)} without pauses · "
         f"{usage.read_tokens:,} tokens in, {usage.output_tokens:,} out "
-        f"(cache: {usage.cache_write_tokens:,} written, {usage.cache_read_tokens:,} read) · {_dollars(usage)}"
+        f"(cache: {usage.cache_write_tokens:,} written, {usage.cache_read_tokens:,} read) · "
+        f"{words.dollars(usage.cost_usd)}"
     )
-
-
-def shown_time(seconds: float | None) -> str:
-    """`4 s`, `12 min`, `3 h 5 min`, `2 d 4 h`."""
-    if seconds is None:
-        return ""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes = int(seconds // 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    hours = minutes // 60
-    return f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
 def _phase(thing: Task | Step | Sequence) -> Text:
     facts = thing.phase_facts
     return Text(facts.label, style=_STYLES[facts.tone])
-
-
-def _dollars(usage: Usage) -> str:
-    return f"${usage.cost_usd:.4f}"
 
 
 def _open_numbers(tasks: Listed[Task]) -> dict[int, list[int]]:

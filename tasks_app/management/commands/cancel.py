@@ -1,0 +1,47 @@
+"""`manage.py cancel`: calls a task or a sequence off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from tasks_app.actions.sequences import cancel_sequence
+from tasks_app.actions.tasks import cancel_task
+from tasks_app.management.terminal.command import Exit, TerminalCommand
+from tasks_app.management.terminal.facts import facts_of
+from tasks_app.management.terminal.finding import thing_meant
+from tasks_app.management.terminal.people import acting_user, add_person_argument
+from tasks_app.models import Task
+
+
+class Command(TerminalCommand):
+    help = """\
+Calls a task or a sequence off: an agent at work is stopped within seconds, open questions are
+withdrawn. The branch stays, and `retry` goes on from there, with the same question if one was open."""
+    examples = """\
+exit codes: 0 cancelled, 1 it has ended already, 2 wrong use
+
+examples:
+  manage.py cancel 12
+  manage.py cancel billing/rounding
+  manage.py cancel sequence:3"""
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("thing", metavar="TASK|sequence:ID", help="a task's id, or PROJECT/TASK")
+        parser.add_argument("--json", action="store_true", help="tell the outcome as JSON")
+        add_person_argument(parser)
+
+    def work(self, options: dict[str, Any]) -> int:
+        person = acting_user(options["username"])
+        thing = thing_meant(options["thing"], user=person)
+        if isinstance(thing, Task):
+            cancel_task(thing, by=person)
+        else:
+            cancel_sequence(thing, by=person)
+        thing.refresh_from_db()
+        if options["json"]:
+            self.write_json({**facts_of(thing), "exit_code": int(Exit.DONE)})
+        else:
+            self.stdout.write(f"Cancelled: {thing}\nGo on with  manage.py retry {options['thing']}")
+        return Exit.DONE

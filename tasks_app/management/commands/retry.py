@@ -1,0 +1,71 @@
+"""`manage.py retry`: goes on with what failed, was interrupted or cancelled, or waits for a limit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from tasks_app.actions.sequences import go_on_sequence
+from tasks_app.actions.tasks import go_on
+from tasks_app.errors import IllegalMove
+from tasks_app.management.terminal.command import Exit, TerminalCommand
+from tasks_app.management.terminal.facts import facts_of
+from tasks_app.management.terminal.finding import thing_meant
+from tasks_app.management.terminal.here import add_here_arguments, work_here
+from tasks_app.management.terminal.people import acting_user, add_person_argument
+from tasks_app.management.terminal.procession import Procession
+from tasks_app.models import Sequence, Task, User
+from tasks_app.state.phases import RESUMABLE, Phase
+
+
+class Command(TerminalCommand):
+    help = """\
+Goes on with a task or a sequence that failed, was interrupted or cancelled, or waits for a usage limit
+to reset: from where it stopped, in the agent's session, with all its attempts again.
+
+It works here at the terminal like run_task; with --queue it is left to a worker of the portal."""
+    examples = """\
+exit codes: 0 done (or queued), 1 failed, or nothing to go on with, 2 wrong use, 3 waiting for an
+answer, 130 interrupted
+
+examples:
+  manage.py retry 12
+  manage.py retry sequence:3 --queue"""
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("thing", metavar="TASK|sequence:ID", help="a task's id, or PROJECT/TASK")
+        parser.add_argument("--queue", action="store_true", help="leave the work to a worker of the portal")
+        add_here_arguments(parser)
+        add_person_argument(parser)
+
+    def work(self, options: dict[str, Any]) -> int:
+        person = acting_user(options["username"])
+        thing = thing_meant(options["thing"], user=person)
+        if thing.phase not in RESUMABLE:
+            kind = "Task" if isinstance(thing, Task) else "Sequence"
+            raise IllegalMove(f"{kind} “{thing}”", thing.phase, Phase.PENDING)
+        if options["queue"]:
+            code = self._queue(thing, person, quiet=options["json"])
+        else:
+            code = self._here(thing, person, options)
+        if options["json"]:
+            thing.refresh_from_db()
+            self.write_json({**facts_of(thing), "exit_code": int(code)})
+        return code
+
+    def _queue(self, thing: Task | Sequence, person: User, *, quiet: bool) -> Exit:
+        if isinstance(thing, Task):
+            go_on(thing, by=person)
+        else:
+            go_on_sequence(thing, by=person)
+        thing.refresh_from_db()
+        if not quiet:
+            self.stdout.write(f"{thing}: {thing.phase_facts.label}. {thing.phase_facts.sentence}")
+        return Exit.DONE
+
+    def _here(self, thing: Task | Sequence, person: User, options: dict[str, Any]) -> Exit:
+        screen, may_prompt = self.screen_for(options), not options["no_input"]
+        if isinstance(thing, Task):
+            return work_here(thing, person, screen, may_prompt=may_prompt)
+        return Procession(thing, person, screen, may_prompt=may_prompt).run()
