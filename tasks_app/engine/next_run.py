@@ -54,8 +54,8 @@ def next_run(step: Step) -> NextRun:
     last = step.runs.last()
     if last is None:
         return NextRun(Reason.FIRST, str(uuid.uuid4()), step_prompt(step))
-    transcript = _transcript(last)
-    open_answers = _undelivered(step, last, transcript)
+    transcript = transcript_of(last)
+    open_answers = undelivered(step, last, transcript)
     reason = _reason(last)
     if not transcript or step.task.resume == "replay":
         return _replayed(step, reason, _feedback(step, last, open_answers))
@@ -67,14 +67,16 @@ def next_run(step: Step) -> NextRun:
     return NextRun(reason, session, _feedback(step, last, open_answers), resume=True, cost_before=cost)
 
 
-def _transcript(run: Run) -> Transcript:
+def transcript_of(run: Run) -> Transcript:
+    """The session of the run as stored; empty if nothing is."""
     cwd = places.workspace(run.step.task).path
     return stored_transcript(TranscriptShelf(), cwd=cwd, session_id=str(run.session_id))
 
 
-def _undelivered(step: Step, last: Run, transcript: Transcript) -> list[Question]:
+def undelivered(step: Step, last: Run, transcript: Transcript) -> list[Question]:
     """Answers that the agent was not seen to get. A worker may have died just after handing one over:
-    then the session holds it, as a result or in its prompt, and it must not be handed over again."""
+    then the session holds it, as a result or in its prompt, which is noted here, and it must not be
+    handed over again."""
     waiting = list(step.questions.answered().filter(delivered_at=None).select_related("answered_by", "run"))
     runs = {question.run_id for question in waiting if result_in(transcript, question.tool_use_id)}
     if last.prompt and has_prompt(transcript, last.prompt):

@@ -6,12 +6,11 @@ from tasks_app import places
 from tasks_app.agents.notes import noted_asks
 from tasks_app.agents.port import Ending, RunResult
 from tasks_app.agents.stream import Stream
-from tasks_app.agents.transcripts import deferred_call, stored_transcript
+from tasks_app.agents.transcripts import deferred_call
 from tasks_app.engine.conclude import ask_humans, store_result
 from tasks_app.engine.lease import Lease
-from tasks_app.engine.next_run import cost_before
+from tasks_app.engine.next_run import cost_before, transcript_of, undelivered
 from tasks_app.engine.recorder import RunRecorder
-from tasks_app.engine.shelf import TranscriptShelf
 from tasks_app.engine.stopping import never
 from tasks_app.events.append import NewEvent
 from tasks_app.models import EventKind, Outcome, Run, Task
@@ -36,9 +35,11 @@ def note_crash(task: Task, lease: Lease) -> None:
         store_result(run, RunResult(ending, usage=usage, model=stream.model or run.model), recorder)
         if ending is Ending.STOPPED:
             Run.objects.filter(pk=run.pk).update(outcome=Outcome.CRASHED)
+        transcript = transcript_of(run)
+        undelivered(run.step, run, transcript)  # what the agent has got by now is noted
         if ending is Ending.ASKED:
-            call = _deferred(run)
-            ask_humans(task, run, asks, deferred=call, recorder=recorder, epoch=lease.epoch)
+            waits_at = deferred_call(transcript)
+            ask_humans(task, run, asks, deferred=waits_at, recorder=recorder, epoch=lease.epoch)
 
 
 def _open_asks(run: Run, stream: Stream) -> list[Ask]:
@@ -58,8 +59,3 @@ def _reread(run: Run) -> Stream:
 def _decided(run: Run) -> list[str]:
     """Calls that had a human's decision when the run started."""
     return list(run.step.questions.answered().values_list("tool_use_id", flat=True))
-
-
-def _deferred(run: Run) -> str:
-    cwd = places.workspace(run.step.task).path
-    return deferred_call(stored_transcript(TranscriptShelf(), cwd=cwd, session_id=str(run.session_id)))

@@ -129,11 +129,23 @@ class Conversation(_Part):
         log of past actions in it does not count: it repeats questions that nobody may have answered.
         """
         told = "\n".join(self._sections(_ANSWER_SECTIONS))
+        if not self._asked_here(questions):
+            # A worker died before the ask was in the session: the answer came with a later prompt.
+            told = "\n".join([told, *self._later_prompts])
         found = [_quoted_answers(told, question)[-1:] for question in questions]
         if not found or not all(found):
             return None
         words = "\n".join(answer for answers in found for answer in answers)
         return Said(words, words)
+
+    def _asked_here(self, questions: tuple[str, ...]) -> bool:
+        asked = {q for done in self.rounds for ask in done.asks for q in questions_of(ask.name, ask.input)}
+        return bool(asked & set(questions))
+
+    @property
+    def _later_prompts(self) -> list[str]:
+        users = [message for message in self.messages if message.role == "user"]
+        return [block.text for message in users[1:] for block in message.blocks if block.type == "text"]
 
     def _sections(self, names: frozenset[str]) -> list[str]:
         parts = _SECTION.split(self.prompt)
