@@ -145,13 +145,9 @@ def wait_until(true: Any, *, seconds: float = 30.0) -> None:
 def told(server: RehearsalServer) -> list[str]:
     """Every place where the answer stands in the conversation as the model had it last."""
     sent = [request for request in server.requests if request.get("tools")][-1]
-    blocks = [
-        block
-        for message in sent["messages"]
-        if message["role"] == "user" and isinstance(message["content"], list)
-        for block in message["content"]
-    ]
-    texts = [str(block.get("content") or block.get("text")) for block in blocks]
+    contents = [message["content"] for message in sent["messages"] if message["role"] == "user"]
+    blocks = [part for content in contents for part in ([content] if isinstance(content, str) else content)]
+    texts = [b if isinstance(b, str) else str(b.get("content") or b.get("text")) for b in blocks]
     return [text for text in texts if ANSWER in text]
 
 
@@ -222,7 +218,7 @@ def start_worker(installation: Installation, server: RehearsalServer) -> subproc
 @pytest.mark.parametrize(
     ("text", "config", "sign"),
     [
-        ("rehearsal: slow", "", "slow-started.txt"),
+        ("rehearsal: slow-once", "", "slow-started.txt"),
         (
             "rehearsal: no-questions",
             "check: {type: shell, command: 'test -e checking || { touch checking; sleep 1000; }'}",
