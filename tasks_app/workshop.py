@@ -14,7 +14,7 @@ from django.conf import settings
 
 from tasks_app.agents.claude import ClaudeAgent, Connection
 from tasks_app.agents.keykeeper import KeyKeeper
-from tasks_app.engine.steps import Shop
+from tasks_app.engine.shop import Shop
 from tasks_app.engine.stopping import StopSignal
 from tasks_app.jail import Jail, SandboxMode, detect
 from tasks_app.rehearsal.server import RehearsalServer

@@ -14,7 +14,7 @@ from tasks_app.actions.tasks import create_task, start_task
 from tasks_app.agents.fake import Act, FakeAgent
 from tasks_app.agents.port import Agent
 from tasks_app.engine.advance import advance
-from tasks_app.engine.steps import Shop
+from tasks_app.engine.shop import Shop
 from tasks_app.engine.stopping import StopSignal, never
 from tasks_app.jail import Jail
 from tasks_app.models import Channel, Event, Project, Question, Run, Step, Task, User

@@ -11,7 +11,8 @@ from tasks_app.engine.conclude import fail
 from tasks_app.engine.crashpoints import reached
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.recovery import note_crash
-from tasks_app.engine.steps import Shop, work_on
+from tasks_app.engine.shop import Shop
+from tasks_app.engine.steps import work_on
 from tasks_app.engine.stopping import Stopped, StopReason
 from tasks_app.errors import CatHerderError, IllegalMove, LeaseLost
 from tasks_app.models import Outcome, Run, Step, Task

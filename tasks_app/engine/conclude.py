@@ -10,6 +10,7 @@ from typing import Any
 from django.utils import timezone
 
 from tasks_app.agents.port import Ending, RunResult
+from tasks_app.config.pipeline import step_from_json
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.recorder import RunRecorder
 from tasks_app.events.append import NewEvent
@@ -147,3 +148,14 @@ def put_back(lease: Lease, step: Step, target: Phase, reason: str, **fields: Any
 def _both(step: Step, task: Task, target: Phase, *, reason: str, epoch: int, **fields: Any) -> None:
     move(step, target, reason=reason, epoch=epoch, **fields)
     move(task, target, reason=reason, epoch=epoch, **fields)
+
+
+def may_try_again(step: Step, lease: Lease, failure: str) -> bool:
+    """Count a failed attempt; whether another one is left. If not, the step has failed (P6)."""
+    with lease.fenced():
+        step.failures += 1
+        step.save(update_fields=["failures"])
+    if step.failures <= step_from_json(step.config).retry:
+        return True
+    fail(lease, step, failure or "The agent ended with an error and gave no reason.")
+    return False

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from tasks_app.errors import LeaseLost
 from tasks_app.models import Task
+
+logger = logging.getLogger(__name__)
 
 #: A holder that stops renewing loses the task after this; it renews four times as often.
 SECONDS = 20.0
@@ -48,6 +53,54 @@ class Lease:
         if not Task.objects.held(self.task_id, epoch=self.epoch).update(lease_expires=expires):
             raise LeaseLost(f"task {self.task_id} was taken over by somebody else")
 
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Renewed from a thread of its own while the block lasts: git may take minutes, and tells nobody."""
+        ended = threading.Event()
+        thread = threading.Thread(target=self._keep, args=(ended,), name="lease", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _keep(self, ended: threading.Event) -> None:
+        try:
+            while not ended.wait(RENEW_SECONDS):
+                self.renew()
+        except (LeaseLost, DatabaseError) as error:
+            # Whoever holds it now: the next write of this one is refused.
+            logger.warning("the lease of task %s was not renewed: %s", self.task_id, error)
+        finally:
+            connection.close()
+
     def release(self) -> None:
         """Let go at once, so that the next can begin. Harmless if it was lost."""
         Task.objects.held(self.task_id, epoch=self.epoch).update(lease_expires=None, lease_owner="")
+
+
+@contextmanager
+def kept(lease: Lease) -> Iterator[None]:
+    """Renew the lease while something slow is done that cannot do it itself, git on a large clone say.
+
+    A lease that is lost meanwhile shows at the next fenced write.
+    """
+    done = threading.Event()
+    keeper = threading.Thread(target=_keep, args=(lease, done), name="lease-keeper", daemon=True)
+    keeper.start()
+    try:
+        yield
+    finally:
+        done.set()
+        keeper.join()
+
+
+def _keep(lease: Lease, done: threading.Event) -> None:
+    try:
+        while not done.wait(RENEW_SECONDS):
+            lease.renew()
+    except LeaseLost:
+        return
+    finally:
+        connection.close()

@@ -29,7 +29,7 @@ from tasks_app.actions.sequences import (
 from tasks_app.actions.tasks import create_task
 from tasks_app.agents import fake
 from tasks_app.engine.advance import advance
-from tasks_app.engine.steps import Shop
+from tasks_app.engine.shop import Shop
 from tasks_app.engine.stopping import never
 from tasks_app.errors import BadInput, IllegalMove, NotAllowed
 from tasks_app.jail import SandboxMode, detect

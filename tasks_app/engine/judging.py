@@ -1,0 +1,119 @@
+"""Whether a finished run did what its step wants: the file guard, then the checks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import asdict
+
+from tasks_app import places
+from tasks_app.checks import Check, CheckReport, FileExists, NoCheck, Shell, run_checks
+from tasks_app.config.pipeline import FileExistsCheck, ShellCheck, StepConfig, step_from_json
+from tasks_app.engine.conclude import may_try_again
+from tasks_app.engine.crashpoints import reached
+from tasks_app.engine.guard import guard_report
+from tasks_app.engine.lease import Lease
+from tasks_app.engine.recorder import RunRecorder
+from tasks_app.engine.recording import checkpoint, record_work
+from tasks_app.engine.shop import Shop
+from tasks_app.events.append import NewEvent
+from tasks_app.models import EventKind, Run
+from tasks_app.state.phases import Phase
+from tasks_app.transitions import move
+
+
+def judge(run: Run, lease: Lease, shop: Shop) -> bool | None:
+    """The checks of a finished run: True, the step is done; False, it failed; None, another attempt.
+
+    What it did is recorded here and not when it ended, so that a worker's death between the two loses
+    nothing.
+    """
+    if run.checks is None:
+        record_work(run, lease, shop)
+        _check(run, lease, shop)
+        if not _passed(run) and not may_try_again(run.step, lease, _failed_check(run)):
+            return False
+    if not _passed(run):
+        return None
+    checkpoint(run.step, lease, shop)
+    with lease.fenced():
+        move(run.step, Phase.DONE, epoch=lease.epoch)
+    reached("step-done")
+    return True
+
+
+def _check(run: Run, lease: Lease, shop: Shop) -> None:
+    task = run.step.task
+    recorder = RunRecorder(lease, run, stop_signal=shop.stop_signal, timeout=float("inf"))
+    ticking = _Ticking(recorder)
+    guarded = guard_report(run.step)
+    if guarded and not guarded.passed:
+        _store_reports(run, (guarded,), lease, recorder)
+        return
+    reports = run_checks(
+        checks_of(step_from_json(run.step.config)),
+        workspace=places.workspace(task).path,
+        jail=shop.jail,
+        home=places.home(task),
+        stop=ticking.stop,
+    )
+    ticking.raise_problem()
+    recorder.tick()
+    _store_reports(run, (*([guarded] if guarded else []), *reports), lease, recorder)
+
+
+def _store_reports(run: Run, reports: Iterable[CheckReport], lease: Lease, recorder: RunRecorder) -> None:
+    with lease.fenced():
+        run.checks = [asdict(report) for report in reports]
+        run.save(update_fields=["checks"])
+        for report in reports:
+            recorder.write(NewEvent(EventKind.CHECK, asdict(report)))
+    reached("checked")
+
+
+class _Ticking:
+    """Keeps the lease while a check runs, and ends the check when the work is to stop."""
+
+    def __init__(self, recorder: RunRecorder) -> None:
+        self._recorder = recorder
+        self._next = 0.0
+        self._problem: Exception | None = None
+
+    def stop(self) -> bool:
+        """Asked ten times a second; one look at the rows in a second is enough."""
+        if self._problem is None and time.monotonic() >= self._next:
+            self._next = time.monotonic() + 1.0
+            try:
+                self._recorder.tick()
+            except Exception as error:
+                self._problem = error
+        return self._problem is not None
+
+    def raise_problem(self) -> None:
+        """A check that was ended has no verdict, whatever ended it."""
+        if self._problem is not None:
+            raise self._problem
+
+
+def checks_of(config: StepConfig) -> list[Check]:
+    """The step's checks in the words of the room that runs them."""
+    found: list[Check] = []
+    for check in config.checks:
+        if isinstance(check, FileExistsCheck):
+            found.append(FileExists(check.path))
+        elif isinstance(check, ShellCheck):
+            timeout = {"timeout": float(check.timeout)} if check.timeout else {}
+            found.append(Shell(check.command, check.expect, **timeout))
+        else:
+            found.append(NoCheck())
+    return found
+
+
+def _passed(run: Run) -> bool:
+    return all(report["passed"] for report in run.checks or [])
+
+
+def _failed_check(run: Run) -> str:
+    report = (run.checks or [{}])[-1]
+    output = str(report.get("output", ""))[-4000:]
+    return f"The check failed: {report.get('check')}\n{output}".strip()

@@ -1,0 +1,76 @@
+"""The workspace around a run: made before, recorded afterwards. Slow, so the lease is kept meanwhile."""
+
+from __future__ import annotations
+
+import logging
+
+from tasks_app import places
+from tasks_app.engine.crashpoints import reached
+from tasks_app.engine.lease import Lease, kept
+from tasks_app.engine.shop import Shop
+from tasks_app.errors import WorkspaceError
+from tasks_app.events.append import append_one
+from tasks_app.models import Change, ChangeKind, EventKind, Run, Sequence, Step
+from tasks_app.workspace import Snapshot
+
+logger = logging.getLogger(__name__)
+
+
+def prepare(step: Step, lease: Lease) -> None:
+    """Make sure of the folders, the clone, and where the step started from."""
+    task = step.task
+    for folder in (places.home(task), places.answers_dir(task)):
+        folder.mkdir(parents=True, exist_ok=True)
+    with kept(lease):
+        places.workspace(task).create(base=task.head_commit or task.base_commit)
+    if not step.base_commit:
+        with lease.fenced() as current:
+            step.base_commit = current.head_commit or current.base_commit
+            step.save(update_fields=["base_commit"])
+
+
+def record_work(run: Run, lease: Lease, shop: Shop) -> None:
+    """Keep the workspace as the agent left it, for the diff and for whoever fetches the branch."""
+    label = f"{run.step.task_id}-{run.step.position:02d}-{run.number}"
+    message = f"{run.step.task.title}\n\nStep {run.step.name}."
+    try:
+        with kept(lease):
+            snapshot = _snapshot(run.step, shop, label=label, message=message)
+    except WorkspaceError as error:
+        logger.warning("task %s: %s", run.step.task_id, error)
+        with lease.fenced():  # an answer may have been noted in the run since it halted
+            append_one(run, EventKind.ERROR, {"text": f"The work could not be recorded: {error}"})
+        return
+    _note_commit(run.step, lease, snapshot.commit)
+    reached("work-recorded")
+
+
+def _note_commit(step: Step, lease: Lease, commit: str) -> None:
+    with lease.fenced() as current:
+        Step.objects.filter(pk=step.pk).update(head_commit=commit)
+        current.head_commit = commit
+        current.save(update_fields=["head_commit"])
+        Change.objects.create(task=current, kind=ChangeKind.TASK)  # there is a diff to see now
+        if current.sequence_id:
+            Sequence.objects.filter(pk=current.sequence_id).update(head_commit=commit)
+    step.head_commit = commit
+    step.task.head_commit = commit
+
+
+def checkpoint(step: Step, lease: Lease, shop: Shop) -> None:
+    """With `autoCommit`, the work of a done step becomes a commit of the task's branch (P9)."""
+    task = step.task
+    if not task.auto_commit:
+        return
+    message = f"chore({step.name}): checkpoint"
+    with kept(lease):
+        snapshot = _snapshot(step, shop, label=f"{task.pk}-{step.position:02d}", message=message)
+        places.workspace(task).commit(snapshot, jail=shop.jail, home=places.home(task))
+
+
+def _snapshot(step: Step, shop: Shop, *, label: str, message: str) -> Snapshot:
+    workspace = places.workspace(step.task)
+    home = places.home(step.task)
+    snapshot = workspace.snapshot(label=label, jail=shop.jail, home=home, message=message)
+    workspace.publish(snapshot)
+    return snapshot
