@@ -13,7 +13,7 @@ from tasks_app.actions.tasks import go_on
 from tasks_app.agents.fake import Turn, ask, say
 from tasks_app.agents.port import AgentEvent, Ending, RunResult
 from tasks_app.engine.conclude import fail, halt, put_back
-from tasks_app.engine.lease import Lease
+from tasks_app.engine.lease import Lease, kept
 from tasks_app.engine.recorder import RunRecorder
 from tasks_app.engine.stopping import never
 from tasks_app.engine.sweeper import sweep
@@ -207,3 +207,37 @@ def test_a_chatty_run_keeps_its_lease(works: Works) -> None:
 
     works.fake.run = run  # type: ignore[method-assign]
     assert works.advance(task).phase == Phase.DONE
+
+
+def test_a_lease_is_kept_while_git_takes_its_time(works: Works, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R2: recording a large clone may last longer than a lease; nobody else may come in meanwhile."""
+    task = works.task([say("Done.")])
+    lease = claim(task, "slow")
+    renewed = threading.Semaphore(0)
+    renew = Lease.renew
+
+    def counted(lease: Lease) -> None:
+        renew(lease)
+        renewed.release()
+
+    monkeypatch.setattr(Lease, "renew", counted)
+    monkeypatch.setattr("tasks_app.engine.lease.RENEW_SECONDS", 0.01)
+    expire(task)
+    with kept(lease):
+        assert renewed.acquire(timeout=10)
+        assert Lease.claim(task.pk, owner="other") is None
+    lease.release()
+
+
+def test_a_lease_lost_while_git_works_shows_at_the_next_write(
+    works: Works, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = works.task([say("Done.")])
+    lease = claim(task, "slow")
+    expire(task)
+    claim(task, "other")
+    monkeypatch.setattr("tasks_app.engine.lease.RENEW_SECONDS", 0.0)
+    with kept(lease):
+        pass
+    with pytest.raises(LeaseLost), lease.fenced():
+        raise AssertionError("not reached")
