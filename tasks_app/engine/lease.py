@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import logging
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,8 +13,6 @@ from django.db.models.functions import Now
 
 from tasks_app.errors import LeaseLost
 from tasks_app.models import Task
-
-logger = logging.getLogger(__name__)
 
 #: A holder that stops renewing loses the task after this; it renews four times as often.
 SECONDS = 20.0
@@ -52,28 +48,6 @@ class Lease:
         expires = Now() + timedelta(seconds=SECONDS)
         if not Task.objects.held(self.task_id, epoch=self.epoch).update(lease_expires=expires):
             raise LeaseLost(f"task {self.task_id} was taken over by somebody else")
-
-    @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Renewed from a thread of its own while the block lasts: git may take minutes, and tells nobody."""
-        ended = threading.Event()
-        thread = threading.Thread(target=self._keep, args=(ended,), name="lease", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
-
-    def _keep(self, ended: threading.Event) -> None:
-        try:
-            while not ended.wait(RENEW_SECONDS):
-                self.renew()
-        except (LeaseLost, DatabaseError) as error:
-            # Whoever holds it now: the next write of this one is refused.
-            logger.warning("the lease of task %s was not renewed: %s", self.task_id, error)
-        finally:
-            connection.close()
 
     def release(self) -> None:
         """Let go at once, so that the next can begin. Harmless if it was lost."""

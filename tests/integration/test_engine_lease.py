@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from datetime import timedelta
 
 import pytest
@@ -241,3 +242,29 @@ def test_a_lease_lost_while_git_works_shows_at_the_next_write(
         pass
     with pytest.raises(LeaseLost), lease.fenced():
         raise AssertionError("not reached")
+
+
+def test_the_lease_is_kept_while_git_takes_its_time(works: Works, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R2: cloning or recording a large repository must not let a second worker in."""
+    monkeypatch.setattr("tasks_app.engine.lease.RENEW_SECONDS", 0.01)
+    task = works.task([])
+    lease = claim(task, "slow")
+    expire(task)
+    with kept(lease):
+        until = time.monotonic() + 30
+        while Task.objects.free().exists():
+            assert time.monotonic() < until
+    assert Lease.claim(task.pk, owner="other") is None
+
+
+def test_a_lease_that_is_lost_meanwhile_shows_at_the_next_write(
+    works: Works, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks_app.engine.lease.RENEW_SECONDS", 0.01)
+    task = works.task([])
+    lease = claim(task, "slow")
+    with kept(lease):
+        expire(task)
+        Task.objects.filter(pk=task.pk).update(lease_epoch=lease.epoch + 1)
+    with pytest.raises(LeaseLost), lease.fenced():
+        pass

@@ -1,0 +1,203 @@
+"""The engine with the real agent program: what the model is told, and what waiting costs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from tasks_app.actions.tasks import cancel_task
+from tasks_app.agents.claude import ClaudeAgent
+from tasks_app.agents.leftovers import COOKIE, leftovers
+from tasks_app.jail import SandboxMode, detect
+from tasks_app.models import Event, SessionEntry, Task
+from tasks_app.rehearsal.server import RehearsalServer
+from tasks_app.state.phases import Phase
+from tests.agents import connection_to, rehearsal
+from tests.integration.installation import REPOSITORY, Installation
+from tests.works import TWO_STEPS, Works, file_in, runs
+
+pytestmark = pytest.mark.bubblewrap
+
+WAITING = 10
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RehearsalServer]:
+    (tmp_path / "server").mkdir()
+    with rehearsal(tmp_path / "server") as server:
+        yield server
+
+
+@pytest.fixture
+def real(works: Works, server: RehearsalServer) -> Works:
+    jail = detect(SandboxMode.REQUIRE, hidden=[works.folder / "data"])
+    works.agent = ClaudeAgent(jail, connection_to(server))
+    works.jail = jail
+    return works
+
+
+def playing(scenario: str) -> str:
+    return f"# Paint it\n\nrehearsal: {scenario}\n"
+
+
+def prompts(server: RehearsalServer) -> list[str]:
+    """The first prompt of each conversation with tools, as it came to the model."""
+    found: list[str] = []
+    for request in server.requests:
+        if request.get("tools"):
+            text = str(request["messages"][0]["content"])
+            found += [text] if text not in found else []
+    return found
+
+
+def test_a_question_and_its_answer_stand_in_the_next_steps_prompt(
+    real: Works, server: RehearsalServer
+) -> None:
+    """H10, at the Messages API."""
+    task = real.task(text=playing("ask-and-end"), config=TWO_STEPS)
+    real.advance(task)
+    real.answer_all(task, "Go on, but gently")
+    assert real.advance(task).phase == Phase.DONE
+    first, later = prompts(server)
+    assert "HUMAN INTERACTION HISTORY" not in first
+    assert "HUMAN INTERACTION HISTORY" in later
+    assert "Stop here?" in later
+    assert "Go on, but gently" in later
+
+
+def test_with_a_threshold_of_nought_the_model_hears_no_word_of_asking(
+    real: Works, server: RehearsalServer
+) -> None:
+    """H1, H13, at the Messages API."""
+    task = real.advance(real.task(text=playing("no-questions"), config=TWO_STEPS, threshold=0))
+    assert task.phase == Phase.DONE
+    assert len(prompts(server)) == 2
+    for prompt in prompts(server):
+        for word in ("AskUserQuestion", "cat-herder ask", "ask a human", "threshold", "INTERACTION"):
+            assert word not in prompt
+    for request in server.requests:
+        assert "AskUserQuestion" not in {tool["name"] for tool in request.get("tools", [])}
+
+
+def test_a_session_that_is_gone_is_replayed_with_the_answer(real: Works, server: RehearsalServer) -> None:
+    """H9, at the Messages API."""
+    task = real.advance(real.task(text=playing("ask-beside-tools")))
+    assert task.phase == Phase.WAITING_FOR_INPUT
+    SessionEntry.objects.all().delete()
+    real.answer_all(task, "Liquorice ☃")
+    assert real.advance(task).phase == Phase.DONE
+    first, second = prompts(server)
+    assert "PREVIOUS ACTIONS LOG" not in first
+    log, feedback = second.split("--- FEEDBACK ---")
+    assert "echo beside the question" in log.split("--- PREVIOUS ACTIONS LOG ---")[1]
+    assert "Liquorice ☃" in feedback
+    assert runs(task)[1].session_id != runs(task)[0].session_id
+
+
+def test_an_agent_that_never_falls_silent_can_be_cancelled(real: Works) -> None:
+    """R3: within seconds, and nothing is left of it."""
+    task = real.task(text=playing("chatty"))
+
+    def cancel() -> None:
+        try:
+            while not Event.objects.filter(kind="tool_result").exists():
+                time.sleep(0.02)
+            cancel_task(Task.objects.get(pk=task.pk), by=real.user)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=cancel)
+    thread.start()
+    real.advance(task)
+    thread.join()
+    assert task.phase == Phase.CANCELLED
+    assert Event.objects.filter(kind="tool_result").count() < 40
+    assert leftovers(file_in(task, ".")) == []
+
+
+def agents_of(installation: Installation) -> list[int]:
+    """Processes that carry the cookie of any of the installation's workspaces."""
+    cookie = f"{COOKIE}={installation.data_dir}".encode()
+    found = []
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            try:
+                variables = (path / "environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            found += [int(path.name)] if any(v.startswith(cookie) for v in variables) else []
+    return found
+
+
+def cpu_ticks(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def threads_of(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/task").iterdir()))
+
+
+def wait_until(true: Any, *, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.05)
+
+
+def waiting(installation: Installation) -> int:
+    count = "SELECT count(*) FROM tasks_app_task WHERE phase = 'waiting_for_input'"
+    return int(installation.row(count)[0])
+
+
+def test_while_ten_tasks_wait_no_agent_exists_and_the_worker_is_idle(
+    installation: Installation, server: RehearsalServer
+) -> None:
+    """H4: no process, no thread, no slot, no CPU."""
+    start = f"""
+from tasks_app.actions.tasks import create_task, start_task
+from tasks_app.models import Project, User
+ann = User.objects.get(username="ann")
+for n in range({WAITING}):
+    text = f"# Task {{n}}\\n\\nrehearsal: ask-and-end\\n"
+    task = create_task(Project.objects.get(name="plain"), text, by=ann, where="test")
+    start_task(task, by=ann)
+"""
+    installation.python(start)
+    worker = subprocess.Popen(
+        [sys.executable, "manage.py", "worker"],
+        cwd=REPOSITORY,
+        env=installation.env(ANTHROPIC_API_KEY="a-key", ANTHROPIC_BASE_URL=server.url),
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(lambda: waiting(installation) == WAITING)
+        wait_until(lambda: agents_of(installation) == [], seconds=10)
+        held = "SELECT count(*) FROM tasks_app_task WHERE lease_owner <> ''"
+        wait_until(lambda: installation.row(held) == (0,), seconds=10)
+        threads = threads_of(worker.pid)
+        before = cpu_ticks(worker.pid)
+        time.sleep(2)  # a figure over time wants time to pass
+        used = cpu_ticks(worker.pid) - before
+        assert used <= 0.25 * 2 * os.sysconf("SC_CLK_TCK"), f"{used} ticks in 2 s"
+        # Main, sweeper, scheduler, four that wait for work, the key keeper: none for a task.
+        assert threads <= 10
+        assert threads_of(worker.pid) <= threads
+        installation.answer_in_the_web(7, "Stop", by="ann")
+        wait_until(lambda: waiting(installation) == WAITING - 1)
+        wait_until(
+            lambda: installation.row("SELECT count(*) FROM tasks_app_task WHERE phase = 'done'") == (1,)
+        )
+        assert waiting(installation) == WAITING - 1
+    finally:
+        worker.terminate()
+        assert worker.wait(40) == 0
