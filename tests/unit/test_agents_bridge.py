@@ -1,4 +1,4 @@
-"""The bridge between the agent's event loop and the one thread that may use the database."""
+"""The bridge when much is said, given up or interrupted."""
 
 from __future__ import annotations
 
@@ -13,15 +13,6 @@ from tasks_app.agents.bridge import Bridge
 def nothing(error: BaseException) -> None: ...
 
 
-def test_calls_are_made_in_the_callers_thread_and_give_their_result() -> None:
-    bridge = Bridge(tick=lambda: None)
-
-    async def main() -> tuple[int, int]:
-        return await bridge.call(lambda n: (n + 1, threading.get_ident()), 41)
-
-    assert bridge.run(main, stop=nothing) == (42, threading.get_ident())
-
-
 def test_ticks_come_however_much_there_is_to_do() -> None:
     """R2: the lease of an agent that never falls silent must be renewed all the same."""
     ticks: list[None] = []
@@ -33,40 +24,6 @@ def test_ticks_come_however_much_there_is_to_do() -> None:
 
     bridge.run(main, stop=nothing)
     assert len(ticks) >= 3
-
-
-def test_an_error_in_a_tick_stops_the_run_and_is_raised_after_its_end() -> None:
-    stopped, ended = threading.Event(), threading.Event()
-
-    def tick() -> None:
-        raise LookupError("nobody there")
-
-    async def main() -> None:
-        while not stopped.is_set():
-            await asyncio.sleep(0.001)
-        ended.set()
-
-    with pytest.raises(LookupError, match="nobody there"):
-        Bridge(tick=tick, tick_seconds=0.01).run(main, stop=lambda error: stopped.set())
-    assert ended.is_set()
-
-
-def test_an_error_in_a_call_is_an_error_in_the_loop_as_well() -> None:
-    bridge = Bridge(tick=lambda: None)
-    seen: list[BaseException] = []
-
-    def broken() -> None:
-        raise LookupError("full")
-
-    async def main() -> None:
-        try:
-            await bridge.call(broken)
-        except LookupError as error:
-            seen.append(error)
-
-    with pytest.raises(LookupError, match="full"):
-        bridge.run(main, stop=nothing)
-    assert len(seen) == 1
 
 
 def test_a_call_that_the_loop_gave_up_is_made_all_the_same() -> None:
