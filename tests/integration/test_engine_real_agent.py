@@ -147,16 +147,19 @@ def threads_of(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/task").iterdir()))
 
 
-def wait_until(true: Any, *, seconds: float = 60.0) -> None:
+def wait_until(true: Any, *, seconds: float = 60.0, log: Path | None = None) -> None:
     deadline = time.monotonic() + seconds
     while not true():
-        assert time.monotonic() < deadline, "it did not come true"
+        assert time.monotonic() < deadline, log.read_text()[-4000:] if log else "it did not come true"
         time.sleep(0.05)
 
 
 def waiting(installation: Installation) -> int:
-    count = "SELECT count(*) FROM tasks_app_task WHERE phase = 'waiting_for_input'"
-    return int(installation.row(count)[0])
+    return int(installation.row("SELECT count(*) FROM tasks_app_task WHERE phase = 'waiting_for_input'")[0])
+
+
+def failed(installation: Installation) -> int:
+    return int(installation.row("SELECT count(*) FROM tasks_app_task WHERE phase = 'failed'")[0])
 
 
 def test_while_ten_tasks_wait_no_agent_exists_and_the_worker_is_idle(
@@ -173,14 +176,19 @@ for n in range({WAITING}):
     start_task(task, by=ann)
 """
     installation.python(start)
-    worker = subprocess.Popen(
-        [sys.executable, "manage.py", "worker"],
-        cwd=REPOSITORY,
-        env=installation.env(ANTHROPIC_API_KEY="a-key", ANTHROPIC_BASE_URL=server.url),
-        stderr=subprocess.DEVNULL,
-    )
+    log_file = installation.data_dir / "worker.log"
+    with log_file.open("w") as log:
+        worker = subprocess.Popen(
+            [sys.executable, "manage.py", "worker"],
+            cwd=REPOSITORY,
+            env=installation.env(ANTHROPIC_API_KEY="a-key", ANTHROPIC_BASE_URL=server.url),
+            stderr=log,
+        )
     try:
-        wait_until(lambda: waiting(installation) == WAITING)
+        wait_until(lambda: waiting(installation) + failed(installation) == WAITING, log=log_file)
+        assert failed(installation) == 0, installation.row(
+            "SELECT failure FROM tasks_app_task WHERE failure <> ''"
+        )
         wait_until(lambda: agents_of(installation) == [], seconds=10)
         held = "SELECT count(*) FROM tasks_app_task WHERE lease_owner <> ''"
         wait_until(lambda: installation.row(held) == (0,), seconds=10)
