@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from django.utils import timezone
+
 from tasks_app import places
 from tasks_app.agents.port import Ending, Places, RunOrder, RunResult
 from tasks_app.config.pipeline import step_from_json
@@ -11,6 +13,7 @@ from tasks_app.engine.conclude import fail, halt, may_try_again, put_back, store
 from tasks_app.engine.crashpoints import reached
 from tasks_app.engine.judging import judge
 from tasks_app.engine.lease import Lease
+from tasks_app.engine.limits import reset_words
 from tasks_app.engine.next_run import NextRun, next_run, timeout_of
 from tasks_app.engine.recorder import RunRecorder
 from tasks_app.engine.recording import prepare, record_work
@@ -114,13 +117,14 @@ def _ended(run: Run, result: RunResult, lease: Lease, recorder: RunRecorder, sho
 
 
 def _limit_reached(run: Run, result: RunResult, lease: Lease) -> None:
-    task = run.step.task
-    until = f" It resets at {result.resets_at:%Y-%m-%d %H:%M} UTC." if result.resets_at else ""
-    if task.wait_for_reset and result.resets_at:
-        reason = f"usage limit reached.{until}"
+    words = reset_words(result.resets_at, now=timezone.now())
+    if run.step.task.wait_for_reset and result.resets_at:
+        reason = f"A usage limit was reached. {words}"
         put_back(lease, run.step, Phase.WAITING_FOR_RESET, reason, resets_at=result.resets_at)
     else:
-        fail(lease, run.step, f"{result.error}{until} Go on from here once the limit allows it.")
+        fail(
+            lease, run.step, " ".join(filter(None, [result.error, words, "Go on once the limit allows it."]))
+        )
 
 
 def _stopped(run: Run, stopped: Stopped, lease: Lease, recorder: RunRecorder) -> bool:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from django.utils import timezone
+
 from tasks_app import places, stats
+from tasks_app.engine.limits import reset_words
 from tasks_app.models import Run, Step, Task
 from tasks_app.state.phases import CANCELLABLE, RESUMABLE, Phase
 from tasks_app.types import Usage
@@ -40,6 +43,13 @@ class TaskFacts:
     @property
     def can_go_on(self) -> bool:
         return self.phase in RESUMABLE
+
+    @property
+    def limit(self) -> str:
+        """When the usage limit that the task waits for resets."""
+        if self.phase is not Phase.WAITING_FOR_RESET:
+            return ""
+        return reset_words(self.task.resets_at, now=timezone.now())
 
     @property
     def current_step(self) -> Step | None:

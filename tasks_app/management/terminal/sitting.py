@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from django.utils import timezone
 
 from tasks_app.actions.answers import answer_question
+from tasks_app.engine.limits import reset_words
 from tasks_app.errors import AnswerRefused, BadInput, NotOpen
 from tasks_app.management.terminal.asking import AnsweredElsewhere, Prompt
 from tasks_app.management.terminal.card import run_again, show_item, show_place, show_ways
@@ -147,7 +148,8 @@ class Sitting:
         task, text = self._task, ""
         held = task.lease_expires is not None and task.lease_expires > timezone.now()
         if phase is Phase.WAITING_FOR_RESET and task.resets_at:
-            text = f"A usage limit is reached. It goes on by itself at {task.resets_at:%Y-%m-%d %H:%M} UTC."
+            words = reset_words(task.resets_at, now=timezone.now())
+            text = f"A usage limit is reached. {words} Then it goes on by itself."
         elif held and not is_here(task.lease_owner):
             text = (
                 f"Another worker holds it ({task.lease_owner}); this terminal follows, "

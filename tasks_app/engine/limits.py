@@ -1,0 +1,21 @@
+"""What is said of a usage limit (P8)."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+#: A wait that no longer ends within a working day is worth a plain word.
+LONG = timedelta(hours=8)
+
+
+def reset_words(resets_at: datetime | None, *, now: datetime) -> str:
+    """When the limit resets and how far away that is; empty if the agent was not told."""
+    if resets_at is None:
+        return ""
+    at = f"It resets at {resets_at:%Y-%m-%d %H:%M} UTC"
+    away = resets_at - now
+    if away <= timedelta(0):
+        return f"{at}, which is over."
+    hours, minutes = divmod(round(away.total_seconds() / 60), 60)
+    words = f"{at}, in {hours} h {minutes} min" if hours else f"{at}, in {minutes} min"
+    return f"{words}. That is more than 8 hours away." if away > LONG else f"{words}."
