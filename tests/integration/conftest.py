@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import call_command
 
+from tasks_app import workshop
+from tasks_app.agents import fake
+from tasks_app.engine.steps import Shop
+from tasks_app.jail import SandboxMode, detect
 from tasks_app.models import User
 from tests.integration.installation import Installation
 from tests.works import Works
@@ -30,6 +36,30 @@ def manage(capsys: pytest.CaptureFixture[str]) -> Manage:
         return code, said.out, said.err
 
     return run
+
+
+@dataclass
+class Herd:
+    """A fake agent that plays `acts` by the word in a task's body: `word: first`."""
+
+    acts: dict[str, Sequence[fake.Act]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.agent = fake.FakeAgent(self._script)
+
+    def _script(self, prompt: str) -> Sequence[fake.Act]:
+        word = re.findall(r"^word: (\w+)$", prompt, re.MULTILINE)[-1]
+        done = [fake.Turn(calls=(fake.write(f"{word}.txt", word),)), fake.say(f"The {word} is done.")]
+        return self.acts.get(word, done)
+
+
+@pytest.fixture
+def herd(monkeypatch: pytest.MonkeyPatch) -> Herd:
+    """Commands that work on tasks in this process do it with this agent."""
+    herd = Herd()
+    jail = detect(SandboxMode.OFF)
+    monkeypatch.setattr(workshop, "shop", lambda stop_signal: Shop(herd.agent, jail, stop_signal))
+    return herd
 
 
 @pytest.fixture(scope="session")

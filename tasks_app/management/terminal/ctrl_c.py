@@ -26,6 +26,10 @@ class CtrlC:
     def __exit__(self, *exception: object) -> None:
         signal.signal(signal.SIGINT, self._before or signal.default_int_handler)
 
+    def is_set(self) -> bool:
+        """As an event: for waits that end when one is set."""
+        return self._pressed
+
     def look(self) -> None:
         if self._pressed:
             raise KeyboardInterrupt

@@ -46,9 +46,13 @@ def unended_task(
     """
     wanted = {"threshold": threshold, "pipeline": pipeline}
     given = {name: value for name, value in wanted.items() if value is not None}
+    return tasks_of_file(project, slug=slug, text=text).exclude(phase__in=ENDED).filter(**given).first()
+
+
+def tasks_of_file(project: Project, *, slug: str, text: str) -> QuerySet[Task]:
+    """Tasks that were made from a file of this name with this very text, the newest first."""
     named = rf"^{re.escape(slugify(slug)[:60] or 'task')}(-[0-9]+)?$"
-    rows = project.tasks.select_related("project").exclude(phase__in=ENDED)
-    return rows.filter(text=text, slug__regex=named, **given).first()
+    return project.tasks.select_related("project").filter(sequence=None, text=text, slug__regex=named)
 
 
 def sequence_meant(text: str, *, sequences: QuerySet[Sequence]) -> Sequence:

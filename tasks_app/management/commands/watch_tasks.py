@@ -1,0 +1,93 @@
+"""`manage.py watch_tasks`: task files are run as they are written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from tasks_app.actions.access import require_actor
+from tasks_app.actions.tasks import CONFIG_FILE
+from tasks_app.config.pipeline import load_project_config
+from tasks_app.errors import BadInput
+from tasks_app.management.terminal.command import TerminalCommand
+from tasks_app.management.terminal.finding import project_named
+from tasks_app.management.terminal.here import place_named, say_surroundings
+from tasks_app.management.terminal.people import acting_user, add_person_argument
+from tasks_app.management.terminal.settling import states
+from tasks_app.management.terminal.watch import Watch
+from tasks_app.models import Project
+
+
+class Command(TerminalCommand):
+    help = """\
+Watches a folder of task files: each file that is new or changed becomes a task and is run, one after
+the other, here at the terminal as run_task does.
+
+A file whose content ran before is not run again, also after a restart. Files whose names begin with _
+and files that are not Markdown are left alone. A faulty file is told with its line and does not end
+the watch; Ctrl+C does."""
+    examples = """\
+exit codes: 0 ended by Ctrl+C while nothing was at work, 130 while a task was; with --once 0 all done,
+1 something failed or is faulty, 3 a task waits for an answer; 2 wrong use
+
+examples:
+  manage.py watch_tasks --project shop                the taskFolder of the project's cat-herder.yaml
+  manage.py watch_tasks --project shop ~/code/shop/todo
+  manage.py watch_tasks --project shop --parallel 3   three at a time, in a running portal
+  manage.py watch_tasks --project shop --once         what is there now, then end"""
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "folder", metavar="FOLDER", nargs="?",
+            help="looked for here, then in the project's repository; default: its taskFolder",
+        )  # fmt: skip
+        parser.add_argument("--project", metavar="NAME", required=True, help="the project")
+        parser.add_argument("--once", action="store_true", help="run what is there and end")
+        parser.add_argument(
+            "--parallel", metavar="N", type=int, default=0,
+            help="leave the work to workers of the portal, N tasks at a time",
+        )  # fmt: skip
+        parser.add_argument(
+            "--no-input", action="store_true", help="never prompt: say how to answer, and go on with the next"
+        )
+        add_person_argument(parser)
+
+    def work(self, options: dict[str, Any]) -> int:
+        screen = self.screen_for(options)
+        person = acting_user(options["username"])
+        project = project_named(options["project"], projects=Project.objects.visible_to(person))
+        require_actor(person, project)
+        if options["parallel"] < 0:
+            raise BadInput("a number from 1 is needed.", where="--parallel")
+        folder = _folder(options["folder"], project)
+        screen.say(f"Watching {folder} for tasks of {project.name}", style="bold")
+        screen.say(f"{len(states(folder))} task file(s) there; what ran before is not run again", indent=2)
+        if options["parallel"]:
+            screen.say("A running portal does the work (make up).", indent=2)
+        else:
+            say_surroundings(screen)
+        watch = Watch(
+            project, folder, person, screen,
+            may_prompt=not options["no_input"], parallel=options["parallel"],
+        )  # fmt: skip
+        return watch.run(once=options["once"])
+
+
+def _folder(named: str | None, project: Project) -> Path:
+    """Raises BadInput if it is not a folder of this machine."""
+    top = Path(project.source)
+    if named is None and not top.is_dir():
+        raise BadInput(f"{project.source} is not on this machine: name a folder here.", where="FOLDER")
+    folder = place_named(named, project) if named is not None else top / _task_folder(top)
+    if not folder.is_dir():
+        raise BadInput("there is no such folder.", where=str(folder))
+    return folder.resolve()
+
+
+def _task_folder(top: Path) -> str:
+    """As the repository's own settings have it now, committed or not. Raises BadInput."""
+    path = top / CONFIG_FILE
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
+    return load_project_config(text, where=str(path)).task_folder

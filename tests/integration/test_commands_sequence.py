@@ -1,0 +1,365 @@
+"""`manage.py run_sequence`, `cancel`, `retry` and `status` of sequences (P10, P12, H4, H6, H11)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+from tasks_app.actions.projects import add_project
+from tasks_app.actions.sequences import create_sequence
+from tasks_app.actions.tasks import create_task
+from tasks_app.agents import fake
+from tasks_app.models import Project, Sequence, Task, User
+from tasks_app.state.phases import Phase
+from tests.factories import MembershipFactory, UserFactory
+from tests.integration.conftest import Herd, Manage
+from tests.integration.git_repository import GitRepository
+from tests.integration.installation import PLAIN_CONFIG, Installation
+
+#: The work is done in a thread of its own, with a connection of its own.
+pytestmark = pytest.mark.django_db(transaction=True, reset_sequences=True)
+
+FOLDER = "tasks/prices"
+RUN = ("run_sequence", FOLDER, "--project", "shop", "--no-input")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.setattr(settings, "DATA_DIR", tmp_path / "data")
+    repository = GitRepository.make(tmp_path / "shop", **{"cat-herder.yaml": PLAIN_CONFIG})
+    (repository.path / FOLDER).mkdir(parents=True)
+    words = {"01-first.md": "first", "02-second.md": "second", "_later.md": "later"}
+    repository.commit(**{f"{FOLDER}/{name}": text_of(word) for name, word in words.items()})
+    ann = UserFactory(username="ann", first_name="Ann", is_superuser=True)
+    return add_project("shop", str(repository.path), by=ann)
+
+
+@pytest.fixture
+def ann(project: Project) -> User:
+    return User.objects.get(username="ann")
+
+
+def text_of(word: str) -> str:
+    return f"# Task {word}\n\nword: {word}\n"
+
+
+def asks(question: str) -> list[fake.Act]:
+    return [fake.Turn(calls=(fake.ask(question),)), fake.say("The answer was: {result}")]
+
+
+def test_a_folder_is_run_task_after_task_with_progress(manage: Manage, project: Project, herd: Herd) -> None:
+    code, out, err = manage(*RUN)
+    assert (code, err) == (0, "")
+    for told in (
+        "Sequence 1 · shop/prices · tasks/prices",
+        "task 1 of 2, step do (1 of 1)",
+        "The first is done.",
+        "Done: Task first",
+        "task 2 of 2, step do (1 of 1)",
+        "Done: tasks/prices, 2 task(s)",
+        "tokens in",
+        "Get the work with  git fetch",
+    ):
+        assert told in out
+    assert "later" not in out
+    assert out.index("The first is done.") < out.index("Task 2 · ") < out.index("The second is done.")
+    assert Sequence.objects.get().phase == Phase.DONE
+    assert manage("run_sequence", "1")[:2] == (0, "Sequence 1 is done already: tasks/prices\n")
+
+
+def test_a_task_that_an_agent_wrote_is_announced_and_run(
+    manage: Manage, project: Project, herd: Herd
+) -> None:
+    herd.acts["first"] = [fake.Turn(calls=(fake.write(f"{FOLDER}/03-new.md", text_of("new")),))]
+    code, out, _ = manage(*RUN)
+    assert code == 0
+    assert out.index("+ A new task is in the folder: 03-new.md") < out.index("task 2 of 3, step do")
+    assert "task 3 of 3, step do" in out and "The new is done." in out
+
+
+def test_json_has_the_sequence_its_tasks_and_what_they_used(
+    manage: Manage, project: Project, herd: Herd
+) -> None:
+    code, out, err = manage(*RUN, "--json")
+    facts = json.loads(out)
+    assert (code, facts["exit_code"], facts["phase"], facts["folder"]) == (0, 0, "done", FOLDER)
+    assert [task["title"] for task in facts["tasks"]] == ["Task first", "Task second"]
+    assert facts["tokens"]["output"] == sum(task["tokens"]["output"] for task in facts["tasks"]) > 0
+    assert facts["models"] == {fake.MODEL: {"tokens": facts["tokens"], "cost_usd": facts["cost_usd"]}}
+    assert facts["paused_seconds"] == 0 and facts["seconds"] == facts["working_seconds"] > 0
+    assert facts["fetch"].endswith("cat-herder/prices")
+    assert "The first is done." in err
+
+
+def test_a_question_halts_it_and_the_answer_is_known_to_later_tasks(
+    manage: Manage, project: Project, herd: Herd
+) -> None:
+    """H10."""
+    herd.acts["first"] = asks("Round up?")
+    code, out, _ = manage(*RUN)
+    assert code == 3
+    assert "Round up?" in out and 'manage.py answer 1 "…"' in out
+    assert "Go on here with  manage.py run_sequence 1\n" in out
+    assert Sequence.objects.get().phase == Phase.WAITING_FOR_INPUT
+    assert manage("answer", "1", "Always")[0] == 0
+    code, out, _ = manage(*RUN)
+    assert code == 0
+    assert "Going on with sequence 1 of this folder" in out
+    assert Sequence.objects.count() == 1
+    last = herd.agent.runs[-1].prompt or ""
+    assert "Round up?" in last and "Always" in last
+
+
+def test_a_task_that_fails_stops_it_until_it_is_continued(
+    manage: Manage, project: Project, herd: Herd
+) -> None:
+    herd.acts["first"] = [fake.Fail("API Error: the disk is full")]
+    code, out, _ = manage(*RUN)
+    assert code == 1
+    assert "Failed: API Error: the disk is full" in out
+    assert "Go on here with  manage.py run_sequence 1 --continue" in out
+    assert "with 0 of 2 tasks done" in out
+    herd.acts["first"] = [fake.Fail("API Error: the disk is full"), fake.say("Now it fits.")]
+    code, out, _ = manage(*RUN, "--continue")
+    assert (code, Sequence.objects.count()) == (0, 1)
+    assert "Now it fits." in out and "Done: tasks/prices" in out
+
+
+def test_without_continue_a_failed_sequence_is_begun_anew_and_it_is_said(
+    manage: Manage, project: Project, herd: Herd
+) -> None:
+    herd.acts["first"] = [fake.Fail("API Error: no")]
+    manage(*RUN)
+    del herd.acts["first"]
+    code, out, _ = manage(*RUN)
+    assert (code, Sequence.objects.count()) == (0, 2)
+    assert "The last one is failed; to go on with that:  manage.py run_sequence 1 --continue" in out
+
+
+def test_a_faulty_next_file_is_named_and_where_to_mend_it(
+    manage: Manage, project: Project, herd: Herd
+) -> None:
+    bad = "---\ninteractionThreshold: 9\n---\nword: new\n"
+    herd.acts["first"] = [fake.Turn(calls=(fake.write(f"{FOLDER}/015-bad.md", bad),))]
+    code, out, _ = manage(*RUN)
+    assert code == 1
+    assert "Failed: tasks/prices/015-bad.md:2: interactionThreshold must be" in out
+    folder = Path(out.split("The folder is here:  ")[1].split("\n")[0])
+    assert manage(*RUN, "--continue")[0] == 1
+    (folder / "015-bad.md").write_text(text_of("mended"))
+    code, out, _ = manage(*RUN, "--continue")
+    assert code == 0 and "The mended is done." in out
+
+
+def test_the_folder_can_be_named_as_a_path_from_here(manage: Manage, project: Project, herd: Herd) -> None:
+    assert manage("run_sequence", Path(project.source) / FOLDER, *RUN[2:])[0] == 0
+    assert Sequence.objects.get().folder == FOLDER
+
+
+def test_threshold_and_pipeline_hold_for_all_tasks(manage: Manage, project: Project, herd: Herd) -> None:
+    assert manage(*RUN, "--threshold", "0")[0] == 0
+    assert set(Task.objects.values_list("threshold", flat=True)) == {0}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["nowhere", "--project", "shop"], "nowhere: the newest commit of main has no such folder"),
+        (["../shop", "--project", "shop"], "is not a folder within the repository"),
+        ([FOLDER], "Say which project the folder is in"),
+        ([FOLDER, "--project", "shop", "--threshold", "9"], "--threshold: the threshold must be"),
+        ([FOLDER, "--project", "shop", "--pipeline", "x"], "there is no pipeline"),
+        ([FOLDER, "--project", "shop", "--continue"], "There is no sequence to go on with"),
+        ([FOLDER, "--project", "shop", "--continue", "--new"], "exclude each other"),
+        (["7"], "There is no sequence 7"),
+        (["sequence:x"], "“x” is not a sequence's id"),
+        (["1", "--new"], "--new is for a new sequence"),
+        ([FOLDER, "--project", "shop", "--as", "vic"], "lets you look but not act"),
+    ],
+)
+def test_wrong_use_is_told_and_makes_nothing(
+    manage: Manage, project: Project, herd: Herd, words: list[str], told: str
+) -> None:
+    """R5."""
+    MembershipFactory(project=project, user__username="vic", role="viewer")
+    code, _, err = manage("run_sequence", *words)
+    assert code == 2
+    assert told in err
+    assert not Sequence.objects.exists()
+
+
+class TestCancelAndRetry:
+    def test_a_waiting_task_is_cancelled_and_asks_again_when_retried(
+        self, manage: Manage, project: Project, herd: Herd
+    ) -> None:
+        herd.acts["first"] = asks("Round up?")
+        manage(*RUN)
+        assert manage("cancel", "1")[:2] == (0, "Cancelled: Task first\nGo on with  manage.py retry 1\n")
+        assert Sequence.objects.get().phase == Phase.CANCELLED
+        code, _, err = manage("cancel", "1")
+        assert code == 1 and "is cancelled and cannot become cancelled" in err
+        code, out, _ = manage("retry", "1", "--no-input")
+        assert code == 3 and "Round up?" in out
+
+    def test_a_sequence_is_cancelled_and_retried_to_its_end(
+        self, manage: Manage, project: Project, herd: Herd
+    ) -> None:
+        herd.acts["second"] = asks("Round up?")
+        manage(*RUN)
+        code, out, _ = manage("cancel", "sequence:1", "--json")
+        assert (code, json.loads(out)["phase"]) == (0, "cancelled")
+        assert manage("retry", "sequence:1", "--no-input")[0] == 3
+        manage("answer", "1", "Yes")
+        assert manage(*RUN)[0] == 0
+
+    def test_a_failed_task_is_retried_here(
+        self, manage: Manage, project: Project, herd: Herd, ann: User
+    ) -> None:
+        task = create_task(project, text_of("alone"), by=ann, where="alone.md")
+        herd.acts["alone"] = [fake.Fail("API Error: no"), fake.say("Yes.")]
+        assert manage("run_task", task.pk, "--no-input")[0] == 1
+        code, out, _ = manage("retry", f"shop/{task.slug}", "--json", "--no-input")
+        assert (code, json.loads(out)["phase"]) == (0, "done")
+
+    @pytest.mark.parametrize("thing", ["1", "sequence:1"])
+    def test_what_is_queued_is_left_to_the_portal(
+        self, manage: Manage, project: Project, herd: Herd, thing: str
+    ) -> None:
+        herd.acts["first"] = [fake.Fail("API Error: no")]
+        manage(*RUN)
+        runs = len(herd.agent.runs)
+        code, out, _ = manage("retry", thing, "--queue")
+        assert code == 0 and "pending. Nothing runs; it starts when a worker is free." in out
+        assert len(herd.agent.runs) == runs
+        assert Task.objects.due().count() == 1
+
+    @pytest.mark.parametrize("thing", ["1", "sequence:1"])
+    def test_what_is_done_cannot_be_retried(
+        self, manage: Manage, project: Project, herd: Herd, thing: str
+    ) -> None:
+        manage(*RUN)
+        code, _, err = manage("retry", thing)
+        assert code == 1 and "is done and cannot become pending" in err
+
+    @pytest.mark.parametrize("command", ["cancel", "retry"])
+    @pytest.mark.parametrize(
+        ("thing", "told"),
+        [
+            ("99", "There is no task 99"),
+            ("sequence:99", "There is no sequence 99"),
+            ("x", "is not a task's id"),
+        ],
+    )
+    def test_what_is_not_there_is_named(
+        self, manage: Manage, project: Project, command: str, thing: str, told: str
+    ) -> None:
+        code, _, err = manage(command, thing)
+        assert code == 2 and told in err
+
+    def test_a_viewer_may_not(self, manage: Manage, project: Project, herd: Herd) -> None:
+        MembershipFactory(project=project, user__username="vic", role="viewer")
+        herd.acts["first"] = asks("Round up?")
+        manage(*RUN)
+        for thing in ("1", "sequence:1"):
+            code, _, err = manage("cancel", thing, "--as", "vic")
+            assert code == 2 and "lets you look but not act" in err
+
+
+class TestStatus:
+    @pytest.fixture(autouse=True)
+    def halted(self, manage: Manage, project: Project, herd: Herd) -> None:
+        herd.acts["second"] = asks("Round up?")
+        manage(*RUN)
+
+    def test_the_list_has_sequences_with_their_roll_up(self, manage: Manage) -> None:
+        code, out, _ = manage("status")
+        row = out.splitlines()[1].split()
+        assert (code, row[0], row[-6:-3]) == (0, "sequence:1", ["1", "of", "2"])
+        assert "waiting for you" in out and "shop/prices" in out
+
+    def test_one_is_shown_with_its_tasks_and_its_question(self, manage: Manage) -> None:
+        _, out, _ = manage("status", "sequence:1")
+        assert "Sequence 1 · shop/prices · tasks/prices" in out
+        assert "shop/prices-01-first" in out and "shop/prices-02-second" in out
+        assert "Question 1, asked by do:" in out and "Round up?" in out
+
+    def test_a_task_names_its_sequence(self, manage: Manage) -> None:
+        assert "part of sequence:1, tasks/prices/01-first.md" in manage("status", "1")[1]
+
+    def test_json_has_them_too(self, manage: Manage) -> None:
+        facts = json.loads(manage("status", "--json")[1])
+        assert facts["sequences"][0]["phase"] == "waiting_for_input"
+        assert [task["sequence"] for task in facts["tasks"]] == [1, 1]
+        one = json.loads(manage("status", "sequence:1", "--json")[1])
+        assert one["tasks"][1]["question"]["items"][0]["question"] == "Round up?"
+
+
+class TestAtATerminal:
+    """With the real agent in rehearsal."""
+
+    @pytest.fixture
+    def shop(self, installation: Installation) -> Installation:
+        own = GitRepository.make(installation.data_dir / "own", **{"cat-herder.yaml": PLAIN_CONFIG})
+        folder = own.path / "todo"
+        folder.mkdir()
+        (folder / "01-ask.md").write_text("# Ask once\n\nrehearsal: ask-and-end\n")
+        (folder / "02-slow.md").write_text("# Take your time\n\nrehearsal: slow\n")
+        own.commit()
+        assert installation.manage("project", "add", "own", str(own.path)).returncode == 0
+        return installation
+
+    def test_it_asks_at_the_prompt_and_ctrl_c_interrupts_it(self, shop: Installation) -> None:
+        command = ("run_sequence", "todo", "--project", "own")
+        terminal = shop.terminal(*command)
+        terminal.expect("task 1 of 2, step do (1 of 1)")
+        terminal.expect("Stop here?")
+        terminal.expect("> ")
+        terminal.type("Go on\n")
+        terminal.expect("Answered by Ann in the terminal: Go on")
+        terminal.expect("task 2 of 2, step do (1 of 1)")
+        terminal.expect("$ touch slow-started.txt")
+        terminal.expect(" s · $ touch slow-started.txt")  # the line that stands below
+        terminal.press_ctrl_c()
+        assert terminal.end() == 130
+        assert shop.phase(1) == "done" and shop.phase(2) == "interrupted"
+        assert shop.row("SELECT phase FROM tasks_app_sequence") == ("interrupted",)
+        assert "Go on here with  manage.py run_sequence 1\n" in terminal.seen
+
+    def test_ctrl_c_at_the_prompt_leaves_it_waiting(self, shop: Installation) -> None:
+        """H6."""
+        terminal = shop.terminal("run_sequence", "todo", "--project", "own")
+        terminal.expect("> ")
+        terminal.press_ctrl_c()
+        assert terminal.end() == 130
+        assert shop.row("SELECT phase FROM tasks_app_sequence") == ("waiting_for_input",)
+
+
+def test_a_sequence_made_in_the_portal_is_started_by_its_number(
+    manage: Manage, project: Project, herd: Herd, ann: User
+) -> None:
+    sequence = create_sequence(project, FOLDER, by=ann)
+    code, out, _ = manage("run_sequence", f"#{sequence.pk}", "--no-input")
+    assert code == 0 and "Done: tasks/prices, 2 task(s)" in out
+
+
+def test_leaving_between_two_tasks_is_told(
+    manage: Manage, project: Project, herd: Herd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl+C in the moment in which a task ends: the next must not begin."""
+
+    def press(workspace: Path) -> str:
+        os.kill(os.getpid(), signal.SIGINT)
+        return "pressed"
+
+    herd.acts["first"] = [fake.Turn(calls=(fake.Call("Bash", {"command": "true"}, press),))]
+    monkeypatch.setattr("tasks_app.engine.recorder.RunRecorder.tick", lambda self: None)
+    monkeypatch.setattr("tasks_app.management.terminal.hands.Hands.stop", lambda self: None)
+    code, out, _ = manage(*RUN)
+    assert code == 130
+    assert "You left between two tasks" in out
+    assert list(Task.objects.order_by("pk").values_list("phase", flat=True)) == ["done", "pending"]
