@@ -5,19 +5,25 @@ import os
 from channels.routing import ProtocolTypeRouter, URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator
 from channels.sessions import SessionMiddlewareStack
+from django.conf import settings
 from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "catherder_site.settings")
 pages = get_asgi_application()
 
+from catherder_site.bounds import BoundedBodies  # noqa: E402 - only now are there settings
 from tasks_app.live.lifespan import lifespan  # noqa: E402 - needs the models that were loaded above
+from tasks_app.live.origin import OwnPagesOnly  # noqa: E402
 from tasks_app.live.routing import websocket_urlpatterns  # noqa: E402
+
+# The session, not a user read once: the consumer asks again and again whose it is.
+sockets = AllowedHostsOriginValidator(SessionMiddlewareStack(URLRouter(websocket_urlpatterns)))
 
 application = ProtocolTypeRouter(
     {
-        "http": pages,
-        # The session, not a user read once: the consumer asks again and again whose it is.
-        "websocket": AllowedHostsOriginValidator(SessionMiddlewareStack(URLRouter(websocket_urlpatterns))),
+        # Well above what forms may hold, so that those can say it in their own words.
+        "http": BoundedBodies(pages, limit=10 * settings.DATA_UPLOAD_MAX_MEMORY_SIZE),
+        "websocket": OwnPagesOnly(sockets),
         "lifespan": lifespan,
     }
 )

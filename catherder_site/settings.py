@@ -16,7 +16,7 @@ DATA_DIR = _environment.prepare_data_dir(ENVIRONMENT.data_dir)
 SECRET_KEY = _environment.secret_key(ENVIRONMENT)
 DEBUG = False
 
-ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", "testserver"]
+ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]"]
 CSRF_TRUSTED_ORIGINS: list[str] = []
 if ENVIRONMENT.bind.host not in {"0.0.0.0", "::"}:
     ALLOWED_HOSTS.append(ENVIRONMENT.bind.host)
@@ -47,6 +47,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "servestatic.middleware.ServeStaticMiddleware",
     "csp.middleware.CSPMiddleware",
+    "tasks_app.views.privacy.NotKept",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",

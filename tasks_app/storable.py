@@ -1,7 +1,8 @@
-"""Making what an agent says storable: PostgreSQL takes neither NUL characters nor lone surrogates."""
+"""Making what an agent says storable: databases take no NUL, no lone surrogate, and no NaN in JSON."""
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -9,13 +10,15 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 def storable(value: Any) -> Any:
-    """The same JSON value with U+FFFD in place of what no database text can hold."""
+    """The same JSON value with U+FFFD in place of what no text can hold, and words for what is no number."""
     if isinstance(value, str):
         return storable_text(value)
     if isinstance(value, dict):
         return {storable_text(str(key)): storable(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [storable(inner) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     return value
 
 

@@ -33,7 +33,7 @@ from tasks_app.agents.outcome import run_result
 from tasks_app.agents.port import Ending, Recorder, RunOrder, RunResult, Stop, require_session_id
 from tasks_app.agents.rundir import Layout, lay_out
 from tasks_app.agents.stream import Stream
-from tasks_app.agents.transcripts import MirroredStore, restore, stored_transcript
+from tasks_app.agents.transcripts import MirroredStore, OwnSession, restore, stored_transcript
 from tasks_app.errors import CatHerderError
 from tasks_app.jail import Jail
 
@@ -232,6 +232,7 @@ class _Process:
         if order.may_ask:  # the ask command needs no further permission (H12)
             permitted += ["AskUserQuestion", "Bash(cat-herder ask:*)"]
         tools = list(dict.fromkeys(rule.split("(", 1)[0] for rule in permitted))
+        own = OwnSession(self._recorder, cwd=order.places.workspace, session_id=order.session_id)
         return ClaudeAgentOptions(
             cli_path=layout.program,
             cwd=order.places.workspace,
@@ -245,7 +246,7 @@ class _Process:
             strict_mcp_config=True,
             verbatim_prompts=True,
             system_prompt={"type": "preset", "preset": "claude_code"},
-            session_store=MirroredStore(self._recorder, self._bridge.call),  # type: ignore[arg-type]
+            session_store=MirroredStore(own, self._bridge.call),  # type: ignore[arg-type]
             session_store_flush="eager",
             max_buffer_size=MESSAGE_LIMIT,
             stderr=self._note_stderr,

@@ -7,6 +7,7 @@ late when a session is resumed. It knows nothing but the run directory, which th
 
 from __future__ import annotations
 
+import bisect
 import json
 import os
 import re
@@ -21,10 +22,12 @@ PREFIXES = {
 #: What may stand between a prefix and its command: an option, a time, an assignment.
 ASIDE = re.compile(r"\A(-\S*|\d+[smhd]?|[A-Za-z_]\w*=.*)\Z", re.DOTALL)
 SCRIPT_OPTION = re.compile(r"\A-[a-z]*c\Z")
-HEREDOC = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1([^\n]*)\n(.*?\n)??[ \t]*\2[ \t]*(?=\n|\)|\Z)", re.DOTALL)
+HEREDOC = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1")
+HEREDOC_END = re.compile(r"^[ \t]*(\w+)[ \t]*(?=\n|\)|\Z)", re.MULTILINE)
 FROM_HEREDOC = re.compile(r"\A\$\(\s*cat <<heredoc-(\d+)\s*\)\Z")
-QUOTED_SUBSTITUTION = re.compile(r'"(\$\(\s*[^\s"]*cat-herder\s+ask\b.*?\))"', re.DOTALL)
+QUOTED_SUBSTITUTION = re.compile(r'"(?=\$\(\s*[^\s"]*cat-herder\s+ask\b)')
 NO_QUESTION = "(no question was given)"
+GLOB_PARTS = re.compile(r"(\*\*/|\*\*|\*|\?|\[!?[^\]]+\])")
 
 
 def questions_in(command: str) -> list[str]:
@@ -36,21 +39,58 @@ def questions_in(command: str) -> list[str]:
         return []
     command, texts = _without_heredocs(command.replace("\\\n", ""))
     try:
-        questions = _by_words(_words(QUOTED_SUBSTITUTION.sub(r"\1", command)))
+        questions = _by_words(_words(_without_quotes_around_asks(command)))
     except ValueError:
         questions = _loosely(command)
     return [_spelled_out(question, texts) for question in questions]
 
 
 def _without_heredocs(command: str) -> tuple[str, list[str]]:
-    """The command with a number in place of each here-document, which is text and not a command."""
+    """The command with a number in place of each here-document, which is text and not a command.
+
+    Without one pattern for the whole of it: that takes the square of the length, and the worker waits.
+    """
+    ends = _heredoc_ends(command)
+    parts: list[str] = []
     texts: list[str] = []
+    done = line_end = 0
+    while line_end >= 0 and (begin := HEREDOC.search(command, done)):
+        if line_end < begin.end():
+            line_end = command.find("\n", begin.end())
+        places = ends.get(begin[2], [])
+        at = bisect.bisect_right(places, (line_end, len(command)))
+        if line_end < 0 or at == len(places):
+            parts.append(command[done : begin.end()])
+            done = begin.end()
+            continue
+        text_end, end = places[at]
+        parts.append(
+            f"{command[done : begin.start()]}<<heredoc-{len(texts)}{command[begin.end() : line_end]}"
+        )
+        texts.append(command[line_end + 1 : text_end])
+        done = end
+    return "".join([*parts, command[done:]]), texts
 
-    def numbered(found: re.Match[str]) -> str:
-        texts.append(found[4] or "")
-        return f"<<heredoc-{len(texts) - 1}{found[3]}"
 
-    return HEREDOC.sub(numbered, command), texts
+def _heredoc_ends(command: str) -> dict[str, list[tuple[int, int]]]:
+    """Where lines begin and end that hold one word alone, and so may close a here-document of that name."""
+    ends: dict[str, list[tuple[int, int]]] = {}
+    for found in HEREDOC_END.finditer(command):
+        ends.setdefault(found[1], []).append(found.span())
+    return ends
+
+
+def _without_quotes_around_asks(command: str) -> str:
+    """`"$(cat-herder ask …)"` without its quotes: what is in them is a command."""
+    parts: list[str] = []
+    done = 0
+    while begin := QUOTED_SUBSTITUTION.search(command, done):
+        end = command.find(')"', begin.end())
+        if end < 0:
+            break
+        parts += [command[done : begin.start()], command[begin.end() : end + 1]]
+        done = end + 2
+    return "".join([*parts, command[done:]])
 
 
 def _spelled_out(question: str, texts: list[str]) -> str:
@@ -156,22 +196,56 @@ def within(path: str, workspace: str, cwd: str) -> str | None:
 
 def allowed(path: str, globs: list[str]) -> bool:
     """Whether a path relative to the workspace matches one of the globs."""
-    return any(re.fullmatch(_pattern(glob), path) for glob in globs)
+    return any(matches(path, glob) for glob in globs)
 
 
-def _pattern(glob: str) -> str:
-    """A glob as an expression: `*` and `?` stay within a folder, `**` does not; `docs/` is all in it."""
+def matches(path: str, glob: str) -> bool:
+    """`*`, `?` and `[…]` stay within a folder, `**` does not; `docs/` is all in it.
+
+    Step by step, and not as an expression of `re`: a repository could write a glob that takes it years.
+    """
     glob = glob.removeprefix("./")
     if glob.endswith("/"):
         glob += "**"
-    parts = re.split(r"(\*\*/|\*\*|\*|\?|\[!?[^\]]+\])", glob)
-    wild = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    return "".join(wild.get(part) or (_class(part) if part[:1] == "[" else re.escape(part)) for part in parts)
+    reached = {0}
+    for part in GLOB_PARTS.split(glob):
+        reached = _after(part, path, reached) if part else reached
+        if not reached:
+            return False
+    return len(path) in reached
 
 
-def _class(part: str) -> str:
-    inner = part[1:-1].replace("\\", r"\\")
-    return f"[^{inner[1:]}]" if inner.startswith("!") else f"[{inner}]"
+def _after(part: str, path: str, reached: set[int]) -> set[int]:
+    """The places in the path that may be reached when `part` of a glob follows those reached before it."""
+    if part == "**":
+        return set(range(min(reached), len(path) + 1))
+    if part == "**/":
+        return reached | {at + 1 for at in range(min(reached), len(path)) if path[at] == "/"}
+    if part == "*":
+        return _within_folder(path, reached)
+    if part == "?" or part[0] == "[":
+        return {at + 1 for at in reached if at < len(path) and _is_one(path[at], part)}
+    return {at + len(part) for at in reached if path.startswith(part, at)}
+
+
+def _within_folder(path: str, reached: set[int]) -> set[int]:
+    found = set(reached)
+    for at in range(min(reached), len(path)):
+        if at in found and path[at] != "/":
+            found.add(at + 1)
+    return found
+
+
+def _is_one(char: str, part: str) -> bool:
+    """Whether `?` or a class such as `[a-z_]` or `[!0-9]` stands for the character."""
+    if char == "/" or part == "?":
+        return char != "/"
+    inner = part[1:-1]
+    negated = len(inner) > 1 and inner[0] == "!"
+    inner = inner[negated:]
+    ranges = re.findall(r"(.)-(.)", inner, re.DOTALL)
+    singles = re.sub(r".-.", "", inner, flags=re.DOTALL)
+    return (char in singles or any(low <= char <= high for low, high in ranges)) is not negated
 
 
 def verdict(call: dict, run_dir: str) -> dict | None:  # type: ignore[type-arg]

@@ -114,9 +114,10 @@ class _Handler(BaseHTTPRequestHandler):
         length = self.headers.get("content-length", "")
         if not keeper.knows(shown):
             self._refuse(401, "This pass is not, or no longer, good for the model.")
-        elif urlsplit(self.path).path not in PATHS:
-            self._refuse(403, f"Agents may not use {urlsplit(self.path).path}.")
-        elif not length.isdigit() or int(length) > REQUEST_BYTES:
+        elif self.path.partition("?")[0] not in PATHS:
+            # To the letter: a whole URL in its place would send the key through a proxy to any host.
+            self._refuse(403, f"Agents may not use {self.path.partition('?')[0]}.")
+        elif not (length.isascii() and length.isdigit()) or int(length) > REQUEST_BYTES:
             self._refuse(413, "The request is too large.")
         else:
             self._send_on(keeper, int(length))

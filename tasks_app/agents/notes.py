@@ -6,6 +6,7 @@ link could lead to any file of the portal, and a pipe would keep its reader for 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -59,5 +60,6 @@ def _note(folder: int, name: str) -> Iterator[tuple[int, Ask]]:
                 return
             question = str(json.loads(file.read(_BYTES).decode("utf-8"))["question"]).strip()
         if question:
-            identity = f"noted-{name.removesuffix('.json')[:36]}"
+            # The name is the agent's too: any bytes, and long enough to differ only at its end.
+            identity = f"noted-{hashlib.sha256(os.fsencode(name)).hexdigest()[:32]}"
             yield facts.st_mtime_ns, Ask(identity, "command", (AskItem(question),))

@@ -26,6 +26,30 @@ class Shelf(Protocol):
     def transcript_subpaths(self, key: Key) -> list[str]: ...
 
 
+class OwnSession:
+    """A shelf on which a run can put entries of its own session only.
+
+    What runs in the jail can write into the agent's output, and so name any other session there.
+    """
+
+    def __init__(self, shelf: Shelf, *, cwd: Path, session_id: str) -> None:
+        self._shelf = shelf
+        self._own = {"project_key": project_key_for_directory(cwd), "session_id": session_id}
+
+    def append_transcript(self, key: Key, entries: Entries) -> None:
+        if self._is_own(key):
+            self._shelf.append_transcript(key, entries)
+
+    def load_transcript(self, key: Key) -> Entries | None:
+        return self._shelf.load_transcript(key) if self._is_own(key) else None
+
+    def transcript_subpaths(self, key: Key) -> list[str]:
+        return self._shelf.transcript_subpaths(key) if self._is_own(key) else []
+
+    def _is_own(self, key: Key) -> bool:
+        return all(key[name] == value for name, value in self._own.items())
+
+
 class MirroredStore:
     """The SDK's `SessionStore` protocol on top of a shelf; `call` brings each call to the shelf's thread."""
 

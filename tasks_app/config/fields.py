@@ -17,6 +17,8 @@ _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@\[\]-]{0,199}")
 _DURATION = re.compile(r"([0-9]{1,9})\s*(s|m|h)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _LONGEST = 7 * 24 * 3600
+# It is held against every file that a step changed.
+_LONGEST_GLOB = 500
 
 
 class FileModel(BaseModel):
@@ -71,6 +73,8 @@ def _check_path(text: str) -> str:
 
 
 def _check_glob(text: str) -> str:
+    if len(text) > _LONGEST_GLOB:
+        raise fault(f"must have at most {_LONGEST_GLOB} characters, not {len(text):,}")
     if _check_inside(text).startswith("!"):
         raise fault(f"must name what may be written; exceptions with '!' are not understood: {shown(text)}")
     if re.sub(r"\[[^\]/]+\]", "", text).count("["):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import asdict
+from itertools import chain, count
 from typing import Any
 
 from django.utils import timezone
@@ -101,19 +101,25 @@ def _question(task: Task, run: Run, ask: Ask, *, deferred: str, state: QuestionS
 def items_json(ask: Ask) -> list[dict[str, Any]]:
     """An ask's items as a question's row keeps them; equal questions are told apart by a number."""
     items: list[dict[str, Any]] = []
-    times: Counter[str] = Counter()
+    taken: set[str] = set()
     for item in ask.items:
-        times[item.question] += 1
-        number = times[item.question]
+        question = _told_apart(item.question, taken)
+        taken.add(question)
         items.append(
             {
-                "question": item.question if number == 1 else f"{item.question} ({number})",
+                "question": question,
                 "header": item.header,
                 "options": [asdict(option) for option in item.options],
                 "multiSelect": item.multi_select,
             }
         )
     return items
+
+
+def _told_apart(question: str, taken: Container[str]) -> str:
+    """The question, or with the first number that makes it one of its own: answers are kept by it."""
+    numbered = (f"{question} ({number})" for number in count(2))
+    return next(text for text in chain([question], numbered) if text not in taken)
 
 
 def _payload(question: Question) -> dict[str, Json]:

@@ -74,7 +74,7 @@ def reply_from_json(question: Question, body: bytes) -> Reply:
     """
     try:
         data = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"the body is not JSON ({error})", where="answer") from error
     if not isinstance(data, dict) or ("answer" in data) == ("answers" in data):
         raise BadInput('send {"answer": "…"} or {"answers": {question: "…"}}', where="answer")

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tasks_app.errors import BadInput, WorkspaceError
+from tasks_app.storable import storable_text
 from tasks_app.workspace.git import NETWORK_SECONDS, Git, valid_commit
 
 _SCP_LIKE = re.compile(r"[A-Za-z0-9_][\w.-]*@[A-Za-z0-9][\w.-]*:(?!/?/)[^\s]+")
@@ -43,13 +44,19 @@ def inspect_source(source: str) -> SourceFacts:
 def normalised(source: str) -> str:
     """The absolute path or the URL that is meant. BadInput if it is neither."""
     text = source.strip()
-    if not text or "\0" in text or "\n" in text:
-        raise BadInput("name a folder or an https or ssh URL.", where=repr(source))
+    if not text or "\n" in text or storable_text(text) != text:
+        raise BadInput("name a folder or an https or ssh URL.", where=ascii(source))
     if is_url(text):
         return _safe_url(text)
     if _HAS_SCHEME.match(text):
         raise BadInput("only https and ssh URLs and plain paths are taken as a source.", where=text)
-    return str(Path(text).expanduser().resolve())
+    try:
+        path = Path(text).expanduser().resolve()
+        path.exists()
+    except (OSError, RuntimeError) as error:  # too long, or in the home of nobody
+        reason = getattr(error, "strerror", None) or str(error)
+        raise BadInput(f"this is not a path that can be used: {reason}", where=text[:100]) from error
+    return str(path)
 
 
 def is_url(source: str) -> bool:

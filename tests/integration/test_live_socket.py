@@ -74,7 +74,7 @@ def scope(
         "type": "websocket",
         "path": path,
         "query_string": query.encode(),
-        "headers": [(b"origin", origin.encode()), (b"cookie", cookies.encode())],
+        "headers": [(b"host", b"localhost"), (b"origin", origin.encode()), (b"cookie", cookies.encode())],
         "subprotocols": [],
     }
 
@@ -125,7 +125,7 @@ async def test_a_deactivated_user_is_refused(world: World) -> None:
     assert await refusal(world.client) == {"type": "websocket.close", "code": 4401}
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", ""])
+@pytest.mark.parametrize("origin", ["http://evil.example", "http://localhost:3000", "http://[", "null", ""])
 async def test_another_sites_page_is_refused(world: World, origin: str) -> None:
     assert (await refusal(world.client, origin=origin))["type"] == "websocket.close"
 

@@ -8,12 +8,13 @@ from types import FrameType
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 from huey.consumer import Consumer
 from huey.contrib.djhuey import HUEY
 
 from tasks_app import tasks, workshop
 from tasks_app.engine.sweeper import Sweeper
+from tasks_app.errors import CatHerderError
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +26,10 @@ class Command(BaseCommand):
     help = "Works on tasks until it is told to stop (the portal's second process; `up` starts it)."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        workshop.jail()  # CATHERDER_SANDBOX=require must stop the start, not the first task
+        try:
+            workshop.jail()  # CATHERDER_SANDBOX=require must stop the start, not the first task
+        except CatHerderError as error:
+            raise CommandError(str(error), returncode=2) from None
         sweeper = Sweeper(tasks.ring)
         sweeper.start()
         try:

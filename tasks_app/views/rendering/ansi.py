@@ -14,7 +14,7 @@ _ENDS = {"22": {"bold", "dim"}, "23": {"italic"}, "24": {"underline"}, "39": set
 
 _SGR = re.compile(r"\x1b\[([0-9;]*)m")
 _OTHER = re.compile(
-    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # titles and links of terminals
+    r"\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)"  # titles and links of terminals; without an end they hide nothing
     r"|\x1b\[[0-?]*[ -/]*[@-~]"
     r"|\x1b[@-Z\\-_]"
     r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"

@@ -14,7 +14,8 @@ def edit_lines(name: str, given: dict[str, Any]) -> list[DiffLine]:
         return _lines("add", given.get("content"))
     if name == "MultiEdit":
         edits = given.get("edits")
-        return [line for edit in edits if isinstance(edit, dict) for line in _edit(edit)] if edits else []
+        edits = edits if isinstance(edits, list) else []
+        return [line for edit in edits if isinstance(edit, dict) for line in _edit(edit)]
     return _edit(given) if name == "Edit" else []
 
 

@@ -1,0 +1,53 @@
+"""A bound for every body before it is read: Django keeps one of any length on the disk, a stranger's too."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+Application = Callable[[Message, Receive, Send], Awaitable[None]]
+
+
+class _TooLarge(Exception):
+    """The client sent more than it said, or more than it may."""
+
+
+class BoundedBodies:
+    """Answers 413 to a body of more than `limit` bytes, at the latest when that much has come."""
+
+    def __init__(self, application: Application, *, limit: int) -> None:
+        self._application = application
+        self._limit = limit
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        declared = dict(scope["headers"]).get(b"content-length", b"0")
+        if declared.isdigit() and int(declared[:20]) > self._limit:
+            await self._refuse(send)
+            return
+        try:
+            await self._application(scope, self._counted(receive), send)
+        except _TooLarge:
+            await self._refuse(send)
+
+    def _counted(self, receive: Receive) -> Receive:
+        seen = 0
+
+        async def counted() -> Mapping[str, Any]:
+            nonlocal seen
+            message = await receive()
+            seen += len(message.get("body", b""))
+            if seen > self._limit:
+                raise _TooLarge
+            return message
+
+        return counted
+
+    async def _refuse(self, send: Send) -> None:
+        text = f"This is too long: the portal takes up to {self._limit:,} bytes at once.\n".encode()
+        kind = (b"content-type", b"text/plain; charset=utf-8")
+        headers = [kind, (b"content-length", str(len(text)).encode()), (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": 413, "headers": headers})
+        await send({"type": "http.response.body", "body": text})
