@@ -139,6 +139,8 @@ def store_task(
             model=plan.definition.model or plan.config.model or "",
             wait_for_reset=plan.config.wait_for_rate_limit_reset,
             auto_commit=plan.config.auto_commit,
+            max_turns=plan.config.limits.max_turns,
+            max_cost_usd=plan.config.limits.max_cost_usd,
             branch=branch,
             checkout="" if plan.config.manage_git_branch else project.branch,
             base_commit=plan.base_commit,
@@ -146,7 +148,12 @@ def store_task(
             **fields,
         )
         Step.objects.bulk_create(
-            Step(task=task, position=position, name=step.name, config=step_to_json(step))
+            Step(
+                task=task,
+                position=position,
+                name=step.name,
+                config=step_to_json(step.within(plan.config.limits)),
+            )
             for position, step in enumerate(plan.pipeline.steps, start=1)
         )
         Change.objects.create(task=task, kind=ChangeKind.TASK)

@@ -238,6 +238,8 @@ class _Process:
             cwd=order.places.workspace,
             env={"CLAUDE_CONFIG_DIR": str(_config_dir(order.places.home))},
             model=order.model or None,
+            max_turns=order.max_turns,
+            max_budget_usd=order.max_cost_usd,  # the CLI counts its own process, not the session
             tools=tools,
             allowed_tools=permitted,
             can_use_tool=_refuse,

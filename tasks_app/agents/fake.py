@@ -87,13 +87,18 @@ class Hang:
 
 
 @dataclass(frozen=True)
+class End:
+    """The agent ends its turn. What follows is played when it is sent back into the session."""
+
+
+@dataclass(frozen=True)
 class Unheard:
     """A message of a kind that nobody knows."""
 
     type: str = "whisper"
 
 
-Act: TypeAlias = Turn | Fail | Limit | Die | Hang | Unheard
+Act: TypeAlias = Turn | Fail | Limit | Die | Hang | End | Unheard
 #: What to play for a session's first prompt.
 Script = Callable[[str], Sequence[Act]]
 
@@ -241,6 +246,10 @@ class _Performance:
                 raise _Over("The agent's process ended with exit code 1.")
             case Hang(call):
                 self._hang(call, identity)
+            case End():
+                self._keep({"type": "end", "act": identity})
+                self._end("end_turn")
+                raise _Over
             case Unheard(kind):
                 self._keep({"type": kind, "act": identity})
                 self._emit({"type": kind, "words": "…"})

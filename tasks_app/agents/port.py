@@ -49,7 +49,8 @@ class RunOrder:
     With `resume` and no prompt the session goes on at the tool call it was deferred at, for which
     `decisions` (by tool_use_id) holds what to do. `cost_before` is what the session had cost so far:
     the agent reports totals. `allow_write` are the globs that the step may write (None: anywhere),
-    `allowed_tools` the permissions it has (None: every tool of the agent). `timeout` in seconds.
+    `allowed_tools` the permissions it has (None: every tool of the agent). `max_cost_usd` is what this
+    run may cost. `timeout` in seconds.
     """
 
     session_id: str
@@ -63,6 +64,8 @@ class RunOrder:
     allowed_tools: tuple[str, ...] | None = None
     model: str = ""
     cost_before: float = 0.0
+    max_turns: int | None = None
+    max_cost_usd: float | None = None
     timeout: float = 3600.0
 
 

@@ -99,6 +99,16 @@ class StepConfig(FileModel):
         default=None, description='Time for one run: seconds, or "90s", "15m", "2h".'
     )
 
+    def within(self, limits: Limits) -> StepConfig:
+        """The step with the project's times where it names none."""
+        checks = tuple(
+            check.model_copy(update={"timeout": limits.check_timeout})
+            if isinstance(check, ShellCheck) and check.timeout is None
+            else check
+            for check in self.checks
+        )
+        return self.model_copy(update={"checks": checks, "timeout": self.timeout or limits.step_timeout})
+
     @property
     def allow_write(self) -> tuple[str, ...] | None:
         """The globs that the step may write to; None: anywhere."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from django.utils import timezone
 
-from tasks_app import places
+from tasks_app import places, stats
 from tasks_app.agents.port import Ending, Places, RunOrder, RunResult
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.engine.conclude import fail, halt, may_try_again, put_back, store_result
@@ -43,6 +43,10 @@ def work_on(step: Step, lease: Lease, shop: Shop) -> bool:
 
 def _run(step: Step, lease: Lease, shop: Shop) -> bool:
     """One run of the agent; whether the step goes on at once afterwards."""
+    if step.task.max_cost_usd is not None and _spent(step) >= step.task.max_cost_usd:
+        allowed = f"${step.task.max_cost_usd:g}"
+        fail(lease, step, f"The task has cost the {allowed} that its project allows (limits.maxCostUsd).")
+        return False
     planned = next_run(step)
     run = _open(step, planned, lease, shop)
     timeout = timeout_of(step)
@@ -54,6 +58,11 @@ def _run(step: Step, lease: Lease, shop: Shop) -> bool:
         return _stopped(run, stopped, lease, recorder)
     reached("agent-ended")
     return _ended(run, result, lease, recorder, shop)
+
+
+def _spent(step: Step) -> float:
+    """Dollars that the task has cost so far."""
+    return stats.usage_of(Run.objects.filter(step__task=step.task_id)).cost_usd
 
 
 def _open(step: Step, planned: NextRun, lease: Lease, shop: Shop) -> Run:
@@ -94,6 +103,8 @@ def _order(run: Run, planned: NextRun, timeout: float) -> RunOrder:
         allow_write=config.allow_write,
         allowed_tools=config.allowed_tools,
         cost_before=planned.cost_before,
+        max_turns=task.max_turns,
+        max_cost_usd=None if task.max_cost_usd is None else task.max_cost_usd - _spent(run.step),
         timeout=timeout,
     )
 

@@ -75,6 +75,8 @@ class Task(Phased):
     resume = models.CharField(max_length=10, default="session")
     model = models.CharField(max_length=100, blank=True)
     wait_for_reset = models.BooleanField(default=False, help_text="Go on by itself after a usage limit.")
+    max_turns = models.PositiveIntegerField(null=True, blank=True, help_text="Turns that one run may take.")
+    max_cost_usd = models.FloatField(null=True, blank=True, help_text="Dollars that the whole task may cost.")
     auto_commit = models.BooleanField(default=False, help_text="Commit a checkpoint after each step.")
     branch = models.CharField(max_length=200)
     checkout = models.CharField(

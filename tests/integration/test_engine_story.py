@@ -6,7 +6,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from tasks_app.agents.fake import Die, Fail, Limit, Turn, ask, ask_by_command, say, write
+from tasks_app.agents.fake import Die, End, Fail, Limit, Turn, ask, ask_by_command, say, write
 from tasks_app.agents.port import Ending, RunResult
 from tasks_app.engine.conclude import halt, items_json
 from tasks_app.engine.lease import Lease
@@ -251,26 +251,9 @@ def test_a_replay_that_crashed_goes_on_in_its_own_session_without_telling_the_an
 def test_a_failed_check_sends_the_agent_back_in_the_same_session(works: Works) -> None:
     """P6: with the command and its output."""
     task = works.task(
-        [say("Done, I think."), Turn(calls=(write("made.txt", "x"),)), say("Now it is.")],
+        [say("Done, I think."), End(), Turn(calls=(write("made.txt", "x"),)), say("Now it is.")],
         config=checked("echo it is missing; test -e made.txt", retry=1),
     )
-
-    def late(prompt: str):  # type: ignore[no-untyped-def]
-        return [say("Done, I think.")]
-
-    works.fake.script = late
-    original = works.fake.run
-
-    def run(order, recorder):  # type: ignore[no-untyped-def]
-        if order.resume:
-            works.fake.script = lambda prompt: [
-                say("Done, I think."),
-                Turn(calls=(write("made.txt", "x"),)),
-                say("Now it is."),
-            ]
-        return original(order, recorder)
-
-    works.fake.run = run  # type: ignore[method-assign]
     assert works.advance(task).phase == Phase.DONE
     first, second = runs(task)
     assert second.session_id == first.session_id

@@ -1,0 +1,96 @@
+"""P7: a step writes only what its globs allow, whichever way it writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tasks_app.agents.fake import End, Turn, say, shell, write
+from tasks_app.agents.port import Ending
+from tasks_app.jail import SandboxMode, detect
+from tasks_app.models import Run
+from tasks_app.state.phases import Phase
+from tests.agents import real_bench
+from tests.works import Works
+
+GUARDED = """\
+pipelines:
+  default:
+    - name: document
+      command: self
+      fileAccess: {allowWrite: ["docs/**", "*.md"]}
+      retry: 1
+"""
+
+
+@pytest.mark.bubblewrap
+def test_the_gate_stops_a_write_and_names_step_globs_and_file(tmp_path: Path) -> None:
+    """With the real agent program: also through a path that leads out again."""
+    with real_bench(tmp_path, detect(SandboxMode.REQUIRE, hidden=[tmp_path / "data"])) as bench:
+        order = bench.order("rehearsal: write-everywhere", step="document", allow_write=("docs/**",))
+        result = bench.run(order)
+        assert result.ending is Ending.FINISHED
+        assert (bench.workspace / "docs" / "guide.md").read_text() == "allowed"
+        assert not (bench.workspace / "src").exists()
+        assert not (bench.workspace / "escape.py").exists()
+        told = [text for _, text in bench.results()]
+        assert any("“document”" in text and "docs/**" in text and "src/code.py" in text for text in told)
+        assert any("escape.py" in text and "may write only" in text for text in told)
+
+
+@pytest.mark.bubblewrap
+def test_the_gate_guards_a_step_that_may_not_ask(tmp_path: Path) -> None:
+    """H13: without a way to ask there is still a guard."""
+    with real_bench(tmp_path, detect(SandboxMode.REQUIRE, hidden=[tmp_path / "data"])) as bench:
+        bench.may_ask = False
+        bench.run(bench.order("rehearsal: write-everywhere", step="document", allow_write=("docs/**",)))
+        assert not (bench.workspace / "src").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("echo x > code.py", "code.py"),
+        ("rm README.txt", "README.txt"),
+        ("mkdir -p docs && git mv README.txt docs/README.txt", "README.txt"),
+        ("ln -s /etc/passwd link", "link"),
+        ("mkdir -p src/deep && echo x > src/deep/new.py", "src/deep/new.py"),
+    ],
+)
+@pytest.mark.django_db(transaction=True)
+def test_what_a_shell_command_did_shows_in_the_diff(works: Works, command: str, named: str) -> None:
+    """New, deleted and renamed files and links; the agent is sent back with the list."""
+    mend = "git reset -q && git checkout -q . && git clean -fdq"
+    play = [Turn(calls=(shell(command),)), say("Done."), End(), Turn(calls=(shell(mend),)), say("Put back.")]
+    task = works.task(play, project=works.project(GUARDED, **{"README.txt": "hello\n"}))
+    works.advance(task)
+    assert task.steps.get().phase == Phase.DONE
+    first, second = Run.objects.order_by("number")
+    report = first.checks[-1]
+    assert not report["passed"]
+    assert report["check"] == "file guard: only docs/**, *.md"
+    assert named in report["output"].splitlines()
+    assert named in second.prompt
+    assert "“document”" in second.prompt
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_step_that_keeps_to_its_globs_passes(works: Works) -> None:
+    task = works.task(
+        [Turn(calls=(shell("mkdir docs; echo x > docs/a.md"), write("NOTES.md", "y"))), say("Done.")],
+        project=works.project(GUARDED),
+    )
+    assert works.advance(task).phase == Phase.DONE
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_step_that_never_keeps_to_its_globs_fails_with_the_list(works: Works) -> None:
+    task = works.task(
+        [Turn(calls=(shell("echo x > code.py"),)), say("Done."), say("Still done.")],
+        project=works.project(GUARDED),
+    )
+    works.advance(task)
+    task.refresh_from_db()
+    assert task.phase == Phase.FAILED
+    assert "code.py" in task.failure
