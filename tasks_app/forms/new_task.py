@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django import forms
 
 from tasks_app.models import Project, User
@@ -29,10 +31,21 @@ class NewTaskForm(forms.Form):
         empty_label=None,
         error_messages={"invalid_choice": "There is no such project in which you may create tasks."},
     )
+    kind = forms.ChoiceField(
+        required=False,
+        choices=[("task", "A task, written here"), ("folder", "A folder of tasks in the repository")],
+        initial="task",
+        widget=forms.RadioSelect,
+    )
+    folder = forms.CharField(
+        required=False,
+        max_length=300,
+        widget=forms.TextInput(attrs={"placeholder": "tasks/new-prices", "autocomplete": "off"}),
+    )
     text = forms.CharField(
+        required=False,
         strip=False,
         widget=forms.Textarea(attrs={"rows": 14, "placeholder": _EXAMPLE, "spellcheck": "true"}),
-        error_messages={"required": "A task needs some text: say what should be done."},
     )
     threshold = forms.TypedChoiceField(
         required=False,
@@ -47,6 +60,19 @@ class NewTaskForm(forms.Form):
         max_length=100,
         widget=forms.TextInput(attrs={"placeholder": "the project’s default", "autocomplete": "off"}),
     )
+
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or {}
+        if self.is_folder and not given.get("folder"):
+            self.add_error("folder", "Which folder? Name it as seen from the top of the repository.")
+        elif not self.is_folder and not given.get("text"):
+            self.add_error("text", "A task needs some text: say what should be done.")
+        return given
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether a sequence is wanted and not a task."""
+        return bool(self["kind"].value() == "folder")
 
     def __init__(self, *args: object, user: User, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]

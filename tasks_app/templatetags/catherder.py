@@ -11,7 +11,7 @@ from django.templatetags.static import static
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from tasks_app.models import Step, Task
+from tasks_app.models import Sequence, Step, Task
 from tasks_app.views.rendering import words
 from tasks_app.views.rendering.ansi import render_ansi
 from tasks_app.views.rendering.markdown import render_markdown
@@ -34,7 +34,7 @@ def icon(name: str, label: str = "") -> SafeString:
 
 
 @register.simple_tag
-def phase_badge(thing: Task | Step) -> SafeString:
+def phase_badge(thing: Task | Step | Sequence) -> SafeString:
     """The phase as icon and words; the sentence on hover."""
     facts = thing.phase_facts
     label, sentence, drawing = facts.label, facts.sentence, facts.icon

@@ -7,7 +7,7 @@ from typing import cast
 from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 
-from tasks_app.models import Question, Step, Task, User
+from tasks_app.models import Question, Sequence, Step, Task, User
 
 
 def person(request: HttpRequest) -> User:
@@ -16,8 +16,13 @@ def person(request: HttpRequest) -> User:
 
 
 def task_or_404(request: HttpRequest, task_id: int) -> Task:
-    tasks = Task.objects.visible_to(person(request)).select_related("project", "created_by")
+    tasks = Task.objects.visible_to(person(request)).select_related("project", "created_by", "sequence")
     return get_object_or_404(tasks, pk=task_id)
+
+
+def sequence_or_404(request: HttpRequest, sequence_id: int) -> Sequence:
+    sequences = Sequence.objects.visible_to(person(request)).select_related("project", "created_by")
+    return get_object_or_404(sequences, pk=sequence_id)
 
 
 def step_or_404(request: HttpRequest, task_id: int, position: int) -> Step:

@@ -89,7 +89,7 @@ def _rows(request: HttpRequest, group: Group) -> QuerySet[Task]:
     return (
         Task.objects.visible_to(person(request))
         .filter(phase__in=group.phases)
-        .select_related("project")
+        .select_related("project", "sequence")
         .defer("text", "body")
         .annotate(
             current_step=Subquery(current.values("name")[:1]),

@@ -12,6 +12,7 @@ from tasks_app.views import (
     navigation,
     new_task,
     questions,
+    sequences,
     task,
     task_actions,
     task_diff,
@@ -38,6 +39,10 @@ urlpatterns = [
     path("tasks/<int:task_id>/cancel/", task_actions.task_cancel, name="task_cancel"),
     path("tasks/<int:task_id>/go-on/", task_actions.task_go_on, name="task_go_on"),
     path("tasks/<int:task_id>/steps/<int:position>/<str:kind>.log", downloads.step_log, name="step_log"),
+    path("sequences/<int:sequence_id>/", sequences.sequence_page, name="sequence"),
+    path("sequences/<int:sequence_id>/start/", sequences.sequence_start, name="sequence_start"),
+    path("sequences/<int:sequence_id>/cancel/", sequences.sequence_cancel, name="sequence_cancel"),
+    path("sequences/<int:sequence_id>/go-on/", sequences.sequence_go_on, name="sequence_go_on"),
     path("questions/<int:question_id>/", questions.question, name="question"),
     path("questions/<int:question_id>/answer/", questions.question_answer, name="question_answer"),
 ]

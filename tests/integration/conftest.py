@@ -13,7 +13,7 @@ from django.core.management import call_command
 
 from tasks_app import workshop
 from tasks_app.agents import fake
-from tasks_app.engine.steps import Shop
+from tasks_app.engine.shop import Shop
 from tasks_app.jail import SandboxMode, detect
 from tasks_app.models import User
 from tests.integration.installation import Installation

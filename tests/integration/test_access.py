@@ -11,12 +11,14 @@ from django.urls import URLPattern, reverse
 from tasks_app.events.append import append_one
 from tasks_app.models import EventKind, Question, Role, User
 from tasks_app.views.urls import urlpatterns
-from tests.factories import MembershipFactory, QuestionFactory, UserFactory
+from tests.factories import MembershipFactory, QuestionFactory, SequenceFactory, UserFactory
 
 pytestmark = pytest.mark.django_db
 
 OPEN_TO_ALL = {"login"}
-POST_ONLY = {"logout", "task_start", "task_cancel", "task_go_on", "question_answer"}
+POST_ONLY = {"logout", "task_start", "task_cancel", "task_go_on", "question_answer"} | {
+    f"sequence_{action}" for action in ("start", "cancel", "go_on")
+}
 #: Addresses of one task or question, against those of the portal, which show everybody their own.
 NAMES = sorted(str(pattern.name) for pattern in urlpatterns if isinstance(pattern, URLPattern))
 
@@ -24,6 +26,9 @@ NAMES = sorted(str(pattern.name) for pattern in urlpatterns if isinstance(patter
 @pytest.fixture
 def question() -> Question:
     question = QuestionFactory()
+    task = question.task
+    task.sequence = SequenceFactory(project=task.project, phase=task.phase)
+    task.save(update_fields=["sequence"])
     append_one(question.run, EventKind.TEXT, {"text": "hello"})
     return question
 
@@ -33,6 +38,7 @@ def address(name: str, question: Question) -> str:
     values: dict[str, Any] = {
         "task_id": question.task_id,
         "question_id": question.pk,
+        "sequence_id": question.task.sequence_id,
         "position": 1,
         "kind": "reasoning",
     }
@@ -69,6 +75,7 @@ def test_an_outsider_learns_nothing_of_other_projects(name: str, question: Quest
     else:
         assert page.status_code in (200, 204, 302)
         assert question.headline not in page.text and question.task.title not in page.text
+        assert str(question.task.sequence) not in page.text
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,0 +1,129 @@
+"""A sequence's page: its tasks in order, what they used, and its buttons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import Count, OuterRef, Q, Subquery
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST
+
+from tasks_app import places, stats
+from tasks_app.actions.access import may_act
+from tasks_app.actions.sequences import cancel_sequence, go_on_sequence, sequence_files, start_sequence
+from tasks_app.errors import CatHerderError, NotAllowed
+from tasks_app.models import Question, QuestionState, Sequence, Task
+from tasks_app.state.phases import CANCELLABLE, RESUMABLE, Phase
+from tasks_app.stats import Figures
+from tasks_app.views.access import is_htmx, person, sequence_or_404
+
+
+@dataclass(frozen=True)
+class SequenceFacts:
+    """`to_come`: task files of the folder that were not begun; `trouble`: why they are not known."""
+
+    sequence: Sequence
+    tasks: list[tuple[Task, Figures]]
+    figures: Figures
+    to_come: list[str]
+    trouble: str = ""
+
+    @property
+    def current(self) -> Task | None:
+        return next((task for task, _ in self.tasks if task.phase != Phase.DONE), None)
+
+    @property
+    def done(self) -> int:
+        return sum(task.phase == Phase.DONE for task, _ in self.tasks)
+
+    @property
+    def total(self) -> int:
+        return len(self.tasks) + len(self.to_come)
+
+    @property
+    def can_start(self) -> bool:
+        return bool(self.current and self.current.not_started)
+
+    @property
+    def can_cancel(self) -> bool:
+        return bool(self.current and self.current.phase in CANCELLABLE and not self.current.not_started)
+
+    @property
+    def can_go_on(self) -> bool:
+        phase = self.current.phase if self.current else self.sequence.phase
+        return phase in RESUMABLE
+
+    @property
+    def repository(self) -> str:
+        return str(places.repository(self.sequence.project).path)
+
+
+def sequence_page(request: HttpRequest, sequence_id: int) -> HttpResponse:
+    sequence = sequence_or_404(request, sequence_id)
+    context = {"facts": _facts_of(sequence), "may_act": may_act(person(request), sequence.project)}
+    return render(request, "sequences/_body.html" if is_htmx(request) else "sequences/page.html", context)
+
+
+@require_POST
+def sequence_start(request: HttpRequest, sequence_id: int) -> HttpResponse:
+    return _act(request, sequence_id, start_sequence)
+
+
+@require_POST
+def sequence_cancel(request: HttpRequest, sequence_id: int) -> HttpResponse:
+    return _act(request, sequence_id, cancel_sequence)
+
+
+@require_POST
+def sequence_go_on(request: HttpRequest, sequence_id: int) -> HttpResponse:
+    return _act(request, sequence_id, go_on_sequence)
+
+
+def _act(request: HttpRequest, sequence_id: int, action: Callable[..., object]) -> HttpResponse:
+    """Do it and show the sequence. That somebody was first is no error: the page tells what holds now."""
+    sequence = sequence_or_404(request, sequence_id)
+    try:
+        action(sequence, by=person(request))
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from error
+    except CatHerderError as error:
+        messages.error(request, str(error))
+    return redirect("sequence", sequence_id)
+
+
+def _facts_of(sequence: Sequence) -> SequenceFacts:
+    tasks = _tasks(sequence)
+    figures = stats.of_tasks(tasks)
+    begun = {task.file for task in tasks}
+    to_come, trouble = _files(sequence)
+    return SequenceFacts(
+        sequence=sequence,
+        tasks=[(task, figures[task.pk]) for task in tasks],
+        figures=stats.of_sequence(sequence),
+        to_come=[name for name in to_come if name not in begun],
+        trouble=trouble,
+    )
+
+
+def _tasks(sequence: Sequence) -> list[Task]:
+    """In the order in which they ran, with the number of their questions and the one that is open."""
+    asked = Question.objects.open().filter(task=OuterRef("pk")).order_by("asked_at", "pk")
+    rows = sequence.tasks.select_related("project").defer("text", "body").order_by("pk")
+    return list(
+        rows.annotate(
+            asked=Count("questions"),
+            answered=Count("questions", filter=Q(questions__state=QuestionState.ANSWERED)),
+            question_items=Subquery(asked.values("items")[:1]),
+        )
+    )
+
+
+def _files(sequence: Sequence) -> tuple[list[str], str]:
+    try:
+        return sequence_files(sequence), ""
+    except (CatHerderError, OSError) as error:
+        return [], str(error)

@@ -1,0 +1,196 @@
+"""The page of a sequence, its buttons, and making one from a folder (P10, H4, W2, W3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+
+from tasks_app.actions.projects import add_project
+from tasks_app.actions.sequences import create_sequence
+from tasks_app.models import Project, Sequence, Task, User
+from tasks_app.state.phases import Phase
+from tests.factories import QuestionFactory, RunFactory, SequenceFactory, TaskFactory, UserFactory
+from tests.integration.git_repository import GitRepository
+
+pytestmark = pytest.mark.django_db
+
+FOLDER = "tasks/prices"
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture
+def admin() -> User:
+    return UserFactory(is_superuser=True)
+
+
+@pytest.fixture
+def browser(admin: User) -> Client:
+    client = Client()
+    client.force_login(admin)
+    return client
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.setattr(settings, "DATA_DIR", tmp_path / "data")
+    repository = GitRepository.make(tmp_path / "shop", **{"README.md": "Shop\n"})
+    (repository.path / FOLDER).mkdir(parents=True)
+    repository.commit(**{f"{FOLDER}/{name}.md": f"# Task {name}\n" for name in ("01-a", "02-b", "_c")})
+    return add_project("shop", str(repository.path))
+
+
+@pytest.fixture
+def sequence(project: Project, admin: User) -> Sequence:
+    return create_sequence(project, FOLDER, by=admin)
+
+
+def page_of(sequence: Sequence) -> str:
+    return reverse("sequence", args=[sequence.pk])
+
+
+def test_it_shows_what_was_begun_and_what_is_to_come(browser: Client, sequence: Sequence) -> None:
+    page = browser.get(page_of(sequence)).text
+    assert "Task 01-a" in page and "01-a.md" in page
+    assert "to come" in page and "02-b.md" in page and "_c" not in page
+    assert "Nothing happens until somebody starts it." in page
+
+
+def test_start_cancel_and_go_on_are_buttons(browser: Client, sequence: Sequence) -> None:
+    for button, phase, offered in (
+        ("start", Phase.PENDING, "sequence_cancel"),
+        ("cancel", Phase.CANCELLED, "sequence_go_on"),
+        ("go_on", Phase.PENDING, "sequence_cancel"),
+    ):
+        address = reverse(f"sequence_{button}", args=[sequence.pk])
+        assert f'action="{address}"' in browser.get(page_of(sequence)).text
+        page = browser.post(address, follow=True).text
+        sequence.refresh_from_db()
+        assert sequence.phase == phase
+        assert f'action="{reverse(offered, args=[sequence.pk])}"' in page
+    assert Task.objects.due().count() == 1
+
+
+def test_a_button_that_comes_too_late_explains_itself(browser: Client, sequence: Sequence) -> None:
+    Task.objects.update(phase=Phase.DONE)
+    Sequence.objects.update(phase=Phase.DONE)
+    for button in ("cancel", "go_on"):
+        page = browser.post(reverse(f"sequence_{button}", args=[sequence.pk]), follow=True)
+        assert page.status_code == 200
+        assert f"Sequence “{FOLDER}” is done and cannot become" in page.text
+
+
+def test_a_task_that_waits_shows_its_question(browser: Client) -> None:
+    sequence = SequenceFactory(phase=Phase.WAITING_FOR_INPUT)
+    task = TaskFactory(
+        project=sequence.project, sequence=sequence, file="01.md", phase=Phase.WAITING_FOR_INPUT
+    )
+    QuestionFactory(task=task)
+    page = browser.get(page_of(sequence)).text
+    assert "How should half cents be rounded?" in page
+    assert "1 question, 0 answered" in page
+    assert "waiting for you" in page and f'now <a href="{reverse("task", args=[task.pk])}"' in page
+
+
+def test_tokens_dollars_and_pauses_are_rolled_up(browser: Client) -> None:
+    sequence = SequenceFactory(phase=Phase.RUNNING, started_at=timezone.now())
+    for n in (1, 2):
+        task = TaskFactory(
+            project=sequence.project, sequence=sequence, file=f"{n}.md", paused_seconds=90, phase=Phase.DONE,
+            started_at=timezone.now(),
+        )  # fmt: skip
+        RunFactory(
+            step=task.steps.first(), model=f"model-{n}", input_tokens=400, cache_read_tokens=600, cost_usd=1
+        )
+    page = browser.get(page_of(sequence)).text
+    assert '<span title="2000">2k</span> in' in page and "$2.00" in page
+    assert "+ 1 min 30 s paused" in page
+    assert "model-1: 1k in, 0 out, $1.00" in page
+
+
+def test_a_failure_is_shown_plainly_and_nothing_of_it_is_taken_for_html(browser: Client) -> None:
+    sequence = SequenceFactory(phase=Phase.FAILED, folder=HOSTILE, failure=f"{HOSTILE}/2.md:1: no")
+    TaskFactory(project=sequence.project, sequence=sequence, file=f"{HOSTILE}.md", title=HOSTILE)
+    for address in (page_of(sequence), "/"):
+        page = browser.get(address).text
+        assert "<script>alert" not in page and "&lt;script&gt;" in page
+
+
+def test_a_part_is_fetched_again_without_the_page_around_it(browser: Client, sequence: Sequence) -> None:
+    """W3."""
+    part = browser.get(page_of(sequence), headers={"HX-Request": "true"}).text
+    assert "Task 01-a" in part and "<html" not in part
+
+
+def test_tasks_name_their_sequence(browser: Client, sequence: Sequence) -> None:
+    task = sequence.tasks.get()
+    link = f'<a href="{page_of(sequence)}">{FOLDER}</a>'
+    for address in ("/", reverse("task", args=[task.pk])):
+        assert link in browser.get(address).text
+
+
+def test_the_cost_of_the_page_does_not_grow_with_its_tasks(browser: Client, sequence: Sequence) -> None:
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            assert browser.get(page_of(sequence)).status_code == 200
+        return len(captured)
+
+    few = queries()
+    for n in range(20):
+        task = TaskFactory(project=sequence.project, sequence=sequence, file=f"{n}.md", phase=Phase.DONE)
+        RunFactory(step=task.steps.first())
+    assert queries() == few
+
+
+class TestNew:
+    @pytest.fixture
+    def send(self, browser: Client, project: Project) -> Callable[..., object]:
+        def send(**given: str) -> object:
+            return browser.post(
+                reverse("task_new"), {"project": str(project.pk), "kind": "folder", "text": "", **given}
+            )
+
+        return send
+
+    def test_a_folder_becomes_a_sequence_and_is_started_with_one_click(
+        self, send: Callable[..., object]
+    ) -> None:
+        answer = send(folder=FOLDER, threshold="4", start="1")
+        sequence = Sequence.objects.get()
+        assert answer["Location"] == page_of(sequence)  # type: ignore[index]
+        assert sequence.threshold == 4
+        assert Task.objects.due().count() == 1
+
+    def test_it_can_be_created_only(self, send: Callable[..., object]) -> None:
+        send(folder=f"{FOLDER}/", create="1")
+        assert Sequence.objects.get().folder == FOLDER
+        assert not Task.objects.due().exists()
+
+    @pytest.mark.parametrize(
+        ("folder", "told"),
+        [
+            ("", "Which folder?"),
+            ("nowhere", "nowhere: the newest commit of main has no such folder"),
+            ("../etc", "is not a folder within the repository"),
+        ],
+    )
+    def test_a_bad_folder_is_refused_with_the_reason_and_keeps_what_was_typed(
+        self, send: Callable[..., object], folder: str, told: str
+    ) -> None:
+        """R5."""
+        answer = send(folder=folder, start="1")
+        assert answer.status_code == 400  # type: ignore[attr-defined]
+        assert told in answer.text  # type: ignore[attr-defined]
+        assert f'value="{folder}"' in answer.text or not folder  # type: ignore[attr-defined]
+        assert not Sequence.objects.exists()
+
+    def test_a_form_without_the_choice_makes_a_task(self, send: Callable[..., object]) -> None:
+        send(kind="", text="# Do it\n", create="1")
+        assert Task.objects.get().title == "Do it"
