@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 
 from tasks_app import places
+from tasks_app.agents.leftovers import COOKIE
 from tasks_app.checks import Check, CheckReport, FileExists, NoCheck, Shell, run_checks
 from tasks_app.config.pipeline import FileExistsCheck, ShellCheck, StepConfig, step_from_json
 from tasks_app.engine.conclude import may_try_again
@@ -55,6 +56,7 @@ def _check(run: Run, lease: Lease, shop: Shop) -> None:
         workspace=places.workspace(task).path,
         jail=shop.jail,
         home=places.home(task),
+        env={COOKIE: str(places.workspace(task).path)},  # so that a successor can end what it leaves behind
         stop=ticking.stop,
     )
     ticking.raise_problem()

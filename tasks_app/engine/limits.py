@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 #: A wait that no longer ends within a working day is worth a plain word.
 LONG = timedelta(hours=8)
+SHORTEST_WAIT = timedelta(minutes=1)
 
 
 def reset_words(resets_at: datetime | None, *, now: datetime) -> str:

@@ -13,7 +13,7 @@ from tasks_app.engine.conclude import fail, halt, may_try_again, put_back, store
 from tasks_app.engine.crashpoints import reached
 from tasks_app.engine.judging import judge
 from tasks_app.engine.lease import Lease
-from tasks_app.engine.limits import reset_words
+from tasks_app.engine.limits import SHORTEST_WAIT, reset_words
 from tasks_app.engine.next_run import NextRun, next_run, timeout_of
 from tasks_app.engine.recorder import RunRecorder
 from tasks_app.engine.recording import prepare, record_work
@@ -131,7 +131,9 @@ def _limit_reached(run: Run, result: RunResult, lease: Lease) -> None:
     words = reset_words(result.resets_at, now=timezone.now())
     if run.step.task.wait_for_reset and result.resets_at:
         reason = f"A usage limit was reached. {words}"
-        put_back(lease, run.step, Phase.WAITING_FOR_RESET, reason, resets_at=result.resets_at)
+        # A time in the past, by another clock or because it just passed, must not make it spin.
+        again = max(result.resets_at, timezone.now() + SHORTEST_WAIT)
+        put_back(lease, run.step, Phase.WAITING_FOR_RESET, reason, resets_at=again)
     else:
         fail(
             lease, run.step, " ".join(filter(None, [result.error, words, "Go on once the limit allows it."]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from tasks_app.agents.fake import Die, End, Fail, Limit, Turn, ask, ask_by_command, say, write
 from tasks_app.agents.port import Ending, RunResult
@@ -315,6 +316,15 @@ def test_a_task_that_may_wait_for_the_reset_goes_on_by_itself(works: Works) -> N
     assert works.advance(task).phase == Phase.DONE
     assert runs(task)[1].reason == Reason.LIMIT
     assert task.paused_seconds > 0
+
+
+def test_a_reset_in_the_past_does_not_make_it_spin(works: Works) -> None:
+    """P8: clocks differ, and a limit may last a little longer than it says."""
+    config = "waitForRateLimitReset: true\n" + checked("true")
+    task = works.advance(works.task([Limit(1_000_000_000), say("Again.")], config=config))
+    assert task.phase == Phase.WAITING_FOR_RESET
+    assert task.resets_at is not None and task.resets_at > timezone.now()
+    assert len(runs(task)) == 1
 
 
 def test_an_ask_by_command_is_a_question_too(works: Works) -> None:
