@@ -135,7 +135,8 @@ def _usage(row: Mapping[str, float | None]) -> Usage:
 def _by_model(runs: QuerySet[Run], owner: str) -> dict[int, dict[str, Usage]]:
     found: dict[int, dict[str, Usage]] = defaultdict(dict)
     for row in runs.order_by().values(owner, "model").annotate(**_SUMS):
-        found[row[owner]][row["model"]] = _usage(row)
+        if (usage := _usage(row)) != Usage():  # a run under way has not told what it uses
+            found[row[owner]][row["model"]] = usage
     return found
 
 

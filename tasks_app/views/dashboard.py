@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.core.paginator import Page, Paginator
-from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Subquery
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from tasks_app.models import Project, Question, Step, Task
+from tasks_app.models import Project, Question, Sequence, Step, Task
 from tasks_app.state.phases import Phase
 from tasks_app.views.access import is_htmx, person
 
@@ -62,10 +62,17 @@ def _all_groups(request: HttpRequest) -> dict[str, Any]:
     for group in GROUPS:
         if total := sum(counts.get(phase, 0) for phase in group.phases):
             shelves.append(Shelf(group, list(_rows(request, group)[: group.first]), total))
-    context: dict[str, Any] = {"shelves": shelves}
+    context: dict[str, Any] = {"shelves": shelves, "stuck": list(_stuck(request))}
     if not shelves:
         context["has_projects"] = Project.objects.visible_to(person(request)).exists()
     return context
+
+
+def _stuck(request: HttpRequest) -> QuerySet[Sequence]:
+    """Sequences whose next task cannot be made: no row of a task would tell."""
+    unfinished = Task.objects.filter(sequence=OuterRef("pk")).exclude(phase=Phase.DONE)
+    sequences = Sequence.objects.visible_to(person(request)).filter(phase=Phase.FAILED)
+    return sequences.exclude(Exists(unfinished)).select_related("project")[:PAGE]
 
 
 def _one_group(request: HttpRequest, key: str) -> dict[str, Any]:

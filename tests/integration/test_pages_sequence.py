@@ -136,6 +136,22 @@ def test_tasks_name_their_sequence(browser: Client, sequence: Sequence) -> None:
         assert link in browser.get(address).text
 
 
+def test_a_sequence_that_cannot_go_on_is_on_the_dashboard(browser: Client, sequence: Sequence) -> None:
+    """Its tasks are all done, so no row of theirs tells."""
+    sequence.tasks.update(phase=Phase.DONE)
+    Sequence.objects.update(
+        phase=Phase.FAILED, failure="02-b.md:1: the task has no text", ended_at=timezone.now()
+    )
+    page = browser.get("/").text
+    assert "Sequences that cannot go on" in page and "02-b.md:1: the task has no text" in page
+    sequence.tasks.update(phase=Phase.FAILED)
+    assert "Sequences that cannot go on" not in browser.get("/").text
+    outsider = Client()
+    outsider.force_login(UserFactory())
+    sequence.tasks.update(phase=Phase.DONE)
+    assert "02-b.md" not in outsider.get("/").text
+
+
 def test_the_cost_of_the_page_does_not_grow_with_its_tasks(browser: Client, sequence: Sequence) -> None:
     def queries() -> int:
         with CaptureQueriesContext(connection) as captured:
