@@ -80,9 +80,8 @@ def follow_log(
 
 
 def _after(events: QuerySet[Event], last: int, kind: LogKind) -> Iterator[Event]:
-    rows = events.select_related("run__step__task__project")
-    if kind is not LogKind.RAW:
-        rows = rows.defer("raw")
+    bulky = ["run__prompt"] if kind is LogKind.RAW else ["raw", "run__prompt"]
+    rows = events.select_related("run__step__task__project").defer(*bulky)
     while page := list(rows.filter(pk__gt=last)[:PAGE]):
         yield from page
         last = page[-1].pk

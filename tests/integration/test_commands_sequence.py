@@ -19,7 +19,7 @@ from tasks_app.state.phases import Phase
 from tests.factories import MembershipFactory, UserFactory
 from tests.integration.conftest import Herd, Manage
 from tests.integration.git_repository import GitRepository
-from tests.integration.installation import PLAIN_CONFIG, Installation
+from tests.integration.installation import PATIENCE, PLAIN_CONFIG, Installation
 
 #: The work is done in a thread of its own, with a connection of its own.
 pytestmark = pytest.mark.django_db(transaction=True, reset_sequences=True)
@@ -319,6 +319,7 @@ class TestAtATerminal:
         terminal.expect("task 1 of 2, step do (1 of 1)")
         terminal.expect("Stop here?")
         terminal.expect("> ")
+        follow = shop.start("task_log", "1", "--follow")
         terminal.type("Go on\n")
         terminal.expect("Answered by Ann in the terminal: Go on")
         terminal.expect("task 2 of 2, step do (1 of 1)")
@@ -329,6 +330,8 @@ class TestAtATerminal:
         assert shop.phase(1) == "done" and shop.phase(2) == "interrupted"
         assert shop.row("SELECT phase FROM tasks_app_sequence") == ("interrupted",)
         assert "Go on here with  manage.py run_sequence 1\n" in terminal.seen
+        log, _ = follow.communicate(timeout=PATIENCE)
+        assert follow.returncode == 0 and '[USER_INPUT] User answered: "Go on"' in log
 
     def test_ctrl_c_at_the_prompt_leaves_it_waiting(self, shop: Installation) -> None:
         """H6."""

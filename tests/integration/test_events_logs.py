@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from tasks_app.events.append import NewEvent, append
 from tasks_app.events.lines import line
-from tasks_app.events.logs import PAGE, LogKind, raw_line, render_log
+from tasks_app.events.logs import PAGE, LogKind, follow_log, raw_line, render_log
 from tasks_app.events.past import past_actions
 from tasks_app.models import Event, EventKind, Outcome, Project, Reason, Run, Step, Task
 from tasks_app.prompting.replay import PastAction
@@ -232,3 +233,51 @@ def test_past_actions_leave_out_what_is_damaged(step: Step) -> None:
     assert past_actions(step) == [
         PastAction("tool", "null", "")  # a call that lost its name and input is still a call
     ]
+
+
+class TestFollowing:
+    """`task_log --follow`: what is there, then what comes, until the task has ended."""
+
+    def test_what_comes_is_written_once_and_runs_have_their_header_and_footer(self, step: Step) -> None:
+        a_run(step, event(EventKind.TEXT, text="one"), outcome=Outcome.ASKED)
+        told = iter(
+            [
+                lambda: None,
+                lambda: a_run(step, event(EventKind.TEXT, text="two"), number=2, reason=Reason.ANSWER),
+                lambda: append(step.runs.get(number=2), [event(EventKind.TEXT, text="three")], seq=1),
+                lambda: Task.objects.update(phase="done"),
+            ]
+        )
+        pieces = follow_log(step.task, LogKind.OUTPUT, pause=lambda: next(told)())
+        text = "".join(pieces)
+        assert [line.split()[-1] for line in text.split("\n") if line.startswith("[")] == [
+            "one",
+            "two",
+            "three",
+        ]
+        assert text.count("Started:") == text.count("Outcome:") == 2
+        assert text.index("the agent asked and stopped") < text.index("two")
+
+    def test_of_a_task_that_has_ended_it_is_the_log(self, step: Step) -> None:
+        a_run(step, event(EventKind.TEXT, text="one"), outcome=Outcome.FINISHED)
+        Task.objects.update(phase="failed")
+        assert "".join(follow_log(step.task, LogKind.OUTPUT, pause=never)) == log(step, LogKind.OUTPUT)
+        assert "".join(follow_log(step.task, LogKind.RAW, pause=never)) == log(step, LogKind.RAW)
+
+    def test_it_can_be_of_one_step(self, step: Step) -> None:
+        other = Step.objects.create(task=step.task, position=2, name="implement", config={})
+        a_run(step, event(EventKind.TEXT, text="of the plan"))
+        a_run(other, event(EventKind.TEXT, text="two"))
+        Task.objects.update(phase="done")
+        text = "".join(follow_log(step.task, LogKind.OUTPUT, step=other, pause=never))
+        assert "two" in text and "of the plan" not in text
+
+    def test_a_log_longer_than_a_page_comes_whole_and_in_order(self, step: Step) -> None:
+        a_run(step, *(event(EventKind.TEXT, text=f"n{n}") for n in range(2 * PAGE + 1)))
+        Task.objects.update(phase="done")
+        text = "".join(follow_log(step.task, LogKind.OUTPUT, pause=never))
+        assert re.findall(r"n(\d+)$", text, re.MULTILINE) == [str(n) for n in range(2 * PAGE + 1)]
+
+
+def never() -> None:
+    raise AssertionError("there is nothing to wait for")
