@@ -28,6 +28,7 @@ from tasks_app.models import (
     Question,
     Reason,
     Run,
+    Sequence,
     SessionEntry,
     Step,
     Task,
@@ -39,7 +40,17 @@ from tasks_app.state.phases import Phase
 pytestmark = pytest.mark.django_db
 
 REGISTERED = sorted(admin.site._registry, key=lambda model: model.__name__)
-HISTORY: list[type[Model]] = [Run, Event, Question, Transition, Change, SessionEntry, Step, LogEntry]
+HISTORY: list[type[Model]] = [
+    Run,
+    Sequence,
+    Event,
+    Question,
+    Transition,
+    Change,
+    SessionEntry,
+    Step,
+    LogEntry,
+]
 
 
 def named(model: type[Model]) -> str:
@@ -51,8 +62,15 @@ def make(name: str) -> Task:
     user = User.objects.create_user(name)
     project = Project.objects.create(name=name, source=f"/srv/{name}", branch="main")
     Membership.objects.create(user=user, project=project)
+    sequence = Sequence.objects.create(project=project, slug=name, folder=name, branch=name)
     task = Task.objects.create(
-        project=project, slug=name, title=f"Task {name}", pipeline="feature", created_by=user
+        sequence=sequence,
+        file="01.md",
+        project=project,
+        slug=name,
+        title=f"Task {name}",
+        pipeline="feature",
+        created_by=user,
     )
     step = Step.objects.create(task=task, position=1, name="plan", config={})
     run = Run.objects.create(step=step, number=1, reason=Reason.FIRST, session_id=uuid.uuid4())
