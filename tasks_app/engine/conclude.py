@@ -103,7 +103,7 @@ def items_json(ask: Ask) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     taken: set[str] = set()
     for item in ask.items:
-        question = _told_apart(item.question, taken)
+        question = _told_apart(storable_text(item.question), taken)
         taken.add(question)
         items.append(
             {

@@ -1,0 +1,31 @@
+"""One negative test per threat. What is attacked, and where the attack is tried:
+
+| Threat | Tests |
+| --- | --- |
+| An agent reads the portal's secrets, its database or another task | test_guest: no_secret_is_read |
+| … sees the worker, its environment or the machine | test_guest: the_worker, the_environment, machine |
+| … writes its own orders, decisions, gate or answers | test_guest: a_run_can_write_neither, an_answer |
+| … forges messages of its own program | test_guest: a_forged_message |
+| … leaves processes behind | test_guest: nothing_outlives_the_run |
+| … plants settings, hooks, servers or an "all hooks off" | test_guest: planted_settings |
+| … uses the API key beyond its pass | test_key; integration/test_key_keeper |
+| … links PLAN.md or CLAUDE.md to a secret | test_texts: no_file_of_the_portal_gets_into_a_prompt |
+| … replaces .git, plants filters and hooks for the portal's git | integration/test_workspace_git |
+| … forges notes of `cat-herder ask` | test_texts: notes_of_any_name; integration/test_agent_home |
+| … asks equal, empty, odd or a hundred questions | test_texts: equal_questions, an_ask_of_any_shape |
+| … forges lines of a log, sections of a prompt, titles of terminals | test_texts: passes_for, title |
+| … stalls the worker or a page with a command, a glob, YAML or Markdown | test_texts: holds_up, bomb |
+| … writes calls of no known shape, numbers that are none | test_web: any_shape; test_texts: numbers |
+| A repository runs programs in the portal | test_texts: a_hostile_repository, no_odd_source |
+| Stored script in titles, questions, answers, logs, names | test_web: hostile_text; unit/test_rendering |
+| A stranger or an outsider sees or does something | integration/test_access, test_live_socket |
+| Another site, or another port, posts or listens for a user | test_web: no_other_site; test_live_socket |
+| Framing, script without policy, pages kept by caches | test_web: every_page_has_its_policy |
+| Session fixation, open redirect, foreign Host | test_web: a_session, the_login, only_known_hosts |
+| Bodies without end, JSON and numbers of any shape | test_web: a_body, json_of_any_shape, odd_numbers |
+| An answer lost, doubled, or given to another question | test_answers; integration/test_answers |
+| No sandbox, and nobody notices | test_web: a_missing_sandbox; test_start |
+
+Not bounded here: processes, memory and disk of an agent; guesses at the login; services on loopback that ask
+for no password. Without a sandbox an agent has the powers of the portal's own user, which every page says.
+"""

@@ -1,0 +1,141 @@
+"""Answers at the worst moment, and to the wrong question (R1)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+
+from tasks_app.actions.answers import Reply, answer_question
+from tasks_app.actions.tasks import cancel_task, go_on
+from tasks_app.agents.fake import Turn, ask, say
+from tasks_app.errors import CatHerderError, IllegalMove, NotOpen
+from tasks_app.models import Channel, Event, Question, QuestionState, Task
+from tasks_app.state.phases import Phase
+from tests.works import Works, results
+
+ASKS_TWICE = [Turn(calls=(ask("First?"),)), Turn(calls=(ask("Second?"),)), say("{result}")]
+
+
+def at_once(*works: Callable[[], Any]) -> list[Any]:
+    """What each returned, or the error of ours that it raised; all began together."""
+    together = threading.Barrier(len(works))
+    results: list[Any] = [None] * len(works)
+
+    def one(place: int, work: Callable[[], Any]) -> None:
+        together.wait()
+        try:
+            results[place] = work()
+        except CatHerderError as error:
+            results[place] = error
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=one, args=pair) for pair in enumerate(works)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def waiting(works: Works) -> tuple[Task, Question]:
+    task = works.advance(works.task(ASKS_TWICE))
+    return task, task.questions.get()
+
+
+def reply(works: Works, question: Question, text: str, via: Channel) -> Callable[[], Any]:
+    return lambda: answer_question(
+        Question.objects.get(pk=question.pk), Reply({question.headline: text}), by=works.user, via=via
+    )
+
+
+def test_of_answers_through_three_channels_at_once_one_counts(works: Works) -> None:
+    task, question = waiting(works)
+    given = [(f"by {via}", via) for via in Channel]
+    outcomes = at_once(*(reply(works, question, text, via) for text, via in given))
+    assert sum(isinstance(outcome, NotOpen) for outcome in outcomes) == len(given) - 1
+    question.refresh_from_db()
+    (winner,) = [text for (text, _), one in zip(given, outcomes, strict=True) if not isinstance(one, NotOpen)]
+    assert question.answer_text == winner
+    assert Event.objects.filter(run__step__task=task, kind="answer").count() == 1
+    works.advance(task)
+    assert results(task) == [f'The user answered: "First?"="{winner}". Go on from there.']
+
+
+@pytest.mark.parametrize("round_", range(5))
+def test_an_answer_at_the_moment_of_a_cancel_is_kept_or_refused(round_: int, works: Works) -> None:
+    task, question = waiting(works)
+    answered, cancelled = at_once(
+        reply(works, question, "Yes", Channel.WEB),
+        lambda: cancel_task(Task.objects.get(pk=task.pk), by=works.user),
+    )
+    assert cancelled is None
+    task.refresh_from_db()
+    question.refresh_from_db()
+    assert task.phase == Phase.CANCELLED
+    if isinstance(answered, NotOpen):
+        assert (question.state, question.answers) == (QuestionState.WITHDRAWN, {})
+        go_on(task, by=works.user)
+        task.refresh_from_db()
+        assert task.phase == Phase.WAITING_FOR_INPUT
+        reply(works, question, "Yes", Channel.WEB)()
+    else:
+        assert question.answer_text == "Yes"
+        go_on(task, by=works.user)
+    works.advance(task)
+    assert results(task) == ['The user answered: "First?"="Yes". Go on from there.']
+
+
+def test_of_two_who_let_it_go_on_one_does(works: Works) -> None:
+    task, _ = waiting(works)
+    cancel_task(task, by=works.user)
+    outcomes = at_once(*[lambda: go_on(Task.objects.get(pk=task.pk), by=works.user)] * 4)
+    assert sum(isinstance(outcome, IllegalMove) for outcome in outcomes) == 3
+    assert task.questions.open().count() == 1
+
+
+def test_the_card_of_the_first_question_does_not_answer_the_second(works: Works) -> None:
+    """A fault of the reference tool: what was left over from one question answered the next."""
+    task, first = waiting(works)
+    works.answer(first, "One")
+    works.advance(task)
+    second = task.questions.open().get()
+    browser = Client()
+    browser.force_login(works.user)
+    late = browser.post(f"/questions/{first.pk}/answer/", {"item-0-other": "For the second"})
+    assert late.status_code == 409
+    second.refresh_from_db()
+    assert (second.is_open, second.answers) == (True, {})
+    first.refresh_from_db()
+    assert first.answer_text == "One"
+
+
+def test_the_card_of_a_cancelled_task_counts_once_it_is_open_again(works: Works) -> None:
+    """It is the same question; in between it takes no answer."""
+    task, question = waiting(works)
+    browser = Client()
+    browser.force_login(works.user)
+    where, typed = f"/questions/{question.pk}/answer/", {"item-0-other": "Late"}
+    cancel_task(task, by=works.user)
+    assert browser.post(where, typed).status_code == 409
+    task.refresh_from_db()
+    go_on(task, by=works.user)
+    assert browser.post(where, typed).status_code == 200
+    works.advance(task)
+    assert results(task) == ['The user answered: "First?"="Late". Go on from there.']
+
+
+def test_an_answer_names_the_questions_that_it_answers(works: Works) -> None:
+    _, question = waiting(works)
+    browser = Client()
+    browser.force_login(works.user)
+    body = {"answers": {"Another question?": "Yes"}}
+    refused = browser.post(f"/questions/{question.pk}/answer/", body, content_type="application/json")
+    assert (refused.status_code, "Another question?" in refused.json()["detail"]) == (400, True)
+    question.refresh_from_db()
+    assert question.is_open

@@ -1,0 +1,36 @@
+"""Starting without a sandbox where one is demanded (R4)."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.portal import REPOSITORY
+
+
+@pytest.mark.parametrize("command", ["up", "worker"])
+def test_nothing_starts_without_the_sandbox_that_is_demanded(command: str, tmp_path: Path) -> None:
+    """With a sentence, not with a traceback; a PATH without bubblewrap is a machine without it."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("git", "sh"):
+        (programs / name).symlink_to(str(shutil.which(name)))
+    done = subprocess.run(
+        [sys.executable, "manage.py", command],
+        cwd=REPOSITORY,
+        env={
+            "PATH": str(programs), "CATHERDER_SANDBOX": "require", "CATHERDER_BIND": "127.0.0.1:0",
+            "CATHERDER_DATA_DIR": str(tmp_path / "data"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "CATHERDER_SANDBOX=require, but there is no sandbox: bubblewrap is not installed" in done.stderr
+    assert "Traceback" not in done.stderr

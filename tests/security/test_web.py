@@ -1,0 +1,309 @@
+"""Strangers, other sites and hostile text against the pages (W1, R4, R5)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib import admin
+from django.test import Client
+from django.urls import URLPattern, reverse
+from django.utils import timezone
+
+from catherder_site import settings as as_installed
+from catherder_site.asgi import application
+from catherder_site.bounds import BoundedBodies
+from tasks_app.events.append import append_one
+from tasks_app.jail import Jail
+from tasks_app.models import EventKind, Project, Question, QuestionState, User
+from tasks_app.views import context
+from tasks_app.views.urls import urlpatterns
+from tests.factories import MembershipFactory, QuestionFactory, SequenceFactory, TaskFactory, UserFactory
+
+pytestmark = pytest.mark.django_db
+
+POSTED = (
+    *("login", "logout", "task_new", "task_start", "task_cancel", "task_go_on", "question_answer"),
+    *("sequence_start", "sequence_cancel", "sequence_go_on"),
+)
+HOSTILE = (
+    "<script>alert(1)</script><img src=x onerror=alert(1)>\"'><svg onload=alert(1)>{{ 7|add:7 }}\x1b[31m"
+)
+SIGNS_OF_LIFE = ("<script>alert", "<img src=x", "<svg onload", "{{ 14")
+ITEM = {
+    "question": HOSTILE,
+    "header": HOSTILE * 100,
+    "multiSelect": False,
+    "options": [{"label": HOSTILE, "description": HOSTILE, "preview": HOSTILE}],
+}
+
+
+def browser(user: User | None = None, **options: Any) -> Client:
+    client = Client(raise_request_exception=False, **options)
+    if user:
+        client.force_login(user)
+    return client
+
+
+def root() -> Client:
+    return browser(UserFactory(is_superuser=True, is_staff=True))
+
+
+@pytest.fixture
+def question() -> Question:
+    """A task in which every text that an agent or a person can write is hostile."""
+    sequence = SequenceFactory(folder=HOSTILE, failure=HOSTILE)
+    task = TaskFactory(
+        sequence=sequence, project=sequence.project, phase="waiting_for_input",
+        title=HOSTILE, text=HOSTILE, body=HOSTILE, failure=HOSTILE,
+    )  # fmt: skip
+    question = QuestionFactory(task=task, items=[ITEM], tool_input={"questions": [ITEM]})
+    QuestionFactory(
+        task=task, run=question.run, items=[ITEM], number=2, state=QuestionState.ANSWERED, notes=HOSTILE,
+        answers={HOSTILE: HOSTILE}, answered_at=timezone.now(), answered_by=UserFactory(first_name=HOSTILE),
+    )  # fmt: skip
+    for kind, payload in hostile_events():
+        append_one(question.run, EventKind(kind), payload)
+    return question
+
+
+def hostile_events() -> Iterator[tuple[str, dict[str, Any]]]:
+    yield "text", {"text": HOSTILE}
+    yield "text", {"text": f"[{HOSTILE}](javascript:alert(1)) <{HOSTILE}> ![]({HOSTILE})\n\n|{HOSTILE}|\n|-|"}
+    yield "thinking", {"text": HOSTILE}
+    for number, name in enumerate((HOSTILE, "Bash", "Edit", "Write", "MultiEdit", "TodoWrite", "Grep")):
+        keys = ("command", "file_path", "old_string", "new_string", "content", "pattern", "todos", "edits")
+        given = dict.fromkeys(keys, HOSTILE)
+        yield "tool_use", {"id": str(number), "name": name, "input": given}
+        yield "tool_result", {"tool_use_id": str(number), "text": HOSTILE, "is_error": number % 2 == 0}
+    yield "question", {"number": 1, "question": HOSTILE, "items": [ITEM], "way": HOSTILE}
+    yield "answer", {"question": HOSTILE, "text": HOSTILE, "by": HOSTILE, "via": HOSTILE, "number": 1}
+    yield "check", {"check": HOSTILE, "passed": False, "output": HOSTILE, "exit_code": 1}
+    yield "result", {"subtype": HOSTILE, "is_error": True, "text": HOSTILE}
+    for kind in ("note", "error"):
+        yield kind, {"text": HOSTILE}
+
+
+def address(name: str, question: Question) -> str:
+    values = {
+        **{"task_id": question.task_id, "sequence_id": question.task.sequence_id},
+        **{"question_id": question.pk, "position": 1, "kind": "reasoning"},
+    }
+    pattern = next(p for p in urlpatterns if isinstance(p, URLPattern) and p.name == name)
+    return reverse(name, kwargs={key: values[key] for key in pattern.pattern.converters})
+
+
+def pages(question: Question) -> list[str]:
+    """Every address that is got, parts and downloads and the audit room included."""
+    names = [str(pattern.name) for pattern in urlpatterns if isinstance(pattern, URLPattern)]
+    own = [address(name, question) for name in names if name not in {*POSTED, "task_new"}]
+    return [*own, reverse("task_new"), *_audit_room()]
+
+
+def _audit_room() -> Iterator[str]:
+    yield reverse("admin:index")
+    for model in admin.site._registry:
+        prefix = f"admin:{model._meta.app_label}_{model._meta.model_name}"
+        yield reverse(f"{prefix}_changelist")
+        for row in model._default_manager.all()[:30]:
+            yield reverse(f"{prefix}_change", args=[row.pk])
+
+
+def body_of(response: Any) -> str:
+    return response.getvalue().decode() if response.streaming else response.content.decode()
+
+
+def test_hostile_text_is_only_text_on_every_page(question: Question) -> None:
+    client = root()
+    for page in pages(question):
+        response = client.get(page)
+        assert response.status_code in (200, 204), page
+        if response["Content-Type"].startswith("text/html"):
+            body = body_of(response)
+            assert not [sign for sign in SIGNS_OF_LIFE if sign in body], page
+
+
+def test_every_page_has_its_policy_cannot_be_framed_and_is_not_kept(question: Question) -> None:
+    """Error pages and downloads too; after a logout the button Back shows nothing."""
+    client = root()
+    for page in [*pages(question), "/login/", "/no/such/page", "/tasks/99999999999999999999/"]:
+        response = client.get(page)
+        policy = response["Content-Security-Policy"]
+        for rule in ("default-src 'self'", "script-src 'self'", "frame-ancestors 'none'", "base-uri 'none'"):
+            assert rule in policy, page
+        assert "unsafe" not in policy, page
+        assert response["X-Content-Type-Options"] == "nosniff", page
+        assert "no-store" in response["Cache-Control"], page
+        assert "private" in response["Cache-Control"], page
+
+
+@pytest.mark.parametrize("name", POSTED)
+@pytest.mark.parametrize(
+    "headers",
+    [{}, {"HX-Request": "true"}, {"Accept": "application/json"}, {"Origin": "http://testserver:3000"}],
+    ids=["form", "htmx", "json", "other-port"],
+)
+def test_no_other_site_can_post_for_a_user(name: str, headers: dict[str, str], question: Question) -> None:
+    """The token of the cookie is no help to a page of another port: the origin must be ours too."""
+    client = browser(UserFactory(is_superuser=True), enforce_csrf_checks=True)
+    client.get(reverse("task_new"))
+    data = {"item-0-other": "x", "project": question.task.project_id, "text": "# x"}
+    if "Origin" in headers:
+        data["csrfmiddlewaretoken"] = client.cookies["csrftoken"].value
+    assert client.post(address(name, question), data, headers=headers).status_code == 403
+    question.refresh_from_db()
+    assert question.is_open
+
+
+def test_json_needs_the_token_as_well(question: Question) -> None:
+    client = browser(UserFactory(is_superuser=True), enforce_csrf_checks=True)
+    for kind in ("application/json", "text/plain"):
+        response = client.post(address("question_answer", question), '{"answer": "x"}', content_type=kind)
+        assert response.status_code == 403
+
+
+def test_a_session_that_a_stranger_chose_does_not_become_the_users() -> None:
+    User.objects.create_user("ann", password="correct horse")
+    client = browser()
+    client.get("/login/")
+    client.cookies["sessionid"] = "a" * 32
+    client.post("/login/", {"username": "ann", "password": "correct horse"})
+    assert client.cookies["sessionid"].value != "a" * 32
+    assert client.cookies["sessionid"]["httponly"]
+    assert client.cookies["sessionid"]["samesite"] == "Lax"
+
+
+@pytest.mark.parametrize(
+    "place", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "///x"]
+)
+def test_the_login_leads_to_no_other_site(place: str) -> None:
+    User.objects.create_user("ann", password="correct horse")
+    sent = browser().post("/login/", {"username": "ann", "password": "correct horse", "next": place})
+    assert sent["Location"] == "/"
+
+
+def test_only_known_hosts_are_answered() -> None:
+    assert set(as_installed.ALLOWED_HOSTS) == {"localhost", "127.0.0.1", "[::1]"}
+    assert browser().get("/login/", headers={"Host": "evil.example"}).status_code == 400
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "99999999999999999999", "1e3", "%00", "٣٣٣", "..", "1;2"])
+def test_odd_numbers_are_404(number: str) -> None:
+    client = root()
+    for page in (f"/tasks/{number}/", f"/questions/{number}/", f"/tasks/{number}/steps/{number}/raw.log"):
+        assert client.get(page).status_code == 404
+
+
+@pytest.mark.parametrize("value", ["-1", "99999999999999999999", "\0", "'", "٣", "", "1" * 5000])
+def test_odd_parameters_break_no_page(value: str, question: Question) -> None:
+    client = root()
+    for name in ("after", "before"):
+        assert client.get(address("task_log", question), {name: value}).status_code in (200, 204, 404)
+    for page, name in (("dashboard", "group"), ("dashboard", "page"), ("task_new", "project")):
+        assert client.get(address(page, question), {name: value}).status_code in (200, 404)
+    assert client.get(address("task_diff", question), {"step": value}).status_code in (200, 404)
+    assert client.get(address("live_questions", question), {"known": value}).status_code in (200, 204)
+
+
+@pytest.mark.parametrize("path", ["../manage.py", "%2e%2e/manage.py", "catherder/..%2f..%2fmodels/task.py"])
+def test_no_file_but_static_ones_is_served(path: str) -> None:
+    assert browser().get(f"/static/{path}").status_code == 404
+
+
+@pytest.mark.parametrize("edits", [5, "x", {"a": 1}, [5, None, {"old_string": []}], None])
+def test_a_call_of_any_shape_leaves_the_task_readable(edits: object, question: Question) -> None:
+    """What a model writes as input follows no schema."""
+    for name in ("MultiEdit", "TodoWrite", "AskUserQuestion", "Grep", "Bash", "Read", "Edit"):
+        given = dict.fromkeys(("edits", "todos", "questions", "path", "command", "file_path"), edits)
+        append_one(question.run, EventKind.TOOL_USE, {"id": name, "name": name, "input": given})
+    client = root()
+    for name in ("task", "task_log", "live", "step_log"):
+        assert client.get(address(name, question)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "body", ["[" * 100_000, '{"answer":' * 100_000, "1" * 100_000, '"\\ud800', "\0", "NaN"]
+)
+def test_json_of_any_shape_gets_a_reason(body: str, question: Question) -> None:
+    response = root().post(address("question_answer", question), body, content_type="application/json")
+    assert response.status_code == 400
+    assert response.json()["detail"]
+
+
+def test_half_characters_and_nul_in_an_answer_lose_nothing(question: Question) -> None:
+    client = root()
+    where = address("question_answer", question)
+    nul = client.post(where, json.dumps({"answer": "a\0b"}), content_type="application/json")
+    assert (nul.status_code, "NUL" in nul.json()["detail"]) == (400, True)
+    assert client.post(where, '{"answer": "a\\ud800b"}', content_type="application/json").status_code == 200
+    question.refresh_from_db()
+    assert question.answer_text == "a�b"
+
+
+@pytest.mark.parametrize("login", [True, False])
+def test_a_missing_sandbox_is_said_on_every_page(
+    login: bool, question: Question, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context, "jail", lambda: Jail(None, "It was switched off."))
+    client = root() if login else browser()
+    for page in ("/", "/live/", address("task", question), "/admin/", "/admin/tasks_app/task/", "/nope/"):
+        response = client.get(page, follow=True)
+        assert "No sandbox" in response.text, page
+        assert "It was switched off." in response.text, page
+
+
+def test_a_project_is_not_told_of_by_the_form_for_tasks() -> None:
+    """Its name stays unknown to who is no member, whatever number is sent."""
+    hidden = MembershipFactory().project
+    own = MembershipFactory()
+    client = browser(own.user)
+    response = client.post(reverse("task_new"), {"project": hidden.pk, "text": "# x"})
+    assert response.status_code == 400
+    assert hidden.name not in response.text
+    assert Project.objects.count() == 2
+
+
+class Wire:
+    """A client of the ASGI application that sends a body in pieces and keeps what comes back."""
+
+    def __init__(self, *pieces: bytes, declared: int | None = None) -> None:
+        self.left = list(pieces)
+        self.status = 0
+        headers = [] if declared is None else [(b"content-length", str(declared).encode())]
+        self.scope = {"type": "http", "method": "POST", "path": "/login/", "headers": headers}
+
+    async def receive(self) -> dict[str, Any]:
+        return {"type": "http.request", "body": self.left.pop(0), "more_body": bool(self.left)}
+
+    async def send(self, message: Any) -> None:
+        self.status = message.get("status", self.status)
+
+
+@pytest.mark.parametrize(
+    ("wire", "status"),
+    [
+        (Wire(b"a" * 6, b"b" * 4), 200),
+        (Wire(b"a" * 6, b"b" * 5), 413),
+        (Wire(declared=11), 413),
+        (Wire(b"a" * 11, declared=1), 413),
+    ],
+    ids=["fits", "grows", "says-so", "lies"],
+)
+async def test_a_body_past_all_bounds_is_not_kept(wire: Wire, status: int) -> None:
+    """Django would put it on the disk whole, and that for a stranger."""
+
+    async def page(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive())["more_body"]:
+            pass
+        await send({"type": "http.response.start", "status": 200})
+
+    await BoundedBodies(page, limit=10)(wire.scope, wire.receive, wire.send)
+    assert wire.status == status
+
+
+def test_the_bound_is_in_force_and_above_that_of_forms() -> None:
+    bounded = application.application_mapping["http"]
+    assert isinstance(bounded, BoundedBodies)
+    assert bounded._limit > as_installed.DATA_UPLOAD_MAX_MEMORY_SIZE
