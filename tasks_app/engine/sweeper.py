@@ -8,7 +8,6 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from django.db import close_old_connections
-from django.utils import timezone
 
 from tasks_app.models import Change, Task
 
@@ -39,7 +38,7 @@ class Sweeper(threading.Thread):
             try:
                 close_old_connections()
                 sweep(self._ring)
-                Change.objects.filter(at__lt=timezone.now() - CHANGES_KEPT).delete()
+                Change.objects.prune_changes(CHANGES_KEPT)
             except Exception:
                 logger.exception("a sweep failed; the next one is in %s seconds", SECONDS)
             finally:

@@ -17,9 +17,9 @@ from tasks_app.engine.conclude import fail, halt, put_back
 from tasks_app.engine.lease import Lease, kept
 from tasks_app.engine.recorder import RunRecorder
 from tasks_app.engine.stopping import never
-from tasks_app.engine.sweeper import sweep
+from tasks_app.engine.sweeper import CHANGES_KEPT, Sweeper, sweep
 from tasks_app.errors import LeaseLost
-from tasks_app.models import Event, Outcome, Question, Run, SessionEntry, Task
+from tasks_app.models import Change, Event, Outcome, Question, Run, SessionEntry, Task
 from tasks_app.state.phases import Phase
 from tests.works import Works, runs, step
 
@@ -192,6 +192,18 @@ def test_a_sweep_rings_for_exactly_what_is_due(works: Works) -> None:
     assert sorted(rung) == sorted(
         task.pk for task in (tasks[Phase.PENDING], tasks[Phase.RUNNING], lost, reset_came)
     )
+
+
+def test_a_sweep_forgets_old_notices_but_not_the_newest(works: Works) -> None:
+    """W3: browsers count from its number, also after an hour in which nothing happened."""
+    works.task([])
+    newest = Change.objects.latest("pk").pk
+    Change.objects.update(at=timezone.now() - 2 * CHANGES_KEPT)
+    sweeper = Sweeper(lambda task_id: None)
+    sweeper.start()
+    sweeper.stop()
+    sweeper.join()
+    assert list(Change.objects.values_list("pk", flat=True)) == [newest]
 
 
 def test_a_chatty_run_keeps_its_lease(works: Works) -> None:
