@@ -78,9 +78,10 @@ def _store(
     project: Project, folder: str, file: str, plan: TaskPlan, *, by: User | None, slug: str,
     threshold: int | None, pipeline: str | None,
 ) -> Sequence:  # fmt: skip
+    branch = branch_name(slug)  # asks git, and so not in the transaction
     with transaction.atomic():
         sequence = Sequence.objects.create(
-            project=project, slug=slug, folder=folder, branch=branch_name(slug), pipeline=pipeline or "",
+            project=project, slug=slug, folder=folder, branch=branch, pipeline=pipeline or "",
             threshold=threshold, base_commit=plan.base_commit, created_by=by,
         )  # fmt: skip
         _add(sequence, file, plan)
