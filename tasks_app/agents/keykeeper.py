@@ -24,6 +24,8 @@ PATHS = ("/v1/messages", "/v1/messages/count_tokens", "/v1/models")
 REQUEST_BYTES = 64 * 1024 * 1024
 #: Seconds without a byte; the model may think for minutes before its first one.
 UPSTREAM_SECONDS = 900
+#: Seconds for which a guest may keep a thread waiting for its next byte, or for taking one.
+GUEST_SECONDS = 60
 CHUNK = 65_536
 OWN_HEADERS = {
     "host",
@@ -97,6 +99,7 @@ def _connect(upstream: SplitResult) -> http.client.HTTPConnection:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    timeout = GUEST_SECONDS
 
     def log_message(self, format: str, *args: Any) -> None:
         logger.debug(format, *args)

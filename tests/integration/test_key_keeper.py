@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agents.keykeeper import KeyKeeper
+from tasks_app.agents.keykeeper import KeyKeeper, _Handler
 
 
 class Upstream(ThreadingHTTPServer):
@@ -123,3 +124,16 @@ def test_an_unreachable_model_is_a_readable_error() -> None:
             assert "cannot be reached" in json.loads(body)["error"]["message"]
     finally:
         keeper.stop()
+
+
+@pytest.mark.parametrize("sent", ["", "x-api-key: {lent}\r\ncontent-length: 60000000\r\n\r\n"])
+def test_a_guest_that_never_says_the_rest_is_let_go(
+    keeper: KeyKeeper, monkeypatch: pytest.MonkeyPatch, sent: str
+) -> None:
+    """R4: else each of its connections would hold a thread of the worker for ever."""
+    assert _Handler.timeout == 60
+    monkeypatch.setattr(_Handler, "timeout", 0.1)
+    with keeper.lend() as lent, socket.create_connection(("127.0.0.1", keeper._server.server_port)) as guest:
+        guest.settimeout(20)
+        guest.sendall(b"POST /v1/messages HTTP/1.1\r\n" + sent.format(lent=lent).encode())
+        assert guest.recv(100) == b""
