@@ -88,8 +88,11 @@ def hostile_events() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def address(name: str, question: Question) -> str:
     values = {
-        **{"task_id": question.task_id, "sequence_id": question.task.sequence_id},
-        **{"question_id": question.pk, "position": 1, "kind": "reasoning"},
+        "task_id": question.task_id,
+        "sequence_id": question.task.sequence_id,
+        "question_id": question.pk,
+        "position": 1,
+        "kind": "reasoning",
     }
     pattern = next(p for p in urlpatterns if isinstance(p, URLPattern) and p.name == name)
     return reverse(name, kwargs={key: values[key] for key in pattern.pattern.converters})
