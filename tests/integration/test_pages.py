@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.db import connection
+from django.db import connection, connections
 from django.http import HttpResponse
 from django.test import AsyncClient, Client, RequestFactory
 from django.test.utils import CaptureQueriesContext
@@ -463,7 +464,9 @@ def test_a_log_is_streamed_as_a_file(async_client: AsyncClient) -> None:
 
     async def download(kind: str) -> tuple[HttpResponse, list[bytes]]:
         file = await async_client.get(reverse("step_log", args=[run.step.task_id, 1, kind]))
-        return file, [part async for part in file]
+        parts = [part async for part in file]
+        await sync_to_async(connections.close_all)()  # this loop's thread ends with it
+        return file, parts
 
     for kind in ("output", "reasoning", "raw"):
         file, parts = asyncio.run(download(kind))
