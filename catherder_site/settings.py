@@ -157,6 +157,8 @@ LOGGING = {
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
     "root": {"handlers": ["console"], "level": "WARNING"},
     "loggers": {
+        # Scanners of the internet name any host; each gets its 400 and no traceback.
+        "django.security.DisallowedHost": {"level": "CRITICAL"},
         "tasks_app": {"level": "INFO"},
         "huey": {"level": "WARNING"},
         # Calls an agent that was stopped on purpose a fatal error; how a run ended is told by its row.

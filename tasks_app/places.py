@@ -43,6 +43,11 @@ def home(task: Task) -> Path:
     return task_dir(task) / "home"
 
 
+def check_home(task: Task) -> Path:
+    """The home directory of checks: none that the agent could have prepared for them."""
+    return task_dir(task) / "check-home"
+
+
 def answers_dir(task: Task) -> Path:
     """Long answers as files, read-only to the agent and kept as long as the workspace."""
     return task_dir(task) / "answers"

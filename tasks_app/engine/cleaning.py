@@ -87,9 +87,10 @@ def _clean(task: Task, path: Path, jail: Jail) -> Cleaned:
     except WorkspaceError as error:
         return Cleaned(task, path, kept=f"its work cannot be recorded: {error}")
     freed = 0
-    for folder in (path, places.home(task)):
-        freed += _size(folder)
-        _remove(folder)
+    for folder in (path, places.home(task), places.check_home(task)):
+        if folder.exists():
+            freed += _size(folder)
+            _remove(folder)
     return Cleaned(task, path, freed=freed)
 
 

@@ -55,7 +55,7 @@ def _check(run: Run, lease: Lease, shop: Shop) -> None:
         checks_of(step_from_json(run.step.config)),
         workspace=places.workspace(task).path,
         jail=shop.jail,
-        home=places.home(task),
+        home=places.check_home(task),
         env={COOKIE: str(places.workspace(task).path)},  # so that a successor can end what it leaves behind
         stop=ticking.stop,
     )

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 def prepare(step: Step, lease: Lease) -> None:
     """Make sure of the folders, the clone, and where the step started from."""
     task = step.task
-    for folder in (places.home(task), places.answers_dir(task)):
+    for folder in (places.home(task), places.check_home(task), places.answers_dir(task)):
         folder.mkdir(parents=True, exist_ok=True)
     with kept(lease):
         places.workspace(task).create(base=task.head_commit or task.base_commit)

@@ -1,0 +1,34 @@
+"""R4: what an agent leaves in its home directory must not decide how its checks go."""
+
+from __future__ import annotations
+
+import pytest
+
+from tasks_app import places
+from tasks_app.agents.fake import Call, Turn, say
+from tasks_app.state.phases import Phase
+from tests.works import Works
+
+HONEST = """\
+pipelines:
+  default:
+    - {name: do, command: self, check: {type: shell, command: "test ! -e ~/.planted && test -w ~"}}
+"""
+
+
+@pytest.mark.django_db(transaction=True)
+def test_checks_have_a_home_that_the_agent_cannot_prepare(works: Works) -> None:
+    """A planted usercustomize.py or .bashrc would pass any check, and no diff would show it."""
+    task = works.task([], project=works.project(HONEST))
+    home = places.home(task)
+
+    def plant(workspace: object) -> str:
+        (home / ".planted").write_text("")
+        return ""
+
+    works.fake.script = lambda prompt: [
+        Turn(calls=(Call("Bash", {"command": "plant"}, plant),)),
+        say("Done."),
+    ]
+    assert works.advance(task).phase == Phase.DONE
+    assert (home / ".planted").exists()
