@@ -63,13 +63,21 @@ def _work(lease: Lease, shop: Shop) -> None:
     except Stopped as stopped:
         _put_back(lease, stopped.reason)
     except IllegalMove as error:
-        # Somebody cancelled it between two looks; the rows say so already.
-        logger.info("task %s: %s", lease.task_id, error)
+        _settle(lease, error)
     except CatHerderError as error:
         _give_up(lease, str(error))
     except Exception as error:
         logger.exception("task %s stopped at a fault of the portal", lease.task_id)
         _give_up(lease, f"The portal itself failed ({type(error).__name__}: {error}). Its log says more.")
+
+
+def _settle(lease: Lease, error: IllegalMove) -> None:
+    """Mostly somebody cancelled it between two looks, and the rows say so. If not, it must not spin."""
+    logger.info("task %s: %s", lease.task_id, error)
+    with lease.fenced() as task:
+        still_running = task.phase == Phase.RUNNING
+    if still_running:
+        _give_up(lease, str(error))
 
 
 def _finish(task: Task, lease: Lease, shop: Shop) -> None:
@@ -87,6 +95,7 @@ def _begin(lease: Lease) -> Task:
     """Bring the rows to `running`, whatever the last worker left behind; or to a halt that it missed."""
     with lease.fenced() as task:
         note_crash(task, lease)
+        task.refresh_from_db(fields=["phase"])
         if task.phase == Phase.WAITING_FOR_RESET:
             _limit_is_over(task, lease)
         if task.phase == Phase.PENDING:

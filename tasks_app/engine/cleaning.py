@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -90,7 +89,7 @@ def _clean(task: Task, path: Path, jail: Jail) -> Cleaned:
     for folder in (path, places.home(task), places.check_home(task)):
         if folder.exists():
             freed += _size(folder)
-            _remove(folder)
+            places.remove_folder(folder)
     return Cleaned(task, path, freed=freed)
 
 
@@ -104,23 +103,6 @@ def _record(task: Task, jail: Jail) -> None:
     if snapshot.tree != recorded:
         workspace.publish(snapshot)
         Task.objects.filter(pk=task.pk).update(head_commit=snapshot.commit)
-
-
-def _remove(folder: Path) -> None:
-    """Nothing outside the data directory, whatever a link or a wrong row says."""
-    root = places.data_dir().resolve()
-    if folder.is_symlink() or not folder.resolve().is_relative_to(root) or folder.resolve() == root:
-        raise WorkspaceError(f"{folder} is not a folder of the data directory; it was left alone.")
-    shutil.rmtree(folder, ignore_errors=False, onerror=_make_writable)
-
-
-def _make_writable(function: object, path: str, error: object) -> None:
-    """Agents leave read-only folders (Go's module cache does): open them and try once more."""
-    parent = Path(path).parent
-    for place in (parent, Path(path)):
-        if not place.is_symlink() and place.exists():
-            place.chmod(0o700)
-    (shutil.rmtree if Path(path).is_dir() and not Path(path).is_symlink() else os.unlink)(path)
 
 
 def _size(folder: Path) -> int:

@@ -7,12 +7,14 @@ from dataclasses import asdict
 from itertools import chain, count
 from typing import Any
 
+from django.db.models import F
 from django.utils import timezone
 
 from tasks_app.agents.port import Ending, RunResult
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.recorder import RunRecorder
+from tasks_app.errors import IllegalMove
 from tasks_app.events.append import NewEvent
 from tasks_app.models import Change, ChangeKind, EventKind, Outcome, Question, QuestionState, Run, Step, Task
 from tasks_app.state.phases import Phase
@@ -47,8 +49,7 @@ def store_result(run: Run, result: RunResult, recorder: RunRecorder) -> None:
 def _mark_delivered(run: Run, result: RunResult, *, spoke: bool) -> None:
     """With the call that waited, also the answers that rode along; or those that the prompt told."""
     if result.delivered or (run.prompt and spoke):
-        told = run.step.questions.answered().filter(delivered_at=None, answered_at__lte=run.started_at)
-        told.update(delivered_at=timezone.now())
+        run.answers_handed_in.filter(delivered_at=None).update(delivered_at=timezone.now())
 
 
 def halt(lease: Lease, run: Run, result: RunResult, recorder: RunRecorder) -> None:
@@ -159,8 +160,10 @@ def _both(step: Step, task: Task, target: Phase, *, reason: str, epoch: int, **f
 def may_try_again(step: Step, lease: Lease, failure: str) -> bool:
     """Count a failed attempt; whether another one is left. If not, the step has failed (P6)."""
     with lease.fenced():
-        step.failures += 1
-        step.save(update_fields=["failures"])
+        counted = Step.objects.filter(pk=step.pk, phase=Phase.RUNNING).update(failures=F("failures") + 1)
+        if not counted:  # cancelled, and perhaps let go on with fresh attempts, meanwhile
+            raise IllegalMove(f"Step “{step}”", "no longer running", Phase.FAILED)
+        step.refresh_from_db(fields=["failures"])
     if step.failures <= step_from_json(step.config).retry:
         return True
     fail(lease, step, failure or "The agent ended with an error and gave no reason.")

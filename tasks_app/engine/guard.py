@@ -9,26 +9,40 @@ from tasks_app import places
 from tasks_app.agents.gate import allowed
 from tasks_app.checks import CheckReport
 from tasks_app.config.pipeline import step_from_json
-from tasks_app.models import Step
-from tasks_app.workspace import ChangedFile, changed_files
+from tasks_app.models import Run
+from tasks_app.workspace import ChangedFile, Repository, changed_files
 
 SHOWN = 50
 
 
-def guard_report(step: Step) -> CheckReport | None:
-    """Whether the step kept to its globs, as a check that can fail; None if it may write anywhere."""
+def guard_report(run: Run) -> CheckReport | None:
+    """Whether the step kept to its globs so far, as a check that can fail; None if it may write anywhere."""
+    step = run.step
     globs = step_from_json(step.config).allow_write
     if globs is None:
         return None
     title = f"file guard: only {', '.join(globs)}"
-    if not step.head_commit:
+    if not run.head_commit:
         return CheckReport(
             False, title, "What the step changed could not be recorded, so it cannot be judged."
         )
     repository = places.repository(step.task.project)
-    changes = changed_files(repository, base=step.base_commit, head=step.head_commit)
-    outside = [path for change in changes for path in _paths(change) if not allowed(path, list(globs))]
+    changed = _changed(repository, step.base_commit, run.head_commit) - _made_by_checks(repository, run)
+    outside = sorted(path for path in changed if not allowed(path, list(globs)))
     return CheckReport(not outside, title, _complaint(step.name, outside))
+
+
+def _made_by_checks(repository: Repository, run: Run) -> set[str]:
+    """What the checks of the step's earlier runs changed, and the agent left as it was since."""
+    made: set[str] = set()
+    for earlier in run.step.runs.filter(number__lt=run.number).exclude(checked_commit=""):
+        by_checks = _changed(repository, earlier.head_commit, earlier.checked_commit)
+        made |= by_checks - _changed(repository, earlier.checked_commit, run.head_commit)
+    return made
+
+
+def _changed(repository: Repository, base: str, head: str) -> set[str]:
+    return {path for change in changed_files(repository, base=base, head=head) for path in _paths(change)}
 
 
 def _paths(change: ChangedFile) -> list[str]:

@@ -15,7 +15,7 @@ from tasks_app.engine.crashpoints import reached
 from tasks_app.engine.guard import guard_report
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.recorder import RunRecorder
-from tasks_app.engine.recording import checkpoint, record_work
+from tasks_app.engine.recording import checkpoint, record_checks, record_work
 from tasks_app.engine.shop import Shop
 from tasks_app.events.append import NewEvent
 from tasks_app.models import EventKind, Run
@@ -47,7 +47,7 @@ def _check(run: Run, lease: Lease, shop: Shop) -> None:
     task = run.step.task
     recorder = RunRecorder(lease, run, stop_signal=shop.stop_signal, timeout=float("inf"))
     ticking = _Ticking(recorder)
-    guarded = guard_report(run.step)
+    guarded = guard_report(run)
     if guarded and not guarded.passed:
         _store_reports(run, (guarded,), lease, recorder)
         return
@@ -61,6 +61,7 @@ def _check(run: Run, lease: Lease, shop: Shop) -> None:
     )
     ticking.raise_problem()
     recorder.tick()
+    record_checks(run, lease, shop)
     _store_reports(run, (*([guarded] if guarded else []), *reports), lease, recorder)
 
 

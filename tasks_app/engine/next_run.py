@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from django.db.models import Sum
 from django.utils import timezone
@@ -39,7 +39,10 @@ from tasks_app.types import Ask, AskItem, AskWay, Option
 
 @dataclass(frozen=True)
 class NextRun:
-    """A run before it starts: with `resume` in the session of an earlier run, else in a new one."""
+    """A run before it starts: with `resume` in the session of an earlier run, else in a new one.
+
+    `answers` are the questions whose answers it hands in.
+    """
 
     reason: Reason
     session_id: str
@@ -47,6 +50,7 @@ class NextRun:
     resume: bool = False
     decisions: dict[str, Decision] = field(default_factory=dict)
     cost_before: float = 0.0
+    answers: tuple[int, ...] = ()
 
 
 def next_run(step: Step) -> NextRun:
@@ -56,6 +60,11 @@ def next_run(step: Step) -> NextRun:
         return NextRun(Reason.FIRST, str(uuid.uuid4()), step_prompt(step))
     transcript = transcript_of(last)
     open_answers = undelivered(step, last, transcript)
+    planned = _after(step, last, transcript, open_answers)
+    return replace(planned, answers=tuple(question.pk for question in open_answers))
+
+
+def _after(step: Step, last: Run, transcript: Transcript, open_answers: Sequence[Question]) -> NextRun:
     reason = _reason(last)
     if not transcript or step.task.resume == "replay":
         return _replayed(step, reason, _feedback(step, last, open_answers))
@@ -79,10 +88,10 @@ def undelivered(step: Step, last: Run, transcript: Transcript) -> list[Question]
     handed over again."""
     waiting = list(step.questions.answered().filter(delivered_at=None).select_related("answered_by", "run"))
     runs = {question.run_id for question in waiting if result_in(transcript, question.tool_use_id)}
-    if last.prompt and has_prompt(transcript, last.prompt):
-        runs |= {q.run_id for q in waiting if q.answered_at and q.answered_at <= last.started_at}
-    step.questions.filter(run__in=runs, delivered_at=None).update(delivered_at=timezone.now())
-    return [question for question in waiting if question.run_id not in runs]
+    told = last.prompt and has_prompt(transcript, last.prompt)
+    got = {q.pk for q in waiting if q.run_id in runs or (told and q.handed_in_id == last.pk)}
+    step.questions.filter(pk__in=got).update(delivered_at=timezone.now())
+    return [question for question in waiting if question.pk not in got]
 
 
 def _reason(last: Run) -> Reason:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 
 from tasks_app import places
+from tasks_app.config.pipeline import step_from_json
 from tasks_app.engine.crashpoints import reached
 from tasks_app.engine.lease import Lease, kept
 from tasks_app.engine.shop import Shop
 from tasks_app.errors import WorkspaceError
 from tasks_app.events.append import append_one
-from tasks_app.models import Change, ChangeKind, EventKind, Run, Sequence, Step
+from tasks_app.models import Change, ChangeKind, EventKind, Run, Sequence, Step, Task
 from tasks_app.workspace import Snapshot
 
 logger = logging.getLogger(__name__)
@@ -25,8 +26,36 @@ def prepare(step: Step, lease: Lease) -> None:
         places.workspace(task).create(base=task.head_commit or task.base_commit)
     if not step.base_commit:
         with lease.fenced() as current:
-            step.base_commit = current.head_commit or current.base_commit
+            step.base_commit = _as_left(current) or current.head_commit or current.base_commit
             step.save(update_fields=["base_commit"])
+
+
+def _as_left(task: Task) -> str:
+    """The workspace as the last run in it, and its checks, left it: not this step's doing."""
+    tasks = (
+        Task.objects.filter(sequence=task.sequence) if task.sequence_id else Task.objects.filter(pk=task.pk)
+    )
+    last = Run.objects.filter(step__task__in=tasks).exclude(head_commit="").order_by("-pk").first()
+    return (last.checked_commit or last.head_commit) if last else ""
+
+
+def record_checks(run: Run, lease: Lease, shop: Shop) -> None:
+    """Where some step has a file guard, keep what the checks left too, so that nobody is blamed for it."""
+    if not any(
+        step_from_json(config).allow_write for config in run.step.task.steps.values_list("config", flat=True)
+    ):
+        return
+    label = f"{run.step.task_id}-{run.step.position:02d}-{run.number}-checked"
+    workspace, home = places.workspace(run.step.task), places.home(run.step.task)
+    try:
+        with kept(lease):
+            snapshot = workspace.snapshot(label=label, jail=shop.jail, home=home, message="After the checks")
+    except WorkspaceError as error:
+        logger.warning("task %s: %s", run.step.task_id, error)
+        return
+    with lease.fenced():
+        run.checked_commit = snapshot.commit
+        run.save(update_fields=["checked_commit"])
 
 
 def record_work(run: Run, lease: Lease, shop: Shop) -> None:
@@ -41,12 +70,15 @@ def record_work(run: Run, lease: Lease, shop: Shop) -> None:
         with lease.fenced():  # an answer may have been noted in the run since it halted
             append_one(run, EventKind.ERROR, {"text": f"The work could not be recorded: {error}"})
         return
-    _note_commit(run.step, lease, snapshot.commit)
+    _note_commit(run, lease, snapshot.commit)
     reached("work-recorded")
 
 
-def _note_commit(step: Step, lease: Lease, commit: str) -> None:
+def _note_commit(run: Run, lease: Lease, commit: str) -> None:
+    step = run.step
     with lease.fenced() as current:
+        run.head_commit = commit
+        run.save(update_fields=["head_commit"])
         Step.objects.filter(pk=step.pk).update(head_commit=commit)
         current.head_commit = commit
         current.save(update_fields=["head_commit"])

@@ -7,14 +7,18 @@ from tasks_app.agents.notes import noted_asks
 from tasks_app.agents.port import Ending, RunResult
 from tasks_app.agents.stream import Stream
 from tasks_app.agents.transcripts import deferred_call
-from tasks_app.engine.conclude import ask_humans, store_result
+from tasks_app.engine.conclude import ask_humans, fail, store_result
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.next_run import cost_before, transcript_of, undelivered
 from tasks_app.engine.recorder import RunRecorder
 from tasks_app.engine.stopping import never
 from tasks_app.events.append import NewEvent
-from tasks_app.models import EventKind, Outcome, Run, Task
+from tasks_app.models import EventKind, Outcome, Run, Step, Task
+from tasks_app.state.phases import Phase
 from tasks_app.types import Ask
+
+#: So many workers may die one after the other in one step.
+CRASHES = 5
 
 
 def note_crash(task: Task, lease: Lease) -> None:
@@ -35,11 +39,21 @@ def note_crash(task: Task, lease: Lease) -> None:
         store_result(run, RunResult(ending, usage=usage, model=stream.model or run.model), recorder)
         if ending is Ending.STOPPED:
             Run.objects.filter(pk=run.pk).update(outcome=Outcome.CRASHED)
+            _fail_if_hopeless(run.step, lease)
         transcript = transcript_of(run)
         undelivered(run.step, run, transcript)  # what the agent has got by now is noted
         if ending is Ending.ASKED:
             waits_at = deferred_call(transcript)
             ask_humans(task, run, asks, deferred=waits_at, recorder=recorder, epoch=lease.epoch)
+
+
+def _fail_if_hopeless(step: Step, lease: Lease) -> None:
+    """A task that kills whoever works on it must not do so for ever, at some dollars each time."""
+    told = step.transitions.filter(target=Phase.PENDING, actor__isnull=False).last()
+    runs = step.runs.filter(started_at__gt=told.at) if told else step.runs.all()
+    outcomes = list(runs.order_by("-number").values_list("outcome", flat=True)[:CRASHES])
+    if outcomes == [Outcome.CRASHED] * CRASHES and step.phase == Phase.RUNNING:
+        fail(lease, step, f"Its worker died {CRASHES} times in a row while this step was at work.")
 
 
 def _open_asks(run: Run, stream: Stream) -> list[Ask]:

@@ -55,7 +55,7 @@ def _run(step: Step, lease: Lease, shop: Shop) -> bool:
     try:
         result = shop.agent.run(_order(run, planned, timeout), recorder)
     except Stopped as stopped:
-        return _stopped(run, stopped, lease, recorder)
+        return _stopped(run, stopped, lease, recorder, shop)
     reached("agent-ended")
     return _ended(run, result, lease, recorder, shop)
 
@@ -67,7 +67,7 @@ def _spent(step: Step) -> float:
 
 def _open(step: Step, planned: NextRun, lease: Lease, shop: Shop) -> Run:
     with lease.fenced():
-        return Run.objects.create(
+        run = Run.objects.create(
             step=step,
             number=step.runs.count() + 1,
             reason=planned.reason,
@@ -78,6 +78,8 @@ def _open(step: Step, planned: NextRun, lease: Lease, shop: Shop) -> Run:
             sandboxed=shop.agent.sandboxed,
             lease_epoch=lease.epoch,
         )
+        step.questions.filter(pk__in=planned.answers).update(handed_in=run)
+    return run
 
 
 def _order(run: Run, planned: NextRun, timeout: float) -> RunOrder:
@@ -140,19 +142,29 @@ def _limit_reached(run: Run, result: RunResult, lease: Lease) -> None:
         )
 
 
-def _stopped(run: Run, stopped: Stopped, lease: Lease, recorder: RunRecorder) -> bool:
+def _stopped(run: Run, stopped: Stopped, lease: Lease, recorder: RunRecorder, shop: Shop) -> bool:
     result = stopped.partial or RunResult(Ending.STOPPED)
     if result.asks:
         halt(lease, run, replace(result, ending=Ending.ASKED), recorder)
-        return False
+    else:
+        _note_stop(run, result, stopped.reason, lease, recorder)
+    if stopped.reason is not StopReason.SHUTDOWN:  # who shuts down is in a hurry, and the next one records
+        record_work(run, lease, shop)
+    return False if result.asks else _after_stop(run, stopped.reason, lease)
+
+
+def _note_stop(run: Run, result: RunResult, reason: StopReason, lease: Lease, recorder: RunRecorder) -> None:
     with lease.fenced():
         store_result(run, result, recorder)
-        recorder.write(NewEvent(EventKind.NOTE, {"text": f"The run was stopped: {stopped.reason}."}))
-    if stopped.reason is StopReason.TIMEOUT:
+        recorder.write(NewEvent(EventKind.NOTE, {"text": f"The run was stopped: {reason}."}))
+
+
+def _after_stop(run: Run, reason: StopReason, lease: Lease) -> bool:
+    if reason is StopReason.TIMEOUT:
         return _timed_out(run, lease)
-    if stopped.reason is StopReason.INTERRUPTED:
+    if reason is StopReason.INTERRUPTED:
         put_back(lease, run.step, Phase.INTERRUPTED, "stopped by hand")
-    if stopped.reason is StopReason.SHUTDOWN:
+    if reason is StopReason.SHUTDOWN:
         put_back(lease, run.step, Phase.PENDING, "its worker was stopped")
     return False
 

@@ -70,6 +70,14 @@ class Question(models.Model):
     answered_via = models.CharField(max_length=20, choices=Channel, blank=True)
     answers: models.JSONField[dict[str, str], dict[str, str]] = models.JSONField(default=dict, blank=True)
     notes = models.TextField(blank=True)
+    handed_in = models.ForeignKey(
+        Run,
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="answers_handed_in",
+        help_text="The run that was last given the answer.",
+    )
     delivered_at = models.DateTimeField(
         null=True, blank=True, help_text="When the agent was seen to have the answer."
     )

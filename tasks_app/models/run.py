@@ -50,6 +50,10 @@ class Run(models.Model):
     outcome = models.CharField(max_length=20, choices=Outcome, blank=True)
     error = models.TextField(blank=True)
     checks = models.JSONField(null=True, blank=True)
+    head_commit = models.CharField(max_length=64, blank=True, help_text="The workspace as the agent left it.")
+    checked_commit = models.CharField(
+        max_length=64, blank=True, help_text="The workspace as the checks left it, where a guard must know."
+    )
     model = models.CharField(max_length=100, blank=True)
     sandboxed = models.BooleanField(default=False)
     started_at = models.DateTimeField(auto_now_add=True)

@@ -13,12 +13,13 @@ from django.utils import timezone
 from tasks_app.actions.tasks import go_on
 from tasks_app.agents.fake import Turn, ask, say
 from tasks_app.agents.port import AgentEvent, Ending, RunResult
-from tasks_app.engine.conclude import fail, halt, put_back
+from tasks_app.engine.conclude import fail, halt, may_try_again, put_back
 from tasks_app.engine.lease import Lease, kept
 from tasks_app.engine.recorder import RunRecorder
+from tasks_app.engine.recovery import CRASHES
 from tasks_app.engine.stopping import never
 from tasks_app.engine.sweeper import CHANGES_KEPT, Sweeper, sweep
-from tasks_app.errors import LeaseLost
+from tasks_app.errors import IllegalMove, LeaseLost
 from tasks_app.models import Change, Event, Outcome, Question, Run, SessionEntry, Task
 from tasks_app.state.phases import Phase
 from tests.works import Works, runs, step
@@ -280,3 +281,36 @@ def test_a_lease_that_is_lost_meanwhile_shows_at_the_next_write(
         Task.objects.filter(pk=task.pk).update(lease_epoch=lease.epoch + 1)
     with pytest.raises(LeaseLost), lease.fenced():
         pass
+
+
+def test_a_task_that_kills_its_workers_fails_in_the_end(works: Works) -> None:
+    """R3: it must not be taken up for ever, at some dollars each time; a human may let it go on."""
+    task = works.task([say("Done.")])
+
+    def die(order: object, recorder: object) -> RunResult:
+        raise SystemExit(137)
+
+    works.fake.run = die  # type: ignore[method-assign]
+    for _ in range(CRASHES):
+        with pytest.raises(SystemExit):
+            works.advance(task)
+    works.advance(task)
+    task.refresh_from_db()
+    assert task.phase == Phase.FAILED
+    assert f"died {CRASHES} times" in task.failure
+    go_on(task, by=works.user, ring=False)
+    with pytest.raises(SystemExit):
+        works.advance(task)
+    task.refresh_from_db()
+    assert task.phase == Phase.RUNNING
+
+
+def test_a_failure_is_not_counted_against_fresh_attempts(works: Works) -> None:
+    """Cancelled and let go on while its check was judged: the old failure is nobody's."""
+    task = works.task([say("Done.")])
+    lease = claim(task, "slow")
+    stale = step(task)
+    type(stale).objects.filter(pk=stale.pk).update(phase=Phase.PENDING, failures=0)
+    with pytest.raises(IllegalMove):
+        may_try_again(stale, lease, "too late")
+    assert step(task).failures == 0

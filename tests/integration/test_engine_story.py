@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from tasks_app.agents.fake import Die, End, Fail, Limit, Turn, ask, ask_by_command, say, write
+from tasks_app.agents.fake import Die, End, Fail, Hang, Limit, Turn, ask, ask_by_command, say, shell, write
 from tasks_app.agents.port import Ending, RunResult
 from tasks_app.engine.conclude import halt, items_json
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.recorder import RunRecorder
-from tasks_app.engine.stopping import never
+from tasks_app.engine.stopping import StopReason, never
 from tasks_app.models import Change, Outcome, Question, Reason, Run, SessionEntry, Transition
 from tasks_app.state.phases import Phase
 from tasks_app.types import Ask, AskItem
@@ -373,3 +375,31 @@ def test_what_the_portal_itself_fails_at_fails_the_task_and_leaves_no_open_run(w
     assert task.phase == Phase.FAILED
     assert "a fault of ours" in task.failure
     assert [run.outcome for run in runs(task)] == [Outcome.FAILED]
+
+
+def test_clocks_do_not_decide_which_run_was_told_an_answer(works: Works) -> None:
+    """R1: the web server's clock is ahead of the worker's; the answer is told once, then the failed check."""
+    text = "---\nresume: replay\n---\n# Paint it\n\nIn some colour.\n"
+    task = works.task(
+        lambda prompt: (
+            [say("Painted.")] if "Blue, please" in prompt or "it is missing" in prompt else ASKS_ONCE
+        ),
+        text=text,
+        config=checked("echo it is missing; false", retry=1),
+    )
+    works.advance(task)
+    works.answer_all(task, "Blue, please")
+    task.questions.update(answered_at=timezone.now() + timedelta(hours=1))
+    assert works.advance(task).phase == Phase.FAILED
+    _, second, third = runs(task)
+    assert "Blue, please" in second.prompt
+    assert "it is missing" in third.prompt
+    assert task.questions.get().delivered_at is not None
+
+
+def test_an_interrupted_run_shows_its_diff(works: Works) -> None:
+    """P9: also what was done before somebody stopped it."""
+    task = works.task([Turn(calls=(write("half.txt", "x"),)), Hang(shell("true"))])
+    works.stop_signal = lambda: StopReason.INTERRUPTED if file_in(task, "half.txt").exists() else None
+    assert works.advance(task).phase == Phase.INTERRUPTED
+    assert "half.txt" in diff_of(task)

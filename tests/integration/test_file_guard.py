@@ -94,3 +94,45 @@ def test_a_step_that_never_keeps_to_its_globs_fails_with_the_list(works: Works) 
     task.refresh_from_db()
     assert task.phase == Phase.FAILED
     assert "code.py" in task.failure
+
+
+LITTERING = """\
+pipelines:
+  default:
+    - {name: first, command: plan-task, check: {type: shell, command: "echo x > report.out"}}
+    - name: second
+      command: implement
+      fileAccess: {allowWrite: ["*.txt"]}
+"""
+LITTERING_ITSELF = """\
+pipelines:
+  default:
+    - name: only
+      command: self
+      fileAccess: {allowWrite: ["*.txt"]}
+      check: {type: shell, command: "echo x > report.out; test -e made.txt"}
+      retry: 1
+"""
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_step_is_not_blamed_for_what_an_earlier_check_left(works: Works) -> None:
+    play = {"first": [say("Planned.")], "second": [Turn(calls=(write("made.txt", "x"),)), say("Done.")]}
+    task = works.task(play, project=works.project(LITTERING))
+    assert works.advance(task).phase == Phase.DONE, task.failure
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_retry_is_not_blamed_for_what_its_own_check_left(works: Works) -> None:
+    play = [say("Done."), End(), Turn(calls=(write("made.txt", "x"),)), say("Now.")]
+    task = works.task(play, project=works.project(LITTERING_ITSELF))
+    assert works.advance(task).phase == Phase.DONE, task.failure
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_a_check_left_is_no_licence_to_change_it(works: Works) -> None:
+    """The agent writes more into a file that only the check may have made."""
+    meddle = Turn(calls=(write("made.txt", "x"), shell("echo mine >> report.out")))
+    task = works.task([say("Done."), End(), meddle, say("Now.")], project=works.project(LITTERING_ITSELF))
+    assert works.advance(task).phase == Phase.FAILED
+    assert "report.out" in task.failure
