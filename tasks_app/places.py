@@ -2,16 +2,45 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 from django.conf import settings
 
+from tasks_app.errors import WorkspaceError
 from tasks_app.models import Project, Run, Task
 from tasks_app.workspace import Repository, Workspace
 
 
 def data_dir() -> Path:
     return Path(settings.DATA_DIR)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder of the data directory with all that is in it; nothing if it is not there.
+
+    Nothing outside goes, whatever a link or a wrong row says. Raises WorkspaceError.
+    """
+    root = data_dir().resolve()
+    if folder.is_symlink() or not folder.resolve().is_relative_to(root) or folder.resolve() == root:
+        raise WorkspaceError(f"{folder} is not a folder of the data directory; it was left alone.")
+    if not folder.exists():
+        return
+    try:
+        _make_writable(folder)
+        shutil.rmtree(folder)
+    except OSError as error:
+        raise WorkspaceError(f"{error.filename or folder} cannot be removed: {error.strerror}") from error
+
+
+def _make_writable(folder: Path) -> None:
+    """Agents leave read-only folders (Go's module cache does). Each is opened before it is looked into."""
+    folder.chmod(0o700)
+    for where, names, _ in os.walk(folder):
+        for place in (Path(where) / name for name in names):
+            if not place.is_symlink():
+                place.chmod(0o700)
 
 
 def repository(project: Project) -> Repository:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
+import logging
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from tasks_app import places
-from tasks_app.errors import BadInput, IllegalMove, NotAllowed
-from tasks_app.models import Membership, Project, Role, User
+from tasks_app.errors import BadInput, IllegalMove, NotAllowed, WorkspaceError
+from tasks_app.models import Membership, Project, Role, Run, SessionEntry, Task, User
 from tasks_app.state.phases import Phase
 from tasks_app.workspace import inspect_source
+
+logger = logging.getLogger(__name__)
 
 
 def add_project(name: str, source: str, *, by: User | None = None, is_sample: bool = False) -> Project:
@@ -41,22 +43,35 @@ def add_project(name: str, source: str, *, by: User | None = None, is_sample: bo
 def remove_project(project: Project, *, by: User) -> None:
     """Remove a project with its tasks, their history, workspaces and branches; its source is not touched.
 
-    Raises NotAllowed for anybody but a maintainer, IllegalMove while an agent is at work in it.
+    Raises NotAllowed for anybody but a maintainer, IllegalMove while somebody is at work in it. A folder
+    that cannot be removed is left, and the log says so.
     """
     if not by.is_superuser and not project.memberships.filter(user=by, role=Role.MAINTAINER).exists():
         raise NotAllowed(f"Only a maintainer of {project} or a site admin can remove it.")
     with transaction.atomic():
         tasks = list(project.tasks.select_for_update())
-        if running := next((task for task in tasks if task.phase == Phase.RUNNING), None):
-            raise IllegalMove(f"Task {running.pk} of {project}", running.phase, "removed; cancel it first")
-        folders = {
-            places.repository(project).path,
-            *map(places.task_dir, tasks),
-            *map(places.shared_dir, tasks),
-        }
+        _refuse_while_at_work(project, tasks)
+        repository = places.repository(project)
+        folders = {repository.path, *map(places.task_dir, tasks), *map(places.shared_dir, tasks)}
+        # Rows of sessions hang on no other row, as the agent alone knows their keys.
+        sessions = Run.objects.filter(step__task__project=project).values_list("session_id", flat=True)
+        SessionEntry.objects.filter(session_id__in=set(map(str, sessions))).delete()
         Project.objects.filter(pk=project.pk).delete()
     for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            places.remove_folder(folder)
+        except WorkspaceError as error:
+            logger.warning("a folder of the removed project %s is left: %s", project, error)
+    repository.lock_file.unlink(missing_ok=True)
+
+
+def _refuse_while_at_work(project: Project, tasks: list[Task]) -> None:
+    """A cancelled task's agent may still be ending, and its worker about to write to the row."""
+    if running := next((task for task in tasks if task.phase == Phase.RUNNING), None):
+        raise IllegalMove(f"Task {running.pk} of {project}", running.phase, "removed; cancel it first")
+    if held := project.tasks.exclude(pk__in=Task.objects.free().values("pk")).first():
+        why = "removed yet: its agent is just ending; try again in a moment"
+        raise IllegalMove(f"Task {held.pk} of {project}", held.phase, why)
 
 
 def _faults(error: ValidationError) -> str:

@@ -30,6 +30,11 @@ class Repository:
     def git(self) -> Git:
         return Git(self.path)
 
+    @property
+    def lock_file(self) -> Path:
+        """Held by the one process that fetches."""
+        return self.path.with_name(self.path.name + ".lock")
+
     def fetch(self) -> None:
         """Bring `refs/source/*` up to date with the source, creating the repository if need be.
 
@@ -80,6 +85,6 @@ class Repository:
 
     @contextlib.contextmanager
     def _only_one(self) -> Iterator[None]:
-        with self.path.with_name(self.path.name + ".lock").open("w") as lock:
+        with self.lock_file.open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
