@@ -17,9 +17,15 @@ SECONDS = 10.0
 CHANGES_KEPT = timedelta(hours=1)
 
 
-def sweep(ring: Callable[[int], None]) -> int:
-    """Ring for every due task; how many there were."""
-    due = list(Task.objects.due().values_list("pk", flat=True))
+def sweep(ring: Callable[[int], None], *, pending: Callable[[], int]) -> int:
+    """Ring for every due task, the longest queued first; how many were rung for.
+
+    `pending`: how many rings no worker has heard yet. While these are more than there are due tasks,
+    nobody is rung for: all workers are busy, and each sweep would only make the queue longer.
+    """
+    due = list(Task.objects.due().order_by("queued_at", "pk").values_list("pk", flat=True))
+    if pending() > len(due):
+        return 0
     for task_id in due:
         ring(task_id)
     return len(due)
@@ -28,16 +34,17 @@ def sweep(ring: Callable[[int], None]) -> int:
 class Sweeper(threading.Thread):
     """Sweeps at the start and then every SECONDS, until stopped. A failing sweep is logged and repeated."""
 
-    def __init__(self, ring: Callable[[int], None]) -> None:
+    def __init__(self, ring: Callable[[int], None], *, pending: Callable[[], int]) -> None:
         super().__init__(name="sweeper", daemon=True)
         self._ring = ring
+        self._pending = pending
         self._stop_wanted = threading.Event()
 
     def run(self) -> None:
         while True:
             try:
                 close_old_connections()
-                sweep(self._ring)
+                sweep(self._ring, pending=self._pending)
                 Change.objects.prune_changes(CHANGES_KEPT)
             except Exception:
                 logger.exception("a sweep failed; the next one is in %s seconds", SECONDS)

@@ -189,10 +189,28 @@ def test_a_sweep_rings_for_exactly_what_is_due(works: Works) -> None:
     Task.objects.filter(pk=reset_came.pk).update(phase=Phase.WAITING_FOR_RESET, resets_at=past)
     Task.objects.filter(pk=not_started.pk).update(queued_at=None)
     rung: list[int] = []
-    assert sweep(rung.append) == 4
+    assert sweep(rung.append, pending=lambda: 0) == 4
     assert sorted(rung) == sorted(
         task.pk for task in (tasks[Phase.PENDING], tasks[Phase.RUNNING], lost, reset_came)
     )
+
+
+def test_a_sweep_rings_first_for_what_was_queued_first(works: Works) -> None:
+    project = works.project()
+    later, first, last = (works.task([], project=project) for _ in range(3))
+    for task, minutes in ((first, 3), (later, 2), (last, 1)):
+        Task.objects.filter(pk=task.pk).update(queued_at=timezone.now() - timedelta(minutes=minutes))
+    rung: list[int] = []
+    sweep(rung.append, pending=lambda: 0)
+    assert rung == [first.pk, later.pk, last.pk]
+
+
+def test_sweeps_do_not_flood_the_queue_while_all_workers_are_busy(works: Works) -> None:
+    works.task([])
+    unheard: list[int] = []
+    for _ in range(10):
+        sweep(unheard.append, pending=lambda: len(unheard))
+    assert len(unheard) == 2
 
 
 def test_a_sweep_forgets_old_notices_but_not_the_newest(works: Works) -> None:
@@ -200,7 +218,7 @@ def test_a_sweep_forgets_old_notices_but_not_the_newest(works: Works) -> None:
     works.task([])
     newest = Change.objects.latest("pk").pk
     Change.objects.update(at=timezone.now() - 2 * CHANGES_KEPT)
-    sweeper = Sweeper(lambda task_id: None)
+    sweeper = Sweeper(lambda task_id: None, pending=lambda: 0)
     sweeper.start()
     sweeper.stop()
     sweeper.join()

@@ -30,7 +30,7 @@ class Command(BaseCommand):
             workshop.jail()  # CATHERDER_SANDBOX=require must stop the start, not the first task
         except CatHerderError as error:
             raise CommandError(str(error), returncode=2) from None
-        sweeper = Sweeper(tasks.ring)
+        sweeper = Sweeper(tasks.ring, pending=HUEY.pending_count)
         sweeper.start()
         try:
             _consumer().run()
