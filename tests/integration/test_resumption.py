@@ -1,0 +1,122 @@
+"""H9 and issue after issue: what the model is told when a step goes on, at the Messages API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks_app.actions.tasks import go_on
+from tasks_app.agents.claude import ClaudeAgent
+from tasks_app.engine.stopping import StopReason, never
+from tasks_app.jail import SandboxMode, detect
+from tasks_app.models import Task
+from tasks_app.prompting.feedback import interruption_feedback, usage_limit_feedback
+from tasks_app.rehearsal.server import RehearsalServer
+from tests.agents import connection_to, rehearsal
+from tests.works import ONE_STEP, Works, file_in, runs
+
+pytestmark = [pytest.mark.bubblewrap, pytest.mark.django_db(transaction=True)]
+
+CHECKED = """\
+pipelines:
+  default:
+    - {name: do, command: self, check: {type: shell, command: "echo it is missing; false"}, retry: 1}
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RehearsalServer]:
+    (tmp_path / "server").mkdir()
+    with rehearsal(tmp_path / "server") as server:
+        yield server
+
+
+@pytest.fixture
+def real(works: Works, server: RehearsalServer) -> Works:
+    jail = detect(SandboxMode.REQUIRE, hidden=[works.folder / "data"])
+    works.agent = ClaudeAgent(jail, connection_to(server))
+    works.jail = jail
+    return works
+
+
+def after_a_failed_check(works: Works, task: Task) -> None:
+    works.advance(task)
+
+
+def after_a_limit(works: Works, task: Task) -> None:
+    works.advance(task)
+    go_on(task, by=works.user, ring=False)
+    works.advance(task)
+
+
+def after_a_stop(works: Works, task: Task) -> None:
+    started = file_in(task, "slow-started.txt")
+    works.stop_signal = lambda: StopReason.SHUTDOWN if started.exists() else None
+    works.advance(task)
+    works.stop_signal = never
+    works.advance(task)
+
+
+@dataclass(frozen=True)
+class Case:
+    scenario: str
+    config: str
+    happen: Callable[[Works, Task], None]
+    told: str
+    done: str
+
+
+CASES = {
+    "failed check": Case("no-questions", CHECKED, after_a_failed_check, "it is missing", "notes.txt"),
+    "usage limit": Case(
+        "limit-midway", ONE_STEP, after_a_limit, usage_limit_feedback(reset_at=None), "notes.txt"
+    ),
+    "stopped worker": Case("slow-once", ONE_STEP, after_a_stop, interruption_feedback(), "slow-started.txt"),
+}
+
+
+def last_conversation(server: RehearsalServer) -> list[dict[str, Any]]:
+    return [request for request in server.requests if request.get("tools")][-1]["messages"]
+
+
+def text_of(message: dict[str, Any]) -> str:
+    content = message["content"]
+    return content if isinstance(content, str) else "\n".join(str(block.get("text", "")) for block in content)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_session_goes_on_with_the_reason(real: Works, server: RehearsalServer, case: Case) -> None:
+    """One conversation: what was done before, then why it goes on."""
+    task = real.task(text=f"# Paint it\n\nrehearsal: {case.scenario}\n", config=case.config)
+    case.happen(real, task)
+    first, second = runs(task)[:2]
+    assert second.session_id == first.session_id
+    conversation = last_conversation(server)
+    told = [
+        number for number, message in enumerate(conversation) if case.told.splitlines()[0] in text_of(message)
+    ]
+    did = [number for number, message in enumerate(conversation) if case.done in str(message["content"])]
+    assert told and did and min(did) < told[0]
+    assert "PREVIOUS ACTIONS LOG" not in str(conversation)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_replay_is_told_what_was_done_and_the_reason(
+    real: Works, server: RehearsalServer, case: Case
+) -> None:
+    """H9: the original prompt, the actions, the reason, in this order, in a new session."""
+    text = f"---\nresume: replay\n---\n# Paint it\n\nrehearsal: {case.scenario}\n"
+    task = real.task(text=text, config=case.config)
+    case.happen(real, task)
+    first, second = runs(task)[:2]
+    assert second.session_id != first.session_id
+    prompt = text_of(last_conversation(server)[0])
+    original, rest = prompt.split("--- PREVIOUS ACTIONS LOG ---")
+    actions, feedback = rest.split("--- FEEDBACK ---")
+    assert f"rehearsal: {case.scenario}" in original
+    assert case.done in actions
+    assert case.told.splitlines()[0] in feedback
