@@ -24,3 +24,23 @@ def storable(value: Any) -> Any:
 
 def storable_text(text: str) -> str:
     return _UNSTORABLE.sub("\ufffd", text)
+
+
+def bounded(value: Any, limit: int) -> Any:
+    """The same JSON value with every text cut to about `limit` characters; what is left out is said."""
+    if isinstance(value, str):
+        return _bounded_text(value, limit)
+    if isinstance(value, dict):
+        return {key: bounded(inner, limit) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [bounded(inner, limit) for inner in value]
+    return value
+
+
+def _bounded_text(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    left_out = len(text) - 2 * half
+    notice = f"[… {left_out:,} characters are left out here; the raw log has them …]"
+    return f"{text[:half]}\n{notice}\n{text[-half:]}"

@@ -10,7 +10,10 @@ from typing import Any
 from django.utils import timezone
 
 from tasks_app.models import Change, ChangeKind, Event, EventKind, Run
-from tasks_app.storable import storable
+from tasks_app.storable import bounded, storable
+
+#: Of one text in what people read; a whole file in a tool's result is cut, its raw message is not.
+PAYLOAD_CHARACTERS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ def append(run: Run, events: Sequence[NewEvent], *, seq: int) -> int:
             seq=seq + offset,
             kind=event.kind,
             at=event.at,
-            payload=storable(event.payload),
+            payload=bounded(storable(event.payload), PAYLOAD_CHARACTERS),
             raw=storable(event.raw),
         )
         for offset, event in enumerate(events)

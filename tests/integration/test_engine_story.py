@@ -9,12 +9,26 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from tasks_app.agents.fake import Die, End, Fail, Hang, Limit, Turn, ask, ask_by_command, say, shell, write
+from tasks_app.agents.fake import (
+    Call,
+    Die,
+    End,
+    Fail,
+    Hang,
+    Limit,
+    Turn,
+    ask,
+    ask_by_command,
+    say,
+    shell,
+    write,
+)
 from tasks_app.agents.port import Ending, RunResult
 from tasks_app.engine.conclude import halt, items_json
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.recorder import RunRecorder
 from tasks_app.engine.stopping import StopReason, never
+from tasks_app.events.logs import LogKind, render_log
 from tasks_app.models import Change, Outcome, Question, Reason, Run, SessionEntry, Transition
 from tasks_app.state.phases import Phase
 from tasks_app.types import Ask, AskItem
@@ -403,3 +417,16 @@ def test_an_interrupted_run_shows_its_diff(works: Works) -> None:
     works.stop_signal = lambda: StopReason.INTERRUPTED if file_in(task, "half.txt").exists() else None
     assert works.advance(task).phase == Phase.INTERRUPTED
     assert "half.txt" in diff_of(task)
+
+
+def test_ten_megabytes_of_output_are_cut_and_the_cut_is_said(works: Works) -> None:
+    """H8, R5: multi-byte text undamaged, the limit marked, the raw message whole."""
+    shout = Call("Bash", {"command": "shout"}, lambda workspace: "ä☃\n" * 3_500_000)
+    task = works.advance(works.task([Turn(calls=(shout,)), say("Done.")]))
+    assert task.phase == Phase.DONE
+    log = "".join(render_log(step(task), LogKind.REASONING))
+    assert len(log) < 3_000_000  # a million characters in short lines, each indented
+    assert "9,500,000 characters are left out here" in log
+    assert "\ufffd" not in log
+    raw = "".join(render_log(step(task), LogKind.RAW))
+    assert raw.count("☃") >= 3_500_000 or raw.count("\\u2603") >= 3_500_000
