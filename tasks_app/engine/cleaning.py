@@ -18,7 +18,7 @@ from tasks_app import places
 from tasks_app.engine.lease import Lease
 from tasks_app.errors import WorkspaceError
 from tasks_app.jail import Jail
-from tasks_app.models import Task
+from tasks_app.models import Sequence, Task
 from tasks_app.state.phases import ENDED
 
 logger = logging.getLogger(__name__)
@@ -103,6 +103,7 @@ def _record(task: Task, jail: Jail) -> None:
     if snapshot.tree != recorded:
         workspace.publish(snapshot)
         Task.objects.filter(pk=task.pk).update(head_commit=snapshot.commit)
+        Sequence.objects.filter(pk=task.sequence_id).update(head_commit=snapshot.commit)
 
 
 def _size(folder: Path) -> int:

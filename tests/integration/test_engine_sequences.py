@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Sequence as Acts
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from django.conf import settings
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from tasks_app import places, stats, transitions
 from tasks_app.actions.answers import Reply, answer_question
@@ -29,6 +31,7 @@ from tasks_app.actions.sequences import (
 from tasks_app.actions.tasks import create_task
 from tasks_app.agents import fake
 from tasks_app.engine.advance import advance
+from tasks_app.engine.cleaning import clean_workspaces
 from tasks_app.engine.shop import Shop
 from tasks_app.engine.stopping import never
 from tasks_app.errors import BadInput, IllegalMove, NotAllowed
@@ -258,6 +261,17 @@ def test_a_sequence_whose_workspace_was_cleaned_away_goes_on_from_what_was_recor
     go_on_sequence(sequence, by=herd.person)
     sequence.refresh_from_db()
     assert sequence.failure == f"{FOLDER}/02-a.md:1: the task has no text"
+
+
+def test_what_cleaning_records_last_is_the_newest_of_the_sequence_too(herd: Herd) -> None:
+    sequence = herd.start()
+    before = sequence.head_commit
+    (herd.workspace / "late.txt").write_text("late")
+    Task.objects.update(ended_at=timezone.now() - timedelta(days=30))
+    (cleaned,) = clean_workspaces(older_than=timedelta(days=14), jail=herd.shop.jail)
+    sequence.refresh_from_db()
+    assert not cleaned.kept and not herd.workspace.exists()
+    assert before != sequence.head_commit == sequence.tasks.latest("pk").head_commit
 
 
 @pytest.mark.parametrize("folder", ["nowhere", "tasks", "tasks/prices/01-first.md"])
