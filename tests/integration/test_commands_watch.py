@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from django.conf import settings
 
 from tasks_app.actions.projects import add_project
-from tasks_app.actions.tasks import cancel_task
+from tasks_app.actions.tasks import cancel_task, create_task
 from tasks_app.agents import fake
+from tasks_app.management.terminal.command import Exit
+from tasks_app.management.terminal.screen import Screen
+from tasks_app.management.terminal.watch import Watch
 from tasks_app.models import Project, Task, User
 from tests.factories import MembershipFactory, UserFactory
 from tests.integration.conftest import Herd, Manage
@@ -181,6 +185,19 @@ def test_a_project_elsewhere_needs_a_folder_here(manage: Manage, project: Projec
     Project.objects.update(source="https://git.example.org/shop.git")
     code, _, err = manage(*ONCE)
     assert code == 2 and "is not on this machine: name a folder here." in err
+
+
+def test_a_task_that_may_not_be_started_is_told_and_the_watch_goes_on(project: Project, folder: Path) -> None:
+    """Somebody took the role away while the watch ran."""
+    for word in ("a", "b"):
+        (folder / f"{word}.md").write_text(text_of(word))
+        create_task(project, text_of(word), by=None, where="test", slug=word)
+    viewer = MembershipFactory(project=project, role="viewer").user
+    out = StringIO()
+    watch = Watch(project, folder, viewer, Screen(out, no_color=True), may_prompt=False, parallel=1)
+    assert watch.run(once=True) == Exit.FAILED
+    assert "Task a: Your role in shop lets you look" in out.getvalue()
+    assert "Task b: Your role in shop lets you look" in out.getvalue()
 
 
 class TestUnderWatch:

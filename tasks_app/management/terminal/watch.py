@@ -10,7 +10,7 @@ from watchfiles import watch
 
 from tasks_app.actions.tasks import create_task, go_on, start_task
 from tasks_app.config.task_file import read_task_file
-from tasks_app.errors import CatHerderError
+from tasks_app.errors import CatHerderError, IllegalMove
 from tasks_app.management.terminal.card import show_ways
 from tasks_app.management.terminal.command import Exit
 from tasks_app.management.terminal.ctrl_c import CtrlC
@@ -159,8 +159,18 @@ class Watch:
         waiting = [task for task in tasks if task.not_started or task.phase == Phase.INTERRUPTED]
         mine = [task for task in waiting if task.pk not in self._handed]
         for task in mine[: max(0, self._parallel - active)]:
-            self._handed.add(task.pk)
+            self._hand(task)
+
+    def _hand(self, task: Task) -> None:
+        self._handed.add(task.pk)
+        try:
             (start_task if task.not_started else go_on)(task, by=self._person)
+        except IllegalMove:
+            return  # somebody was first; the next look tells what it is now
+        except CatHerderError as error:
+            self._failed = True
+            self._screen.say_with_mark("✗", f"task {task.pk}, {task.title}: {error}", style="red")
+            del self._tasks[task.pk]
 
     def _tell(self, task: Task) -> None:
         known, self._tasks[task.pk] = self._tasks[task.pk], _standing(task)
