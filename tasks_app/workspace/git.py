@@ -29,6 +29,9 @@ _SETTINGS = (
     "gc.auto=0",
     "maintenance.auto=false",
     "submodule.recurse=false",
+    # A person may be waiting for the page: a server that sends nothing for 20 seconds is given up.
+    "http.lowSpeedLimit=1",
+    "http.lowSpeedTime=20",
     "protocol.allow=never",
     *(f"protocol.{name}.allow=always" for name in _TRANSPORTS),
 )
@@ -48,7 +51,7 @@ _NEUTRAL = {
     "GIT_ASKPASS": "",
     "SSH_ASKPASS": "",
     # Also keeps a source's own core.sshCommand from being asked.
-    "GIT_SSH_COMMAND": "ssh -oBatchMode=yes",
+    "GIT_SSH_COMMAND": "ssh -oBatchMode=yes -oConnectTimeout=10",
     "HOME": "/nonexistent",
     "LC_ALL": "C.UTF-8",
 }

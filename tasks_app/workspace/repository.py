@@ -5,13 +5,19 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from tasks_app.errors import WorkspaceError
 from tasks_app.workspace.git import NETWORK_SECONDS, Git, valid_branch
 from tasks_app.workspace.source import upload_pack
+
+#: How long a fetch waits for another of the same repository: a person may be waiting for it.
+LOCK_SECONDS = 60.0
+_LOCK_LOOKS_EVERY = 0.1
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,8 @@ class Repository:
     def fetch(self) -> None:
         """Bring `refs/source/*` up to date with the source, creating the repository if need be.
 
-        Waits while another process does the same. Raises WorkspaceError if the source cannot be read.
+        Waits up to LOCK_SECONDS while another process does the same. Raises WorkspaceError if that lasts
+        longer, or if the source cannot be read.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self._only_one():
@@ -86,5 +93,20 @@ class Repository:
     @contextlib.contextmanager
     def _only_one(self) -> Iterator[None]:
         with self.lock_file.open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            until = time.monotonic() + LOCK_SECONDS
+            while not _locked(lock):
+                if time.monotonic() >= until:
+                    raise WorkspaceError(
+                        f"Somebody else is fetching {self.source} and has not ended within "
+                        f"{LOCK_SECONDS:g} seconds; try again later."
+                    )
+                time.sleep(_LOCK_LOOKS_EVERY)
             yield
+
+
+def _locked(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

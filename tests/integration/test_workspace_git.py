@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 from collections.abc import Callable
@@ -70,6 +71,15 @@ def desk(tmp_path: Path, request: pytest.FixtureRequest) -> Desk:
     workspace = Workspace(data / "work" / "1", repository, branch_name("fix"))
     workspace.create(base=repository.head("main"))
     return Desk(source, repository, workspace, jail, data / "home", repository.head("main"))
+
+
+def test_a_fetch_does_not_wait_for_ever_for_another(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks_app.workspace.repository.LOCK_SECONDS", 0.0)
+    with desk.repository.lock_file.open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(WorkspaceError, match="Somebody else is fetching"):
+            desk.repository.fetch()
+    desk.repository.fetch()
 
 
 def test_fetching_follows_the_source(desk: Desk) -> None:
