@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from django.conf import settings
@@ -60,7 +60,7 @@ def connect() -> Iterator[Connection]:
         with _starting:
             keeper = _key_keeper()
         with keeper.lend() as lent:
-            yield Connection(api_key=lent, base_url=keeper.url)
+            yield Connection(api_key=lent, base_url=keeper.url, resets_at=partial(keeper.resets_at, lent))
     else:
         yield Connection(
             oauth_token=environment.claude_oauth_token or "", base_url=environment.anthropic_base_url or ""

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +51,15 @@ STOP_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Connection:
-    """How the agent reaches its model. Empty values are left out of its environment."""
+    """How the agent reaches its model. Empty values are left out of its environment.
+
+    `resets_at` tells when the limit resets that the model last refused a request for, None if not known.
+    """
 
     api_key: str = ""
     oauth_token: str = ""
     base_url: str = ""
+    resets_at: Callable[[], datetime | None] = lambda: None
 
     def env(self) -> dict[str, str]:
         named = {
@@ -273,7 +278,8 @@ class _Process:
 
     def _conclude(self, problem: str, exit_code: int | None) -> RunResult:
         said = "\n".join([problem, *self._stderr]) if problem else ""
-        return run_result(self._stream, self._order, problem=said, exit_code=exit_code)
+        told = self._connection.resets_at()
+        return run_result(self._stream, self._order, problem=said, exit_code=exit_code, resets_at=told)
 
 
 def _cancel_soon(task: asyncio.Task[Any] | None) -> Callable[[], None]:

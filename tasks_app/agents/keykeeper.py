@@ -11,16 +11,20 @@ import json
 import logging
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 from urllib.parse import SplitResult, urlsplit
 
+from tasks_app.agents.resets import reset_time
+
 logger = logging.getLogger(__name__)
 
 DEFAULT_UPSTREAM = "https://api.anthropic.com"
-PATHS = ("/v1/messages", "/v1/messages/count_tokens", "/v1/models")
+PATHS = ("/v1/messages", "/v1/messages/count_tokens")
 REQUEST_BYTES = 64 * 1024 * 1024
 #: Seconds without a byte; the model may think for minutes before its first one.
 UPSTREAM_SECONDS = 900
@@ -39,13 +43,20 @@ OWN_HEADERS = {
 HOP_HEADERS = {"connection", "transfer-encoding", "keep-alive", "content-length"}
 
 
+@dataclass
+class _Pass:
+    """What a run was told with its last 429: when the limit resets, None if that was not said."""
+
+    resets_at: datetime | None = None
+
+
 class KeyKeeper:
     """Start it once in a process; `lend` gives each run a pass of its own."""
 
     def __init__(self, *, api_key: str, upstream: str = "") -> None:
         self._api_key = api_key
         self._upstream = urlsplit(upstream or DEFAULT_UPSTREAM)
-        self._passes: set[str] = set()
+        self._passes: dict[str, _Pass] = {}
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.keeper = self
 
@@ -66,14 +77,28 @@ class KeyKeeper:
     def lend(self) -> Iterator[str]:
         """A pass that is good until the context ends."""
         lent = f"cat-herder-{secrets.token_urlsafe(24)}"
-        self._passes.add(lent)
+        self._passes[lent] = _Pass()
         try:
             yield lent
         finally:
-            self._passes.discard(lent)
+            del self._passes[lent]
 
     def knows(self, shown: str) -> bool:
         return any(secrets.compare_digest(shown.encode(), lent.encode()) for lent in tuple(self._passes))
+
+    def resets_at(self, lent: str) -> datetime | None:
+        """When the limit that last stopped a request with this pass resets, in UTC; None if not known.
+
+        The CLI does not pass this on in its messages. Nothing is known any more once the pass is no good.
+        """
+        held = self._passes.get(lent)
+        return held.resets_at if held else None
+
+    def note_limit(self, lent: str, headers: Mapping[str, str]) -> None:
+        """Keep what a 429 says of its reset."""
+        held = self._passes.get(lent)
+        if held:  # the run may have ended meanwhile
+            held.resets_at = reset_time(headers, now=datetime.now(UTC))
 
     @contextmanager
     def exchange(self, path: str, headers: dict[str, str], body: bytes) -> Iterator[http.client.HTTPResponse]:
@@ -123,13 +148,15 @@ class _Handler(BaseHTTPRequestHandler):
         elif not (length.isascii() and length.isdigit()) or int(length) > REQUEST_BYTES:
             self._refuse(413, "The request is too large.")
         else:
-            self._send_on(keeper, int(length))
+            self._send_on(keeper, shown, int(length))
 
-    def _send_on(self, keeper: KeyKeeper, length: int) -> None:
+    def _send_on(self, keeper: KeyKeeper, lent: str, length: int) -> None:
         headers = {name: value for name, value in self.headers.items() if name.lower() not in OWN_HEADERS}
         body = self.rfile.read(length)
         try:
             with keeper.exchange(self.path, headers, body) as response:
+                if response.status == 429:
+                    keeper.note_limit(lent, dict(response.getheaders()))
                 self._pass_on(response)
         except (OSError, http.client.HTTPException) as error:
             self._refuse(502, f"The model cannot be reached: {error}")

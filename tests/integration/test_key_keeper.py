@@ -103,8 +103,21 @@ def test_a_pass_is_good_only_while_its_run_lasts(keeper: KeyKeeper, upstream: Up
     assert upstream.seen == []
 
 
+def test_each_pass_has_the_reset_of_its_own_last_limit(keeper: KeyKeeper) -> None:
+    """P8."""
+    with keeper.lend() as lent, keeper.lend() as other:
+        keeper.note_limit(lent, {"retry-after": "3600"})
+        assert keeper.resets_at(lent) is not None
+        assert keeper.resets_at(other) is None
+        keeper.note_limit(lent, {})
+        assert keeper.resets_at(lent) is None
+    keeper.note_limit(lent, {"retry-after": "3600"})  # the answer to a run that has ended
+    assert keeper.resets_at(lent) is None
+    assert not keeper.knows(lent)
+
+
 @pytest.mark.parametrize(
-    "path", ["/v1/organizations/api_keys", "/v1/files", "/v1/messages/../files", "//evil/"]
+    "path", ["/v1/organizations/api_keys", "/v1/files", "/v1/models", "/v1/messages/../files", "//evil/"]
 )
 def test_only_the_addresses_that_an_agent_needs_are_reached(
     keeper: KeyKeeper, upstream: Upstream, path: str

@@ -1,0 +1,55 @@
+"""Limits with an API key (P8): the real CLI behind the key keeper, which sees when they reset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+from tasks_app import workshop
+from tasks_app.agents.claude import ClaudeAgent, Connection
+from tasks_app.agents.port import Ending
+from tasks_app.jail import Jail
+from tests.agents import Bench, rehearsal
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """The portal's own way to the model with an API key; the rehearsal stands where the API would."""
+    with rehearsal(tmp_path) as server:
+        keyed = {"anthropic_api_key": "sk-real", "anthropic_base_url": server.url}
+        monkeypatch.setattr(settings, "ENVIRONMENT", settings.ENVIRONMENT.model_copy(update=keyed))
+        workshop._key_keeper.cache_clear()
+        try:
+            yield Bench(ClaudeAgent(Jail(None), workshop.connect), tmp_path, server)
+        finally:
+            workshop._key_keeper().stop()
+            workshop._key_keeper.cache_clear()
+
+
+def test_a_limit_has_the_time_that_the_answer_named(bench: Bench) -> None:
+    before = datetime.now(UTC)
+    result = bench.start("overloaded")
+    after = datetime.now(UTC)
+    assert result.ending is Ending.LIMIT
+    assert result.resets_at is not None
+    assert before <= result.resets_at - timedelta(hours=1) <= after
+
+
+def test_a_limit_of_which_nothing_is_said_has_no_time(bench: Bench) -> None:
+    result = bench.start("overloaded-until-unknown")
+    assert result.ending is Ending.LIMIT
+    assert result.resets_at is None
+
+
+def test_a_run_that_went_well_has_no_time(tmp_path: Path) -> None:
+    """Even if it was told on its way to wait for a moment."""
+    with rehearsal(tmp_path) as server:
+        told = Connection(api_key="rehearsal", base_url=server.url, resets_at=lambda: datetime.now(UTC))
+        bench = Bench(ClaudeAgent(Jail(None), lambda: nullcontext(told)), tmp_path, server)
+        result = bench.start("no-questions")
+    assert (result.ending, result.resets_at) == (Ending.FINISHED, None)
