@@ -6,7 +6,7 @@ The raw contents are looked at even where the file has faults: one wrong key mus
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tasks_app.config.faults import ConfigInvalid, Location, Problem, key_path
 from tasks_app.config.pipeline import (
@@ -17,7 +17,7 @@ from tasks_app.config.pipeline import (
 )
 from tasks_app.config.threshold import threshold_fault
 from tasks_app.config.yaml_text import YamlDocument, read_yaml
-from tasks_app.validation.findings import Finding, error, findings_in, warning
+from tasks_app.validation.findings import Finding, Severity, error, findings_in, warning
 from tasks_app.validation.ground import Ground, read_text
 
 CONFIG_FILE = "cat-herder.yaml"
@@ -93,7 +93,19 @@ def read_settings_file(ground: Ground) -> SettingsFile:
         document = read_yaml(text, where=CONFIG_FILE)
     except ConfigInvalid as fault:
         return SettingsFile(None, tuple(findings_in(fault, file=CONFIG_FILE)))
-    return SettingsFile(document, (*_not_in_git(ground), *_faults(text)))
+    settings = SettingsFile(document, (*_not_in_git(ground), *_faults(text)))
+    return replace(settings, findings=(*settings.findings, *_own_branch(settings)))
+
+
+def _own_branch(settings: SettingsFile) -> Iterator[Finding]:
+    """It may be meant, but agents then believe that they work on the branch of people."""
+    if settings.values.get("manageGitBranch") is False:
+        place = ("manageGitBranch",)
+        message = (
+            "is false: agents work with the project's own branch checked out. "
+            "What they make is published under cat-herder/TASK all the same"
+        )
+        yield Finding(CONFIG_FILE, settings.problem(place, message), Severity.WARNING)
 
 
 def _not_in_git(ground: Ground) -> Iterator[Finding]:

@@ -187,6 +187,18 @@ def test_a_project_elsewhere_needs_a_folder_here(manage: Manage, project: Projec
     assert code == 2 and "is not on this machine: name a folder here." in err
 
 
+def test_work_on_the_projects_own_branch_is_said_before_it_begins(
+    manage: Manage, project: Project, folder: Path, herd: Herd
+) -> None:
+    GitRepository(Path(project.source)).commit(
+        **{"cat-herder.yaml": f"taskFolder: todo\nmanageGitBranch: false\n{PLAIN_CONFIG}"}
+    )
+    (folder / "a.md").write_text(text_of("a"))
+    _, out, _ = manage(*ONCE)
+    assert "works on the project's own branch main" in out
+    assert out.index("works on the project's own branch") < out.index("The a is done.")
+
+
 def test_a_task_that_may_not_be_started_is_told_and_the_watch_goes_on(project: Project, folder: Path) -> None:
     """Somebody took the role away while the watch ran."""
     for word in ("a", "b"):

@@ -68,7 +68,7 @@ def count_queries(browser: Client) -> Callable[[str], int]:
 
 
 def say(run: Run, *events: tuple[EventKind, dict[str, Any]]) -> None:
-    append(run, [NewEvent(kind, payload) for kind, payload in events], seq=run.next_seq())
+    append(run, [NewEvent(kind, payload, raw=payload) for kind, payload in events], seq=run.next_seq())
 
 
 def page_of(task: Task) -> str:
@@ -517,3 +517,10 @@ def test_the_live_page_shows_questions_first_then_what_runs(browser: Client) -> 
 
 def test_the_empty_live_page_says_what_to_do(browser: Client) -> None:
     assert "Nothing runs." in browser.get("/live/").text
+
+
+def test_a_task_on_the_projects_own_branch_says_so(browser: Client) -> None:
+    own, other = TaskFactory(checkout="trunk"), TaskFactory()
+    said = "works on the project’s own branch"
+    assert f'{said} <span class="machine">trunk</span>' in browser.get(page_of(own)).content.decode()
+    assert said not in browser.get(page_of(other)).content.decode()

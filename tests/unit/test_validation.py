@@ -571,3 +571,13 @@ class TestChecks:
     def test_a_makefile_with_more_than_plain_targets_is_believed(self, repository: Repository) -> None:
         repository.write("Makefile", "include other.mk\n").shell("make anything")
         assert repository.told() == []
+
+
+@pytest.mark.parametrize(("written", "warned"), [("false", True), ("true", False)])
+def test_working_on_the_projects_own_branch_is_warned_of(
+    repository: Repository, written: str, warned: bool
+) -> None:
+    repository.write("cat-herder.yaml", f"autoCommit: true\nmanageGitBranch: {written}\n")
+    told = [line for line in repository.told() if "manageGitBranch is false" in line]
+    assert len(told) == warned
+    assert all(line.startswith("W cat-herder.yaml:2: manageGitBranch is false: agents work") for line in told)

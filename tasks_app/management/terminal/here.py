@@ -78,6 +78,8 @@ def sit_down(task: Task, person: User, screen: Screen, *, may_prompt: bool) -> t
 def introduce(task: Task, screen: Screen) -> None:
     screen.say(f"Task {task.pk} · {task.project.name}/{task.slug} · {task.title}", style="bold")
     screen.say(f"branch {task.branch}, pipeline {task.pipeline}, threshold {task.threshold}", indent=2)
+    if task.checkout:
+        screen.say(f"works on the project's own branch {task.checkout}", indent=2, style="yellow")
 
 
 def say_surroundings(screen: Screen) -> None:
