@@ -20,7 +20,7 @@ class LogKind(StrEnum):
     """Which log of a step.
 
     OUTPUT: what the agent said, questions, answers, checks, notes and errors. REASONING: the whole
-    dialogue in order. RAW: what the agent process sent, one JSON object per line.
+    dialogue in order. RAW: the messages of the agent process as they came, one JSON object per line.
     """
 
     OUTPUT = "output"
@@ -61,7 +61,7 @@ def follow_log(
     `pause` is called between two looks. Everything comes from the rows, so it makes no difference which
     worker writes them, or whether one dies in between.
     """
-    events = Event.objects.filter(run__step__task=task, kind__in=_SHOWN[kind]).order_by("pk")
+    events = _shown(Event.objects.filter(run__step__task=task), kind).order_by("pk")
     if step is not None:
         events = events.filter(run__step=step)
     last, run = 0, None
@@ -77,6 +77,12 @@ def follow_log(
             yield from _change_of_run(run, None, kind)
             return
         pause()
+
+
+def _shown(events: QuerySet[Event], kind: LogKind) -> QuerySet[Event]:
+    """Of RAW only what the agent process sent: the portal's own notes and answers are no messages of it."""
+    events = events.filter(kind__in=_SHOWN[kind])
+    return events.filter(raw__isnull=False) if kind is LogKind.RAW else events
 
 
 def _after(events: QuerySet[Event], last: int, kind: LogKind) -> Iterator[Event]:
@@ -103,8 +109,7 @@ def _raw(run: Run) -> Iterator[str]:
 
 def raw_line(event: Event, *, run: int) -> str:
     """The event of run number `run` as the agent process sent it, in one line of JSON."""
-    said = {"payload": event.payload} if event.raw is None else {"raw": event.raw}
-    entry = {"run": run, "seq": event.seq, "at": event.at.isoformat(), "kind": event.kind, **said}
+    entry = {"run": run, "seq": event.seq, "at": event.at.isoformat(), "kind": event.kind, "raw": event.raw}
     # Half of a surrogate pair cannot be encoded; as an escape it is what JSON says it is.
     return json.dumps(entry, ensure_ascii=False).encode(errors="backslashreplace").decode() + "\n"
 
@@ -118,7 +123,7 @@ def _readable(run: Run, step: Step, kind: LogKind) -> Iterator[str]:
 
 def _events(run: Run, kind: LogKind) -> Iterator[Event]:
     """Page by page, not with one open cursor: a slow download must not pin SQLite's WAL."""
-    rows = run.events.filter(kind__in=_SHOWN[kind]).order_by("seq")
+    rows = _shown(run.events.all(), kind).order_by("seq")
     if kind is not LogKind.RAW:
         rows = rows.defer("raw")
     page = list(rows[:PAGE])

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from tasks_app import places
-from tasks_app.events.append import append_one
+from tasks_app.events.append import NewEvent, append
 from tasks_app.management.terminal.people import acting_user
 from tasks_app.models import EventKind, Project, Run, Task
 from tasks_app.state.phases import Phase
@@ -40,7 +40,8 @@ def asked() -> Task:
     run = RunFactory(
         task=task, step=task.steps.get(name="implement"), input_tokens=1200, output_tokens=34, cost_usd=0.5
     )
-    append_one(run, EventKind.TEXT, {"text": "Let me look."})
+    said = {"text": "Let me look."}
+    append(run, [NewEvent(EventKind.TEXT, said, raw=said)], seq=run.next_seq())
     QuestionFactory(task=task, run=run)
     return task
 
