@@ -10,7 +10,7 @@ from tasks_app.actions.sequences import look_for_next, proceed
 from tasks_app.engine.conclude import fail
 from tasks_app.engine.crashpoints import reached
 from tasks_app.engine.lease import Lease
-from tasks_app.engine.recovery import note_crash
+from tasks_app.engine.recovery import note_crash, salvage
 from tasks_app.engine.shop import Shop
 from tasks_app.engine.steps import work_on
 from tasks_app.engine.stopping import Stopped, StopReason
@@ -93,8 +93,10 @@ def _finish(task: Task, lease: Lease, shop: Shop) -> None:
 
 def _begin(lease: Lease) -> Task:
     """Bring the rows to `running`, whatever the last worker left behind; or to a halt that it missed."""
+    salvaged = salvage(lease)
     with lease.fenced() as task:
-        note_crash(task, lease)
+        for found in salvaged:
+            note_crash(task, found, lease)
         task.refresh_from_db(fields=["phase"])
         if task.phase == Phase.WAITING_FOR_RESET:
             _limit_is_over(task, lease)

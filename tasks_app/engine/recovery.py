@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tasks_app import places
 from tasks_app.agents.notes import noted_asks
 from tasks_app.agents.port import Ending, RunResult
 from tasks_app.agents.stream import Stream
-from tasks_app.agents.transcripts import deferred_call
+from tasks_app.agents.transcripts import Transcript, deferred_call
 from tasks_app.engine.conclude import ask_humans, fail, store_result
-from tasks_app.engine.lease import Lease
+from tasks_app.engine.lease import Lease, kept
 from tasks_app.engine.next_run import cost_before, transcript_of, undelivered
 from tasks_app.engine.recorder import RunRecorder
 from tasks_app.engine.stopping import never
@@ -21,30 +23,44 @@ from tasks_app.types import Ask
 CRASHES = 5
 
 
-def note_crash(task: Task, lease: Lease) -> None:
-    """Close the runs that have no end: the lease is ours, so whoever ran them is gone.
+@dataclass(frozen=True)
+class Salvaged:
+    """What a run without an end had said, read again as stored."""
 
-    Their messages are read again as stored: what was used counts, what was asked is asked now, and a
-    run that had said all is taken as finished. Called inside `lease.fenced()`.
+    run: Run
+    stream: Stream
+    transcript: Transcript
+
+
+def salvage(lease: Lease) -> list[Salvaged]:
+    """The task's runs that have no end: the lease is ours, so whoever ran them is gone.
+
+    Reading a long run again is slow, so it is done before the transaction that notes what it says.
     """
-    for run in Run.objects.filter(step__task=task, outcome="").select_related("step__task__project"):
-        stream = _reread(run)
-        asks = _open_asks(run, stream) if task.threshold else ()
-        ending = stream.ending(asks)[0] if stream.result or asks else Ending.STOPPED
-        recorder = RunRecorder(lease, run, stop_signal=never, timeout=0.0)
-        recorder.write(
-            NewEvent(EventKind.NOTE, {"text": "The worker of this run died; it goes on from here."})
-        )
-        usage = stream.usage(cost_before=cost_before(run))
-        store_result(run, RunResult(ending, usage=usage, model=stream.model or run.model), recorder)
-        if ending is Ending.STOPPED:
-            Run.objects.filter(pk=run.pk).update(outcome=Outcome.CRASHED)
-            _fail_if_hopeless(run.step, lease)
-        transcript = transcript_of(run)
-        undelivered(run.step, run, transcript)  # what the agent has got by now is noted
-        if ending is Ending.ASKED:
-            waits_at = deferred_call(transcript)
-            ask_humans(task, run, asks, deferred=waits_at, recorder=recorder, epoch=lease.epoch)
+    with kept(lease):
+        rows = Run.objects.filter(step__task=lease.task_id, outcome="").select_related("step__task__project")
+        return [Salvaged(run, _reread(run), transcript_of(run)) for run in rows]
+
+
+def note_crash(task: Task, found: Salvaged, lease: Lease) -> None:
+    """Close a run that has no end. Called inside `lease.fenced()`.
+
+    What was used counts, what was asked is asked now, and a run that had said all is taken as finished.
+    """
+    run, stream = found.run, found.stream
+    asks = _open_asks(run, stream) if task.threshold else ()
+    ending = stream.ending(asks)[0] if stream.result or asks else Ending.STOPPED
+    recorder = RunRecorder(lease, run, stop_signal=never, timeout=0.0)
+    recorder.write(NewEvent(EventKind.NOTE, {"text": "The worker of this run died; it goes on from here."}))
+    usage = stream.usage(cost_before=cost_before(run))
+    store_result(run, RunResult(ending, usage=usage, model=stream.model or run.model), recorder)
+    undelivered(run.step, run, found.transcript)  # what the agent has got by now is noted
+    if ending is Ending.STOPPED:
+        Run.objects.filter(pk=run.pk).update(outcome=Outcome.CRASHED)
+        _fail_if_hopeless(run.step, lease)
+    if ending is Ending.ASKED:
+        waits_at = deferred_call(found.transcript)
+        ask_humans(task, run, asks, deferred=waits_at, recorder=recorder, epoch=lease.epoch)
 
 
 def _fail_if_hopeless(step: Step, lease: Lease) -> None:
@@ -65,7 +81,7 @@ def _open_asks(run: Run, stream: Stream) -> list[Ask]:
 
 def _reread(run: Run) -> Stream:
     stream = Stream()
-    for raw in run.events.exclude(raw=None).order_by("seq").values_list("raw", flat=True):
+    for raw in run.events.exclude(raw=None).order_by("seq").values_list("raw", flat=True).iterator():
         stream.read(raw or {})
     return stream
 
