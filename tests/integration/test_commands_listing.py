@@ -1,4 +1,4 @@
-"""`manage.py status`, `task_log` and `project`, on rows (P12, R5)."""
+"""`manage.py status`, `stats`, `task_log` and `project`, on rows (P12, R5)."""
 
 from __future__ import annotations
 
@@ -89,6 +89,58 @@ def test_long_lists_are_cut_and_say_so(manage: Manage) -> None:
         TaskFactory(project=project)
     assert "… and 1 more; --all shows them." in manage("status")[1]
     assert len(manage("status", "--all")[1].splitlines()) == 52
+
+
+@pytest.fixture
+def used() -> None:
+    """Two projects of one person, and a task whose person is gone, with two models."""
+    ann = UserFactory(username="ann")
+    for name, person, model, dollars in (
+        ("shop", ann, "opus", 1.5),
+        ("billing", ann, "haiku", 0.25),
+        ("billing", None, "opus", 2.0),
+    ):
+        project = Project.objects.filter(name=name).first() or ProjectFactory(name=name)
+        task = TaskFactory(project=project, created_by=person)
+        tokens = {"input_tokens": 1000, "output_tokens": 50, "cache_read_tokens": 200}
+        RunFactory(task=task, model=model, cost_usd=dollars, **tokens)
+
+
+@pytest.mark.parametrize(
+    ("by", "costs"),
+    [
+        ("model", {"opus": 3.5, "haiku": 0.25}),
+        ("user", {"": 2.0, "ann": 1.75}),
+        ("project", {"billing": 2.25, "shop": 1.5}),
+    ],
+)
+def test_what_was_used_can_be_told_apart(
+    manage: Manage, used: None, by: str, costs: dict[str, float]
+) -> None:
+    """P11."""
+    told = json.loads(manage("stats", "--by", by, "--json")[1])
+    parts = {name: part["cost_usd"] for name, part in told["parts"].items()}
+    assert list(parts.items()) == list(costs.items())
+    assert told["by"] == by and told["total"]["cost_usd"] == 3.75
+    assert told["total"]["tokens"] == {"input": 3000, "output": 150, "cache_write": 0, "cache_read": 600}
+
+
+def test_what_was_used_is_a_table_with_its_sum(manage: Manage, used: None) -> None:
+    """P11."""
+    _, out, _ = manage("stats", "--by", "user")
+    rows = [line.split("  ") for line in out.splitlines()]
+    cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
+    assert cells == [
+        ["USER", "TOKENS IN", "OF THESE CACHED", "TOKENS OUT", "COST"],
+        ["nobody", "1,200", "200", "50", "$2.00"],
+        ["ann", "2,400", "400", "100", "$1.75"],
+        ["in all", "3,600", "600", "150", "$3.75"],
+    ]
+
+
+def test_nothing_was_used_yet(manage: Manage) -> None:
+    assert manage("stats")[1] == "No task has run yet.\n"
+    assert json.loads(manage("stats", "--json")[1])["parts"] == {}
 
 
 @pytest.mark.parametrize(

@@ -66,16 +66,17 @@ def figures_facts(figures: Figures) -> JsonObject:
     """Tokens in all and by model, dollars, and seconds with, without and of pauses."""
     duration = figures.duration
     return {
-        "tokens": _tokens(figures.usage),
-        "cost_usd": round(figures.usage.cost_usd, 6),
-        "models": {
-            model: {"tokens": _tokens(usage), "cost_usd": round(usage.cost_usd, 6)}
-            for model, usage in figures.by_model.items()
-        },
+        **usage_facts(figures.usage),
+        "models": {model: usage_facts(usage) for model, usage in figures.by_model.items()},
         "seconds": _rounded(duration.total),
         "working_seconds": _rounded(duration.working),
         "paused_seconds": _rounded(duration.paused),
     }
+
+
+def usage_facts(usage: Usage) -> JsonObject:
+    """Tokens and dollars."""
+    return {"tokens": _tokens(usage), "cost_usd": round(usage.cost_usd, 6)}
 
 
 def question_facts(question: Question) -> JsonObject:

@@ -1,4 +1,4 @@
-"""The tables of `status` and `project list`."""
+"""The tables of `status`, `stats` and `project list`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tasks_app.events.lines import plain
 from tasks_app.models import Project, Question, Sequence, Step, Task
 from tasks_app.state.phases import Tone
 from tasks_app.stats import Figures
+from tasks_app.types import Usage
 from tasks_app.views.rendering import words
 
 _STYLES: dict[Tone, str] = {
@@ -87,6 +88,20 @@ def projects_table(projects: Iterable[Project]) -> Table:
     rows = table("NAME", "SOURCE", "BRANCH", "TASKS")
     for project in projects:
         rows.add_row(project.name, project.source, project.branch, str(project.tasks.count()))
+    return rows
+
+
+def usage_table(what: str, usages: Iterable[tuple[str, Usage]]) -> Table:
+    """Tokens read, of these those that were cached, tokens written and dollars, a row for each name."""
+    rows = table(what, "TOKENS IN", "OF THESE CACHED", "TOKENS OUT", "COST")
+    for name, usage in usages:
+        rows.add_row(
+            Text(plain(name)),
+            f"{usage.read_tokens:,}",
+            f"{usage.cache_read_tokens:,}",
+            f"{usage.output_tokens:,}",
+            words.dollars(usage.cost_usd),
+        )
     return rows
 
 

@@ -1,0 +1,55 @@
+"""`manage.py stats`: what all runs used, by model, user or project (P11)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from tasks_app import stats
+from tasks_app.management.terminal.command import Exit, TerminalCommand
+from tasks_app.management.terminal.facts import usage_facts
+from tasks_app.management.terminal.screen import Screen
+from tasks_app.management.terminal.tables import usage_table
+from tasks_app.models import Run
+from tasks_app.types import Usage
+
+#: What stands for "", which no model, user or project is called.
+_NAMELESS = {stats.By.MODEL: "not known", stats.By.USER: "nobody", stats.By.PROJECT: "none"}
+
+
+class Command(TerminalCommand):
+    help = """\
+Shows the tokens and dollars that all runs used, by model, by the user who created the task, or by project;
+what cost most comes first. Cached tokens are input too."""
+    examples = """\
+examples:
+  manage.py stats
+  manage.py stats --by project
+  manage.py stats --by user --json"""
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--by", choices=[by.name.lower() for by in stats.By], default="model", help="default: model"
+        )
+        parser.add_argument("--json", action="store_true", help="as JSON")
+
+    def work(self, options: dict[str, Any]) -> int:
+        by = stats.By[options["by"].upper()]
+        found = stats.usage_by(Run.objects.all(), by)
+        parts = dict(sorted(found.items(), key=lambda part: (-part[1].cost_usd, part[0])))
+        total = sum(parts.values(), Usage())
+        if options["json"]:
+            told = {name: usage_facts(usage) for name, usage in parts.items()}
+            self.write_json({"by": options["by"], "total": usage_facts(total), "parts": told})
+        else:
+            self._show(parts, total, by, self.screen_for(options))
+        return Exit.DONE
+
+    def _show(self, parts: Mapping[str, Usage], total: Usage, by: stats.By, screen: Screen) -> None:
+        if not parts:
+            screen.say("No task has run yet.")
+            return
+        rows = [(name or _NAMELESS[by], usage) for name, usage in parts.items()]
+        screen.table(usage_table(by.name, [*rows, ("in all", total)]))
