@@ -103,7 +103,8 @@ def _record(task: Task, jail: Jail) -> None:
     if snapshot.tree != recorded:
         workspace.publish(snapshot)
         Task.objects.filter(pk=task.pk).update(head_commit=snapshot.commit)
-        Sequence.objects.filter(pk=task.sequence_id).update(head_commit=snapshot.commit)
+        if task.sequence:
+            Sequence.objects.filter(pk=task.sequence.pk).update(head_commit=snapshot.commit)
 
 
 def _size(folder: Path) -> int:
