@@ -55,7 +55,7 @@ class TestProject:
         task = done_task(works)
         leave_read_only(places.home(task))
         remove_project(task.project, by=works.user)
-        assert [path for path in places.data_dir().glob("*/*")] == []
+        assert list(places.data_dir().glob("*/*")) == []
 
 
 def test_a_folder_outside_of_the_data_directory_is_left_alone(works: Works, tmp_path: Path) -> None:
