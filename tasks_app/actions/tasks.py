@@ -14,11 +14,11 @@ from django.utils.text import slugify
 from tasks_app import places
 from tasks_app.actions.access import require_actor
 from tasks_app.actions.ringing import ring_on_commit
+from tasks_app.actions.settings import effective, overrides_of, repository_settings
 from tasks_app.config.pipeline import (
     Pipeline,
     ProjectConfig,
     choose_pipeline,
-    load_project_config,
     step_to_json,
 )
 from tasks_app.config.task_file import TaskDefinition, parse_task
@@ -38,7 +38,7 @@ from tasks_app.models import (
 from tasks_app.state.phases import CANCELLABLE, ENDED, RESUMABLE, Phase
 from tasks_app.stats import paused_until_now
 from tasks_app.transitions import move
-from tasks_app.workspace import branch_name, committed_text
+from tasks_app.workspace import branch_name
 
 CONFIG_FILE = "cat-herder.yaml"
 
@@ -94,8 +94,7 @@ def plan_task(
 ) -> TaskPlan:
     """Raises BadInput for a text or settings that cannot be used."""
     definition = parse_task(text, where=where)
-    settings_text = committed_text(places.repository(project), commit=base, path=CONFIG_FILE)
-    config = load_project_config(settings_text, where=CONFIG_FILE)
+    config = effective(repository_settings(project, commit=base), overrides_of(project))
     return TaskPlan(
         text,
         definition,

@@ -141,7 +141,7 @@ def _header(run: Run, step: Step) -> str:
         "Run": f"{run.number}, {Reason(run.reason).label}",
         "Model": run.model or "the agent's default",
         "Threshold": str(task.threshold),
-        "Settings": json.dumps(step.config, ensure_ascii=False),
+        "Settings": json.dumps(step.config, ensure_ascii=False, sort_keys=True),
         "Sandboxed": "yes" if run.sandboxed else "no",
         "Started": f"{stamp(run.started_at)} (all times are UTC)",
     }

@@ -7,7 +7,7 @@ from typing import cast
 from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 
-from tasks_app.models import Question, Sequence, Step, Task, User
+from tasks_app.models import Project, Question, Sequence, Step, Task, User
 
 
 def person(request: HttpRequest) -> User:
@@ -18,6 +18,10 @@ def person(request: HttpRequest) -> User:
 def task_or_404(request: HttpRequest, task_id: int) -> Task:
     tasks = Task.objects.visible_to(person(request)).select_related("project", "created_by", "sequence")
     return get_object_or_404(tasks, pk=task_id)
+
+
+def project_or_404(request: HttpRequest, project_id: int) -> Project:
+    return get_object_or_404(Project.objects.visible_to(person(request)), pk=project_id)
 
 
 def sequence_or_404(request: HttpRequest, sequence_id: int) -> Sequence:

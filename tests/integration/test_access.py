@@ -38,6 +38,7 @@ def address(name: str, question: Question) -> str:
     values: dict[str, Any] = {
         "task_id": question.task_id,
         "question_id": question.pk,
+        "project_id": question.task.project_id,
         "sequence_id": question.task.sequence_id,
         "position": 1,
         "kind": "reasoning",
