@@ -1,0 +1,140 @@
+"""P9: branches, checkpoints, and workspaces that are cleaned away."""
+
+from __future__ import annotations
+
+import subprocess
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.utils import timezone
+
+from tasks_app import places
+from tasks_app.actions.tasks import go_on
+from tasks_app.agents.fake import Turn, ask, say, write
+from tasks_app.engine.cleaning import clean_workspaces
+from tasks_app.jail import Jail
+from tasks_app.models import Task
+from tasks_app.state.phases import Phase
+from tests.works import TWO_STEPS, Works, file_in
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PLAY = {
+    "plan": [Turn(calls=(write("PLAN.md", "blue"),)), say("Planned.")],
+    "implement": [Turn(calls=(write("paint.txt", "blue"),)), say("Painted.")],
+}
+LONG_AGO = timedelta(days=30)
+FORTNIGHT = timedelta(days=14)
+
+
+def git(where: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=where, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def source_refs(task: Task) -> str:
+    return git(Path(task.project.source), "for-each-ref")
+
+
+def end_long_ago(task: Task) -> None:
+    Task.objects.filter(pk=task.pk).update(ended_at=timezone.now() - LONG_AGO)
+
+
+def cleaned(**more: bool) -> list[tuple[int, bool]]:
+    """The tasks that were looked at, and whether each workspace was kept."""
+    found = clean_workspaces(older_than=FORTNIGHT, jail=Jail(None), **more)
+    return [(one.task.pk, bool(one.kept)) for one in found]
+
+
+def test_auto_commit_makes_a_checkpoint_of_each_step_on_the_tasks_branch(works: Works) -> None:
+    task = works.task(PLAY, config="autoCommit: true\n" + TWO_STEPS)
+    before = source_refs(task)
+    assert works.advance(task).phase == Phase.DONE
+    workspace = places.workspace(task).path
+    subjects = git(workspace, "log", "--format=%s", f"{task.base_commit}..HEAD").splitlines()
+    assert subjects == ["chore(implement): checkpoint", "chore(plan): checkpoint"]
+    assert git(workspace, "branch", "--show-current") == task.branch
+    assert git(workspace, "status", "--porcelain") == ""
+    bare = places.repository(task.project).path
+    assert git(bare, "rev-parse", task.branch) == git(workspace, "rev-parse", "HEAD")
+    assert source_refs(task) == before, "nothing is pushed"
+
+
+def test_without_auto_commit_the_agents_branch_and_index_are_its_own(works: Works) -> None:
+    task = works.task(PLAY, config=TWO_STEPS)
+    works.advance(task)
+    workspace = places.workspace(task).path
+    assert git(workspace, "rev-parse", "HEAD") == task.base_commit
+    assert "?? PLAN.md" in git(workspace, "status", "--porcelain")
+    published = git(places.repository(task.project).path, "ls-tree", "--name-only", task.branch)
+    assert {"PLAN.md", "paint.txt"} <= set(published.splitlines())
+
+
+def test_without_a_managed_branch_the_projects_own_is_checked_out_and_never_moved(works: Works) -> None:
+    task = works.task(PLAY, config="manageGitBranch: false\nautoCommit: true\n" + TWO_STEPS)
+    before = source_refs(task)
+    works.advance(task)
+    assert git(places.workspace(task).path, "branch", "--show-current") == task.project.branch
+    bare = places.repository(task.project).path
+    assert git(bare, "for-each-ref", "--format=%(refname)", "refs/heads") == f"refs/heads/{task.branch}"
+    assert source_refs(task) == before
+
+
+def test_old_workspaces_go_and_what_nobody_recorded_is_recorded_first(works: Works) -> None:
+    task = works.advance(works.task(PLAY, config=TWO_STEPS))
+    file_in(task, "late.txt").write_text("written after the last run")
+    end_long_ago(task)
+    assert cleaned(dry_run=True) == [(task.pk, False)]
+    assert places.workspace(task).path.exists()
+    assert cleaned() == [(task.pk, False)]
+    assert not places.workspace(task).path.exists()
+    bare = places.repository(task.project).path
+    assert git(bare, "show", f"{task.branch}:late.txt") == "written after the last run"
+    assert cleaned() == []
+
+
+def test_workspaces_of_young_and_of_waiting_tasks_stay(works: Works) -> None:
+    young = works.advance(works.task(PLAY, config=TWO_STEPS))
+    waiting = works.advance(works.task([Turn(calls=(ask("Which?"),)), say("Done.")]))
+    assert waiting.phase == Phase.WAITING_FOR_INPUT
+    Task.objects.filter(pk=waiting.pk).update(created_at=timezone.now() - LONG_AGO)
+    assert cleaned() == []
+    assert places.workspace(young).path.exists() and places.workspace(waiting).path.exists()
+
+
+def test_a_workspace_that_cannot_be_recorded_is_kept(works: Works) -> None:
+    task = works.advance(works.task(PLAY, config=TWO_STEPS))
+    (places.workspace(task).path / ".git" / "HEAD").write_text("broken")
+    end_long_ago(task)
+    assert cleaned() == [(task.pk, True)]
+    assert file_in(task, "paint.txt").exists()
+
+
+def test_nothing_outside_the_data_directory_is_removed(works: Works, tmp_path: Path) -> None:
+    """A link where the home was leads to somebody's files."""
+    task = works.advance(works.task(PLAY, config=TWO_STEPS))
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "diary.txt").write_text("mine")
+    home = places.home(task)
+    home.rename(home.with_name("old-home"))
+    home.symlink_to(precious)
+    end_long_ago(task)
+    try:
+        cleaned()
+    except Exception as error:
+        assert "left alone" in str(error)
+    assert (precious / "diary.txt").read_text() == "mine"
+
+
+def test_a_cleaned_task_goes_on_from_what_was_recorded(works: Works) -> None:
+    play = {**PLAY, "implement": [Turn(calls=(write("paint.txt", "blue"),)), say("Painted.")]}
+    config = TWO_STEPS + '      check: {type: shell, command: "test -e never"}\n'
+    task = works.advance(works.task(play, config=config))
+    assert task.phase == Phase.FAILED
+    end_long_ago(task)
+    assert cleaned() == [(task.pk, False)]
+    go_on(task, by=works.user, ring=False)
+    works.advance(task)
+    assert file_in(task, "PLAN.md").read_text() == "blue"
