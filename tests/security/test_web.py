@@ -89,6 +89,7 @@ def hostile_events() -> Iterator[tuple[str, dict[str, Any]]]:
 def address(name: str, question: Question) -> str:
     values = {
         "task_id": question.task_id,
+        "project_id": question.task.project_id,
         "sequence_id": question.task.sequence_id,
         "question_id": question.pk,
         "position": 1,
