@@ -241,7 +241,7 @@ class _Process:
         return ClaudeAgentOptions(
             cli_path=layout.program,
             cwd=order.places.workspace,
-            env={"CLAUDE_CONFIG_DIR": str(_config_dir(order.places.home))},
+            env={**layout.env, "CLAUDE_CONFIG_DIR": str(_config_dir(order.places.home))},
             model=order.model or None,
             max_turns=order.max_turns,
             max_budget_usd=order.max_cost_usd,  # the CLI counts its own process, not the session

@@ -30,9 +30,13 @@ FROM_SDK = (
 
 @dataclass(frozen=True)
 class Layout:
-    """`inside` is shown to the agent, read-only; `program` and its orders, which hold keys, are not."""
+    """`inside` is shown to the agent, read-only; the orders, which hold keys, are not.
+
+    `program` is what the SDK starts, and `env` tells it where its orders are.
+    """
 
     program: Path
+    env: dict[str, str]
     settings: str
     inside: Path
 
@@ -66,7 +70,8 @@ def lay_out(order: RunOrder, *, argv: list[str], env: Mapping[str, str], jail: J
         "inherit": FROM_SDK,
         "lock": str(places.lock),
     }
-    return Layout(_launcher(places, orders), _settings(order, inside), inside)
+    told = {"CAT_HERDER_PYTHON": sys.executable, "CAT_HERDER_ORDERS": str(_write_orders(places, orders))}
+    return Layout(ROOM / "launch.sh", told, _settings(order, inside), inside)
 
 
 def _decisions(decisions: Mapping[str, Decision]) -> dict[str, dict[str, object]]:
@@ -105,13 +110,11 @@ def _settings(order: RunOrder, inside: Path) -> str:
     return json.dumps({"hooks": {"PreToolUse": [{"matcher": "|".join(asking + writing), "hooks": [hook]}]}})
 
 
-def _launcher(places: Places, orders: Mapping[str, object]) -> Path:
+def _write_orders(places: Places, orders: Mapping[str, object]) -> Path:
     path = places.run / "orders.json"
     path.touch(mode=0o600)
     path.write_text(json.dumps(orders), encoding="utf-8")
-    program = places.run / "agent"
-    _script(program, f"{_python()} {shlex.quote(str(ROOM / 'launch.py'))} {shlex.quote(str(path))}")
-    return program
+    return path
 
 
 def _python() -> str:

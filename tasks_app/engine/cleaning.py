@@ -85,12 +85,16 @@ def _clean(task: Task, path: Path, jail: Jail) -> Cleaned:
         _record(task, jail)
     except WorkspaceError as error:
         return Cleaned(task, path, kept=f"its work cannot be recorded: {error}")
-    freed = 0
+    freed, kept = 0, ""
     for folder in (path, places.home(task), places.check_home(task)):
-        if folder.exists():
-            freed += _size(folder)
-            places.remove_folder(folder)
-    return Cleaned(task, path, freed=freed)
+        size = _size(folder)
+        try:
+            if folder.exists():
+                places.remove_folder(folder)
+                freed += size
+        except (WorkspaceError, OSError) as error:  # one stubborn folder does not end the cleaning
+            kept = str(error)
+    return Cleaned(task, path, freed=freed, kept=kept)
 
 
 def _record(task: Task, jail: Jail) -> None:

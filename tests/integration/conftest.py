@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,12 @@ from django.core.management import call_command
 
 from tasks_app import workshop
 from tasks_app.agents import fake
+from tasks_app.agents.claude import ClaudeAgent
 from tasks_app.engine.shop import Shop
 from tasks_app.jail import SandboxMode, detect
 from tasks_app.models import User
+from tasks_app.rehearsal.server import RehearsalServer
+from tests.agents import connection_to, rehearsal
 from tests.integration.installation import Installation
 from tests.works import Works
 
@@ -81,3 +84,20 @@ def works(transactional_db: None, settings: Any, tmp_path: Path) -> Works:
     settings.DATA_DIR = tmp_path / "data"
     user = User.objects.create_user("ann", is_superuser=True)
     return Works(tmp_path, user)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RehearsalServer]:
+    """A rehearsal with the scenarios of these tests as well."""
+    (tmp_path / "server").mkdir()
+    with rehearsal(tmp_path / "server") as server:
+        yield server
+
+
+@pytest.fixture
+def real(works: Works, server: RehearsalServer) -> Works:
+    """The works with the real agent program, jailed."""
+    jail = detect(SandboxMode.REQUIRE, hidden=[works.folder / "data"])
+    works.agent = ClaudeAgent(jail, connection_to(server))
+    works.jail = jail
+    return works

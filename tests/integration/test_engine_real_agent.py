@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,34 +14,16 @@ import pytest
 from django.db import connection
 
 from tasks_app.actions.tasks import cancel_task
-from tasks_app.agents.claude import ClaudeAgent
 from tasks_app.agents.leftovers import COOKIE, leftovers
-from tasks_app.jail import SandboxMode, detect
 from tasks_app.models import Event, SessionEntry, Task
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.state.phases import Phase
-from tests.agents import connection_to, rehearsal
 from tests.integration.installation import REPOSITORY, Installation
 from tests.works import TWO_STEPS, Works, file_in, runs
 
 pytestmark = pytest.mark.bubblewrap
 
 WAITING = 10
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[RehearsalServer]:
-    (tmp_path / "server").mkdir()
-    with rehearsal(tmp_path / "server") as server:
-        yield server
-
-
-@pytest.fixture
-def real(works: Works, server: RehearsalServer) -> Works:
-    jail = detect(SandboxMode.REQUIRE, hidden=[works.folder / "data"])
-    works.agent = ClaudeAgent(jail, connection_to(server))
-    works.jail = jail
-    return works
 
 
 def playing(scenario: str) -> str:

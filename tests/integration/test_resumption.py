@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tasks_app.actions.tasks import go_on
-from tasks_app.agents.claude import ClaudeAgent
 from tasks_app.engine.stopping import StopReason, never
-from tasks_app.jail import SandboxMode, detect
 from tasks_app.models import Task
 from tasks_app.prompting.feedback import interruption_feedback, usage_limit_feedback
 from tasks_app.rehearsal.server import RehearsalServer
-from tests.agents import connection_to, rehearsal
 from tests.works import ONE_STEP, Works, file_in, runs
 
 pytestmark = [pytest.mark.bubblewrap, pytest.mark.django_db(transaction=True)]
@@ -26,21 +22,6 @@ pipelines:
   default:
     - {name: do, command: self, check: {type: shell, command: "echo it is missing; false"}, retry: 1}
 """
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[RehearsalServer]:
-    (tmp_path / "server").mkdir()
-    with rehearsal(tmp_path / "server") as server:
-        yield server
-
-
-@pytest.fixture
-def real(works: Works, server: RehearsalServer) -> Works:
-    jail = detect(SandboxMode.REQUIRE, hidden=[works.folder / "data"])
-    works.agent = ClaudeAgent(jail, connection_to(server))
-    works.jail = jail
-    return works
 
 
 def after_a_failed_check(works: Works, task: Task) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agents import launch
+from tasks_app.agents import launch, rundir
 from tasks_app.agents.launch import BUSY, hold
 from tests.integration.fifo import Fifo
 
@@ -149,3 +149,10 @@ def test_a_program_that_may_not_be_run_is_named_as_well(tmp_path: Path) -> None:
 def test_the_lock_file_is_for_its_owner_alone(tmp_path: Path) -> None:
     assert hold(str(tmp_path / "lock"))
     assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o600
+
+
+def test_what_is_started_is_never_written_while_the_worker_runs() -> None:
+    """A file written for each run may be open in a child that another thread starts: ETXTBSY."""
+    program = Path(rundir.__file__).with_name("launch.sh")
+    assert os.access(program, os.X_OK)
+    assert "_script(program" not in Path(rundir.__file__).read_text()
