@@ -1,6 +1,7 @@
 """Django's entry to the app."""
 
 from django.apps import AppConfig
+from django.db.models.signals import post_migrate
 
 
 class TasksConfig(AppConfig):
@@ -11,8 +12,11 @@ class TasksConfig(AppConfig):
     def ready(self) -> None:
         """Actions ring the worker and open pages; both are above them, so they register themselves here."""
         from tasks_app import tasks
+        from tasks_app.accounts import signals  # noqa: F401 - they connect themselves
         from tasks_app.actions import ringing
         from tasks_app.live import bell
+        from tasks_app.search import schema
 
         ringing.register(tasks.ring)
         bell.connect()
+        post_migrate.connect(schema.mend_after_migration, sender=self)

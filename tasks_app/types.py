@@ -9,7 +9,9 @@ from typing import Literal, TypeAlias
 Json: TypeAlias = "str | int | float | bool | Sequence[Json] | Mapping[str, Json] | None"
 JsonObject: TypeAlias = dict[str, "Json"]
 
-AskWay = Literal["AskUserQuestion", "command"]
+#: `call` is any other tool call, made only after its approval.
+AskWay = Literal["AskUserQuestion", "command", "call", "ExitPlanMode"]
+AskKind = Literal["clarification", "approval", "plan"]
 
 
 @dataclass(frozen=True)
@@ -32,16 +34,28 @@ class AskItem:
 
 
 @dataclass(frozen=True)
+class Evidence:
+    """One thing to judge a call or a plan by."""
+
+    kind: Literal["command", "file", "diff", "text", "markdown"]
+    title: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Ask:
     """One tool call by which the agent asks a human: 1 to 4 items, answered together.
 
-    `tool_use_id` is the call that gets the answer as its result.
+    `tool_use_id` is the call that gets the answer as its result. An approval, or a plan to review, has one
+    item and the evidence to decide by.
     """
 
     tool_use_id: str
     way: AskWay
     items: tuple[AskItem, ...]
     tool_input: JsonObject = field(default_factory=dict)
+    kind: AskKind = "clarification"
+    evidence: tuple[Evidence, ...] = ()
 
 
 @dataclass(frozen=True)

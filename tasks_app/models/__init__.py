@@ -1,33 +1,76 @@
 """The rows. Django looks for models here; everything else is in the module of its noun."""
 
-from tasks_app.models.people import Membership, Role, User
+from tasks_app.models.audit import Action, AuditEntry
+from tasks_app.models.idempotency import IdempotencyKey
+from tasks_app.models.invitation import Invitation
+from tasks_app.models.notification import (
+    OCCASION_OF,
+    OCCASIONS,
+    Delivery,
+    DeliveryState,
+    Digest,
+    Extent,
+    Medium,
+    Notice,
+    Occasion,
+    Preferences,
+    Reach,
+    Target,
+)
+from tasks_app.models.people import Membership, Role, Theme, User
 from tasks_app.models.project import Project
-from tasks_app.models.question import Channel, Question, QuestionKind, QuestionState
+from tasks_app.models.question import VERDICTS, Channel, Question, QuestionKind, QuestionState, Verdict
 from tasks_app.models.run import Event, EventKind, Outcome, Reason, Run
 from tasks_app.models.sequence import Sequence
+from tasks_app.models.session import BrowserSession
 from tasks_app.models.task import Step, Task
+from tasks_app.models.token import ApiToken, Scope
 from tasks_app.models.trail import Change, ChangeKind, Transition
 from tasks_app.models.transcript import SessionEntry
+from tasks_app.models.worker import WorkerBeat
 
 __all__ = [
+    "OCCASIONS",
+    "OCCASION_OF",
+    "VERDICTS",
+    "Action",
+    "ApiToken",
+    "AuditEntry",
+    "BrowserSession",
     "Change",
     "ChangeKind",
     "Channel",
+    "Delivery",
+    "DeliveryState",
+    "Digest",
     "Event",
     "EventKind",
+    "Extent",
+    "IdempotencyKey",
+    "Invitation",
+    "Medium",
     "Membership",
+    "Notice",
+    "Occasion",
     "Outcome",
+    "Preferences",
     "Project",
     "Question",
     "QuestionKind",
     "QuestionState",
+    "Reach",
     "Reason",
     "Role",
     "Run",
+    "Scope",
     "Sequence",
     "SessionEntry",
     "Step",
+    "Target",
     "Task",
+    "Theme",
     "Transition",
     "User",
+    "Verdict",
+    "WorkerBeat",
 ]

@@ -6,13 +6,32 @@ from typing import TYPE_CHECKING
 
 from django.contrib.auth.models import AbstractUser
 from django.db import models
+from django.db.models import Q
 
 if TYPE_CHECKING:
     from tasks_app.models.project import Project
 
 
+class Theme(models.TextChoices):
+    AUTO = "auto", "as the system has it"
+    LIGHT = "light", "light"
+    DARK = "dark", "dark"
+
+
 class User(AbstractUser):
-    """A person with a login. Superusers are site admins: they see and may do everything."""
+    """A person with a login. Superusers are site admins: they see and may do everything.
+
+    `reach` narrows that to some projects, for as long as a token acts that is restricted to them.
+    """
+
+    reach: frozenset[int] | None = None
+
+    theme = models.CharField(max_length=10, choices=Theme, default=Theme.AUTO)
+
+    def clean(self) -> None:
+        """Logins and invitations look for an address in lower case."""
+        super().clean()
+        self.email = self.email.lower()
 
     @property
     def shown_name(self) -> str:
@@ -43,3 +62,8 @@ class Membership(models.Model):
 
     def __str__(self) -> str:
         return f"{self.user} is {self.role} of {self.project}"
+
+
+def within_reach(user: User, project: str = "pk") -> Q:
+    """Rows of the projects that the token in use is not kept from; `project` is the way to the project."""
+    return Q() if user.reach is None else Q(**{f"{project}__in": user.reach})

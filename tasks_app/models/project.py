@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Self
 
-from django.core.validators import MaxValueValidator, RegexValidator
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
+from django.utils import timezone
 
-from tasks_app.models.people import ACTING_ROLES, Role, User
+from tasks_app.models.people import ACTING_ROLES, Role, User, within_reach
 
 NAME = RegexValidator(
     r"\A[a-z0-9][a-z0-9._-]*\Z",
@@ -15,22 +17,29 @@ NAME = RegexValidator(
 )
 
 
+#: A fetch that began longer ago died with its process.
+LONGEST_FETCH = timedelta(minutes=20)
+
+
 class ProjectQuerySet(models.QuerySet["Project"]):
     def visible_to(self, user: User) -> Self:
         """Projects that the person may see; for everything else the answer is 404."""
-        return self if user.is_superuser else self.filter(memberships__user=user)
+        reached = self.filter(within_reach(user))
+        return reached if user.is_superuser else reached.filter(memberships__user=user)
 
     def maintained_by(self, user: User) -> Self:
         """Projects whose settings the person may change."""
+        reached = self.filter(within_reach(user))
         if user.is_superuser:
-            return self
-        return self.filter(memberships__user=user, memberships__role=Role.MAINTAINER)
+            return reached
+        return reached.filter(memberships__user=user, memberships__role=Role.MAINTAINER)
 
     def actable_by(self, user: User) -> Self:
         """Projects in which the person may create tasks, answer and cancel."""
+        reached = self.filter(within_reach(user))
         if user.is_superuser:
-            return self
-        return self.filter(memberships__user=user, memberships__role__in=ACTING_ROLES)
+            return reached
+        return reached.filter(memberships__user=user, memberships__role__in=ACTING_ROLES)
 
 
 class Project(models.Model):
@@ -45,6 +54,20 @@ class Project(models.Model):
     model = models.CharField(max_length=100, blank=True)
     wait_for_reset = models.BooleanField(null=True, blank=True)
     auto_commit = models.BooleanField(null=True, blank=True)
+    manage_git_branch = models.BooleanField(null=True, blank=True)
+    max_turns = models.PositiveIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
+    max_cost_usd = models.FloatField(null=True, blank=True, validators=[MinValueValidator(0.01)])
+    step_timeout = models.PositiveIntegerField(null=True, blank=True, help_text="In seconds.")
+    check_timeout = models.PositiveIntegerField(null=True, blank=True, help_text="In seconds.")
+    ask_before = models.TextField(
+        blank=True,
+        max_length=10_000,
+        help_text="Patterns of tool calls that a human must approve, one in a line.",
+    )
+    # How the portal's copy of the source stands.
+    fetched_at = models.DateTimeField(null=True, blank=True)
+    fetching_since = models.DateTimeField(null=True, blank=True, editable=False)
+    fetch_fault = models.TextField(blank=True, help_text="Why the last fetch failed.")
     is_sample = models.BooleanField(default=False)
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -55,3 +78,7 @@ class Project(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def is_fetching(self) -> bool:
+        return self.fetching_since is not None and self.fetching_since > timezone.now() - LONGEST_FETCH

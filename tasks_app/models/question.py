@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Self
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
-from tasks_app.models.people import User
+from tasks_app.models.people import User, within_reach
 from tasks_app.models.run import Run
 from tasks_app.models.task import Step, Task
 
@@ -21,7 +21,24 @@ class QuestionKind(models.TextChoices):
 class QuestionState(models.TextChoices):
     OPEN = "open", "open"
     ANSWERED = "answered", "answered"
+    DISMISSED = "dismissed", "dismissed"
     WITHDRAWN = "withdrawn", "withdrawn"
+
+
+class Verdict(models.TextChoices):
+    """What a human decided about a tool call or a plan."""
+
+    APPROVED = "approved", "Approved"
+    DENIED = "denied", "Denied"
+    SENT_BACK = "sent_back", "Sent back"
+
+
+#: The verdicts that a question of each kind can get; a clarification gets an answer instead.
+VERDICTS: dict[str, tuple[Verdict, ...]] = {
+    QuestionKind.CLARIFICATION: (),
+    QuestionKind.APPROVAL: (Verdict.APPROVED, Verdict.DENIED),
+    QuestionKind.PLAN: (Verdict.APPROVED, Verdict.SENT_BACK),
+}
 
 
 class Channel(models.TextChoices):
@@ -30,9 +47,14 @@ class Channel(models.TextChoices):
     API = "api", "API"
 
 
+#: States in which a named human is done with a question.
+SETTLED = (QuestionState.ANSWERED, QuestionState.DISMISSED)
+
+
 class QuestionQuerySet(models.QuerySet["Question"]):
     def visible_to(self, user: User) -> Self:
-        return self if user.is_superuser else self.filter(task__project__memberships__user=user)
+        reached = self.filter(within_reach(user, "task__project"))
+        return reached if user.is_superuser else reached.filter(task__project__memberships__user=user)
 
     def open(self) -> Self:
         return self.filter(state=QuestionState.OPEN)
@@ -40,13 +62,24 @@ class QuestionQuerySet(models.QuerySet["Question"]):
     def answered(self) -> Self:
         return self.filter(state=QuestionState.ANSWERED)
 
+    def approved_plans(self) -> Self:
+        """Of those attempts at their step that count."""
+        counts = Q(run__number__gte=F("step__first_run"))
+        return self.filter(counts, kind=QuestionKind.PLAN, verdict=Verdict.APPROVED)
+
+    def settled(self) -> Self:
+        """Those that a human answered, decided or dismissed: the agent is to learn of each."""
+        return self.filter(state__in=SETTLED)
+
 
 class Question(models.Model):
     """What a halted agent wants from a human.
 
     `items`: 1 or more of {question, header, options: [{label, description, preview}], multiSelect};
     `answers` maps each item's question to what was answered. `tool_use_id` is the call whose result
-    the answer becomes; `tool_input` is that call's input as the agent wrote it.
+    the answer becomes; `tool_input` is that call's input as the agent wrote it. An approval or a plan has
+    one item, `evidence` to judge by, a list of {kind, title, text} with the kind command, file, diff, text
+    or markdown, and in the end a `verdict`. `answered_…` also say who dismissed it, and when.
     """
 
     task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="questions")
@@ -62,6 +95,9 @@ class Question(models.Model):
         default=True, help_text="Whether the session waits for this very call's result."
     )
     items: models.JSONField[list[dict[str, Any]], list[dict[str, Any]]] = models.JSONField()
+    evidence: models.JSONField[list[dict[str, str]], list[dict[str, str]]] = models.JSONField(
+        default=list, blank=True
+    )
     asked_at = models.DateTimeField()
     answered_at = models.DateTimeField(null=True, blank=True)
     answered_by = models.ForeignKey(
@@ -70,6 +106,7 @@ class Question(models.Model):
     answered_via = models.CharField(max_length=20, choices=Channel, blank=True)
     answers: models.JSONField[dict[str, str], dict[str, str]] = models.JSONField(default=dict, blank=True)
     notes = models.TextField(blank=True)
+    verdict = models.CharField(max_length=20, choices=Verdict, blank=True)
     handed_in = models.ForeignKey(
         Run,
         null=True,
@@ -90,11 +127,18 @@ class Question(models.Model):
             models.UniqueConstraint(fields=["run", "tool_use_id"], name="one_question_per_call"),
             models.UniqueConstraint(fields=["task", "number"], name="one_question_per_number"),
             models.CheckConstraint(
-                condition=Q(state="answered") ^ Q(answered_at=None),
-                name="answered_has_a_time_and_nothing_else_does",
+                condition=Q(state__in=["answered", "dismissed"]) ^ Q(answered_at=None),
+                name="settled_has_a_time_and_nothing_else_does",
+            ),
+            models.CheckConstraint(
+                condition=~Q(state="dismissed") | Q(kind="clarification"), name="only_questions_are_dismissed"
+            ),
+            models.CheckConstraint(
+                condition=Q(verdict="") ^ (Q(state="answered") & ~Q(kind="clarification")),
+                name="a_verdict_is_what_settles_approvals_and_plans",
             ),
         ]
-        indexes = [models.Index(fields=["state", "asked_at"])]
+        indexes = [models.Index(fields=["asked_at"]), models.Index(fields=["state", "asked_at"])]
 
     def __str__(self) -> str:
         return self.headline
@@ -114,8 +158,32 @@ class Question(models.Model):
         return {question: self.answers[question] for question in asked if question in self.answers}
 
     @property
+    def is_settled(self) -> bool:
+        return self.state in SETTLED
+
+    @property
+    def is_dismissed(self) -> bool:
+        return self.state == QuestionState.DISMISSED
+
+    @property
+    def outcome(self) -> str:
+        """What a human did with it, in a word or two that go before “by NAME”; empty for none."""
+        if not self.is_settled:
+            return ""
+        return str(
+            Verdict(self.verdict).label if self.verdict else QuestionState(self.state).label.capitalize()
+        )
+
+    @property
     def answer_text(self) -> str:
-        """The answer in one text, as histories and logs show it."""
+        """What a human said to it in one text, as histories and logs show it.
+
+        Of a dismissed question only the notes: it has no answer, and `outcome` must be shown beside it.
+        """
+        if self.is_dismissed:
+            return self.notes
+        if self.verdict:
+            return f"{self.outcome}: {self.notes}" if self.notes else self.outcome
         if len(self.items) <= 1:
             text = "".join(self.answers.values())
         else:

@@ -47,6 +47,9 @@ class Run(models.Model):
     resumed = models.BooleanField(
         default=False, help_text="Whether it went on in the session of an earlier run."
     )
+    threshold = models.PositiveSmallIntegerField(
+        null=True, blank=True, help_text="How readily the agent was to ask in this run."
+    )
     outcome = models.CharField(max_length=20, choices=Outcome, blank=True)
     error = models.TextField(blank=True)
     checks = models.JSONField(null=True, blank=True)
@@ -69,6 +72,7 @@ class Run(models.Model):
     class Meta:
         ordering = ["step", "number"]
         constraints = [models.UniqueConstraint(fields=["step", "number"], name="one_run_per_number")]
+        indexes = [models.Index(fields=["started_at"])]
 
     def __str__(self) -> str:
         return f"run {self.number} of {self.step}"

@@ -7,14 +7,15 @@ from typing import Self
 from django.db import models
 from django.db.models import Q
 
-from tasks_app.models.people import User
+from tasks_app.models.people import User, within_reach
 from tasks_app.models.phased import Phased
 from tasks_app.models.project import Project
 
 
 class SequenceQuerySet(models.QuerySet["Sequence"]):
     def visible_to(self, user: User) -> Self:
-        return self if user.is_superuser else self.filter(project__memberships__user=user)
+        reached = self.filter(within_reach(user, "project"))
+        return reached if user.is_superuser else reached.filter(project__memberships__user=user)
 
 
 class Sequence(Phased):
@@ -40,6 +41,12 @@ class Sequence(Phased):
         User, null=True, blank=True, on_delete=models.SET_NULL, related_name="sequences"
     )
     created_at = models.DateTimeField(auto_now_add=True)
+    form_key = models.CharField(
+        max_length=40,
+        blank=True,
+        editable=False,
+        help_text="Of the form that made it: sent twice, made once.",
+    )
 
     objects = SequenceQuerySet.as_manager()
 
@@ -47,6 +54,9 @@ class Sequence(Phased):
         ordering = ["-created_at", "-pk"]
         constraints = [
             models.UniqueConstraint(fields=["project", "slug"], name="one_sequence_per_slug"),
+            models.UniqueConstraint(
+                fields=["created_by", "form_key"], condition=~Q(form_key=""), name="one_sequence_per_form"
+            ),
             models.CheckConstraint(
                 condition=Q(threshold=None) | Q(threshold__lte=5), name="sequence_threshold_from_0_to_5"
             ),

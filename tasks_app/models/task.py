@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from tasks_app.models.people import User
+from tasks_app.models.people import User, within_reach
 from tasks_app.models.phased import Phased
 from tasks_app.models.project import Project
 from tasks_app.models.sequence import Sequence
 from tasks_app.state.phases import ENDED, Phase
 
+if TYPE_CHECKING:
+    from tasks_app.models.run import Run
+
 
 class TaskQuerySet(models.QuerySet["Task"]):
     def visible_to(self, user: User) -> Self:
-        return self if user.is_superuser else self.filter(project__memberships__user=user)
+        reached = self.filter(within_reach(user, "project"))
+        return reached if user.is_superuser else reached.filter(project__memberships__user=user)
 
     def free(self) -> Self:
         """Tasks that nobody holds: never claimed, let go, or held by somebody who stopped renewing."""
@@ -65,7 +69,16 @@ class Task(Phased):
     sequence = models.ForeignKey(
         Sequence, null=True, blank=True, on_delete=models.CASCADE, related_name="tasks"
     )
-    file = models.CharField(max_length=300, blank=True, help_text="The task's file in its sequence's folder.")
+    file = models.CharField(
+        max_length=300, blank=True,
+        help_text="Its file: in its sequence's folder, or in the repository it was picked from.",
+    )  # fmt: skip
+    form_key = models.CharField(
+        max_length=40,
+        blank=True,
+        editable=False,
+        help_text="Of the form that made it: sent twice, made once.",
+    )
     slug = models.CharField(max_length=160)
     title = models.CharField(max_length=200)
     text = models.TextField(help_text="The task file as written, front matter included.")
@@ -78,12 +91,18 @@ class Task(Phased):
     max_turns = models.PositiveIntegerField(null=True, blank=True, help_text="Turns that one run may take.")
     max_cost_usd = models.FloatField(null=True, blank=True, help_text="Dollars that the whole task may cost.")
     auto_commit = models.BooleanField(default=False, help_text="Commit a checkpoint after each step.")
+    ask_before: models.JSONField[list[str], list[str]] = models.JSONField(
+        default=list, blank=True, help_text="Patterns of tool calls that a human must approve."
+    )
     branch = models.CharField(max_length=200)
     checkout = models.CharField(
         max_length=200, blank=True, help_text="The branch checked out in the workspace, if it is another."
     )
     base_commit = models.CharField(max_length=64, blank=True)
     head_commit = models.CharField(max_length=64, blank=True)
+    reset_to = models.CharField(
+        max_length=64, blank=True, help_text="The commit to put the files back to before the next run."
+    )
     created_by = models.ForeignKey(
         User, null=True, blank=True, on_delete=models.SET_NULL, related_name="tasks"
     )
@@ -104,9 +123,16 @@ class Task(Phased):
             models.UniqueConstraint(
                 fields=["sequence", "file"], condition=Q(sequence__isnull=False), name="one_task_per_file"
             ),
+            models.UniqueConstraint(
+                fields=["created_by", "form_key"], condition=~Q(form_key=""), name="one_task_per_form"
+            ),
             models.CheckConstraint(condition=Q(threshold__lte=5), name="threshold_from_0_to_5"),
         ]
-        indexes = [models.Index(fields=["phase", "lease_expires"]), models.Index(fields=["project", "phase"])]
+        indexes = [
+            models.Index(fields=["created_at"]),
+            models.Index(fields=["phase", "lease_expires"]),
+            models.Index(fields=["project", "phase"]),
+        ]
 
     def __str__(self) -> str:
         return self.title
@@ -130,6 +156,9 @@ class Step(Phased):
     failures = models.PositiveSmallIntegerField(
         default=0, help_text="Failed attempts since a human last said go on."
     )
+    first_run = models.PositiveIntegerField(
+        default=1, help_text="The first run that counts: those before it are history since somebody retried."
+    )
     base_commit = models.CharField(max_length=64, blank=True, help_text="The snapshot the step started from.")
     head_commit = models.CharField(max_length=64, blank=True, help_text="The snapshot after its last run.")
 
@@ -142,3 +171,8 @@ class Step(Phased):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def current_runs(self) -> models.QuerySet[Run]:
+        """The runs that count, in order."""
+        return self.runs.filter(number__gte=self.first_run)

@@ -5,12 +5,18 @@ from __future__ import annotations
 from datetime import timedelta
 
 from django.db import models
-from django.db.models import Max
+from django.db.models import Max, Q
 from django.db.models.functions import Now
 
 from tasks_app.models.people import User
 from tasks_app.models.phased import PHASE_CHOICES
 from tasks_app.models.task import Step, Task
+from tasks_app.state.phases import Phase
+
+#: The phases of a task whose beginning is told to people (`tasks_app.notifications`).
+ANNOUNCED = tuple(
+    phase.value for phase in (Phase.WAITING_FOR_INPUT, Phase.FAILED, Phase.DONE, Phase.CANCELLED)
+)
 
 
 class Transition(models.Model):
@@ -25,9 +31,19 @@ class Transition(models.Model):
     at = models.DateTimeField(auto_now_add=True)
     reason = models.TextField(blank=True)
     actor = models.ForeignKey(User, null=True, blank=True, on_delete=models.SET_NULL)
+    announced_at = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="When it was told to those who want to know."
+    )
 
     class Meta:
         ordering = ["at", "pk"]
+        indexes = [
+            models.Index(
+                fields=["at"],
+                condition=Q(step=None, announced_at=None, target__in=ANNOUNCED),
+                name="transition_unannounced",
+            )
+        ]
 
     def __str__(self) -> str:
         return f"{self.source} → {self.target}"
@@ -38,6 +54,7 @@ class ChangeKind(models.TextChoices):
     QUESTION = "question", "a question was asked, answered or withdrawn"
     EVENTS = "events", "a run has more events"
     TASK = "task", "a task was created or changed"
+    NOTICE = "notice", "people were told of it"
 
 
 class ChangeQuerySet(models.QuerySet["Change"]):

@@ -61,5 +61,8 @@ ENDED = frozenset({Phase.DONE, Phase.FAILED, Phase.CANCELLED})
 #: Phases from which a human can say "go on".
 RESUMABLE = frozenset({Phase.INTERRUPTED, Phase.FAILED, Phase.CANCELLED, Phase.WAITING_FOR_RESET})
 
+#: Phases in which a human can have a task done again from one of its steps.
+RETRYABLE = RESUMABLE | {Phase.DONE}
+
 #: Phases that a human can call off.
 CANCELLABLE = frozenset(Phase) - ENDED

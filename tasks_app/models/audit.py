@@ -1,0 +1,105 @@
+"""Who did what, when and from where: the entries of the audit room."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from django.db import models
+
+from tasks_app.models.people import User
+from tasks_app.models.project import Project
+from tasks_app.models.question import Channel
+from tasks_app.models.task import Task
+
+
+class Action(models.TextChoices):
+    """What was done; read as “NAME … SUBJECT”."""
+
+    ASKED = "asked", "asked"
+    ANSWERED = "answered", "answered"
+    DISMISSED = "dismissed", "dismissed"
+    APPROVED = "approved", "approved"
+    DENIED = "denied", "denied"
+    PLAN_APPROVED = "plan_approved", "approved the plan of"
+    PLAN_SENT_BACK = "plan_sent_back", "sent back the plan of"
+    TASK_CREATED = "task_created", "created the task"
+    TASK_STARTED = "task_started", "started the task"
+    TASK_CANCELLED = "task_cancelled", "cancelled the task"
+    TASK_WENT_ON = "task_went_on", "let go on the task"
+    TASK_RETRIED = "task_retried", "retried from a step the task"
+    TASK_CHANGED = "task_changed", "changed the task"
+    SEQUENCE_CREATED = "sequence_created", "created the sequence"
+    SEQUENCE_WENT_ON = "sequence_went_on", "let go on the sequence"
+    PROJECT_ADDED = "project_added", "added the project"
+    PROJECT_REMOVED = "project_removed", "removed the project"
+    SETTINGS_CHANGED = "settings_changed", "changed the settings of"
+    ROLE_GIVEN = "role_given", "gave a role to"
+    ROLE_TAKEN = "role_taken", "took the role of"
+    INVITED = "invited", "invited"
+    INVITATION_ACCEPTED = "invitation_accepted", "accepted the invitation of"
+    INVITATION_WITHDRAWN = "invitation_withdrawn", "withdrew the invitation of"
+    LOGGED_IN = "logged_in", "logged in"
+    LOGGED_OUT = "logged_out", "logged out"
+    LOGIN_FAILED = "login_failed", "failed to log in as"
+    ACCOUNT_MADE = "account_made", "made the account"
+    ACCOUNT_CHANGED = "account_changed", "changed the account of"
+    PASSWORD_CHANGED = "password_changed", "changed the password of"
+    SECOND_FACTOR_ON = "second_factor_on", "switched the second factor on for"
+    SECOND_FACTOR_OFF = "second_factor_off", "switched the second factor off for"
+    TOKEN_MADE = "token_made", "made the token"
+    TOKEN_REVOKED = "token_revoked", "revoked the token"
+    TOKEN_USED = "token_used", "used the token"
+    NOTIFICATIONS_CHANGED = "notifications_changed", "changed the notifications of"
+    EXPORTED = "exported", "exported"
+
+
+class AuditEntryQuerySet(models.QuerySet["AuditEntry"]):
+    def update(self, **kwargs: Any) -> NoReturn:
+        raise TypeError("Audit entries stay as they were written.")
+
+    def delete(self) -> NoReturn:
+        raise TypeError("Audit entries stay as they were written.")
+
+
+class AuditEntry(models.Model):
+    """One thing that somebody did. Append-only, and it outlives what it is about.
+
+    `project` and `task` are plain numbers to the database: they may name rows that are gone, so their
+    names stand beside them. `actor` is None where the portal or an agent acted.
+    """
+
+    at = models.DateTimeField(auto_now_add=True, db_index=True)
+    action = models.CharField(max_length=30, choices=Action)
+    actor = models.ForeignKey(User, null=True, blank=True, on_delete=models.PROTECT, related_name="audit")
+    actor_name = models.CharField(max_length=200, blank=True)
+    via = models.CharField(max_length=20, choices=Channel, blank=True)
+    token = models.CharField(max_length=100, blank=True, help_text="The name of the token that was used.")
+    address = models.CharField(max_length=60, blank=True, help_text="Where the request came from.")
+    project = models.ForeignKey(
+        Project, null=True, blank=True, on_delete=models.DO_NOTHING, db_constraint=False, related_name="+"
+    )
+    project_name = models.CharField(max_length=60, blank=True)
+    task = models.ForeignKey(
+        Task, null=True, blank=True, on_delete=models.DO_NOTHING, db_constraint=False, related_name="+"
+    )
+    subject = models.CharField(max_length=300, blank=True, help_text="What it was done to.")
+    detail = models.JSONField(default=dict, blank=True)
+
+    objects = AuditEntryQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-at", "-pk"]
+        verbose_name_plural = "audit entries"
+        indexes = [models.Index(fields=["project", "at"]), models.Index(fields=["actor", "at"])]
+
+    def __str__(self) -> str:
+        who = self.actor_name or "the portal"
+        return f"{who} {self.get_action_display()} {self.subject}".strip()
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        if self.pk:
+            raise TypeError("Audit entries stay as they were written.")
+        super().save(*args, **kwargs)
+
+    def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError("Audit entries stay as they were written.")

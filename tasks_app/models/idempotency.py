@@ -1,0 +1,35 @@
+"""What was answered to a request that came with a key, so that it can be sent again without harm."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.db import models
+from django.db.models.functions import Now
+
+from tasks_app.models.people import User
+
+
+class IdempotencyKeyQuerySet(models.QuerySet["IdempotencyKey"]):
+    def prune(self, older_than: timedelta) -> int:
+        deleted, _ = self.filter(at__lt=Now() - older_than).delete()
+        return deleted
+
+
+class IdempotencyKey(models.Model):
+    """A key is one person's. `status` is 0 while the request is worked on."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
+    key = models.CharField(max_length=200)
+    fingerprint = models.CharField(max_length=64, help_text="Of method, address and body.")
+    status = models.PositiveSmallIntegerField(default=0)
+    body = models.TextField(blank=True)
+    at = models.DateTimeField(auto_now_add=True, db_index=True)
+
+    objects = IdempotencyKeyQuerySet.as_manager()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["user", "key"], name="one_request_per_key")]
+
+    def __str__(self) -> str:
+        return self.key

@@ -1,0 +1,74 @@
+"""Invitations to a project, by e-mail address."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import timedelta
+from typing import Self
+
+from django.db import models
+from django.utils import timezone
+
+from tasks_app.models.people import Role, User
+from tasks_app.models.project import Project
+
+#: How long a link works.
+LASTS = timedelta(days=7)
+
+
+def token_hash(token: str) -> str:
+    return hashlib.sha256(token.encode(errors="replace")).hexdigest()
+
+
+def _expiry() -> object:
+    return timezone.now() + LASTS
+
+
+class InvitationQuerySet(models.QuerySet["Invitation"]):
+    def pending(self) -> Self:
+        """Neither accepted nor withdrawn; perhaps too old."""
+        return self.filter(accepted_at=None, withdrawn_at=None)
+
+    def open(self) -> Self:
+        """Whose link works."""
+        return self.pending().filter(expires_at__gt=timezone.now())
+
+
+class Invitation(models.Model):
+    """`token_hash` is all that is kept of the link. `mailed`: it went to the address and to nobody else."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="invitations")
+    email = models.EmailField()
+    role = models.CharField(max_length=20, choices=Role, default=Role.MEMBER)
+    token_hash = models.CharField(max_length=64, unique=True)
+    mailed = models.BooleanField(default=False)
+    invited_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="invitations")
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField(default=_expiry)
+    withdrawn_at = models.DateTimeField(null=True, blank=True)
+    accepted_at = models.DateTimeField(null=True, blank=True)
+    accepted_by = models.ForeignKey(User, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+
+    objects = InvitationQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-created_at", "-pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["project", "email"],
+                condition=models.Q(accepted_at=None, withdrawn_at=None),
+                name="one_pending_invitation_per_address",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.email} to {self.project} as {self.role}"
+
+    @property
+    def standing(self) -> str:
+        """open, accepted, withdrawn or expired."""
+        if self.accepted_at:
+            return "accepted"
+        if self.withdrawn_at:
+            return "withdrawn"
+        return "expired" if self.expires_at <= timezone.now() else "open"

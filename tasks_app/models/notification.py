@@ -1,0 +1,274 @@
+"""Telling people: what they want to hear of, what stands in their page, and what is sent where."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+from typing import Any, Self
+
+from django.db import models
+from django.db.models import F, Q
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from tasks_app.models.people import User
+from tasks_app.models.project import Project
+from tasks_app.models.task import Task
+from tasks_app.models.trail import Transition
+from tasks_app.state.phases import Phase
+
+
+class Occasion(models.TextChoices):
+    """What is worth telling; the label finishes “when …”."""
+
+    QUESTION = "question", "a question waits"
+    FAILED = "failed", "a task fails"
+    DONE = "done", "a task is done"
+    CANCELLED = "cancelled", "somebody cancels a task"
+    TEST = "test", "somebody tries a target out"
+
+
+#: The phase of a task that each occasion is.
+OCCASION_OF: dict[str, Occasion] = {
+    Phase.WAITING_FOR_INPUT: Occasion.QUESTION,
+    Phase.FAILED: Occasion.FAILED,
+    Phase.DONE: Occasion.DONE,
+    Phase.CANCELLED: Occasion.CANCELLED,
+}
+#: Those that one can ask to be told of.
+OCCASIONS = (Occasion.QUESTION, Occasion.FAILED, Occasion.DONE, Occasion.CANCELLED)
+
+
+class Medium(models.TextChoices):
+    PAGE = "page", "in the page"
+    EMAIL = "email", "e-mail"
+    CHAT = "chat", "chat"
+    WEBHOOK = "webhook", "webhook"
+
+
+class Extent(models.TextChoices):
+    """Of which tasks somebody wants to be told."""
+
+    OFF = "off", "no"
+    MINE = "mine", "my tasks"
+    ALL = "all", "all tasks"
+
+
+class Reach(models.TextChoices):
+    """Of which projects somebody wants to be told."""
+
+    MINE = "mine", "those that I have a role in, and tasks that I created"
+    ALL = "all", "every project that I see"
+    CHOSEN = "chosen", "these:"
+
+
+class Digest(models.TextChoices):
+    AT_ONCE = "at_once", "at once"
+    HOURLY = "hourly", "together, every full hour"
+    DAILY = "daily", "together, once a day at"
+
+
+def default_wishes() -> dict[str, dict[str, str]]:
+    """What somebody is told who has chosen nothing."""
+    return {
+        Occasion.QUESTION: {Medium.PAGE: Extent.ALL, Medium.EMAIL: Extent.MINE, Medium.CHAT: Extent.ALL},
+        Occasion.FAILED: {Medium.PAGE: Extent.MINE, Medium.EMAIL: Extent.MINE, Medium.CHAT: Extent.MINE},
+        Occasion.DONE: {Medium.PAGE: Extent.MINE, Medium.EMAIL: Extent.OFF, Medium.CHAT: Extent.OFF},
+        Occasion.CANCELLED: {Medium.PAGE: Extent.MINE, Medium.EMAIL: Extent.OFF, Medium.CHAT: Extent.OFF},
+    }
+
+
+class Preferences(models.Model):
+    """How one person wants to be told. Without a row the defaults hold."""
+
+    user = models.OneToOneField(User, on_delete=models.CASCADE, related_name="preferences")
+    wishes: models.JSONField[dict[str, dict[str, str]], dict[str, dict[str, str]]] = models.JSONField(
+        default=default_wishes, help_text="By occasion and medium: off, mine or all."
+    )
+    reach = models.CharField(max_length=10, choices=Reach, default=Reach.MINE)
+    projects: models.ManyToManyField[Project, Any] = models.ManyToManyField(Project, blank=True)
+    time_zone = models.CharField(max_length=64, default="UTC")
+    quiet_from = models.TimeField(null=True, blank=True)
+    quiet_until = models.TimeField(null=True, blank=True)
+    digest = models.CharField(max_length=10, choices=Digest, default=Digest.AT_ONCE)
+    digest_at = models.TimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name_plural = "preferences"
+
+    def __str__(self) -> str:
+        return f"preferences of {self.user}"
+
+    def extent(self, occasion: str, medium: str) -> str:
+        return str(self.wishes.get(occasion, {}).get(medium, Extent.OFF))
+
+
+class Target(models.Model):
+    """A place outside to which messages go: a webhook or chat of a project, or somebody's own chat.
+
+    `sealed_address` and `sealed_secret` are encrypted with the installation's key; `shown` is what people
+    see of the address.
+    """
+
+    project = models.ForeignKey(
+        Project, null=True, blank=True, on_delete=models.CASCADE, related_name="targets"
+    )
+    user = models.OneToOneField(
+        User, null=True, blank=True, on_delete=models.CASCADE, related_name="chat_target"
+    )
+    medium = models.CharField(max_length=10, choices=Medium)
+    name = models.CharField(max_length=60)
+    sealed_address = models.TextField(editable=False)
+    sealed_secret = models.TextField(blank=True, editable=False)
+    shown = models.CharField(max_length=200)
+    occasions: models.JSONField[list[str], list[str]] = models.JSONField(default=list, blank=True)
+    active = models.BooleanField(default=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["name", "pk"]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(project=None) ^ Q(user=None), name="target_of_a_project_or_a_person"
+            ),
+            models.CheckConstraint(condition=Q(medium__in=["chat", "webhook"]), name="target_is_outside"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class NoticeQuerySet(models.QuerySet["Notice"]):
+    def shown_to(self, user: User) -> Self:
+        """Their own, of projects that they still see."""
+        own = self.filter(user=user)
+        return own if user.is_superuser else own.filter(task__project__memberships__user=user)
+
+    def unread(self) -> Self:
+        """A question that was answered needs no reading."""
+        waits = Q(task__phase=Phase.WAITING_FOR_INPUT)
+        return self.filter(~Q(occasion=Occasion.QUESTION) | waits, read_at=None)
+
+    def unread_questions(self) -> Self:
+        return self.filter(occasion=Occasion.QUESTION, read_at=None, task__phase=Phase.WAITING_FOR_INPUT)
+
+    def prune(self, older_than: timedelta) -> int:
+        return self.filter(at__lt=Now() - older_than).delete()[0]
+
+
+class Notice(models.Model):
+    """One occasion, told to one person in the page."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="notices")
+    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="notices")
+    transition = models.ForeignKey(Transition, on_delete=models.CASCADE, related_name="notices")
+    occasion = models.CharField(max_length=10, choices=Occasion)
+    step = models.CharField(max_length=100, blank=True)
+    headline = models.CharField(max_length=300, blank=True, help_text="The question, or why it failed.")
+    at = models.DateTimeField(auto_now_add=True, db_index=True)
+    read_at = models.DateTimeField(null=True, blank=True)
+
+    objects = NoticeQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-pk"]
+        constraints = [models.UniqueConstraint(fields=["user", "transition"], name="one_notice_per_occasion")]
+        indexes = [
+            models.Index(fields=["user", "-id"], name="notice_of_a_user"),
+            models.Index(fields=["user"], condition=Q(read_at=None), name="notice_unread"),
+        ]
+
+    def __str__(self) -> str:
+        return self.headline or f"{self.task}: {self.get_occasion_display()}"
+
+    @property
+    def is_unread(self) -> bool:
+        """As `unread()` counts; the task must have been fetched with it."""
+        over = self.occasion == Occasion.QUESTION and self.task.phase != Phase.WAITING_FOR_INPUT
+        return self.read_at is None and not over
+
+
+class DeliveryState(models.TextChoices):
+    WAITING = "waiting", "waiting"
+    SENT = "sent", "sent"
+    FAILED = "failed", "given up"
+    DROPPED = "dropped", "not sent"
+
+
+class DeliveryQuerySet(models.QuerySet["Delivery"]):
+    def due(self) -> Self:
+        """What is to be sent now and nobody is sending, by the rows alone."""
+        free = Q(taken_until=None) | Q(taken_until__lt=Now())
+        return self.filter(free, state=DeliveryState.WAITING, due_at__lte=timezone.now())
+
+    def take(self, ids: list[int], *, seconds: float) -> list[Delivery]:
+        """Those of `ids` that are still due, as ours for so long; others may have been first."""
+        token = uuid.uuid4()
+        until = Now() + timedelta(seconds=seconds)
+        self.due().filter(pk__in=ids).update(token=token, taken_until=until, attempts=F("attempts") + 1)
+        related = ("transition__task__project", "transition__task__created_by", "user", "target__user")
+        return list(self.filter(token=token).select_related(*related, "target__project").order_by("pk"))
+
+    def prune(self, older_than: timedelta) -> int:
+        over = self.exclude(state=DeliveryState.WAITING)
+        return over.filter(created_at__lt=Now() - older_than).delete()[0]
+
+
+class Delivery(models.Model):
+    """One occasion to be sent to one place outside; what became of it is the delivery log.
+
+    At least once: a worker that dies after sending and before noting it sends again, with the same `key`,
+    by which receivers can tell. `token` is that of the sender who has it now, until `taken_until`.
+    """
+
+    key = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    transition = models.ForeignKey(
+        Transition, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries"
+    )
+    occasion = models.CharField(max_length=10, choices=Occasion)
+    medium = models.CharField(max_length=10, choices=Medium)
+    user = models.ForeignKey(User, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries")
+    target = models.ForeignKey(
+        Target, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries"
+    )
+    state = models.CharField(max_length=10, choices=DeliveryState, default=DeliveryState.WAITING)
+    created_at = models.DateTimeField(auto_now_add=True)
+    due_at = models.DateTimeField()
+    attempts = models.PositiveSmallIntegerField(default=0)
+    token = models.UUIDField(null=True, blank=True, editable=False, db_index=True)
+    taken_until = models.DateTimeField(null=True, blank=True, editable=False)
+    status = models.PositiveSmallIntegerField(null=True, blank=True, help_text="What the receiver answered.")
+    said = models.CharField(max_length=500, blank=True, help_text="Why it was not sent.")
+    milliseconds = models.PositiveIntegerField(null=True, blank=True)
+    sent_at = models.DateTimeField(null=True, blank=True)
+
+    objects = DeliveryQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-pk"]
+        verbose_name_plural = "deliveries"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["transition", "user"],
+                condition=Q(transition__isnull=False, user__isnull=False),
+                name="one_mail_per_occasion",
+            ),
+            models.UniqueConstraint(
+                fields=["transition", "target"],
+                condition=Q(transition__isnull=False, target__isnull=False),
+                name="one_delivery_per_target",
+            ),
+            models.CheckConstraint(condition=Q(user=None) ^ Q(target=None), name="delivery_to_one_place"),
+        ]
+        indexes = [
+            models.Index(fields=["due_at"], condition=Q(state="waiting"), name="delivery_waiting"),
+            models.Index(fields=["created_at"], name="delivery_age"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.occasion} by {self.medium}"
+
+    @property
+    def person(self) -> User | None:
+        """Whose message it is; None for those of a project."""
+        return self.user or (self.target.user if self.target else None)

@@ -1,0 +1,73 @@
+"""Personal API tokens: what a script shows in place of its owner's password."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+
+from tasks_app.models.people import User
+from tasks_app.models.project import Project
+
+
+class Scope(models.TextChoices):
+    """What a token may be used for, within what its owner may do anyway."""
+
+    READ = "read", "look at tasks, questions, projects and usage"
+    ANSWER = "answer", "answer questions"
+    WRITE = "write", "create, start, cancel and retry tasks and sequences"
+    MANAGE = "manage", "add projects, change settings and members, read the audit"
+
+
+class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
+    def usable(self) -> Self:
+        """Tokens that open anything: not revoked, not expired, of a person who may log in."""
+        now = timezone.now()
+        alive = Q(expires_at=None) | Q(expires_at__gt=now)
+        return self.filter(alive, revoked_at=None, user__is_active=True)
+
+
+class ApiToken(models.Model):
+    """Only a digest of the secret is kept. `restricted`: it reaches the projects in `projects` alone,
+    which may be none, when they were removed."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens")
+    name = models.CharField(max_length=100)
+    digest = models.CharField(max_length=64, unique=True, editable=False)
+    scopes: models.JSONField[list[str], list[str]] = models.JSONField(default=list)
+    restricted = models.BooleanField(default=False)
+    projects = models.ManyToManyField(Project, blank=True, related_name="+")
+    made_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(
+        null=True, blank=True, help_text="To the minute: not every use is written down."
+    )
+    last_used_address = models.CharField(max_length=60, blank=True)
+    told_at = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="When the audit was last told of its use."
+    )
+
+    objects = ApiTokenQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-made_at", "-pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["user", "name"], condition=Q(revoked_at=None), name="one_token_per_name"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_expired(self) -> bool:
+        return self.expires_at is not None and self.expires_at <= timezone.now()
+
+    @property
+    def reach(self) -> frozenset[int] | None:
+        """The projects that it is restricted to; None without a restriction."""
+        return frozenset(self.projects.values_list("pk", flat=True)) if self.restricted else None
