@@ -64,15 +64,63 @@ class GivenAnswer:
     answers: Mapping[str, str]
     notes: str = ""
     name: str = "answer"
+    by: str = "a human"
+    dismissed: bool = False
+    approved: bool = False
+
+    @property
+    def told(self) -> Mapping[str, str]:
+        """What the agent is told for each item; of a dismissed question, that nobody answers it."""
+        return (
+            {item.question: dismissal(self.by) for item in self.ask.items} if self.dismissed else self.answers
+        )
 
 
-def decision_for(given: GivenAnswer, others: Sequence[GivenAnswer], *, folder: Path) -> Decision:
+def dismissal(by: str) -> str:
+    """What an agent is told in place of an answer."""
+    return (
+        f"[No answer: {by} dismissed this question. Decide it by your own best judgement, and say in your "
+        "closing words what you assumed.]"
+    )
+
+
+#: What a call is refused with that was made beside others that wait for a human as well.
+SET_ASIDE = (
+    "This call was not made, and nobody was asked to approve it, because in the same message you made other "
+    "calls that wait for a human. Those were not made either. Make each call that needs approval in a "
+    "message of its own, the first one first."
+)
+#: What an approved call is refused with after its worker died while it was being made.
+UNCERTAIN = (
+    "A human approved this call, but the process died while it was being made: it may have been made, in "
+    "part or as a whole. Look at how things stand. If it is still to be made, make it again; a human is "
+    "asked again."
+)
+
+
+def set_aside(others: Sequence[GivenAnswer], *, folder: Path, news: str = "") -> Decision:
+    """For a waiting call that nobody was asked about; answers to what was asked beside it ride along."""
+    extra = "".join(_aside(other) for other in others) + (f"\n\n{news}" if news else "")
+    return Decision(False, reason=SET_ASIDE + _bounded(extra, folder=folder, name="set-aside"))
+
+
+def uncertain(news: str = "") -> Decision:
+    """For an approved call that may have been made already: an approval is for one call, made once."""
+    return Decision(False, reason=f"{UNCERTAIN}\n\n{news}".strip())
+
+
+def decision_for(
+    given: GivenAnswer, others: Sequence[GivenAnswer], *, folder: Path, news: str = ""
+) -> Decision:
     """What lets the deferred call end with the human's answer as its result.
 
     `others` were asked beside it but are not in the session (of two asks in one message only the last
-    is kept), so their answers ride along. Answers too long for a tool result are written to `folder`.
+    is kept), so their answers ride along. `news` of the portal itself stands below them. Answers too long for
+    a tool result are written to `folder`.
     """
-    extra = "".join(_aside(other) for other in others)
+    extra = "".join(_aside(other) for other in others) + (f"\n\n{news}" if news else "")
+    if given.ask.kind != "clarification":
+        return _verdict(given, extra, folder)
     if given.notes:
         extra = f"\n\nNotes from the human: {given.notes}{extra}"
     if given.ask.way == "command":
@@ -80,11 +128,25 @@ def decision_for(given: GivenAnswer, others: Sequence[GivenAnswer], *, folder: P
         return _printed(given, text, folder)
     answers = {
         question: _bounded(answer, folder=folder, name=f"{given.name}-{number}")
-        for number, (question, answer) in enumerate(given.answers.items(), start=1)
+        for number, (question, answer) in enumerate(given.told.items(), start=1)
     }
     last = list(answers)[-1]
     answers[last] += _bounded(extra, folder=folder, name=f"{given.name}-notes")
     return Decision(True, {"questions": given.ask.tool_input.get("questions", []), "answers": answers})
+
+
+def _verdict(given: GivenAnswer, extra: str, folder: Path) -> Decision:
+    """Approved, the call is made with the input that was shown; denied, its result is the reason."""
+    notes = _bounded(given.notes, folder=folder, name=given.name)
+    if given.approved:
+        said = f"{given.by} approved this and remarks: {notes}" if notes else ""
+        changed: dict[str, Any] | None = {} if given.ask.kind == "plan" else None
+        return Decision(True, changed, for_input=given.ask.tool_input, context=f"{said}{extra}".strip())
+    if given.ask.kind == "plan":
+        reason = f"{given.by} sent the plan back: {notes}\n\nRevise the plan and call ExitPlanMode again."
+    else:
+        reason = f"{given.by} denied this call: {notes}\n\nIt was not made. Go on without it."
+    return Decision(False, reason=reason + extra)
 
 
 def _printed(given: GivenAnswer, text: str, folder: Path) -> Decision:
@@ -112,16 +174,16 @@ def _is_plain(given: GivenAnswer) -> bool:
 
 
 def _joined(given: GivenAnswer) -> str:
-    if len(given.answers) == 1:
-        return next(iter(given.answers.values()))
-    return "\n".join(f"{question}\n{answer}\n" for question, answer in given.answers.items())
+    if len(given.told) == 1:
+        return next(iter(given.told.values()))
+    return "\n".join(f"{question}\n{answer}\n" for question, answer in given.told.items())
 
 
 def _aside(other: GivenAnswer) -> str:
     notes = f" (Notes: {other.notes})" if other.notes else ""
     return "".join(
-        f"\n\nYou also asked: “{question}” The human answered: {answer}{notes}"
-        for question, answer in other.answers.items()
+        f"\n\nYou also asked: “{question}” {'' if other.dismissed else 'The human answered: '}{answer}{notes}"
+        for question, answer in other.told.items()
     )
 
 

@@ -96,8 +96,15 @@ class ClaudeAgent:
             with self.connect() as connection:
                 return _Process(self, connection, order, recorder).run()
         finally:
-            # Also what the agent left in the background: nothing runs between runs.
-            end_leftovers(order.places.workspace)
+            _end_what_it_left(order.places.workspace)
+
+
+def _end_what_it_left(workspace: Path) -> None:
+    """Nothing runs between runs. What cannot be ended must not hide how the run did: the next one refuses."""
+    try:
+        end_leftovers(workspace)
+    except TimeoutError:
+        logger.exception("something of a run in %s is still there", workspace)
 
 
 class _Tapped(SubprocessCLITransport):
@@ -236,6 +243,8 @@ class _Process:
         permitted = list(TOOLS if order.allowed_tools is None else order.allowed_tools)
         if order.may_ask:  # the ask command needs no further permission (H12)
             permitted += ["AskUserQuestion", "Bash(cat-herder ask:*)"]
+        if order.planning:
+            permitted.append("ExitPlanMode")
         tools = list(dict.fromkeys(rule.split("(", 1)[0] for rule in permitted))
         own = OwnSession(self._recorder, cwd=order.places.workspace, session_id=order.session_id)
         return ClaudeAgentOptions(
@@ -247,6 +256,7 @@ class _Process:
             max_budget_usd=order.max_cost_usd,  # the CLI counts its own process, not the session
             tools=tools,
             allowed_tools=permitted,
+            permission_mode="plan" if order.planning else None,
             can_use_tool=_refuse,
             settings=layout.settings,
             setting_sources=[],

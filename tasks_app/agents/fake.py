@@ -19,11 +19,13 @@ from typing import Any, NoReturn, TypeAlias
 from claude_agent_sdk import project_key_for_directory
 
 from tasks_app.agents.asks import ask_in
+from tasks_app.agents.gate import approval
 from tasks_app.agents.notes import clear_notes
 from tasks_app.agents.outcome import run_result
 from tasks_app.agents.port import Ending, Recorder, RunOrder, RunResult, Stop, require_session_id
 from tasks_app.agents.stream import Stream
 from tasks_app.agents.transcripts import deferred_call, stored_transcript
+from tasks_app.patterns import WRITING
 
 MODEL = "fake-1"
 #: What each turn of the script uses and costs.
@@ -122,6 +124,11 @@ def shell(command: str) -> Call:
     return Call("Bash", {"command": command}, lambda workspace: _shell(command, workspace))
 
 
+def plan(text: str) -> Call:
+    """Present a plan, which ends the planning once a human approved it."""
+    return Call("ExitPlanMode", {"plan": text})
+
+
 def ask(*questions: str | Mapping[str, Any]) -> Call:
     """Ask by AskUserQuestion; a bare text is a question with the options Yes and No."""
     return Call("AskUserQuestion", {"questions": [_question(question) for question in questions]})
@@ -177,6 +184,7 @@ class _Performance:
         }
         self._turns = 0
         self._answer = ""
+        self._planning = order.planning
 
     def run(self) -> RunResult:
         try:
@@ -225,11 +233,14 @@ class _Performance:
         if decision is None:
             self._end("tool_deferred", deferred={"id": call, "name": name, "input": tool_input})
             raise _Over
-        text = decision.reason
+        text, failed = decision.reason, True
         if decision.allow:
-            text = _carried_out(name, decision.updated_input or tool_input, self._workspace)
+            text, failed = _carried_out(name, decision.updated_input or tool_input, self._workspace)
+        self._planning = self._planning and not (name == "ExitPlanMode" and decision.allow)
         self._answer = text
-        self._result_of(call, text, is_error=not decision.allow)
+        self._result_of(call, text, is_error=failed)
+        if decision.context:
+            self._keep({"type": "user", "message": {"role": "user", "content": decision.context}})
 
     def _perform(self, act: Act, identity: str) -> None:
         match act:
@@ -263,12 +274,28 @@ class _Performance:
             for call_id, call in calls.items()
         ]
         self._said(identity, blocks)
-        asking = [call_id for call_id, call in calls.items() if call.asks and self._order.may_ask]
+        asking = [call_id for call_id, call in calls.items() if self._waits(call)]
         for call_id, call in calls.items():
             if call_id not in asking:
-                self._result_of(call_id, call.work(self._workspace))
+                self._make(call_id, call)
         if asking:
             self._defer(asking[-1], calls[asking[-1]])
+
+    def _waits(self, call: Call) -> bool:
+        """Whether the gate halts the run at this call."""
+        given = {"tool_name": call.name, "tool_input": dict(call.input)}
+        orders = {
+            "workspace": str(self._workspace),
+            "ask_before": self._order.ask_before,
+            "plans": "plans" if self._planning else "",
+        }
+        return (call.asks and self._order.may_ask) or approval(given, orders) is not None
+
+    def _make(self, call_id: str, call: Call) -> None:
+        if self._planning and call.name in WRITING:
+            self._result_of(call_id, "Only a plan may be written now.", is_error=True)
+        else:
+            self._result_of(call_id, call.work(self._workspace))
 
     def _hang(self, call: Call, identity: str) -> NoReturn:
         block = {"type": "tool_use", "id": f"toolu_{identity}", "name": call.name, "input": dict(call.input)}
@@ -368,15 +395,24 @@ def _call_in(transcript: Mapping[str, list[dict[str, Any]]], call: str) -> tuple
     return str(found["name"]), found["input"]
 
 
-def _carried_out(name: str, tool_input: Mapping[str, Any], workspace: Path) -> str:
-    """What the tool itself makes of the input that was decided."""
-    if name != "AskUserQuestion":
-        return _shell(str(tool_input["command"]), workspace)
-    answers = ", ".join(f'"{question}"="{answer}"' for question, answer in tool_input["answers"].items())
-    return f"The user answered: {answers}. Go on from there."
+def _carried_out(name: str, tool_input: Mapping[str, Any], workspace: Path) -> tuple[str, bool]:
+    """What the tool itself makes of the input that was decided, and whether it failed."""
+    if name == "AskUserQuestion":
+        answers = ", ".join(f'"{question}"="{answer}"' for question, answer in tool_input["answers"].items())
+        return f"The user answered: {answers}. Go on from there.", False
+    if name == "ExitPlanMode":
+        return "User has approved exiting plan mode. You can now proceed.", False
+    if name == "Write":
+        (workspace / tool_input["file_path"]).write_text(tool_input["content"], encoding="utf-8")
+        return f"{tool_input['file_path']} was written", False
+    return _run(str(tool_input["command"]), workspace)
 
 
 def _shell(command: str, workspace: Path) -> str:
+    return _run(command, workspace)[0]
+
+
+def _run(command: str, workspace: Path) -> tuple[str, bool]:
     done = subprocess.run(
         ["/bin/sh", "-c", command],
         cwd=workspace,
@@ -385,4 +421,4 @@ def _shell(command: str, workspace: Path) -> str:
         stdin=subprocess.DEVNULL,
         check=False,
     )
-    return done.stdout.decode("utf-8", errors="replace").removesuffix("\n")
+    return done.stdout.decode("utf-8", errors="replace").removesuffix("\n"), done.returncode != 0

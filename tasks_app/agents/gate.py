@@ -7,27 +7,25 @@ late when a session is resumed. It knows nothing but the run directory, which th
 
 from __future__ import annotations
 
-import bisect
 import json
 import os
 import re
-import shlex
+import signal
 import sys
 
-OPERATORS = ";&|()<>`\n"
-PREFIXES = {
-    *("bash", "sh", "command", "builtin", "exec", "eval", "env", "sudo", "npx", "nohup", "time", "timeout"),
-    *("if", "then", "elif", "else", "while", "until", "do", "{", "!"),
-}
-#: What may stand between a prefix and its command: an option, a time, an assignment.
-ASIDE = re.compile(r"\A(-\S*|\d+[smhd]?|[A-Za-z_]\w*=.*)\Z", re.DOTALL)
-SCRIPT_OPTION = re.compile(r"\A-[a-z]*c\Z")
-HEREDOC = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1")
-HEREDOC_END = re.compile(r"^[ \t]*(\w+)[ \t]*(?=\n|\)|\Z)", re.MULTILINE)
+if __name__ == "__main__":  # as a program it finds what it needs beside it, in the run's own folder
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+
+from tasks_app.patterns import WRITING, allowed, asked_before, within
+from tasks_app.shell import ASIDE, PREFIXES, SCRIPT_OPTION, is_operator, split_words, without_heredocs
+
 FROM_HEREDOC = re.compile(r"\A\$\(\s*cat <<heredoc-(\d+)\s*\)\Z")
 QUOTED_SUBSTITUTION = re.compile(r'"(?=\$\(\s*[^\s"]*cat-herder\s+ask\b)')
+#: What a call is refused with that the gate cannot judge.
+BROKEN = "The gate of this run is broken"
+#: Time for one decision. Ended by its alarm, the gate has blocked the call.
+SECONDS = 15
 NO_QUESTION = "(no question was given)"
-GLOB_PARTS = re.compile(r"(\*\*/|\*\*|\*|\?|\[!?[^\]]+\])")
 
 
 def questions_in(command: str) -> list[str]:
@@ -37,47 +35,12 @@ def questions_in(command: str) -> list[str]:
     """
     if "cat-herder" not in command:
         return []
-    command, texts = _without_heredocs(command.replace("\\\n", ""))
+    command, texts = without_heredocs(command.replace("\\\n", ""))
     try:
-        questions = _by_words(_words(_without_quotes_around_asks(command)))
+        questions = _by_words(split_words(_without_quotes_around_asks(command)))
     except ValueError:
         questions = _loosely(command)
     return [_spelled_out(question, texts) for question in questions]
-
-
-def _without_heredocs(command: str) -> tuple[str, list[str]]:
-    """The command with a number in place of each here-document, which is text and not a command.
-
-    Without one pattern for the whole of it: that takes the square of the length, and the worker waits.
-    """
-    ends = _heredoc_ends(command)
-    parts: list[str] = []
-    texts: list[str] = []
-    done = line_end = 0
-    while line_end >= 0 and (begin := HEREDOC.search(command, done)):
-        if line_end < begin.end():
-            line_end = command.find("\n", begin.end())
-        places = ends.get(begin[2], [])
-        at = bisect.bisect_right(places, (line_end, len(command)))
-        if line_end < 0 or at == len(places):
-            parts.append(command[done : begin.end()])
-            done = begin.end()
-            continue
-        text_end, end = places[at]
-        parts.append(
-            f"{command[done : begin.start()]}<<heredoc-{len(texts)}{command[begin.end() : line_end]}"
-        )
-        texts.append(command[line_end + 1 : text_end])
-        done = end
-    return "".join([*parts, command[done:]]), texts
-
-
-def _heredoc_ends(command: str) -> dict[str, list[tuple[int, int]]]:
-    """Where lines begin and end that hold one word alone, and so may close a here-document of that name."""
-    ends: dict[str, list[tuple[int, int]]] = {}
-    for found in HEREDOC_END.finditer(command):
-        ends.setdefault(found[1], []).append(found.span())
-    return ends
 
 
 def _without_quotes_around_asks(command: str) -> str:
@@ -99,14 +62,6 @@ def _spelled_out(question: str, texts: list[str]) -> str:
     return (texts[int(found[1])].strip() or NO_QUESTION) if found else question
 
 
-def _words(command: str) -> list[str]:
-    lexer = shlex.shlex(command, posix=True, punctuation_chars=OPERATORS)
-    lexer.whitespace = " \t\r"
-    lexer.whitespace_split = True
-    lexer.commenters = ""
-    return list(lexer)
-
-
 def _by_words(words: list[str]) -> list[str]:
     found = []
     starts = True
@@ -116,18 +71,14 @@ def _by_words(words: list[str]) -> list[str]:
             found.append(_until_operator(words[index + 2 :]))
         if starts and SCRIPT_OPTION.match(word):
             found += questions_in("".join(after))
-        starts = _is_operator(word) or (starts and (word in PREFIXES or bool(ASIDE.match(word))))
+        starts = is_operator(word) or (starts and (word in PREFIXES or bool(ASIDE.match(word))))
     return found
-
-
-def _is_operator(word: str) -> bool:
-    return bool(word) and set(word) <= set(OPERATORS)
 
 
 def _until_operator(words: list[str]) -> str:
     question: list[str] = []
     for word in words:
-        if _is_operator(word):
+        if is_operator(word):
             if word[0] in "<>" and question and question[-1] in {"0", "1", "2"}:
                 question.pop()  # the 2 of 2>&1
             break
@@ -145,9 +96,9 @@ def _loosely(command: str) -> list[str]:
 
 def decide(call: dict, decisions: dict) -> dict | None:  # type: ignore[type-arg]
     """The hook's decision for a tool call; None lets the ordinary permissions decide."""
-    stored = decisions.get(call.get("tool_use_id"))
+    stored = _stored(call, decisions)
     if stored is not None:
-        return dict(stored)
+        return stored
     name = call.get("tool_name")
     if name == "AskUserQuestion":
         return {"permissionDecision": "defer"}
@@ -156,12 +107,42 @@ def decide(call: dict, decisions: dict) -> dict | None:  # type: ignore[type-arg
     return None
 
 
-WRITING = {
-    "Write": "file_path",
-    "Edit": "file_path",
-    "MultiEdit": "file_path",
-    "NotebookEdit": "notebook_path",
-}
+def _stored(call: dict, decisions: dict) -> dict | None:  # type: ignore[type-arg]
+    """What a human decided about this very call. An approval holds for the input that was shown, only."""
+    stored = decisions.get(call.get("tool_use_id"))
+    if stored is None:
+        return None
+    decision = dict(stored)
+    if decision.pop("forInput", call.get("tool_input")) != call.get("tool_input"):
+        return _deny("This is not the call that a human approved; it was not made.")
+    return decision
+
+
+def _deny(reason: str) -> dict:  # type: ignore[type-arg]
+    return {"permissionDecision": "deny", "permissionDecisionReason": reason}
+
+
+def approval(call: dict, orders: dict) -> dict | None:  # type: ignore[type-arg]
+    """Halt at a plan to review, and at what the project wants to be asked before."""
+    name = str(call.get("tool_name"))
+    if name == "ExitPlanMode" and orders.get("plans"):
+        return {"permissionDecision": "defer"}
+    given = call.get("tool_input")
+    rules = orders.get("ask_before", [])
+    place = {"workspace": orders["workspace"], "cwd": str(call.get("cwd", ""))}
+    if asked_before(rules, name, given if isinstance(given, dict) else {}, **place):
+        return {"permissionDecision": "defer"}
+    return None
+
+
+def writes_plan(call: dict, orders: dict) -> bool:  # type: ignore[type-arg]
+    """Whether the call writes the plan that is to be reviewed, which lies outside the workspace."""
+    key = WRITING.get(call.get("tool_name", ""))
+    if key is None or not orders.get("plans"):
+        return False
+    return (
+        within(str(call.get("tool_input", {}).get(key, "")), orders["plans"], call.get("cwd", "")) is not None
+    )
 
 
 def guard(call: dict, orders: dict) -> dict | None:  # type: ignore[type-arg]
@@ -174,10 +155,7 @@ def guard(call: dict, orders: dict) -> dict | None:  # type: ignore[type-arg]
     if path is not None and allowed(path, globs):
         return None
     wanted = path if path is not None else call.get("tool_input", {}).get(key)
-    return {
-        "permissionDecision": "deny",
-        "permissionDecisionReason": refusal(orders["step"], globs, str(wanted)),
-    }
+    return _deny(refusal(orders["step"], globs, str(wanted)))
 
 
 def refusal(step: str, globs: list[str], path: str) -> str:
@@ -185,74 +163,14 @@ def refusal(step: str, globs: list[str], path: str) -> str:
     return f"The step “{step}” may write only {', '.join(globs)}; {path} is not among them."
 
 
-def within(path: str, workspace: str, cwd: str) -> str | None:
-    """The path relative to the workspace, with links followed; None if it leads out."""
-    root = os.path.realpath(workspace)
-    real = os.path.realpath(os.path.join(cwd or root, path))  # noqa: PTH118
-    if real == root or not real.startswith(root + os.sep):
-        return None
-    return os.path.relpath(real, root)
-
-
-def allowed(path: str, globs: list[str]) -> bool:
-    """Whether a path relative to the workspace matches one of the globs."""
-    return any(matches(path, glob) for glob in globs)
-
-
-def matches(path: str, glob: str) -> bool:
-    """`*`, `?` and `[…]` stay within a folder, `**` does not; `docs/` is all in it.
-
-    Step by step, and not as an expression of `re`: a repository could write a glob that takes it years.
-    """
-    glob = glob.removeprefix("./")
-    if glob.endswith("/"):
-        glob += "**"
-    reached = {0}
-    for part in GLOB_PARTS.split(glob):
-        reached = _after(part, path, reached) if part else reached
-        if not reached:
-            return False
-    return len(path) in reached
-
-
-def _after(part: str, path: str, reached: set[int]) -> set[int]:
-    """The places in the path that may be reached when `part` of a glob follows those reached before it."""
-    if part == "**":
-        return set(range(min(reached), len(path) + 1))
-    if part == "**/":
-        return reached | {at + 1 for at in range(min(reached), len(path)) if path[at] == "/"}
-    if part == "*":
-        return _within_folder(path, reached)
-    if part == "?" or part[0] == "[":
-        return {at + 1 for at in reached if at < len(path) and _is_one(path[at], part)}
-    return {at + len(part) for at in reached if path.startswith(part, at)}
-
-
-def _within_folder(path: str, reached: set[int]) -> set[int]:
-    found = set(reached)
-    for at in range(min(reached), len(path)):
-        if at in found and path[at] != "/":
-            found.add(at + 1)
-    return found
-
-
-def _is_one(char: str, part: str) -> bool:
-    """Whether `?` or a class such as `[a-z_]` or `[!0-9]` stands for the character."""
-    if char == "/" or part == "?":
-        return char != "/"
-    inner = part[1:-1]
-    negated = len(inner) > 1 and inner[0] == "!"
-    inner = inner[negated:]
-    ranges = re.findall(r"(.)-(.)", inner, re.DOTALL)
-    singles = re.sub(r".-.", "", inner, flags=re.DOTALL)
-    return (char in singles or any(low <= char <= high for low, high in ranges)) is not negated
-
-
 def verdict(call: dict, run_dir: str) -> dict | None:  # type: ignore[type-arg]
     """What the run's orders say of the call."""
     orders = _read(run_dir, "orders.json")
-    decision = decide(call, _read(run_dir, "decisions.json")) if orders.get("may_ask") else None
-    return decision or guard(call, orders)
+    decisions = _read(run_dir, "decisions.json")
+    decision = decide(call, decisions) if orders.get("may_ask") else _stored(call, decisions)
+    if decision is not None or writes_plan(call, orders):
+        return decision
+    return guard(call, orders) or approval(call, orders)
 
 
 def _read(run_dir: str, name: str) -> dict:  # type: ignore[type-arg]
@@ -262,10 +180,11 @@ def _read(run_dir: str, name: str) -> dict:  # type: ignore[type-arg]
 
 def main(run_dir: str) -> int:
     """Exit 2 blocks the call: a gate that cannot read its orders must not let anything through."""
+    signal.alarm(SECONDS)  # the agent's program lets a call through whose hook takes too long
     try:
         decision = verdict(json.load(sys.stdin), run_dir)
     except Exception as error:
-        print(f"The gate of this run is broken ({error}); the call was not made.", file=sys.stderr)
+        print(f"{BROKEN} ({error}); the call was not made.", file=sys.stderr)
         return 2
     if decision is not None:
         print(json.dumps({"hookSpecificOutput": {"hookEventName": "PreToolUse", **decision}}))

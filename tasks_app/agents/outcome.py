@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
+from pathlib import Path
 
+from tasks_app.agents.approvals import approval_of
 from tasks_app.agents.notes import noted_asks
-from tasks_app.agents.port import Ending, RunOrder, RunResult
+from tasks_app.agents.port import Decision, Ending, RunOrder, RunResult
 from tasks_app.agents.stream import Stream
 from tasks_app.storable import storable_text
+from tasks_app.types import Ask
+
+
+def open_asks(
+    stream: Stream, decided: Collection[str], *, may_ask: bool, workspace: Path, home: Path
+) -> tuple[Ask, ...]:
+    """What a human has to answer or decide now, in the order asked.
+
+    Of calls that want an approval each is put alone: made beside others that wait as well it is not asked
+    about, since the others have vanished from the session, and what was made first must not come last.
+    """
+    asks = (*stream.open_asks(decided), *noted_asks(home)) if may_ask else ()
+    call = stream.waiting_call
+    if asks or call is None or stream.deferred in decided or stream.vanished:
+        return asks
+    planned = stream.calls.get(stream.deferred, {}).get("plan")
+    text = planned if isinstance(planned, str) else ""
+    return (approval_of(stream.deferred, *call, workspace=workspace, home=home, planned=text),)
+
+
+def _delivered(stream: Stream, call: str, decision: Decision) -> bool:
+    """An approved call that fails was made all the same; one that the gate could not judge was not."""
+    good = stream.results.get(call)
+    if decision.for_input is not None:
+        return good is not None and call not in stream.unjudged
+    return good is decision.allow
 
 
 def run_result(
@@ -22,11 +51,17 @@ def run_result(
 
     `resets_at` is the reset time that is known from elsewhere, for a limit of which the stream tells none.
     """
-    asks = (*stream.open_asks(order.decisions), *noted_asks(order.places.home)) if order.may_ask else ()
-    delivered = frozenset(
-        i for i, decision in order.decisions.items() if stream.results.get(i) is decision.allow
+    asks = open_asks(
+        stream,
+        order.decisions,
+        may_ask=order.may_ask,
+        workspace=order.places.workspace,
+        home=order.places.home,
     )
+    delivered = frozenset(i for i, decision in order.decisions.items() if _delivered(stream, i, decision))
     ending, error = stream.ending(asks, problem=problem)
+    if ending is Ending.ASKED and not asks and stream.deferred in order.decisions:
+        ending, error = Ending.FAILED, "The gate did not find what a human had decided."
     if ending is Ending.FINISHED and delivered != set(order.decisions):
         # A gate that broke lets the agent go on without its answer, and end as if all were well.
         ending, error = Ending.FAILED, "The human's answer did not reach the agent."

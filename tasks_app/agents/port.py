@@ -24,11 +24,19 @@ class Decision:
     """What the gate says when the agent's deferred tool call is looked at again.
 
     `allow` runs the tool with `updated_input` in place of what the agent wrote; `deny` tells it `reason`.
+    An approval is `for_input` and no other. `context` is told beside the tool's own result.
     """
 
     allow: bool
     updated_input: Mapping[str, Any] | None = None
     reason: str = ""
+    for_input: Mapping[str, Any] | None = None
+    context: str = ""
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether it hands in an answer, rather than a verdict on a call."""
+        return self.allow and self.for_input is None
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,8 @@ class RunOrder:
     `decisions` (by tool_use_id) holds what to do. `cost_before` is what the session had cost so far:
     the agent reports totals. `allow_write` are the globs that the step may write (None: anywhere),
     `allowed_tools` the permissions it has (None: every tool of the agent). `max_cost_usd` is what this
-    run may cost. `timeout` in seconds.
+    run may cost. `timeout` in seconds. `ask_before` are patterns of tool calls that a human must approve
+    first. With `planning` the agent may only look, until a human approves its plan.
     """
 
     session_id: str
@@ -59,6 +68,8 @@ class RunOrder:
     resume: bool = False
     decisions: Mapping[str, Decision] = field(default_factory=dict)
     may_ask: bool = True
+    ask_before: tuple[str, ...] = ()
+    planning: bool = False
     step: str = ""
     allow_write: tuple[str, ...] | None = None
     allowed_tools: tuple[str, ...] | None = None
@@ -92,8 +103,9 @@ class RunResult:
     """How a run ended.
 
     `asks` are the questions that nobody has answered yet, in the order asked; `deferred` is the
-    tool_use_id at which the session waits (none: it must be told by a prompt). `delivered` are the
-    calls whose decision the agent was seen to get.
+    tool_use_id at which the session waits (none: it must be told by a prompt). A run that asked and has
+    no asks made several calls at once, of which one waits and none was put to a human. `delivered` are
+    the calls whose decision the agent was seen to get.
     """
 
     ending: Ending

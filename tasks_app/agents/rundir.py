@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks_app.agents.gate import WRITING
 from tasks_app.agents.leftovers import COOKIE
 from tasks_app.agents.notes import clear_notes, notes_folder
+from tasks_app.agents.plans import clear_plans, plans_folder
 from tasks_app.agents.port import Decision, Places, RunOrder
 from tasks_app.jail import Jail
+from tasks_app.patterns import WRITING
 
 ROOM = Path(__file__).parent
 
@@ -48,7 +49,9 @@ def lay_out(order: RunOrder, *, argv: list[str], env: Mapping[str, str], jail: J
     for folder in (inside / "bin", places.answers):
         folder.mkdir(parents=True, exist_ok=True)
     clear_notes(places.home)
-    shutil.copy(ROOM / "gate.py", inside / "gate.py")
+    if not order.resume:
+        clear_plans(places.home)
+    lay_gate(inside)
     shutil.copy(ROOM / "ask.py", inside / "ask.py")
     (inside / "decisions.json").write_text(json.dumps(_decisions(order.decisions)), encoding="utf-8")
     (inside / "orders.json").write_text(json.dumps(_gate_orders(order)), encoding="utf-8")
@@ -74,6 +77,14 @@ def lay_out(order: RunOrder, *, argv: list[str], env: Mapping[str, str], jail: J
     return Layout(ROOM / "launch.sh", told, _settings(order, inside), inside)
 
 
+def lay_gate(inside: Path) -> None:
+    """The gate's program, and beside it the two files of the portal that it needs."""
+    (inside / "tasks_app").mkdir(parents=True, exist_ok=True)
+    shutil.copy(ROOM / "gate.py", inside / "gate.py")
+    for name in ("patterns.py", "shell.py"):
+        shutil.copy(ROOM.parent / name, inside / "tasks_app" / name)
+
+
 def _decisions(decisions: Mapping[str, Decision]) -> dict[str, dict[str, object]]:
     written: dict[str, dict[str, object]] = {}
     for identity, decision in decisions.items():
@@ -82,6 +93,10 @@ def _decisions(decisions: Mapping[str, Decision]) -> dict[str, dict[str, object]
             written[identity]["updatedInput"] = dict(decision.updated_input)
         if decision.reason:
             written[identity]["permissionDecisionReason"] = decision.reason
+        if decision.for_input is not None:
+            written[identity]["forInput"] = dict(decision.for_input)
+        if decision.context:
+            written[identity]["additionalContext"] = decision.context
     return written
 
 
@@ -96,6 +111,8 @@ def _gate_orders(order: RunOrder) -> dict[str, object]:
         "step": order.step,
         "workspace": str(order.places.workspace),
         "allow_write": None if order.allow_write is None else list(order.allow_write),
+        "ask_before": list(order.ask_before),
+        "plans": str(plans_folder(order.places.home)) if order.planning else "",
     }
 
 
@@ -103,11 +120,14 @@ def _settings(order: RunOrder, inside: Path) -> str:
     """The CLI's settings: the gate as a command hook, for the tools that it has a say in."""
     asking = ["AskUserQuestion", "Bash"] if order.may_ask else []
     writing = [] if order.allow_write is None else list(WRITING)
-    if not asking and not writing:
+    every = ["*"] if order.ask_before or order.planning else []
+    if not (asking or writing or every):
         return json.dumps({})
-    command = f"{_python()} {shlex.quote(str(inside / 'gate.py'))} {shlex.quote(str(inside))}"
+    # Any exit code but 2 would let the call through.
+    command = f"{_python()} {shlex.quote(str(inside / 'gate.py'))} {shlex.quote(str(inside))} || exit 2"
     hook = {"type": "command", "command": command, "timeout": 30}
-    return json.dumps({"hooks": {"PreToolUse": [{"matcher": "|".join(asking + writing), "hooks": [hook]}]}})
+    matcher = "|".join(every or asking + writing)
+    return json.dumps({"hooks": {"PreToolUse": [{"matcher": matcher, "hooks": [hook]}]}})
 
 
 def _write_orders(places: Places, orders: Mapping[str, object]) -> Path:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tasks_app.agents.asks import ask_in
+from tasks_app.agents.gate import BROKEN
 from tasks_app.agents.port import AgentEvent, Ending
 from tasks_app.types import Ask, Usage
 
@@ -26,6 +27,8 @@ class Stream:
     """
 
     asks: dict[str, Ask] = field(default_factory=dict)
+    calls: dict[str, Message] = field(default_factory=dict)
+    unjudged: set[str] = field(default_factory=set)
     results: dict[str, bool] = field(default_factory=dict)
     result: Message | None = None
     model: str = ""
@@ -72,6 +75,7 @@ class Stream:
             tool_input = block.get("input")
             tool_input = tool_input if isinstance(tool_input, dict) else {}
             identity, name = str(block.get("id")), str(block.get("name"))
+            self.calls[identity] = tool_input
             ask = ask_in(identity, name, tool_input)
             if ask:
                 self.asks[identity] = ask
@@ -84,6 +88,8 @@ class Stream:
                 identity, is_error = str(block.get("tool_use_id")), block.get("is_error") is True
                 self.results[identity] = not is_error
                 text = _text_of(block.get("content"))
+                if is_error and BROKEN in text:
+                    self.unjudged.add(identity)
                 yield "tool_result", {"tool_use_id": identity, "text": text, "is_error": is_error}
             else:
                 yield "system", {"subtype": "user", "text": str(block.get("text", ""))}
@@ -132,6 +138,24 @@ class Stream:
         call = (self.result or {}).get("deferred_tool_use")
         return str(call.get("id", "")) if isinstance(call, dict) else ""
 
+    @property
+    def waiting_call(self) -> tuple[str, Message] | None:
+        """The name and the input of the call at which the session waits, if it does."""
+        call = (self.result or {}).get("deferred_tool_use")
+        if not isinstance(call, dict):
+            return None
+        given = call.get("input")
+        return str(call.get("name")), given if isinstance(given, dict) else {}
+
+    @property
+    def vanished(self) -> list[str]:
+        """Calls of the last message that were not made, beside the one that waits: the CLI drops them."""
+        return (
+            [one for one in self.calls if one not in self.results and one != self.deferred]
+            if self.deferred
+            else []
+        )
+
     def open_asks(self, decided: Container[str] = ()) -> tuple[Ask, ...]:
         """What the agent asked, in order, without the calls that had a human's decision.
 
@@ -142,7 +166,7 @@ class Stream:
     def ending(self, asks: Sequence[Ask], *, problem: str = "") -> tuple[Ending, str]:
         """How the run ended, and why if badly; `problem` is what went wrong outside the stream."""
         result = self.result or {}
-        if asks:
+        if asks or self.deferred:
             return Ending.ASKED, problem
         if self.rejected or (result.get("is_error") and result.get("api_error_status") == 429):
             return Ending.LIMIT, str(result.get("result") or "A usage limit was reached.")

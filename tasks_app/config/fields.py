@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict
 from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
 
 from tasks_app.config.faults import fault, shown
 from tasks_app.config.threshold import HIGHEST, LOWEST, threshold_fault
+from tasks_app.errors import BadInput
+from tasks_app.patterns import LONGEST_PATTERN, call_pattern_fault
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # No leading dash, no blanks: the name becomes an argument of the agent's command line.
@@ -82,6 +86,12 @@ def _check_glob(text: str) -> str:
     return text
 
 
+def _check_call_pattern(text: str) -> str:
+    if reason := call_pattern_fault(text):
+        raise fault(f"{reason}, not {shown(text)}" if len(text) <= LONGEST_PATTERN else reason)
+    return text
+
+
 def _check_threshold(value: object) -> object:
     if reason := threshold_fault(value):
         raise fault(reason)
@@ -98,6 +108,32 @@ def _to_seconds(value: object) -> object:
     return seconds
 
 
+def seconds_from_text(text: str) -> int:
+    """Seconds from what a person typed: `90`, `90s`, `15m`, `2h`. Raises BadInput."""
+    typed = text.strip()
+    return int(_checked(_to_seconds, int(typed) if re.fullmatch("[0-9]{1,9}", typed) else typed))
+
+
+def duration_text(seconds: int) -> str:
+    """Seconds as they are written in the file: `45m`."""
+    unit, size = next(
+        (unit, size) for unit, size in (("h", 3600), ("m", 60), ("s", 1)) if seconds % size == 0
+    )
+    return f"{seconds // size}{unit}"
+
+
+def model_name(text: str) -> str:
+    """The name of a model that a person typed. Raises BadInput."""
+    return str(_checked(_check_model, text.strip()))
+
+
+def _checked(rule: Callable[[Any], object], value: object) -> Any:
+    try:
+        return rule(value)
+    except PydanticCustomError as error:
+        raise BadInput(str(error)) from None
+
+
 Text = Annotated[str, Strict()]
 Flag = Annotated[bool, Strict()]
 Name = Annotated[Text, AfterValidator(_check_name)]
@@ -105,6 +141,7 @@ ModelName = Annotated[Text, AfterValidator(_check_model)]
 Line = Annotated[Text, AfterValidator(_check_line)]
 ShellCommand = Annotated[Text, AfterValidator(_check_command)]
 InsidePath = Annotated[Text, AfterValidator(_check_path)]
+CallPattern = Annotated[Text, AfterValidator(_check_call_pattern)]
 Glob = Annotated[Text, AfterValidator(_check_glob)]
 Threshold = Annotated[int, Field(ge=LOWEST, le=HIGHEST), BeforeValidator(_check_threshold)]
 Seconds = Annotated[int, BeforeValidator(_to_seconds, json_schema_input_type=int | str)]

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Strict, ValidationEr
 
 from tasks_app.config.faults import Location, describe, did_you_mean, key_path, shown
 from tasks_app.config.fields import (
+    CallPattern,
     FileModel,
     Flag,
     Glob,
@@ -98,6 +99,12 @@ class StepConfig(FileModel):
     timeout: Seconds | None = Field(
         default=None, description='Time for one run: seconds, or "90s", "15m", "2h".'
     )
+    ask_before: tuple[CallPattern, ...] = Field(
+        default=(), description="Tool calls that a human must approve in this step, besides the project's."
+    )
+    plan_approval: Flag = Field(
+        default=False, description="The agent plans first and writes only once a human approved its plan."
+    )
 
     def within(self, limits: Limits) -> StepConfig:
         """The step with the project's times where it names none."""
@@ -147,6 +154,10 @@ class ProjectFile(FileModel):
         default=False, description="Wait for a usage limit to end, then go on."
     )
     model: ModelName | None = Field(default=None, description="The model of steps that name none.")
+    ask_before: tuple[CallPattern, ...] = Field(
+        default=(),
+        description="Tool calls that a human must approve, such as Bash(git push*), Write(migrations/**).",
+    )
     limits: Limits = Field(default_factory=Limits, description="Bounds on turns, cost and time.")
 
 
@@ -170,6 +181,7 @@ class ProjectConfig:
     auto_commit: bool = False
     wait_for_rate_limit_reset: bool = False
     model: str | None = None
+    ask_before: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
 
 
@@ -207,6 +219,7 @@ def _project_config(file: ProjectFile) -> ProjectConfig:
         auto_commit=file.auto_commit,
         wait_for_rate_limit_reset=file.wait_for_rate_limit_reset,
         model=file.model,
+        ask_before=file.ask_before,
         limits=file.limits,
     )
 

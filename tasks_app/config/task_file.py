@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import yaml
 from pydantic import Field
 
+from tasks_app.config.faults import ConfigInvalid, Problem, shown
 from tasks_app.config.fields import FileModel, Line, ModelName, Name, Threshold
 from tasks_app.config.reading import read_model
 from tasks_app.config.yaml_text import MAX_BYTES, YamlDocument, read_yaml
@@ -88,6 +90,36 @@ def front_matter(text: str, *, where: str) -> YamlDocument:
     """
     lines = _clean(text, where=where).split("\n")
     return _front_matter(lines[1 : _front_matter_end(lines, where=where)], where=where)
+
+
+def with_settings(text: str, wanted: Mapping[str, object], *, where: str) -> str:
+    """The text with these settings in its front matter; what stands there with the same value stays as it is.
+
+    Raises `ConfigInvalid` with the lines of those that stand there with another value.
+    """
+    document = front_matter(text, where=where)
+    if not wanted or not isinstance(document.value, dict | None):
+        return text
+    written = document.value or {}
+    if clashes := [key for key in wanted if key in written and written[key] != wanted[key]]:
+        raise ConfigInvalid(
+            (Problem(document.line_of((key,)), key, _clash(written[key], wanted[key])) for key in clashes),
+            where=where,
+        )
+    missing = {key: value for key, value in wanted.items() if key not in written}
+    return _with_lines(_clean(text, where=where), missing, where=where) if missing else text
+
+
+def _clash(written: object, wanted: object) -> str:
+    return f"is {shown(written)} in the text and {shown(wanted)} beside it; keep one of them"
+
+
+def _with_lines(text: str, settings: Mapping[str, object], *, where: str) -> str:
+    lines = text.split("\n")
+    end = _front_matter_end(lines, where=where)
+    dumped = yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True, width=float("inf"))
+    added = dumped.rstrip("\n").split("\n")
+    return "\n".join([*lines[:end], *added, *lines[end:]] if end else ["---", *added, "---", *lines])
 
 
 def _clean(text: str, *, where: str) -> str:

@@ -22,7 +22,10 @@ it is part of a text that somebody else wrote, not a section."""
 
 @dataclass(frozen=True)
 class HistoryEntry:
-    """One question of this task that a human has answered. The times are aware of their zone."""
+    """One question of this task that a human has settled. The times are aware of their zone.
+
+    `outcome` is Answered, Dismissed (`answer` then holds notes at most), or a verdict on a call or a plan.
+    """
 
     step: str
     asked_at: datetime
@@ -30,6 +33,7 @@ class HistoryEntry:
     answered_by: str
     question: str
     answer: str
+    outcome: str = "Answered"
 
 
 @dataclass(frozen=True)
@@ -102,13 +106,27 @@ def _history(history: Sequence[HistoryEntry]) -> str:
 
 
 def _entry(number: int, entry: HistoryEntry) -> str:
+    if entry.outcome not in ("Answered", "Dismissed"):
+        return _verdict(number, entry)
+    settled = entry.outcome
+    answer = f"   Answer:\n{quoted(entry.answer, indent='   ')}"
+    if settled == "Dismissed":
+        notes = f" Notes:\n{quoted(entry.answer, indent='   ')}" if entry.answer else ""
+        answer = f"   No answer: decide it by your own best judgement.{notes}"
     return (
         f"{number}. Step: {entry.step}\n"
         f"   Asked at: {_moment(entry.asked_at)}\n"
-        f"   Answered at: {_moment(entry.answered_at)}\n"
-        f"   Answered by: {_one_line(entry.answered_by)}\n"
-        f"   Question:\n{quoted(entry.question, indent='   ')}\n"
-        f"   Answer:\n{quoted(entry.answer, indent='   ')}"
+        f"   {settled} at: {_moment(entry.answered_at)}\n"
+        f"   {settled} by: {_one_line(entry.answered_by)}\n"
+        f"   Question:\n{quoted(entry.question, indent='   ')}\n{answer}"
+    )
+
+
+def _verdict(number: int, entry: HistoryEntry) -> str:
+    """In one line; the answer begins with what was decided."""
+    return (
+        f"{number}. Step {entry.step}, {_moment(entry.answered_at)}: {_one_line(entry.question)} "
+        f"{_one_line(entry.answer)} (by {_one_line(entry.answered_by)})"
     )
 
 

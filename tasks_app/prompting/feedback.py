@@ -21,14 +21,54 @@ class AnsweredQuestion:
 
     question: str
     answer: str
+    outcome: str = "Answered"
+    kind: str = "clarification"
+    evidence: str = ""
 
 
 def answer_feedback(answered: Sequence[AnsweredQuestion], *, answered_by: str) -> Feedback:
-    """The answer to what the agent asked, which may have been several questions at once."""
-    pairs = (f"Question:\n{quoted(one.question)}\n\nAnswer:\n{quoted(one.answer)}" for one in answered)
+    """The answer to what the agent asked, which may have been several questions at once.
+
+    Also a dismissal, which is none, and verdicts: of a call whose session is gone, and of a plan.
+    """
     who = " ".join(foreign(answered_by).split())
-    opening = f"You stopped to ask a human. {who} has answered:"
-    return Feedback("\n\n".join([opening, *pairs, "Take this as decided and act on it."]))
+    plain = all(one.outcome == "Answered" for one in answered)
+    opening = f"You stopped to ask a human. {who} has {'answered' if plain else 'replied'}:"
+    return Feedback("\n\n".join([opening, *map(_replied, answered), "Take this as decided and act on it."]))
+
+
+def _replied(one: AnsweredQuestion) -> str:
+    question = f"Question:\n{quoted(one.question)}"
+    if one.outcome == "Answered":
+        return f"{question}\n\nAnswer:\n{quoted(one.answer)}"
+    if one.outcome == "Dismissed":
+        notes = f"\n\nNotes:\n{quoted(one.answer)}" if one.answer else ""
+        return f"{question}\n\n{_DISMISSED}{notes}"
+    asked = f"\n\nIt was about:\n\n{fenced(tail(one.evidence, limit=MAX_OUTPUT))}" if one.evidence else ""
+    return f"{question}{asked}\n\nDecision:\n{quoted(one.answer)}\n\n{_VERDICTS[one.kind, one.outcome]}"
+
+
+_DISMISSED = (
+    "Dismissed: there is no answer. Decide it by your own best judgement, and say in your closing words what "
+    "you assumed."
+)
+_VERDICTS = {
+    (
+        "approval",
+        "Approved",
+    ): "The call was not made yet. Make it if it is still needed; you are asked again.",
+    ("approval", "Denied"): "The call was not made. Go on without it.",
+    ("plan", "Approved"): "The plan is approved. Do what it says.",
+    ("plan", "Sent back"): "Revise the plan accordingly, and call ExitPlanMode again.",
+}
+
+
+def set_aside_feedback() -> Feedback:
+    """Calls that need an approval were made at once, and the session is gone."""
+    return Feedback(
+        "You made several calls at once that wait for a human; none was made and nobody was asked. Make each "
+        "call that needs approval in a message of its own, the first one first."
+    )
 
 
 def failed_check_feedback(*, check: str, reason: str, output: str, limit: int = MAX_OUTPUT) -> Feedback:
@@ -46,6 +86,27 @@ def failed_check_feedback(*, check: str, reason: str, output: str, limit: int = 
         "test, check or setting in order to make it pass."
     )
     return Feedback("\n\n".join(parts))
+
+
+def retry_feedback() -> Feedback:
+    """A person wants the step done again from its beginning."""
+    return Feedback(
+        "A person has had this step started again. An earlier attempt at it, and the steps that followed, "
+        "may have left work in the files: look at what is there before you begin, and keep what is right."
+    )
+
+
+def threshold_feedback(threshold: int, *, instructions: str) -> str:
+    """A person has changed how readily the agent is to ask; `instructions` are those of the new threshold."""
+    if threshold == 0:
+        return (
+            "[From the portal: the interaction threshold is now 0. From here on nobody can be asked. Where "
+            "you would have asked, decide by yourself and write down what you assumed.]"
+        )
+    return (
+        f"[From the portal: the interaction threshold is now {threshold}. From here on the following holds, "
+        f"in place of what you were told of it before.]\n\n{instructions}"
+    )
 
 
 def usage_limit_feedback(*, reset_at: datetime | None) -> Feedback:

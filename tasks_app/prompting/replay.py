@@ -50,6 +50,11 @@ def replay(
     return "\n\n".join([*parts, section("GO ON", CLOSING)]) + "\n"
 
 
+def anew(original_prompt: str, feedback: Feedback) -> str:
+    """The prompt of a run that does a step once more from its beginning."""
+    return "\n\n".join([original_prompt.rstrip("\n"), section("FEEDBACK", feedback)]) + "\n"
+
+
 def _log(actions: Iterable[PastAction], *, limit: int) -> str:
     entries = [_entry(action, limit=min(limit, _MAX_ACTION)) for action in actions if action.text.strip()]
     kept = _newest(entries, limit=limit)

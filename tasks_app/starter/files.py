@@ -58,7 +58,7 @@ class StarterFile:
 
 def starter_files(ground: Ground, choices: Choices) -> Iterator[StarterFile]:
     """Every file, the settings first. Raises BadInput if what is there cannot be read."""
-    settings = choices.settings or _settings(ground, schema=choices.schema)
+    settings = choices.settings or settings_text(ground, schema=choices.schema)
     yield StarterFile(CONFIG_FILE, settings)
     if choices.schema:
         yield StarterFile(SCHEMA_FILE, json.dumps(json_schema(), ensure_ascii=False, indent=2) + "\n")
@@ -82,7 +82,8 @@ def test_command(ground: Ground) -> str | None:
     return None if _NO_TESTS in str(script) else "npm test"
 
 
-def _settings(ground: Ground, *, schema: bool) -> str:
+def settings_text(ground: Ground, *, schema: bool = False) -> str:
+    """A first cat-herder.yaml that fits the repository."""
     text = _template(ground, CONFIG_FILE)
     command = test_command(ground)
     check = _CHECK.format(command=command) if command else _CHECK_TO_BE_FILLED_IN

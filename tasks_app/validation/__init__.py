@@ -3,6 +3,7 @@
 Nothing of the repository is run. Free of Django and of the database.
 """
 
+from tasks_app.validation.committed import laid_out, validate_commit
 from tasks_app.validation.findings import Finding, Report, Severity
 from tasks_app.validation.git_state import is_repository
 from tasks_app.validation.ground import Ground
@@ -17,5 +18,7 @@ __all__ = [
     "Severity",
     "grant_permission",
     "is_repository",
+    "laid_out",
     "validate",
+    "validate_commit",
 ]

@@ -136,6 +136,9 @@ class _Command:
 
     def _make(self, call: MakeCall) -> Iterator[Complaint]:
         folder = self.folder / call.folder
+        if self.ground.leads_out(folder / (call.file or ".")):
+            yield Complaint("runs make in a place that leads out of the repository", Severity.WARNING)
+            return
         names = (call.file,) if call.file else MAKEFILES
         path = next((folder / name for name in names if (folder / name).is_file()), None)
         if path is None:

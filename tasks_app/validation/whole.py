@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tasks_app.config.faults import ConfigInvalid
@@ -25,11 +25,15 @@ def validate(root: Path, *, prompts: Path, threshold: int = 0, with_git: bool = 
     threshold. Without `with_git` it is not asked what is committed.
     """
     git = git_state(root) if with_git else GitState(())
-    ground = Ground(root, prompts=prompts, threshold=threshold, tracked=git.tracked)
+    return report_on(Ground(root, prompts=prompts, threshold=threshold, tracked=git.tracked), git.findings)
+
+
+def report_on(ground: Ground, findings: Iterable[Finding] = ()) -> Report:
+    """What is wrong with the files of a repository, besides what was found already."""
     settings = read_settings_file(ground)
     tasks = read_task_files(settings, ground)
-    findings = [*git.findings, *_contents(settings, tasks, ground)]
-    return Report.of(findings, looked_at=_looked_at(settings, tasks, ground))
+    found = [*findings, *_contents(settings, tasks, ground)]
+    return Report.of(found, looked_at=_looked_at(settings, tasks, ground))
 
 
 def why_it_may_ask(settings: SettingsFile, tasks: Sequence[TaskFile], ground: Ground) -> str | None:
