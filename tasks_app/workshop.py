@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +12,7 @@ from django.conf import settings
 
 from tasks_app.agents.claude import ClaudeAgent, Connection
 from tasks_app.agents.keykeeper import KeyKeeper
+from tasks_app.engine.heartbeat import process_name
 from tasks_app.engine.shop import Shop
 from tasks_app.engine.stopping import StopSignal
 from tasks_app.jail import Jail, SandboxMode, detect
@@ -74,4 +73,4 @@ def shop(stop_signal: StopSignal) -> Shop:
 
 def owner() -> str:
     """Names this worker in leases."""
-    return f"{socket.gethostname()}:{os.getpid()}:{threading.current_thread().name}"
+    return f"{process_name()}:{threading.current_thread().name}"

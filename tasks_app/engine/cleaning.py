@@ -105,7 +105,7 @@ def _record(task: Task, jail: Jail) -> None:
     repository = places.repository(task.project)
     recorded = task.head_commit and repository.git.line("rev-parse", f"{task.head_commit}^{{tree}}")
     if snapshot.tree != recorded:
-        workspace.publish(snapshot)
+        workspace.publish(snapshot.commit)
         Task.objects.filter(pk=task.pk).update(head_commit=snapshot.commit)
         if task.sequence:
             Sequence.objects.filter(pk=task.sequence.pk).update(head_commit=snapshot.commit)

@@ -11,12 +11,24 @@ from django.db.models import F
 from django.utils import timezone
 
 from tasks_app.agents.port import Ending, RunResult
+from tasks_app.audit import record
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.recorder import RunRecorder
 from tasks_app.errors import IllegalMove
 from tasks_app.events.append import NewEvent
-from tasks_app.models import Change, ChangeKind, EventKind, Outcome, Question, QuestionState, Run, Step, Task
+from tasks_app.models import (
+    Action,
+    Change,
+    ChangeKind,
+    EventKind,
+    Outcome,
+    Question,
+    QuestionState,
+    Run,
+    Step,
+    Task,
+)
 from tasks_app.state.phases import Phase
 from tasks_app.storable import storable, storable_text
 from tasks_app.transitions import move
@@ -53,7 +65,10 @@ def _mark_delivered(run: Run, result: RunResult, *, spoke: bool) -> None:
 
 
 def halt(lease: Lease, run: Run, result: RunResult, recorder: RunRecorder) -> None:
-    """The agent asked: its questions, and step and task to `waiting_for_input`, in one transaction (H4)."""
+    """The agent asked: its questions, and step and task to `waiting_for_input`, in one transaction (H4).
+
+    Without a question nobody is waited for: calls made at once were set aside, and it is told so.
+    """
     with lease.fenced() as task:
         store_result(run, result, recorder)
         ask_humans(task, run, result.asks, deferred=result.deferred, recorder=recorder, epoch=lease.epoch)
@@ -71,8 +86,12 @@ def ask_humans(
     for ask in asks:
         question = _question(task, run, ask, deferred=deferred, state=state)
         recorder.write(NewEvent(EventKind.QUESTION, _payload(question)))
+        record(
+            Action.ASKED, task=task, subject=question.headline, question=question.number,
+            actor_name=f"agent of {run.step.name}",
+        )  # fmt: skip
     Change.objects.create(task=task, kind=ChangeKind.QUESTION)
-    if state == QuestionState.OPEN:
+    if asks and state == QuestionState.OPEN:
         _wait_for_answers(task, run.step, epoch=epoch)
 
 
@@ -94,7 +113,9 @@ def _question(task: Task, run: Run, ask: Ask, *, deferred: str, state: QuestionS
         tool_use_id=ask.tool_use_id,
         tool_input=storable(ask.tool_input),
         deferred=ask.tool_use_id == deferred,
+        kind=ask.kind,
         items=storable(items_json(ask)),
+        evidence=storable([asdict(piece) for piece in ask.evidence]),
         asked_at=timezone.now(),
     )
 
@@ -126,9 +147,11 @@ def _told_apart(question: str, taken: Container[str]) -> str:
 def _payload(question: Question) -> dict[str, Json]:
     return {
         "number": question.number,
+        "kind": question.kind,
         "question": question.headline,
         "items": question.items,
         "way": question.way,
+        "evidence": question.evidence,
     }
 
 

@@ -6,10 +6,10 @@ The gate stops Write and Edit beforehand; only the diff shows what a shell comma
 from __future__ import annotations
 
 from tasks_app import places
-from tasks_app.agents.gate import allowed
 from tasks_app.checks import CheckReport
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.models import Run
+from tasks_app.patterns import allowed
 from tasks_app.workspace import ChangedFile, Repository, changed_files
 
 SHOWN = 50
@@ -32,10 +32,26 @@ def guard_report(run: Run) -> CheckReport | None:
     return CheckReport(not outside, title, _complaint(step.name, outside))
 
 
+def plan_report(run: Run) -> CheckReport | None:
+    """Whether a human approved the step's plan, as a check that can fail; None where no plan is wanted."""
+    if not step_from_json(run.step.config).plan_approval:
+        return None
+    approved = run.step.questions.approved_plans().exists()
+    complaint = (
+        ""
+        if approved
+        else (
+            "You ended your turn without an approved plan. Present your plan with ExitPlanMode; once a human "
+            "has approved it, do what it says."
+        )
+    )
+    return CheckReport(approved, "plan approval", complaint)
+
+
 def _made_by_checks(repository: Repository, run: Run) -> set[str]:
     """What the checks of the step's earlier runs changed, and the agent left as it was since."""
     made: set[str] = set()
-    for earlier in run.step.runs.filter(number__lt=run.number).exclude(checked_commit=""):
+    for earlier in run.step.current_runs.filter(number__lt=run.number).exclude(checked_commit=""):
         by_checks = _changed(repository, earlier.head_commit, earlier.checked_commit)
         made |= by_checks - _changed(repository, earlier.checked_commit, run.head_commit)
     return made

@@ -12,7 +12,7 @@ from tasks_app.checks import Check, CheckReport, FileExists, NoCheck, Shell, run
 from tasks_app.config.pipeline import FileExistsCheck, ShellCheck, StepConfig, step_from_json
 from tasks_app.engine.conclude import may_try_again
 from tasks_app.engine.crashpoints import reached
-from tasks_app.engine.guard import guard_report
+from tasks_app.engine.guard import guard_report, plan_report
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.recorder import RunRecorder
 from tasks_app.engine.recording import checkpoint, record_checks, record_work
@@ -47,9 +47,9 @@ def _check(run: Run, lease: Lease, shop: Shop) -> None:
     task = run.step.task
     recorder = RunRecorder(lease, run, stop_signal=shop.stop_signal, timeout=float("inf"))
     ticking = _Ticking(recorder)
-    guarded = guard_report(run)
-    if guarded and not guarded.passed:
-        _store_reports(run, (guarded,), lease, recorder)
+    guarded = [report for report in (plan_report(run), guard_report(run)) if report]
+    if not all(report.passed for report in guarded):
+        _store_reports(run, guarded, lease, recorder)
         return
     reports = run_checks(
         checks_of(step_from_json(run.step.config)),
@@ -62,7 +62,7 @@ def _check(run: Run, lease: Lease, shop: Shop) -> None:
     ticking.raise_problem()
     recorder.tick()
     record_checks(run, lease, shop)
-    _store_reports(run, (*([guarded] if guarded else []), *reports), lease, recorder)
+    _store_reports(run, (*guarded, *reports), lease, recorder)
 
 
 def _store_reports(run: Run, reports: Iterable[CheckReport], lease: Lease, recorder: RunRecorder) -> None:
@@ -117,6 +117,6 @@ def _passed(run: Run) -> bool:
 
 
 def _failed_check(run: Run) -> str:
-    report = (run.checks or [{}])[-1]
+    report: dict[str, object] = next((one for one in run.checks or () if not one["passed"]), {})
     output = str(report.get("output", ""))[-4000:]
     return f"The check failed: {report.get('check')}\n{output}".strip()

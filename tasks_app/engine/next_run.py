@@ -5,12 +5,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from django.db.models import Sum
 from django.utils import timezone
 
 from tasks_app import places
-from tasks_app.agents.asks import GivenAnswer, decision_for
+from tasks_app.agents.asks import GivenAnswer, decision_for, set_aside, uncertain
 from tasks_app.agents.port import Decision
 from tasks_app.agents.transcripts import (
     Transcript,
@@ -20,10 +21,10 @@ from tasks_app.agents.transcripts import (
     stored_transcript,
 )
 from tasks_app.config.pipeline import step_from_json
-from tasks_app.engine.prompts import step_prompt
+from tasks_app.engine.prompts import step_prompt, threshold_text
 from tasks_app.engine.shelf import TranscriptShelf
 from tasks_app.events.past import past_actions
-from tasks_app.models import Outcome, Question, Reason, Run, Step
+from tasks_app.models import Outcome, Question, QuestionKind, Reason, Run, Step, Verdict
 from tasks_app.prompting.feedback import (
     AnsweredQuestion,
     Feedback,
@@ -31,17 +32,20 @@ from tasks_app.prompting.feedback import (
     crash_feedback,
     failed_check_feedback,
     interruption_feedback,
+    retry_feedback,
+    set_aside_feedback,
+    threshold_feedback,
     usage_limit_feedback,
 )
-from tasks_app.prompting.replay import replay
-from tasks_app.types import Ask, AskItem, AskWay, Option
+from tasks_app.prompting.replay import anew, replay
+from tasks_app.types import Ask, AskItem, AskKind, AskWay, Option
 
 
 @dataclass(frozen=True)
 class NextRun:
     """A run before it starts: with `resume` in the session of an earlier run, else in a new one.
 
-    `answers` are the questions whose answers it hands in.
+    `answers` are the questions whose answers it hands in. While `planning` the agent may only look.
     """
 
     reason: Reason
@@ -51,17 +55,37 @@ class NextRun:
     decisions: dict[str, Decision] = field(default_factory=dict)
     cost_before: float = 0.0
     answers: tuple[int, ...] = ()
+    planning: bool = False
 
 
 def next_run(step: Step) -> NextRun:
     """The step's next run: its first, or what follows from how the last one ended."""
-    last = step.runs.last()
+    last = step.current_runs.last()
     if last is None:
-        return NextRun(Reason.FIRST, str(uuid.uuid4()), step_prompt(step))
+        return replace(_first(step), planning=step_from_json(step.config).plan_approval)
     transcript = transcript_of(last)
     open_answers = undelivered(step, last, transcript)
     planned = _after(step, last, transcript, open_answers)
-    return replace(planned, answers=tuple(question.pk for question in open_answers))
+    answers = tuple(question.pk for question in open_answers)
+    return replace(planned, answers=answers, planning=_planning(step, planned))
+
+
+def _planning(step: Step, planned: NextRun) -> bool:
+    """Until a plan is approved; and in the run that takes up the session at the plan's own call, which
+    ends the planning."""
+    if not step_from_json(step.config).plan_approval:
+        return False
+    return set(step.questions.approved_plans().values_list("tool_use_id", flat=True)) <= set(
+        planned.decisions
+    )
+
+
+def _first(step: Step) -> NextRun:
+    """A new session; after a retry it is told that there was an earlier attempt."""
+    prompt, session = step_prompt(step), str(uuid.uuid4())
+    if step.first_run == 1:
+        return NextRun(Reason.FIRST, session, prompt)
+    return NextRun(Reason.RETRY, session, anew(prompt, retry_feedback()))
 
 
 def _after(step: Step, last: Run, transcript: Transcript, open_answers: Sequence[Question]) -> NextRun:
@@ -70,10 +94,28 @@ def _after(step: Step, last: Run, transcript: Transcript, open_answers: Sequence
         return _replayed(step, reason, _feedback(step, last, open_answers))
     session = str(last.session_id)
     cost = cost_before(last) + last.cost_usd
-    decisions = _decisions(open_answers, waits_at=deferred_call(transcript))
-    if decisions:
+    news = _threshold_news(step, last)
+    waits_at = deferred_call(transcript)
+    decisions = _decisions(step, last, open_answers, waits_at=waits_at, news=news)
+    if decisions or (waits_at and not _known(step, waits_at)):
+        # Without a decision the call is looked at once more, and then it is asked about.
         return NextRun(reason, session, None, resume=True, decisions=decisions, cost_before=cost)
-    return NextRun(reason, session, _feedback(step, last, open_answers), resume=True, cost_before=cost)
+    prompt = "\n\n".join(filter(None, [_feedback(step, last, open_answers), news]))
+    return NextRun(reason, session, prompt, resume=True, cost_before=cost)
+
+
+def _threshold_news(step: Step, last: Run) -> str:
+    """What a session must be told if the threshold was changed since it was last told of it; else nothing.
+
+    A run that crashed may have died before it read its prompt.
+    """
+    told = step.runs.filter(session_id=last.session_id, threshold__isnull=False)
+    known = (
+        told.exclude(outcome=Outcome.CRASHED).order_by("-number").values_list("threshold", flat=True).first()
+    )
+    if known is None or known == step.task.threshold:
+        return ""
+    return threshold_feedback(step.task.threshold, instructions=threshold_text(step.task))
 
 
 def transcript_of(run: Run) -> Transcript:
@@ -86,12 +128,23 @@ def undelivered(step: Step, last: Run, transcript: Transcript) -> list[Question]
     """Answers that the agent was not seen to get. A worker may have died just after handing one over:
     then the session holds it, as a result or in its prompt, which is noted here, and it must not be
     handed over again."""
-    waiting = list(step.questions.answered().filter(delivered_at=None).select_related("answered_by", "run"))
-    runs = {question.run_id for question in waiting if result_in(transcript, question.tool_use_id)}
+    settled = step.questions.settled().filter(delivered_at=None, run__number__gte=step.first_run)
+    waiting = list(settled.select_related("answered_by", "run"))
+    runs = {question.run_id for question in waiting if _has_result(question, transcript)}
     told = last.prompt and has_prompt(transcript, last.prompt)
     got = {q.pk for q in waiting if q.run_id in runs or (told and q.handed_in_id == last.pk)}
     step.questions.filter(pk__in=got).update(delivered_at=timezone.now())
     return [question for question in waiting if question.pk not in got]
+
+
+def _has_result(question: Question, transcript: Transcript) -> bool:
+    """An answer is a good result; a verdict may as well be that the call failed, or was refused."""
+    result = result_in(transcript, question.tool_use_id)
+    return result is not None if question.verdict else bool(result)
+
+
+def _known(step: Step, call: str) -> bool:
+    return step.questions.filter(tool_use_id=call).exists()
 
 
 def _reason(last: Run) -> Reason:
@@ -105,20 +158,35 @@ def _reason(last: Run) -> Reason:
     return reasons.get(Outcome(last.outcome), Reason.CRASH)
 
 
-def _decisions(answers: Sequence[Question], *, waits_at: str) -> dict[str, Decision]:
-    """What the gate is to say to the call at which the session waits; nothing if it waits at none."""
+def _decisions(
+    step: Step, last: Run, answers: Sequence[Question], *, waits_at: str, news: str = ""
+) -> dict[str, Decision]:
+    """What the gate is to say to the call at which the session waits; nothing if it waits at none.
+
+    `news` of the portal itself is told with the answer, because such a run has no prompt.
+    """
     main = next((question for question in answers if question.tool_use_id == waits_at), None)
-    if main is None:
-        return {}
-    folder = places.answers_dir(main.task)
+    folder = places.answers_dir(step.task)
     folder.mkdir(parents=True, exist_ok=True)
     others = [_given(question) for question in answers if question is not main]
-    return {main.tool_use_id: decision_for(_given(main), others, folder=folder)}
+    if main is None:
+        nobody_asked = waits_at and last.outcome == Outcome.ASKED and not _known(step, waits_at)
+        return {waits_at: set_aside(others, folder=folder, news=news)} if nobody_asked else {}
+    if main.kind == QuestionKind.APPROVAL and main.verdict == Verdict.APPROVED and main.handed_in_id:
+        return {waits_at: uncertain(news)}
+    return {waits_at: decision_for(_given(main), others, folder=folder, news=news)}
 
 
 def _given(question: Question) -> GivenAnswer:
-    answers = question.answers_in_order
-    return GivenAnswer(ask_of(question), answers, question.notes, name=f"question-{question.number}")
+    return GivenAnswer(
+        ask_of(question),
+        question.answers_in_order,
+        question.notes,
+        name=f"question-{question.number}",
+        by=question.answered_by.shown_name if question.answered_by else "a human",
+        dismissed=question.is_dismissed,
+        approved=question.verdict == Verdict.APPROVED,
+    )
 
 
 def ask_of(question: Question) -> Ask:
@@ -132,8 +200,9 @@ def ask_of(question: Question) -> Ask:
         )
         for item in question.items
     )
-    way: AskWay = "AskUserQuestion" if question.way == "AskUserQuestion" else "command"
-    return Ask(question.tool_use_id, way, items, question.tool_input)
+    way = cast(AskWay, question.way)
+    kind = cast(AskKind, question.kind)
+    return Ask(question.tool_use_id, way, items, question.tool_input, kind)
 
 
 def _feedback(step: Step, last: Run, answers: Sequence[Question]) -> Feedback:
@@ -141,14 +210,20 @@ def _feedback(step: Step, last: Run, answers: Sequence[Question]) -> Feedback:
     if answers:
         texts = [
             AnsweredQuestion(
-                "\n".join(str(item["question"]) for item in question.items), question.answer_text
+                "\n".join(str(item["question"]) for item in question.items),
+                question.answer_text,
+                outcome=question.outcome,
+                kind=question.kind,
+                evidence=question.evidence[0]["text"] if question.evidence else "",
             )
             for question in answers
         ]
         who = answers[-1].answered_by
         return answer_feedback(texts, answered_by=who.shown_name if who else "somebody")
+    if last.outcome == Outcome.ASKED:
+        return set_aside_feedback()
     if last.outcome == Outcome.FINISHED and last.checks:
-        report = last.checks[-1]
+        report = next((one for one in last.checks if not one["passed"]), last.checks[-1])
         return failed_check_feedback(check=report["check"], reason=_why(report), output=report["output"])
     if last.outcome == Outcome.LIMIT:
         return usage_limit_feedback(reset_at=step.task.resets_at)

@@ -26,7 +26,6 @@ def step_prompt(step: Step) -> str:
     """The prompt of the step as it is now: with the plan as written and all that was answered so far."""
     task = step.task
     workspace = places.workspace(task).path
-    intro = read_interaction_intro(shipped("interaction-intro.md"))
     return assemble(
         PromptParts(
             step=step.name,
@@ -34,12 +33,17 @@ def step_prompt(step: Step) -> str:
             task=task.body,
             instructions=_instructions(step),
             sequence_folder=task.sequence.folder if task.sequence else None,
-            threshold_text=intro.render(task.threshold),
+            threshold_text=threshold_text(task),
             plan=working_text(workspace, PLAN_FILE),
             project_instructions=working_text(workspace, PROJECT_INSTRUCTIONS_FILE),
             history=history(task),
         )
     )
+
+
+def threshold_text(task: Task) -> str:
+    """When and how to ask; nothing for a threshold of 0."""
+    return read_interaction_intro(shipped("interaction-intro.md")).render(task.threshold)
 
 
 def _instructions(step: Step) -> str:
@@ -53,9 +57,9 @@ def _instructions(step: Step) -> str:
 
 
 def history(task: Task) -> tuple[HistoryEntry, ...]:
-    """Every question of the task, and of its sequence, that was answered, in the order of asking."""
+    """Every question of the task, and of its sequence, that was settled, in the order of asking."""
     related = Question.objects.filter(task__sequence=task.sequence) if task.sequence else task.questions.all()
-    answered = related.answered().select_related("step", "answered_by").order_by("asked_at", "pk")
+    answered = related.settled().select_related("step", "answered_by").order_by("asked_at", "pk")
     return tuple(entry for question in answered if (entry := _entry(question)))
 
 
@@ -69,4 +73,5 @@ def _entry(question: Question) -> HistoryEntry | None:
         answered_by=question.answered_by.shown_name if question.answered_by else "somebody",
         question="\n".join(str(item["question"]) for item in question.items),
         answer=question.answer_text,
+        outcome=question.outcome,
     )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 from tasks_app import places
+from tasks_app.agents.leftovers import end_leftovers
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.engine.crashpoints import reached
 from tasks_app.engine.lease import Lease, kept
@@ -17,12 +19,14 @@ from tasks_app.workspace import Snapshot
 logger = logging.getLogger(__name__)
 
 
-def prepare(step: Step, lease: Lease) -> None:
+def prepare(step: Step, lease: Lease, shop: Shop) -> None:
     """Make sure of the folders, the clone, and where the step started from."""
     task = step.task
     for folder in (places.home(task), places.check_home(task), places.answers_dir(task)):
         folder.mkdir(parents=True, exist_ok=True)
     with kept(lease):
+        if task.reset_to:
+            _put_files_back(step, lease, shop)
         places.workspace(task).create(base=task.head_commit or task.base_commit)
     if not step.base_commit:
         with lease.fenced() as current:
@@ -36,7 +40,46 @@ def _as_left(task: Task) -> str:
         Task.objects.filter(sequence=task.sequence) if task.sequence_id else Task.objects.filter(pk=task.pk)
     )
     last = Run.objects.filter(step__task__in=tasks).exclude(head_commit="").order_by("-pk").first()
-    return (last.checked_commit or last.head_commit) if last else ""
+    if last is None or last.head_commit != task.head_commit:  # the files were put back since
+        return ""
+    return last.checked_commit or last.head_commit
+
+
+def _put_files_back(step: Step, lease: Lease, shop: Shop) -> None:
+    """Make the workspace anew at the commit that a person chose. What was in it stays under a ref of its own.
+
+    A new clone and not git in the old one, in which an agent may have left programs. Every part can be done
+    twice: a worker may die between any two.
+    """
+    task, commit = step.task, step.task.reset_to
+    workspace = places.workspace(task)
+    workspace.repository.commit(commit)  # is it there at all?
+    _end_leftovers(workspace.path)
+    label = f"{task.pk}-{step.position:02d}-{step.first_run}-replaced"
+    if workspace.path.exists() and not workspace.has_snapshot(label):
+        workspace.snapshot(label=label, jail=shop.jail, home=places.home(task), message=task.title)
+    with lease.fenced():
+        _set_head(task, commit)
+    places.remove_folder(workspace.path)
+    workspace.create(base=commit)
+    workspace.publish(commit)
+    with lease.fenced():
+        Step.objects.filter(pk=step.pk).update(base_commit=commit)
+        Task.objects.filter(pk=task.pk).update(reset_to="")
+    step.base_commit, task.head_commit, task.reset_to = commit, commit, ""
+
+
+def _end_leftovers(workspace: Path) -> None:
+    try:
+        end_leftovers(workspace)
+    except TimeoutError as error:
+        raise WorkspaceError(f"The files cannot be put back: {error}") from error
+
+
+def _set_head(task: Task, commit: str) -> None:
+    Task.objects.filter(pk=task.pk).update(head_commit=commit)
+    if task.sequence_id:
+        Sequence.objects.filter(pk=task.sequence_id).update(head_commit=commit)
 
 
 def record_checks(run: Run, lease: Lease, shop: Shop) -> None:
@@ -80,11 +123,8 @@ def _note_commit(run: Run, lease: Lease, commit: str) -> None:
         run.head_commit = commit
         run.save(update_fields=["head_commit"])
         Step.objects.filter(pk=step.pk).update(head_commit=commit)
-        current.head_commit = commit
-        current.save(update_fields=["head_commit"])
+        _set_head(current, commit)
         Change.objects.create(task=current, kind=ChangeKind.TASK)  # there is a diff to see now
-        if current.sequence_id:
-            Sequence.objects.filter(pk=current.sequence_id).update(head_commit=commit)
     step.head_commit = commit
     step.task.head_commit = commit
 
@@ -104,5 +144,5 @@ def _snapshot(step: Step, shop: Shop, *, label: str, message: str) -> Snapshot:
     workspace = places.workspace(step.task)
     home = places.home(step.task)
     snapshot = workspace.snapshot(label=label, jail=shop.jail, home=home, message=message)
-    workspace.publish(snapshot)
+    workspace.publish(snapshot.commit)
     return snapshot

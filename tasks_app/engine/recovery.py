@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tasks_app import places
-from tasks_app.agents.notes import noted_asks
+from tasks_app.agents.outcome import open_asks
 from tasks_app.agents.port import Ending, RunResult
 from tasks_app.agents.stream import Stream
 from tasks_app.agents.transcripts import Transcript, deferred_call
@@ -15,7 +15,7 @@ from tasks_app.engine.next_run import cost_before, transcript_of, undelivered
 from tasks_app.engine.recorder import RunRecorder
 from tasks_app.engine.stopping import never
 from tasks_app.events.append import NewEvent
-from tasks_app.models import EventKind, Outcome, Run, Step, Task
+from tasks_app.models import EventKind, Outcome, QuestionKind, Run, Step, Task
 from tasks_app.state.phases import Phase
 from tasks_app.types import Ask
 
@@ -48,8 +48,10 @@ def note_crash(task: Task, found: Salvaged, lease: Lease) -> None:
     What was used counts, what was asked is asked now, and a run that had said all is taken as finished.
     """
     run, stream = found.run, found.stream
-    asks = _open_asks(run, stream) if task.threshold else ()
+    asks = _open_asks(run, stream, may_ask=_could_ask(run))
     ending = stream.ending(asks)[0] if stream.result or asks else Ending.STOPPED
+    if ending is Ending.ASKED and stream.deferred in _decided(run):
+        ending = Ending.STOPPED
     recorder = RunRecorder(lease, run, stop_signal=never, timeout=0.0)
     recorder.write(NewEvent(EventKind.NOTE, {"text": "The worker of this run died; it goes on from here."}))
     usage = stream.usage(cost_before=cost_before(run))
@@ -72,11 +74,20 @@ def _fail_if_hopeless(step: Step, lease: Lease) -> None:
         fail(lease, step, f"Its worker died {CRASHES} times in a row while this step was at work.")
 
 
-def _open_asks(run: Run, stream: Stream) -> list[Ask]:
+def _could_ask(run: Run) -> bool:
+    """By the threshold as it was for this run; or because it was given an answer to a question."""
+    threshold = run.step.task.threshold if run.threshold is None else run.threshold
+    return threshold > 0 or run.answers_handed_in.filter(kind=QuestionKind.CLARIFICATION).exists()
+
+
+def _open_asks(run: Run, stream: Stream, *, may_ask: bool) -> list[Ask]:
     """What was asked and is not yet known, noted questions included."""
-    known = set(run.step.task.questions.values_list("tool_use_id", flat=True))
-    noted = [ask for ask in noted_asks(places.home(run.step.task)) if ask.tool_use_id not in known]
-    return [*stream.open_asks(_decided(run)), *noted]
+    task = run.step.task
+    known = set(task.questions.values_list("tool_use_id", flat=True))
+    found = open_asks(
+        stream, _decided(run), may_ask=may_ask, workspace=places.workspace(task).path, home=places.home(task)
+    )
+    return [ask for ask in found if ask.way != "command" or ask.tool_use_id not in known]
 
 
 def _reread(run: Run) -> Stream:
@@ -88,4 +99,4 @@ def _reread(run: Run) -> Stream:
 
 def _decided(run: Run) -> list[str]:
     """Calls that had a human's decision when the run started."""
-    return list(run.step.questions.answered().values_list("tool_use_id", flat=True))
+    return list(run.step.questions.settled().values_list("tool_use_id", flat=True))

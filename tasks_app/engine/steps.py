@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from django.db.models import Count
 from django.utils import timezone
 
 from tasks_app import places, stats
@@ -24,15 +25,18 @@ from tasks_app.models import EventKind, Outcome, Run, Step
 from tasks_app.state.phases import Phase
 from tasks_app.transitions import move
 
+#: So many runs in a row may end with calls that were set aside.
+SET_ASIDE = 5
+
 
 def work_on(step: Step, lease: Lease, shop: Shop) -> bool:
     """Take the step as far as it goes now; whether it is done."""
     with lease.fenced():
         if step.phase == Phase.PENDING:
             move(step, Phase.RUNNING, epoch=lease.epoch)
-    prepare(step, lease)
+    prepare(step, lease, shop)
     while True:
-        last = step.runs.last()
+        last = step.current_runs.last()
         if last is not None and last.outcome == Outcome.FINISHED:
             verdict = judge(last, lease, shop)
             if verdict is not None:
@@ -47,6 +51,7 @@ def _run(step: Step, lease: Lease, shop: Shop) -> bool:
         allowed = f"${step.task.max_cost_usd:g}"
         fail(lease, step, f"The task has cost the {allowed} that its project allows (limits.maxCostUsd).")
         return False
+    step.task.refresh_from_db(fields=["threshold"])  # somebody may have changed it during the last run
     planned = next_run(step)
     run = _open(step, planned, lease, shop)
     timeout = timeout_of(step)
@@ -74,6 +79,7 @@ def _open(step: Step, planned: NextRun, lease: Lease, shop: Shop) -> Run:
             prompt=planned.prompt or "",
             session_id=planned.session_id,
             resumed=planned.resume,
+            threshold=step.task.threshold,
             model=step_from_json(step.config).model or step.task.model,
             sandboxed=shop.agent.sandboxed,
             lease_epoch=lease.epoch,
@@ -99,7 +105,10 @@ def _order(run: Run, planned: NextRun, timeout: float) -> RunOrder:
         prompt=planned.prompt,
         resume=planned.resume,
         decisions=planned.decisions,
-        may_ask=task.threshold > 0,
+        # A question from before the threshold became 0 still gets its answer, by the tool that asked.
+        may_ask=task.threshold > 0 or any(one.is_answer for one in planned.decisions.values()),
+        ask_before=(*task.ask_before, *config.ask_before),
+        planning=planned.planning,
         model=run.model,
         step=run.step.name,
         allow_write=config.allow_write,
@@ -116,7 +125,7 @@ def _ended(run: Run, result: RunResult, lease: Lease, recorder: RunRecorder, sho
         halt(lease, run, result, recorder)
         reached("halted")
         record_work(run, lease, shop)
-        return False
+        return not result.asks and not _keeps_setting_aside(run.step, lease)
     with lease.fenced():
         store_result(run, result, recorder)
     reached("result-stored")
@@ -127,6 +136,15 @@ def _ended(run: Run, result: RunResult, lease: Lease, recorder: RunRecorder, sho
         return True
     record_work(run, lease, shop)
     return may_try_again(run.step, lease, result.error)
+
+
+def _keeps_setting_aside(step: Step, lease: Lease) -> bool:
+    """An agent that goes on making several calls at once that want approval must not do so for ever."""
+    last = list(step.runs.order_by("-number").annotate(asked=Count("questions"))[:SET_ASIDE])
+    if len(last) < SET_ASIDE or any(run.outcome != Outcome.ASKED or run.asked for run in last):
+        return False
+    fail(lease, step, "The agent keeps making several calls at once that each need a human's approval.")
+    return True
 
 
 def _limit_reached(run: Run, result: RunResult, lease: Lease) -> None:

@@ -9,12 +9,13 @@ from datetime import timedelta
 
 from django.db import close_old_connections
 
-from tasks_app.models import Change, Task
+from tasks_app.models import Change, IdempotencyKey, Task
 
 logger = logging.getLogger(__name__)
 
 SECONDS = 10.0
 CHANGES_KEPT = timedelta(hours=1)
+KEYS_KEPT = timedelta(hours=24)
 
 
 def sweep(ring: Callable[[int], None], *, pending: Callable[[], int]) -> int:
@@ -46,6 +47,7 @@ class Sweeper(threading.Thread):
                 close_old_connections()
                 sweep(self._ring, pending=self._pending)
                 Change.objects.prune_changes(CHANGES_KEPT)
+                IdempotencyKey.objects.prune(KEYS_KEPT)
             except Exception:
                 logger.exception("a sweep failed; the next one is in %s seconds", SECONDS)
             finally:

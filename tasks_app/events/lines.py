@@ -86,7 +86,12 @@ def _option(option: Payload) -> str:
 
 
 def _answer(payload: Payload) -> str:
-    return f'User answered: "{_text(payload)}"'
+    """A verdict or a dismissal says so, and never looks like an answer."""
+    outcome = payload.get("outcome") or "Answered"
+    if outcome == "Answered":
+        return f'User answered: "{_text(payload)}"'
+    notes = payload.get("notes")
+    return f"{outcome} by {payload.get('by', '')}" + (f': "{notes}"' if notes else "")
 
 
 def _check(payload: Payload) -> str:

@@ -20,11 +20,11 @@ _KINDS = (
 
 
 def past_actions(step: Step) -> list[PastAction]:
-    """The agent's texts, thoughts, tool calls and results, questions and answers over all runs, in order.
+    """The agent's texts, thoughts, tool calls, results, questions and answers, over all runs that count.
 
     An event whose payload is damaged is left out.
     """
-    rows = Event.objects.filter(run__step=step, kind__in=_KINDS).order_by("run__number", "seq")
+    rows = Event.objects.filter(run__in=step.current_runs, kind__in=_KINDS).order_by("run__number", "seq")
     calls: dict[str, str] = {}
     actions = (_action(kind, payload, calls) for kind, payload in rows.values_list("kind", "payload"))
     return [action for action in actions if action and action.text.strip()]
@@ -45,5 +45,12 @@ def _action(kind: str, payload: object, calls: dict[str, str]) -> PastAction | N
         case EventKind.QUESTION:
             return PastAction("tool", question_text(payload), "question")
         case EventKind.ANSWER:
-            return PastAction("tool", text, "answer of a human")
+            return _of_a_human(payload, text)
     return PastAction("reasoning", text)
+
+
+def _of_a_human(payload: dict[str, object], text: str) -> PastAction:
+    outcome = str(payload.get("outcome") or "Answered")
+    if outcome == "Answered":
+        return PastAction("tool", text, "answer of a human")
+    return PastAction("tool", f"{outcome}. {payload.get('notes') or ''}".strip(), "decision of a human")

@@ -2,20 +2,32 @@
 
 from tasks_app.workspace.clone import Snapshot, Workspace, branch_name
 from tasks_app.workspace.difference import ChangedFile, changed_files, diff
-from tasks_app.workspace.files import committed_names, committed_text, working_names, working_text
-from tasks_app.workspace.repository import Repository
+from tasks_app.workspace.files import (
+    TreeFile,
+    blob_bytes,
+    committed_names,
+    committed_text,
+    committed_tree,
+    working_names,
+    working_text,
+)
+from tasks_app.workspace.repository import CommitFacts, Repository
 from tasks_app.workspace.source import SourceFacts, inspect_source
 
 __all__ = [
     "ChangedFile",
+    "CommitFacts",
     "Repository",
     "Snapshot",
     "SourceFacts",
+    "TreeFile",
     "Workspace",
+    "blob_bytes",
     "branch_name",
     "changed_files",
     "committed_names",
     "committed_text",
+    "committed_tree",
     "diff",
     "inspect_source",
     "working_names",

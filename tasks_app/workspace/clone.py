@@ -97,9 +97,12 @@ class Workspace:
         self.repository.set_ref(self._snapshot_ref(label), commit)
         return Snapshot(commit, self.repository.git.line("rev-parse", f"{commit}^{{tree}}"))
 
-    def publish(self, snapshot: Snapshot) -> None:
-        """Let people fetch `snapshot` as `branch` from the portal's repository."""
-        self.repository.set_ref(f"refs/heads/{valid_branch(self.branch)}", valid_commit(snapshot.commit))
+    def has_snapshot(self, label: str) -> bool:
+        return bool(self.repository.refs(self._snapshot_ref(label)))
+
+    def publish(self, commit: str) -> None:
+        """Let people fetch `commit` as `branch` from the portal's repository."""
+        self.repository.set_ref(f"refs/heads/{valid_branch(self.branch)}", valid_commit(commit))
 
     def commit(self, snapshot: Snapshot, *, jail: Jail, home: Path) -> None:
         """Make `snapshot`, just taken, the newest commit of the clone's own branch; files stay as they are.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,9 +29,15 @@ class ChangedFile:
     old_path: str = ""
 
 
-def diff(repository: Repository, *, base: str, head: str, limit: int = 2_000_000) -> str:
-    """The unified diff from commit `base` to `head`, up to `limit` bytes; a cut is said in its last line."""
-    words = ("diff", *_PLAIN, "--src-prefix=a/", "--dst-prefix=b/", *_range(base, head))
+def diff(
+    repository: Repository, *, base: str, head: str, limit: int = 2_000_000, paths: Sequence[str] = ()
+) -> str:
+    """The unified diff from commit `base` to `head`, up to `limit` bytes; a cut is said in its last line.
+
+    `paths` narrows it to these files; of one that was renamed both names are needed.
+    """
+    only = [f":(top,literal){path}" for path in paths]
+    words = ("diff", *_PLAIN, "--src-prefix=a/", "--dst-prefix=b/", *_range(base, head), *only)
     output, more = repository.git.beginning(*words, limit=limit)
     text = output.decode("utf-8", errors="ignore" if more else "replace").replace(
         "\0", "\N{REPLACEMENT CHARACTER}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 
 from tasks_app.errors import WorkspaceError
@@ -11,6 +12,42 @@ from tasks_app.workspace.git import valid_commit
 from tasks_app.workspace.repository import Repository
 
 TEXT_BYTES = 1_000_000
+_TREE_BYTES = 8_000_000
+
+
+@dataclass(frozen=True)
+class TreeFile:
+    """A file of a commit; `mode` as git has it: 100644, 100755 (may be run) or 120000 (a link)."""
+
+    path: str
+    mode: str
+    blob: str
+    size: int
+
+    @property
+    def is_link(self) -> bool:
+        return self.mode == "120000"
+
+
+def committed_tree(repository: Repository, *, commit: str) -> tuple[TreeFile, ...]:
+    """All files of a commit in git's order; of a list longer than 8 MB the beginning."""
+    listed, _ = repository.git.beginning(
+        "ls-tree", "-r", "-l", "-z", "--full-tree", valid_commit(commit), limit=_TREE_BYTES
+    )
+    entries = listed.decode("utf-8", errors="replace").split("\0")[:-1]
+    return tuple(file for entry in entries if (file := _tree_file(entry)))
+
+
+def _tree_file(entry: str) -> TreeFile | None:
+    """From `100644 blob 1f2e…     123<TAB>path`; None for a submodule."""
+    facts, _, path = entry.partition("\t")
+    mode, kind, blob, size = facts.split()
+    return TreeFile(path, mode, blob, int(size)) if kind == "blob" else None
+
+
+def blob_bytes(repository: Repository, file: TreeFile, *, limit: int = TEXT_BYTES) -> bytes:
+    """The first `limit` bytes of a file of a commit."""
+    return repository.git.beginning("cat-file", "blob", file.blob, limit=limit)[0]
 
 
 def committed_text(repository: Repository, *, commit: str, path: str) -> str | None:

@@ -8,16 +8,28 @@ import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import IO
 
 from tasks_app.errors import WorkspaceError
-from tasks_app.workspace.git import NETWORK_SECONDS, Git, valid_branch
+from tasks_app.workspace.git import NETWORK_SECONDS, Git, valid_branch, valid_commit
 from tasks_app.workspace.source import upload_pack
 
 #: How long a fetch waits for another of the same repository: a person may be waiting for it.
 LOCK_SECONDS = 60.0
 _LOCK_LOOKS_EVERY = 0.1
+_SUBJECT = 200
+
+
+@dataclass(frozen=True)
+class CommitFacts:
+    """A commit as people recognise it."""
+
+    commit: str
+    subject: str
+    author: str
+    at: datetime
 
 
 @dataclass(frozen=True)
@@ -66,6 +78,18 @@ class Repository:
     def commit(self, name: str) -> str:
         """The full id of the commit that `name` means. Raises WorkspaceError if it is not here."""
         return self.git.line("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+
+    def branches(self) -> tuple[str, ...]:
+        """The branches of the source, as of the last fetch."""
+        return tuple(
+            self.git.line("for-each-ref", "--format=%(refname:lstrip=2)", "refs/source/").splitlines()
+        )
+
+    def facts(self, commit: str) -> CommitFacts:
+        """Raises WorkspaceError if the commit is not here."""
+        words = ("show", "-s", "--no-show-signature", "--format=%cI%x00%an%x00%s", valid_commit(commit), "--")
+        at, author, subject = self.git.line(*words).split("\0", 2)
+        return CommitFacts(commit, subject[:_SUBJECT], author[:_SUBJECT], datetime.fromisoformat(at))
 
     def has(self, commit: str) -> bool:
         try:

@@ -26,14 +26,14 @@ class SourceFacts:
     head_commit: str
 
 
-def inspect_source(source: str) -> SourceFacts:
-    """Look at a source without copying it.
+def inspect_source(source: str, *, seconds: float = NETWORK_SECONDS) -> SourceFacts:
+    """Look at a source without copying it, for at most `seconds` where a network is in between.
 
     Raises BadInput for something that is no path and no https or ssh URL, WorkspaceError if there
     is no repository with a commit on a branch.
     """
     place = normalised(source)
-    found = _named_groups(_look_behind_url(place) if is_url(place) else _look_at_folder(Path(place)))
+    found = _named_groups(_look_behind_url(place, seconds) if is_url(place) else _look_at_folder(Path(place)))
     if "commit" not in found:
         raise WorkspaceError(f"{place}: the repository has no commit on its current branch.")
     if "branch" not in found:
@@ -77,8 +77,8 @@ def _named_groups(output: bytes) -> dict[str, str]:
     return {name: text for match in matches for name, text in match.groupdict().items() if text}
 
 
-def _look_behind_url(url: str) -> bytes:
-    return Git().run("ls-remote", "--symref", "--", url, "HEAD", timeout=NETWORK_SECONDS)
+def _look_behind_url(url: str, seconds: float) -> bytes:
+    return Git().run("ls-remote", "--symref", "--", url, "HEAD", timeout=seconds)
 
 
 def _look_at_folder(folder: Path) -> bytes:
