@@ -166,17 +166,19 @@ class Round:
 
     asks: tuple[Block, ...] = ()
     answers: tuple[Said, ...] = ()
+    results: str = ""
 
     def with_calls(self, message: Message) -> Round:
         """Return the round with the asks of one more assistant message."""
         asks = [block for block in message.blocks if questions_of(block.name, block.input)]
-        return Round((*self.asks, *asks), self.answers)
+        return Round((*self.asks, *asks), self.answers, self.results)
 
     def with_results(self, message: Message) -> Round:
         """Return the round with what a user message brings back for its asks."""
         by_id = {block.tool_use_id: block for block in message.blocks if block.type == "tool_result"}
         found = [_said_to(ask, by_id[ask.id].whole_text) for ask in self.asks if ask.id in by_id]
-        return Round(self.asks, (*self.answers, *found))
+        results = "\n".join([self.results, *(block.whole_text for block in by_id.values())])
+        return Round(self.asks, (*self.answers, *found), results)
 
 
 def read_conversation(body: bytes) -> Conversation:

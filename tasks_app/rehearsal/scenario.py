@@ -81,14 +81,18 @@ class Turn(_Strict):
 
 
 class Branch(_Strict):
-    """One way on: for an answer that contains `if_answer`, for any answer, or (neither given) otherwise."""
+    """One way on: for an answer that contains `if_answer`, for any answer, for a result of the last turn's
+    calls that contains `if_result`, or (none given) otherwise."""
 
     if_answer: str = ""
     answered: bool = False
+    if_result: str = ""
     turns: tuple[Entry, ...]
 
-    def takes(self, answer: str | None) -> bool:
-        """Whether the script goes this way after `answer` (None: nobody was asked)."""
+    def takes(self, answer: str | None, result: str = "") -> bool:
+        """Whether the script goes this way after `answer` (None: nobody was asked) and `result`."""
+        if self.if_result:
+            return self.if_result in result
         if self.if_answer or self.answered:
             return answer is not None and self.if_answer in answer
         return True
@@ -105,9 +109,9 @@ class Choose(_Strict):
             raise ValueError("the last branch of a choose must be without if_answer and answered")
         return self
 
-    def way_after(self, answer: str | None) -> Branch:
-        """Return the branch for `answer`."""
-        return next(branch for branch in self.choose if branch.takes(answer))
+    def way_after(self, answer: str | None, result: str = "") -> Branch:
+        """Return the branch for `answer` and the results of the last turn."""
+        return next(branch for branch in self.choose if branch.takes(answer, result))
 
 
 def _kind(value: object) -> str:

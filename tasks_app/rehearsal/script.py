@@ -75,7 +75,9 @@ def _find_place(conversation: Conversation, scenario: Scenario) -> _Place:
     while ahead:
         entry = ahead.popleft()
         if isinstance(entry, Choose):
-            ahead.extendleft(reversed(entry.way_after(answers[-1].words if answers else None).turns))
+            answer = answers[-1].words if answers else None
+            result = rounds[made - 1].results if 0 < made <= len(rounds) else ""
+            ahead.extendleft(reversed(entry.way_after(answer, result).turns))
             continue
         if not entry.fits(prompt=conversation.prompt, tools=conversation.tool_names):
             continue
