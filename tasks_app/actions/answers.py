@@ -1,22 +1,16 @@
-"""Answering a question: the first answer wins, once, and everybody learns who gave it."""
+"""Answering a question, dismissing it, deciding about a tool call or a plan: the first wins, once, and
+everybody learns who it was."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from django.conf import settings
-from django.db import transaction
-from django.utils import timezone
-
 from tasks_app.actions.access import require_actor
-from tasks_app.actions.ringing import ring_on_commit
-from tasks_app.errors import AnswerEmpty, AnswerTooLong, BadInput, NotOpen
-from tasks_app.events.append import append_one
-from tasks_app.models import Change, ChangeKind, Channel, EventKind, Question, QuestionState, Task, User
-from tasks_app.state.phases import Phase
-from tasks_app.stats import paused_until_now
-from tasks_app.storable import storable_text
-from tasks_app.transitions import move
+from tasks_app.actions.settling import Answered, clean, clean_notes, require_size, settle, why_not_open
+from tasks_app.errors import AnswerEmpty, BadInput
+from tasks_app.models import VERDICTS, Action, Channel, Question, QuestionKind, QuestionState, User, Verdict
+
+__all__ = ["Answered", "Reply", "answer_question", "decide", "dismiss_question", "why_not_open"]
 
 
 @dataclass(frozen=True)
@@ -32,105 +26,86 @@ class Reply:
         return cls(answers={question.headline: text})
 
 
-@dataclass(frozen=True)
-class Answered:
-    """`repeated`: the same person had sent the same answer before, so nothing changed."""
-
-    question: Question
-    repeated: bool = False
-
-
 def answer_question(question: Question, reply: Reply, *, by: User, via: Channel) -> Answered:
     """Store the answer and let the task go on once none of its questions is open.
 
     Raises NotAllowed, AnswerEmpty, AnswerTooLong, BadInput, or NotOpen when somebody was first.
     """
     require_actor(by, question.task.project)
+    _require_clarification(question)
     reply = _checked(question, reply)
-    with transaction.atomic():
-        # The task's row is the lock: of two last answers, the second must see the first.
-        task = Task.objects.select_for_update().get(pk=question.task_id)
-        if not _take(question, reply, by=by, via=via):
-            return _repeated(question, reply, by=by)
-        append_one(question.run, EventKind.ANSWER, _answer_payload(question))
-        Change.objects.create(task=task, kind=ChangeKind.QUESTION)
-        if not task.questions.open().exists():
-            _go_on(question, task, by=by)
-    return Answered(question)
+    said = {"state": QuestionState.ANSWERED, "answers": reply.answers, "notes": reply.notes}
+    return settle(question, said, action=Action.ANSWERED, by=by, via=via)
+
+
+def dismiss_question(question: Question, *, by: User, via: Channel, notes: str = "") -> Answered:
+    """Decline to answer: the agent is told to decide by its own judgement and to say what it assumed.
+
+    Raises NotAllowed, BadInput for approvals and plans, AnswerTooLong, or NotOpen when somebody was first.
+    """
+    require_actor(by, question.task.project)
+    _require_clarification(question)
+    notes = clean_notes(notes)
+    require_size(notes)
+    said = {"state": QuestionState.DISMISSED, "answers": {}, "notes": notes}
+    return settle(question, said, action=Action.DISMISSED, by=by, via=via)
+
+
+def decide(question: Question, verdict: str, *, by: User, via: Channel, notes: str = "") -> Answered:
+    """Approve or deny a tool call; approve a plan or send it back. Only an approval needs no notes.
+
+    Raises NotAllowed, BadInput for a verdict that such a question cannot get, AnswerEmpty without a
+    reason, AnswerTooLong, or NotOpen when somebody was first.
+    """
+    require_actor(by, question.task.project)
+    chosen = _verdict_for(question, verdict)
+    notes = clean_notes(notes)
+    if chosen != Verdict.APPROVED and not notes:
+        raise AnswerEmpty(_REASON_WANTED[chosen])
+    require_size(notes)
+    answers = {question.headline: str(chosen.label)}
+    said = {"state": QuestionState.ANSWERED, "answers": answers, "notes": notes, "verdict": chosen}
+    return settle(question, said, action=_ACTIONS[question.kind, chosen], by=by, via=via)
+
+
+_REASON_WANTED = {
+    Verdict.DENIED: "Say why: the agent is told the reason and goes on with it.",
+    Verdict.SENT_BACK: "Say what is to change: the agent is told your comments and revises the plan.",
+}
+_ACTIONS = {
+    (str(QuestionKind.APPROVAL), Verdict.APPROVED): Action.APPROVED,
+    (str(QuestionKind.APPROVAL), Verdict.DENIED): Action.DENIED,
+    (str(QuestionKind.PLAN), Verdict.APPROVED): Action.PLAN_APPROVED,
+    (str(QuestionKind.PLAN), Verdict.SENT_BACK): Action.PLAN_SENT_BACK,
+}
+#: What a question of each kind wants, said to people who try something else.
+_WANTS = {
+    QuestionKind.CLARIFICATION: "a question: answer or dismiss it",
+    QuestionKind.APPROVAL: "an approval: approve or deny it",
+    QuestionKind.PLAN: "a plan: approve it or send it back",
+}
+
+
+def _require_clarification(question: Question) -> None:
+    if question.kind != QuestionKind.CLARIFICATION:
+        raise BadInput(f"Question {question.number} is {_WANTS[QuestionKind(question.kind)]}.")
+
+
+def _verdict_for(question: Question, verdict: str) -> Verdict:
+    if verdict not in VERDICTS[question.kind]:
+        raise BadInput(f"Question {question.number} is {_WANTS[QuestionKind(question.kind)]}.")
+    return Verdict(verdict)
 
 
 def _checked(question: Question, reply: Reply) -> Reply:
     """The reply with line ends unified, or the reason why it cannot be taken."""
     answers = {}
     for item in question.items:
-        answer = _clean(reply.answers.get(item["question"], ""))
+        answer = clean(reply.answers.get(item["question"], ""))
         if not answer.strip():
             which = "" if len(question.items) == 1 else f" “{item['question']}” has no answer yet."
             raise AnswerEmpty(f"An answer needs some text or a choice.{which}")
         answers[item["question"]] = answer
-    notes = _clean(reply.notes)
-    size = sum(map(len, answers.values())) + len(notes)
-    if size > settings.ENVIRONMENT.answer_limit:
-        raise AnswerTooLong(size=size, limit=settings.ENVIRONMENT.answer_limit)
-    return Reply(answers, notes if notes.strip() else "")
-
-
-def _clean(text: str) -> str:
-    text = text.replace("\r\n", "\n")
-    if "\x00" in text:
-        raise BadInput("the answer contains a NUL character, which cannot be stored", where="answer")
-    return storable_text(text)
-
-
-def _take(question: Question, reply: Reply, *, by: User, via: Channel) -> bool:
-    """Whether this reply was the first: decided by one conditional UPDATE."""
-    facts = {
-        "state": QuestionState.ANSWERED,
-        "answers": reply.answers,
-        "notes": reply.notes,
-        "answered_at": timezone.now(),
-        "answered_by": by,
-        "answered_via": via,
-    }
-    if not Question.objects.open().filter(pk=question.pk).update(**facts):
-        question.refresh_from_db()
-        return False
-    for name, value in facts.items():
-        setattr(question, name, value)
-    return True
-
-
-def _repeated(question: Question, reply: Reply, *, by: User) -> Answered:
-    same = (question.answers, question.notes) == (reply.answers, reply.notes)
-    if question.state == QuestionState.ANSWERED and same and question.answered_by_id == by.pk:
-        return Answered(question, repeated=True)
-    raise NotOpen(why_not_open(question))
-
-
-def why_not_open(question: Question) -> str:
-    """By whom, when and what: for people who come too late."""
-    if question.state != QuestionState.ANSWERED or not question.answered_at:
-        return "This question was withdrawn: the task was cancelled."
-    who = question.answered_by.shown_name if question.answered_by else "somebody"
-    when = timezone.localtime(question.answered_at).strftime("%Y-%m-%d %H:%M:%S")
-    answer = question.answer_text
-    shown = answer if len(answer) <= 500 else answer[:500] + " …"
-    return f"Answered by {who} at {when}: {shown}"
-
-
-def _answer_payload(question: Question) -> dict[str, object]:
-    return {
-        "question": question.headline,
-        "text": question.answer_text,
-        "by": question.answered_by.shown_name if question.answered_by else "",
-        "via": question.answered_via,
-        "number": question.number,
-    }
-
-
-def _go_on(question: Question, task: Task, *, by: User) -> None:
-    reason = f"{by.shown_name} answered question {question.number}"
-    move(question.step, Phase.PENDING, reason=reason, by=by)
-    paused = paused_until_now(task)
-    move(task, Phase.PENDING, reason=reason, by=by, paused_seconds=paused)
-    ring_on_commit(task.pk)
+    notes = clean_notes(reply.notes)
+    require_size(*answers.values(), notes)
+    return Reply(answers, notes)

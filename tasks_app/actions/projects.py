@@ -1,4 +1,4 @@
-"""Adding a project: a git repository that tasks are to work on."""
+"""Adding and removing a project: a git repository that tasks are to work on."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from tasks_app import places
+from tasks_app.actions.fetching import fetch, fetch_meanwhile
+from tasks_app.audit import record
 from tasks_app.errors import BadInput, IllegalMove, NotAllowed, WorkspaceError
-from tasks_app.models import Membership, Project, Role, Run, SessionEntry, Task, User
+from tasks_app.models import Action, Membership, Project, Role, Run, SessionEntry, Task, User
 from tasks_app.state.phases import Phase
 from tasks_app.workspace import inspect_source
+from tasks_app.workspace.git import NETWORK_SECONDS
 
 logger = logging.getLogger(__name__)
+
+#: A person waits for the page, and proxies for a minute at most.
+INSPECTING_SECONDS = 30.0
+ADDING_PATIENCE = 10.0
 
 
 def add_project(name: str, source: str, *, by: User | None = None, is_sample: bool = False) -> Project:
@@ -22,7 +29,35 @@ def add_project(name: str, source: str, *, by: User | None = None, is_sample: bo
     Whoever adds it becomes its maintainer. Raises BadInput or WorkspaceError that names the fault;
     then nothing was added.
     """
-    facts = inspect_source(source)
+    project = _store(name, source, by=by, is_sample=is_sample, seconds=NETWORK_SECONDS)
+    try:
+        fetch(project)
+    except BaseException:
+        project.delete()
+        raise
+    return project
+
+
+def add_project_meanwhile(name: str, source: str, *, by: User, patience: float = ADDING_PATIENCE) -> Project:
+    """As `add_project`, for a site admin who waits for a page: a long fetch goes on after `patience` seconds.
+
+    Raises NotAllowed for others. A fetch that fails later is told on the project's page.
+    """
+    if not by.is_superuser:
+        raise NotAllowed("Only a site admin can add a project.")
+    project = _store(name, source, by=by, is_sample=False, seconds=INSPECTING_SECONDS)
+    ended = fetch_meanwhile(project, by=by, patience=patience)
+    project.refresh_from_db()
+    if ended and project.fetched_at is None:
+        with transaction.atomic():
+            record(Action.PROJECT_REMOVED, by=by, project=project, reason="It could not be fetched.")
+            project.delete()
+        raise WorkspaceError(project.fetch_fault)
+    return project
+
+
+def _store(name: str, source: str, *, by: User | None, is_sample: bool, seconds: float) -> Project:
+    facts = inspect_source(source, seconds=seconds)
     project = Project(name=name, source=facts.source, branch=facts.head_branch, is_sample=is_sample)
     try:
         project.full_clean()
@@ -30,13 +65,9 @@ def add_project(name: str, source: str, *, by: User | None = None, is_sample: bo
         raise BadInput(_faults(error), where="project") from None
     with transaction.atomic():
         project.save()
+        record(Action.PROJECT_ADDED, by=by, project=project, source=project.source)
         if by is not None:
             Membership.objects.create(project=project, user=by, role=Role.MAINTAINER)
-    try:
-        places.repository(project).fetch()
-    except BaseException:
-        project.delete()
-        raise
     return project
 
 
@@ -47,7 +78,7 @@ def remove_project(project: Project, *, by: User) -> None:
     that cannot be removed is left, and the log says so.
     """
     if not by.is_superuser and not project.memberships.filter(user=by, role=Role.MAINTAINER).exists():
-        raise NotAllowed(f"Only a maintainer of {project} or a site admin can remove it.")
+        raise NotAllowed(f"Your role in {project} lets you look but not act. Its maintainers can remove it.")
     with transaction.atomic():
         tasks = list(project.tasks.select_for_update())
         _refuse_while_at_work(project, tasks)
@@ -56,6 +87,7 @@ def remove_project(project: Project, *, by: User) -> None:
         # Rows of sessions hang on no other row, as the agent alone knows their keys.
         sessions = Run.objects.filter(step__task__project=project).values_list("session_id", flat=True)
         SessionEntry.objects.filter(session_id__in=set(map(str, sessions))).delete()
+        record(Action.PROJECT_REMOVED, by=by, project=project, source=project.source)
         Project.objects.filter(pk=project.pk).delete()
     for folder in folders:
         try:

@@ -22,9 +22,11 @@ from tasks_app.actions.tasks import (
     plan_task,
     start_task,
     store_task,
+    unused_key,
 )
+from tasks_app.audit import record
 from tasks_app.errors import BadInput, CatHerderError, IllegalMove
-from tasks_app.models import Change, ChangeKind, Project, Sequence, Task, User
+from tasks_app.models import Action, Change, ChangeKind, Project, Sequence, Task, User
 from tasks_app.state.phases import CANCELLABLE, RESUMABLE, Phase
 from tasks_app.storable import storable_text
 from tasks_app.workspace import branch_name, committed_names, committed_text, working_names, working_text
@@ -46,14 +48,20 @@ def create_sequence(
     by: User | None,
     threshold: int | None = None,
     pipeline: str | None = None,
+    form_key: str = "",
 ) -> Sequence:
     """A new sequence from a folder of task files in the repository, with its first task. Not started.
+
+    A form that is sent again, with the same `form_key` and folder, gets the sequence that it made before.
 
     Raises BadInput for a folder that is missing or has no task file, or whose first task is faulty.
     """
     if by is not None:
         require_actor(by, project)
     folder = _inside(folder)
+    if made := _made_before(project, folder, by=by, form_key=form_key):
+        return made
+    form_key = unused_key(Sequence, form_key, by=by)
     base = newest_commit(project)
     names = task_files(committed_names(places.repository(project), commit=base, folder=folder))
     if not names:
@@ -67,23 +75,32 @@ def create_sequence(
     for candidate in free_names(project, PurePosixPath(folder).name):
         try:
             return _store(
-                project, folder, names[0], plan, by=by, slug=candidate, threshold=threshold, pipeline=pipeline
-            )
+                project, folder, names[0], plan, by=by, slug=candidate,
+                threshold=threshold, pipeline=pipeline, form_key=form_key,
+            )  # fmt: skip
         except IntegrityError:
-            continue
+            if made := _made_before(project, folder, by=by, form_key=form_key):
+                return made
     raise BadInput("there are too many sequences of that name", where=folder)
+
+
+def _made_before(project: Project, folder: str, *, by: User | None, form_key: str) -> Sequence | None:
+    if by is None or not form_key:
+        return None
+    return Sequence.objects.filter(project=project, created_by=by, form_key=form_key, folder=folder).first()
 
 
 def _store(
     project: Project, folder: str, file: str, plan: TaskPlan, *, by: User | None, slug: str,
-    threshold: int | None, pipeline: str | None,
+    threshold: int | None, pipeline: str | None, form_key: str,
 ) -> Sequence:  # fmt: skip
     branch = branch_name(slug)  # asks git, and so not in the transaction
     with transaction.atomic():
         sequence = Sequence.objects.create(
             project=project, slug=slug, folder=folder, branch=branch, pipeline=pipeline or "",
-            threshold=threshold, base_commit=plan.base_commit, created_by=by,
+            threshold=threshold, base_commit=plan.base_commit, created_by=by, form_key=form_key,
         )  # fmt: skip
+        record(Action.SEQUENCE_CREATED, by=by, project=project, subject=folder)
         _add(sequence, file, plan)
     return sequence
 
@@ -224,17 +241,18 @@ def go_on_sequence(sequence: Sequence, *, by: User, ring: bool = True) -> None:
     if task is not None and task.phase in RESUMABLE:
         go_on(task, by=by, ring=ring)
     elif task is None and sequence.phase == Phase.FAILED:
-        _look_again(sequence, ring=ring)
+        _look_again(sequence, by=by, ring=ring)
     else:
         raise IllegalMove(f"Sequence “{sequence}”", sequence.phase, Phase.PENDING)
 
 
-def _look_again(sequence: Sequence, *, ring: bool) -> None:
+def _look_again(sequence: Sequence, *, by: User, ring: bool) -> None:
     upcoming = look_for_next(sequence)
     with transaction.atomic():
         now = Sequence.objects.select_for_update(of=("self",)).select_related("project").get(pk=sequence.pk)
         if now.phase != Phase.FAILED:  # somebody was first
             raise IllegalMove(f"Sequence “{sequence}”", now.phase, Phase.PENDING)
         proceed(now, upcoming, ring=ring)
+        record(Action.SEQUENCE_WENT_ON, by=by, project=now.project, subject=now.folder)
         for task in now.tasks.order_by("-pk")[:1]:
             Change.objects.create(task=task, kind=ChangeKind.TASK)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from django.core.exceptions import ValidationError
+from django.db import transaction
 
 from tasks_app import places
-from tasks_app.config.pipeline import ProjectConfig, choose_pipeline, load_project_config
+from tasks_app.audit import record
+from tasks_app.config.fields import model_name
+from tasks_app.config.pipeline import Limits, ProjectConfig, choose_pipeline, load_project_config
 from tasks_app.errors import BadInput, NotAllowed
-from tasks_app.models import Project, User
+from tasks_app.models import Action, Project, User
+from tasks_app.patterns import call_pattern_fault
 from tasks_app.workspace import committed_text
 
 CONFIG_FILE = "cat-herder.yaml"
@@ -24,6 +29,12 @@ class Overrides:
     model: str = ""
     wait_for_reset: bool | None = None
     auto_commit: bool | None = None
+    manage_git_branch: bool | None = None
+    max_turns: int | None = None
+    max_cost_usd: float | None = None
+    step_timeout: int | None = None
+    check_timeout: int | None = None
+    ask_before: str = ""
 
 
 def repository_settings(project: Project, *, commit: str) -> ProjectConfig:
@@ -44,8 +55,30 @@ def effective(config: ProjectConfig, overrides: Overrides) -> ProjectConfig:
         "model": overrides.model or None,
         "wait_for_rate_limit_reset": overrides.wait_for_reset,
         "auto_commit": overrides.auto_commit,
+        "manage_git_branch": overrides.manage_git_branch,
+        "ask_before": patterns_in(overrides.ask_before) or None,
     }
-    return replace(config, **{name: value for name, value in chosen.items() if value is not None})  # type: ignore[arg-type]
+    limits = {name: getattr(overrides, name) for name in Limits.model_fields}
+    return replace(
+        config,
+        limits=config.limits.model_copy(update=_set(limits)),
+        **_set(chosen),
+    )
+
+
+def _set(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def patterns_in(text: str) -> tuple[str, ...]:
+    """Patterns of tool calls as a person typed them, one in a line. Raises BadInput that names the line."""
+    patterns = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if pattern := line.strip():
+            if reason := call_pattern_fault(pattern):
+                raise BadInput(f"line {number}, “{pattern[:60]}”, {reason}", where="ask before")
+            patterns.append(pattern)
+    return tuple(dict.fromkeys(patterns))
 
 
 def change_settings(project: Project, overrides: Overrides, *, by: User, commit: str) -> None:
@@ -53,18 +86,53 @@ def change_settings(project: Project, overrides: Overrides, *, by: User, commit:
 
     Raises NotAllowed for all but maintainers, BadInput for a value that cannot be used.
     """
+    _require_maintainer(by, project)
+    if overrides.model:
+        model_name(overrides.model)
+    patterns_in(overrides.ask_before)
+    before = overrides_of(project)
+    if overrides.default_pipeline and overrides.default_pipeline != before.default_pipeline:
+        choose_pipeline(
+            repository_settings(project, commit=commit), explicit=overrides.default_pipeline, task=None
+        )
+    values = {name: getattr(overrides, name) for name in Overrides.__dataclass_fields__}
+    _save(project, values, by=by, changed=_changed(before, overrides))
+
+
+def change_branch(project: Project, branch: str, *, by: User) -> None:
+    """Let tasks start from another branch of the source, from now on.
+
+    Raises NotAllowed for all but maintainers, WorkspaceError or BadInput if the portal has no such branch.
+    """
+    _require_maintainer(by, project)
+    places.repository(project).head(branch)
+    changed = {"branch": [project.branch, branch]} if branch != project.branch else {}
+    _save(project, {"branch": branch}, by=by, changed=changed)
+
+
+def _require_maintainer(by: User, project: Project) -> None:
     if not Project.objects.maintained_by(by).filter(pk=project.pk).exists():
         raise NotAllowed(
             f"Your role in {project} lets you look but not act. Its maintainers change settings."
         )
-    if overrides.default_pipeline:
-        choose_pipeline(
-            repository_settings(project, commit=commit), explicit=overrides.default_pipeline, task=None
-        )
-    for name in Overrides.__dataclass_fields__:
-        setattr(project, name, getattr(overrides, name))
+
+
+def _save(project: Project, values: dict[str, Any], *, by: User, changed: dict[str, list[Any]]) -> None:
+    """Nothing is written where nothing changed."""
+    for name, value in values.items():
+        setattr(project, name, value)
     try:
         project.full_clean()
     except ValidationError as error:
         raise BadInput("; ".join(error.messages), where="settings") from None
-    project.save(update_fields=list(Overrides.__dataclass_fields__))
+    if not changed:
+        return
+    with transaction.atomic():
+        project.save(update_fields=list(values))
+        record(Action.SETTINGS_CHANGED, by=by, project=project, changed=changed)
+
+
+def _changed(before: Overrides, after: Overrides) -> dict[str, list[Any]]:
+    """Each setting that is another now: what it was, and what it is."""
+    pairs = {name: [getattr(before, name), getattr(after, name)] for name in Overrides.__dataclass_fields__}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

@@ -8,29 +8,34 @@ from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
+from django.db.models import F
 from django.utils import timezone
 from django.utils.text import slugify
 
 from tasks_app import places
 from tasks_app.actions.access import require_actor
+from tasks_app.actions.fetching import fetch
 from tasks_app.actions.ringing import ring_on_commit
 from tasks_app.actions.settings import effective, overrides_of, repository_settings
+from tasks_app.audit import record
 from tasks_app.config.pipeline import (
     Pipeline,
     ProjectConfig,
     choose_pipeline,
     step_to_json,
 )
-from tasks_app.config.task_file import TaskDefinition, parse_task
+from tasks_app.config.task_file import TaskDefinition, front_matter, parse_task
 from tasks_app.config.threshold import resolve_threshold
 from tasks_app.errors import BadInput, IllegalMove
 from tasks_app.models import (
+    Action,
     Change,
     ChangeKind,
     Outcome,
     Project,
     Question,
     QuestionState,
+    Sequence,
     Step,
     Task,
     User,
@@ -64,29 +69,55 @@ def create_task(
     threshold: int | None = None,
     pipeline: str | None = None,
     slug: str | None = None,
+    file: str = "",
+    form_key: str = "",
 ) -> Task:
     """A new task from its Markdown text with optional front matter; `where` names the text in messages.
 
-    It is not started. The repository is read as it is now: its newest commit and its settings there
-    hold for the task from here on. Raises BadInput, WorkspaceError or NotAllowed.
+    `file` is the repository's file that the text was taken from. A form that is sent again, with the same
+    `form_key` and text, gets the task that it made before. The task is not started. The repository is read as
+    it is now: its newest commit and its settings there hold for the task from here on. Raises BadInput,
+    WorkspaceError or NotAllowed.
     """
     if by is not None:
         require_actor(by, project)
+    if made := _made_before(project, text, by=by, form_key=form_key):
+        return made
     base = newest_commit(project)
     plan = plan_task(project, text, base=base, where=where, threshold=threshold, pipeline=pipeline)
+    form_key = unused_key(Task, form_key, by=by)
     for candidate in free_names(project, slug or plan.definition.title):
         try:
-            return store_task(project, plan, by=by, slug=candidate, branch=branch_name(candidate))
+            return store_task(
+                project,
+                plan,
+                by=by,
+                slug=candidate,
+                branch=branch_name(candidate),
+                file=file,
+                form_key=form_key,
+            )
         except IntegrityError:
-            continue
+            if made := _made_before(project, text, by=by, form_key=form_key):
+                return made
     raise BadInput("there are too many tasks of that name", where=where)
+
+
+def _made_before(project: Project, text: str, *, by: User | None, form_key: str) -> Task | None:
+    if by is None or not form_key:
+        return None
+    return Task.objects.filter(project=project, created_by=by, form_key=form_key, text=text).first()
+
+
+def unused_key(made: type[Task | Sequence], form_key: str, *, by: User | None) -> str:
+    """The key of a form; "" if it made something else before: somebody went back and wrote another one."""
+    return "" if made._default_manager.filter(created_by=by, form_key=form_key).exists() else form_key
 
 
 def newest_commit(project: Project) -> str:
     """The commit that the project's branch is at now. Raises WorkspaceError."""
-    repository = places.repository(project)
-    repository.fetch()
-    return repository.head(project.branch)
+    fetch(project)
+    return places.repository(project).head(project.branch)
 
 
 def plan_task(
@@ -99,7 +130,7 @@ def plan_task(
         text,
         definition,
         config,
-        choose_pipeline(config, explicit=pipeline, task=definition.pipeline),
+        _pipeline_of(config, definition, text, where=where, explicit=pipeline),
         resolve_threshold(
             explicit=threshold,
             task=definition.threshold,
@@ -108,6 +139,19 @@ def plan_task(
         ),
         base,
     )
+
+
+def _pipeline_of(
+    config: ProjectConfig, definition: TaskDefinition, text: str, *, where: str, explicit: str | None
+) -> Pipeline:
+    """Raises BadInput; for a pipeline that the text names, with its line."""
+    try:
+        return choose_pipeline(config, explicit=explicit, task=definition.pipeline)
+    except BadInput as error:
+        if explicit or not definition.pipeline:
+            raise
+        line = front_matter(text, where=where).line_of(("pipeline",))
+        raise BadInput(error.message, where=f"{where}:{line}") from error
 
 
 def free_names(project: Project, wanted: str) -> Iterator[str]:
@@ -138,6 +182,7 @@ def store_task(
             model=plan.definition.model or plan.config.model or "",
             wait_for_reset=plan.config.wait_for_rate_limit_reset,
             auto_commit=plan.config.auto_commit,
+            ask_before=list(plan.config.ask_before),
             max_turns=plan.config.limits.max_turns,
             max_cost_usd=plan.config.limits.max_cost_usd,
             branch=branch,
@@ -156,6 +201,7 @@ def store_task(
             for position, step in enumerate(plan.pipeline.steps, start=1)
         )
         Change.objects.create(task=task, kind=ChangeKind.TASK)
+        record(Action.TASK_CREATED, by=by, task=task, pipeline=task.pipeline, threshold=task.threshold)
     return task
 
 
@@ -171,6 +217,7 @@ def start_task(task: Task, *, by: User, ring: bool = True) -> None:
             return
         task.queued_at = now
         Change.objects.create(task=task, kind=ChangeKind.TASK)
+        record(Action.TASK_STARTED, by=by, task=task)
         if ring:
             ring_on_commit(task.pk)
 
@@ -180,7 +227,7 @@ def cancel_task(task: Task, *, by: User) -> None:
     require_actor(by, task.project)
     reason = f"{by.shown_name} cancelled it"
     with transaction.atomic():
-        task = _locked(task)
+        task = locked(task)
         if task.phase not in CANCELLABLE:
             raise IllegalMove(f"Task “{task}”", task.phase, Phase.CANCELLED)
         for step in task.steps.exclude(phase__in=[*ENDED, Phase.PENDING]):
@@ -189,6 +236,7 @@ def cancel_task(task: Task, *, by: User) -> None:
         if task.questions.open().update(state=QuestionState.WITHDRAWN):
             Change.objects.create(task=task, kind=ChangeKind.QUESTION)
         move(task, Phase.CANCELLED, reason=reason, by=by, paused_seconds=paused)
+        record(Action.TASK_CANCELLED, by=by, task=task)
 
 
 def go_on(task: Task, *, by: User, ring: bool = True) -> None:
@@ -199,7 +247,7 @@ def go_on(task: Task, *, by: User, ring: bool = True) -> None:
     require_actor(by, task.project)
     reason = f"{by.shown_name} let it go on"
     with transaction.atomic():
-        task = _locked(task)
+        task = locked(task)
         if task.phase not in RESUMABLE:
             raise IllegalMove(f"Task “{task}”", task.phase, Phase.PENDING)
         withdrawn = _withdrawn(task)
@@ -211,6 +259,7 @@ def go_on(task: Task, *, by: User, ring: bool = True) -> None:
             task, target, reason=reason, by=by,
             failure="", paused_seconds=paused, resets_at=None, queued_at=task.queued_at or timezone.now(),
         )  # fmt: skip
+        record(Action.TASK_WENT_ON, by=by, task=task)
         if withdrawn:
             Question.objects.filter(pk__in=withdrawn).update(state=QuestionState.OPEN)
             Change.objects.create(task=task, kind=ChangeKind.QUESTION)
@@ -218,7 +267,8 @@ def go_on(task: Task, *, by: User, ring: bool = True) -> None:
             ring_on_commit(task.pk)
 
 
-def _locked(task: Task) -> Task:
+def locked(task: Task) -> Task:
+    """The task as it is now, and nobody else may change it until the transaction ends."""
     return Task.objects.select_for_update(of=("self",)).select_related("project").get(pk=task.pk)
 
 
@@ -226,5 +276,7 @@ def _withdrawn(task: Task) -> list[int]:
     """Questions that its last run still waits for."""
     if task.phase != Phase.CANCELLED:
         return []
-    rows = task.questions.filter(state=QuestionState.WITHDRAWN, run__outcome=Outcome.ASKED)
+    rows = task.questions.filter(
+        state=QuestionState.WITHDRAWN, run__outcome=Outcome.ASKED, run__number__gte=F("step__first_run")
+    )
     return list(rows.values_list("pk", flat=True))

@@ -23,10 +23,15 @@ class TypedItem:
 
 @dataclass(frozen=True)
 class Typed:
-    """What was entered in a card, as it was entered, so that a refusal can show it again."""
+    """What was entered in a card, as it was entered, so that a refusal can show it again.
+
+    `why` is the remark of somebody who gives no answer, `reason` that of somebody who denies or sends back.
+    """
 
     items: list[TypedItem]
     notes: str = ""
+    why: str = ""
+    reason: str = ""
 
     @classmethod
     def blank(cls, question: Question) -> Typed:
@@ -34,7 +39,7 @@ class Typed:
 
     @classmethod
     def of(cls, question: Question, data: QueryDict) -> Typed:
-        """Read from `item-0` (choices), `item-0-other` (free text), …, and `notes`."""
+        """Read from `item-0` (choices), `item-0-other` (free text), …, `notes`, `why` and `reason`."""
         return cls(
             [
                 TypedItem(
@@ -43,14 +48,15 @@ class Typed:
                 )
                 for place in range(len(question.items))
             ],
-            data.get("notes", ""),
+            *(data.get(name, "") for name in ("notes", "why", "reason")),
         )
 
     @property
     def text(self) -> str:
         """All of it as one text, to be copied."""
         parts = [part for item in self.items for part in (*item.chosen, item.other) if part.strip()]
-        return "\n".join([*parts, self.notes] if self.notes.strip() else parts)
+        remarks = [text for text in (self.notes, self.why, self.reason) if text.strip()]
+        return "\n".join([*parts, *remarks])
 
     def reply(self, question: Question) -> Reply:
         """Raises BadInput where a single choice and a text of one's own contradict each other."""
@@ -72,16 +78,34 @@ def reply_from_json(question: Question, body: bytes) -> Reply:
 
     Raises BadInput that says which part cannot be read.
     """
-    try:
-        data = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"the body is not JSON ({error})", where="answer") from error
+    return reply_from(question, _read(body, where="answer"))
+
+
+def reply_from(question: Question, data: Any) -> Reply:
+    """The same from what the JSON stands for."""
     if not isinstance(data, dict) or ("answer" in data) == ("answers" in data):
         raise BadInput('send {"answer": "…"} or {"answers": {question: "…"}}', where="answer")
     notes = _text(data.get("notes", ""), where="notes")
     if "answer" in data:
         return Reply({question.headline: _text(data["answer"], where="answer")}, notes)
     return Reply(_answers(question, data["answers"]), notes)
+
+
+def fields_from_json(body: bytes, *names: str) -> dict[str, str]:
+    """Read an object with some of these texts; what is not there is empty. Raises BadInput."""
+    data = _read(body, where=names[0]) if body.strip() else {}
+    if not isinstance(data, dict):
+        raise BadInput("send an object", where=names[0])
+    if unknown := next((name for name in data if name not in names), None):
+        raise BadInput(f"“{unknown}” is not known here; there is {', '.join(names)}", where=names[0])
+    return {name: _text(data.get(name, ""), where=name) for name in names}
+
+
+def _read(body: bytes, *, where: str) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"the body is not JSON ({error})", where=where) from error
 
 
 def _answers(question: Question, given: Any) -> dict[str, str]:

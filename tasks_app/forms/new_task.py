@@ -18,6 +18,15 @@ LEVELS = {
     5: "Asks about any ambiguity, and lays out the options.",
 }
 
+#: Fields of the form that are keys of front matter as well.
+SETTINGS = {
+    "title": "title",
+    "pipeline": "pipeline",
+    "threshold": "interactionThreshold",
+    "model": "model",
+    "resume": "resume",
+}
+
 _EXAMPLE = """# Round invoice totals to the cent
 
 Totals sometimes show 19.989999. Round them where they are computed, and add a test."""
@@ -55,17 +64,42 @@ class NewTaskForm(forms.Form):
         widget=forms.RadioSelect,
         error_messages={"invalid_choice": "The threshold is a whole number from 0 to 5, not “%(value)s”."},
     )
-    pipeline = forms.CharField(
+    pipeline = forms.CharField(required=False, max_length=100)
+    title = forms.CharField(
+        required=False,
+        max_length=200,
+        widget=forms.TextInput(attrs={"placeholder": "the first heading", "autocomplete": "off"}),
+    )
+    model = forms.CharField(
         required=False,
         max_length=100,
-        widget=forms.TextInput(attrs={"placeholder": "the project’s default", "autocomplete": "off"}),
+        widget=forms.TextInput(attrs={"placeholder": "as the project says", "autocomplete": "off"}),
     )
+    resume = forms.ChoiceField(
+        required=False,
+        choices=[
+            ("", "goes on in its session"),
+            ("replay", "begins anew and is told what was done"),
+            ("session", "goes on in its session (said in the text)"),
+        ],
+    )
+    file = forms.CharField(required=False, max_length=300, widget=forms.HiddenInput)
+    form_key = forms.RegexField("^[0-9a-f-]{36}$", required=False, max_length=40, widget=forms.HiddenInput)
+
+    def settings(self) -> dict[str, Any]:
+        """What was chosen beside the text, under the keys of front matter."""
+        given = {key: self.cleaned_data.get(name) for name, key in SETTINGS.items()}
+        return {key: value for key, value in given.items() if value not in (None, "")}
+
+    def clean_text(self) -> str:
+        """Browsers send the line ends of letters; a task file has those of files."""
+        return str(self.cleaned_data["text"]).replace("\r\n", "\n")
 
     def clean(self) -> dict[str, Any]:
         given = super().clean() or {}
         if self.is_folder and not given.get("folder"):
             self.add_error("folder", "Which folder? Name it as seen from the top of the repository.")
-        elif not self.is_folder and not given.get("text"):
+        elif not self.is_folder and not str(given.get("text") or "").strip():
             self.add_error("text", "A task needs some text: say what should be done.")
         return given
 
@@ -74,11 +108,12 @@ class NewTaskForm(forms.Form):
         """Whether a sequence is wanted and not a task."""
         return bool(self["kind"].value() == "folder")
 
-    def __init__(self, *args: object, user: User, **kwargs: object) -> None:
+    def __init__(self, *args: object, user: User | None, **kwargs: object) -> None:
+        """Without a person there is no project to choose: for looking at the rest alone."""
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
         field = self.fields["project"]
         assert isinstance(field, forms.ModelChoiceField)  # noqa: S101 (for the type checker)
-        field.queryset = Project.objects.actable_by(user)
+        field.queryset = Project.objects.actable_by(user) if user else Project.objects.none()
         for name, bound in self.fields.items():
             if name in self.errors:
                 bound.widget.attrs.update({"aria-invalid": "true", "aria-describedby": f"{name}-error"})

@@ -2,69 +2,116 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django import forms
 
-from tasks_app.actions.settings import Overrides
+from tasks_app.actions.settings import Overrides, patterns_in
+from tasks_app.config.fields import duration_text, model_name, seconds_from_text
 from tasks_app.config.pipeline import ProjectConfig
+from tasks_app.errors import BadInput
 from tasks_app.forms.new_task import LEVELS
 
 _YES_OR_NO = {"": None, "yes": True, "no": False}
+_WORDS = {True: "yes", False: "no", None: ""}
+#: What leaves a setting to the repository.
+LEFT = "as the file says"
+
+FLAGS = ("wait_for_reset", "auto_commit", "manage_git_branch")
+DURATIONS = ("step_timeout", "check_timeout")
 
 
-def _word(value: bool) -> str:
-    return "yes" if value else "no"
+class DurationField(forms.CharField):
+    """Seconds, typed as `90s`, `15m` or `2h`; None for nothing."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(required=False, max_length=20, **kwargs)
+
+    def clean(self, value: Any) -> int | None:
+        text = str(super().clean(value))
+        try:
+            return seconds_from_text(text) if text else None
+        except BadInput as error:
+            raise forms.ValidationError(f"It {error}.") from None
+
+    def prepare_value(self, value: Any) -> Any:
+        return duration_text(value) if isinstance(value, int) else value
+
+
+def _flag() -> forms.ChoiceField:
+    return forms.ChoiceField(required=False, choices=[("", LEFT), ("yes", "yes"), ("no", "no")])
 
 
 class ProjectSettingsForm(forms.Form):
-    """Every field has a first choice that leaves the setting to the repository, and says what that is."""
+    """Every field may be left empty, which leaves the setting to the repository."""
 
-    threshold = forms.TypedChoiceField(required=False, coerce=int, empty_value=None)
+    threshold = forms.TypedChoiceField(
+        required=False,
+        coerce=int,
+        empty_value=None,
+        choices=[("", LEFT), *((str(level), f"{level}: {text}") for level, text in LEVELS.items())],
+    )
     default_pipeline = forms.ChoiceField(required=False)
     model = forms.CharField(required=False, max_length=100)
-    wait_for_reset = forms.ChoiceField(required=False)
-    auto_commit = forms.ChoiceField(required=False)
+    wait_for_reset = _flag()
+    auto_commit = _flag()
+    manage_git_branch = _flag()
+    max_turns = forms.IntegerField(required=False, min_value=1, max_value=1_000_000)
+    max_cost_usd = forms.FloatField(required=False, min_value=0.01, max_value=1_000_000)
+    step_timeout = DurationField()
+    check_timeout = DurationField()
+    ask_before = forms.CharField(
+        required=False,
+        max_length=10_000,
+        widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false", "class": "machine"}),
+    )
 
-    def __init__(self, *args: Any, config: ProjectConfig, installation: int, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, config: ProjectConfig, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        said = config.interaction_threshold
-        holds = f"cat-herder.yaml: {said}" if said is not None else f"the installation: {installation}"
-        first = config.default_pipeline or config.pipelines[0].name
-        pipelines = [(pipeline.name, pipeline.name) for pipeline in config.pipelines]
-        self._choose("threshold", holds, [(str(level), f"{level}: {text}") for level, text in LEVELS.items()])
-        self._choose("default_pipeline", f"cat-herder.yaml: {first}", pipelines)
-        for name, value in (
-            ("wait_for_reset", config.wait_for_rate_limit_reset),
-            ("auto_commit", config.auto_commit),
-        ):
-            self._choose(name, f"cat-herder.yaml: {_word(value)}", [("yes", "yes"), ("no", "no")])
-        self.fields["model"].widget.attrs["placeholder"] = (
-            f"as cat-herder.yaml: {config.model or 'the default'}"
-        )
-
-    def _choose(self, name: str, without: str, choices: list[tuple[str, str]]) -> None:
-        field = self.fields[name]
+        field = self.fields["default_pipeline"]
         assert isinstance(field, forms.ChoiceField)  # noqa: S101 (for the type checker)
-        field.choices = [("", f"as {without}"), *choices]
+        field.choices = [("", LEFT), *((one.name, one.name) for one in config.pipelines)]
+        for name, one in self.fields.items():
+            one.widget.attrs["aria-describedby"] = f"{name}-hint"
+            if not isinstance(one, forms.ChoiceField):
+                one.widget.attrs["placeholder"] = LEFT
+                one.widget.attrs["autocomplete"] = "off"
+
+    def clean_model(self) -> str:
+        name = str(self.cleaned_data["model"])
+        try:
+            return model_name(name) if name else ""
+        except BadInput as error:
+            raise forms.ValidationError(f"It {error}.") from None
+
+    def clean_ask_before(self) -> str:
+        given: str = self.cleaned_data["ask_before"].replace("\r\n", "\n").strip()
+        try:
+            patterns_in(given)
+        except BadInput as error:
+            raise forms.ValidationError(f"{error.message[0].upper()}{error.message[1:]}.") from None
+        return given
 
     @staticmethod
     def initial_of(overrides: Overrides) -> dict[str, Any]:
-        words = {True: "yes", False: "no", None: ""}
-        return {
-            "threshold": "" if overrides.threshold is None else overrides.threshold,
-            "default_pipeline": overrides.default_pipeline,
-            "model": overrides.model,
-            "wait_for_reset": words[overrides.wait_for_reset],
-            "auto_commit": words[overrides.auto_commit],
-        }
+        values = {name: getattr(overrides, name) for name in Overrides.__dataclass_fields__}
+        return values | {name: _WORDS[values[name]] for name in FLAGS}
 
     def overrides(self) -> Overrides:
         given = self.cleaned_data
-        return Overrides(
-            threshold=given["threshold"],
-            default_pipeline=given["default_pipeline"],
-            model=given["model"].strip(),
-            wait_for_reset=_YES_OR_NO[given["wait_for_reset"]],
-            auto_commit=_YES_OR_NO[given["auto_commit"]],
-        )
+        return Overrides(**(given | {name: _YES_OR_NO[given[name]] for name in FLAGS}))
+
+
+class BranchForm(forms.Form):
+    """Of which branch of the source tasks start."""
+
+    branch = forms.ChoiceField(
+        error_messages={"invalid_choice": "The source has no branch “%(value)s”, as last fetched."}
+    )
+
+    def __init__(self, *args: Any, branches: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field = self.fields["branch"]
+        assert isinstance(field, forms.ChoiceField)  # noqa: S101 (for the type checker)
+        field.choices = [(one, one) for one in branches]

@@ -1,0 +1,36 @@
+"""The form for a new project."""
+
+from __future__ import annotations
+
+from django import forms
+
+from tasks_app.models import Project
+from tasks_app.models.project import NAME
+
+
+class AddProjectForm(forms.Form):
+    """Whether there is a repository at the source is found out by the action."""
+
+    name = forms.CharField(
+        max_length=60,
+        validators=[NAME],
+        widget=forms.TextInput(attrs={"placeholder": "billing", "autocomplete": "off"}),
+        error_messages={"required": "What is it to be called?"},
+    )
+    source = forms.CharField(
+        max_length=500,
+        widget=forms.TextInput(
+            attrs={
+                "placeholder": "/srv/git/billing or git@example.org:team/billing.git",
+                "autocomplete": "off",
+                "spellcheck": "false",
+            }
+        ),
+        error_messages={"required": "Where is the repository: which folder, or which https or ssh address?"},
+    )
+
+    def clean_name(self) -> str:
+        name = str(self.cleaned_data["name"])
+        if Project.objects.filter(name=name).exists():
+            raise forms.ValidationError("There is a project of this name already.")
+        return name

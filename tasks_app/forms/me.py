@@ -1,0 +1,34 @@
+"""The forms of one's own settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allauth.account.internal.userkit import filter_users_by_email
+from django import forms
+
+from tasks_app.models import Theme, User
+
+
+class ProfileForm(forms.Form):
+    name = forms.CharField(required=False, max_length=150, widget=forms.TextInput({"autocomplete": "name"}))
+    email = forms.EmailField(
+        required=False, max_length=254, widget=forms.EmailInput({"autocomplete": "email"})
+    )
+    theme = forms.ChoiceField(choices=Theme, widget=forms.RadioSelect)
+
+    def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
+        given = {"name": user.get_full_name(), "email": user.email, "theme": user.theme}
+        kwargs["initial"] = given
+        super().__init__(*args, **kwargs)
+        self._user = user
+        self.fields["name"].widget.attrs["placeholder"] = user.get_username()
+
+    def clean_name(self) -> str:
+        return " ".join(self.cleaned_data["name"].split())
+
+    def clean_email(self) -> str:
+        email: str = self.cleaned_data["email"].lower()
+        if email and any(user.pk != self._user.pk for user in filter_users_by_email(email)):
+            raise forms.ValidationError("Somebody else here has that address.")
+        return email
