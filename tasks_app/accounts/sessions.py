@@ -1,0 +1,79 @@
+"""Sessions in the database, under the hash of their key. Any cookie is looked up, garbage and NUL as well."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib.auth import SESSION_KEY
+from django.contrib.sessions.backends import db
+from django.utils import timezone
+
+from tasks_app.models import BrowserSession
+from tasks_app.models.session import session_id
+
+#: How exactly it is known when a browser was last here.
+SEEN = timedelta(minutes=1)
+
+
+class SessionStore(db.SessionStore):
+    """What a row says beside the data comes from the data, so it follows the session to a new key."""
+
+    _seen_at: datetime | None = None
+
+    @classmethod
+    def get_model_class(cls) -> Any:
+        return BrowserSession
+
+    def _get_session_from_db(self) -> Any:
+        row = self._found().first() if self.session_key else None
+        self._seen_at = row.seen_at if row else None
+        if row is None:
+            self._session_key = None
+        return row
+
+    async def _aget_session_from_db(self) -> Any:
+        row = await self._found().afirst() if self.session_key else None
+        if row is None:
+            self._session_key = None
+        return row
+
+    def _found(self) -> Any:
+        return self.model.objects.filter(
+            pk=session_id(self.session_key or ""), expire_date__gt=timezone.now()
+        )
+
+    def exists(self, session_key: str) -> bool:
+        return bool(super().exists(session_id(session_key)))
+
+    async def aexists(self, session_key: str) -> bool:
+        return bool(await super().aexists(session_id(session_key)))
+
+    def create_model_instance(self, data: dict[str, Any]) -> Any:
+        return self._row(data, super().create_model_instance(data))
+
+    async def acreate_model_instance(self, data: dict[str, Any]) -> Any:
+        return self._row(data, await super().acreate_model_instance(data))
+
+    def _row(self, data: dict[str, Any], row: Any) -> BrowserSession:
+        row.session_key = session_id(row.session_key)
+        row.user_id = data.get(SESSION_KEY)
+        row.address = data.get("address", "")
+        row.browser = data.get("browser", "")
+        if begun := data.get("begun"):
+            row.begun_at = datetime.fromisoformat(begun)
+        assert isinstance(row, BrowserSession)  # noqa: S101 (for the type checker)
+        return row
+
+    def delete(self, session_key: str | None = None) -> None:
+        if key := session_key or self.session_key:
+            self.model.objects.filter(pk=session_id(key)).delete()
+
+    async def adelete(self, session_key: str | None = None) -> None:
+        if key := session_key or self.session_key:
+            await self.model.objects.filter(pk=session_id(key)).adelete()
+
+    def mark_seen(self) -> None:
+        """Note that the browser was here just now, at most once a minute."""
+        if self._seen_at and timezone.now() - self._seen_at > SEEN:
+            self._found().update(seen_at=timezone.now())
