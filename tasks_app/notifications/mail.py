@@ -1,0 +1,88 @@
+"""E-mails: one for all that is due for a person at the moment."""
+
+from __future__ import annotations
+
+import hashlib
+import smtplib
+from collections import Counter
+from collections.abc import Sequence
+from email.utils import parseaddr
+
+from django.conf import settings
+from django.core.mail import EmailMultiAlternatives
+from django.template.loader import render_to_string
+
+from tasks_app.models import Occasion, User
+from tasks_app.notifications.errors import NotSent
+from tasks_app.notifications.message import Message, absolute, settings_path
+from tasks_app.notifications.plain_words import lines, one_line
+
+_NAMES = {
+    Occasion.QUESTION: ("question", "questions"),
+    Occasion.FAILED: ("failure", "failures"),
+    Occasion.DONE: ("task done", "tasks done"),
+    Occasion.CANCELLED: ("cancelled task", "cancelled tasks"),
+    Occasion.TEST: ("test", "tests"),
+}
+_LABELS = {Occasion.QUESTION: "Question: "}
+
+
+def send(user: User, messages: Sequence[Message]) -> None:
+    """Raises NotSent. The same messages have the same Message-ID, so that a repetition can be told."""
+    mail = EmailMultiAlternatives(
+        subject=subject(messages),
+        body=render_to_string("mail/notice.txt", _context(user, messages)),
+        to=[user.email],
+        headers={
+            "Message-ID": _message_id(messages),
+            "Auto-Submitted": "auto-generated",
+            "X-Auto-Response-Suppress": "All",
+        },
+    )
+    mail.attach_alternative(render_to_string("mail/notice.html", _context(user, messages)), "text/html")
+    try:
+        mail.send()
+    except (smtplib.SMTPRecipientsRefused, smtplib.SMTPSenderRefused, smtplib.SMTPDataError) as error:
+        status = _status_of(error)
+        text = f"The mail server refused it ({status})." if status else "The mail server refused it."
+        raise NotSent(text, status=status, permanent=bool(status and status >= 500)) from None
+    except smtplib.SMTPAuthenticationError:
+        raise NotSent("The mail server does not accept the login of CATHERDER_EMAIL_URL.") from None
+    except (OSError, smtplib.SMTPException) as error:
+        raise NotSent(f"The mail server could not be reached ({type(error).__name__}).") from None
+    except ValueError as error:  # an address or header that cannot be sent
+        raise NotSent(f"The mail could not be written ({type(error).__name__}).", permanent=True) from None
+
+
+def subject(messages: Sequence[Message]) -> str:
+    if len(messages) == 1:
+        only = messages[0]
+        return one_line(f"[{only.project}] {_LABELS.get(only.occasion, '')}{only.headline}", 180)
+    counts = Counter(message.occasion for message in messages)
+    parts = [f"{number} {_NAMES[occasion][number > 1]}" for occasion, number in counts.items()]
+    projects = sorted({message.project for message in messages if message.project})
+    return one_line(f"[{projects[0] if len(projects) == 1 else 'Cat Herder'}] {', '.join(parts)}", 180)
+
+
+def _context(user: User, messages: Sequence[Message]) -> dict[str, object]:
+    told = [
+        {
+            "message": message,
+            "questions": [lines(question.text, 2000) for question in message.questions],
+            "failure": lines(message.failure, 2000),
+        }
+        for message in messages
+    ]
+    return {"user": user, "told": told, "settings_url": absolute(settings_path())}
+
+
+def _message_id(messages: Sequence[Message]) -> str:
+    keys = hashlib.sha256(" ".join(sorted(message.key for message in messages)).encode()).hexdigest()[:32]
+    domain = parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
+    return f"<{keys}@{domain}>"
+
+
+def _status_of(error: smtplib.SMTPException) -> int | None:
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        return next((code for code, _ in error.recipients.values()), None)
+    return getattr(error, "smtp_code", None)
