@@ -1,0 +1,170 @@
+"""The index of words, kept by the database itself: no writer can forget it, a bulk update neither.
+
+SQLite: two FTS5 tables with triggers. PostgreSQL: a generated column with a GIN index in either table;
+accents are folded by Unicode's decomposition: that needs no extension. `make` and `drop` may be called twice.
+
+A migration that changes the type of an indexed column on PostgreSQL has to `drop` first and `make` after it.
+On SQLite Django makes tables anew, which loses their triggers: after each migration `mend` puts them back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+
+# ---- SQLite ----
+
+
+def _texts(row: str, column: str) -> str:
+    """All texts of a JSON column. `kind` is a word of ours."""
+    texts = f"json_tree({row}.{column}) WHERE type = 'text' AND key IS NOT 'kind'"
+    return f"coalesce((SELECT group_concat(atom, ' ') FROM {texts}), '')"
+
+
+def _question(row: str) -> str:
+    asked = f"{_texts(row, 'items')} || ' ' || {_texts(row, 'evidence')}"
+    answered = f"{_texts(row, 'answers')} || ' ' || {row}.notes"
+    return f"{row}.id, {asked}, {answered}"
+
+
+# Of tasks the words alone are kept, so a change has to say what stood there before.
+_OLD_TASK = (
+    "INSERT INTO search_tasks(search_tasks, rowid, title, body, failure) "
+    "VALUES ('delete', old.id, old.title, old.body, old.failure)"
+)
+_NEW_TASK = (
+    "INSERT INTO search_tasks(rowid, title, body, failure) VALUES (new.id, new.title, new.body, new.failure)"
+)
+_TASK_CHANGED = "old.title IS NOT new.title OR old.body IS NOT new.body OR old.failure IS NOT new.failure"
+_NEW_QUESTION = f"INSERT INTO search_questions(rowid, asked, answered) VALUES ({_question('new')})"
+_OLD_QUESTION = "DELETE FROM search_questions WHERE rowid = old.id"
+_QUESTION_CHANGED = " OR ".join(
+    f"old.{column} IS NOT new.{column}" for column in ("items", "evidence", "answers", "notes")
+)
+
+_SQLITE_TABLES = (
+    """CREATE VIRTUAL TABLE IF NOT EXISTS search_tasks USING fts5(
+        title, body, failure, content='tasks_app_task', content_rowid='id',
+        tokenize="unicode61 remove_diacritics 2", prefix='1 2 3')""",
+    """CREATE VIRTUAL TABLE IF NOT EXISTS search_questions USING fts5(
+        asked, answered, tokenize="unicode61 remove_diacritics 2", prefix='1 2 3')""",
+)
+_SQLITE_TRIGGERS = {
+    "search_task_made": f"AFTER INSERT ON tasks_app_task BEGIN {_NEW_TASK}; END",
+    "search_task_gone": f"AFTER DELETE ON tasks_app_task BEGIN {_OLD_TASK}; END",
+    "search_task_changed": (
+        f"AFTER UPDATE ON tasks_app_task WHEN {_TASK_CHANGED} BEGIN {_OLD_TASK}; {_NEW_TASK}; END"
+    ),
+    "search_question_made": f"AFTER INSERT ON tasks_app_question BEGIN {_NEW_QUESTION}; END",
+    "search_question_gone": f"AFTER DELETE ON tasks_app_question BEGIN {_OLD_QUESTION}; END",
+    "search_question_changed": (
+        f"AFTER UPDATE ON tasks_app_question WHEN {_QUESTION_CHANGED} "
+        f"BEGIN {_OLD_QUESTION}; {_NEW_QUESTION}; END"
+    ),
+}
+_SQLITE_FILL = (
+    "INSERT INTO search_tasks(search_tasks) VALUES ('rebuild')",
+    "DELETE FROM search_questions",
+    "INSERT INTO search_questions(rowid, asked, answered) "
+    f"SELECT {_question('one')} FROM tasks_app_question AS one",
+)
+
+# ---- PostgreSQL ----
+
+#: Punctuation is taken out first: PostgreSQL would make one word of a path, an address or a version.
+PUNCTUATION = r"[\u0001-\u002f\u003a-\u0040\u005b-\u0060\u007b-\u00bf\u00d7\u00f7\u2000-\u206f\u3000-\u303f]+"
+#: Characters of one text that are indexed: an index of words may not have more than a million bytes.
+_MOST = 100_000
+
+_POSTGRES_FUNCTIONS = (
+    # The body is parsed here and now: it means the same wherever the search path leads later.
+    rf"""CREATE OR REPLACE FUNCTION search_words(text) RETURNS tsvector
+        LANGUAGE sql IMMUTABLE PARALLEL SAFE
+        RETURN to_tsvector('pg_catalog.simple'::regconfig, regexp_replace(regexp_replace(
+            normalize(left($1, {_MOST}), NFKD), '[\u0300-\u036f]+', '', 'g'), '{PUNCTUATION}', ' ', 'g'))""",
+    """CREATE OR REPLACE FUNCTION search_texts(jsonb) RETURNS text
+        LANGUAGE sql IMMUTABLE PARALLEL SAFE
+        RETURN (SELECT coalesce(string_agg(one #>> '{}', ' '), '')
+            FROM jsonb_path_query($1, 'strict $.**') AS one WHERE jsonb_typeof(one) = 'string')""",
+)
+_TASK_WORDS = "search_words(title || ' ' || failure || ' ' || body)"
+_QUESTION_WORDS = (
+    "search_words(search_texts(answers) || ' ' || notes || ' ' || search_texts(items) "
+    "|| ' ' || search_texts(jsonb_path_query_array(evidence, 'lax $[*].title')) "
+    "|| ' ' || search_texts(jsonb_path_query_array(evidence, 'lax $[*].text')))"
+)
+_POSTGRES = (
+    *_POSTGRES_FUNCTIONS,
+    "ALTER TABLE tasks_app_task ADD COLUMN IF NOT EXISTS search_words tsvector "
+    f"GENERATED ALWAYS AS ({_TASK_WORDS}) STORED",
+    "ALTER TABLE tasks_app_question ADD COLUMN IF NOT EXISTS search_words tsvector "
+    f"GENERATED ALWAYS AS ({_QUESTION_WORDS}) STORED",
+    "CREATE INDEX IF NOT EXISTS search_tasks ON tasks_app_task USING gin (search_words)",
+    "CREATE INDEX IF NOT EXISTS search_questions ON tasks_app_question USING gin (search_words)",
+)
+_POSTGRES_DROP = (
+    "ALTER TABLE tasks_app_task DROP COLUMN IF EXISTS search_words",
+    "ALTER TABLE tasks_app_question DROP COLUMN IF EXISTS search_words",
+    "DROP FUNCTION IF EXISTS search_words(text)",
+    "DROP FUNCTION IF EXISTS search_texts(jsonb)",
+)
+
+
+def make(apps: object, editor: BaseDatabaseSchemaEditor) -> None:
+    """Index what there is, and what will be. For `RunPython`."""
+    if editor.connection.vendor == "sqlite":
+        _make_sqlite(editor.connection)
+    else:
+        _execute(editor.connection, _POSTGRES)
+
+
+def drop(apps: object, editor: BaseDatabaseSchemaEditor) -> None:
+    """Leave no trace of it. For `RunPython`."""
+    if editor.connection.vendor == "sqlite":
+        _drop_triggers(editor.connection)
+        tables = ("search_tasks", "search_questions")
+        _execute(editor.connection, [f"DROP TABLE IF EXISTS {table}" for table in tables])
+    else:
+        _execute(editor.connection, _POSTGRES_DROP)
+
+
+def mend(connection: BaseDatabaseWrapper) -> bool:
+    """Put back triggers that went with a table, and index what changed without them; whether it had to."""
+    if connection.vendor != "sqlite" or "search_tasks" not in _names(connection, "table"):
+        return False
+    if set(_SQLITE_TRIGGERS) <= _names(connection, "trigger"):
+        return False
+    _make_sqlite(connection)
+    return True
+
+
+def mend_after_migration(using: str, **kwargs: Any) -> None:
+    """For Django's signal `post_migrate`."""
+    from django.db import connections
+
+    mend(connections[using])
+
+
+def _make_sqlite(connection: BaseDatabaseWrapper) -> None:
+    _execute(connection, _SQLITE_TABLES)
+    _drop_triggers(connection)
+    triggers = (f"CREATE TRIGGER {name} {body}" for name, body in _SQLITE_TRIGGERS.items())
+    _execute(connection, [*triggers, *_SQLITE_FILL])
+
+
+def _drop_triggers(connection: BaseDatabaseWrapper) -> None:
+    _execute(connection, [f"DROP TRIGGER IF EXISTS {name}" for name in _SQLITE_TRIGGERS])
+
+
+def _execute(connection: BaseDatabaseWrapper, statements: Any) -> None:
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+
+
+def _names(connection: BaseDatabaseWrapper, kind: str) -> set[str]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT name FROM sqlite_master WHERE type = %s", [kind])
+        return {row[0] for row in cursor.fetchall()}
