@@ -1,0 +1,93 @@
+"""The API, version 1: all rooms put together, and its OpenAPI document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache, wraps
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import URLPattern
+from ninja import NinjaAPI
+from ninja.operation import Operation
+
+from tasks_app import audit
+from tasks_app.api.door import caller
+from tasks_app.api.operations import me, projects, questions, sequences, tasks
+from tasks_app.api.problems import MEDIA_TYPE, explain_errors
+from tasks_app.models import Scope
+
+PREFIX = "api/v1/"
+_ABOUT = """Everything that the portal's pages do. Show a personal token, which you make in the portal under
+My settings, API tokens: `Authorization: Bearer cath_…`. Errors are problem details (RFC 9457). Lists come in
+pages: follow `next` until it is null. Times are ISO 8601 with their zone. What you may not see is 404."""
+
+
+class Api(NinjaAPI):
+    """Its operations are named as their functions are."""
+
+    def get_openapi_operation_id(self, operation: Operation) -> str:
+        return operation.view_func.__name__
+
+
+def _told_to_the_audit(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """What is recorded in an operation was done through the API, with this token, from there."""
+
+    @wraps(operation)
+    def wrapper(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        with audit.acting_from(caller(request).origin):
+            return operation(request, *args, **kwargs)
+
+    return wrapper
+
+
+api = Api(
+    title="Cat Herder",
+    version="1",
+    description=_ABOUT,
+    openapi_url=None,
+    docs_url=None,
+    urls_namespace="api",
+)
+api.add_decorator(_told_to_the_audit)
+for room in (me, projects, tasks, sequences, questions):
+    api.add_router("", room.router)
+explain_errors(api)
+
+
+def patterns() -> list[URLPattern]:
+    """The addresses of the operations. Their doors ask who calls: a script is not helped by a redirect."""
+    found = [one for one in api.urls[0] if isinstance(one, URLPattern) and one.name != "api-root"]
+    for pattern in found:
+        pattern.callback.login_required = False  # type: ignore[attr-defined]
+    return found
+
+
+@cache
+def document() -> dict[str, Any]:
+    """The OpenAPI document. Problems and logs are no plain JSON, which Ninja does not know."""
+    whole: dict[str, Any] = dict(api.get_openapi_schema(path_prefix=PREFIX))
+    scopes = dict(_scopes())
+    for operations in whole["paths"].values():
+        for operation in operations.values():
+            _correct(operation, scopes[operation["operationId"]])
+    return whole
+
+
+def _scopes() -> Iterator[tuple[str, Scope]]:
+    """What each operation asks of a token, by its name."""
+    for mounted in api._get_bound_routers():
+        for view in mounted.path_operations.values():
+            for operation in view.operations:
+                yield api.get_openapi_operation_id(operation), operation.auth_callbacks[0].scope  # type: ignore[attr-defined]
+
+
+def _correct(operation: dict[str, Any], scope: Scope) -> None:
+    plain = operation.pop("x-plain-text", False)
+    operation["x-scope"] = scope.value
+    operation["summary"] = operation["summary"].capitalize()
+    for status, response in operation["responses"].items():
+        if status >= 400:
+            response["content"] = {MEDIA_TYPE: response["content"]["application/json"]}
+        elif plain:
+            response["content"] = {"text/plain": {"schema": {"type": "string"}}}

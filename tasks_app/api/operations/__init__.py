@@ -1,0 +1,1 @@
+"""The operations, one module for each noun: read what came, let an action do it, say what holds."""

@@ -1,0 +1,128 @@
+"""Projects: the list, adding one, its settings, pipelines and members."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+from django.http import HttpRequest
+from ninja import Query, Router, Status
+
+from tasks_app import access, places
+from tasks_app.actions import projects as actions
+from tasks_app.actions import settings as settings_actions
+from tasks_app.api.door import doors, person
+from tasks_app.api.idempotency import once
+from tasks_app.api.operation import responses
+from tasks_app.api.paging import Paging, page_of
+from tasks_app.api.schemas.base import ProjectName
+from tasks_app.api.schemas.projects import (
+    Member,
+    Members,
+    NewProject,
+    Overrides,
+    Pipeline,
+    Pipelines,
+    ProjectFacts,
+    ProjectPage,
+    SettingsPatch,
+)
+from tasks_app.config.pipeline import ProjectConfig, step_to_json
+from tasks_app.errors import NotAllowed
+from tasks_app.models import Membership, Project, Role, Scope, User
+
+router = Router(tags=["Projects"])
+
+
+@router.get("/projects", response=responses(ProjectPage), auth=doors(Scope.READ))
+def list_projects(request: HttpRequest, paging: Query[Paging]) -> ProjectPage:
+    """The projects that you may see."""
+    user = person(request)
+    rows, following = page_of(request, Project.objects.visible_to(user), paging, newest_first=False)
+    roles = dict(Membership.objects.filter(user=user, project__in=rows).values_list("project", "role"))
+    items = [_said(project, role=_role(user, roles.get(project.pk, ""))) for project in rows]
+    return ProjectPage(items=items, next=following)
+
+
+@router.post("/projects", response=responses(ProjectFacts, 409, 422, status=201), auth=doors(Scope.MANAGE))
+@once
+def add_project(request: HttpRequest, body: NewProject) -> Status[ProjectFacts]:
+    """Add a repository as a project. For site admins: it may lie anywhere on the portal's machine."""
+    user = person(request)
+    if not user.is_superuser or user.reach is not None:
+        raise NotAllowed("Only a site admin adds projects, and not with a token that is restricted to some.")
+    project = actions.add_project(body.project, body.source, by=user)
+    return Status(201, _said(project, role=_role(user, "")))
+
+
+@router.get("/projects/{project}", response=responses(ProjectFacts, 404), auth=doors(Scope.READ))
+def get_project(request: HttpRequest, project: ProjectName) -> ProjectFacts:
+    """A project and your role in it."""
+    user = person(request)
+    found = access.project_named(user, project)
+    membership = found.memberships.filter(user=user).first()
+    return _said(found, role=_role(user, membership.role if membership else ""))
+
+
+@router.get("/projects/{project}/settings", response=responses(Overrides, 404), auth=doors(Scope.READ))
+def get_settings(request: HttpRequest, project: ProjectName) -> Overrides:
+    """What the portal says instead of the repository's cat-herder.yaml."""
+    return _overrides(access.project_named(person(request), project))
+
+
+@router.patch(
+    "/projects/{project}/settings", response=responses(Overrides, 404, 409), auth=doors(Scope.MANAGE)
+)
+def change_settings(request: HttpRequest, project: ProjectName, body: SettingsPatch) -> Overrides:
+    """Change what the portal says instead of the repository; it holds for tasks created from now on."""
+    found = access.project_named(person(request), project)
+    wanted = replace(settings_actions.overrides_of(found), **body.model_dump(exclude_unset=True))
+    commit = places.repository(found).head(found.branch)
+    settings_actions.change_settings(found, wanted, by=person(request), commit=commit)
+    return _overrides(found)
+
+
+@router.get("/projects/{project}/pipelines", response=responses(Pipelines, 404, 409), auth=doors(Scope.READ))
+def list_pipelines(request: HttpRequest, project: ProjectName) -> Pipelines:
+    """The pipelines that a new task may run through, as the portal last fetched the repository."""
+    config = _config(access.project_named(person(request), project))
+    pipelines = [
+        Pipeline(name=one.name, steps=[step_to_json(step) for step in one.steps]) for one in config.pipelines
+    ]
+    return Pipelines(default=config.default_pipeline or config.pipelines[0].name, items=pipelines)
+
+
+@router.get("/projects/{project}/members", response=responses(Members, 404), auth=doors(Scope.READ))
+def list_members(request: HttpRequest, project: ProjectName) -> Members:
+    """Who has which role. Site admins may do everything without one."""
+    found = access.project_named(person(request), project)
+    rows = found.memberships.select_related("user").order_by("user__username")
+    return Members(items=[_member(row) for row in rows])
+
+
+def _said(project: Project, *, role: str) -> ProjectFacts:
+    return ProjectFacts(
+        project=project.name,
+        source=project.source,
+        branch=project.branch,
+        role=role,
+        created_at=project.created_at.isoformat(),
+    )
+
+
+def _role(user: User, role: str) -> str:
+    return "admin" if user.is_superuser else role
+
+
+def _member(membership: Membership) -> Member:
+    user = membership.user
+    return Member(username=user.get_username(), name=user.shown_name, role=Role(membership.role))
+
+
+def _overrides(project: Project) -> Overrides:
+    return Overrides.model_validate(asdict(settings_actions.overrides_of(project)))
+
+
+def _config(project: Project) -> ProjectConfig:
+    commit = places.repository(project).head(project.branch)
+    config = settings_actions.repository_settings(project, commit=commit)
+    return settings_actions.effective(config, settings_actions.overrides_of(project))

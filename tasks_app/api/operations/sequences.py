@@ -1,0 +1,96 @@
+"""Sequences: creating, looking at and moving them."""
+
+from __future__ import annotations
+
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from ninja import Field, Query, Router, Schema, Status
+
+from tasks_app import access, stats
+from tasks_app.actions import sequences as actions
+from tasks_app.api.door import doors, person
+from tasks_app.api.idempotency import once
+from tasks_app.api.operation import responses
+from tasks_app.api.paging import Paging, page_of
+from tasks_app.api.schemas.base import SequenceId, Storable
+from tasks_app.api.schemas.sequences import NewSequence, SequenceFacts, SequencePage, SequenceWhole
+from tasks_app.facts import facts_of, sequence_facts
+from tasks_app.models import Scope, Sequence
+from tasks_app.state.phases import Phase
+
+router = Router(tags=["Sequences"])
+
+
+class SequenceFilters(Schema):
+    phase: Phase | None = Field(None, description="Only sequences in this phase.")
+    project: Storable | None = Field(None, description="Only those of the project of that name.")
+
+
+@router.get("/sequences", response=responses(SequencePage), auth=doors(Scope.READ))
+def list_sequences(request: HttpRequest, only: Query[SequenceFilters], paging: Query[Paging]) -> SequencePage:
+    """Sequences in the projects that you may see, the newest first."""
+    rows, following = page_of(request, _rows(request, only), paging)
+    figures = stats.of_sequences(rows)
+    items = [SequenceFacts.model_validate(sequence_facts(row, figures[row.pk])) for row in rows]
+    return SequencePage(items=items, next=following)
+
+
+@router.post(
+    "/sequences", response=responses(SequenceWhole, 404, 409, 422, status=201), auth=doors(Scope.WRITE)
+)
+@once
+def create_sequence(request: HttpRequest, body: NewSequence) -> Status[SequenceWhole]:
+    """Create a sequence from a folder of task files in the repository, and start it if you say so."""
+    user = person(request)
+    project = access.project_named(user, body.project)
+    sequence = actions.create_sequence(
+        project, body.folder, by=user, threshold=body.threshold, pipeline=body.pipeline
+    )
+    if body.start:
+        actions.start_sequence(sequence, by=user)
+    return Status(201, _whole(request, sequence.pk))
+
+
+@router.get("/sequences/{sequence_id}", response=responses(SequenceWhole, 404), auth=doors(Scope.READ))
+def get_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceWhole:
+    """A sequence with the tasks of it that were begun."""
+    return _whole(request, sequence_id)
+
+
+@router.post(
+    "/sequences/{sequence_id}/start", response=responses(SequenceWhole, 404), auth=doors(Scope.WRITE)
+)
+def start_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceWhole:
+    """Start its first task; starting it twice changes nothing."""
+    actions.start_sequence(access.sequence_for(person(request), sequence_id), by=person(request))
+    return _whole(request, sequence_id)
+
+
+@router.post(
+    "/sequences/{sequence_id}/cancel", response=responses(SequenceWhole, 404, 409), auth=doors(Scope.WRITE)
+)
+def cancel_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceWhole:
+    """Call off the task at hand, and with it the sequence."""
+    actions.cancel_sequence(access.sequence_for(person(request), sequence_id), by=person(request))
+    return _whole(request, sequence_id)
+
+
+@router.post(
+    "/sequences/{sequence_id}/go-on", response=responses(SequenceWhole, 404, 409), auth=doors(Scope.WRITE)
+)
+def go_on_with_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceWhole:
+    """Go on with the task at hand; or, if the folder was at fault, look into it again."""
+    actions.go_on_sequence(access.sequence_for(person(request), sequence_id), by=person(request))
+    return _whole(request, sequence_id)
+
+
+def _rows(request: HttpRequest, only: SequenceFilters) -> QuerySet[Sequence]:
+    named = {"project": "project__name"}
+    wanted = {named.get(name, name): value for name, value in only.model_dump(exclude_none=True).items()}
+    rows = Sequence.objects.visible_to(person(request)).filter(**wanted)
+    return rows.select_related("project", "created_by")
+
+
+def _whole(request: HttpRequest, sequence_id: int) -> SequenceWhole:
+    """As it is now: what was done to one of its tasks may have moved it."""
+    return SequenceWhole.model_validate(facts_of(access.sequence_for(person(request), sequence_id)))

@@ -1,0 +1,177 @@
+"""Tasks: creating, looking at and moving them."""
+
+from __future__ import annotations
+
+from django.db.models import QuerySet
+from django.http import HttpRequest, StreamingHttpResponse
+from django.shortcuts import get_object_or_404
+from ninja import Field, Query, Router, Schema, Status
+
+from tasks_app import access, places
+from tasks_app.actions import tasks as actions
+from tasks_app.api.door import doors, person
+from tasks_app.api.idempotency import once
+from tasks_app.api.operation import responses
+from tasks_app.api.paging import Paging, address_with, page_of
+from tasks_app.api.schemas.base import LARGEST, Number, Position, Storable, TaskId
+from tasks_app.api.schemas.tasks import (
+    Diff,
+    EventFacts,
+    EventPage,
+    NewTask,
+    StepFacts,
+    Steps,
+    TaskFacts,
+    TaskPage,
+    TaskWhole,
+)
+from tasks_app.events.logs import LogKind, render_log
+from tasks_app.events.streaming import streamed
+from tasks_app.facts import facts_of_tasks, step_facts, task_facts
+from tasks_app.models import Event, EventKind, Scope, Step, Task
+from tasks_app.state.phases import Phase
+from tasks_app.workspace import diff
+
+router = Router(tags=["Tasks"])
+
+
+class TaskFilters(Schema):
+    phase: Phase | None = Field(None, description="Only tasks in this phase.")
+    project: Storable | None = Field(None, description="Only those of the project of that name.")
+    sequence: Number | None = Field(None, description="Only those of the sequence with this number.")
+
+
+class EventsAfter(Schema):
+    after: int = Field(0, ge=0, le=LARGEST, description="The number of the last event that you have.")
+    limit: int = Field(200, ge=1, le=1000, description="Events at once, up to 1000.")
+
+
+class StepChoice(Schema):
+    step: int | None = Field(None, ge=1, le=32767, description="Of this step alone; else of the whole task.")
+
+
+@router.get("/tasks", response=responses(TaskPage), auth=doors(Scope.READ))
+def list_tasks(request: HttpRequest, only: Query[TaskFilters], paging: Query[Paging]) -> TaskPage:
+    """Tasks in the projects that you may see, the newest first."""
+    rows, following = page_of(request, _rows(request, only), paging)
+    return TaskPage(items=[TaskFacts.model_validate(facts) for facts in facts_of_tasks(rows)], next=following)
+
+
+@router.post("/tasks", response=responses(TaskWhole, 404, 409, 413, 422, status=201), auth=doors(Scope.WRITE))
+@once
+def create_task(request: HttpRequest, body: NewTask) -> Status[TaskWhole]:
+    """Create a task from its text, and start it if you say so."""
+    user = person(request)
+    project = access.project_named(user, body.project)
+    task = actions.create_task(
+        project, body.text, by=user, where="task", threshold=body.threshold, pipeline=body.pipeline
+    )
+    if body.start:
+        actions.start_task(task, by=user)
+    return Status(201, _whole(task))
+
+
+@router.get("/tasks/{task_id}", response=responses(TaskWhole, 404), auth=doors(Scope.READ))
+def get_task(request: HttpRequest, task_id: TaskId) -> TaskWhole:
+    """A task with its open questions and what it used."""
+    return _whole(access.task_for(person(request), task_id))
+
+
+@router.post("/tasks/{task_id}/start", response=responses(TaskWhole, 404), auth=doors(Scope.WRITE))
+def start_task(request: HttpRequest, task_id: TaskId) -> TaskWhole:
+    """Start a task that was not started; starting it twice changes nothing."""
+    task = access.task_for(person(request), task_id)
+    actions.start_task(task, by=person(request))
+    return _whole(task)
+
+
+@router.post("/tasks/{task_id}/cancel", response=responses(TaskWhole, 404, 409), auth=doors(Scope.WRITE))
+def cancel_task(request: HttpRequest, task_id: TaskId) -> TaskWhole:
+    """Call a task off: its agent is stopped, open questions are withdrawn, and the branch stays."""
+    task = access.task_for(person(request), task_id)
+    actions.cancel_task(task, by=person(request))
+    return _whole(access.task_for(person(request), task_id))
+
+
+@router.post("/tasks/{task_id}/go-on", response=responses(TaskWhole, 404, 409), auth=doors(Scope.WRITE))
+def go_on_with_task(request: HttpRequest, task_id: TaskId) -> TaskWhole:
+    """Take up a task that failed, was interrupted or cancelled, or waits for a usage limit to reset."""
+    task = access.task_for(person(request), task_id)
+    actions.go_on(task, by=person(request))
+    return _whole(access.task_for(person(request), task_id))
+
+
+@router.get("/tasks/{task_id}/steps", response=responses(Steps, 404), auth=doors(Scope.READ))
+def list_steps(request: HttpRequest, task_id: TaskId) -> Steps:
+    """The steps of a task with their runs."""
+    steps = access.task_for(person(request), task_id).steps.prefetch_related("runs")
+    return Steps(items=[StepFacts.model_validate(step_facts(step)) for step in steps])
+
+
+@router.get("/tasks/{task_id}/events", response=responses(EventPage, 404), auth=doors(Scope.READ))
+def list_events(request: HttpRequest, task_id: TaskId, which: Query[EventsAfter]) -> EventPage:
+    """What happened in a task after an event that you have. Follow `next` to stay up to date."""
+    task = access.task_for(person(request), task_id)
+    rows = Event.objects.filter(run__step__task=task, pk__gt=which.after).select_related("run__step")
+    found = list(rows.defer("raw", "run__prompt").order_by("pk")[: which.limit + 1])
+    events = found[: which.limit]
+    last = events[-1].pk if events else which.after
+    return EventPage(
+        items=[_event(event) for event in events],
+        next=address_with(request, after=last),
+        more=len(found) > len(events),
+    )
+
+
+@router.get("/tasks/{task_id}/diff", response=responses(Diff, 404, 409), auth=doors(Scope.READ))
+def get_diff(request: HttpRequest, task_id: TaskId, which: Query[StepChoice]) -> Diff:
+    """What a task, or one step of it, changed in the repository."""
+    task = access.task_for(person(request), task_id)
+    changed = get_object_or_404(task.steps, position=which.step) if which.step else task
+    base, head = _base(changed), changed.head_commit
+    if not (base and head):
+        return Diff(base=base, head=head, diff="")
+    return Diff(base=base, head=head, diff=diff(places.repository(task.project), base=base, head=head))
+
+
+@router.get(
+    "/tasks/{task_id}/steps/{position}/logs/{kind}",
+    response=responses(str, 404),
+    auth=doors(Scope.READ),
+    openapi_extra={"x-plain-text": True},
+)
+def get_log(
+    request: HttpRequest, task_id: TaskId, position: Position, kind: LogKind
+) -> StreamingHttpResponse:
+    """One of the three logs of a step, as plain text: `output`, `reasoning` or `raw`."""
+    step = access.step_for(person(request), task_id, position)
+    return StreamingHttpResponse(streamed(render_log(step, kind)), content_type="text/plain; charset=utf-8")
+
+
+def _rows(request: HttpRequest, only: TaskFilters) -> QuerySet[Task]:
+    named = {"project": "project__name"}
+    wanted = {named.get(name, name): value for name, value in only.model_dump(exclude_none=True).items()}
+    rows = Task.objects.visible_to(person(request)).filter(**wanted)
+    return rows.select_related("project", "created_by").defer("text", "body")
+
+
+def _whole(task: Task) -> TaskWhole:
+    return TaskWhole.model_validate({**task_facts(task), "text": task.text})
+
+
+def _event(event: Event) -> EventFacts:
+    return EventFacts(
+        id=event.pk,
+        step=event.run.step.name,
+        run=event.run.number,
+        seq=event.seq,
+        kind=EventKind(event.kind),
+        at=event.at.isoformat(),
+        payload=event.payload,
+    )
+
+
+def _base(changed: Task | Step) -> str:
+    """A task of a sequence begins where the one before it ended, not where the sequence did."""
+    first = changed.steps.first() if isinstance(changed, Task) else None
+    return (first.base_commit if first else "") or changed.base_commit

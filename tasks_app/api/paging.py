@@ -1,0 +1,41 @@
+"""Long lists in pages. A cursor is the number of the last row seen, so nothing is skipped or doubled."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest
+from ninja import Schema
+from pydantic import Field
+
+from tasks_app.api.schemas.base import Number
+
+MOST = 100
+_Row = TypeVar("_Row", bound=Model)
+
+
+class Paging(Schema):
+    cursor: Number | None = Field(None, description="Where the page before ended, as its `next` has it.")
+    limit: Annotated[int, Field(ge=1, le=MOST)] = Field(50, description=f"Rows on a page, up to {MOST}.")
+
+
+def page_of(
+    request: HttpRequest, rows: QuerySet[_Row], paging: Paging, *, newest_first: bool = True
+) -> tuple[list[_Row], str | None]:
+    """The rows of the page, and the address of the next one."""
+    if paging.cursor is not None:
+        rows = rows.filter(**{"pk__lt" if newest_first else "pk__gt": paging.cursor})
+    found = list(rows.order_by("-pk" if newest_first else "pk")[: paging.limit + 1])
+    if len(found) <= paging.limit:
+        return found, None
+    found.pop()
+    return found, address_with(request, cursor=found[-1].pk)
+
+
+def address_with(request: HttpRequest, **changed: Any) -> str:
+    """This request's address with other parameters."""
+    query = request.GET.copy()
+    for name, value in changed.items():
+        query[name] = str(value)
+    return f"{request.path}?{query.urlencode()}"

@@ -1,0 +1,91 @@
+"""What all schemas have in common."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from ninja import Path, Schema
+from pydantic import ConfigDict, Field
+
+#: Numbers of rows. Larger ones cannot be stored, and so cannot be found.
+LARGEST = 2**63 - 1
+_NUMBER = {"ge": 1, "le": LARGEST}
+
+Number = Annotated[int, Field(**_NUMBER)]
+TaskId = Annotated[int, Path(**_NUMBER, description="The task's number.")]
+SequenceId = Annotated[int, Path(**_NUMBER, description="The sequence's number.")]
+QuestionId = Annotated[int, Path(**_NUMBER, description="The question's number.")]
+Position = Annotated[int, Path(ge=1, le=32767, description="The step's place in the pipeline, from 1.")]
+ProjectName = Annotated[
+    str, Path(pattern=r"^[a-z0-9][a-z0-9._-]{0,59}$", description="The project's name, as in `sample`.")
+]
+Username = Annotated[
+    str, Path(pattern=r"^[A-Za-z0-9_@.+-]{1,150}$", description="The name with which the person logs in.")
+]
+Threshold = Annotated[int, Field(ge=0, le=5, strict=True)]
+#: PostgreSQL stores no NUL.
+Storable = Annotated[str, Field(pattern=r"^[^\x00]*$")]
+
+Phases = "pending, running, waiting_for_input, waiting_for_reset, interrupted, done, failed or cancelled"
+AT = "In ISO 8601, with the time zone."
+
+
+class Input(Schema):
+    """What a caller sends: a field that is not known is an error and not passed over."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Person(Schema):
+    username: str = Field(description="The name with which the person logs in.")
+    name: str = Field(description="The name that people see.")
+
+
+class Fault(Schema):
+    where: str = Field(description="The place of the fault, for example `body.threshold` or `task:2`.")
+    message: str = Field(description="What is wrong there.")
+
+
+class Problem(Schema):
+    """Problem details, RFC 9457."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = Field(description="The kind of problem; the address explains it.")
+    title: str = Field(description="The kind in a few words.")
+    status: int = Field(description="The HTTP status.")
+    detail: str = Field(description="What is wrong this time, for people.")
+    errors: list[Fault] = Field(description="For input that is not usable: each fault and its place.")
+
+
+class Tokens(Schema):
+    """Counts of tokens, as the model charges them."""
+
+    input: int = Field(description="Read, neither from the cache nor written to it.")
+    output: int = Field(description="Written by the model.")
+    cache_write: int = Field(description="Read and written to the cache.")
+    cache_read: int = Field(description="Read from the cache.")
+
+
+class Used(Schema):
+    tokens: Tokens = Field(description="Tokens in all.")
+    cost_usd: float = Field(description="US dollars.")
+
+
+class Figures(Used):
+    models: dict[str, Used] = Field(description="The same by model.")
+    seconds: float | None = Field(
+        description="From the start to the end, or until now; null before the start."
+    )
+    working_seconds: float | None = Field(description="The same without pauses.")
+    paused_seconds: float = Field(description="Waiting for people and for usage limits.")
+
+
+class Timed(Schema):
+    created_by: Person | None = Field(description="Who created it; null if nobody is known.")
+    created_at: str = Field(description=f"When it was created. {AT}")
+    started_at: str | None = Field(description=f"When work on it began. {AT}")
+    ended_at: str | None = Field(description=f"When it ended. {AT}")
+
+
+Json = dict[str, Any]

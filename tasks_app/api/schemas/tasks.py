@@ -1,0 +1,117 @@
+"""Tasks, their steps, runs and events."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from ninja import Schema
+from pydantic import Field
+
+from tasks_app.api.schemas.base import AT, Figures, Input, Json, Storable, Threshold, Timed
+from tasks_app.api.schemas.questions import QuestionFacts
+from tasks_app.models import EventKind
+from tasks_app.state.phases import Phase
+
+
+class TaskFacts(Timed, Figures):
+    """One goal, run through one pipeline on one branch."""
+
+    task: int = Field(description="The task's number.")
+    project: str = Field(description="The name of its project.")
+    name: str = Field(description="`project/slug`, as commands take it.")
+    title: str = Field(description="Its title.")
+    sequence: int | None = Field(description="The number of the sequence that it belongs to.")
+    phase: Phase = Field(description="What it does or waits for.")
+    failure: str = Field(description="Why it failed; else empty.")
+    pipeline: str = Field(description="The pipeline that it runs through.")
+    threshold: int = Field(description="How readily the agent asks, from 0 (never) to 5.")
+    question: QuestionFacts | None = Field(description="The first open question.")
+    questions: list[QuestionFacts] = Field(description="All open questions.")
+    resets_at: str | None = Field(description=f"When the usage limit resets that it waits for. {AT}")
+    branch: str = Field(description="The branch that it works on.")
+    commit: str = Field(description="The newest commit of its work; empty before the first.")
+    fetch: str | None = Field(
+        description="The git command that brings its branch into a clone on that machine."
+    )
+
+
+class TaskPage(Schema):
+    items: list[TaskFacts] = Field(description="Tasks, the newest first.")
+    next: str | None = Field(description="The address of the next page; null on the last.")
+
+
+class TaskWhole(TaskFacts):
+    text: str = Field(description="The task as it was written, front matter included.")
+
+
+class NewTask(Input):
+    """A task's text, and what is to hold instead of its front matter and the project's settings."""
+
+    project: Annotated[Storable, Field(min_length=1, max_length=60)] = Field(
+        description="The project's name.", examples=["sample"]
+    )
+    text: Annotated[Storable, Field(min_length=1, max_length=1_000_000)] = Field(
+        description="Markdown with optional front matter; the first heading is the title.",
+        examples=["# Round invoice totals to the cent\n\nRound them where they are computed."],
+    )
+    threshold: Threshold | None = Field(None, description="How readily the agent asks, from 0 (never) to 5.")
+    pipeline: Annotated[Storable, Field(min_length=1, max_length=100)] | None = Field(
+        None, description="One of the project's pipelines."
+    )
+    start: bool = Field(False, description="Start it at once.")
+
+
+class RunFacts(Schema):
+    """One process of the agent."""
+
+    number: int = Field(description="Counts the runs of the step from 1.")
+    reason: str = Field(description="Why it was started: first, answer, check_failed, limit, crash or retry.")
+    outcome: str = Field(description="How it ended; empty while it goes on.")
+    error: str = Field(description="What went wrong; else empty.")
+    model: str = Field(description="The model; empty until it is known.")
+    started_at: str = Field(description=f"When the process started. {AT}")
+    ended_at: str | None = Field(description=f"When it ended. {AT}")
+    exit_code: int | None = Field(description="The exit code of the process.")
+    input_tokens: int = Field(description="Tokens read, neither from the cache nor written to it.")
+    output_tokens: int = Field(description="Tokens written by the model.")
+    cache_write_tokens: int = Field(description="Tokens read and written to the cache.")
+    cache_read_tokens: int = Field(description="Tokens read from the cache.")
+    cost_usd: float = Field(description="US dollars.")
+
+
+class StepFacts(Schema):
+    """One stage of the pipeline, with its runs."""
+
+    position: int = Field(description="Its place in the pipeline, from 1.")
+    name: str = Field(description="Its name.")
+    phase: Phase = Field(description="What it does or waits for.")
+    failure: str = Field(description="Why it failed; else empty.")
+    runs: list[RunFacts] = Field(description="Its runs in order.")
+
+
+class Steps(Schema):
+    items: list[StepFacts] = Field(description="The steps in order.")
+
+
+class EventFacts(Schema):
+    """One thing that happened in a run."""
+
+    id: int = Field(description="The event's number: events of a task rise in time.")
+    step: str = Field(description="The step in which it happened.")
+    run: int = Field(description="The number of the step's run.")
+    seq: int = Field(description="Counts the events of the run from 0.")
+    kind: EventKind = Field(description="What it is.")
+    at: str = Field(description=f"When it happened. {AT}")
+    payload: Json = Field(description="What happened; the members depend on the kind.")
+
+
+class EventPage(Schema):
+    items: list[EventFacts] = Field(description="Events in the order in which they happened.")
+    next: str = Field(description="The address of what comes after these, now or later.")
+    more: bool = Field(description="Whether there is more already; else ask again when there is news.")
+
+
+class Diff(Schema):
+    base: str = Field(description="The commit before.")
+    head: str = Field(description="The commit after.")
+    diff: str = Field(description="The unified diff, cut after two million bytes; empty without changes.")
