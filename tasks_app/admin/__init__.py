@@ -1,5 +1,29 @@
 """The audit room: every row, searchable. What machines or humans wrote as history cannot be changed."""
 
-from tasks_app.admin import people, projects, questions, runs, tasks, trail, transcripts
+from tasks_app.admin import (
+    audit,
+    notifications,
+    people,
+    projects,
+    questions,
+    runs,
+    tasks,
+    tokens,
+    trail,
+    transcripts,
+    workers,
+)
 
-__all__ = ["people", "projects", "questions", "runs", "tasks", "trail", "transcripts"]
+__all__ = [
+    "audit",
+    "notifications",
+    "people",
+    "projects",
+    "questions",
+    "runs",
+    "tasks",
+    "tokens",
+    "trail",
+    "transcripts",
+    "workers",
+]

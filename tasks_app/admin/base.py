@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from django.contrib import admin
 from django.db.models import Model
 from django.http import HttpRequest
 
+from tasks_app.models import User
+
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Any]
 else:
     ModelAdmin = admin.ModelAdmin
+
+
+def admin_of(request: HttpRequest) -> User:
+    """Who is at work in the audit room; nobody else gets in."""
+    return cast(User, request.user)
 
 
 class NotByHand(ModelAdmin):

@@ -1,16 +1,27 @@
-"""People and their roles."""
+"""People, their roles, and how they log in."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
+from allauth.account.admin import EmailAddressAdmin as AllauthEmailAddressAdmin
+from allauth.account.models import EmailAddress
+from allauth.mfa.models import Authenticator
+from allauth.socialaccount.models import SocialAccount, SocialApp, SocialToken
 from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin
-from django.db.models import Q
+from django.db.models import Model, Q, QuerySet
+from django.http import HttpRequest
 
-from tasks_app.admin.base import KeepsHistory, ModelAdmin
-from tasks_app.models import Membership, User
+from tasks_app.actions.members import record_no_role, record_role
+from tasks_app.admin.base import History, KeepsHistory, ModelAdmin, NotByHand, admin_of
+from tasks_app.audit import record
+from tasks_app.models import Action, BrowserSession, Invitation, Membership, User
+
+# Who vouches is said by variables, and tokens of other services are not kept.
+for _model in (SocialApp, SocialToken, SocialAccount, EmailAddress, Authenticator):
+    admin.site.unregister(_model)
 
 
 @admin.register(User)
@@ -20,13 +31,25 @@ class PersonAdmin(KeepsHistory, UserAdmin):  # type: ignore[type-arg]
     date_hierarchy = "date_joined"
 
     def reasons_to_keep(self, pks: Iterable[Any]) -> list[str]:
-        traces = ("answers", "tasks", "transition", "logentry")
+        traces = ("answers", "tasks", "transition", "logentry", "audit")
         acted = Q(*((f"{trace}__isnull", False) for trace in traces), _connector=Q.OR)
         return [
             f"The history names {person} for what {person} did. "
             "Take “active” away instead: that ends every login."
             for person in User.objects.filter(acted, pk__in=list(pks)).distinct()
         ]
+
+    def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        record(Action.ACCOUNT_MADE, by=admin_of(request), subject=obj.get_username())
+        return super().log_addition(request, obj, message)
+
+    def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        """Django tells in the same way of a new password and of other changes."""
+        fields = [name for part in message for name in part.get("changed", {}).get("fields", [])]
+        password = "Password" in fields or "password" in fields
+        action = Action.PASSWORD_CHANGED if password else Action.ACCOUNT_CHANGED
+        record(action, by=admin_of(request), subject=obj.get_username(), changed=fields)
+        return super().log_change(request, obj, message)
 
 
 @admin.register(Membership)
@@ -36,3 +59,96 @@ class MembershipAdmin(ModelAdmin):
     list_select_related = ["user", "project"]
     search_fields = ["user__username", "user__first_name", "user__last_name", "project__name"]
     autocomplete_fields = ["user", "project"]
+
+    def save_model(self, request: HttpRequest, obj: Membership, form: Any, change: bool) -> None:
+        before = Membership.objects.get(pk=obj.pk).role if change else ""
+        super().save_model(request, obj, form, change)
+        record_role(obj, by=admin_of(request), before=before)
+
+    def delete_model(self, request: HttpRequest, obj: Membership) -> None:
+        record_no_role(obj, by=admin_of(request))
+        super().delete_model(request, obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Membership]) -> None:
+        for membership in queryset.select_related("user", "project"):
+            record_no_role(membership, by=admin_of(request))
+        super().delete_queryset(request, queryset)
+
+
+@admin.register(Invitation)
+class InvitationAdmin(History):
+    list_display = ["email", "project", "role", "invited_by", "created_at", "expires_at", "accepted_at"]
+    list_filter = ["role", "project"]
+    list_select_related = ["project", "invited_by"]
+    search_fields = ["email", "project__name", "invited_by__username"]
+    date_hierarchy = "created_at"
+    exclude = ["token_hash"]
+
+
+class _Removable(NotByHand):
+    """Rows that the portal makes; a site admin may take them away, which is told to the audit room."""
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return super(NotByHand, self).has_delete_permission(request, obj)
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        self.tell(obj, by=admin_of(request))
+        super().delete_model(request, obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        for row in queryset.select_related("user"):
+            self.tell(row, by=admin_of(request))
+        super().delete_queryset(request, queryset)
+
+    def tell(self, obj: Any, *, by: User) -> None:
+        name = obj.user.get_username() if obj.user else "a stranger"
+        record(Action.ACCOUNT_CHANGED, by=by, subject=name, removed=self.opts.verbose_name)
+
+
+@admin.register(BrowserSession)
+class BrowserSessionAdmin(_Removable):
+    """To delete one ends it."""
+
+    list_display = ["user", "browser", "address", "begun_at", "seen_at"]
+    list_select_related = ["user"]
+    list_filter = ["seen_at"]
+    search_fields = ["user__username", "address", "browser"]
+    exclude = ["session_key", "session_data"]
+
+
+@admin.register(Authenticator)
+class SecondFactorAdmin(_Removable):
+    """To delete both of a person switches the second factor off, for instance when the phone is lost."""
+
+    list_display = ["user", "type", "created_at", "last_used_at"]
+    list_select_related = ["user"]
+    list_filter = ["type"]
+    search_fields = ["user__username"]
+    exclude = ["data"]
+
+    def tell(self, obj: Any, *, by: User) -> None:
+        if obj.type == Authenticator.Type.TOTP:
+            record(Action.SECOND_FACTOR_OFF, by=by, subject=obj.user.get_username())
+
+
+@admin.register(SocialAccount)
+class LinkedLoginAdmin(_Removable):
+    list_display = ["user", "provider", "uid", "date_joined"]
+    list_select_related = ["user"]
+    list_filter = ["provider"]
+    search_fields = ["user__username", "uid"]
+
+
+@admin.register(EmailAddress)
+class EmailAddressAdmin(AllauthEmailAddressAdmin):  # type: ignore[misc]
+    """“Verified” lets whoever proves this address to the provider of logins in as the person."""
+
+    list_select_related = ["user"]
+
+    def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        told = {"email": obj.email, "verified": obj.verified}
+        record(Action.ACCOUNT_CHANGED, by=admin_of(request), subject=obj.user.get_username(), **told)
+        return super().log_change(request, obj, message)

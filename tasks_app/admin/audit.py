@@ -1,0 +1,67 @@
+"""Who did what, when and from where: found by project, person and time, and taken out as CSV or JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest, StreamingHttpResponse
+from django.urls import path
+
+from tasks_app.admin.base import History
+from tasks_app.audit import record
+from tasks_app.csv_text import csv_lines
+from tasks_app.models import Action, AuditEntry
+
+if TYPE_CHECKING:
+    from django.urls import URLPattern
+
+    Entries = QuerySet[AuditEntry]
+
+COLUMNS = [
+    *("id", "at", "actor_name", "action", "subject", "project_name", "task_id"),
+    *("via", "token", "address", "detail"),
+]  # fmt: skip
+
+
+@admin.register(AuditEntry)
+class AuditEntryAdmin(History):
+    """What the list shows, as filtered, is what “Export” takes out: all of it, streamed."""
+
+    list_display = ["at", "actor_name", "action", "subject", "project_name", "via", "address"]
+    list_filter = ["action", ("project_name", admin.AllValuesFieldListFilter), "via", "at"]
+    search_fields = ["actor_name", "actor__username", "subject", "project_name", "token", "address"]
+    date_hierarchy = "at"
+    change_list_template = "admin/audit_entries.html"
+
+    def get_urls(self) -> list[URLPattern]:
+        export = self.admin_site.admin_view(self.export)
+        return [path("export.<str:form>", export, name="tasks_app_auditentry_export"), *super().get_urls()]
+
+    def export(self, request: HttpRequest, form: str) -> StreamingHttpResponse:
+        """The entries of the list with its filters, as `csv` or else as one JSON object a line."""
+        entries = self.get_changelist_instance(request).get_queryset(request)
+        record(Action.EXPORTED, by=request.user, subject="audit entries", filters=dict(request.GET.lists()))  # type: ignore[arg-type]
+        lines = _as_csv(entries) if form == "csv" else _as_json(entries)
+        kind = "text/csv" if form == "csv" else "application/jsonl"
+        response = StreamingHttpResponse(lines, content_type=f"{kind}; charset=utf-8")
+        response["Content-Disposition"] = (
+            f'attachment; filename="audit.{"csv" if form == "csv" else "jsonl"}"'
+        )
+        return response
+
+
+def _rows(entries: Entries) -> Iterator[tuple[Any, ...]]:
+    return entries.values_list(*COLUMNS).iterator(chunk_size=1000)
+
+
+def _as_csv(entries: Entries) -> Iterator[str]:
+    return csv_lines(COLUMNS, _rows(entries))
+
+
+def _as_json(entries: Entries) -> Iterator[str]:
+    for row in _rows(entries):
+        yield json.dumps(dict(zip(COLUMNS, row, strict=True)), default=str, ensure_ascii=False) + "\n"

@@ -1,0 +1,16 @@
+"""The workers that said they live."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+
+from tasks_app.admin.base import History
+from tasks_app.models import WorkerBeat
+
+
+@admin.register(WorkerBeat)
+class WorkerBeatAdmin(History):
+    list_display = ["host", "pid", "version", "slots", "busy", "started_at", "seen_at", "ended"]
+    list_filter = ["ended", "host"]
+    search_fields = ["host"]
+    date_hierarchy = "seen_at"
