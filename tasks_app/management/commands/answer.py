@@ -10,19 +10,20 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandParser
 
-from tasks_app.actions.answers import Answered, Reply, answer_question
+from tasks_app.actions.answers import Answered, Reply, answer_question, decide, dismiss_question
 from tasks_app.errors import AnswerEmpty, BadInput
+from tasks_app.facts import command_for
 from tasks_app.management.terminal.choosing import chosen
 from tasks_app.management.terminal.command import Exit, TerminalCommand
 from tasks_app.management.terminal.finding import question_numbered
 from tasks_app.management.terminal.people import acting_user, add_person_argument
-from tasks_app.models import Channel, Question
+from tasks_app.models import Channel, Question, QuestionKind, User, Verdict
 
 
 class Command(TerminalCommand):
     help = """\
-Answers a question that an agent asked. The task goes on as soon as a worker of the portal, or a
-waiting `run_task`, sees the answer.
+Answers a question that an agent asked, or decides about a tool call or a plan. The task goes on as
+soon as a worker of the portal, or a waiting `run_task`, sees it.
 
 A number or the name of an option chooses it (several, separated by commas, where several may be
 chosen); anything else reaches the agent to the letter. A question of several items takes one
@@ -36,6 +37,9 @@ examples:
   manage.py answer 7 2                                the second option
   manage.py answer 7 - < decision.txt                 a long answer, from a file
   manage.py answer 8 --item 1=SQLite --item 2="CSV, PDF" --notes "PDF can come later"
+  manage.py answer 9 --approve                        a tool call or a plan
+  manage.py answer 9 --deny "Not before Monday"       --send-back "…" for a plan
+  manage.py answer 7 --dismiss                        no answer: the agent decides by itself
   manage.py answer 7 -- "-1"                          an answer that begins with a dash"""
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -49,6 +53,12 @@ examples:
             help="the answer to the Nth item, counted from 1; repeated for each item",
         )
         parser.add_argument("--notes", metavar="TEXT", default="", help="what else the agent should know")
+        parser.add_argument("--approve", action="store_true", help="approve the tool call or the plan")
+        parser.add_argument("--deny", metavar="REASON", help="deny the tool call; the agent is told why")
+        parser.add_argument("--send-back", metavar="COMMENTS", help="send the plan back to be revised")
+        parser.add_argument(
+            "--dismiss", action="store_true", help="decline to answer: the agent decides by its own judgement"
+        )
         parser.add_argument("--json", action="store_true", help="tell the outcome as JSON")
         add_person_argument(parser)
 
@@ -61,14 +71,45 @@ examples:
     def work(self, options: dict[str, Any]) -> int:
         person = acting_user(options["username"])
         question = question_numbered(options["question"], user=person)
-        reply = Reply(_answers(question, options["text"], options["item"]), options["notes"])
-        answered = answer_question(question, reply, by=person, via=Channel.TERMINAL)
+        answered = _settled(question, options, by=person)
         if options["json"]:
             self.write_json(_facts(answered))
         else:
             again = " (it was already)" if answered.repeated else ""
-            self.stdout.write(f"Question {question.pk} is answered{again}: {answered.question.answer_text}")
+            self.stdout.write(
+                f"Question {question.pk} is {_done(answered.question)}{again}{_said(answered.question)}"
+            )
         return Exit.DONE
+
+
+def _done(question: Question) -> str:
+    return question.outcome.lower()
+
+
+def _said(question: Question) -> str:
+    said = question.notes if question.verdict else question.answer_text
+    return f": {said}" if said else "."
+
+
+def _settled(question: Question, options: dict[str, Any], *, by: User) -> Answered:
+    """Answered, dismissed or decided, as exactly one of the ways says."""
+    told = options["text"] is not None or bool(options["item"])
+    refusals = [name for name in ("deny", "send_back") if options[name] is not None]
+    if told + bool(options["approve"]) + bool(options["dismiss"]) + len(refusals) > 1:
+        raise BadInput("Give one of TEXT or --item, --approve, --deny, --send-back and --dismiss.")
+    notes = options["notes"]
+    if options["dismiss"]:
+        return dismiss_question(question, by=by, via=Channel.TERMINAL, notes=notes)
+    if options["approve"]:
+        return decide(question, Verdict.APPROVED, by=by, via=Channel.TERMINAL, notes=notes)
+    if refusals:
+        verdict = Verdict.DENIED if refusals == ["deny"] else Verdict.SENT_BACK
+        reason = "\n\n".join(filter(None, [options[refusals[0]], notes]))
+        return decide(question, verdict, by=by, via=Channel.TERMINAL, notes=reason)
+    if question.kind != QuestionKind.CLARIFICATION:
+        raise BadInput(f"Question {question.pk} wants a decision: {command_for(question)}")
+    reply = Reply(_answers(question, options["text"], options["item"]), notes)
+    return answer_question(question, reply, by=by, via=Channel.TERMINAL)
 
 
 def _answers(question: Question, text: str | None, items: list[str]) -> dict[str, str]:
@@ -133,7 +174,9 @@ def _facts(answered: Answered) -> dict[str, Any]:
     return {
         "question": question.pk,
         "task": question.task_id,
+        "kind": question.kind,
         "state": question.state,
+        "verdict": question.verdict,
         "answers": question.answers,
         "notes": question.notes,
         "by": question.answered_by.get_username() if question.answered_by else None,

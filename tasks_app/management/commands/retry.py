@@ -1,4 +1,5 @@
-"""`manage.py retry`: goes on with what failed, was interrupted or cancelled, or waits for a limit."""
+"""`manage.py retry`: goes on with what failed, was interrupted or cancelled, or waits for a limit; or does
+a task again from one of its steps."""
 
 from __future__ import annotations
 
@@ -6,11 +7,12 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from tasks_app.actions.retrying import retry_from
 from tasks_app.actions.sequences import go_on_sequence
 from tasks_app.actions.tasks import go_on
-from tasks_app.errors import IllegalMove
+from tasks_app.errors import BadInput, IllegalMove
+from tasks_app.facts import facts_of
 from tasks_app.management.terminal.command import Exit, TerminalCommand
-from tasks_app.management.terminal.facts import facts_of
 from tasks_app.management.terminal.finding import thing_meant
 from tasks_app.management.terminal.here import add_here_arguments, work_here
 from tasks_app.management.terminal.people import acting_user, add_person_argument
@@ -24,6 +26,9 @@ class Command(TerminalCommand):
 Goes on with a task or a sequence that failed, was interrupted or cancelled, or waits for a usage limit
 to reset: from where it stopped, in the agent's session, with all its attempts again.
 
+With --from STEP the task, done ones included, is done again from that step, in new sessions; what was done
+stays as history. --files-before puts the files back as they were before the step.
+
 It works here at the terminal like run_task; with --queue it is left to a worker of the portal."""
     examples = """\
 exit codes: 0 done (or queued), 1 failed, or nothing to go on with, 2 wrong use, 3 waiting for an
@@ -31,10 +36,15 @@ answer, 130 interrupted
 
 examples:
   manage.py retry 12
+  manage.py retry 12 --from implement --files-before
   manage.py retry sequence:3 --queue"""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("thing", metavar="TASK|sequence:ID", help="a task's id, or PROJECT/TASK")
+        parser.add_argument("--from", dest="step", metavar="STEP", help="the step to do the task again from")
+        parser.add_argument(
+            "--files-before", action="store_true", help="with the files as they were before that step"
+        )
         parser.add_argument("--queue", action="store_true", help="leave the work to a worker of the portal")
         add_here_arguments(parser)
         add_person_argument(parser)
@@ -42,7 +52,11 @@ examples:
     def work(self, options: dict[str, Any]) -> int:
         person = acting_user(options["username"])
         thing = thing_meant(options["thing"], user=person)
-        if thing.phase not in RESUMABLE:
+        if options["step"] is not None:
+            thing = self._again(thing, person, options)
+        elif options["files_before"]:
+            raise BadInput("--files-before needs --from STEP", where="retry")
+        elif thing.phase not in RESUMABLE:
             kind = "Task" if isinstance(thing, Task) else "Sequence"
             raise IllegalMove(f"{kind} “{thing}”", thing.phase, Phase.PENDING)
         if options["queue"]:
@@ -54,8 +68,22 @@ examples:
             self.write_json({**facts_of(thing), "exit_code": int(code)})
         return code
 
+    def _again(self, thing: Task | Sequence, person: User, options: dict[str, Any]) -> Task:
+        """The task, pending again from the step."""
+        if not isinstance(thing, Task):
+            raise BadInput("--from is for a task; name the task of the sequence", where="retry")
+        step = thing.steps.filter(name=options["step"]).first()
+        if step is None:
+            names = ", ".join(thing.steps.values_list("name", flat=True))
+            raise BadInput(f"the task has no step {options['step']!r}; it has {names}", where="--from")
+        retry_from(thing, step, by=person, put_back=options["files_before"], ring=options["queue"])
+        thing.refresh_from_db()
+        return thing
+
     def _queue(self, thing: Task | Sequence, person: User, *, quiet: bool) -> Exit:
-        if isinstance(thing, Task):
+        if thing.phase not in RESUMABLE:
+            pass  # it is pending again from a step
+        elif isinstance(thing, Task):
             go_on(thing, by=person)
         else:
             go_on_sequence(thing, by=person)

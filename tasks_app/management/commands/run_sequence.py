@@ -11,8 +11,8 @@ from django.core.management.base import CommandParser
 from tasks_app.actions.access import require_actor
 from tasks_app.actions.sequences import create_sequence
 from tasks_app.errors import BadInput
+from tasks_app.facts import facts_of
 from tasks_app.management.terminal.command import Exit, TerminalCommand
-from tasks_app.management.terminal.facts import facts_of
 from tasks_app.management.terminal.finding import (
     SEQUENCE,
     project_named,

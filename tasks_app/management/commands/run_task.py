@@ -10,8 +10,8 @@ from django.core.management.base import CommandParser
 from tasks_app.actions.tasks import create_task
 from tasks_app.config.task_file import read_task_file
 from tasks_app.errors import BadInput
+from tasks_app.facts import task_facts
 from tasks_app.management.terminal.command import TerminalCommand
-from tasks_app.management.terminal.facts import task_facts
 from tasks_app.management.terminal.finding import project_named, task_meant, unended_task
 from tasks_app.management.terminal.here import (
     add_here_arguments,

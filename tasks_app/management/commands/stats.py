@@ -8,8 +8,8 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from tasks_app import stats
+from tasks_app.facts import usage_facts
 from tasks_app.management.terminal.command import Exit, TerminalCommand
-from tasks_app.management.terminal.facts import usage_facts
 from tasks_app.management.terminal.screen import Screen
 from tasks_app.management.terminal.tables import usage_table
 from tasks_app.models import Run

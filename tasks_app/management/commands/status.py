@@ -8,20 +8,21 @@ from django.core.management.base import CommandParser
 from django.db.models import Case, QuerySet, Value, When
 
 from tasks_app import stats
-from tasks_app.management.terminal.card import show_item, show_ways
-from tasks_app.management.terminal.command import Exit, TerminalCommand
-from tasks_app.management.terminal.facts import (
+from tasks_app.facts import (
     facts_of,
     how_to_fetch,
     open_questions,
     sequence_facts,
     step_facts,
     task_facts,
+    worker_facts,
 )
+from tasks_app.management.terminal.card import show_question, show_ways
+from tasks_app.management.terminal.command import Exit, TerminalCommand
 from tasks_app.management.terminal.finding import SEQUENCE, project_named, sequence_meant, task_meant
 from tasks_app.management.terminal.screen import Screen
 from tasks_app.management.terminal.tables import sequences_table, spent, steps_table, tasks_table
-from tasks_app.models import Project, Sequence, Task
+from tasks_app.models import Project, Sequence, Task, WorkerBeat
 from tasks_app.state.phases import Phase
 
 #: What needs a person comes first, then what moves, then what rests.
@@ -82,6 +83,7 @@ examples:
             return
         if not listed:
             self._screen.say("There are no tasks yet. Start one: manage.py run_task FILE --project NAME")
+            self._workers()
             return
         if folders:
             self._screen.table(sequences_table(folders))
@@ -89,6 +91,11 @@ examples:
             self._screen.say()
         self._screen.table(tasks_table(listed))
         self._more(tasks.count() - len(listed))
+        self._workers()
+
+    def _workers(self) -> None:
+        if not WorkerBeat.objects.alive().exists():
+            self._screen.say("No worker is running: tasks wait. Start one: manage.py worker", style="yellow")
 
     def _many_as_json(self, tasks: list[Task], sequences: list[Sequence]) -> None:
         figures = stats.of_tasks(tasks)
@@ -97,6 +104,7 @@ examples:
             {
                 "tasks": [task_facts(task, figures[task.pk]) for task in tasks],
                 "sequences": [sequence_facts(one, rolled_up[one.pk]) for one in sequences],
+                "workers": [worker_facts(worker) for worker in WorkerBeat.objects.alive()],
             }
         )
 
@@ -151,8 +159,7 @@ examples:
         for question in open_questions(task):
             self._screen.say()
             self._screen.say(f"Question {question.pk}, asked by {question.step.name}:", style="bold yellow")
-            for item in question.items:
-                show_item(self._screen, item)
+            show_question(self._screen, question)
             show_ways(self._screen, question)
 
 

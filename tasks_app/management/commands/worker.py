@@ -13,8 +13,10 @@ from huey.consumer import Consumer
 from huey.contrib.djhuey import HUEY
 
 from tasks_app import tasks, workshop
+from tasks_app.engine.heartbeat import Heartbeat
 from tasks_app.engine.sweeper import Sweeper
 from tasks_app.errors import CatHerderError
+from tasks_app.notifications.courier import Courier
 
 logger = logging.getLogger(__name__)
 
@@ -31,11 +33,17 @@ class Command(BaseCommand):
         except CatHerderError as error:
             raise CommandError(str(error), returncode=2) from None
         sweeper = Sweeper(tasks.ring, pending=HUEY.pending_count)
+        heartbeat = Heartbeat(slots=settings.ENVIRONMENT.workers)
+        courier = Courier()
         sweeper.start()
+        heartbeat.start()
+        courier.start()
         try:
             _consumer().run()
         finally:
             sweeper.stop()
+            courier.stop()
+            heartbeat.stop()
 
 
 class _PuttingBack(Consumer):  # type: ignore[misc]

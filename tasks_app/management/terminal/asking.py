@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tasks_app.actions.answers import Reply
-from tasks_app.management.terminal.card import how_to_choose, show_item
+from tasks_app.management.terminal.card import how_to_choose, how_to_decide, show_evidence, show_item
 from tasks_app.management.terminal.choosing import chosen
 from tasks_app.management.terminal.keyboard import Keyboard
 from tasks_app.management.terminal.screen import Screen
-from tasks_app.models import Question
+from tasks_app.models import VERDICTS, Question, Verdict
 
 #: Between two looks at the rows, in seconds.
 _LOOKS_EVERY = 0.2
@@ -37,6 +37,25 @@ class Prompt:
             mark = "> " if len(question.items) == 1 else f"{place} of {len(question.items)} > "
             answers[str(item["question"])] = chosen(item, self._typed(question, item, mark))
         return Reply(answers)
+
+    def verdict_on(self, question: Question) -> tuple[Verdict, str]:
+        """What was decided, and the reason where it wants one. Raises as `reply_to` does."""
+        show_evidence(self._screen, question)
+        show_item(self._screen, question.items[0])
+        self._screen.say(how_to_decide(question), indent=2, style="dim")
+        approve, refuse = VERDICTS[question.kind]
+        options = [str(option["label"]) for option in question.items[0]["options"]]
+        while (
+            typed := chosen(question.items[0], self._typed(question, question.items[0], "> "))
+        ) not in options:
+            self._screen.say(how_to_decide(question), indent=2)
+        if typed == options[0]:
+            return approve, ""
+        why = (
+            "Why? The agent is told." if refuse == Verdict.DENIED else "What is to change? The agent is told."
+        )
+        self._screen.say(why, indent=2, style="dim")
+        return refuse, self._typed(question, {}, "> ")
 
     def _typed(self, question: Question, item: Mapping[str, Any], mark: str) -> str:
         self._keyboard.forget()

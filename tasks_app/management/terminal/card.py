@@ -6,11 +6,9 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from django.conf import settings
-from django.urls import reverse
-
+from tasks_app.facts import command_for, web_address
 from tasks_app.management.terminal.screen import Screen
-from tasks_app.models import Question
+from tasks_app.models import Question, QuestionKind
 
 
 def show_place(screen: Screen, question: Question) -> None:
@@ -21,6 +19,21 @@ def show_place(screen: Screen, question: Question) -> None:
         f"Question {question.pk} · {task.project.name} › {task.title} › {question.step.name}",
         style="bold yellow",
     )
+
+
+def show_question(screen: Screen, question: Question) -> None:
+    """All that there is to answer, or to decide by."""
+    show_evidence(screen, question)
+    for item in question.items:
+        show_item(screen, item)
+
+
+def show_evidence(screen: Screen, question: Question) -> None:
+    """What an approval or a plan is judged by: the command, the file, the difference, the plan."""
+    for piece in question.evidence:
+        screen.say(piece["title"], indent=2, style="dim")
+        for line in piece["text"].strip("\n").split("\n"):
+            screen.say(f"│ {line}", indent=2, wrap=False)
 
 
 def show_item(screen: Screen, item: Mapping[str, Any]) -> None:
@@ -36,25 +49,17 @@ def show_item(screen: Screen, item: Mapping[str, Any]) -> None:
                 screen.say(f"│ {line}", indent=7, wrap=False)
 
 
+def how_to_decide(question: Question) -> str:
+    other = "deny it" if question.kind == QuestionKind.APPROVAL else "send it back"
+    return f"Type 1 to approve it, 2 to {other}."
+
+
 def how_to_choose(item: Mapping[str, Any]) -> str:
     if not item.get("options"):
         return "Type your answer."
     if item.get("multiSelect"):
         return "Type one or more numbers, separated by commas, or an answer of your own."
     return "Type a number, or an answer of your own."
-
-
-def command_for(question: Question) -> str:
-    """The command that answers it later, with the places to fill in."""
-    if len(question.items) == 1:
-        return f'manage.py answer {question.pk} "…"'
-    items = " ".join(f'--item {number}="…"' for number in range(1, len(question.items) + 1))
-    return f"manage.py answer {question.pk} {items}"
-
-
-def web_address(question: Question) -> str:
-    """Where the question can be answered in a browser, if a portal is running."""
-    return f"{_portal()}{reverse('question', args=[question.pk])}"
 
 
 def show_ways(screen: Screen, question: Question) -> None:
@@ -64,11 +69,3 @@ def show_ways(screen: Screen, question: Question) -> None:
 
 def run_again(task_id: int, *, project: str) -> str:
     return f"manage.py run_task {task_id} --project {shlex.quote(project)}"
-
-
-def _portal() -> str:
-    environment = settings.ENVIRONMENT
-    if environment.url:
-        return str(environment.url)
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(environment.bind.host, environment.bind.host)
-    return f"http://{f'[{host}]' if ':' in host else host}:{environment.bind.port}"

@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandParser, DjangoHelpFo
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
+from tasks_app.audit import Origin, acting_from
 from tasks_app.errors import (
     AnswerEmpty,
     AnswerTooLong,
@@ -23,6 +24,7 @@ from tasks_app.errors import (
     WorkspaceError,
 )
 from tasks_app.management.terminal.screen import Screen
+from tasks_app.models import Channel
 from tasks_app.types import Json
 
 
@@ -87,7 +89,8 @@ class TerminalCommand(BaseCommand):
         try:
             if self.requires_tables:
                 _require_tables()
-            code = self.work(options)
+            with acting_from(Origin(via=Channel.TERMINAL)):
+                code = self.work(options)
             self.stdout.flush()
         except CatHerderError as error:
             return self._refused(str(error), _code_of(error), options)

@@ -113,10 +113,12 @@ class News:
 
 
 def answered_by(payload: Payload) -> str:
-    """`Answered by Ann in the web: Spread them`."""
+    """`Answered by Ann in the web: Spread them`; `Approved by …`, `Dismissed by …` likewise."""
     via = _of(payload, "via")
     place = {Channel.API: "through the API"}.get(Channel(via), f"in the {via}") if via else ""
-    return f"Answered by {_of(payload, 'by') or 'somebody'} {place}: {_of(payload, 'text')}"
+    outcome = _of(payload, "outcome") or "Answered"
+    said = _of(payload, "text" if outcome == "Answered" else "notes")
+    return f"{outcome} by {_of(payload, 'by') or 'somebody'} {place}" + (f": {said}" if said else "")
 
 
 def _of(payload: Payload, key: str) -> str:

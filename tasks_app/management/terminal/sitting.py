@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 from django.utils import timezone
 
-from tasks_app.actions.answers import answer_question
+from tasks_app.actions.answers import answer_question, decide
 from tasks_app.engine.limits import reset_words
 from tasks_app.errors import AnswerRefused, BadInput, NotOpen
+from tasks_app.facts import how_to_fetch, open_questions
 from tasks_app.management.terminal.asking import AnsweredElsewhere, Prompt
-from tasks_app.management.terminal.card import run_again, show_item, show_place, show_ways
+from tasks_app.management.terminal.card import run_again, show_place, show_question, show_ways
 from tasks_app.management.terminal.command import Exit
 from tasks_app.management.terminal.ctrl_c import CtrlC
-from tasks_app.management.terminal.facts import how_to_fetch, open_questions
 from tasks_app.management.terminal.hands import Hands, is_here
 from tasks_app.management.terminal.keyboard import Keyboard
 from tasks_app.management.terminal.news import News
 from tasks_app.management.terminal.progress import Progress
 from tasks_app.management.terminal.screen import Screen
-from tasks_app.models import Channel, Question, Task, User
+from tasks_app.models import Channel, Question, QuestionKind, Task, User
 from tasks_app.state.phases import ENDED, Phase
 
 #: Between two looks at the rows while nothing is asked, in seconds.
@@ -118,8 +118,7 @@ class Sitting:
             show_place(self._screen, question)
             self._news.asked.add(question.number)
             if not self._may_prompt:
-                for item in question.items:
-                    show_item(self._screen, item)
+                show_question(self._screen, question)
                 continue
             try:
                 self._take_answer(question, prompt)
@@ -131,8 +130,7 @@ class Sitting:
     def _take_answer(self, question: Question, prompt: Prompt) -> None:
         while True:
             try:
-                reply = prompt.reply_to(question)
-                answer_question(question, reply, by=self._person, via=Channel.TERMINAL)
+                self._settle(question, prompt)
             except AnsweredElsewhere:
                 return
             except NotOpen as late:
@@ -143,6 +141,13 @@ class Sitting:
                 self._screen.say_with_mark("✗", str(refusal), style="red")
                 continue
             return
+
+    def _settle(self, question: Question, prompt: Prompt) -> None:
+        if question.kind == QuestionKind.CLARIFICATION:
+            answer_question(question, prompt.reply_to(question), by=self._person, via=Channel.TERMINAL)
+        else:
+            verdict, notes = prompt.verdict_on(question)
+            decide(question, verdict, by=self._person, via=Channel.TERMINAL, notes=notes)
 
     def _tell_who_works(self, phase: Phase) -> None:
         task, text = self._task, ""

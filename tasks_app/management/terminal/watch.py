@@ -11,10 +11,10 @@ from watchfiles import watch
 from tasks_app.actions.tasks import create_task, go_on, start_task
 from tasks_app.config.task_file import read_task_file
 from tasks_app.errors import CatHerderError, IllegalMove
+from tasks_app.facts import open_questions
 from tasks_app.management.terminal.card import show_ways
 from tasks_app.management.terminal.command import Exit
 from tasks_app.management.terminal.ctrl_c import CtrlC
-from tasks_app.management.terminal.facts import open_questions
 from tasks_app.management.terminal.finding import tasks_of_file
 from tasks_app.management.terminal.here import sit_down
 from tasks_app.management.terminal.screen import Screen
