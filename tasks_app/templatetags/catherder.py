@@ -20,6 +20,8 @@ register = template.Library()
 
 register.filter("duration", words.duration)
 register.filter("count", words.count)
+register.filter("moment", words.moment)
+register.filter("headline", words.headline)
 register.filter("dollars", words.dollars)
 register.filter("markdown", render_markdown)
 register.filter("ansi", render_ansi)

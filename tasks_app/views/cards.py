@@ -6,11 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 
 from tasks_app.forms.answer import Typed, TypedItem
 from tasks_app.models import Project, Question
-from tasks_app.views.access import person
+from tasks_app.views.access import is_htmx, person
+from tasks_app.views.rendering.evidence import Evidence, evidence_of
+from tasks_app.views.rendering.words import headline
 
 
 @dataclass(frozen=True)
@@ -26,9 +29,11 @@ class Choice:
 
 @dataclass(frozen=True)
 class CardItem:
-    """One of the questions that are answered together."""
+    """One of the questions that are answered together: its first paragraph is the headline."""
 
     question: str
+    headline: str
+    context: str
     header: str
     several: bool
     choices: list[Choice]
@@ -46,7 +51,8 @@ class Card:
     question: Question
     may_act: bool
     items: list[CardItem] = field(default_factory=list)
-    notes: str = ""
+    evidence: list[Evidence] = field(default_factory=list)
+    typed: Typed = field(default_factory=lambda: Typed([]))
     message: str = ""
     kept: str = ""
     repeated: bool = False
@@ -62,6 +68,21 @@ def cards_of(request: HttpRequest, questions: Iterable[Question]) -> list[Card]:
     return [_card(question, question.task.project_id in actable) for question in questions]
 
 
+def show(request: HttpRequest, card: Card, *, status: int = 200) -> HttpResponse:
+    """The card alone for HTMX, else as a page."""
+    template = "questions/_card.html" if is_htmx(request) else "questions/page.html"
+    return render(request, template, {"card": card}, status=status)
+
+
+def unknown_cards(request: HttpRequest, cards: list[Card]) -> HttpResponse:
+    """Those that are not among `?known=N`; 204 if the page has them all."""
+    known = set(request.GET.getlist("known"))
+    new = [card for card in cards if str(card.question.pk) not in known]
+    if not new:
+        return HttpResponse(status=204)
+    return render(request, "questions/_cards.html", {"cards": new})
+
+
 def _actable(request: HttpRequest) -> set[int]:
     return set(Project.objects.actable_by(person(request)).values_list("pk", flat=True))
 
@@ -69,12 +90,16 @@ def _actable(request: HttpRequest) -> set[int]:
 def _card(question: Question, may_act: bool, *, typed: Typed | None = None, **told: Any) -> Card:
     typed = typed or Typed.blank(question)
     items = [_item(*pair) for pair in zip(question.items, typed.items, strict=True)]
-    return Card(question, may_act, items, typed.notes, **told)
+    return Card(question, may_act, items, evidence_of(question), typed, **told)
 
 
 def _item(item: dict[str, Any], typed: TypedItem) -> CardItem:
+    question = str(item["question"])
+    first = headline(question)
     return CardItem(
-        question=str(item["question"]),
+        question=question,
+        headline=first,
+        context=question.strip().removeprefix(first).strip(),
         header=str(item.get("header") or ""),
         several=bool(item.get("multiSelect")),
         choices=_choices(item, typed),

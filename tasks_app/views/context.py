@@ -6,11 +6,13 @@ from functools import cache, cached_property
 from typing import Any
 
 from django.conf import settings
+from django.db.models import Count, IntegerField, Max, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 from django.http import HttpRequest
 
 from tasks_app.errors import SandboxUnavailable
 from tasks_app.jail import Jail, SandboxMode, detect
-from tasks_app.models import Question, User
+from tasks_app.models import Notice, Question, User, WorkerBeat
 
 
 @cache
@@ -40,12 +42,45 @@ class Installation:
     def sandbox_reason(self) -> str:
         return jail().reason
 
-    @cached_property
+    @property
     def open_questions(self) -> int:
         """How many questions wait in the projects that the person sees."""
+        return self._now[0]
+
+    @property
+    def unread_notices(self) -> int:
+        return self._now[2]
+
+    @property
+    def newest_notice(self) -> int:
+        """What a page knows already: only later ones become toasts."""
+        return self._now[3]
+
+    @property
+    def without_worker(self) -> bool:
+        """Whether no worker was heard of lately, so that tasks wait. Not for strangers to know."""
+        return not self._now[1]
+
+    @cached_property
+    def _now(self) -> tuple[int, bool, int, int]:
+        """Open questions, whether a worker lives, notices: one query, as every page shows all of them."""
         if not isinstance(self._user, User):
-            return 0
-        return Question.objects.visible_to(self._user).open().count()
+            return 0, True, 0, 0
+        visible = Question.objects.visible_to(self._user).open().order_by()
+        counted = visible.values("state").annotate(number=Count("pk", distinct=True)).values("number")
+        unread = Notice.objects.shown_to(self._user).unread().order_by().values("user")
+        newest = Notice.objects.filter(user=self._user).order_by().values("user")
+        now = User.objects.filter(pk=self._user.pk).annotate(
+            open_questions=_number(counted),
+            worker=WorkerBeat.objects.some_heard_lately(),
+            unread=_number(unread.annotate(number=Count("pk", distinct=True)).values("number")),
+            newest=_number(newest.annotate(number=Max("pk")).values("number")),
+        )
+        return now.values_list("open_questions", "worker", "unread", "newest").get()
+
+
+def _number(query: QuerySet[Any, Any]) -> Coalesce:
+    return Coalesce(Subquery(query, output_field=IntegerField()), 0)
 
 
 def installation(request: HttpRequest) -> dict[str, Any]:

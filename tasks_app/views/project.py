@@ -1,58 +1,66 @@
-"""A project's settings: what its repository says, and what the portal says instead."""
+"""A project's overview: where its code comes from, how its tasks stand, its pipelines and their faults."""
 
 from __future__ import annotations
 
-from functools import partial
+from typing import Any
 
-from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
+from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_POST
 
-from tasks_app import places
-from tasks_app.actions.settings import change_settings, overrides_of, repository_settings
+from tasks_app.actions.access import may_act
+from tasks_app.actions.fetching import fetch_meanwhile
 from tasks_app.errors import CatHerderError, NotAllowed
-from tasks_app.forms.project_settings import ProjectSettingsForm
-from tasks_app.models import Project
+from tasks_app.models import Project, Task
+from tasks_app.state.phases import Phase
 from tasks_app.views.access import person, project_or_404
+from tasks_app.views.project_facts import AtHead, at_head
+
+_RECENT = 8
 
 
-@require_http_methods(["GET", "POST"])
-def project_settings(request: HttpRequest, project_id: int) -> HttpResponse:
+def project(request: HttpRequest, project_id: int) -> HttpResponse:
     """The repository is read as the portal last fetched it: a page must not wait for a network."""
-    project = project_or_404(request, project_id)
-    try:
-        commit = places.repository(project).head(project.branch)
-        config = repository_settings(project, commit=commit)
-    except CatHerderError as error:
-        return render(request, "projects/settings.html", {"project": project, "trouble": str(error)})
-    form_of = partial(ProjectSettingsForm, config=config, installation=settings.ENVIRONMENT.threshold)
-    if request.method == "GET":
-        initial = ProjectSettingsForm.initial_of(overrides_of(project))
-        return _page(request, project, form_of(initial=initial))
-    form = form_of(request.POST)
-    if not form.is_valid() or not _change(request, project, form, commit):
-        return _page(request, project, form, status=400)
-    messages.success(request, "Saved. It holds for tasks that are created from now on.")
-    return redirect("project_settings", project.pk)
+    found = project_or_404(request, project_id)
+    head, trouble = _head(found)
+    context = {
+        "project": found,
+        "head": head,
+        "trouble": trouble,
+        "may_act": may_act(person(request), found),
+        **_tasks(found),
+    }
+    return render(request, "projects/page.html", context)
 
 
-def _change(request: HttpRequest, project: Project, form: ProjectSettingsForm, commit: str) -> bool:
+@require_POST
+def project_fetch(request: HttpRequest, project_id: int) -> HttpResponse:
+    found = project_or_404(request, project_id)
     try:
-        change_settings(project, form.overrides(), by=person(request), commit=commit)
+        fetch_meanwhile(found, by=person(request))
     except NotAllowed as error:
         raise PermissionDenied(str(error)) from error
+    found.refresh_from_db()
+    if not found.is_fetching and not found.fetch_fault:
+        messages.success(request, "Fetched.")
+    return redirect("project", project_id)
+
+
+def _head(found: Project) -> tuple[AtHead | None, str]:
+    try:
+        return at_head(found), ""
     except CatHerderError as error:
-        form.add_error(None, str(error))
-        return False
-    return True
+        return None, str(error)
 
 
-def _page(
-    request: HttpRequest, project: Project, form: ProjectSettingsForm, *, status: int = 200
-) -> HttpResponse:
-    may_change = Project.objects.maintained_by(person(request)).filter(pk=project.pk).exists()
-    context = {"project": project, "form": form, "may_change": may_change}
-    return render(request, "projects/settings.html", context, status=status)
+def _tasks(found: Project) -> dict[str, Any]:
+    """How many tasks are in each phase, in the order of the phases, and the newest."""
+    counted = dict(found.tasks.order_by().values_list("phase").annotate(Count("pk")))
+    recent = found.tasks.select_related("project", "created_by").defer("text", "body")
+    return {
+        "phases": [(Task(phase=phase), counted[phase]) for phase in Phase if counted.get(phase)],
+        "recent": list(recent[:_RECENT]),
+    }

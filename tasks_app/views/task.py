@@ -8,11 +8,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from tasks_app.actions.access import may_act
+from tasks_app.forms.new_task import LEVELS
 from tasks_app.models import Task
 from tasks_app.views.access import person, task_or_404
 from tasks_app.views.cards import cards_of
 from tasks_app.views.task_facts import facts_of
-from tasks_app.views.task_log import latest
+from tasks_app.views.task_log import Log, Only
 
 
 def task_page(request: HttpRequest, task_id: int) -> HttpResponse:
@@ -22,7 +23,8 @@ def task_page(request: HttpRequest, task_id: int) -> HttpResponse:
         **_facts(request, task),
         "cards": cards_of(request, open_questions),
         "questions": _asked(task),
-        "log": latest(task),
+        "log": Log(task).latest(),
+        "kinds": list(Only),
     }
     return render(request, "tasks/page.html", context)
 
@@ -42,7 +44,12 @@ def task_history(request: HttpRequest, task_id: int) -> HttpResponse:
 
 
 def _facts(request: HttpRequest, task: Task) -> dict[str, Any]:
-    return {"task": task, "facts": facts_of(task), "may_act": may_act(person(request), task.project)}
+    return {
+        "task": task,
+        "facts": facts_of(task),
+        "may_act": may_act(person(request), task.project),
+        "levels": LEVELS.items(),
+    }
 
 
 def _asked(task: Task) -> Any:

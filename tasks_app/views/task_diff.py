@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+from django.utils.http import urlencode
 
 from tasks_app import places
 from tasks_app.errors import WorkspaceError
@@ -13,16 +18,48 @@ from tasks_app.views.rendering.diff import FileDiff, parse_diff
 from tasks_app.workspace import diff
 
 
+@dataclass(frozen=True)
+class ShownFile:
+    """A file of a diff, and where all of it can be had."""
+
+    diff: FileDiff
+    address: str
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a page says of a diff: its files with their lines counted."""
+
+    files: list[ShownFile]
+
+    @cached_property
+    def added(self) -> int:
+        return sum(file.diff.added for file in self.files)
+
+    @cached_property
+    def removed(self) -> int:
+        return sum(file.diff.removed for file in self.files)
+
+
 def task_diff(request: HttpRequest, task_id: int) -> HttpResponse:
-    """`?step=N` for the change of one step; else the change of the whole task."""
+    """`?step=N`: the change of one step; else that of the whole task. `?file=PATH`: one file of it."""
     task = task_or_404(request, task_id)
     step = _step(request, task)
     context: dict[str, object] = {"task": task, "step": step, "steps": task.steps.exclude(head_commit="")}
     try:
-        context["files"] = _files(task, step or task)
+        if "file" in request.GET:
+            context["file"] = _one_file(request, task, step)
+        else:
+            context["changes"] = _changes(task, step)
     except WorkspaceError as error:
         context["trouble"] = str(error)
-    return render(request, "tasks/_diff.html" if is_htmx(request) else "tasks/diff.html", context)
+    return render(request, _template(request), context)
+
+
+def _template(request: HttpRequest) -> str:
+    if not is_htmx(request):
+        return "tasks/diff.html"
+    return "tasks/_diff_file.html" if "file" in request.GET else "tasks/_diff.html"
 
 
 def _step(request: HttpRequest, task: Task) -> Step | None:
@@ -34,16 +71,45 @@ def _step(request: HttpRequest, task: Task) -> Step | None:
     return get_object_or_404(task.steps, position=int(position))
 
 
-def _files(task: Task, changed: Task | Step) -> list[FileDiff] | None:
+def _changes(task: Task, step: Step | None) -> Changes | None:
     """None while there is nothing to compare."""
-    base = _base(changed)
+    text = _text(task, step)
+    return None if text is None else Changes([_shown(file, task, step) for file in parse_diff(text)])
+
+
+def _shown(file: FileDiff, task: Task, step: Step | None) -> ShownFile:
+    wanted = {"file": file.path, "was": file.old_path, "step": step.position if step else ""}
+    given = {name: value for name, value in wanted.items() if value != ""}
+    return ShownFile(file, f"{reverse('task_diff', args=[task.pk])}?{urlencode(given)}")
+
+
+def _one_file(request: HttpRequest, task: Task, step: Step | None) -> FileDiff:
+    """All lines of one file, as far as a page can bear them. Raises Http404 if it was not changed."""
+    names = [request.GET[name] for name in ("file", "was") if request.GET.get(name)]
+    if not names or any("\0" in name or len(name) > 4096 for name in names):
+        raise Http404("There is no such file.")
+    files = parse_diff(_text(task, step, *names) or "")
+    found = next((file for file in files if file.path == names[0]), None)
+    if found is None:
+        raise Http404("That file was not changed.")
+    found.fetched = False
+    return found
+
+
+def _text(task: Task, step: Step | None, *paths: str) -> str | None:
+    changed = step or task
+    base = step.base_commit if step else _base(task)
     if not (base and changed.head_commit):
         return None
-    repository = places.repository(task.project)
-    return parse_diff(diff(repository, base=base, head=changed.head_commit))
+    return diff(places.repository(task.project), base=base, head=changed.head_commit, paths=paths)
 
 
-def _base(changed: Task | Step) -> str:
+def _base(task: Task) -> str:
     """A task of a sequence begins where the one before it ended, not where the sequence did."""
-    first = changed.steps.first() if isinstance(changed, Task) else None
-    return (first.base_commit if first else "") or changed.base_commit
+    if not task.sequence_id:
+        return task.base_commit
+    first = task.steps.first()
+    if first and first.base_commit and first.first_run == 1:
+        return first.base_commit
+    before = Task.objects.filter(sequence=task.sequence_id, pk__lt=task.pk).order_by("-pk").first()
+    return (before.head_commit if before else "") or task.base_commit

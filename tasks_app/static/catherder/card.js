@@ -1,4 +1,5 @@
 // The question card: drafts that survive a reload, keys, and an own text field for "something else".
+// Its forms (an answer, no answer, a decision) send only what is sent on purpose.
 (() => {
   "use strict";
   const sending = new Set();
@@ -7,16 +8,18 @@
   const idOf = (card) => card.dataset.question;
   const openCards = () => [...document.querySelectorAll(".card-open")].filter((card) => formOf(card));
   const formOf = (card) => card.querySelector("form.answer");
+  const answersOf = (card) => card.querySelectorAll("form:has(textarea)");
   const choicesOf = (item) => [...item.querySelectorAll(".choice > input")];
 
   // ---- drafts: what was typed and chosen, by question ----
 
-  function fieldsOf(form) {
-    return [...form.elements].filter((field) => /^(item-\d+(-other)?|notes)$/.test(field.name || ""));
+  function fieldsOf(card) {
+    const fields = [...answersOf(card)].flatMap((form) => [...form.elements]);
+    return fields.filter((field) => /^(item-\d+(-other)?|notes|why|reason)$/.test(field.name || ""));
   }
 
-  function written(form) {
-    return fieldsOf(form).map((field) =>
+  function written(card) {
+    return fieldsOf(card).map((field) =>
       field.type === "radio" || field.type === "checkbox"
         ? { name: field.name, value: field.value, on: field.checked }
         : { name: field.name, text: field.value });
@@ -25,7 +28,7 @@
   const isBlank = (draft) => draft.every((part) => !part.on && !(part.text || "").trim());
 
   function keep(card) {
-    const draft = written(formOf(card));
+    const draft = written(card);
     try {
       if (isBlank(draft)) localStorage.removeItem(key(idOf(card)));
       else localStorage.setItem(key(idOf(card)), JSON.stringify(draft));
@@ -41,10 +44,9 @@
   }
 
   function restore(card) {
-    const form = formOf(card);
-    if (!isBlank(written(form))) return;
+    if (!isBlank(written(card))) return;
     for (const part of kept(idOf(card))) {
-      for (const field of fieldsOf(form)) {
+      for (const field of fieldsOf(card)) {
         if (field.name !== part.name) continue;
         if ("text" in part) field.value = part.text;
         else if (field.value === part.value) field.checked = part.on;
@@ -70,6 +72,8 @@
     const said = card.querySelector(".dots-said");
     const words = `${done.filter(Boolean).length} of ${items.length} answered`;
     if (said && said.textContent !== words) said.textContent = words;
+    const missing = items.length > 0 && !done.every(Boolean);
+    card.querySelector(".card-buttons .primary")?.classList.toggle("is-early", missing);
   }
 
   function prepare(card) {
@@ -81,21 +85,22 @@
 
   // Somebody else was first: what was typed here and not sent stays in reach.
   function showKept(card) {
-    const id = idOf(card);
     const place = card.querySelector(".kept");
-    const draft = kept(id);
-    if (place && place.hidden && !sending.has(id) && !isBlank(draft)) {
+    const draft = kept(idOf(card));
+    if (place && !isBlank(draft)) {
+      const field = place.querySelector("textarea");
       const parts = draft.filter((part) => (part.on && part.value) || (part.text || "").trim());
-      place.querySelector("textarea").value = parts.map((part) => part.text ?? part.value).join("\n");
+      const text = parts.map((part) => part.text ?? part.value).join("\n");
+      if (!field.value.includes(text)) field.value = [field.value, text].filter(Boolean).join("\n");
       place.hidden = false;
     }
-    forget(id);
+    forget(idOf(card));
   }
 
   function look() {
     for (const card of document.querySelectorAll("[data-question]")) {
       if (card.dataset.state === "open") prepare(card);
-      else if (card.dataset.state === "answered") showKept(card);
+      else if (card.dataset.state !== "withdrawn") showKept(card); // a withdrawn one may be asked again
     }
   }
 
@@ -128,17 +133,46 @@
       if (sending.has(idOf(card))) event.detail.shouldSwap = false;
     } else if (event.detail.xhr.status === 200) {
       forget(idOf(card));
+      done = idOf(card);
     }
   });
 
-  document.addEventListener("htmx:sendError", (event) => {
-    const place = cardOf(askerOf(event))?.querySelector(".refusal-place");
+  // ---- after an answer, the next question has the focus, or the card that says what was answered ----
+
+  let done = null;
+
+  document.addEventListener("htmx:afterSettle", () => {
+    const card = done && document.querySelector(`[data-question="${done}"]`);
+    done = null;
+    if (!card) return;
+    const open = openCards();
+    const next = open.find((other) => card.compareDocumentPosition(other) & Node.DOCUMENT_POSITION_FOLLOWING) || open[0];
+    (next || card).focus({ preventScroll: true });
+    next?.scrollIntoView({ block: "nearest" });
+  });
+
+  // Refused because something is missing: go to where it is missing.
+  document.addEventListener("htmx:afterSwap", (event) => {
+    const card = cardOf(askerOf(event));
+    if (!card || isOwnFetch(event) || event.detail.xhr?.status !== 400) return;
+    const asker = askerOf(event);
+    const place = asker.matches(".answer") ? [...card.querySelectorAll(".item")].find((item) => !isAnswered(item)) : asker;
+    place?.querySelector(".choice > input, textarea:not(:disabled)")?.focus();
+  });
+
+  function refuse(event, text) {
+    const place = !isOwnFetch(event) && cardOf(askerOf(event))?.querySelector(".refusal-place");
     if (!place) return;
     const words = document.createElement("p");
     words.className = "refusal";
-    words.textContent = "The portal could not be reached. Nothing was sent; what you typed is kept here. Try again.";
+    words.textContent = text;
     place.replaceChildren(words);
-  });
+  }
+
+  document.addEventListener("htmx:sendError", (event) =>
+    refuse(event, "The portal could not be reached. Nothing was sent; what you typed is kept here. Try again."));
+  document.addEventListener("htmx:responseError", (event) =>
+    refuse(event, "Something broke on our side. What you typed is kept here. Try again; what arrived is not taken twice."));
 
   document.addEventListener("htmx:afterRequest", (event) => {
     const card = cardOf(askerOf(event));
@@ -166,19 +200,47 @@
     return true;
   }
 
+  // From the card to its first option, then from one to the next. Between radio buttons browsers do it.
+  function step(by, from) {
+    const item = from.closest(".item") || (cardOf(from) === from && itemInHand());
+    if (!item) return false;
+    const fields = [...item.querySelectorAll(".choice > input, textarea.own-text:only-of-type")].filter((field) => field.offsetParent);
+    const next = fields[fields.indexOf(from) + by];
+    if (!next || (from.type === "radio" && next.type === "radio")) return false;
+    next.focus();
+    if (next.type === "radio") next.click();
+    return true;
+  }
+
+  function send(event) {
+    const form = event.target.closest("form:has(textarea)");
+    if (!form || sending.has(idOf(cardOf(form)))) return;
+    event.preventDefault();
+    form.requestSubmit();
+  }
+
+  function leave(event) {
+    const choice = event.target.closest(".choice")?.querySelector("input");
+    if (choice) choice.focus();
+    else if (!event.target.closest(".menu-body")) cardOf(event.target).focus({ preventScroll: true });
+  }
+
   document.addEventListener("keydown", (event) => {
-    if (event.isComposing || event.altKey) return;
+    if (event.isComposing || event.altKey || event.defaultPrevented || document.querySelector("dialog[open]")) return;
+    const card = cardOf(event.target);
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
-      const form = event.target.closest?.("form.answer");
-      if (form) { event.preventDefault(); form.requestSubmit(); }
+      if (card) send(event);
     } else if (event.ctrlKey || event.metaKey) {
       return;
-    } else if (event.key === "Escape" && isText(event.target) && cardOf(event.target)) {
-      const choice = event.target.closest(".choice")?.querySelector("input");
-      if (choice) choice.focus();
-      else event.target.blur();
+    } else if (event.key === "Escape" && isText(event.target) && card) {
+      leave(event);
+    } else if (event.key === "Enter" && event.target.matches?.(".choice > input")) {
+      event.preventDefault(); // else it would send the form
+      event.target.click();
     } else if (/^[1-9]$/.test(event.key) && !isText(event.target) && choose(Number(event.key))) {
       event.preventDefault();
+    } else if (/^Arrow(Up|Down)$/.test(event.key) && card && !isText(event.target)) {
+      if (step(event.key === "ArrowDown" ? 1 : -1, event.target)) event.preventDefault();
     }
   });
 

@@ -5,7 +5,10 @@
 //   catherder:task-12-events  its log has more
 //   catherder:state           the state of some task changed
 //   catherder:news            anything happened
+//   catherder:notices         people were told of something: the bell and the toasts
 //   catherder:refresh         notices may have been missed: everything fetches itself again
+//
+// A notice that comes twice or late does no harm: it only makes a part fetch what is true now.
 (() => {
   "use strict";
   document.documentElement.classList.add("js");
@@ -13,7 +16,8 @@
   const POLL = 5000;
   const LONGEST_WAIT = 15000;
   const SPACING = 200;
-  const state = { socket: null, tries: 0, poll: null, leaving: false };
+  // `upto`: the newest change that was heard of; what comes after it is asked for when the line is back.
+  const state = { socket: null, tries: 0, poll: null, leaving: false, opened: false, upto: null, hello: null };
 
   const tell = (name) => document.body.dispatchEvent(new CustomEvent(`catherder:${name}`));
 
@@ -33,7 +37,8 @@
 
   function pass(notice) {
     const kinds = notice.kinds || [];
-    const stateChanged = kinds.some((kind) => kind !== "events");
+    const stateChanged = kinds.some((kind) => kind !== "events" && kind !== "notice");
+    if (kinds.includes("notice")) tellSpaced("notices");
     if (kinds.includes("events")) tellSpaced(`task-${notice.task}-events`);
     if (stateChanged) { tellSpaced(`task-${notice.task}-state`); tellSpaced("state"); }
     tellSpaced("news");
@@ -41,13 +46,27 @@
 
   function received(message) {
     let notice;
-    try { notice = JSON.parse(message.data); } catch { return; }
-    if (notice.hello) tell("refresh");
-    else if (Number.isInteger(notice.task)) pass(notice);
+    try { notice = JSON.parse(message.data) || {}; } catch { return; }
+    if (notice.hello) greeted(notice);
+    else if (notice.refresh) { state.upto = state.hello; tell("refresh"); }
+    else if (Number.isInteger(notice.task)) {
+      if (state.upto !== null && notice.upto > state.upto) state.upto = notice.upto;
+      pass(notice);
+    }
+  }
+
+  // The first time, things may have changed between the page and the socket. Later on, what was missed
+  // follows as notices, or as one that says to fetch everything.
+  function greeted(hello) {
+    state.hello = hello.upto;
+    if (state.upto !== null) return;
+    state.upto = hello.upto;
+    tell("refresh");
   }
 
   function connected() {
     state.tries = 0;
+    state.opened = true;
     clearInterval(state.poll);
     state.poll = null;
     document.getElementById("connection").hidden = true;
@@ -55,20 +74,50 @@
 
   const LOGIN_NEEDED = 4401;
 
-  function lost(event) {
+  async function lost(event) {
+    const refused = !state.opened;
     state.socket = null;
     if (state.leaving) return;
-    if (event.code === LOGIN_NEEDED) { location.reload(); return; }
+    if (event.code === LOGIN_NEEDED) { leaveToLogin(); return; }
     document.getElementById("connection").hidden = false;
     state.poll ??= setInterval(() => tell("refresh"), POLL);
     const wait = Math.min(LONGEST_WAIT, 500 * 2 ** state.tries++);
     setTimeout(connect, wait * (0.75 + Math.random() / 2));
+    // A browser is not told why a handshake was refused; a page that leads to the login tells.
+    if (refused && await loggedOut()) leaveToLogin();
+  }
+
+  async function loggedOut() {
+    try {
+      const answer = await fetch("/navigation/", { redirect: "manual", headers: { "HX-Request": "true" } });
+      return answer.type === "opaqueredirect";
+    } catch { return false; }
+  }
+
+  // Whoever is logged out comes back to this page by the login. What was typed is not thrown away for it.
+  const isTyped = (field) =>
+    field.type === "checkbox" || field.type === "radio" ? field.checked !== field.defaultChecked
+      : /^(text|search|url|email|textarea)$/.test(field.type) && field.value !== field.defaultValue;
+
+  function leaveToLogin() {
+    state.leaving = true;
+    clearInterval(state.poll);
+    if (![...document.querySelectorAll("main input, main textarea")].some(isTyped)) { location.reload(); return; }
+    const place = document.getElementById("connection");
+    const link = document.createElement("a");
+    link.href = location.href;
+    link.target = "_blank";
+    link.textContent = "Log in again";
+    place.replaceChildren("You are logged out. ", link, " in a new tab, then go on here.");
+    place.hidden = false;
   }
 
   function connect() {
     if (state.socket || state.leaving) return;
     const scheme = location.protocol === "https:" ? "wss" : "ws";
-    state.socket = new WebSocket(`${scheme}://${location.host}/ws/live/`);
+    const after = state.upto === null ? "" : `?after=${state.upto}`;
+    state.opened = false;
+    state.socket = new WebSocket(`${scheme}://${location.host}/ws/live/${after}`);
     state.socket.onopen = connected;
     state.socket.onmessage = received;
     state.socket.onclose = lost;

@@ -1,4 +1,4 @@
-// What every page keeps true: the title and the favicon, relative times, open folds, the end of the log.
+// What every page keeps true: the title and the favicon, relative times, open folds.
 (() => {
   "use strict";
 
@@ -53,50 +53,6 @@
     }
   });
 
-  // ---- the log: results join their calls, the end is followed while one looks at it ----
-
-  function joinResults(log) {
-    for (const result of log.querySelectorAll("[data-result-of]")) {
-      const call = log.querySelector(`[data-call="${CSS.escape(result.dataset.resultOf)}"]`);
-      if (!call) continue;
-      call.querySelector(".results").append(...result.querySelector(".entry-body").children);
-      call.classList.toggle("entry-failed", call.matches(".entry-failed") || result.matches(".entry-failed"));
-      result.remove();
-    }
-  }
-
-  function prepareLog(box) {
-    const log = document.getElementById("log");
-    const button = document.getElementById("follow");
-    let following = true;
-    const atEnd = () => box.scrollHeight - box.scrollTop - box.clientHeight < 24;
-    const toEnd = () => { box.scrollTop = box.scrollHeight; };
-
-    function follow(wanted) {
-      following = wanted;
-      button.textContent = wanted ? "Following the end" : "Follow the end";
-      button.setAttribute("aria-pressed", String(wanted));
-      if (wanted) toEnd();
-    }
-
-    button.hidden = false;
-    button.addEventListener("click", () => follow(!following));
-    box.addEventListener("scroll", () => { if (following !== atEnd()) follow(atEnd()); }, { passive: true });
-
-    let before = 0;
-    document.addEventListener("htmx:beforeSwap", (event) => {
-      if (event.detail.target === log) before = box.scrollHeight - box.scrollTop;
-    });
-    document.addEventListener("htmx:afterSwap", (event) => {
-      if (event.detail.target !== log) return;
-      joinResults(log);
-      if (event.detail.requestConfig.elt !== log) box.scrollTop = box.scrollHeight - before; // earlier entries came on top
-      else if (following) toEnd();
-    });
-    joinResults(log);
-    toEnd();
-  }
-
   // ---- commands to copy ----
 
   function offerCopy(place) {
@@ -121,8 +77,6 @@
 
   addEventListener("DOMContentLoaded", () => {
     look();
-    const box = document.getElementById("log-box");
-    if (box) prepareLog(box);
     setInterval(showTimes, 20000);
   });
   document.addEventListener("htmx:afterSettle", look);

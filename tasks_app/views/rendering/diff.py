@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-_FOLD_FILE = 300
-_FOLD_ALL = 1500
-_KEEP = 3000
+#: Lines of one file, and of all files together, that stand in a page; more is fetched when it is opened.
+_FILE_IN_PAGE = 400
+_ALL_IN_PAGE = 1500
+_KEEP = 5000
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@ ?(.*)")
 
@@ -28,14 +29,18 @@ class DiffLine:
 
 @dataclass
 class FileDiff:
-    """What happened to one file. `cut` lines are not kept: the page points to git for them."""
+    """What happened to one file. `cut` lines are not kept: the page points to git for them.
+
+    `fetched`: its lines are not in the page before somebody opens it. `old_path`: its name before a rename.
+    """
 
     path: str
     status: str = "changed"
     added: int = 0
     removed: int = 0
     cut: int = 0
-    folded: bool = False
+    fetched: bool = False
+    old_path: str = ""
     lines: list[DiffLine] = field(default_factory=list)
 
     def take(self, line: DiffLine) -> None:
@@ -48,14 +53,12 @@ class FileDiff:
 
 
 def parse_diff(text: str) -> list[FileDiff]:
-    """The files of a unified diff as git writes it; large ones are marked to be folded."""
-    files: list[FileDiff] = []
-    for chunk in _chunks(text.split("\n")):
-        files.append(_file(chunk))
+    """The files of a unified diff as git writes it; large ones are marked to be fetched."""
+    files = [_file(chunk) for chunk in _chunks(text.split("\n"))]
     shown = 0
     for file in files:
-        shown += len(file.lines)
-        file.folded = len(file.lines) > _FOLD_FILE or shown > _FOLD_ALL
+        file.fetched = len(file.lines) > _FILE_IN_PAGE or shown + len(file.lines) > _ALL_IN_PAGE
+        shown += 0 if file.fetched else len(file.lines)
     return files
 
 
@@ -85,7 +88,8 @@ def _header(lines: list[str]) -> FileDiff:
         elif line.startswith("deleted file"):
             file.status = "deleted"
         elif line.startswith("rename from "):
-            file.status = f"renamed from {line.removeprefix('rename from ')}"
+            file.old_path = line.removeprefix("rename from ")
+            file.status = f"renamed from {file.old_path}"
         elif line.startswith("Binary files"):
             file.take(DiffLine("note", "A binary file: its content is not shown."))
         elif line.startswith("[… "):  # that the diff was cut

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,11 +17,18 @@ from tasks_app.views.rendering.tools import edit_lines, shown_input
 _SHORT_LINES = 8
 _SHORT_LENGTH = 800
 _KEEP = 60_000
+_KEEP_LINES = 3_000
+# What stands in the page itself, so that a part of the log has a bounded size; more is fetched when opened.
+_PROSE_IN_PAGE = 6_000
+_MACHINE_IN_PAGE = 3_000
+_EDIT_LINES_IN_PAGE = 60
+_EXIT = re.compile(r"\AExit code (\d+)")
 
 # What these tools give back is a file that was read or "done": of interest only to who opens the fold.
 _QUIET_RESULTS = frozenset(
     {"Read", "Write", "Edit", "MultiEdit", "NotebookEdit", "TodoWrite", "LS", "AskUserQuestion"}
 )
+_READING = frozenset({"Read", "LS"})
 
 #: The agent's bookkeeping says nothing to people; it is in the raw log.
 UNSEEN = frozenset({EventKind.SYSTEM, EventKind.UNKNOWN})
@@ -28,24 +36,50 @@ UNSEEN = frozenset({EventKind.SYSTEM, EventKind.UNKNOWN})
 
 @dataclass(frozen=True)
 class Output:
-    """Machine output, bounded; `folded` if it is too long to stand open in the log."""
+    """Machine output, bounded; `folded` if it is too long to stand open in the log.
+
+    `fetched`: too long to stand in the page at all before somebody opens it. `cut`: characters that only the
+    logs have.
+    """
 
     text: str
     lines: int
     folded: bool
     cut: int = 0
+    fetched: bool = False
 
     @classmethod
-    def of(cls, text: str) -> Output:
+    def of(cls, text: str, *, whole: bool = False) -> Output:
         text = text.strip("\n")
         lines = text.count("\n") + 1 if text else 0
+        cut = max(0, len(text) - _KEEP)
+        if whole:
+            return cls(text[:_KEEP], lines, False, cut)
         folded = lines > _SHORT_LINES or len(text) > _SHORT_LENGTH
-        return cls(text[:_KEEP], lines, folded, max(0, len(text) - _KEEP))
+        fetched = len(text) > _MACHINE_IN_PAGE
+        return cls("" if fetched else text, lines, folded, cut, fetched)
+
+
+@dataclass(frozen=True)
+class Prose:
+    """What the agent said or thought; `more` characters of it are fetched when asked for."""
+
+    text: str
+    more: int = 0
+
+    @classmethod
+    def of(cls, text: str, *, whole: bool = False) -> Prose:
+        if whole or len(text) <= _PROSE_IN_PAGE:
+            return cls(text)
+        return cls(text[:_PROSE_IN_PAGE], len(text) - _PROSE_IN_PAGE)
 
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call: one line, what is behind it, and its result once it came."""
+    """A tool call: one line, what is behind it, and its result once it came.
+
+    `added` and `removed` count the lines of an edit. `fetched`: see Output.
+    """
 
     id: str
     name: str
@@ -53,6 +87,9 @@ class Call:
     input: str
     edit: list[DiffLine]
     quiet: bool
+    added: int = 0
+    removed: int = 0
+    fetched: bool = False
 
 
 @dataclass
@@ -67,11 +104,32 @@ class Entry:
     starts_run: bool = False
     call: Call | None = None
     output: Output | None = None
+    prose: Prose | None = None
     results: list[Entry] = field(default_factory=list)
 
     @property
     def failed(self) -> bool:
-        return bool(self.payload.get("is_error")) or any(result.failed for result in self.results)
+        failed = self.payload.get("is_error") or self.kind == EventKind.ERROR
+        if self.kind == EventKind.CHECK:
+            failed = not self.payload.get("passed")
+        return bool(failed) or any(result.failed for result in self.results)
+
+    @property
+    def came_out(self) -> str:
+        """How a call ended, for its line: of a result, or of the results that joined the call."""
+        if self.results:
+            outcomes = [result.came_out for result in self.results if result.failed or self._reads]
+            return ", ".join(filter(None, outcomes))
+        if self.kind != EventKind.TOOL_RESULT or self.output is None:
+            return ""
+        if self.failed:
+            code = _EXIT.match(str(self.payload.get("text", "")))
+            return f"exit {code[1]}" if code else "failed"
+        return f"{self.output.lines} line{'' if self.output.lines == 1 else 's'}"
+
+    @property
+    def _reads(self) -> bool:
+        return self.call is not None and self.call.name in _READING
 
 
 def entries_of(events: Iterable[Event], *, last_run: int | None = None) -> list[Entry]:
@@ -84,7 +142,7 @@ def entries_of(events: Iterable[Event], *, last_run: int | None = None) -> list[
     for event in events:
         if event.kind in UNSEEN:
             continue
-        entry = _entry(event)
+        entry = entry_of(event)
         entry.starts_run = event.run_id != last_run
         last_run = event.run_id
         owner = calls.get(str(event.payload.get("tool_use_id"))) if event.kind == "tool_result" else None
@@ -109,26 +167,37 @@ def one_line(event: Event) -> str:
     return first if len(first) <= 200 else first[:200] + " …"
 
 
-def _entry(event: Event) -> Entry:
+def entry_of(event: Event, *, whole: bool = False) -> Entry:
+    """One event; `whole` for who asked for all of it."""
     entry = Entry(event.pk, event.kind, event.at, _dict(event.payload), event.run)
+    text = str(entry.payload.get("text", ""))
     if event.kind == EventKind.TOOL_USE:
-        entry.call = _call(entry.payload)
+        entry.call = _call(entry.payload, whole=whole)
     elif event.kind == EventKind.TOOL_RESULT:
-        entry.output = Output.of(str(entry.payload.get("text", "")))
+        entry.output = Output.of(text, whole=whole)
     elif event.kind == EventKind.CHECK:
-        entry.output = Output.of(str(entry.payload.get("output", "")))
+        entry.output = Output.of(str(entry.payload.get("output", "")), whole=whole)
+    else:
+        entry.prose = Prose.of(text, whole=whole)
     return entry
 
 
-def _call(payload: dict[str, Any]) -> Call:
+def _call(payload: dict[str, Any], *, whole: bool) -> Call:
     name, given = str(payload.get("name", "")), _dict(payload.get("input"))
+    edit = edit_lines(name, given)
+    shown = shown_input(name, given)
+    characters = sum(len(line.text) for line in edit) if edit else len(shown)
+    fetched = not whole and (len(edit) > _EDIT_LINES_IN_PAGE or characters > _MACHINE_IN_PAGE)
     return Call(
         id=str(payload.get("id", "")),
         name=name,
         summary=summarise(name, given),
-        input=shown_input(name, given)[:_KEEP],
-        edit=edit_lines(name, given)[: _SHORT_LINES * 50],
+        input="" if fetched else shown[:_KEEP],
+        edit=[] if fetched else edit[:_KEEP_LINES],
         quiet=name in _QUIET_RESULTS,
+        added=sum(line.kind == "add" for line in edit),
+        removed=sum(line.kind == "del" for line in edit),
+        fetched=fetched,
     )
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from difflib import SequenceMatcher
 from typing import Any
 
-from tasks_app.views.rendering.diff import DiffLine
+from tasks_app.views.rendering.diff import DiffLine, LineKind
+
+#: Lines up to which an edit is compared line by line: the time grows with the square.
+_COMPARED = 400
 
 
 def edit_lines(name: str, given: dict[str, Any]) -> list[DiffLine]:
     """An edit or a write as the lines of a diff; empty for other tools."""
     if name == "Write":
-        return _lines("add", given.get("content"))
+        return _lines("add", _text_lines(given.get("content")))
     if name == "MultiEdit":
         edits = given.get("edits")
         edits = edits if isinstance(edits, list) else []
@@ -29,8 +33,22 @@ def shown_input(name: str, given: dict[str, Any]) -> str:
 
 
 def _edit(given: dict[str, Any]) -> list[DiffLine]:
-    return [*_lines("del", given.get("old_string")), *_lines("add", given.get("new_string"))]
+    """What went and what came, with the lines between that stayed."""
+    old, new = _text_lines(given.get("old_string")), _text_lines(given.get("new_string"))
+    if len(old) + len(new) > _COMPARED:
+        return [*_lines("del", old), *_lines("add", new)]
+    found: list[DiffLine] = []
+    for what, begin, end, new_begin, new_end in SequenceMatcher(None, old, new, False).get_opcodes():
+        if what == "equal":
+            found += _lines("same", old[begin:end])
+        else:
+            found += [*_lines("del", old[begin:end]), *_lines("add", new[new_begin:new_end])]
+    return found
 
 
-def _lines(kind: Any, text: Any) -> list[DiffLine]:
-    return [DiffLine(kind, line) for line in str(text or "").splitlines()]
+def _text_lines(text: Any) -> list[str]:
+    return str(text or "").splitlines()
+
+
+def _lines(kind: LineKind, lines: list[str]) -> list[DiffLine]:
+    return [DiffLine(kind, line) for line in lines]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 
 from django.utils import timezone
@@ -37,9 +38,21 @@ def exact(at: datetime) -> str:
     return f"{timezone.localtime(at):%Y-%m-%d %H:%M:%S %Z}"
 
 
+def moment(at: datetime) -> str:
+    """`14:03` if that was today, else with the date."""
+    local = timezone.localtime(at)
+    today = timezone.localdate() == local.date()
+    return f"{local:%H:%M}" if today else f"{local:%Y-%m-%d %H:%M}"
+
+
+def headline(question: str) -> str:
+    """A question's first paragraph: what follows is its context."""
+    return question.strip().partition("\n\n")[0]
+
+
 def count(number: int) -> str:
-    """`940`, `12.3k`, `1.2M`."""
-    for size, name in ((1_000_000, "M"), (1_000, "k")):
+    """`940`, `12.3k`, `1.2M`, `3.5B`."""
+    for size, name in ((1_000_000_000, "B"), (1_000_000, "M"), (1_000, "k")):
         if number >= size:
             return f"{number / size:.1f}".removesuffix(".0") + name
     return str(number)
@@ -47,4 +60,15 @@ def count(number: int) -> str:
 
 def dollars(amount: float) -> str:
     """Cents are not fine enough for one run."""
-    return f"${amount:.2f}" if amount >= 1 or amount == 0 else f"${amount:.4f}"
+    return f"${amount:,.2f}" if amount >= 1 or amount == 0 else f"${amount:.4f}"
+
+
+def amount_of_dollars(amount: float) -> str:
+    """As the lines of a chart say it: `$0`, `$0.0002`, `$1.50`, `$250`, `$12.5k`."""
+    if amount >= 10_000:
+        return f"${count(round(amount))}"
+    if amount >= 100 or amount == 0 or amount == round(amount):
+        return f"${amount:,.0f}"
+    if amount >= 0.01:
+        return f"${amount:.2f}"
+    return f"${amount:.{min(9, 1 - math.floor(math.log10(amount)))}f}".rstrip("0")

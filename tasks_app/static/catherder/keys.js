@@ -1,0 +1,44 @@
+// Keys that every page has: j and k go from card to card or from row to row, Enter and o open the task of a
+// card, ? lists all keys. None of them while something is typed.
+(() => {
+  "use strict";
+  const TYPING = "textarea, select, [contenteditable], input:not([type=radio], [type=checkbox], [type=button], [type=submit])";
+  const isTyping = (element) => Boolean(element?.closest?.(TYPING));
+  const cardOf = (element) => element?.closest?.("[data-question]");
+  const stops = () => [...document.querySelectorAll("main [data-question], main .rows .row-title > a")];
+
+  function move(by) {
+    const all = stops();
+    const here = all.indexOf(cardOf(document.activeElement) || document.activeElement);
+    const next = all[here < 0 ? (by > 0 ? 0 : all.length - 1) : here + by];
+    if (!next) return;
+    next.focus({ preventScroll: true });
+    next.scrollIntoView({ block: next.matches("[data-question]") ? "start" : "nearest" });
+  }
+
+  function openTask(event) {
+    const card = cardOf(document.activeElement);
+    if (!card || (event.key === "Enter" && document.activeElement !== card)) return;
+    event.preventDefault();
+    card.querySelector("[data-opens]")?.click();
+  }
+
+  function showKeys() {
+    const help = document.getElementById("keys");
+    if (help && !help.open) help.showModal();
+  }
+
+  document.addEventListener("keydown", (event) => {
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+    if (isTyping(event.target) || document.querySelector("dialog[open]")) return;
+    if (event.key === "j") move(1);
+    else if (event.key === "k") move(-1);
+    else if (event.key === "?") showKeys();
+    else if (event.key === "o" || event.key === "Enter") openTask(event);
+  });
+
+  document.addEventListener("click", (event) => {
+    if (event.target.closest?.("[data-keys]")) showKeys();
+    else if (event.target.matches?.("dialog#keys")) event.target.close(); // beside its content
+  });
+})();

@@ -1,0 +1,172 @@
+// The form for a new task: its text and the settings beside it are kept the same, drafts survive a reload,
+// and the preview takes the place of the text. Without this script the server puts the two together.
+(() => {
+  "use strict";
+  const FRONT = /^---[ \t]*\n((?:.*\n)*?)(?:---|\.\.\.)[ \t]*(?:\n|$)/;
+  const KEYS = { title: "title", pipeline: "pipeline", threshold: "interactionThreshold", model: "model", resume: "resume" };
+  const LINE = (key) => new RegExp(`^${key}:[ \\t]*(.*)$`);
+  const PLAIN = /^[A-Za-z][A-Za-z0-9._\/-]*$/;
+  const WORDS = /^(y|n|yes|no|true|false|on|off|null|nan|inf)$/i;
+
+  const form = document.getElementById("new-task");
+  if (!form) return;
+  const text = form.elements.text;
+  const note = document.getElementById("draft-note");
+  const fieldsOf = (name) => [...form.querySelectorAll(`[name=${name}]`)];
+
+  // ---- front matter: single lines `key: value`, which is all that the form writes ----
+
+  function unquoted(value) {
+    const bare = value.trim();
+    if (bare.startsWith('"')) { try { return JSON.parse(bare); } catch { return null; } }
+    if (bare.startsWith("'")) return bare.endsWith("'") && bare.length > 1 ? bare.slice(1, -1).replaceAll("''", "'") : null;
+    return bare.replace(/[ \t]+#.*$/, "");
+  }
+
+  const quoted = (value) => (/^\d$/.test(value) || (PLAIN.test(value) && !WORDS.test(value)) ? value : JSON.stringify(value));
+
+  function readSetting(name) {
+    const inside = text.value.replace(/\r\n/g, "\n").match(FRONT);
+    const found = inside?.[1].split("\n").map((line) => line.match(LINE(KEYS[name]))).find(Boolean);
+    return found ? unquoted(found[1]) : "";
+  }
+
+  function writeSetting(name, value) {
+    const whole = text.value.replace(/\r\n/g, "\n");
+    const inside = whole.match(FRONT);
+    const lines = (inside?.[1] || "").split("\n").slice(0, -1);
+    const at = lines.findIndex((line) => LINE(KEYS[name]).test(line));
+    const line = `${KEYS[name]}: ${quoted(value)}`;
+    if (at >= 0) lines.splice(at, 1, ...(value ? [line] : []));
+    else if (value) lines.push(line);
+    const rest = inside ? whole.slice(inside[0].length) : whole;
+    text.value = lines.length ? `---\n${lines.join("\n")}\n---\n${rest}` : rest;
+  }
+
+  function show(name, value) {
+    if (value === null) return;
+    for (const field of fieldsOf(name)) {
+      if (field.type === "radio") field.checked = field.value === value;
+      else if (field !== document.activeElement && field.value !== value) field.value = value;
+    }
+  }
+
+  function fromText() {
+    if (isFolder()) return;
+    for (const name of Object.keys(KEYS)) show(name, readSetting(name));
+  }
+
+  const isFolder = () => form.querySelector("[name=kind]:checked")?.value === "folder";
+
+  // ---- drafts, one for each project ----
+
+  const draftKey = () => `catherder:new-task:${form.elements.project.value}`;
+  const written = () => ({ text: text.value, folder: form.elements.folder.value, kind: isFolder() ? "folder" : "task", key: form.elements.form_key.value, at: new Date().toISOString() });
+  const isBlank = (draft) => !draft || !(draft.text || draft.folder || "").trim();
+  let offered = null; // a draft that is kept until somebody decides about it
+
+  function kept() {
+    try { return JSON.parse(localStorage.getItem(draftKey())); } catch { return null; }
+  }
+
+  function forget() {
+    try { localStorage.removeItem(draftKey()); } catch { /* nothing was kept then */ }
+  }
+
+  function keep() {
+    if (offered) return;
+    const draft = written();
+    try {
+      if (isBlank(draft)) forget();
+      else localStorage.setItem(draftKey(), JSON.stringify(draft));
+    } catch { /* no room or no permission: the page itself still holds the text */ }
+  }
+
+  function say(words, canRestore) {
+    note.querySelector("span").textContent = words;
+    note.querySelector("[data-draft=restore]").hidden = !canRestore;
+    note.hidden = false;
+  }
+
+  function restore(draft) {
+    text.value = draft.text || "";
+    form.elements.folder.value = draft.folder || "";
+    for (const radio of fieldsOf("kind")) radio.checked = radio.value === draft.kind;
+    fromText();
+    offered = null;
+    keep(); // under the key of this form, which tells when it was sent
+  }
+
+  const since = (draft) => new Date(draft.at).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
+
+  function lookForDraft() {
+    const draft = kept();
+    if (isBlank(draft)) return;
+    if (form.dataset.sent.split(" ").includes(draft.key)) { forget(); return; }
+    if (draft.text === text.value && draft.folder === form.elements.folder.value) return;
+    if (form.dataset.filled === undefined && isBlank(written())) {
+      restore(draft);
+      say(`Your draft of ${since(draft)} is restored.`, false);
+    } else {
+      offered = draft;
+      say(`A draft of ${since(draft)} is kept.`, true);
+    }
+  }
+
+  note.addEventListener("click", (event) => {
+    const wish = event.target.dataset?.draft;
+    if (!wish) return;
+    if (wish === "restore") restore(offered);
+    else {
+      if (!offered) { text.value = ""; form.elements.folder.value = ""; fromText(); }
+      offered = null;
+      forget();
+    }
+    note.hidden = true;
+    text.focus();
+  });
+
+  // ---- the preview in place of the text ----
+
+  function showEditor(which) {
+    form.classList.toggle("is-preview", which === "preview");
+    for (const tab of form.querySelectorAll("[data-editor]")) {
+      tab.setAttribute("aria-pressed", String(tab.dataset.editor === which));
+    }
+    if (which === "write") text.focus();
+  }
+
+  // ---- what people do ----
+
+  form.addEventListener("input", (event) => {
+    const name = event.target.name;
+    if (event.target === text) fromText();
+    else if (name in KEYS && !isFolder()) writeSetting(name, event.target.value);
+    keep();
+  });
+  form.addEventListener("click", (event) => {
+    const tab = event.target.closest("[data-editor]");
+    if (tab) showEditor(tab.dataset.editor);
+    const folder = event.target.closest("[data-pick-folder]");
+    if (folder) {
+      event.preventDefault();
+      form.elements.folder.value = folder.dataset.pickFolder;
+      form.elements.folder.dispatchEvent(new CustomEvent("catherder:picked"));
+      keep();
+    }
+  });
+  form.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || event.isComposing) return;
+    event.preventDefault();
+    form.requestSubmit(form.querySelector(".primary[name=start]"));
+  });
+  document.addEventListener("htmx:afterSwap", (event) => {
+    if (event.detail.target.id === "of-project") fromText();
+    if (event.detail.target.id === "of-project" || event.detail.target.id === "files") {
+      document.getElementById("pick").elements.project.value = form.elements.project.value;
+    }
+  });
+
+  lookForDraft();
+  fromText();
+})();
