@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from email.utils import parseaddr
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import dj_database_url
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -63,12 +65,67 @@ def _web_address(value: str) -> str:
     return value.rstrip("/")
 
 
+class MailServer(BaseModel):
+    """Where e-mail is handed in. `tls` begins in the clear and turns to TLS, `ssl` is TLS from the start."""
+
+    host: str
+    port: int
+    user: str = ""
+    password: str = ""
+    tls: bool = False
+    ssl: bool = False
+
+
+#: The port of a scheme, if the address names none.
+_MAIL_PORTS = {"smtp": 25, "smtp+tls": 587, "smtps": 465}
+
+
+def _mail_server(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    parts = urlsplit(value)
+    if parts.scheme not in _MAIL_PORTS or not parts.hostname or parts.path.strip("/") or parts.query:
+        raise ValueError("must be smtp://, smtp+tls:// or smtps://, as in smtp+tls://USER:PASSWORD@HOST:587")
+    try:
+        port = parts.port or _MAIL_PORTS[parts.scheme]
+    except ValueError as error:
+        raise ValueError(f"is not the address of a mail server ({error})") from error
+    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    tls, ssl = parts.scheme == "smtp+tls", parts.scheme == "smtps"
+    return MailServer(host=parts.hostname, port=port, user=user, password=password, tls=tls, ssl=ssl)
+
+
+def _sender(value: str) -> str:
+    address = parseaddr(value)[1]
+    if "@" not in address or any(sign in value for sign in "\r\n"):
+        raise ValueError("must be an e-mail address, as in Cat Herder <herder@example.org>")
+    return value
+
+
+def _issuer(value: str) -> str:
+    """Tokens are fetched from it over a trusted line, so it must be TLS or this very machine."""
+    parts = urlsplit(_web_address(value))
+    if parts.scheme == "http" and parts.hostname not in {"localhost", "127.0.0.1", "::1"}:
+        raise ValueError("must be an https:// address")
+    return value.rstrip("/")
+
+
 def _secret(value: str) -> str:
     if len(value) < 32:
         raise ValueError("must have at least 32 characters")
     return value
 
 
+def _networks(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return tuple(ip_network(part.strip()) for part in value.split(",") if part.strip())
+    except ValueError as error:
+        raise ValueError(f"must be networks as in 10.1.0.0/16, fd00::/8 ({error})") from error
+
+
+Networks = tuple[IPv4Network | IPv6Network, ...]
 WebAddress = Annotated[str, BeforeValidator(_web_address)]
 
 
@@ -89,12 +146,27 @@ class Environment(BaseModel):
     secret_key: Annotated[str, BeforeValidator(_secret)] | None = Field(None, alias="CATHERDER_SECRET_KEY")
     threshold: int = Field(0, alias="CATHERDER_INTERACTION_THRESHOLD", ge=0, le=5)
     answer_limit: int = Field(200_000, alias="CATHERDER_ANSWER_LIMIT", ge=1_000, le=5_000_000)
+    api_rate: int = Field(600, alias="CATHERDER_API_RATE", ge=0, le=1_000_000)
     workers: int = Field(4, alias="CATHERDER_WORKERS", ge=1, le=64)
     database_url: Annotated[str, BeforeValidator(_database)] | None = Field(None, alias="DATABASE_URL")
     redis_url: Annotated[str, BeforeValidator(_redis)] | None = Field(None, alias="REDIS_URL")
     anthropic_api_key: str | None = Field(None, alias="ANTHROPIC_API_KEY")
     anthropic_base_url: WebAddress | None = Field(None, alias="ANTHROPIC_BASE_URL")
     claude_oauth_token: str | None = Field(None, alias="CLAUDE_CODE_OAUTH_TOKEN")
+    mail_server: Annotated[MailServer, BeforeValidator(_mail_server)] | None = Field(
+        None, alias="CATHERDER_EMAIL_URL"
+    )
+    email_from: Annotated[str, BeforeValidator(_sender)] | None = Field(None, alias="CATHERDER_EMAIL_FROM")
+    webhook_allow: Annotated[Networks, BeforeValidator(_networks)] = Field(
+        (), alias="CATHERDER_WEBHOOK_ALLOW"
+    )
+    oidc_issuer: Annotated[str, BeforeValidator(_issuer)] | None = Field(None, alias="CATHERDER_OIDC_ISSUER")
+    oidc_client_id: str | None = Field(None, alias="CATHERDER_OIDC_CLIENT_ID")
+    oidc_client_secret: str | None = Field(None, alias="CATHERDER_OIDC_CLIENT_SECRET")
+    oidc_name: str = Field("single sign-on", alias="CATHERDER_OIDC_NAME", max_length=40)
+    github_client_id: str | None = Field(None, alias="CATHERDER_GITHUB_CLIENT_ID")
+    github_client_secret: str | None = Field(None, alias="CATHERDER_GITHUB_CLIENT_SECRET")
+    sso_signup: Literal["yes", "no"] = Field("no", alias="CATHERDER_SSO_SIGNUP")
 
     @property
     def rehearsal(self) -> bool:
@@ -102,24 +174,41 @@ class Environment(BaseModel):
         return not (self.anthropic_api_key or self.claude_oauth_token)
 
 
+#: Variables that say something only together.
+_TOGETHER = (
+    ("CATHERDER_EMAIL_URL", "CATHERDER_EMAIL_FROM"),
+    ("CATHERDER_OIDC_ISSUER", "CATHERDER_OIDC_CLIENT_ID", "CATHERDER_OIDC_CLIENT_SECRET"),
+    ("CATHERDER_GITHUB_CLIENT_ID", "CATHERDER_GITHUB_CLIENT_SECRET"),
+)
+
+
 def load(source: Mapping[str, str]) -> Environment:
     """The settings in `source`; empty values count as not set. Raises BadSetting for all faults at once."""
     given = {name: value for name, value in source.items() if value.strip()}
+    faults = list(_half_given(given))
     try:
         environment = Environment.model_validate(given)
     except ValidationError as error:
-        raise BadSetting("\n".join(_fault(fault) for fault in error.errors())) from None
+        raise BadSetting("\n".join([*(_fault(fault) for fault in error.errors()), *faults])) from None
+    if faults:
+        raise BadSetting("\n".join(faults))
     return environment.model_copy(update={"data_dir": environment.data_dir.expanduser().resolve()})
+
+
+def _half_given(given: Mapping[str, str]) -> Iterator[str]:
+    for names in _TOGETHER:
+        there = [name for name in names if name in given]
+        if there:
+            yield from (
+                f"{name}: is needed as well, because {there[0]} is set" for name in names if name not in given
+            )
 
 
 def _fault(fault: Any) -> str:
     name = fault["loc"][0]
     message = fault["msg"].removeprefix("Value error, ")
-    shown = (
-        ""
-        if "PASSWORD" in name or "KEY" in name or "TOKEN" in name or "URL" in name
-        else f" (got {fault['input']!r})"
-    )
+    hidden = any(word in name for word in ("PASSWORD", "KEY", "TOKEN", "URL", "SECRET"))
+    shown = "" if hidden else f" (got {fault['input']!r})"
     return f"{name}: {message}{shown}"
 
 

@@ -36,6 +36,12 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
+    "allauth",
+    "allauth.account",
+    "allauth.socialaccount",
+    "allauth.socialaccount.providers.openid_connect",
+    "allauth.socialaccount.providers.github",
+    "allauth.mfa",
     "channels",
     "csp",
     "django_htmx",
@@ -48,6 +54,8 @@ MIDDLEWARE = [
     "servestatic.middleware.ServeStaticMiddleware",
     "csp.middleware.CSPMiddleware",
     "tasks_app.views.privacy.NotKept",
+    "tasks_app.api.boundary.problems_below_api",
+    "tasks_app.views.origin.told_to_the_audit",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -56,6 +64,8 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
+    "tasks_app.accounts.middleware.Seen",
 ]
 
 CONTENT_SECURITY_POLICY: dict[str, Any] = {
@@ -108,6 +118,55 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
 ]
+AUTHENTICATION_BACKENDS = ["allauth.account.auth_backends.AuthenticationBackend"]
+SESSION_ENGINE = "tasks_app.accounts.sessions"
+
+ACCOUNT_ADAPTER = "tasks_app.accounts.adapter.AccountAdapter"
+ACCOUNT_FORMS = {"login": "tasks_app.accounts.forms.LoginForm"}
+ACCOUNT_LOGIN_METHODS = {"username", "email"}
+ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "password1*"]
+ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_CHANGE_EMAIL = True
+ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False
+ACCOUNT_EMAIL_SUBJECT_PREFIX = "[Cat Herder] "
+ACCOUNT_DEFAULT_HTTP_PROTOCOL = "https" if _https else "http"
+ACCOUNT_REAUTHENTICATION_REQUIRED = True
+ACCOUNT_SESSION_REMEMBER = True
+# An address is a room full of people, so it may try often; a name from one address may not.
+ACCOUNT_RATE_LIMITS = {
+    "login": "120/m/ip",
+    "login_failed": "5/5m/key",
+    "login_failed_anywhere": "100/h/key",
+}
+
+SOCIALACCOUNT_ADAPTER = "tasks_app.accounts.adapter.SocialAccountAdapter"
+SOCIALACCOUNT_EMAIL_AUTHENTICATION_AUTO_CONNECT = True
+SOCIALACCOUNT_QUERY_EMAIL = True
+SOCIALACCOUNT_PROVIDERS: dict[str, Any] = {}
+if ENVIRONMENT.oidc_issuer:
+    SOCIALACCOUNT_PROVIDERS["openid_connect"] = {
+        "OAUTH_PKCE_ENABLED": True,
+        "APPS": [
+            {
+                "provider_id": "oidc",
+                "name": ENVIRONMENT.oidc_name,
+                "client_id": ENVIRONMENT.oidc_client_id,
+                "secret": ENVIRONMENT.oidc_client_secret,
+                "settings": {"server_url": ENVIRONMENT.oidc_issuer},
+            }
+        ],
+    }
+if ENVIRONMENT.github_client_id:
+    SOCIALACCOUNT_PROVIDERS["github"] = {
+        "APPS": [{"client_id": ENVIRONMENT.github_client_id, "secret": ENVIRONMENT.github_client_secret}]
+    }
+
+MFA_ADAPTER = "tasks_app.accounts.adapter.SecondFactorAdapter"
+MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+MFA_TOTP_ISSUER = "Cat Herder"
+MFA_TOTP_TOLERANCE = 1
+MFA_ALLOW_UNVERIFIED_EMAIL = True
+
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "dashboard"
 LOGOUT_REDIRECT_URL = "login"
@@ -125,6 +184,14 @@ HUEY = (
     else SqliteHuey(filename=str(DATA_DIR / "huey.sqlite3"), **_queue)
 )
 
+# It counts attempts to log in, and a stranger's must not keep the database busy: so memory, not a table. One
+# machine has one web process, and a restart is in no stranger's hand; several machines share a Redis.
+CACHES = {
+    "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": ENVIRONMENT.redis_url}
+    if ENVIRONMENT.redis_url
+    else {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
+}
+
 CHANNEL_LAYERS: dict[str, Any] = {
     "default": {
         "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
@@ -133,6 +200,20 @@ CHANNEL_LAYERS: dict[str, Any] = {
     if ENVIRONMENT.redis_url
     else {"BACKEND": "channels.layers.InMemoryChannelLayer"}
 }
+
+#: Whether this installation can send e-mail; pages that would promise one ask this first.
+SENDS_EMAIL = ENVIRONMENT.mail_server is not None
+if ENVIRONMENT.mail_server:
+    EMAIL_HOST = ENVIRONMENT.mail_server.host
+    EMAIL_PORT = ENVIRONMENT.mail_server.port
+    EMAIL_HOST_USER = ENVIRONMENT.mail_server.user
+    EMAIL_HOST_PASSWORD = ENVIRONMENT.mail_server.password
+    EMAIL_USE_TLS = ENVIRONMENT.mail_server.tls
+    EMAIL_USE_SSL = ENVIRONMENT.mail_server.ssl
+else:
+    EMAIL_BACKEND = "django.core.mail.backends.dummy.EmailBackend"
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = SERVER_EMAIL = ENVIRONMENT.email_from or "cat-herder@localhost"
 
 STATIC_URL = "static/"
 STORAGES = {

@@ -1,9 +1,18 @@
-"""Addresses: the portal's own and the audit room."""
+"""Addresses: the login, the portal's own pages and the audit room."""
 
+from allauth.account.decorators import secure_admin_login
 from django.contrib import admin
 from django.urls import include, path
+from django.views.generic import RedirectView
+
+# One door for all: throttling and the second factor cannot be gone round.
+setattr(admin.site, "login", secure_admin_login(admin.site.login))  # noqa: B010 - mypy knows it as a method
+_to_own_page = RedirectView.as_view(pattern_name="account_change_password")
 
 urlpatterns = [
+    path("admin/password_change/", _to_own_page, name="admin_password_change"),
     path("admin/", admin.site.urls),
+    path("", include("tasks_app.accounts.urls")),
+    path("api/v1/", include("tasks_app.api.urls")),
     path("", include("tasks_app.views.urls")),
 ]
