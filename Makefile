@@ -11,7 +11,7 @@ ARGS ?=
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
-.PHONY: help up test test-postgres lint pictures lock environment clean
+.PHONY: help up test test-postgres lint pictures bench lock environment clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ lint: $(VENV)/.installed-dev ## style, types, layers, migrations, lock files
 
 pictures: $(VENV)/.installed-dev ## the pictures in docs/, from a portal in rehearsal (needs Chromium)
 	$(PY) -m tests.e2e.pictures
+
+bench: $(VENV)/.installed-dev ## the figures of this machine: medians with spread (needs Chromium; some minutes)
+	@$(PY) -m tests.bench $(ARGS)
 
 environment: $(VENV)/.installed-dev ## .venv with what development needs
 

@@ -1,0 +1,25 @@
+"""`make bench`: every figure of the specification's section F that this machine can measure."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+
+from tests.bench import halting, storing
+from tests.bench.figures import show
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", type=int, default=15, help="tasks that halt once each (15)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of many agents writing at once (3)")
+    chosen = parser.parse_args()
+    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, SQLite")
+    print(f"{'':<58} {'median':>10} {'':<6} {'least to most':<22} {'':<6} wanted")
+    show(halting.measure(chosen.tasks))
+    show(storing.measure(chosen.rounds))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+"""`python -m tests.bench.history`: how long pages take with 100,000 tasks, and how large they are.
+
+Rows are made in the tables at once: 100,000 tasks in 20 projects, two steps with a run each, a question in
+every fifth. Then the page is asked for over HTTP, by several addresses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.bench.figures import Figure, show
+from tests.bench.storing import client_of
+from tests.e2e.portal import UpPortal
+
+if TYPE_CHECKING:
+    from tasks_app.models import Project, Question, Run, Step, Task, User
+
+BATCH = 2_000
+
+ADDRESSES = {
+    "the newest": "/history/",
+    "the oldest": "/history/?sort=oldest",
+    "far down": "/history/?after=20000",
+    "a rare word": "/history/?q=quokka",
+    "a word in every task": "/history/?q=totals",
+    "two words, the last begun": "/history/?q=receipts+ro",
+    "failed or cancelled": "/history/?phase=failed&phase=cancelled",
+    "one project": "/history/?project=project-7",
+    "a project, a phase and a word": "/history/?project=project-7&phase=done&q=cashier",
+    "a person": "/history/?person=person-3",
+    "a model": "/history/?model=model-b",
+    "with questions": "/history/?questions=yes",
+    "30 days": "/history/?from={month}",
+    "nothing matches": "/history/?q=zyzzyva&pipeline=none",
+    "questions": "/history/?kind=questions",
+    "questions with a word": "/history/?kind=questions&q=rounded",
+    "usage, 30 days": "/usage/",
+    "usage, a year": "/usage/?period=365",
+}
+WORDS = [
+    *("round", "the", "totals", "on", "receipts", "like", "cashier", "does", "make", "test", "fail", "today"),
+    *(
+        "pass",
+        "others",
+        "stay",
+        "as",
+        "they",
+        "are",
+        "price",
+        "table",
+        "shop",
+        "rate",
+        "limit",
+        "reset",
+        "queue",
+    ),
+    *("worker", "lease", "branch", "commit", "review", "plan", "step", "agent", "answer", "column", "file"),
+]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", type=int, default=100_000, help="how many tasks there are (100,000)")
+    parser.add_argument("--requests", type=int, default=30, help="how often each page is asked for (30)")
+    chosen = parser.parse_args()
+    show(measure(chosen.tasks, chosen.requests))
+
+
+def measure(tasks: int, requests: int) -> list[Figure]:
+    with tempfile.TemporaryDirectory() as folder:
+        portal = UpPortal(Path(folder) / "data").start()
+        try:
+            month = portal.rows(f"from tests.bench.history import seed; result = seed({tasks})")
+            return list(_asked_for(portal, month, requests))
+        finally:
+            portal.stop()
+
+
+def _asked_for(portal: UpPortal, month: str, requests: int) -> Iterator[Figure]:
+    client = client_of(portal)
+    for name, address in ADDRESSES.items():
+        figure = Figure(name, "ms", "30" if name == "the newest" else "")
+        path = address.format(month=month)
+        body = client.get(path)
+        for _ in range(requests):
+            began = time.perf_counter()
+            client.get(path)
+            figure.samples.append((time.perf_counter() - began) * 1000)
+        figure.name = f"{name}, {len(body) / 1000:,.0f} kB"
+        yield figure
+
+
+def seed(count: int) -> str:
+    """The rows; the day a month before the newest of them."""
+    from django.utils import timezone
+
+    from tasks_app.models import Project, Run, Task, User
+
+    for model, name in ((Task, "created_at"), (Run, "started_at")):
+        model._meta.get_field(name).auto_now_add = False
+    User.objects.bulk_create([User(username=f"person-{n}", password="!") for n in range(20)])
+    Project.objects.bulk_create(
+        [Project(name=f"project-{n}", source="/nowhere", branch="main") for n in range(20)]
+    )
+    now = timezone.now()
+    making = Making(
+        random.Random(4),  # noqa: S311 - the same rows each time
+        list(User.objects.filter(username__startswith="person-")),
+        list(Project.objects.filter(name__startswith="project-")),
+    )
+    for first in range(0, count, BATCH):
+        numbers = range(first, min(first + BATCH, count))
+        making.tasks([(number, now - timedelta(days=400) * (1 - number / count)) for number in numbers])
+    return f"{now - timedelta(days=30):%Y-%m-%d}"
+
+
+@dataclass
+class Making:
+    """Rows as a year of work would leave them."""
+
+    chance: random.Random
+    users: list[User]
+    projects: list[Project]
+
+    def tasks(self, numbered: list[tuple[int, datetime]]) -> None:
+        from tasks_app.models import Question, Run, Step, Task
+
+        tasks = Task.objects.bulk_create([self._task(number, at) for number, at in numbered])
+        steps = Step.objects.bulk_create(
+            [
+                Step(task=task, position=position, name=name, config={}, phase="done")
+                for task in tasks
+                for position, name in ((1, "plan"), (2, "implement"))
+            ]
+        )
+        runs = Run.objects.bulk_create([self._run(step) for step in steps])
+        Question.objects.bulk_create([self._question(run) for run in runs[::10]])
+
+    def _words(self, count: int) -> str:
+        return " ".join(self.chance.choices(WORDS, k=count))
+
+    def _task(self, number: int, at: datetime) -> Task:
+        from tasks_app.models import Task
+
+        rare = " quokka" if number % 1000 == 7 else ""
+        body = f"# {self._words(4)}\n\nTotals.{rare} {self._words(self.chance.randint(20, 200))}\n"
+        took = timedelta(seconds=self.chance.randint(60, 9000))
+        return Task(
+            project=self.chance.choice(self.projects),
+            slug=f"task-{number}",
+            title=self._words(5).capitalize(),
+            text=body,
+            body=body,
+            pipeline=self.chance.choice(("feature", "quick", "docs")),
+            created_at=at,
+            branch=f"cat-herder/task-{number}",
+            created_by=self.chance.choice(self.users),
+            started_at=at,
+            phase=self.chance.choices(("done", "failed", "cancelled"), (90, 7, 3))[0],
+            ended_at=at + took,
+            paused_seconds=took.total_seconds() * self.chance.random(),
+        )
+
+    def _run(self, step: Step) -> Run:
+        from tasks_app.models import Run
+
+        at = step.task.started_at
+        return Run(
+            step=step,
+            number=1,
+            reason="first",
+            outcome="finished",
+            session_id=uuid.uuid4(),
+            started_at=at,
+            ended_at=at + timedelta(seconds=self.chance.randint(20, 3000)),
+            prompt=self._words(150),
+            model=self.chance.choice(("model-a", "model-a", "model-b")),
+            input_tokens=self.chance.randint(50, 9000),
+            output_tokens=self.chance.randint(50, 20_000),
+            cache_read_tokens=self.chance.randint(0, 900_000),
+            cost_usd=self.chance.random() * 2,
+        )
+
+    def _question(self, run: Run) -> Question:
+        from tasks_app.models import Question
+
+        asked = f"How should {self._words(5)} be rounded?"
+        return Question(
+            task=run.step.task,
+            step=run.step,
+            run=run,
+            number=1,
+            way="AskUserQuestion",
+            tool_use_id="toolu_1",
+            items=[{"question": asked, "header": "Rounding", "multiSelect": False, "options": []}],
+            asked_at=run.started_at,
+            state="answered",
+            answers={asked: f"Half {self._words(6)}"},
+            answered_at=run.started_at + timedelta(seconds=self.chance.randint(30, 90_000)),
+            answered_by=self.chance.choice(self.users),
+            answered_via="web",
+        )
+
+
+if __name__ == "__main__":
+    main()

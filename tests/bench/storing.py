@@ -1,0 +1,108 @@
+"""Events of many agents at once, and how long a page takes meanwhile, on the embedded database."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+from tests.bench.figures import Figure
+from tests.e2e.portal import ROOT, UpPortal
+
+WRITER = """
+import django, sys, time; django.setup()
+from tasks_app.events.append import NewEvent, append
+from tasks_app.models import EventKind, Run
+run = Run.objects.get(pk=int(sys.argv[1]))
+batch = int(sys.argv[2])
+until = time.monotonic() + float(sys.argv[3])
+seq = run.next_seq(); count = 0
+while time.monotonic() < until:
+    seq = append(run, [NewEvent(EventKind.TEXT, {"text": "word " * 40}) for _ in range(batch)], seq=seq)
+    count += batch
+print(count)
+"""
+SEED = """
+import uuid
+from tasks_app.models import *
+project = Project.objects.create(name='bench', source='/nowhere', branch='main')
+result = []
+for number in range(%d):
+    task = Task.objects.create(project=project, slug=f'task-{number}', title='Bench', pipeline='default')
+    step = Step.objects.create(task=task, position=1, name='only', config={})
+    result.append(Run.objects.create(step=step, number=1, reason='first', session_id=uuid.uuid4()).pk)
+"""
+SECONDS = 5.0
+
+
+def measure(rounds: int, *, agents: int = 20, batch: int = 50) -> list[Figure]:
+    """`agents` writers, each a process, for SECONDS; pages of the portal are asked for meanwhile."""
+    stored = Figure(f"events stored by {agents} agents at once", "/s", "10,000")
+    pages = Figure("dashboard meanwhile", "ms", "p99 below 100")
+    with tempfile.TemporaryDirectory() as folder:
+        portal = UpPortal(Path(folder) / "data").start()
+        try:
+            runs = portal.rows(SEED % agents)
+            for _ in range(rounds):
+                stored.samples.append(_round(portal, runs, batch, pages))
+        finally:
+            portal.stop()
+    pages.samples.sort()
+    worst = Figure("dashboard meanwhile, p99", "ms", "below 100")
+    worst.samples = pages.samples[int(len(pages.samples) * 0.99) :][:1]
+    return [stored, pages, worst]
+
+
+def _round(portal: UpPortal, runs: list[int], batch: int, pages: Figure) -> float:
+    env = {**portal.env, "DJANGO_SETTINGS_MODULE": "catherder_site.settings"}
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(run), str(batch), str(SECONDS)],
+            env=env,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for run in runs
+    ]
+    client = client_of(portal)
+    while any(writer.poll() is None for writer in writers):
+        began = time.perf_counter()
+        client.get("/")
+        pages.samples.append((time.perf_counter() - began) * 1000)
+        time.sleep(0.05)
+    return sum(int(writer.communicate()[0]) for writer in writers) / SECONDS
+
+
+class Client:
+    """One session of one user, over one connection at a time."""
+
+    def __init__(self, url: str, cookies: dict[str, str]) -> None:
+        self._url = url
+        self._cookies = cookies
+
+    def get(self, path: str) -> bytes:
+        cookie = "; ".join(f"{name}={value}" for name, value in self._cookies.items())
+        request = urllib.request.Request(f"{self._url}{path}", headers={"Cookie": cookie})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            body: bytes = answer.read()
+        return body
+
+
+def client_of(portal: UpPortal) -> Client:
+    """A session is made on the rows: logging in is not what is measured."""
+    key = portal.rows(
+        "from importlib import import_module\n"
+        "from django.conf import settings\n"
+        "from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY\n"
+        "user = User.objects.get(username='admin')\n"
+        "session = import_module(settings.SESSION_ENGINE).SessionStore()\n"
+        "session[SESSION_KEY] = str(user.pk)\n"
+        "session[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[0]\n"
+        "session[HASH_SESSION_KEY] = user.get_session_auth_hash()\n"
+        "session.create()\nresult = session.session_key"
+    )
+    return Client(portal.url, {"sessionid": key})
