@@ -185,6 +185,7 @@ def question(text: str, *labels: str, many: bool = False) -> dict[str, Any]:
     return {"question": text, "header": text[:12], "options": options, "multiSelect": many}
 
 
+GUARDED = "echo guarded >>"
 ANSWERED = fake.say("The answer was: {result}")
 #: The same stories that the scenarios tell the real one.
 SCRIPTS: dict[str, Sequence[fake.Act]] = {
@@ -249,6 +250,49 @@ SCRIPTS: dict[str, Sequence[fake.Act]] = {
         fake.Turn(calls=(fake.ask(question("What is to be done?", "This", "That")),)),
         fake.Turn(calls=(fake.shell("sha256sum < ../answers/given-1-1.txt"),)),
         fake.say("I have read it."),
+    ],
+    "two-approvals": [
+        fake.Turn(calls=(fake.shell(f"{GUARDED} first.txt"), fake.shell(f"{GUARDED} second.txt"))),
+        fake.Turn(calls=(fake.shell(f"{GUARDED} first.txt"),)),
+        fake.Turn(calls=(fake.shell(f"{GUARDED} second.txt"),)),
+        fake.say("Both are made."),
+    ],
+    "approval-beside-work": [
+        fake.Turn(
+            calls=(
+                fake.shell("touch before.txt"),
+                fake.shell(f"{GUARDED} guarded.txt"),
+                fake.shell("touch after.txt"),
+            )
+        ),
+        fake.say("I am done."),
+    ],
+    "approval-beside-question": [
+        fake.Turn(
+            calls=(
+                fake.ask(question("Which colour?", "Red", "Blue")),
+                fake.shell(f"{GUARDED} guarded.txt"),
+            )
+        ),
+        fake.Turn(calls=(fake.shell(f"{GUARDED} guarded.txt"),)),
+        fake.say("I am done."),
+    ],
+    "approval-fails": [
+        fake.Turn(calls=(fake.shell(f"{GUARDED} guarded.txt; exit 3"),)),
+        fake.say("I am done."),
+    ],
+    "plan-too-early": [
+        fake.Turn(calls=(fake.write("early.txt", "early\n"),)),
+        fake.Turn(calls=(fake.plan("# Plan\n"),)),
+        fake.Turn(calls=(fake.write("late.txt", "late\n"),)),
+        fake.Turn(calls=(fake.shell("echo late > late-too.txt"),)),
+        fake.say("I am done."),
+    ],
+    "plan-first": [
+        fake.Turn(calls=(fake.plan("# Plan\n"),)),
+        fake.Turn(calls=(fake.plan("# Plan, revised\n"),)),
+        fake.Turn(calls=(fake.write("GREETING.md", "Hello!\n"),)),
+        fake.say("`GREETING.md` is written, as planned."),
     ],
     "leave-something-running": [fake.say("I leave nothing.")],
 }

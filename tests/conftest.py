@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from django.core.cache import cache
 from psycopg import sql
 
 from tests import machine
@@ -47,6 +48,12 @@ def _strictly(report: Report) -> Report:
         report.outcome = "failed"
         report.longrepr = f"Nothing may be skipped here (CATHERDER_TEST_STRICT). {reason}"
     return report
+
+
+@pytest.fixture(autouse=True)
+def no_attempts_counted() -> None:
+    """Failed logins of other tests do not count."""
+    cache.clear()
 
 
 @pytest.fixture

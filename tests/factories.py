@@ -9,7 +9,18 @@ import factory
 from django.utils import timezone
 from factory.django import DjangoModelFactory
 
-from tasks_app.models import Membership, Project, Question, Reason, Run, Sequence, Step, Task, User
+from tasks_app.models import (
+    Membership,
+    Project,
+    Question,
+    Reason,
+    Run,
+    Sequence,
+    Step,
+    Task,
+    User,
+    WorkerBeat,
+)
 from tasks_app.state.phases import Phase
 
 ROUNDING = {
@@ -123,3 +134,16 @@ class QuestionFactory(DjangoModelFactory[Question]):
     def _waiting(self: Any, create: bool, extracted: Any, **kwargs: Any) -> None:
         Step.objects.filter(pk=self.step_id).update(phase=Phase.WAITING_FOR_INPUT)
         self.step.refresh_from_db()
+
+
+class WorkerBeatFactory(DjangoModelFactory[WorkerBeat]):
+    """A worker that was heard of just now."""
+
+    class Meta:
+        model = WorkerBeat
+
+    host = "here"
+    pid = factory.Sequence(lambda n: 1000 + n)
+    slots = 4
+    started_at = factory.LazyFunction(timezone.now)
+    seen_at = factory.LazyFunction(timezone.now)

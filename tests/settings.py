@@ -21,6 +21,9 @@ from catherder_site.settings import DATABASES  # noqa: E402
 # Processes that tests start read the installation's settings, in the same data directory.
 os.environ["DJANGO_SETTINGS_MODULE"] = "catherder_site.settings"
 
+# A good hash takes half a second, which is not what is tested.
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
 if machine.ON_POSTGRES:
     DATABASES["default"] = dj_database_url.parse(machine.POSTGRES)
     DATABASES["default"]["TEST"] = {"NAME": f"test_catherder_{uuid4().hex[:12]}"}

@@ -1,4 +1,6 @@
-"""The question card and the live log in a real browser: drafts, keys, and other people's events (H5, W3)."""
+"""The question card, the inbox and the live log in a real browser: drafts, keys, and other people's events
+(H5, W3, W7).
+"""
 
 from __future__ import annotations
 
@@ -33,6 +35,15 @@ question = Question.objects.create(
 )
 Change.objects.create(task=task, kind="question")
 result = [task.pk, question.pk]
+"""
+
+
+#: The question becomes the approval of a command.
+APPROVAL = """
+Question.objects.filter(pk={number}).update(
+    kind="approval", items=[{{"question": "May the agent run this?"}}],
+    evidence=[{{"kind": "command", "title": "Bash", "text": "make deploy"}}],
+)
 """
 
 
@@ -118,4 +129,129 @@ def test_a_result_joins_its_call_though_it_comes_later(
     expect(call).to_contain_text("$ make lint")
     say(portal, task, ("tool_result", {"tool_use_id": "c", "text": "line too long", "is_error": True}))
     expect(call).to_contain_text("line too long")
-    expect(page.locator("#log > .entry")).to_have_count(1)
+    expect(page.locator("#log-box .entry")).to_have_count(1)
+
+
+def test_the_inbox_needs_no_mouse(portal: UpPortal, sign_in: SignIn, asked: tuple[int, int]) -> None:
+    portal.rows("Question.objects.filter(state='open').update(state='withdrawn')")
+    (_, first), (_, second) = portal.rows(ASK), portal.rows(ASK)
+    page = sign_in(portal)
+    page.goto(f"{portal.url}/inbox/")
+    one, two = page.locator(f"#question-{first}"), page.locator(f"#question-{second}")
+    page.keyboard.press("j")
+    expect(one).to_be_focused()
+    page.keyboard.press("j")
+    expect(two).to_be_focused()
+    expect(two).to_be_in_viewport()
+    page.keyboard.press("k")
+    page.keyboard.press("ArrowDown")
+    expect(one.get_by_role("radio", name="Comma", exact=False)).to_be_checked()
+    page.keyboard.press("Enter")
+    expect(one).to_have_attribute("data-state", "open")
+    one.locator("[name=item-1-other]").fill("jok?")
+    page.keyboard.press("Control+Enter")
+    expect(one).to_contain_text("Answered by admin")
+    expect(two).to_be_focused()
+    expect(page.get_by_role("link", name="Open 1")).to_be_visible()
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(two).to_be_focused()
+    page.keyboard.press("o")
+    page.wait_for_url("**/tasks/*/")
+
+
+def test_boxes_are_walked_with_the_arrows(portal: UpPortal, sign_in: SignIn, asked: tuple[int, int]) -> None:
+    _, number = asked
+    portal.rows(
+        f"question = Question.objects.get(pk={number})\n"
+        "question.items = [{**question.items[0], 'multiSelect': True}]\nquestion.save()"
+    )
+    page = sign_in(portal)
+    page.goto(f"{portal.url}/questions/{number}/")
+    boxes = page.get_by_role("checkbox")
+    page.locator(f"#question-{number}").focus()
+    for key in ("ArrowDown", "Space", "ArrowDown", "Space", "ArrowUp"):
+        page.keyboard.press(key)
+    expect(boxes.nth(0)).to_be_focused()
+    expect(boxes.nth(0)).to_be_checked()
+    expect(boxes.nth(1)).to_be_checked()
+    page.keyboard.press("2")
+    expect(boxes.nth(1)).not_to_be_checked()
+
+
+def test_no_answer_is_another_button_and_asks_once(
+    portal: UpPortal, sign_in: SignIn, asked: tuple[int, int]
+) -> None:
+    task, number = asked
+    page, other = sign_in(portal), sign_in(portal)
+    for one in (page, other):
+        one.goto(f"{portal.url}/tasks/{task}/")
+    other.locator(f"#question-{number} [name=notes]").fill("half an answer")
+    card = page.locator(f"#question-{number}")
+    card.get_by_text("No answer…").click()
+    card.get_by_label("A remark").fill("Nobody knows.")
+    portal.rows(f"Change.objects.create(task_id={task}, kind='question')")
+    page.reload()
+    card.get_by_text("No answer…").click()
+    expect(card.get_by_label("A remark")).to_have_value("Nobody knows.")
+    card.get_by_role("button", name="Give no answer and resume").click()
+    expect(card).to_contain_text("Dismissed by admin")
+    late = other.locator(f"#question-{number}")
+    expect(late).to_contain_text("Dismissed by admin")
+    expect(late.locator(".kept textarea")).to_have_value("half an answer")
+
+
+def test_a_denial_wants_a_reason_and_nothing_is_approved_by_a_key(
+    portal: UpPortal, sign_in: SignIn, asked: tuple[int, int]
+) -> None:
+    task, number = asked
+    portal.rows(APPROVAL.format(number=number))
+    page = sign_in(portal)
+    page.goto(f"{portal.url}/tasks/{task}/")
+    card = page.locator(f"#question-{number}")
+    expect(card.locator(".evidence")).to_contain_text("make deploy")
+    card.focus()
+    for key in ("1", "Enter", "Control+Enter"):
+        page.keyboard.press(key)
+    page.goto(f"{portal.url}/tasks/{task}/")
+    card.get_by_text("Deny…").click()
+    card.get_by_role("button", name="Deny and resume").click()
+    expect(card.locator(".refusal")).to_contain_text("Say why")
+    reason = card.get_by_label("Why not")
+    expect(reason).to_be_focused()
+    page.keyboard.type("Not on a Friday.")
+    page.keyboard.press("Control+Enter")
+    expect(card).to_contain_text("Denied by admin")
+    expect(card).to_contain_text("Not on a Friday.")
+
+
+def test_without_scripts_a_plan_can_be_sent_back(
+    portal: UpPortal, sign_in: SignIn, asked: tuple[int, int]
+) -> None:
+    _, number = asked
+    portal.rows(APPROVAL.replace("approval", "plan").format(number=number))
+    page = sign_in(portal, java_script_enabled=False)
+    page.goto(f"{portal.url}/questions/{number}/")
+    page.get_by_text("Send back…").click()
+    page.get_by_role("button", name="Send the plan back").click()
+    expect(page.locator(".refusal")).to_contain_text("Say what is to change")
+    page.get_by_label("What is to change").fill("Smaller steps.")
+    page.get_by_role("button", name="Send the plan back").click()
+    expect(page.locator(".card")).to_contain_text("Sent back by admin")
+    expect(page.locator(".card")).to_contain_text("Smaller steps.")
+
+
+def test_a_form_is_sent_once(portal: UpPortal, sign_in: SignIn) -> None:
+    page = sign_in(portal)
+    page.goto(f"{portal.url}/tasks/new/")
+    page.locator("#id_text").fill("# Only once, please")
+    page.evaluate("""() => {
+        const form = document.querySelector("main form");
+        const button = form.querySelector("[name=create]");
+        form.requestSubmit(button);
+        form.requestSubmit(button);
+    }""")
+    page.wait_for_url("**/tasks/*/")
+    expect(page.locator("#task-header")).to_contain_text("Only once, please")
+    assert portal.rows("result = Task.objects.filter(title='Only once, please').count()") == 1

@@ -64,7 +64,7 @@ def test_the_sample_story_with_a_reload_and_a_restart_while_it_waits(
     expect(page.locator("#connection")).to_be_hidden()
     expect(card.get_by_role("radio", name="Spread them")).to_be_checked()
 
-    card.get_by_role("button", name="Send answer").click()
+    card.get_by_role("button", name="Answer and resume").click()
     expect(card).to_contain_text("Answered by admin")
     expect(page.get_by_text(DONE)).to_be_visible()
     expect(page).not_to_have_title(re.compile(r"^\("))
@@ -131,11 +131,11 @@ def test_the_card_works_without_javascript(portal: UpPortal, sign_in: SignIn) ->
         page.wait_for_timeout(200)
         page.reload()
     page.locator("article.card [name=notes]").fill("keep me")
-    page.get_by_role("button", name="Send answer").click()
+    page.get_by_role("button", name="Answer and resume").click()
     expect(page.locator(".refusal")).to_contain_text("needs some text or a choice")
     expect(page.locator("[name=notes]")).to_have_value("keep me")
     page.locator("textarea.own-text").first.fill("plain old form")
-    page.get_by_role("button", name="Send answer").click()
+    page.get_by_role("button", name="Answer and resume").click()
     expect(page.get_by_text("Answered by admin").first).to_be_visible()
 
 

@@ -29,6 +29,7 @@ class GitRepository:
 
     def commit(self, **files: str) -> str:
         for name, text in files.items():
+            (self.path / name).parent.mkdir(parents=True, exist_ok=True)
             (self.path / name).write_text(text)
         self.git("add", "--all")
         self.git("commit", "--quiet", "--allow-empty", "-m", "Change")

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from allauth.account.models import EmailAddress
+from allauth.mfa.models import Authenticator
+from allauth.socialaccount.models import SocialAccount
 from django.apps import apps
 from django.contrib import admin
 from django.contrib.admin.models import CHANGE, LogEntry
@@ -18,12 +22,24 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
+from tasks_app.audit import record
 from tasks_app.models import (
+    Action,
+    ApiToken,
+    AuditEntry,
+    BrowserSession,
     Change,
     ChangeKind,
+    Delivery,
     Event,
     EventKind,
+    IdempotencyKey,
+    Invitation,
+    Medium,
     Membership,
+    Notice,
+    Occasion,
+    Preferences,
     Project,
     Question,
     Reason,
@@ -31,11 +47,14 @@ from tasks_app.models import (
     Sequence,
     SessionEntry,
     Step,
+    Target,
     Task,
     Transition,
     User,
+    WorkerBeat,
 )
 from tasks_app.state.phases import Phase
+from tests.factories import WorkerBeatFactory
 
 pytestmark = pytest.mark.django_db
 
@@ -50,6 +69,14 @@ HISTORY: list[type[Model]] = [
     SessionEntry,
     Step,
     LogEntry,
+    AuditEntry,
+    WorkerBeat,
+    ApiToken,
+    IdempotencyKey,
+    Invitation,
+    Preferences,
+    Notice,
+    Delivery,
 ]
 
 
@@ -85,10 +112,22 @@ def make(name: str) -> Task:
         items=[{"question": f"{name}?"}],
         asked_at=timezone.now(),
     )
-    Transition.objects.create(task=task, step=step, source=Phase.PENDING, target=Phase.RUNNING, actor=user)
+    moved = Transition.objects.create(
+        task=task, step=step, source=Phase.PENDING, target=Phase.RUNNING, actor=user
+    )
+    _tell(user, moved)
     Change.objects.create(task=task, kind=ChangeKind.TASK)
+    record(Action.TASK_CREATED, by=user, task=task)
+    ApiToken.objects.create(user=user, name=name, digest=name)
+    IdempotencyKey.objects.create(user=user, key=name, fingerprint=name)
     SessionEntry.objects.create(project_key=name, session_id=name, entry={})
     Group.objects.create(name=name)
+    WorkerBeatFactory(host=name)
+    BrowserSession.objects.create(session_key=name, user=user, expire_date=timezone.now() + timedelta(days=1))
+    Invitation.objects.create(project=project, email=f"{name}@example.org", token_hash=name, invited_by=user)
+    Authenticator.objects.create(user=user, type="totp", data={"secret": "hidden"})
+    SocialAccount.objects.create(user=user, provider="github", uid=name)
+    EmailAddress.objects.create(user=user, email=f"{name}@example.org")
     LogEntry.objects.create(
         user=user,
         content_type=ContentType.objects.get_for_model(Task),
@@ -97,6 +136,18 @@ def make(name: str) -> Task:
         action_flag=CHANGE,
     )
     return task
+
+
+def _tell(user: User, moved: Transition) -> None:
+    """One row of everything that has to do with being told."""
+    Preferences.objects.create(user=user)
+    Notice.objects.create(user=user, task=moved.task, transition=moved, occasion=Occasion.DONE)
+    target = Target.objects.create(
+        project=moved.task.project, medium=Medium.WEBHOOK, name=user.username, sealed_address="x", shown="y"
+    )
+    Delivery.objects.create(
+        transition=moved, occasion=Occasion.DONE, medium=Medium.WEBHOOK, target=target, due_at=timezone.now()
+    )
 
 
 @pytest.fixture

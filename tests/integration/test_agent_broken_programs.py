@@ -160,3 +160,21 @@ def test_a_program_that_hangs_can_be_stopped(tmp_path: Path, program: str) -> No
         made.start("no-questions")
     assert stopped.value.partial is not None
     assert leftovers(made.workspace) == []
+
+
+def test_what_cannot_be_ended_afterwards_does_not_hide_how_the_run_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A question that was asked would be lost with the result; the next run refuses to start instead."""
+    asked: list[Path] = []
+
+    def stuck_at_the_end(workspace: Path) -> int:
+        asked.append(workspace)
+        if len(asked) == 2:
+            raise TimeoutError("processes [7] of an earlier run cannot be ended")
+        return 0
+
+    monkeypatch.setattr("tasks_app.agents.claude.end_leftovers", stuck_at_the_end)
+    result = speaking(tmp_path, json.dumps(ASSISTANT) + "\n").start("no-questions")
+    assert result.ending is Ending.FAILED
+    assert len(asked) == 2

@@ -146,7 +146,7 @@ def test_a_late_answer_is_409_says_who_and_what_and_gives_the_text_back(
     page = send(other, question, item_0_other="Too late, alas", notes="with a note")
     assert page.status_code == 409
     assert "<strong>Ada</strong>" in page.text and "Half up" in page.text
-    assert "Your answer was not sent" in page.text
+    assert "What you sent was not taken" in page.text
     assert "Too late, alas\nwith a note</textarea>" in page.text
     assert stored(question) == {ROUNDING["question"]: "Half up"}
 
@@ -189,7 +189,7 @@ def test_a_viewer_gets_403_and_sees_no_form(question: Question) -> None:
     part = send(client, question, item_0="Half up", headers=HTMX)
     assert part.status_code == 403 and "<html" not in part.text
     shown = client.get(reverse("question", args=[question.pk]))
-    assert "lets you look but not answer" in shown.text and "Send answer" not in shown.text
+    assert "lets you look but not answer" in shown.text and "Answer and resume" not in shown.text
     assert stored(question) == {}
 
 

@@ -172,3 +172,72 @@ def test_who_may_only_look_cannot_answer(answer: Callable[..., Outcome]) -> None
     code, _, err = answer(question, "yes", who="vic")
     assert code == 2
     assert "lets you look but not act" in err
+
+
+PUSH = {
+    "question": "May the agent run `git push`?",
+    "options": [{"label": "Approve", "description": ""}, {"label": "Deny", "description": ""}],
+}
+
+
+def wanting(kind: str) -> Question:
+    evidence = [{"kind": "command", "title": "Command", "text": "git push"}]
+    question: Question = QuestionFactory(kind=kind, items=[PUSH], evidence=evidence)
+    return question
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "verdict", "notes", "said"),
+    [
+        ("approval", ("--approve",), "approved", "", "is approved."),
+        ("approval", ("--deny", "Not now."), "denied", "Not now.", "is denied: Not now."),
+        ("plan", ("--approve", "--notes", "Good."), "approved", "Good.", "is approved: Good."),
+        ("plan", ("--send-back", "Tests first."), "sent_back", "Tests first.", "is sent back: Tests first."),
+    ],
+)
+def test_tool_calls_and_plans_are_decided(
+    answer: Callable[..., Outcome], kind: str, words: tuple[str, ...], verdict: str, notes: str, said: str
+) -> None:
+    question = wanting(kind)
+    code, out, _ = answer(question, *words)
+    question.refresh_from_db()
+    assert (code, question.verdict, question.notes) == (0, verdict, notes)
+    assert said in out
+    assert answer(question, *words)[:2] == (
+        0,
+        out.replace(
+            said, said.replace(verdict.replace("_", " "), f"{verdict.replace('_', ' ')} (it was already)")
+        ),
+    )
+
+
+def test_a_question_is_dismissed(answer: Callable[..., Outcome]) -> None:
+    question = QuestionFactory()
+    code, out, _ = answer(question, "--dismiss", "--json")
+    assert (code, json.loads(out)["state"], json.loads(out)["answers"]) == (0, "dismissed", {})
+    code, _, err = answer(question, "Half up")
+    assert code == 1 and "Dismissed by Ann" in err
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "why"),
+    [
+        ("approval", ("Approve",), "--approve"),
+        ("approval", (), "--approve"),
+        ("approval", ("--dismiss",), "approve or deny it"),
+        ("approval", ("--send-back", "x"), "approve or deny it"),
+        ("approval", ("--deny", " "), "Say why"),
+        ("approval", ("--approve", "--deny", "x"), "one of"),
+        ("plan", ("--deny", "x"), "approve it or send it back"),
+        ("clarification", ("--approve",), "answer or dismiss it"),
+        ("clarification", ("--dismiss", "Yes"), "one of"),
+    ],
+)
+def test_what_does_not_fit_the_question_changes_nothing(
+    answer: Callable[..., Outcome], kind: str, words: tuple[str, ...], why: str
+) -> None:
+    question = QuestionFactory() if kind == "clarification" else wanting(kind)
+    code, _, err = answer(question, *words)
+    question.refresh_from_db()
+    assert code == 2 and why in err
+    assert question.is_open

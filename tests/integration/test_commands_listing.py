@@ -14,7 +14,7 @@ from django.utils import timezone
 from tasks_app import places
 from tasks_app.events.append import NewEvent, append
 from tasks_app.management.terminal.people import acting_user
-from tasks_app.models import EventKind, Project, Run, Task
+from tasks_app.models import EventKind, Project, Run, Task, WorkerBeat
 from tasks_app.state.phases import Phase
 from tests.factories import (
     MembershipFactory,
@@ -23,11 +23,17 @@ from tests.factories import (
     RunFactory,
     TaskFactory,
     UserFactory,
+    WorkerBeatFactory,
 )
 from tests.integration.conftest import Manage
 from tests.integration.git_repository import GitRepository
 
 pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def worker() -> WorkerBeat:
+    return WorkerBeatFactory()
 
 
 @pytest.fixture
@@ -89,6 +95,16 @@ def test_long_lists_are_cut_and_say_so(manage: Manage) -> None:
         TaskFactory(project=project)
     assert "… and 1 more; --all shows them." in manage("status")[1]
     assert len(manage("status", "--all")[1].splitlines()) == 52
+
+
+def test_the_workers_are_told_and_that_there_is_none(manage: Manage, worker: WorkerBeat) -> None:
+    TaskFactory()
+    assert "No worker" not in manage("status")[1]
+    told = json.loads(manage("status", "--json")[1])["workers"]
+    assert [(one["host"], one["pid"], one["slots"]) for one in told] == [("here", worker.pid, 4)]
+    WorkerBeat.objects.update(ended=True)
+    assert "No worker is running: tasks wait." in manage("status")[1]
+    assert json.loads(manage("status", "--json")[1])["workers"] == []
 
 
 @pytest.fixture
@@ -252,7 +268,7 @@ def test_only_a_maintainer_removes_a_project(manage: Manage) -> None:
     project = MembershipFactory(project__name="billing", user__username="bob", role="member").project
     code, _, err = manage("project", "remove", "billing", "--yes", "--as", "bob")
     assert code == 2
-    assert "Only a maintainer of billing" in err
+    assert "maintainers can remove it" in err
     project.refresh_from_db()
 
 

@@ -358,3 +358,41 @@ def test_a_project_is_removed_after_its_name_was_typed(installation: Installatio
     terminal.type("plain\n")
     assert terminal.end() == 0
     assert installation.row("SELECT group_concat(name) FROM tasks_app_project") == ("sample",)
+
+
+@pytest.fixture
+def guarded(installation: Installation) -> tuple[Installation, tuple[str, ...]]:
+    """A task whose project wants to be asked before a git tag is made."""
+    installation.python(
+        "from tasks_app.models import Project\n"
+        'Project.objects.filter(name="plain").update(ask_before="Bash(git tag*)")'
+    )
+    path = installation.task_file("# Release\n\nrehearsal: approve\n")
+    return installation, ("run_task", path, "--project", "plain")
+
+
+def test_a_tool_call_is_denied_at_the_prompt(guarded: tuple[Installation, tuple[str, ...]]) -> None:
+    installation, command = guarded
+    terminal = installation.terminal(*command)
+    terminal.expect("git tag v1.0")
+    terminal.expect("Type 1 to approve it, 2 to deny it.\n> ")
+    terminal.type("perhaps\n")
+    terminal.expect("Type 1 to approve it, 2 to deny it.\n> ")
+    terminal.type("2\n")
+    terminal.expect("Why? The agent is told.\n> ")
+    terminal.type("Not on a Friday.\n")
+    terminal.expect("Denied by Ann in the terminal: Not on a Friday.")
+    assert terminal.end() == 0
+    assert "no tag is made" in terminal.seen
+
+
+def test_a_tool_call_is_approved_by_command_and_the_task_goes_on(
+    guarded: tuple[Installation, tuple[str, ...]],
+) -> None:
+    installation, command = guarded
+    waiting = installation.manage(*command, "--no-input")
+    assert (waiting.returncode, installation.phase()) == (3, "waiting_for_input")
+    assert "manage.py answer 1 --approve" in waiting.stdout and "│ git add" in waiting.stdout
+    assert installation.manage("answer", "1", "--approve").returncode == 0
+    done = installation.manage(*command)
+    assert done.returncode == 0 and "tagged as `v1.0`" in done.stdout

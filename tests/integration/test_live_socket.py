@@ -14,6 +14,7 @@ from asgiref.testing import ApplicationCommunicator
 from django.test import Client
 
 from catherder_site.asgi import application
+from tasks_app.actions.sessions import end_sessions
 from tasks_app.live import consumers
 from tasks_app.live.hub import hub
 from tasks_app.live.news import REPLAY_LIMIT
@@ -119,6 +120,14 @@ async def test_a_stranger_is_refused(world: World) -> None:
     assert await refusal(Client()) == {"type": "websocket.close", "code": 4401}
 
 
+@pytest.mark.parametrize("cookie", ["a\\000b", "x", "z" * 5000])
+async def test_any_cookie_is_a_strangers(world: World, cookie: str) -> None:
+    """A NUL in it was an error on PostgreSQL."""
+    client = Client()
+    client.cookies["sessionid"] = cookie
+    assert (await refusal(client))["type"] == "websocket.close"
+
+
 async def test_a_deactivated_user_is_refused(world: World) -> None:
     await User.objects.aupdate(is_active=False)
 
@@ -151,6 +160,27 @@ async def test_a_member_is_told_in_one_frame_per_task(world: World) -> None:
             "kinds": ["phase", "question"],
             "upto": last,
         }
+
+
+@pytest.mark.parametrize("ending", ["password", "elsewhere", "logout"])
+async def test_a_session_that_is_over_closes_the_socket_before_anything_more_is_told(
+    world: World, ending: str
+) -> None:
+    """W1: whatever ended it. The answer to "who is this" counts for a second (ACCESS_SECONDS)."""
+    async with Browser(world.client) as browser:
+        await sync_to_async(_end)(world, ending)
+        await world.change(world.ours)
+        assert await browser.message() == {"type": "websocket.close", "code": 4401}
+
+
+def _end(world: World, how: str) -> None:
+    if how == "password":
+        world.ann.set_password("another one")
+        world.ann.save()
+    elif how == "elsewhere":
+        end_sessions(world.ann)
+    else:
+        world.client.post("/logout/")
 
 
 async def test_nobody_is_told_of_projects_that_he_may_not_see(world: World) -> None:

@@ -217,7 +217,7 @@ def test_long_groups_page_at_50(browser: Client) -> None:
 
 
 def test_the_empty_dashboard_says_what_to_do_first(browser: Client) -> None:
-    assert "project add NAME /path/to/repository" in browser.get("/").text
+    assert "Add a project" in browser.get("/").text
     ProjectFactory()
     assert "Write the first task" in browser.get("/").text
     nobody = Client()
@@ -257,7 +257,7 @@ def test_a_task_can_be_created_only(browser: Client, project: Any) -> None:
         ({"text": ""}, "A task needs some text"),
         ({"text": "# A\n", "threshold": "6"}, "The threshold is a whole number from 0 to 5, not “6”."),
         ({"text": "# A\n", "threshold": "high"}, "not “high”."),
-        ({"text": "---\ninteractionThreshold: 9\n---\n# A <b>\n"}, "task:2"),
+        ({"text": "---\ninteractionThreshold: 9\n---\n# A <b>\n"}, "Line 2"),
         ({"text": "---\ntitle: x\n# never closed"}, "never closed with ---"),
         ({"text": "# A\n", "pipeline": "no-such-line"}, "no-such-line"),
         ({"text": "# A\n", "project": "999"}, "There is no such project"),
@@ -279,7 +279,7 @@ def test_a_repository_that_is_gone_is_named(browser: Client, project: Any, tmp_p
 
 
 def test_without_a_project_the_form_says_how_to_add_one(browser: Client) -> None:
-    assert "project add NAME" in browser.get("/tasks/new/").text
+    assert "Add the first one" in browser.get("/tasks/new/").text
 
 
 # ---- a task ----
@@ -384,40 +384,6 @@ def test_where_a_run_begins_the_log_says_so_once(browser: Client) -> None:
     assert part.count('class="run-start"') == 1 and "run 2, after an answer" in part
 
 
-def test_a_log_shows_its_end_first_and_earlier_on_demand(browser: Client) -> None:
-    run = RunFactory()
-    say(run, *((EventKind.TEXT, {"text": f"line {n}."}) for n in range(450)))
-    task = run.step.task
-    page = browser.get(page_of(task)).text
-    assert "line 449." in page and "line 250." in page and "line 249." not in page
-    address = re.search(r'href="([^"]+\?before=\d+)"', page)[1]  # type: ignore[index]
-    part = browser.get(address, headers=HTMX).text
-    assert "line 249." in part and "line 50." in part and "line 250." not in part and "<html" not in part
-    assert "Show earlier" in part and "<html" in browser.get(address).text
-    first = re.search(r'href="([^"]+\?before=\d+)"', part)[1]  # type: ignore[index]
-    assert "Show earlier" not in browser.get(first, headers=HTMX).text
-
-
-def test_new_events_come_once_and_in_order(browser: Client) -> None:
-    run = RunFactory()
-    task = run.step.task
-    say(run, (EventKind.TEXT, {"text": "first."}))
-    last = Event.objects.get().pk
-    assert browser.get(log_of(task), {"after": last}, headers=HTMX).status_code == 204
-    say(run, (EventKind.TEXT, {"text": "second."}), (EventKind.TEXT, {"text": "third."}))
-    part = browser.get(log_of(task), {"after": last}, headers=HTMX).text
-    assert "first." not in part and part.index("second.") < part.index("third.")
-    assert f'value="{last + 2}"' in part and "run-start" not in part
-
-
-def test_a_browser_that_slept_catches_up_in_portions(browser: Client) -> None:
-    run = RunFactory()
-    say(run, *((EventKind.TEXT, {"text": str(n)}) for n in range(1200)))
-    part = browser.get(log_of(run.step.task), {"after": 0}, headers=HTMX)
-    assert part.text.count('class="entry ') == 1000
-    assert part["HX-Trigger-After-Swap"] == "catherder:refresh"
-
-
 @pytest.mark.parametrize("query", ["after=x", "before=-1", "after=", "after=9999999999999999999999"])
 def test_a_bad_place_in_the_log_is_404(browser: Client, query: str) -> None:
     assert browser.get(f"{log_of(TaskFactory())}?{query}").status_code == 404
@@ -493,6 +459,26 @@ def test_the_diff_of_a_task_and_of_a_step_is_shown(browser: Client, project: Any
     assert "# &lt;shop&gt;" in whole and "CENT = 1" in whole and "<html" in whole
     assert "# &lt;shop&gt;" in step and "CENT = 1" not in step and "<html" not in step
     assert f"git fetch {places.repository(project).path} {task.branch}" in browser.get(page_of(task)).text
+
+
+def test_a_large_file_is_loaded_when_it_is_wanted(browser: Client, project: Any, tmp_path: Path) -> None:
+    source = GitRepository(tmp_path / "shop")
+    base = source.git("rev-parse", "HEAD")
+    name = "a [b] & c;.txt"
+    head = source.commit(**{name: "".join(f"number {n}\n" for n in range(900)), "small.txt": "small\n"})
+    places.repository(project).fetch()
+    task = TaskFactory(project=project, base_commit=base, head_commit=head)
+    whole = browser.get(reverse("task_diff", args=[task.pk])).text
+    assert "number 899" not in whole and "small</span>" in whole and "+900" in whole
+    assert "2 files" not in whole, "without steps there is nothing to choose from"
+    address = re.search(r'href="([^"]+)">Load its 900 lines', whole)
+    assert address
+    part = browser.get(address[1].replace("&amp;", "&"), headers=HTMX).text
+    assert "number 899" in part and "small</span>" not in part and "<html" not in part
+    page = browser.get(address[1].replace("&amp;", "&")).text
+    assert "<html" in page and "number 899" in page
+    for missing in ("nothing.txt", "../../etc/passwd", "\0", ":(glob)*", "x" * 5000, ""):
+        assert browser.get(reverse("task_diff", args=[task.pk]), {"file": missing}).status_code == 404
 
 
 def test_a_diff_that_cannot_be_made_says_why(browser: Client, project: Any) -> None:

@@ -1,19 +1,19 @@
-"""P1: settings in the portal override those of the repository, visibly. H5: the inbox."""
+"""P1: settings in the portal override those of the repository, visibly."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
-from django.utils import timezone
 
+from tasks_app.actions.fetching import fetch
 from tasks_app.actions.tasks import create_task
-from tasks_app.models import Project, QuestionState, Role
-from tests.factories import MembershipFactory, QuestionFactory, UserFactory
+from tasks_app.models import Action, AuditEntry, Project, Role
+from tests.factories import MembershipFactory
+from tests.integration.git_repository import GitRepository
 from tests.works import Works
 
 SAYS_TWO = """\
@@ -43,6 +43,11 @@ def given(**changed: Any) -> dict[str, Any]:
         "model": "",
         "wait_for_reset": "",
         "auto_commit": "",
+        "manage_git_branch": "",
+        "max_turns": "",
+        "max_cost_usd": "",
+        "step_timeout": "",
+        "check_timeout": "",
         **changed,
     }
 
@@ -52,7 +57,7 @@ def test_what_the_portal_says_overrides_the_repository(works: Works, project: Pr
     client = signed_in(project, Role.MAINTAINER)
     address = reverse("project_settings", args=[project.pk])
     page = client.get(address).text
-    assert "as cat-herder.yaml: 2" in page and "as cat-herder.yaml: careful" in page
+    assert "careful, the first" in page and f"/projects/{project.pk}/#line-1" in page
     assert create_task(project, TEXT, by=works.user, where="t").threshold == 2
     chosen = given(
         threshold="4", default_pipeline="quick", model="opus", wait_for_reset="yes", auto_commit="yes"
@@ -78,7 +83,18 @@ def test_nothing_chosen_leaves_it_to_the_repository_again(works: Works, project:
 
 
 @pytest.mark.parametrize(
-    "bad", [{"threshold": "6"}, {"threshold": "high"}, {"default_pipeline": "none"}, {"auto_commit": "x"}]
+    "bad",
+    [
+        {"threshold": "6"},
+        {"threshold": "high"},
+        {"default_pipeline": "none"},
+        {"auto_commit": "x"},
+        {"model": "--dangerous"},
+        {"max_turns": "0"},
+        {"max_cost_usd": "nan"},
+        {"step_timeout": "soon"},
+        {"model": "a\0b"},
+    ],
 )
 @pytest.mark.django_db(transaction=True)
 def test_a_bad_setting_is_refused_in_words(works: Works, project: Project, bad: dict[str, str]) -> None:
@@ -108,50 +124,70 @@ def test_a_broken_file_is_told_on_the_page(works: Works) -> None:
     assert "cat-herder.yaml:1" in page.text
 
 
-@pytest.mark.django_db
-def test_the_inbox_has_open_answered_and_withdrawn_questions() -> None:
-    """H5: the card is on the inbox too."""
-    opened = QuestionFactory(items=[{"question": "Still open?"}])
-    user = MembershipFactory(project=opened.task.project).user
-    done = {"task": opened.task, "step": opened.step, "run": opened.run}
-    QuestionFactory(
-        **done,
-        number=2,
-        tool_use_id="two",
-        items=[{"question": "Long answered?"}],
-        state=QuestionState.ANSWERED,
-        answered_at=timezone.now(),
-        answered_by=user,
-        answered_via="web",
-        answers={"Long answered?": "Indeed."},
-    )
-    withdrawn = {"tool_use_id": "three", "state": QuestionState.WITHDRAWN}
-    QuestionFactory(**done, number=3, items=[{"question": "Taken back?"}], **withdrawn)
-    client = Client()
-    client.force_login(user)
-    page = client.get(reverse("inbox")).text
-    assert "Still open?" in page and "Long answered?" not in page and "Send answer and resume" in page
-    answered = client.get(reverse("inbox"), {"state": "answered", "project": opened.task.project.name}).text
-    assert "Long answered?" in answered and "Indeed." in answered and "Still open?" not in answered
-    assert "Taken back?" in client.get(reverse("inbox"), {"state": "withdrawn"}).text
-    assert (
-        "Still open?" in client.get(reverse("inbox"), {"state": "\x00", "project": "\x00", "page": "x"}).text
-    )
+@pytest.mark.django_db(transaction=True)
+def test_limits_and_branches_of_the_portal_hold_for_new_tasks(works: Works, project: Project) -> None:
+    address = reverse("project_settings", args=[project.pk])
+    chosen = given(max_turns="7", max_cost_usd="2.5", step_timeout="45m", manage_git_branch="no")
+    assert signed_in(project, Role.MAINTAINER).post(address, chosen).status_code == 302
+    project.refresh_from_db()
+    task = create_task(project, TEXT, by=works.user, where="t")
+    assert (task.max_turns, task.max_cost_usd, task.checkout) == (7, 2.5, "main")
+    assert task.steps.get().config["timeout"] == 45 * 60
 
 
-@pytest.mark.django_db
-def test_the_inbox_pages_and_its_queries_do_not_grow() -> None:
-    client = Client()
-    client.force_login(UserFactory(is_superuser=True))
-    counts = []
-    for many in (1, 30):
-        for _ in range(many):
-            QuestionFactory()
-        with CaptureQueriesContext(
-            connection,
-        ) as queries:
-            page = client.get(reverse("inbox"))
-        counts.append(len(queries))
-    assert counts[0] == counts[1]
-    assert page.text.count('<article class="card') == 20
-    assert "1 of 2" in page.text
+@pytest.mark.django_db(transaction=True)
+def test_one_setting_is_reset_and_the_others_stay(works: Works, project: Project) -> None:
+    Project.objects.filter(pk=project.pk).update(threshold=5, model="opus")
+    client = signed_in(project, Role.MAINTAINER)
+    address = reverse("project_settings", args=[project.pk])
+    assert client.post(address, given(threshold="1", reset="threshold")).status_code == 302
+    project.refresh_from_db()
+    assert (project.threshold, project.model) == (None, "opus")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_changed_what_stands_on_the_page(works: Works, project: Project) -> None:
+    client = signed_in(project, Role.MAINTAINER)
+    address = reverse("project_settings", args=[project.pk])
+    client.post(address, given(threshold="4"))
+    client.post(address, given(threshold="4"))
+    assert AuditEntry.objects.filter(action=Action.SETTINGS_CHANGED).count() == 1
+    page = client.get(address).text
+    assert "How readily the agent asks" in page and "→ 4" in page
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_maintainer_changes_the_branch(works: Works, project: Project) -> None:
+    GitRepository(Path(project.source)).git("branch", "next")
+    fetch(project)
+    client = signed_in(project, Role.MAINTAINER)
+    address = reverse("project_settings", args=[project.pk])
+    refused = client.post(address, {"branch": "no-such\0branch"})
+    assert refused.status_code == 400 and "The source has no branch" in refused.text
+    assert client.post(address, {"branch": "next"}).status_code == 302
+    project.refresh_from_db()
+    assert project.branch == "next" and "main" in client.get(address).text
+    assert signed_in(project, Role.MEMBER).post(address, {"branch": "main"}).status_code == 403
+
+
+@pytest.mark.django_db(transaction=True)
+def test_removing_asks_for_the_name_and_says_what_is_lost(works: Works, project: Project) -> None:
+    create_task(project, TEXT, by=works.user, where="t")
+    client = signed_in(project, Role.MAINTAINER)
+    address = reverse("project_remove", args=[project.pk])
+    assert "1 task, with their logs" in " ".join(
+        client.get(reverse("project_settings", args=[project.pk])).text.split()
+    )
+    refused = client.post(address, {"name": "another"})
+    assert refused.status_code == 400 and 'value="another"' in refused.text
+    assert signed_in(project, Role.MEMBER).post(address, {"name": project.name}).status_code == 403
+    assert client.post(address, {"name": project.name}).status_code == 302
+    assert not Project.objects.filter(pk=project.pk).exists()
+    assert client.post(address, {"name": project.name}).status_code == 404
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_viewer_sees_what_holds_and_has_no_buttons(works: Works, project: Project) -> None:
+    page = signed_in(project, Role.VIEWER).get(reverse("project_settings", args=[project.pk])).text
+    assert "careful, the first" in page
+    assert "Save settings" not in page and "Remove" not in page and "Change the branch" not in page

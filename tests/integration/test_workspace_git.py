@@ -103,7 +103,7 @@ def test_fetching_forgets_branches_that_are_gone_and_takes_rewritten_ones(desk: 
 def test_fetching_leaves_the_portals_branches_alone(desk: Desk) -> None:
     desk.write("a")
     snapshot = desk.snapshot()
-    desk.workspace.publish(snapshot)
+    desk.workspace.publish(snapshot.commit)
     desk.source.git("branch", "cat-herder/fix")
     desk.repository.fetch()
     assert desk.repository.commit("refs/heads/cat-herder/fix") == snapshot.commit
@@ -236,7 +236,7 @@ def test_a_mark_in_the_index_hides_no_change(desk: Desk, mark: str) -> None:
 
 def test_a_published_snapshot_can_be_fetched_by_a_person(desk: Desk) -> None:
     desk.write("a", "done\n")
-    desk.workspace.publish(desk.snapshot())
+    desk.workspace.publish(desk.snapshot().commit)
     desk.source.git("fetch", "--quiet", str(desk.repository.path), "cat-herder/fix")
     assert desk.source.git("show", "FETCH_HEAD:a") == "done"
 
@@ -349,7 +349,7 @@ def test_no_program_that_the_agent_set_up_is_run(desk: Desk, tmp_path: Path, how
     HOSTILE[how](desk.agent, marker)
     desk.write("c")
     snapshot = desk.snapshot()
-    desk.workspace.publish(snapshot)
+    desk.workspace.publish(snapshot.commit)
     desk.workspace.create(base=desk.base)
     assert "+new" in diff(desk.repository, base=desk.base, head=snapshot.commit)
     assert "c" in {change.path for change in desk.changes("again")}

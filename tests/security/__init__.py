@@ -19,6 +19,10 @@
 | A repository runs programs in the portal | test_texts: a_hostile_repository, no_odd_source |
 | Stored script in titles, questions, answers, logs, names | test_web: hostile_text; unit/test_rendering |
 | A stranger or an outsider sees or does something | integration/test_access, test_live_socket |
+| Guessing passwords and codes; the audit room's own login | integration/test_login |
+| Taking over an account by its address, or through another service | integration/test_single_sign_on |
+| A stolen table of sessions, one that is over, any cookie | integration/test_login, test_sessions |
+| Invitations: guessed, used twice, left open by who was removed | integration/test_invitations |
 | Another site, or another port, posts or listens for a user | test_web: no_other_site; test_live_socket |
 | Framing, script without policy, pages kept by caches | test_web: every_page_has_its_policy |
 | Session fixation, open redirect, foreign Host | test_web: a_session, the_login, only_known_hosts |
@@ -26,6 +30,7 @@
 | An answer lost, doubled, or given to another question | test_answers; integration/test_answers |
 | No sandbox, and nobody notices | test_web: a_missing_sandbox; test_start |
 
-Not bounded here: processes, memory and disk of an agent; guesses at the login; services on loopback that ask
-for no password. Without a sandbox an agent has the powers of the portal's own user, which every page says.
+Not bounded here: processes, memory and disk of an agent; logins that an attacker keeps throttled; services on
+loopback that ask for no password. Without a sandbox an agent has the powers of the portal's own user, which
+every page says.
 """

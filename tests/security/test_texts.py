@@ -15,7 +15,7 @@ from tasks_app import places
 from tasks_app.actions.answers import Reply, answer_question
 from tasks_app.actions.projects import add_project
 from tasks_app.agents.fake import Call, Turn, ask, say
-from tasks_app.agents.gate import allowed, questions_in
+from tasks_app.agents.gate import questions_in
 from tasks_app.agents.notes import noted_asks
 from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.pipeline import load_project_config
@@ -24,6 +24,7 @@ from tasks_app.engine.conclude import items_json
 from tasks_app.errors import BadInput, CatHerderError
 from tasks_app.events.lines import line
 from tasks_app.models import Channel, Event, EventKind
+from tasks_app.patterns import allowed
 from tasks_app.state.phases import Phase
 from tasks_app.types import Ask, AskItem
 from tasks_app.views.rendering.ansi import render_ansi

@@ -350,6 +350,8 @@ def test_p2_a_snapshot_speaks_the_words_of_the_file() -> None:
         "fileAccess": None,
         "allowedTools": None,
         "timeout": 60,
+        "askBefore": [],
+        "planApproval": False,
     }
 
 
@@ -369,6 +371,7 @@ def test_p1_the_schema_for_editors_knows_every_key_and_describes_it() -> None:
         "autoCommit",
         "waitForRateLimitReset",
         "model",
+        "askBefore",
         "limits",
     }
     step = schema["$defs"]["StepConfig"]
@@ -381,6 +384,8 @@ def test_p1_the_schema_for_editors_knows_every_key_and_describes_it() -> None:
         "fileAccess",
         "allowedTools",
         "timeout",
+        "askBefore",
+        "planApproval",
     }
     assert schema["additionalProperties"] is False
     assert all("description" in key for key in [*schema["properties"].values(), *step["properties"].values()])

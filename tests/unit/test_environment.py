@@ -25,12 +25,23 @@ DEFAULTS = {
     "secret_key": None,
     "threshold": 0,
     "answer_limit": 200_000,
+    "api_rate": 600,
     "workers": 4,
     "database_url": None,
     "redis_url": None,
     "anthropic_api_key": None,
     "anthropic_base_url": None,
     "claude_oauth_token": None,
+    "mail_server": None,
+    "email_from": None,
+    "webhook_allow": (),
+    "oidc_issuer": None,
+    "oidc_client_id": None,
+    "oidc_client_secret": None,
+    "oidc_name": "single sign-on",
+    "github_client_id": None,
+    "github_client_secret": None,
+    "sso_signup": "no",
 }
 GOOD = [
     ("CATHERDER_DATA_DIR", "/srv/herd", "data_dir", Path("/srv/herd")),
@@ -54,6 +65,8 @@ GOOD = [
     ("ANTHROPIC_API_KEY", "sk-1", "anthropic_api_key", "sk-1"),
     ("ANTHROPIC_BASE_URL", "http://127.0.0.1:9/", "anthropic_base_url", "http://127.0.0.1:9"),
     ("CLAUDE_CODE_OAUTH_TOKEN", "token", "claude_oauth_token", "token"),
+    ("CATHERDER_OIDC_NAME", "Our directory", "oidc_name", "Our directory"),
+    ("CATHERDER_SSO_SIGNUP", "yes", "sso_signup", "yes"),
 ]
 BAD = [
     ("CATHERDER_BIND", "8000", "HOST:PORT"),
@@ -79,6 +92,7 @@ BAD = [
     ("DATABASE_URL", "mysql://db/herd", "postgresql:// or sqlite://"),
     ("DATABASE_URL", "/srv/herd.sqlite3", "postgresql:// or sqlite://"),
     ("DATABASE_URL", "postgresql://db:port/herd", "not a database address"),
+    ("CATHERDER_SSO_SIGNUP", "true", "'yes' or 'no'"),
     ("REDIS_URL", "http://cache", "redis://"),
     ("REDIS_URL", "redis://cache:port/0", "not a Redis address"),
     ("ANTHROPIC_BASE_URL", "ftp://x", "http:// or https://"),
@@ -113,6 +127,70 @@ def test_a_bad_value_is_refused_and_the_variable_named(variable: str, value: str
         load({variable: value})
     assert str(refusal.value).startswith(f"{variable}: ")
     assert said in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+MAIL = {"CATHERDER_EMAIL_FROM": "Cat Herder <herder@example.org>"}
+OIDC = {"CATHERDER_OIDC_CLIENT_ID": "herder", "CATHERDER_OIDC_CLIENT_SECRET": "s3cret"}
+
+
+@pytest.mark.parametrize(
+    ("url", "server"),
+    [
+        ("smtp://mail", {"host": "mail", "port": 25}),
+        (
+            "smtp+tls://ann:p%40ss@mail.example.org",
+            {"port": 587, "user": "ann", "password": "p@ss", "tls": True},
+        ),
+        ("smtps://mail:4650/", {"port": 4650, "ssl": True, "tls": False}),
+    ],
+)
+def test_a_mail_server_is_read(url: str, server: dict[str, Any]) -> None:
+    read = load({**MAIL, "CATHERDER_EMAIL_URL": url})
+    assert read.mail_server and read.email_from == MAIL["CATHERDER_EMAIL_FROM"]
+    assert read.mail_server.model_dump().items() >= server.items()
+
+
+@pytest.mark.parametrize(
+    "url", ["mail:25", "http://mail", "smtp://", "smtp://mail:port", "smtp://mail/x", "smtp://[x"]
+)
+def test_a_bad_mail_server_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(BadSetting, match=r"^CATHERDER_EMAIL_URL: [^\n]+\Z"):
+        load({**MAIL, "CATHERDER_EMAIL_URL": url})
+
+
+@pytest.mark.parametrize("sender", ["herder", "a@b\nBcc: everybody@example.org"])
+def test_a_bad_sender_is_refused(sender: str) -> None:
+    with pytest.raises(BadSetting, match=r"^CATHERDER_EMAIL_FROM: must be an e-mail address"):
+        load({"CATHERDER_EMAIL_URL": "smtp://mail", "CATHERDER_EMAIL_FROM": sender})
+
+
+@pytest.mark.parametrize("issuer", ["https://id.example.org/realm/", "http://127.0.0.1:9000"])
+def test_an_issuer_is_read(issuer: str) -> None:
+    assert load({**OIDC, "CATHERDER_OIDC_ISSUER": issuer}).oidc_issuer == issuer.rstrip("/")
+
+
+@pytest.mark.parametrize("issuer", ["http://id.example.org", "id.example.org", "ftp://id.example.org"])
+def test_an_issuer_without_tls_is_refused(issuer: str) -> None:
+    with pytest.raises(BadSetting, match=r"^CATHERDER_OIDC_ISSUER: must be "):
+        load({**OIDC, "CATHERDER_OIDC_ISSUER": issuer})
+
+
+@pytest.mark.parametrize(
+    ("given", "lacking"),
+    [
+        ("CATHERDER_EMAIL_URL=smtp://mail", "CATHERDER_EMAIL_FROM"),
+        ("CATHERDER_EMAIL_FROM=a@b", "CATHERDER_EMAIL_URL"),
+        ("CATHERDER_OIDC_CLIENT_SECRET=s3cret", "CATHERDER_OIDC_ISSUER"),
+        ("CATHERDER_OIDC_ISSUER=https://id", "CATHERDER_OIDC_CLIENT_ID"),
+        ("CATHERDER_GITHUB_CLIENT_ID=x", "CATHERDER_GITHUB_CLIENT_SECRET"),
+    ],
+)
+def test_half_of_a_setting_is_refused(given: str, lacking: str) -> None:
+    name, value = given.split("=", 1)
+    with pytest.raises(BadSetting) as refusal:
+        load({name: value})
+    assert f"{lacking}: is needed as well, because {name} is set" in str(refusal.value)
+    assert "s3cret" not in str(refusal.value)
 
 
 def test_all_faults_are_told_at_once() -> None:
@@ -220,3 +298,14 @@ class TestManage:
     def test_with_good_ones_it_runs(self, tmp_path: Path) -> None:
         done = manage("check", CATHERDER_DATA_DIR=str(tmp_path / "data"), CATHERDER_SANDBOX="auto")
         assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_networks_for_webhooks_are_read() -> None:
+    listed = load({"CATHERDER_WEBHOOK_ALLOW": "10.1.0.0/16, fd00::/8"}).webhook_allow
+    assert [str(network) for network in listed] == ["10.1.0.0/16", "fd00::/8"]
+
+
+@pytest.mark.parametrize("networks", ["10.1.0.1/16", "here", "10.0.0.0/33"])
+def test_a_bad_network_is_refused(networks: str) -> None:
+    with pytest.raises(BadSetting, match=r"^CATHERDER_WEBHOOK_ALLOW: must be networks"):
+        load({"CATHERDER_WEBHOOK_ALLOW": networks})

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agents import gate
 from tasks_app.agents.gate import NO_QUESTION, decide, questions_in
+from tasks_app.agents.rundir import lay_gate
 
 ASKS = [
     # Plain, in every kind of quotes.
@@ -156,10 +156,11 @@ class TestTheProgram:
         orders = {"may_ask": True, "step": "plan", "workspace": str(tmp_path), "allow_write": None}
         (tmp_path / "orders.json").write_text(json.dumps(orders))
         (tmp_path / "decisions.json").write_text("{}")
+        lay_gate(tmp_path)
         return tmp_path
 
     def ask(self, run_dir: Path, call: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-ISB", gate.__file__, str(run_dir)]
+        command = [sys.executable, "-ISB", str(run_dir / "gate.py"), str(run_dir)]
         return subprocess.run(
             command, input=call, capture_output=True, text=True, check=False, env={}, timeout=30
         )

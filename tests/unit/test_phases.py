@@ -46,8 +46,8 @@ class TestTheTable:
     def test_only_a_worker_who_runs_a_task_can_end_it_well_or_badly(self, phase: Phase) -> None:
         assert (allowed(phase, Phase.DONE), allowed(phase, Phase.FAILED)) == (phase is Phase.RUNNING,) * 2
 
-    @pytest.mark.parametrize("phase", sorted(set(Phase) - {Phase.DONE}))
-    def test_every_phase_but_done_has_a_way_on(self, phase: Phase) -> None:
+    @pytest.mark.parametrize("phase", sorted(Phase))
+    def test_every_phase_has_a_way_on(self, phase: Phase) -> None:
         assert MOVES[phase]
 
     @pytest.mark.parametrize("phase", sorted(RESUMABLE))

@@ -152,11 +152,21 @@ def test_a_diff_is_escaped_on_the_page() -> None:
     assert "&lt;b&gt;2&lt;/b&gt;" in html and "<b>" not in html
 
 
-def test_a_big_file_is_folded_and_a_huge_one_is_cut() -> None:
-    body = "".join(f"+{n}\n" for n in range(5000))
-    (file,) = parse_diff(f"diff --git a/x b/x\n@@ -0,0 +1,5000 @@\n{body}")
-    assert file.folded
-    assert (len(file.lines), file.cut, file.added) == (3000, 2000, 5000)
+def big(name: str, lines: int) -> str:
+    body = "".join(f"+{n}\n" for n in range(lines))
+    return f"diff --git a/{name} b/{name}\n@@ -0,0 +1,{lines} @@\n{body}"
+
+
+def test_big_files_are_fetched_and_a_huge_one_is_cut() -> None:
+    (file,) = parse_diff(big("x", 7000))
+    assert file.fetched
+    assert (len(file.lines), file.cut, file.added) == (5000, 2000, 7000)
+
+
+def test_of_many_files_only_so_many_lines_stand_in_the_page() -> None:
+    files = parse_diff("".join(big(f"file-{n}", 300) for n in range(20)))
+    shown = [len(file.lines) for file in files if not file.fetched]
+    assert (len(files), shown) == (20, [300] * 5)
 
 
 def test_short_output_stands_open_and_long_output_is_folded() -> None:

@@ -1,0 +1,139 @@
+"""Every address that the portal answers, found in its URL configuration, and what the walks know of each.
+
+An address that is not described here fails the walks. Operations of the API come from its own description.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from asgiref.sync import async_to_sync
+from django.urls import URLPattern, URLResolver, get_resolver, reverse
+
+from tasks_app.models import Question
+
+#: Rooms with walks of their own: the audit room (test_admin_audit), and the API, which describes itself.
+ROOMS = {"admin"}
+API = "api/"
+
+#: What a stranger may ask for: the ways in.
+OPEN_TO_ALL = {
+    *("login", "account_login", "logout", "account_logout", "login_through", "mfa_authenticate"),
+    *("account_inactive", "socialaccount_login_cancelled", "openid_connect_callback", "github_callback"),
+    *("account_reset_password", "account_reset_password_done", "account_reset_password_from_key"),
+    *("account_reset_password_from_key_done", "account_confirm_email", "invitation"),
+}
+#: What changes something of a task or a question: members may, viewers may look only.
+FOR_MEMBERS = {
+    *("task_start", "task_cancel", "task_go_on", "task_retry", "task_threshold"),
+    *("question_answer", "question_dismiss", "question_decide"),
+    *("sequence_start", "sequence_cancel", "sequence_go_on"),
+    "project_fetch",
+}
+#: What one changes of one's own.
+FOR_ONESELF = {
+    *("me_theme", "me_sessions_end", "me_session_end", "me_unlink"),
+    *("notices_read", "me_notifications_test", "me_token_revoke"),
+}
+#: What changes something that maintainers look after.
+FOR_MAINTAINERS = {
+    "project_remove",
+    *("project_member_role", "project_member_remove", "invitation_again", "invitation_withdraw"),
+    *("target_change", "target_remove", "target_test", "delivery_retry"),
+}
+POST_ONLY = {*FOR_MEMBERS, *FOR_MAINTAINERS, *FOR_ONESELF, "logout", "account_logout", "login_through"}
+#: Forms: a GET shows them, a POST changes something.
+FORMS = {
+    *(
+        "login",
+        "task_new",
+        "project_settings",
+        "project_notifications",
+        "me_notifications",
+        "projects",
+        "project_members",
+        "invitation",
+        "me",
+        "account_reset_password",
+        "account_reauthenticate",
+    ),
+    *("mfa_authenticate", "mfa_reauthenticate", "account_change_password", "account_set_password"),
+    *("mfa_activate_totp", "mfa_deactivate_totp", "mfa_generate_recovery_codes", "me_tokens"),
+}
+POSTED = sorted(POST_ONLY | FORMS)
+#: One's own things that the walkers do not have: for everybody the answer is 404 or the way elsewhere.
+NOT_THERE = {
+    *("invitation", "login_through", "openid_connect_callback", "github_callback", "me_unlink"),
+    *(
+        "me_notifications_test",
+        "me_token_revoke",
+        "mfa_deactivate_totp",
+        "mfa_view_recovery_codes",
+        "mfa_download_recovery_codes",
+    ),
+}
+
+
+def _patterns(resolver: URLResolver, prefix: str = "") -> Iterator[tuple[str, URLPattern]]:
+    for entry in resolver.url_patterns:
+        where = prefix + str(entry.pattern)
+        if isinstance(entry, URLPattern):
+            yield where, entry
+        elif entry.namespace not in ROOMS and not where.startswith(API):
+            yield from _patterns(entry, where)
+
+
+PATTERNS = {str(pattern.name): pattern for where, pattern in _patterns(get_resolver())}
+COUNT = sum(1 for _ in _patterns(get_resolver()))
+NAMES = sorted(set(PATTERNS) - {"None"})
+
+
+def values(question: Question) -> dict[str, Any]:
+    """What stands in an address that is about a row of this question's project."""
+    return {
+        "task_id": question.task_id,
+        "question_id": question.pk,
+        "project_id": question.task.project_id,
+        "sequence_id": question.task.sequence_id,
+        "position": 1,
+        "kind": "reasoning",
+        "form": "csv",
+        "provider_id": "oidc",
+        "uidb36": "1",
+        "key": "abc-def",
+        "session": "0123abcd",
+        "account_id": 9999,
+        "event_id": question.run.events.order_by("pk").values_list("pk", flat=True)[0],
+        "member_id": 9999,
+        "target_id": 9999,
+        "delivery_id": 9999,
+        "invitation_id": 9999,
+        "token": "no-such-token",
+        "token_id": 9999,
+    }
+
+
+def address(name: str, question: Question) -> str:
+    known = values(question)
+    return reverse(name, kwargs={key: known[key] for key in PATTERNS[name].pattern.converters})
+
+
+#: Parts of an address that name a row of a project.
+_OF_A_PROJECT = {"task_id", "question_id", "project_id", "sequence_id"}
+
+
+def is_about_one(name: str) -> bool:
+    """Whether the address is about a row of one project, against those that show everybody their own."""
+    return bool(_OF_A_PROJECT & set(PATTERNS[name].pattern.converters))
+
+
+def text_of(response: Any) -> str:
+    """The body of an answer, also of one that is made while it is sent."""
+    if not response.streaming:
+        return str(response.content.decode())
+
+    async def whole() -> bytes:
+        return b"".join([part async for part in response])
+
+    return async_to_sync(whole)().decode()

@@ -1,0 +1,101 @@
+"""A worker dies around an approval: the call is made once, and not without one (R1, R2)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tasks_app.agents.leftovers import leftovers
+from tasks_app.rehearsal.server import RehearsalServer
+from tests.crash.test_crash_points import PREPARE, run, server, wait_until, workspace
+from tests.integration.installation import Installation
+
+pytestmark = pytest.mark.bubblewrap
+__all__ = ["server"]
+
+BEGIN = (
+    PREPARE
+    + """
+from tasks_app.actions.answers import decide
+
+def approve():
+    for question in Question.objects.open():
+        decide(question, "approved", by=ann, via=Channel.WEB)
+"""
+)
+START = """
+Project.objects.update(ask_before="Bash(*guarded*)")
+task = create_task(
+    Project.objects.get(name="plain"), "# Do it\\n\\nrehearsal: crash-approval\\n",
+    by=ann, where="test", threshold=THRESHOLD,
+)
+start_task(task, by=ann)
+"""
+BEFORE = START + "crashpoints._armed = POINT\ngo()\n"
+AFTER = START + "go()\napprove()\ncrashpoints._armed = POINT\ngo()\n"
+RECOVER = """
+from django.utils import timezone
+import datetime, json
+from tasks_app import places
+past = timezone.now() - datetime.timedelta(seconds=1)
+Task.objects.exclude(lease_expires=None).update(lease_expires=past)
+task = Task.objects.get()
+made = (places.workspace(task).path / "guarded.txt").exists()
+unapproved = made and not Question.objects.answered().exists()
+for _ in range(4):
+    go()
+    approve()
+task.refresh_from_db()
+sys.stdout.write(json.dumps({
+    "unapproved": unapproved,
+    "phase": task.phase,
+    "questions": [[q.kind, q.state, q.delivered_at is not None] for q in task.questions.all()],
+    "outcomes": list(Run.objects.values_list("outcome", flat=True)),
+}))
+"""
+
+
+def recovered(installation: Installation, server: RehearsalServer, story: str, point: str) -> list[list[str]]:
+    """The questions in the end. Whatever the point, the call was made once."""
+    died = run(installation, server, BEGIN.replace(PREPARE, "") + story.replace("POINT", repr(point)))
+    assert died.returncode == 137
+    wait_until(lambda: leftovers(workspace(installation)) == [])
+    done = run(installation, server, BEGIN.replace(PREPARE, "") + RECOVER)
+    assert done.returncode == 0
+    end = json.loads(done.stdout)
+    assert (end["phase"], end["unapproved"]) == ("done", False)
+    assert all(end["outcomes"])
+    assert (workspace(installation) / "guarded.txt").read_text() == "guarded\n"
+    assert all(question == ["approval", "answered", True] for question in end["questions"])
+    return end["questions"]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("threshold", [0, 3])
+@pytest.mark.parametrize(
+    "point", ["run-opened", "event-recorded", "transcript-stored", "agent-ended", "halted", "work-recorded"]
+)
+def test_before_the_approval(
+    installation: Installation, server: RehearsalServer, point: str, threshold: int
+) -> None:
+    story = BEFORE.replace("THRESHOLD", str(threshold))
+    assert len(recovered(installation, server, story, point)) == 1
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "claimed",
+        "begun",
+        "run-opened",
+        "event-recorded",
+        "agent-ended",
+        "result-stored",
+        "checked",
+        "step-done",
+    ],
+)
+def test_after_the_approval(installation: Installation, server: RehearsalServer, point: str) -> None:
+    """Where it cannot be known whether the call was made, a human is asked about another one."""
+    questions = recovered(installation, server, AFTER.replace("THRESHOLD", "0"), point)
+    assert len(questions) <= 2

@@ -1,0 +1,161 @@
+"""Every page there is, light, dark and on a phone: axe-core finds nothing serious, the strict policy is not
+broken, and nothing is wider than the screen (W7). Pages are found by their addresses, so new ones are walked
+as soon as they have one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, Page, Response
+
+from tests.integration.portal import Portal
+
+pytestmark = pytest.mark.browser
+
+SEED = "from tests.e2e.walked import seed; result = seed()"
+SERIOUS = ("serious", "critical")
+#: Given to the browser as a debugger gives it: the page's policy, which stays in force, forbids it to pages.
+AXE = Axe().axe_script
+RUN = "options => axe.run(document, options)"
+WIDE = {"width": 1280, "height": 900}
+PHONE = {"width": 390, "height": 844}
+
+#: Told by the browser itself, before any script of the page runs.
+LISTEN = """
+window.brokenPolicies = [];
+addEventListener("securitypolicyviolation", (event) =>
+  window.brokenPolicies.push(`${event.effectiveDirective} ${event.blockedURI} ${event.sample}`));
+"""
+WIDER = """() => {
+  const width = document.documentElement.clientWidth;
+  if (document.documentElement.scrollWidth <= width) return [];
+  const scrolled = (one) => one && one !== document.body
+    && (getComputedStyle(one).overflowX !== "visible" || scrolled(one.parentElement));
+  const wide = [...document.querySelectorAll("body *")]
+    .filter((one) => one.getBoundingClientRect().right > width + 1 && !scrolled(one.parentElement));
+  return wide.slice(0, 3).map((one) => one.outerHTML.slice(0, 120)).concat(wide.length ? [] : ["something"]);
+}"""
+
+SEND = """([path, token, fields]) => {
+  const known = document.querySelector("[name=csrfmiddlewaretoken]").value;
+  const form = Object.assign(document.createElement("form"), { method: "post", action: path });
+  const add = (name, value) => form.append(Object.assign(document.createElement("input"), { name, value }));
+  if (token) add("csrfmiddlewaretoken", known);
+  for (let number = 0; number < fields; number++) add(`field-${number}`, "x");
+  document.body.append(form);
+  form.submit();
+}"""
+
+
+@dataclass
+class Walk:
+    """One browser on one server; `faults` says what is wrong where."""
+
+    page: Page
+    address: str
+    faults: list[str] = field(default_factory=list)
+    walked: list[str] = field(default_factory=list)
+
+    def look_at(self, path: str, *, status: int = 200) -> None:
+        """A part of a page or a download is not looked at: it has no page of its own. 0 is any status."""
+        answer = self._open(path)
+        if answer is None or not self._is_page() or self.page.url in self.walked:
+            return
+        self.walked.append(self.page.url)
+        if answer.status != (status or answer.status):
+            self.faults.append(f"{path}: {answer.status}, not {status}")
+        self._try_light_and_dark(path)
+        self._try_phone(path)
+        self.faults += [f"{path}: {broken}" for broken in self.page.evaluate("window.brokenPolicies")]
+
+    def look_at_refusal(self, words: str, path: str, *, token: bool, fields: int = 0) -> None:
+        """What a form to `path` brings that is refused."""
+        self._open("/")
+        with self.page.expect_navigation():
+            self.page.evaluate(SEND, [path, token, fields])
+        if words not in self.page.inner_text("h1"):
+            self.faults.append(f"{path}: no word of “{words}”")
+        self._try_light_and_dark(words)
+        self._try_phone(words)
+
+    def _open(self, path: str) -> Response | None:
+        self.page.set_viewport_size(WIDE)  # type: ignore[arg-type]
+        self.page.emulate_media(color_scheme="light", reduced_motion="reduce")
+        try:
+            return self.page.goto(self.address + path, wait_until="domcontentloaded")
+        except Exception as error:
+            if "Download is starting" in str(error):
+                return None
+            raise
+
+    def _is_page(self) -> bool:
+        return bool(self.page.evaluate("Boolean(document.querySelector('main, #container'))"))
+
+    def _try_light_and_dark(self, path: str) -> None:
+        self.page.evaluate(AXE)
+        for scheme in ("light", "dark"):
+            self.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
+            # What does not depend on colours was found in the light.
+            only = {"runOnly": ["color-contrast"]} if scheme == "dark" else {}
+            found = self.page.evaluate(RUN, {"resultTypes": ["violations"], **only})
+            self.faults += [f"{path} ({scheme}): {fault}" for fault in serious(found)]
+
+    def _try_phone(self, path: str) -> None:
+        self.page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+        self.faults += [f"{path}: wider than a phone: {what}" for what in self.page.evaluate(WIDER)]
+
+
+def serious(response: Any) -> Iterator[str]:
+    for violation in response["violations"]:
+        if violation["impact"] in SERIOUS:
+            places = "; ".join(
+                str(node["target"]) + " " + node["html"][:160] for node in violation["nodes"][:3]
+            )
+            yield f"{violation['id']}: {violation['help']} at {places}"
+
+
+@pytest.fixture(scope="module")
+def seeded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Portal, dict[str, Any]]]:
+    """A served portal with something of everything, and what the seed told: sessions and paths."""
+    portal = Portal(tmp_path_factory.mktemp("walked") / "data")
+    told = portal.run(SEED)
+    portal.start()
+    yield portal, told
+    portal.stop()
+
+
+def walk(browser: Browser, address: str, session: str) -> tuple[BrowserContext, Walk]:
+    context = browser.new_context(color_scheme="light")
+    if session:
+        context.add_cookies([{"name": "sessionid", "value": session, "url": f"http://{address}"}])
+    context.add_init_script(LISTEN)
+    return context, Walk(context.new_page(), f"http://{address}")
+
+
+def test_every_page_is_accessible_and_fits(browser: Browser, seeded: tuple[Portal, dict[str, Any]]) -> None:
+    portal, told = seeded
+    faults: list[str] = []
+    for who, paths in told["paths"].items():
+        context, tour = walk(browser, portal.address, told["sessions"][who])
+        for path, status in paths:
+            tour.look_at(path, status=status)
+        context.close()
+        faults += [f"{who} {fault}" for fault in tour.faults]
+        assert tour.walked
+    assert not faults, "\n".join(faults)
+
+
+def test_refusals_are_accessible_and_fit(browser: Browser, seeded: tuple[Portal, dict[str, Any]]) -> None:
+    portal, told = seeded
+    context, tour = walk(browser, portal.address, told["sessions"]["viewer"])
+    cancel = "/tasks/1/cancel/"
+    tour.look_at_refusal("You may look, but not do that", cancel, token=True)
+    tour.look_at_refusal("This form is out of date", cancel, token=False)
+    tour.look_at_refusal("That request could not be read", cancel, token=True, fields=1100)
+    context.close()
+    assert not tour.faults, "\n".join(tour.faults)

@@ -1,0 +1,165 @@
+"""Live everywhere (W3) and the notices in the page (W6), in a real browser with a real worker."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import WebSocketRoute, expect
+
+from tests.e2e.conftest import SignIn
+from tests.e2e.portal import UpPortal
+from tests.e2e.test_card import ASK
+
+pytestmark = pytest.mark.browser
+
+#: The task halts as a worker would halt it: what is told hangs on that row.
+HALT = """
+Transition.objects.create(task=task, source="running", target="waiting_for_input")
+"""
+SOCKET = re.compile(r"/ws/live/")
+
+
+def ask(portal: UpPortal) -> tuple[int, int]:
+    task, question = portal.rows(ASK + HALT)
+    return task, question
+
+
+def settle(portal: UpPortal, task: int) -> None:
+    """For the other tests of this portal nothing waits."""
+    portal.rows(
+        f"Question.objects.filter(task={task}).update(state='withdrawn')\n"
+        f"Task.objects.filter(pk={task}).update(phase='cancelled')"
+    )
+
+
+def test_a_question_that_comes_elsewhere_is_a_quiet_toast(portal: UpPortal, sign_in: SignIn) -> None:
+    page = sign_in(portal)
+    page.goto(f"{portal.url}/tasks/new/")
+    page.locator("#id_text").fill("# Half written")
+    task, _ = ask(portal)
+
+    toast = page.locator("#toasts .toast")
+    expect(toast).to_contain_text("Comma or semicolon?")
+    expect(toast).to_contain_text("sample › Export customers")
+    assert page.evaluate("document.activeElement.id") == "id_text"
+    expect(page.locator("#bell")).to_contain_text("1")
+
+    toast.get_by_role("button", name="Dismiss").click()
+    expect(toast).to_have_count(0)
+    page.goto(f"{portal.url}/notices/")
+    page.get_by_role("link", name="Comma or semicolon?").first.click()
+    page.wait_for_url(f"{portal.url}/tasks/{task}/")
+    settle(portal, task)
+
+
+def test_the_page_of_the_task_itself_needs_no_toast(portal: UpPortal, sign_in: SignIn) -> None:
+    task = portal.new_task("# Wait and see", started=False)
+    page = sign_in(portal)
+    page.goto(f"{portal.url}/tasks/{task}/")
+    portal.rows(
+        ASK.replace(
+            'create_task(Project.objects.get(name="sample"), "# Export customers", by=admin, where="test")',
+            f"Task.objects.get(pk={task})",
+        )
+        + HALT
+    )
+    expect(page.locator("#bell")).to_contain_text("1")
+    expect(page.locator("#toasts .toast")).to_have_count(0)
+    settle(portal, task)
+
+
+def test_a_tab_in_the_background_tells_the_browser_once(portal: UpPortal, sign_in: SignIn) -> None:
+    page = sign_in(portal, permissions=["notifications"])
+    page.goto(f"{portal.url}/me/notifications/")
+    expect(page.locator("[data-state]")).to_have_text(re.compile("It may|blocked"))
+    page.evaluate(
+        """() => {
+          window.told = [];
+          window.Notification = class {
+            static permission = "granted";
+            constructor(title, options) {
+              window.told.push([title, options.body, options.tag]);
+              document.body.dataset.told = window.told.length;
+            }
+          };
+          Object.defineProperty(document, "hidden", { get: () => true });
+        }"""
+    )
+    task, _ = ask(portal)
+    expect(page.locator("body")).to_have_attribute("data-told", "1")
+    page.evaluate("document.body.dispatchEvent(new CustomEvent('catherder:refresh'))")
+    page.wait_for_load_state("networkidle")
+    ((title, body, tag),) = page.evaluate("window.told")
+    assert title == "sample › Export customers" and body == "Comma or semicolon?"
+    assert tag.startswith("catherder-notice-")
+    settle(portal, task)
+
+
+def test_notices_that_come_twice_late_or_broken_do_no_harm(portal: UpPortal, sign_in: SignIn) -> None:
+    task = portal.new_task("# Stand still", started=False)
+    page = sign_in(portal)
+    sockets: list[WebSocketRoute] = []
+    # Nothing but what this test says comes through.
+    page.route_web_socket(SOCKET, lambda socket: sockets.append(socket))
+    page.goto(f"{portal.url}/tasks/{task}/")
+    expect(page.locator("#connection")).to_be_hidden()
+    for frame in _disorder(task):
+        sockets[0].send(frame)
+    page.wait_for_load_state("networkidle")
+    expect(page.locator("#task-header h1").first).to_have_text("Stand still")
+    expect(page.locator("#task-header .badge").first).to_contain_text("not started")
+
+    sockets[0].close()
+    expect(page.locator("#connection")).to_be_visible()
+    expect(page.locator("#connection")).to_be_hidden()
+    assert sockets[1].url.endswith("/ws/live/?after=40")  # the newest of what it heard, whatever the order
+
+
+def _disorder(task: int) -> list[str]:
+    def news(upto: Any, *kinds: str) -> str:
+        return json.dumps({"task": task, "kinds": kinds, "upto": upto})
+
+    return [
+        json.dumps({"hello": True, "upto": 10}),
+        *(
+            news(40, "phase", "events"),
+            news(12, "phase"),
+            news(12, "phase"),
+            news(40, "notice", "unheard-of"),
+        ),
+        *("not json", "null", "[]", json.dumps({"task": "12", "kinds": None}), news("far", "events")),
+    ]
+
+
+def test_without_a_socket_the_page_polls_and_toasts_come_too(portal: UpPortal, sign_in: SignIn) -> None:
+    page = sign_in(portal)
+    page.route_web_socket(SOCKET, lambda socket: socket.close())
+    page.goto(f"{portal.url}/notices/")
+    expect(page.locator("#connection")).to_be_visible()
+    task, _ = ask(portal)
+    expect(page.locator("#toasts .toast")).to_contain_text("Comma or semicolon?")
+    settle(portal, task)
+
+
+def test_a_login_that_ended_leads_to_the_login_but_keeps_what_was_typed(
+    portal: UpPortal, sign_in: SignIn
+) -> None:
+    typing = sign_in(portal)
+    typing.goto(f"{portal.url}/tasks/new/")
+    typing.locator("#id_text").fill("# Half written")
+    reading = typing.context.new_page()
+    reading.goto(f"{portal.url}/notices/")
+    portal.rows("BrowserSession.objects.all().delete()")
+    _drop_sockets(portal)
+
+    reading.wait_for_url(re.compile("/login/"))
+    expect(typing.locator("#connection")).to_contain_text("You are logged out")
+    assert typing.locator("#id_text").input_value() == "# Half written"
+
+
+def _drop_sockets(portal: UpPortal) -> None:
+    """Any news: before they are told, the portal looks whether the session is still there."""
+    portal.rows("Change.objects.create(task=Task.objects.first(), kind='task')")

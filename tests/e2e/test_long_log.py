@@ -1,0 +1,157 @@
+"""A log of 10,000 events in a real browser: it stays small, can be scrolled to its beginning, and every
+place in it can be reached (W2, W3, W7)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.e2e.conftest import SignIn
+from tests.e2e.portal import UpPortal
+
+pytestmark = pytest.mark.browser
+
+LENGTH = 10_000
+MAKE = f"""
+import uuid
+from tasks_app.events.append import NewEvent, append
+task = Task.objects.get(pk=%d)
+step = task.steps.first()
+def run(number, texts):
+    facts = dict(reason="first", session_id=uuid.uuid4(), outcome="finished")
+    made = Run.objects.create(step=step, number=number, **facts)
+    append(made, texts, seq=0)
+    return made.pk
+def said(number):
+    return NewEvent(EventKind.TEXT, {{"text": f"This is line {{number}}."}})
+failed = NewEvent(EventKind.ERROR, {{"text": "It broke here."}})
+runs = [run(1, [said(n) for n in range(2000)] + [failed]), run(2, [said(n) for n in range(2000, {LENGTH})])]
+result = [runs[1], Event.objects.filter(run__step__task=task, payload__text="This is line 5000.").get().pk]
+"""
+MORE = """
+from tasks_app.events.append import NewEvent, append
+run = Run.objects.get(pk=%d)
+append(run, [NewEvent(EventKind.TEXT, {"text": f"More {n}."}) for n in range(%d, %d)], seq=run.next_seq())
+"""
+
+
+class LongLog(NamedTuple):
+    """Its page, the number of the last run, and that of the event of line 5000."""
+
+    page: Page
+    run: int
+    middle: int
+
+
+MOST = 6 * 100 * 12  # parts, entries, nodes of an entry
+
+
+def nodes(page: Page) -> int:
+    return int(page.evaluate("document.querySelectorAll('#log-box *').length"))
+
+
+def scroll(page: Page, to: str) -> None:
+    page.evaluate(f"() => {{ const box = document.getElementById('log-box'); box.scrollTop = {to}; }}")
+
+
+def line(page: Page, number: int) -> Locator:
+    return page.get_by_text(f"This is line {number}.", exact=True)
+
+
+@pytest.fixture
+def long_log(portal: UpPortal, sign_in: SignIn) -> LongLog:
+    task = portal.new_task("# A long log\n", started=False)
+    run, middle = portal.rows(MAKE % task)
+    page = sign_in(portal, viewport={"width": 1200, "height": 800})
+    page.goto(f"{portal.url}/tasks/{task}/")
+    expect(page.locator("#follow")).to_be_visible()  # the script has put the log in order
+    return LongLog(page, run, middle)
+
+
+def test_one_scrolls_to_the_beginning_and_the_page_stays_small(
+    long_log: LongLog,
+) -> None:
+    page = long_log.page
+    expect(line(page, LENGTH - 1)).to_be_in_viewport()
+    expect(page.locator("#follow")).to_have_text("Following the end")
+    expect(line(page, LENGTH - 101)).to_have_count(0)
+    most = 0
+    for _ in range(400):
+        scroll(page, "0")
+        page.wait_for_function(
+            "() => { const box = document.getElementById('log-box');"
+            " return box.scrollTop > 0 || document.getElementById('log-earlier').hidden; }"
+        )
+        most = max(most, nodes(page))
+        if page.locator("#log-earlier").is_hidden():
+            break
+    scroll(page, "0")
+    expect(line(page, 0)).to_be_in_viewport()
+    assert most < MOST
+    expect(page.locator("#follow")).to_have_text("Follow the end")
+    page.keyboard.press("f")
+    expect(line(page, LENGTH - 1)).to_be_in_viewport()
+    assert nodes(page) < MOST
+
+
+def test_what_one_looks_at_stays_where_it_is_when_earlier_parts_come(
+    long_log: LongLog,
+) -> None:
+    page = long_log.page
+    seen = page.get_by_text(f"This is line {LENGTH - 95}.", exact=True)
+    with page.expect_response("**/log/?before=*"):
+        seen.evaluate("element => { document.getElementById('log-box').scrollTop = 100; }")
+        before = seen.bounding_box()
+    expect(line(page, LENGTH - 150)).to_have_count(1)
+    after = seen.bounding_box()
+    assert before and after and abs(before["y"] - after["y"]) <= 1
+
+
+def test_one_jumps_to_the_error_and_to_an_event(
+    long_log: LongLog,
+) -> None:
+    page = long_log.page
+    page.locator("#log-box").focus()
+    page.keyboard.press("e")
+    error = page.locator(".entry-error")
+    expect(error).to_be_in_viewport()
+    expect(error).to_be_focused()
+    expect(page.locator("#log-where")).to_contain_text("run 1")
+    page.goto(f"{page.url}#event-{long_log.middle}")
+    expect(line(page, 5000)).to_be_in_viewport()
+    assert nodes(page) < MOST
+    page.get_by_role("link", name="Errors").click()
+    expect(page.locator(".entry")).to_have_count(1)
+    page.locator(".entry-time").click()
+    expect(line(page, 2000)).to_be_in_viewport()
+    expect(page.get_by_role("link", name="All")).to_have_attribute("aria-current", "true")
+    page.get_by_role("link", name="Tools").click()
+    expect(page.locator("#log-said")).to_have_text("Nothing of that kind.")
+
+
+def test_new_lines_do_not_pull_one_away(portal: UpPortal, long_log: LongLog) -> None:
+    page, last, _ = long_log
+    portal.rows(MORE % (last, 0, 3))
+    expect(page.get_by_text("More 2.", exact=True)).to_be_in_viewport()
+    scroll(page, "1000")
+    expect(page.locator("#follow")).to_have_text("Follow the end")
+    portal.rows(MORE % (last, 3, 8))
+    below = page.locator("#log-below")
+    expect(below).to_have_text("5 new below")
+    expect(page.get_by_text("More 7.", exact=True)).not_to_be_in_viewport()
+    below.click()
+    expect(page.get_by_text("More 7.", exact=True)).to_be_in_viewport()
+    expect(below).to_be_hidden()
+
+
+def test_without_scripts_links_lead_to_the_beginning(portal: UpPortal, sign_in: SignIn) -> None:
+    task = portal.new_task("# A long log\n", started=False)
+    portal.rows(MAKE % task)
+    page = sign_in(portal, java_script_enabled=False)
+    page.goto(f"{portal.url}/tasks/{task}/")
+    page.get_by_role("link", name="Show earlier").click()
+    expect(line(page, LENGTH - 150)).to_be_visible()
+    page.get_by_role("link", name="Show later").click()
+    expect(line(page, LENGTH - 1)).to_be_visible()

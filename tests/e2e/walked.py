@@ -1,0 +1,229 @@
+"""A portal with something of everything, for looking at every page: run in a process of its own."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.test import Client
+from django.utils import timezone
+
+from tasks_app.actions.projects import add_project
+from tasks_app.actions.tokens import make_token
+from tasks_app.events.append import append_one
+from tasks_app.models import (
+    EventKind,
+    Project,
+    Question,
+    QuestionKind,
+    QuestionState,
+    Role,
+    Run,
+    Scope,
+    User,
+    Verdict,
+)
+from tasks_app.state.phases import Phase
+from tests.addresses import NAMES, NOT_THERE, OPEN_TO_ALL, POST_ONLY, address
+from tests.factories import (
+    COLUMNS,
+    FILE_NAME,
+    ROUNDING,
+    MembershipFactory,
+    ProjectFactory,
+    QuestionFactory,
+    TaskFactory,
+    UserFactory,
+)
+from tests.integration.git_repository import GitRepository
+from tests.integration.test_access import make_question
+
+Paths = list[tuple[str, int]]
+
+
+def seed() -> dict[str, Any]:
+    """Sessions by who looks, and the paths to walk with the status that each must have."""
+    question = make_question()
+    admin = UserFactory(username="admin", is_superuser=True, is_staff=True, first_name="Ada")
+    _people_at_work(question, admin)
+    viewer = MembershipFactory(project=question.task.project, role=Role.VIEWER).user
+    return {
+        "sessions": {
+            "admin": session(admin),
+            "newcomer": session(UserFactory(username="new")),
+            "viewer": session(viewer),
+            "stranger": "",
+        },
+        "paths": {
+            "admin": [*_every_page(question), *_states_of(question), *_pages_of_projects(admin)],
+            "newcomer": [("/", 200), ("/inbox/", 200), ("/live/", 200), (f"/tasks/{question.task_id}/", 404)],
+            "viewer": [(address("question", question), 200), (address("task", question), 200)],
+            "stranger": [*_ways_in(question), ("/nowhere/", 404)],
+        },
+    }
+
+
+def real_project(name: str, folder: Path, admin: User) -> Project:
+    """A project with a repository behind it, whose settings have faults of every kind."""
+    GitRepository.make(folder / name, **FILES)
+    return add_project(name, str(folder / name), by=admin)
+
+
+def _pages_of_projects(admin: User) -> Paths:
+    """With a repository behind them: with faults, with none, without settings, and broken."""
+    folder = Path(settings.DATA_DIR) / "walked"
+    faulty = real_project("shop", folder, admin)
+    GitRepository.make(folder / "bare", **{"README.md": "# Bare"})
+    GitRepository.make(folder / "broken", **{"cat-herder.yaml": "piplines: {}\n"})
+    made = [faulty, *(add_project(name, str(folder / name), by=admin) for name in ("bare", "broken"))]
+    pages = [path for one in made for path in (f"/projects/{one.pk}/", f"/projects/{one.pk}/settings/")]
+    new = f"/tasks/new/?project={faulty.pk}"
+    return [(path, 200) for path in (*pages, new, f"{new}&q=round", f"{new}&kind=folder&folder=tasks/prices")]
+
+
+def session(user: User) -> str:
+    client = Client()
+    client.force_login(user)
+    return client.cookies[settings.SESSION_COOKIE_NAME].value
+
+
+def _every_page(question: Question) -> Paths:
+    return _paths(set(NAMES) - POST_ONLY - OPEN_TO_ALL, question)
+
+
+def _ways_in(question: Question) -> Paths:
+    return _paths(OPEN_TO_ALL - POST_ONLY, question)
+
+
+def _paths(names: set[str], question: Question) -> Paths:
+    """Of things that nobody here has, only the look counts: their status is 0."""
+    return [(address(name, question), 0 if name in NOT_THERE else 200) for name in sorted(names)]
+
+
+def _states_of(question: Question) -> Paths:
+    """Pages that look different by what is asked of them."""
+    states = [(f"/inbox/?state={state}", 200) for state in QuestionState.values]
+    return [*states, ("/api/v1/docs", 200), ("/inbox/?person=mine&age=30d", 200), ("/nowhere/", 404)]
+
+
+def _people_at_work(question: Question, admin: User) -> None:
+    """Tasks of every phase, questions of every kind and state, and a log with all that a log can hold."""
+    for kind, payload in LOG:
+        append_one(question.run, EventKind(kind), payload)
+    make_token("nightly build", list(Scope), by=admin)
+    make_token("dashboard", [Scope.READ], by=admin, projects=[question.task.project])
+    for phase in Phase:
+        failed = phase == Phase.FAILED
+        TaskFactory(
+            project=question.task.project, phase=phase, created_by=admin, queued_at=timezone.now(),
+            failure="check make test: 3 tests failed" if failed else "",
+        )  # fmt: skip
+    TaskFactory(project=ProjectFactory(name="an-empty-one"))
+    QuestionFactory(items=[ROUNDING, COLUMNS, FILE_NAME], asked_at=timezone.now() - timedelta(days=2))
+    _asked(LAYOUT)
+    _asked(YES_OR_NO, evidence=[FILE])
+    _asked(DEPLOY, kind=QuestionKind.APPROVAL, evidence=[COMMAND, DIFF])
+    _asked(
+        PLAN, kind=QuestionKind.PLAN, evidence=[{"kind": "markdown", "title": "PLAN.md", "text": MARKDOWN}]
+    )
+    _closed(question, 2, QuestionState.WITHDRAWN)
+    by_admin = {"answered_by": admin, "answered_at": timezone.now(), "answered_via": "web"}
+    _closed(question, 4, QuestionState.DISMISSED, **by_admin, notes="Nobody knows any more.")
+    denied = {"kind": QuestionKind.APPROVAL, "items": [DEPLOY], "verdict": Verdict.DENIED}
+    _closed(question, 5, QuestionState.ANSWERED, **by_admin, **denied, notes="Not on a Friday.")
+    said = {"answers": {ROUNDING["question"]: "Half up"}, "notes": "As in the reports."}
+    _closed(question, 3, QuestionState.ANSWERED, **by_admin, **said)
+
+
+def _asked(item: dict[str, Any], **facts: Any) -> None:
+    asked = QuestionFactory(items=[item], asked_at=timezone.now() - timedelta(hours=1), **facts)
+    Run.objects.filter(pk=asked.run_id).update(model="claude-sonnet-4-5")
+
+
+def _closed(question: Question, number: int, state: str, **facts: Any) -> None:
+    QuestionFactory(task=question.task, run=question.run, number=number, state=state, **facts)
+
+
+LAYOUT = {
+    "question": "Which layout?\n\nThe printer has **42 columns**. `bill.py` cuts longer lines.",
+    "header": "Layout",
+    "options": [
+        {
+            "label": "Columns",
+            "description": "Prices right.",
+            "preview": "Tea      2.40\n-----\nTotal    2.40",
+        },
+        {"label": "Lines", "description": "A line for each.", "preview": "Tea: 2.40\nTotal: 2.40"},
+    ],
+}
+YES_OR_NO = {
+    "question": "Should the old rounding stay for the bills of last year?",
+    "header": "History",
+    "options": [{"label": "Yes"}, {"label": "No"}],
+}
+DEPLOY = {"question": "May the agent run this command?", "header": "Bash"}
+PLAN = {"question": "Is this plan right?", "header": "Plan"}
+FILE = {"kind": "file", "title": "shop/bill.py", "text": "def total(items):\n    return sum(items)\n"}
+COMMAND = {
+    "kind": "command",
+    "title": "Bash, in the workspace",
+    "text": "rm -rf build && make deploy TARGET=production REGION=eu-central-1 VERBOSE=1",
+}
+DIFF = {
+    "kind": "diff",
+    "title": "deploy.sh",
+    "text": "--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@ deploy\n set -eu\n--- staging\n+-- production\n",
+}
+MARKDOWN = """# Plan
+
+I look at `bill.py` **first**:
+
+| a | b |
+|---|---|
+| 1 | 2 |
+
+```
+x = 1
+```
+"""
+EDIT = {"file_path": "a.py", "old_string": "1", "new_string": "2"}
+LOG: list[tuple[str, dict[str, Any]]] = [
+    ("text", {"text": MARKDOWN}),
+    ("thinking", {"text": "Half cents again. The tests say nothing of them."}),
+    ("tool_use", {"id": "a", "name": "Bash", "input": {"command": "make test"}}),
+    ("tool_result", {"tool_use_id": "a", "text": "\x1b[31mfailed\x1b[0m\n" * 20, "is_error": True}),
+    ("tool_use", {"id": "b", "name": "Edit", "input": EDIT}),
+    ("tool_result", {"tool_use_id": "b", "text": "done"}),
+    ("check", {"check": "make test", "passed": True, "output": "12 passed"}),
+    ("check", {"check": "make lint", "passed": False, "output": "line too long"}),
+]
+SETTINGS = """\
+interactionThreshold: 2
+taskFolder: tasks
+defaultPipeline: feature
+model: claudius
+pipelines:
+  feature:
+    - name: plan
+      command: plan-task
+      check: {type: fileExists, path: PLAN.md}
+      fileAccess: {allowWrite: [PLAN.md]}
+    - name: implement
+      command: implement
+      check: [{type: shell, command: make test, timeout: 10m}, {type: shell, command: ./none.sh}]
+      retry: 2
+      timeout: 45m
+      allowedTools: [Read, "Bash(git diff:*)"]
+  quick: [{name: do, command: self}]
+"""
+ROUND = "# Round the totals\n\nThey show 19.98999.\n"
+FILES = {
+    "cat-herder.yaml": SETTINGS,
+    "Makefile": "test:\n\ttrue\n",
+    "README.md": "# Shop\n",
+    "tasks/round.md": ROUND,
+    "tasks/prices/01-round.md": ROUND,
+    "tasks/prices/02-tax.md": "# Show the tax\n",
+}

@@ -1,0 +1,192 @@
+"""Approvals and plans behind the port: the same for the quick agent and for the real program (H3, R1).
+
+Nothing that wants approval is made without it, nothing approved is made twice, whatever stands beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks_app.agents.asks import GivenAnswer, decision_for, set_aside
+from tasks_app.agents.port import Decision, Ending, RunResult
+from tasks_app.jail import SandboxMode, detect
+from tests.agents import Bench, fake_bench, real_bench
+
+JAILED = pytest.param("jailed", marks=pytest.mark.bubblewrap)
+RULES = ("Bash(*guarded*)", "Write(**/*.sql)", "Bash(git tag*)")
+
+
+@pytest.fixture(params=["fake", JAILED])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    if request.param == "fake":
+        yield fake_bench(tmp_path)
+        return
+    with real_bench(tmp_path, detect(SandboxMode.REQUIRE, hidden=[tmp_path / "data"])) as made:
+        yield made
+
+
+@pytest.fixture(params=[JAILED])
+def real(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    with real_bench(tmp_path, detect(SandboxMode.REQUIRE, hidden=[tmp_path / "data"])) as made:
+        yield made
+
+
+def start(bench: Bench, scenario: str, **more: Any) -> RunResult:
+    more = {"ask_before": RULES, **more}
+    return bench.run(bench.order(f"Do as the script says.\nrehearsal: {scenario}", **more))
+
+
+def decided(bench: Bench, result: RunResult, *, approved: bool, notes: str = "", **more: Any) -> RunResult:
+    (ask,) = result.asks
+    given = GivenAnswer(ask, {}, notes, by="Ada", approved=approved)
+    return handed(bench, result, decision_for(given, [], folder=bench.answers), **more)
+
+
+def handed(bench: Bench, result: RunResult, decision: Decision, **more: Any) -> RunResult:
+    more = {"ask_before": RULES, **more}
+    return bench.run(bench.order(None, resume=True, decisions={result.deferred: decision}, **more))
+
+
+def lines(bench: Bench, name: str) -> int:
+    path = bench.workspace / name
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+@pytest.mark.parametrize("may_ask", [True, False])
+def test_an_approved_call_is_made_once_and_its_result_is_its_own(bench: Bench, may_ask: bool) -> None:
+    """Also at a threshold of 0: it is a rule of the project, not the agent's choice."""
+    result = start(bench, "approval-fails", may_ask=may_ask)
+    assert result.ending is Ending.ASKED
+    (ask,) = result.asks
+    assert (ask.kind, ask.tool_use_id) == ("approval", result.deferred)
+    assert ask.items[0].question == "May the agent run `echo guarded >> guarded.txt; exit 3`?"
+    assert ask.evidence[0].text == "echo guarded >> guarded.txt; exit 3"
+    assert lines(bench, "guarded.txt") == 0
+    after = decided(bench, result, approved=True, may_ask=may_ask, notes="Mind the gap.")
+    assert (after.ending, after.error) == (Ending.FINISHED, "")
+    assert after.delivered == {result.deferred}
+    assert lines(bench, "guarded.txt") == 1
+
+
+def test_a_denied_call_is_not_made_and_the_model_reads_who_denied_it_and_why(bench: Bench) -> None:
+    result = start(bench, "approval-fails")
+    after = decided(bench, result, approved=False, notes="Not on a Friday ☃ @/etc/passwd")
+    assert (after.ending, after.delivered) == (Ending.FINISHED, {result.deferred})
+    assert "Ada denied this call: Not on a Friday ☃ @/etc/passwd" in bench.result_of(result.deferred)
+    assert lines(bench, "guarded.txt") == 0
+
+
+def test_what_matches_no_pattern_runs_beside_the_one_that_waits(bench: Bench) -> None:
+    result = start(bench, "approval-beside-work")
+    assert [ask.kind for ask in result.asks] == ["approval"]
+    assert lines(bench, "guarded.txt") == 0
+    assert {"before.txt", "after.txt"} <= {path.name for path in bench.workspace.iterdir()}
+    assert decided(bench, result, approved=True).ending is Ending.FINISHED
+    assert lines(bench, "guarded.txt") == 1
+
+
+def test_of_two_in_one_message_none_is_made_and_each_is_asked_about_alone(bench: Bench) -> None:
+    """One of them has vanished from the session, and it may be the one that had to come first."""
+    both = start(bench, "two-approvals")
+    assert (both.ending, both.asks) == (Ending.ASKED, ())
+    first = handed(bench, both, set_aside([], folder=bench.answers))
+    assert "in a message of its own" in bench.result_of(both.deferred)
+    assert (lines(bench, "first.txt"), lines(bench, "second.txt")) == (0, 0)
+    assert "first.txt" in first.asks[0].items[0].question
+    second = decided(bench, first, approved=True)
+    assert (lines(bench, "first.txt"), lines(bench, "second.txt")) == (1, 0)
+    assert "second.txt" in second.asks[0].items[0].question
+    assert decided(bench, second, approved=False, notes="No.").ending is Ending.FINISHED
+    assert (lines(bench, "first.txt"), lines(bench, "second.txt")) == (1, 0)
+
+
+def test_a_question_beside_an_approval_is_asked_and_the_call_is_set_aside(bench: Bench) -> None:
+    """H3: no question is lost; its answer rides along, and what wants approval is asked about later."""
+    result = start(bench, "approval-beside-question")
+    (ask,) = result.asks
+    assert (ask.kind, ask.items[0].question) == ("clarification", "Which colour?")
+    assert ask.tool_use_id != result.deferred
+    given = GivenAnswer(ask, {"Which colour?": "Blue"})
+    later = handed(bench, result, set_aside([given], folder=bench.answers))
+    told = bench.result_of(result.deferred)
+    assert "was not made" in told and "Which colour?" in told and "Blue" in told
+    assert [one.kind for one in later.asks] == ["approval"]
+    assert lines(bench, "guarded.txt") == 0
+    assert decided(bench, later, approved=True).ending is Ending.FINISHED
+    assert lines(bench, "guarded.txt") == 1
+
+
+def test_without_a_rule_nothing_is_asked(bench: Bench) -> None:
+    """H13"""
+    result = start(bench, "approval-beside-work", ask_before=(), may_ask=False)
+    assert (result.ending, result.asks) == (Ending.FINISHED, ())
+    assert lines(bench, "guarded.txt") == 1
+
+
+def test_files_are_shown_as_they_would_be_written_and_edited(real: Bench) -> None:
+    result = start(real, "approve-files")
+    assert result.asks[0].items[0].question == "May the agent write `guarded.sql`?"
+    assert [(one.kind, one.title, one.text) for one in result.asks[0].evidence] == [
+        ("file", "guarded.sql", "select 1;\n")
+    ]
+    assert not (real.workspace / "guarded.sql").exists()
+    edit = decided(real, result, approved=True)
+    assert (real.workspace / "guarded.sql").read_text() == "select 1;\n"
+    (shown,) = edit.asks[0].evidence
+    assert shown.kind == "diff" and "-1\n+2" in shown.text
+    assert decided(real, edit, approved=True).ending is Ending.FINISHED
+    assert (real.workspace / "guarded.sql").read_text() == "select 2;\n"
+
+
+def test_an_approval_holds_for_the_input_that_was_shown_only(real: Bench) -> None:
+    result = start(real, "approval-fails")
+    other = Decision(True, for_input={"command": "echo guarded > other.txt"})
+    after = handed(real, result, other)
+    assert "not the call that a human approved" in real.result_of(result.deferred)
+    assert after.ending is Ending.FINISHED
+    assert lines(real, "guarded.txt") == 0
+
+
+def test_permissions_of_a_step_let_nothing_past_the_gate(real: Bench) -> None:
+    allowed = ("Bash(echo:*)", "Bash")
+    result = start(real, "approval-fails", allowed_tools=allowed)
+    assert [ask.kind for ask in result.asks] == ["approval"]
+    assert lines(real, "guarded.txt") == 0
+
+
+def test_a_session_taken_up_without_a_decision_waits_at_the_same_call(bench: Bench) -> None:
+    """As after a worker's death between the halt and the storing of it."""
+    result = start(bench, "approval-fails")
+    again = bench.run(bench.order(None, resume=True, ask_before=RULES))
+    assert (again.ending, again.deferred) == (Ending.ASKED, result.deferred)
+    assert again.asks == result.asks
+    assert decided(bench, again, approved=True).ending is Ending.FINISHED
+    assert lines(bench, "guarded.txt") == 1
+
+
+def test_a_plan_is_reviewed_before_anything_is_written(bench: Bench) -> None:
+    result = start(bench, "plan-too-early", planning=True)
+    (ask,) = result.asks
+    assert (ask.kind, ask.items[0].question) == ("plan", "Is this plan good?")
+    assert [(one.kind, one.text) for one in ask.evidence] == [("markdown", "# Plan\n")]
+    assert lines(bench, "early.txt") == 0
+    if bench.real:
+        assert lines(bench, "early-too.txt") == 0
+    after = decided(bench, result, approved=True, planning=True)
+    assert (after.ending, after.error) == (Ending.FINISHED, "")
+    assert (lines(bench, "late.txt"), lines(bench, "late-too.txt")) == (1, 1)
+
+
+def test_a_plan_that_is_sent_back_is_revised_and_asked_about_again(bench: Bench) -> None:
+    result = start(bench, "plan-first", planning=True)
+    again = decided(bench, result, approved=False, notes="Say whom you greet.", planning=True)
+    assert "Ada sent the plan back: Say whom you greet." in bench.result_of(result.deferred)
+    assert again.asks[0].kind == "plan" and "revised" in again.asks[0].evidence[0].text
+    assert not (bench.workspace / "GREETING.md").exists()
+    after = decided(bench, again, approved=True, planning=True)
+    assert after.ending is Ending.FINISHED
+    assert (bench.workspace / "GREETING.md").read_text() == "Hello!\n"

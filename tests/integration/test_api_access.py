@@ -1,0 +1,192 @@
+"""Every operation of the API as stranger, outsider, viewer and member (W1, W5), by its OpenAPI document."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks_app.actions.projects import add_project
+from tasks_app.api.app import document
+from tasks_app.events.append import append_one
+from tasks_app.models import EventKind, Question, Role, Scope, User
+from tests.api import PROBLEM, Script
+from tests.factories import MembershipFactory, ProjectFactory, QuestionFactory, SequenceFactory, UserFactory
+from tests.integration.git_repository import GitRepository
+from tests.works import ONE_STEP
+
+pytestmark = pytest.mark.django_db
+
+
+@dataclass(frozen=True)
+class Line:
+    """An operation: the scope that it needs, what is sent, and what each kind of person gets."""
+
+    scope: Scope = Scope.READ
+    body: Any = None
+    outsider: int = 404
+    viewer: int = 200
+    member: int = 200
+    maintainer: int | None = None
+
+
+def everybody(scope: Scope = Scope.READ) -> Line:
+    """Tells each their own."""
+    return Line(scope, outsider=200)
+
+
+def writes(body: Any = None, *, member: int = 200, scope: Scope = Scope.WRITE) -> Line:
+    return Line(scope, body, viewer=403, member=member)
+
+
+def manages(body: Any = None, *, maintainer: int = 200) -> Line:
+    return Line(Scope.MANAGE, body, viewer=403, member=403, maintainer=maintainer)
+
+
+LINES = {
+    "get_me": everybody(),
+    "list_projects": everybody(),
+    "add_project": Line(Scope.MANAGE, {"project": "x", "source": "/x"}, 403, 403, 403, 403),
+    "get_project": Line(),
+    "get_settings": Line(),
+    "change_settings": manages({"threshold": 2}),
+    "list_pipelines": Line(),
+    "list_members": Line(),
+    "list_tasks": everybody(),
+    "create_task": writes({"project": "shop", "text": "# Do it"}, member=201),
+    "get_task": Line(),
+    "start_task": writes(),
+    "cancel_task": writes(),
+    "go_on_with_task": writes(member=409),
+    "list_steps": Line(),
+    "list_events": Line(),
+    "get_diff": Line(),
+    "get_log": Line(),
+    "list_sequences": everybody(),
+    "create_sequence": writes({"project": "shop", "folder": "nowhere"}, member=400),
+    "get_sequence": Line(),
+    "start_sequence": writes(),
+    "cancel_sequence": writes(),
+    "go_on_with_sequence": writes(member=409),
+    "list_questions": everybody(),
+    "get_question": Line(),
+    "answer_question": writes({"answer": "Half up"}, scope=Scope.ANSWER),
+}
+OPERATIONS = {
+    operation["operationId"]: (method, path.removeprefix("/api/v1"))
+    for path, operations in document()["paths"].items()
+    for method, operation in operations.items()
+}
+
+
+#: What reads the project's repository, which the others do without: making one takes a while.
+READ_GIT = {"change_settings", "list_pipelines", "create_task", "create_sequence"}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> str:
+    place = tmp_path_factory.mktemp("source") / "repository"
+    return str(GitRepository.make(place, **{"cat-herder.yaml": ONE_STEP}).path)
+
+
+@pytest.fixture
+def question(name: str, source: str, settings: Any, tmp_path: Path) -> Question:
+    """In a sequence, so that every operation has its thing."""
+    settings.DATA_DIR = tmp_path
+    project = add_project("shop", source) if name in READ_GIT else ProjectFactory(name="shop")
+    question = QuestionFactory(task__project=project, task__title="a secret title")
+    task = question.task
+    task.sequence = SequenceFactory(project=project, phase=task.phase)
+    task.save(update_fields=["sequence"])
+    append_one(question.run, EventKind.TEXT, {"text": "hello"})
+    return question
+
+
+def call(name: str, question: Question, script: Script) -> Any:
+    method, path = OPERATIONS[name]
+    task = question.task
+    values = {
+        "project": task.project.name,
+        "task_id": task.pk,
+        "sequence_id": task.sequence_id,
+        "question_id": question.pk,
+        "position": 1,
+        "kind": "output",
+        "username": "ann",
+    }
+    address = re.sub(r"{(\w+)}", lambda found: str(values[found[1]]), path)
+    return script.send(method, address, LINES[name].body)
+
+
+def member(question: Question, role: Role) -> User:
+    return MembershipFactory(project=question.task.project, role=role).user
+
+
+def told(answer: Any, status: int, question: Question) -> None:
+    """The status, problems as problems, and nothing about what one may not see."""
+    assert answer.status_code == status, answer.content
+    if status >= 400:
+        assert answer["Content-Type"] == PROBLEM
+        assert answer.json()["status"] == status
+    if status in (401, 404):
+        assert question.headline not in answer.text and "secret" not in answer.text
+
+
+def test_every_operation_has_a_line() -> None:
+    assert set(LINES) == set(OPERATIONS)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_stranger_gets_401(name: str, question: Question) -> None:
+    told(answer := call(name, question, Script(None)), 401, question)
+    assert answer["WWW-Authenticate"].startswith("Bearer")
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_outsider_learns_nothing(name: str, question: Question) -> None:
+    answer = call(name, question, Script(UserFactory()))
+    told(answer, LINES[name].outsider, question)
+    assert "secret" not in answer.text
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_viewer_looks_and_changes_nothing(name: str, question: Question) -> None:
+    told(call(name, question, Script(member(question, Role.VIEWER))), LINES[name].viewer, question)
+    question.refresh_from_db()
+    assert question.is_open
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_member_acts(name: str, question: Question) -> None:
+    told(call(name, question, Script(member(question, Role.MEMBER))), LINES[name].member, question)
+
+
+@pytest.mark.parametrize("name", [name for name, line in LINES.items() if line.maintainer])
+def test_a_maintainer_manages(name: str, question: Question) -> None:
+    told(
+        call(name, question, Script(member(question, Role.MAINTAINER))), LINES[name].maintainer or 0, question
+    )
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_token_without_the_scope_is_refused_even_to_an_admin(name: str, question: Question) -> None:
+    others = [scope for scope in Scope if scope is not LINES[name].scope]
+    answer = call(name, question, Script(UserFactory(is_superuser=True), *others))
+    told(answer, 403, question)
+    assert "lacks the scope" in answer.json()["detail"]
+    question.refresh_from_db()
+    assert question.is_open
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_token_for_another_project_sees_as_little_as_an_outsider(name: str, question: Question) -> None:
+    admin = UserFactory(is_superuser=True)
+    elsewhere = MembershipFactory(user=admin).project
+    answer = call(name, question, Script(admin, projects=[elsewhere]))
+    told(answer, LINES[name].outsider, question)
+    assert "secret" not in answer.text
+    question.refresh_from_db()
+    assert question.is_open

@@ -1,0 +1,95 @@
+"""`POST /questions/{id}/answer` obeys H5 to the letter; keys make sending twice harmless (W5, R1)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tasks_app.models import AuditEntry, Question, Task
+from tests.api import PROBLEM, Script
+from tests.factories import MembershipFactory, QuestionFactory, UserFactory
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def question() -> Question:
+    return QuestionFactory()
+
+
+@pytest.fixture
+def ann(question: Question) -> Script:
+    return Script(MembershipFactory(project=question.task.project, user__username="ann").user)
+
+
+def address(question: Question) -> str:
+    return f"/questions/{question.pk}/answer"
+
+
+def test_an_answer_is_taken_and_says_by_whom_and_when(question: Question, ann: Script) -> None:
+    answer = ann.post(address(question), {"answer": "Half up", "notes": "as before"})
+    assert answer.status_code == 200
+    said = answer.json()["question"]
+    assert (said["answered_by"]["username"], said["answered_via"], said["state"]) == (
+        "ann",
+        "api",
+        "answered",
+    )
+    assert said["answered_at"]
+    entry = AuditEntry.objects.get(action="answered")
+    assert (entry.via, entry.token) == ("api", "script")
+
+
+@pytest.mark.parametrize(
+    "body", [{"answer": ""}, {"answer": " \n"}, {}, {"answer": None}, None, "", "{", "[]"]
+)
+def test_an_empty_answer_is_400(body: object, question: Question, ann: Script) -> None:
+    answer = ann.post(address(question), body)
+    assert (answer.status_code, answer["Content-Type"]) == (400, PROBLEM)
+    assert Question.objects.get().is_open
+
+
+def test_the_same_answer_again_changes_nothing_and_another_is_409(question: Question, ann: Script) -> None:
+    ann.post(address(question), {"answer": "Half up"})
+    again = ann.post(address(question), {"answer": "Half up"})
+    assert (again.status_code, again.json()["repeated"]) == (200, True)
+    for late in (ann, Script(UserFactory(is_superuser=True))):
+        refused = late.post(address(question), {"answer": "Half to even"})
+        assert refused.status_code == 409
+        assert "Answered by ann" in refused.json()["detail"]
+        assert list(refused.json()["question"]["answers"].values()) == ["Half up"]
+
+
+def test_long_answers_work_and_too_long_ones_are_413(question: Question, ann: Script) -> None:
+    for size in (200_001, 3_000_000):
+        refused = ann.post(address(question), {"answer": "x" * size})
+        assert (refused.status_code, refused["Content-Type"]) == (413, PROBLEM)
+    assert ann.post(address(question), {"answer": "x" * 100_000}).status_code == 200
+
+
+def test_odd_characters_and_bodies_are_400(question: Question, ann: Script) -> None:
+    for body in ('{"answer": "a\\u0000b"}', "[" * 100_000, b"\xff", '{"answer": 1}'):
+        assert ann.post(address(question), body).status_code == 400
+
+
+def test_a_key_makes_a_repetition_harmless(question: Question, ann: Script) -> None:
+    first = ann.post(address(question), {"answer": "Half up"}, Idempotency_Key="k")
+    again = ann.post(address(question), {"answer": "Half up"}, Idempotency_Key="k")
+    assert again["Idempotency-Replayed"] == "true" and again.json() == first.json()
+    other = ann.post(address(question), {"answer": "Half to even"}, Idempotency_Key="k")
+    assert (other.status_code, other["Content-Type"]) == (422, PROBLEM)
+
+
+def test_what_was_refused_is_not_kept_under_its_key(question: Question, ann: Script) -> None:
+    assert ann.post(address(question), {"answer": ""}, Idempotency_Key="k").status_code == 400
+    assert ann.post(address(question), {"answer": "Half up"}, Idempotency_Key="k").status_code == 200
+    assert Task.objects.get().phase == "pending"
+
+
+def test_whatever_is_wrong_below_api_is_a_problem(ann: Script) -> None:
+    for method, path, status in (
+        ("get", "/nowhere", 404), ("get", "/tasks/99999999999999999999", 404), ("get", "/tasks/x", 404),
+        ("delete", "/tasks", 405), ("get", "/tasks?limit=1e9", 400), ("get", "/tasks?project=%00", 400),
+        ("get", "/projects/%00", 404), ("get", "/questions?cursor=99999999999999999999", 400),
+    ):  # fmt: skip
+        answer = ann.send(method, path)
+        assert (answer.status_code, answer["Content-Type"]) == (status, PROBLEM), path

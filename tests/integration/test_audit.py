@@ -1,0 +1,122 @@
+"""The audit room: who did what when, append-only, taken out as it is filtered (W4)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from tasks_app.actions.answers import Reply, answer_question
+from tasks_app.actions.projects import remove_project
+from tasks_app.actions.tasks import cancel_task, go_on, start_task
+from tasks_app.audit import Origin, acting_from, record
+from tasks_app.models import Action, AuditEntry, Channel, Project, Question, User
+from tests.factories import MembershipFactory, QuestionFactory, TaskFactory, UserFactory
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def question() -> Question:
+    return QuestionFactory()
+
+
+@pytest.fixture
+def member(question: Question) -> User:
+    return MembershipFactory(project=question.task.project).user
+
+
+@pytest.fixture
+def root(client: Client) -> Client:
+    client.force_login(User.objects.create_superuser("root"))
+    return client
+
+
+def actions() -> list[str]:
+    return list(AuditEntry.objects.order_by("pk").values_list("action", flat=True))
+
+
+def test_an_answer_is_recorded_with_who_what_and_from_where(question: Question, member: User) -> None:
+    with acting_from(Origin(via=Channel.WEB, address="192.0.2.7")):
+        answer_question(question, Reply.to(question, "Half up"), by=member, via=Channel.WEB)
+    entry = AuditEntry.objects.get()
+    assert (entry.action, entry.actor, entry.task, entry.project) == (
+        Action.ANSWERED, member, question.task, question.task.project,
+    )  # fmt: skip
+    assert (entry.subject, entry.via, entry.address) == (question.headline, "web", "192.0.2.7")
+
+
+def test_an_answer_that_came_too_late_leaves_no_entry(question: Question, member: User) -> None:
+    for _ in range(2):
+        answer_question(question, Reply.to(question, "Half up"), by=member, via=Channel.WEB)
+    assert actions() == [Action.ANSWERED]
+
+
+def test_the_life_of_a_task_is_recorded_once_each() -> None:
+    task = TaskFactory()
+    member = MembershipFactory(project=task.project).user
+    start_task(task, by=member)
+    start_task(task, by=member)
+    cancel_task(task, by=member)
+    task.refresh_from_db()
+    go_on(task, by=member)
+    assert actions() == [Action.TASK_STARTED, Action.TASK_CANCELLED, Action.TASK_WENT_ON]
+
+
+def test_what_is_recorded_cannot_be_changed_or_deleted() -> None:
+    entry = record(Action.LOGGED_IN, by=UserFactory())
+    for attempt in (
+        entry.save,
+        entry.delete,
+        AuditEntry.objects.all().delete,
+        lambda: AuditEntry.objects.update(subject="nothing"),
+    ):
+        with pytest.raises(TypeError, match="stay as they were"):
+            attempt()
+
+
+def test_entries_outlive_their_project(question: Question) -> None:
+    name = question.task.project.name
+    record(Action.TASK_CREATED, task=question.task)
+    question.task.questions.all().delete()
+    question.run.step.task.steps.all().delete()
+    remove_project(Project.objects.get(), by=User.objects.create_superuser("root"))
+    assert [str(entry.project_name) for entry in AuditEntry.objects.all()] == [name, name]
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_what_the_list_shows_is_what_is_exported(root: Client, form: str) -> None:
+    for name in ("=HYPERLINK(1)", "other"):
+        record(Action.LOGIN_FAILED, actor_name=name, subject=name)
+    record(Action.EXPORTED, subject="not asked for")
+    address = reverse("admin:tasks_app_auditentry_export", args=[form])
+    response: Any = root.get(address, {"action": Action.LOGIN_FAILED})
+    text = "".join(part.decode() for part in response.streaming_content)
+    assert text.count("login_failed") == 2
+    assert "not asked for" not in text
+    if form == "csv":
+        assert ",'=HYPERLINK(1)," in text  # and not as a formula
+    else:
+        assert {json.loads(line)["subject"] for line in text.splitlines()} == {"=HYPERLINK(1)", "other"}
+
+
+def test_taking_entries_out_is_recorded_itself(root: Client) -> None:
+    b"".join(root.get(reverse("admin:tasks_app_auditentry_export", args=["csv"])).streaming_content)  # type: ignore[attr-defined]
+    assert actions() == [Action.EXPORTED]
+
+
+def test_only_admins_may_take_entries_out(client: Client, member: User) -> None:
+    client.force_login(member)
+    response = client.get(reverse("admin:tasks_app_auditentry_export", args=["csv"]))
+    assert response.status_code == 302
+    assert not AuditEntry.objects.exists()
+
+
+def test_a_request_says_that_it_came_from_the_web(client: Client, question: Question, member: User) -> None:
+    client.force_login(member)
+    client.post(reverse("task_cancel", args=[question.task_id]))
+    assert AuditEntry.objects.get().via == "web"
+    assert AuditEntry.objects.get().address == "127.0.0.1"

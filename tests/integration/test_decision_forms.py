@@ -1,0 +1,217 @@
+"""No answer, approvals and plans in the browser (H5): each status, as form, as part of a page, as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.test import Client
+from django.urls import reverse
+
+from tasks_app.actions.tasks import cancel_task
+from tasks_app.models import Question, QuestionKind, QuestionState, Role, User, Verdict
+from tests.factories import MembershipFactory, QuestionFactory, UserFactory
+
+pytestmark = pytest.mark.django_db
+
+HTMX = {"HX-Request": "true"}
+JSON = "application/json"
+COMMAND = {"kind": "command", "title": "Bash", "text": "make deploy <now>"}
+#: How each is done: the address, what a good form has, the field that a refusal must keep.
+WAYS = {
+    "question_dismiss": (QuestionKind.CLARIFICATION, {"why": "Nobody knows."}, "Dismissed by"),
+    "question_decide": (QuestionKind.APPROVAL, {"verdict": "denied", "reason": "Not today."}, "Denied by"),
+}
+
+
+def asked(kind: QuestionKind) -> Question:
+    if kind == QuestionKind.CLARIFICATION:
+        return QuestionFactory()
+    item = {"question": "May the agent do this?", "header": "Bash"}
+    return QuestionFactory(kind=kind, items=[item], evidence=[COMMAND])
+
+
+def member_of(question: Question, role: Role = Role.MEMBER) -> User:
+    return MembershipFactory(project=question.task.project, role=role, user__first_name="Ada").user
+
+
+def browser(user: User, **options: Any) -> Client:
+    client = Client(**options)
+    client.force_login(user)
+    return client
+
+
+def send(user: User, name: str, question: Question, data: Any, **options: Any) -> Any:
+    return browser(user).post(reverse(name, args=[question.pk]), data, **options)
+
+
+def fresh(question: Question) -> Question:
+    return Question.objects.get(pk=question.pk)
+
+
+def test_no_answer_never_looks_like_one() -> None:
+    question = asked(QuestionKind.CLARIFICATION)
+    page = send(member_of(question), "question_dismiss", question, {"why": "Nobody knows."})
+    assert page.status_code == 200
+    assert "Dismissed by <strong>Ada</strong>" in page.text and "Nobody knows." in page.text
+    assert "Answered by" not in page.text and "Nobody answered" in page.text
+    done = fresh(question)
+    assert (done.state, done.answers, done.notes) == (QuestionState.DISMISSED, {}, "Nobody knows.")
+
+
+@pytest.mark.parametrize(
+    ("kind", "verdict", "words"),
+    [
+        (QuestionKind.APPROVAL, "approved", "Approved by"),
+        (QuestionKind.APPROVAL, "denied", "Denied by"),
+        (QuestionKind.PLAN, "approved", "Approved by"),
+        (QuestionKind.PLAN, "sent_back", "Sent back by"),
+    ],
+)
+def test_a_decision_is_stored_and_the_card_says_whose_it_is(
+    kind: QuestionKind, verdict: str, words: str
+) -> None:
+    question = asked(kind)
+    page = send(member_of(question), "question_decide", question, {"verdict": verdict, "reason": "Because."})
+    assert page.status_code == 200
+    assert f"{words} <strong>Ada</strong>" in page.text and "Because." in page.text
+    assert "make deploy &lt;now&gt;" in page.text
+    assert (fresh(question).verdict, fresh(question).notes) == (verdict, "Because.")
+
+
+def test_an_approval_needs_no_words_and_takes_notes() -> None:
+    question = asked(QuestionKind.APPROVAL)
+    send(member_of(question), "question_decide", question, {"verdict": "approved", "notes": "Carefully."})
+    assert (fresh(question).verdict, fresh(question).notes) == (Verdict.APPROVED, "Carefully.")
+
+
+@pytest.mark.parametrize(
+    ("kind", "verdict", "words"),
+    [
+        (QuestionKind.APPROVAL, "denied", "Say why"),
+        (QuestionKind.PLAN, "sent_back", "Say what is to change"),
+        (QuestionKind.APPROVAL, "sent_back", "approve or deny it"),
+        (QuestionKind.PLAN, "", "approve it or send it back"),
+        (QuestionKind.CLARIFICATION, "approved", "answer or dismiss it"),
+    ],
+)
+def test_a_decision_that_is_none_is_400_and_says_why(kind: QuestionKind, verdict: str, words: str) -> None:
+    question = asked(kind)
+    user = member_of(question)
+    page = send(user, "question_decide", question, {"verdict": verdict, "reason": " "})
+    assert page.status_code == 400 and words in page.text
+    part = send(user, "question_decide", question, {"verdict": verdict}, headers=HTMX)
+    assert part.status_code == 400 and words in part.text and "<form" not in part.text
+    assert part["HX-Retarget"] == f"#question-{question.pk}-refusal"
+    assert fresh(question).is_open
+
+
+def test_an_approval_is_neither_answered_nor_dismissed() -> None:
+    question = asked(QuestionKind.APPROVAL)
+    user = member_of(question)
+    assert send(user, "question_answer", question, {"item-0-other": "Yes"}).status_code == 400
+    assert send(user, "question_dismiss", question, {}).status_code == 400
+    assert fresh(question).is_open
+
+
+@pytest.mark.parametrize("name", WAYS)
+class TestEachWay:
+    def test_too_late_is_409_says_what_was_decided_and_gives_the_words_back(self, name: str) -> None:
+        kind, good, words = WAYS[name]
+        question = asked(kind)
+        send(member_of(question), name, question, good)
+        late = {**good, "why": "My own words.", "reason": "My own words."}
+        page = send(UserFactory(is_superuser=True), name, question, late)
+        assert page.status_code == 409
+        assert f"{words} <strong>Ada</strong>" in page.text and "was not taken" in page.text
+        assert "My own words.\nMy own words.</textarea>" in page.text
+
+    def test_the_same_again_is_200_and_changes_nothing(self, name: str) -> None:
+        kind, good, _ = WAYS[name]
+        question = asked(kind)
+        user = member_of(question)
+        send(user, name, question, good)
+        first = fresh(question).answered_at
+        again = send(user, name, question, good)
+        assert (again.status_code, fresh(question).answered_at) == (200, first)
+
+    def test_a_withdrawn_question_is_409(self, name: str) -> None:
+        kind, good, _ = WAYS[name]
+        question = asked(kind)
+        user = member_of(question)
+        cancel_task(question.task, by=user)
+        page = send(user, name, question, good)
+        assert page.status_code == 409 and "Withdrawn" in page.text
+
+    def test_too_long_is_413_and_keeps_the_words(self, name: str) -> None:
+        kind, good, _ = WAYS[name]
+        question = asked(kind)
+        text = "x" * (settings.ENVIRONMENT.answer_limit + 1)
+        page = send(member_of(question), name, question, {**good, "why": text, "reason": text})
+        assert page.status_code == 413 and f"{text}</textarea>" in page.text
+        assert fresh(question).is_open
+
+    def test_a_nul_character_is_400(self, name: str) -> None:
+        kind, good, _ = WAYS[name]
+        question = asked(kind)
+        page = send(member_of(question), name, question, {**good, "why": "a\x00", "reason": "a\x00"})
+        assert page.status_code == 400 and "NUL" in page.text
+
+    def test_a_viewer_gets_403_and_an_outsider_404(self, name: str) -> None:
+        kind, good, _ = WAYS[name]
+        question = asked(kind)
+        viewer = member_of(question, Role.VIEWER)
+        assert send(viewer, name, question, good).status_code == 403
+        shown = browser(viewer).get(reverse("question", args=[question.pk])).text
+        assert "lets you look but not answer" in shown and 'class="card-buttons"' not in shown
+        assert send(UserFactory(), name, question, good).status_code == 404
+        assert fresh(question).is_open
+
+    def test_without_its_token_it_is_refused(self, name: str) -> None:
+        kind, good, _ = WAYS[name]
+        question = asked(kind)
+        client = browser(member_of(question), enforce_csrf_checks=True)
+        assert client.post(reverse(name, args=[question.pk]), good).status_code == 403
+
+    def test_json_says_the_same(self, name: str) -> None:
+        kind, _, words = WAYS[name]
+        question = asked(kind)
+        user = member_of(question)
+        body = {"verdict": "denied", "notes": "n"} if name == "question_decide" else {"notes": "n"}
+        reply = send(user, name, question, body, content_type=JSON)
+        told = {"detail": f"{words} Ada, resuming.", "question": question.pk, "repeated": False}
+        assert (reply.status_code, reply.json()) == (200, told)
+        assert send(user, name, question, body, content_type=JSON).json()["repeated"]
+        late = send(UserFactory(is_superuser=True), name, question, body, content_type=JSON)
+        assert late.status_code == 409 and late.json()["detail"].startswith(words)
+
+    @pytest.mark.parametrize("body", ["{", "[]", '{"notes": 7}', '{"answer": "x"}'])
+    def test_json_that_makes_no_sense_is_400(self, name: str, body: str) -> None:
+        kind, _, _ = WAYS[name]
+        question = asked(kind)
+        reply = send(member_of(question), name, question, body, content_type=JSON)
+        assert reply.status_code == 400 and reply.json()["detail"]
+        assert fresh(question).is_open
+
+
+def test_evidence_stands_before_the_buttons_and_hostile_text_is_text() -> None:
+    question = asked(QuestionKind.PLAN)
+    diff = "--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n--- taken\n+++ added\n same"
+    question.evidence = [
+        {"kind": "diff", "title": "<x>", "text": diff},
+        {"kind": "markdown", "title": "Plan", "text": "# Do <script>alert(1)</script>"},
+        {"kind": "unknown", "title": "", "text": "\x1b[31m<b>"},
+    ]
+    question.save()
+    page = browser(member_of(question)).get(reverse("question", args=[question.pk])).text
+    assert page.index("evidence-markdown") < page.index('class="card-buttons"')
+    assert "<script>alert" not in page and "<b>" not in page and "&lt;x&gt;" in page
+    assert page.count('class="dl dl-del"') == page.count('class="dl dl-add"') == 1
+    assert "a/x" not in page
+
+
+def test_the_first_paragraph_is_the_headline_and_the_rest_is_markdown() -> None:
+    question = QuestionFactory(items=[{"question": "Which one?\n\nThere are **two**.", "options": []}])
+    page = browser(member_of(question)).get(reverse("question", args=[question.pk])).text
+    assert ">Which one?</span>" in page and "<strong>two</strong>" in page

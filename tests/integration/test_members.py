@@ -1,0 +1,242 @@
+"""Members of a project (W1): seen by all of them, changed by maintainers, and never without a maintainer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from allauth.account.models import EmailAddress
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from tasks_app.actions.members import change_role, remove_member
+from tasks_app.errors import BadInput, NotAllowed
+from tasks_app.models import Action, AuditEntry, Invitation, Membership, Project, Role, User
+from tests.factories import MembershipFactory, ProjectFactory, UserFactory
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def project() -> Project:
+    return ProjectFactory(name="shop")
+
+
+@pytest.fixture
+def boss(project: Project) -> User:
+    return MembershipFactory(project=project, role=Role.MAINTAINER, user__username="boss").user
+
+
+@pytest.fixture
+def ann(project: Project) -> Membership:
+    return MembershipFactory(project=project, role=Role.MEMBER, user__username="ann")
+
+
+def browser(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def members(project: Project) -> str:
+    return reverse("project_members", args=[project.pk])
+
+
+def role_of(name: str) -> str | None:
+    return Membership.objects.filter(user__username=name).values_list("role", flat=True).first()
+
+
+def test_every_member_sees_the_list_and_only_maintainers_see_forms(
+    project: Project, boss: User, ann: Membership
+) -> None:
+    seen = browser(ann.user).get(members(project)).text
+    assert "boss" in seen and "maintainer" in seen and "Remove…" not in seen and 'name="who"' not in seen
+    assert "Remove…" in browser(boss).get(members(project)).text
+
+
+def test_invited_addresses_are_shown_to_maintainers_only(
+    project: Project, boss: User, ann: Membership
+) -> None:
+    browser(boss).post(members(project), {"who": "new@example.org", "role": "member"})
+    assert "new@example.org" in browser(boss).get(members(project)).text
+    assert "new@example.org" not in browser(ann.user).get(members(project)).text
+
+
+def test_a_role_is_changed_and_told(project: Project, boss: User, ann: Membership) -> None:
+    browser(boss).post(reverse("project_member_role", args=[project.pk, ann.pk]), {"role": "viewer"})
+    assert role_of("ann") == "viewer"
+    entry = AuditEntry.objects.get(action=Action.ROLE_GIVEN)
+    assert (entry.actor, entry.subject, entry.project_name) == (boss, "ann", "shop")
+    assert entry.detail == {"role": "viewer", "before": "member"}
+
+
+def test_the_same_role_again_tells_nothing(project: Project, boss: User, ann: Membership) -> None:
+    browser(boss).post(reverse("project_member_role", args=[project.pk, ann.pk]), {"role": "member"})
+    assert not AuditEntry.objects.filter(action=Action.ROLE_GIVEN).exists()
+
+
+@pytest.mark.parametrize("role", ["", "root", "\0", "maintainer\0"])
+def test_a_role_that_is_none_changes_nothing(
+    project: Project, boss: User, ann: Membership, role: str
+) -> None:
+    where = reverse("project_member_role", args=[project.pk, ann.pk])
+    assert "Choose one" in browser(boss).post(where, {"role": role}, follow=True).text
+    assert role_of("ann") == "member"
+
+
+def test_a_member_is_removed_and_sees_nothing_any_more(project: Project, boss: User, ann: Membership) -> None:
+    client = browser(ann.user)
+    assert client.get(members(project)).status_code == 200
+    browser(boss).post(reverse("project_member_remove", args=[project.pk, ann.pk]))
+    assert client.get(members(project)).status_code == 404
+    entry = AuditEntry.objects.get(action=Action.ROLE_TAKEN)
+    assert (entry.subject, entry.detail) == ("ann", {"role": "member"})
+
+
+def test_removing_somebody_twice_is_404(project: Project, boss: User, ann: Membership) -> None:
+    where = reverse("project_member_remove", args=[project.pk, ann.pk])
+    assert [browser(boss).post(where).status_code for _ in range(2)] == [302, 404]
+
+
+@pytest.mark.parametrize("what", ["remove", "demote"])
+def test_the_last_maintainer_stays(project: Project, boss: User, ann: Membership, what: str) -> None:
+    mine = Membership.objects.get(user=boss)
+    name = "project_member_remove" if what == "remove" else "project_member_role"
+    page = browser(boss).post(reverse(name, args=[project.pk, mine.pk]), {"role": "viewer"}, follow=True)
+    assert "boss is the last maintainer of shop" in page.text
+    assert role_of("boss") == "maintainer"
+
+
+def test_a_maintainer_who_cannot_log_in_does_not_count(project: Project, boss: User) -> None:
+    MembershipFactory(project=project, role=Role.MAINTAINER, user__is_active=False)
+    with pytest.raises(BadInput, match="last maintainer"):
+        remove_member(Membership.objects.get(user=boss), by=boss)
+
+
+def test_a_maintainer_may_go_when_another_is_there(project: Project, boss: User) -> None:
+    MembershipFactory(project=project, role=Role.MAINTAINER)
+    mine = Membership.objects.get(user=boss)
+    page = browser(boss).post(reverse("project_member_remove", args=[project.pk, mine.pk]))
+    assert page["Location"] == "/" and role_of("boss") is None
+
+
+def test_who_is_demoted_leaves_no_open_invitation(project: Project, boss: User) -> None:
+    other = MembershipFactory(project=project, role=Role.MAINTAINER)
+    browser(other.user).post(members(project), {"who": "friend@example.org", "role": "maintainer"})
+    change_role(other, Role.VIEWER, by=boss)
+    assert Invitation.objects.get().standing == "withdrawn"
+
+
+@pytest.mark.parametrize("who", ["ben", "BEN", "ben@example.org"])
+def test_who_has_a_login_is_added_at_once(project: Project, boss: User, who: str) -> None:
+    ben = UserFactory(username="ben", email="ben@example.org")
+    EmailAddress.objects.create(user=ben, email="ben@example.org", verified=True, primary=True)
+    page = browser(boss).post(members(project), {"who": who, "role": "viewer"}, follow=True)
+    assert "(ben) is a viewer now" in page.text and role_of("ben") == "viewer"
+    assert AuditEntry.objects.get(action=Action.ROLE_GIVEN).subject == "ben"
+
+
+def test_an_address_that_nobody_confirmed_is_invited_and_not_added(project: Project, boss: User) -> None:
+    """Else somebody could claim the address of a colleague who is about to be added."""
+    UserFactory(username="mallory", email="boss2@example.org")
+    browser(boss).post(members(project), {"who": "boss2@example.org", "role": "maintainer"})
+    assert role_of("mallory") is None and Invitation.objects.get().email == "boss2@example.org"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"who": "nobody"}, "Nobody here has that login"),
+        ({"who": ""}, "This field is required"),
+        ({"who": "a\0b"}, "Null characters"),
+        ({"who": "ann"}, "is a member already"),
+        ({"who": "off"}, "switched off"),
+        ({"who": "x" * 255}, "at most 254"),
+        ({"who": "ben@example.org", "role": "root"}, "not one of the available choices"),
+    ],
+)
+def test_who_cannot_be_added_is_said_and_what_was_typed_stays(
+    project: Project, boss: User, ann: Membership, given: dict[str, str], said: str
+) -> None:
+    UserFactory(username="off", is_active=False)
+    page = browser(boss).post(members(project), {"role": "viewer", **given})
+    assert page.status_code == 400 and said in page.text
+    assert f'value="{given["who"]}"' in page.text or not given["who"] or "\0" in given["who"]
+    assert Membership.objects.count() == 2
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.MEMBER])
+def test_nobody_else_changes_members(project: Project, boss: User, ann: Membership, role: Role) -> None:
+    other = MembershipFactory(project=project, role=role)
+    client = browser(other.user)
+    posts = [
+        (members(project), {"who": "x@example.org", "role": "maintainer"}),
+        (reverse("project_member_role", args=[project.pk, other.pk]), {"role": "maintainer"}),
+        (reverse("project_member_remove", args=[project.pk, ann.pk]), {}),
+    ]
+    for where, given in posts:
+        page = client.post(where, given)
+        assert page.status_code == 403 and "maintainers manage members" in page.text
+    assert (role_of("ann"), Invitation.objects.count()) == ("member", 0)
+    with pytest.raises(NotAllowed):
+        change_role(other, Role.MAINTAINER, by=other.user)
+
+
+def test_a_member_of_another_project_cannot_be_reached(project: Project, boss: User) -> None:
+    other = MembershipFactory()
+    where = reverse("project_member_remove", args=[project.pk, other.pk])
+    assert browser(boss).post(where).status_code == 404
+
+
+def test_a_longer_list_costs_no_more_queries(project: Project, boss: User) -> None:
+    client = browser(boss)
+    counts: list[Any] = []
+    for many in (0, 20):
+        for number in range(many):
+            MembershipFactory(project=project)
+            client.post(members(project), {"who": f"{number}@example.org", "role": "viewer"})
+        client.get(members(project))
+        with CaptureQueriesContext(connection) as queries:
+            client.get(members(project))
+        counts.append(len(queries))
+    assert counts[1] <= counts[0] + 1  # The name of who invited, for all at once.
+
+
+class TestInTheAuditRoom:
+    """A role given there is told like any other (W4)."""
+
+    @pytest.fixture
+    def root(self) -> Client:
+        return browser(User.objects.create_superuser("root"))
+
+    def test_roles_given_changed_and_taken_are_told(self, root: Client, project: Project) -> None:
+        ben = UserFactory(username="ben")
+        given = {"user": ben.pk, "project": project.pk, "role": "viewer"}
+        root.post(reverse("admin:tasks_app_membership_add"), given)
+        row = Membership.objects.get()
+        root.post(reverse("admin:tasks_app_membership_change", args=[row.pk]), {**given, "role": "member"})
+        root.post(reverse("admin:tasks_app_membership_delete", args=[row.pk]), {"post": "yes"})
+        told = AuditEntry.objects.filter(project_name="shop").order_by("pk").values_list("action", "detail")
+        assert list(told) == [
+            ("role_given", {"role": "viewer", "before": ""}),
+            ("role_given", {"role": "member", "before": "viewer"}),
+            ("role_taken", {"role": "member"}),
+        ]
+
+    def test_many_taken_at_once_are_told_one_by_one(self, root: Client, project: Project) -> None:
+        rows = [MembershipFactory(project=project).pk for _ in range(3)]
+        posted = {"action": "delete_selected", "_selected_action": rows, "post": "yes"}
+        root.post(reverse("admin:tasks_app_membership_changelist"), posted)
+        assert AuditEntry.objects.filter(action=Action.ROLE_TAKEN).count() == 3
+
+    def test_accounts_made_and_changed_are_told(self, root: Client) -> None:
+        new = {"username": "new", "password1": "long enough 1", "password2": "long enough 1"}
+        root.post(reverse("admin:tasks_app_user_add"), {**new, "usable_password": "true"})
+        user = User.objects.get(username="new")
+        password = {"password1": "longer still 2", "password2": "longer still 2", "usable_password": "true"}
+        root.post(reverse("admin:auth_user_password_change", args=[user.pk]), password)
+        entries = AuditEntry.objects.filter(subject="new").order_by("pk")
+        assert [entry.action for entry in entries] == ["account_made", "password_changed"]
+        assert "longer still" not in str([entry.detail for entry in entries])

@@ -1,0 +1,472 @@
+"""W6: what happened is told once, to those who may and want to know, and never after it was answered."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core import mail
+from django.db import connection
+from django.utils import timezone
+
+from tasks_app.models import (
+    Change,
+    ChangeKind,
+    Delivery,
+    DeliveryState,
+    Digest,
+    Extent,
+    Medium,
+    Membership,
+    Notice,
+    Occasion,
+    Preferences,
+    Question,
+    Reach,
+    Role,
+    Target,
+    Task,
+    Transition,
+    User,
+)
+from tasks_app.models.notification import default_wishes
+from tasks_app.notifications import delivering, webhook
+from tasks_app.notifications.announcing import announce
+from tasks_app.notifications.delivering import deliver
+from tasks_app.notifications.errors import NotSent
+from tasks_app.notifications.sealing import seal
+from tasks_app.notifications.timing import MOST_ATTEMPTS
+from tasks_app.state.phases import Phase
+from tasks_app.transitions import move
+from tests.factories import MembershipFactory, ProjectFactory, QuestionFactory, TaskFactory, UserFactory
+
+pytestmark = pytest.mark.django_db
+
+EVERYTHING = {one: dict.fromkeys(Medium.values, Extent.ALL) for one in Occasion.values}
+
+
+@pytest.fixture
+def by_mail(settings: Any) -> None:
+    settings.SENDS_EMAIL = True
+    settings.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
+
+
+def asked(**about: Any) -> Question:
+    """A question that has just halted its task."""
+    question = QuestionFactory(**about)
+    halted(question.task)
+    return question
+
+
+def halted(task: Task, target: Phase = Phase.WAITING_FOR_INPUT, **facts: Any) -> Transition:
+    return Transition.objects.create(task=task, source=Phase.RUNNING, target=target, **facts)
+
+
+def answered(question: Question) -> None:
+    question.state = "dismissed"
+    question.answered_at = timezone.now()
+    question.save()
+    Task.objects.filter(pk=question.task_id).update(phase=Phase.PENDING)
+    Transition.objects.create(task=question.task, source=Phase.WAITING_FOR_INPUT, target=Phase.PENDING)
+
+
+def member(task: Task, *, role: str = Role.MEMBER, email: str = "", **wishes: Any) -> User:
+    user: User = MembershipFactory(project=task.project, role=role).user
+    User.objects.filter(pk=user.pk).update(email=email)
+    user.email = email
+    if wishes:
+        Preferences.objects.create(user=user, **wishes)
+    return user
+
+
+def hook(task: Task, *occasions: str, medium: Medium = Medium.WEBHOOK, user: User | None = None) -> Target:
+    return Target.objects.create(
+        project=None if user else task.project,
+        user=user,
+        medium=medium,
+        name="hook",
+        shown="https://hook.example/",
+        sealed_address=seal("https://hook.example/x"),
+        sealed_secret=seal("secret"),
+        occasions=list(occasions or Occasion.values),
+    )
+
+
+@pytest.fixture
+def posts(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What webhooks were sent; the real posting is tested in test_notifications_sending."""
+    found: list[dict[str, Any]] = []
+
+    def post(address: str, payload: dict[str, Any], *, key: str, **_: Any) -> int:
+        found.append({"address": address, "key": key, **payload})
+        return 200
+
+    monkeypatch.setattr(webhook, "post", post)
+    return found
+
+
+# ---- telling ----
+
+
+def test_a_question_is_told_once_in_the_page_to_those_who_may_answer() -> None:
+    question = asked()
+    told = member(question.task)
+    viewer, stranger = member(question.task, role=Role.VIEWER), UserFactory()
+
+    assert announce() == 1
+    assert announce() == 0
+
+    notice = Notice.objects.get()
+    assert (notice.user, notice.occasion, notice.task) == (told, "question", question.task)
+    assert (notice.headline, notice.step) == (question.headline, question.step.name)
+    assert not Notice.objects.filter(user__in=[viewer, stranger]).exists()
+    assert Change.objects.filter(task=question.task, kind=ChangeKind.NOTICE).count() == 1
+
+
+def test_every_kind_of_end_is_told_to_who_created_the_task() -> None:
+    creator = MembershipFactory().user
+    project = creator.memberships.get().project
+    for phase in (Phase.DONE, Phase.FAILED, Phase.CANCELLED):
+        halted(
+            TaskFactory(project=project, created_by=creator, phase=phase, failure="The tests fail."), phase
+        )
+        halted(TaskFactory(project=project, phase=phase), phase)  # somebody else's
+
+    assert announce() == 6
+    told = Notice.objects.filter(user=creator).values_list("occasion", "headline")
+    assert sorted(told) == [("cancelled", ""), ("done", ""), ("failed", "The tests fail.")]
+
+
+def test_moving_a_task_is_what_is_told_and_its_steps_are_not() -> None:
+    task = TaskFactory(phase=Phase.RUNNING)
+    user = member(task, wishes=EVERYTHING)
+    step = task.steps.first()
+    type(step).objects.filter(pk=step.pk).update(phase=Phase.RUNNING)
+    step.refresh_from_db()
+
+    move(step, Phase.FAILED)
+    move(task, Phase.FAILED, failure="It broke.")
+
+    assert announce() == 1
+    assert Notice.objects.get(user=user).step == step.name
+
+
+def test_nobody_is_told_what_they_did_themselves() -> None:
+    task = TaskFactory(phase=Phase.CANCELLED)
+    one, other = member(task, wishes=EVERYTHING), member(task, wishes=EVERYTHING)
+    halted(task, Phase.CANCELLED, actor=one)
+    announce()
+    assert [notice.user for notice in Notice.objects.all()] == [other]
+
+
+def test_what_happened_before_yesterday_is_not_told_any_more() -> None:
+    question = asked()
+    member(question.task)
+    Transition.objects.update(at=timezone.now() - timedelta(days=2))
+    assert announce() == 0 and not Notice.objects.exists()
+
+
+def test_a_question_that_was_answered_before_is_told_to_nobody(posts: list[Any]) -> None:
+    question = asked()
+    member(question.task)
+    hook(question.task)
+    answered(question)
+    announce()
+    assert not Notice.objects.exists() and not Delivery.objects.exists()
+
+
+def test_the_next_occasion_of_a_task_takes_the_place_of_the_one_before() -> None:
+    question = asked()
+    user = member(question.task, wishes=EVERYTHING)
+    announce()
+    answered(question)
+    assert Notice.objects.shown_to(user).unread().count() == 0
+    Task.objects.update(phase=Phase.FAILED)
+    halted(question.task, Phase.FAILED)
+    announce()
+    assert [notice.occasion for notice in Notice.objects.shown_to(user).unread()] == ["failed"]
+
+
+@pytest.mark.parametrize("reach", Reach.values)
+def test_the_reach_says_of_which_projects(reach: str) -> None:
+    task = TaskFactory(phase=Phase.DONE)
+    admin = UserFactory(is_superuser=True)
+    wanted = Preferences.objects.create(user=admin, wishes=EVERYTHING, reach=reach)
+    chosen = ProjectFactory()
+    wanted.projects.set([chosen])
+    halted(task, Phase.DONE)
+    halted(TaskFactory(project=chosen, phase=Phase.DONE), Phase.DONE)
+    halted(TaskFactory(phase=Phase.DONE, created_by=admin), Phase.DONE)
+    announce()
+    assert Notice.objects.count() == {"mine": 1, "all": 3, "chosen": 1}[reach]
+
+
+def test_an_inactive_person_is_told_nothing() -> None:
+    question = asked()
+    user = member(question.task)
+    User.objects.filter(pk=user.pk).update(is_active=False)
+    announce()
+    assert not Notice.objects.exists()
+
+
+def test_an_occasion_that_cannot_be_told_does_not_hold_up_the_others(monkeypatch: Any) -> None:
+    from tasks_app.notifications import announcing
+
+    bad, good = asked(), asked()
+    member(good.task)
+    plain = announcing.step_of
+    monkeypatch.setattr(announcing, "step_of", lambda task: 1 / 0 if task == bad.task else plain(task))
+    member(bad.task)
+    assert announce() == 1
+    assert Notice.objects.get().task == good.task
+    assert Transition.objects.filter(task=bad.task, announced_at=None).count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_many_announcers_at_once_each_occasion_is_told_by_one() -> None:
+    questions = [asked() for _ in range(5)]
+    for question in questions:
+        member(question.task)
+        hook(question.task)
+    in_threads(4, announce)
+    assert Notice.objects.count() == Delivery.objects.count() == 5
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_many_senders_at_once_each_delivery_is_sent_by_one(posts: list[dict[str, Any]]) -> None:
+    for _ in range(6):
+        hook(asked().task)
+    announce()
+    in_threads(4, deliver)
+    assert len({post["key"] for post in posts}) == len(posts) == 6
+    assert set(Delivery.objects.values_list("state", flat=True)) == {DeliveryState.SENT}
+
+
+def in_threads(count: int, work: Callable[[], object]) -> None:
+    start = threading.Barrier(count)
+
+    def run() -> None:
+        start.wait()
+        try:
+            work()
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=run) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+# ---- sending ----
+
+
+def test_a_mail_has_project_question_and_a_link(by_mail: None) -> None:
+    question = QuestionFactory()
+    creator = member(question.task, email="ann@example.org")
+    Task.objects.filter(pk=question.task_id).update(created_by=creator)
+    member(question.task, email="bob@example.org")  # not his task: the defaults leave him in peace
+    halted(question.task)
+    announce()
+    deliver()
+
+    (sent,) = mail.outbox
+    project, task = question.task.project.name, question.task
+    assert sent.to == ["ann@example.org"]
+    assert sent.subject == f"[{project}] Question: {question.headline}"
+    html = sent.alternatives[0][0]  # type: ignore[attr-defined]
+    for body in (str(sent.body), html):
+        assert project in body and task.title in body and question.headline in body
+        assert f"http://127.0.0.1:8000/tasks/{task.pk}/#question-{question.pk}" in body
+    delivery = Delivery.objects.get()
+    assert (delivery.state, delivery.attempts) == (DeliveryState.SENT, 1) and delivery.sent_at
+
+
+def test_hostile_text_is_only_text_in_a_mail(by_mail: None) -> None:
+    hostile = "Sure?\r\nBcc: all@example.org\n\n<script>alert(1)</script>"
+    item = {"question": hostile, "header": "x", "options": []}
+    question = asked(items=[item], task__title="<b>T</b>\nX: y")
+    member(question.task, email="ann@example.org", wishes=EVERYTHING)
+    announce()
+    deliver()
+    (sent,) = mail.outbox
+    assert "\n" not in sent.subject and "Bcc" not in sent.message()
+    html = sent.alternatives[0][0]  # type: ignore[attr-defined]
+    assert "<script>" not in html and "&lt;script&gt;" in html and "<b>T" not in html
+
+
+def test_what_is_due_for_a_person_comes_in_one_mail(by_mail: None) -> None:
+    first = asked()
+    user = member(first.task, email="ann@example.org", wishes=EVERYTHING, digest=Digest.HOURLY)
+    done = TaskFactory(project=first.task.project, phase=Phase.DONE)
+    halted(done, Phase.DONE)
+    announce()
+    assert deliver() == 0  # before the hour
+    Delivery.objects.update(due_at=timezone.now())
+    assert deliver() == 2
+    (sent,) = mail.outbox
+    assert sent.subject == f"[{done.project.name}] 1 question, 1 task done"
+    assert first.headline in str(sent.body) and f"/tasks/{done.pk}/" in str(sent.body)
+    assert user.deliveries.filter(state=DeliveryState.SENT).count() == 2
+
+
+def test_quiet_hours_hold_back_mail_but_not_the_page(by_mail: None) -> None:
+    question = asked()
+    now = timezone.now()
+    night = {
+        "quiet_from": (now - timedelta(hours=1)).time(),
+        "quiet_until": (now + timedelta(hours=1)).time(),
+    }
+    member(question.task, email="ann@example.org", wishes=EVERYTHING, **night)
+    announce()
+    assert Notice.objects.count() == 1 and deliver() == 0
+    waits = Delivery.objects.get().due_at - now
+    assert timedelta(minutes=59) < waits <= timedelta(hours=1, seconds=5)
+
+
+def test_a_question_that_is_answered_while_its_mail_waits_is_not_sent(by_mail: None) -> None:
+    question = asked()
+    member(question.task, email="ann@example.org", wishes=EVERYTHING)
+    announce()
+    answered(question)
+    deliver()
+    assert not mail.outbox
+    dropped = Delivery.objects.get()
+    assert (dropped.state, dropped.said) == (DeliveryState.DROPPED, "The question was answered meanwhile.")
+
+
+@pytest.mark.parametrize("loss", ["role", "login", "address"])
+def test_who_may_not_know_any_more_gets_nothing_even_of_what_waits(by_mail: None, loss: str) -> None:
+    question = asked()
+    user = member(question.task, email="ann@example.org", wishes=EVERYTHING)
+    announce()
+    if loss == "role":
+        Membership.objects.filter(user=user).delete()
+        assert not Notice.objects.shown_to(user).exists()
+    else:
+        User.objects.filter(pk=user.pk).update(**({"is_active": False} if loss == "login" else {"email": ""}))
+    deliver()
+    assert not mail.outbox
+    assert Delivery.objects.get().state == DeliveryState.DROPPED
+
+
+def test_a_webhook_gets_what_it_was_set_to(posts: list[dict[str, Any]]) -> None:
+    question = asked()
+    hook(question.task)
+    hook(question.task, Occasion.DONE)
+    announce()
+    deliver()
+    (post,) = posts
+    assert post["event"] == "question" and post["project"]["name"] == question.task.project.name
+    assert post["task"] == {"id": question.task_id, "title": question.task.title}
+    assert post["questions"][0]["text"] == question.headline
+    assert post["url"].endswith(f"/tasks/{question.task_id}/#question-{question.pk}")
+    assert post["key"] == post["id"] == str(Delivery.objects.get().key)
+
+
+def test_a_sender_that_dies_after_sending_sends_again_with_the_same_key(
+    posts: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between sending and noting: the lease runs out, and the receiver can tell by the key."""
+    hook(asked().task)
+    announce()
+    note = delivering._note
+    monkeypatch.setattr(delivering, "_note", killed)
+    with pytest.raises(KeyboardInterrupt):
+        deliver()
+    monkeypatch.setattr(delivering, "_note", note)
+    assert deliver() == 0  # somebody has it
+    Delivery.objects.update(taken_until=timezone.now() - timedelta(hours=1))
+    assert deliver() == 1
+    assert len(posts) == 2 and posts[0]["key"] == posts[1]["key"]
+    assert Delivery.objects.get().state == DeliveryState.SENT
+
+
+def killed(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_the_same_messages_have_the_same_message_id(by_mail: None) -> None:
+    question = asked()
+    member(question.task, email="ann@example.org", wishes=EVERYTHING)
+    announce()
+    deliver()
+    Delivery.objects.update(state=DeliveryState.WAITING, token=None, taken_until=None)
+    deliver()
+    first, second = mail.outbox
+    assert first.extra_headers["Message-ID"] == second.extra_headers["Message-ID"]
+
+
+def test_who_lost_a_delivery_cannot_note_anything_on_it(posts: list[Any]) -> None:
+    hook(asked().task)
+    announce()
+    (mine,) = Delivery.objects.take([Delivery.objects.get().pk], seconds=-1)
+    assert Delivery.objects.take([mine.pk], seconds=60)
+    delivering._note([mine], state=DeliveryState.FAILED)
+    assert Delivery.objects.get().state == DeliveryState.WAITING
+
+
+def failing(error: NotSent) -> Callable[..., int]:
+    def post(*_: Any, **__: Any) -> int:
+        raise error
+
+    return post
+
+
+def test_a_failure_is_tried_again_later_and_given_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook(asked().task)
+    announce()
+    monkeypatch.setattr(webhook, "post", failing(NotSent("It answered 500.", status=500)))
+    for attempt in range(1, MOST_ATTEMPTS + 1):
+        assert deliver() == 1
+        assert deliver() == 0  # not before its time
+        delivery = Delivery.objects.get()
+        assert (delivery.attempts, delivery.status, delivery.said) == (attempt, 500, "It answered 500.")
+        Delivery.objects.update(due_at=timezone.now())
+    assert delivery.state == DeliveryState.FAILED and deliver() == 0
+
+
+def test_a_permanent_failure_is_given_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook(asked().task)
+    announce()
+    monkeypatch.setattr(webhook, "post", failing(NotSent("No.", permanent=True)))
+    deliver()
+    assert Delivery.objects.get().state == DeliveryState.FAILED
+
+
+def test_an_address_sealed_with_another_key_says_so(settings: Any, posts: list[Any]) -> None:
+    hook(asked().task)
+    announce()
+    settings.SECRET_KEY = "another key that is long enough to be one"
+    deliver()
+    assert not posts and "secret key is another now" in Delivery.objects.get().said
+
+
+def test_a_target_that_was_switched_off_gets_nothing(posts: list[Any]) -> None:
+    target = hook(asked().task)
+    announce()
+    Target.objects.filter(pk=target.pk).update(active=False)
+    deliver()
+    assert not posts and Delivery.objects.get().state == DeliveryState.DROPPED
+
+
+def test_old_notices_and_deliveries_go(posts: list[Any]) -> None:
+    question = asked()
+    member(question.task)
+    hook(question.task)
+    announce()
+    deliver()
+    assert Notice.objects.prune(timedelta(days=90)) == Delivery.objects.prune(timedelta(days=30)) == 0
+    Notice.objects.update(at=timezone.now() - timedelta(days=91))
+    Delivery.objects.update(created_at=timezone.now() - timedelta(days=31))
+    assert Notice.objects.prune(timedelta(days=90)) == Delivery.objects.prune(timedelta(days=30)) == 1
+
+
+def test_the_defaults_leave_people_in_peace_about_what_is_not_theirs() -> None:
+    wishes = default_wishes()
+    assert wishes["question"] == {"page": "all", "email": "mine", "chat": "all"}
+    assert wishes["done"]["email"] == "off"

@@ -1,0 +1,301 @@
+"""W6: choosing what one is told, a project's webhooks and chats, and the notices in the page."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+
+from tasks_app.models import (
+    Action,
+    AuditEntry,
+    Delivery,
+    DeliveryState,
+    Notice,
+    Preferences,
+    Project,
+    Role,
+    Target,
+    User,
+)
+from tasks_app.notifications import chat
+from tasks_app.notifications.announcing import announce
+from tasks_app.notifications.sealing import unseal
+from tests.factories import MembershipFactory, ProjectFactory, UserFactory
+from tests.integration.test_notifications import answered, asked, hook, member
+
+pytestmark = pytest.mark.django_db
+
+SECRET_ADDRESS = "https://hook.example/services/T0P53CR37"
+
+
+def browser(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def maintainer(project: Project) -> Client:
+    return browser(MembershipFactory(project=project, role=Role.MAINTAINER).user)
+
+
+def list_of(project: Project) -> str:
+    return reverse("project_notifications", args=[project.pk])
+
+
+def chosen(**changed: Any) -> dict[str, Any]:
+    wishes = {f"wish-{one}-{medium}": "off" for one in ("question", "failed", "done", "cancelled")
+              for medium in ("page", "email", "chat")}  # fmt: skip
+    return {**wishes, "reach": "all", "time_zone": "Europe/Berlin", "digest": "at_once", **changed}
+
+
+# ---- my settings ----
+
+
+def test_what_is_chosen_is_kept_and_recorded() -> None:
+    user = MembershipFactory().user
+    project = user.memberships.get().project
+    given = chosen(**{
+        "wish-question-email": "all", "reach": "chosen", "projects": [project.pk], "quiet_from": "22:00",
+        "quiet_until": "07:30", "digest": "daily", "digest_at": "09:15",
+    })  # fmt: skip
+    assert browser(user).post(reverse("me_notifications"), given).status_code == 302
+    kept = Preferences.objects.get(user=user)
+    assert kept.extent("question", "email") == "all" and kept.extent("done", "page") == "off"
+    assert list(kept.projects.all()) == [project]
+    assert (str(kept.quiet_until), kept.digest, str(kept.digest_at)) == ("07:30:00", "daily", "09:15:00")
+    entry = AuditEntry.objects.get(action=Action.NOTIFICATIONS_CHANGED)
+    assert entry.actor == user and entry.detail["digest"] == "daily"
+    assert 'value="07:30"' in browser(user).get(reverse("me_notifications")).text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"quiet_from": "22:00"}, "both a beginning and an end"),
+        ({"digest": "daily"}, "Say at what time"),
+        ({"time_zone": "Mars/Olympus"}, "Mars/Olympus"),
+        ({"wish-question-page": "loudly"}, "loudly"),
+        ({"quiet_from": "99:99", "quiet_until": "nul\x00l"}, "valid time"),
+    ],
+)
+def test_a_wrong_choice_is_said_and_nothing_is_changed(wrong: dict[str, str], message: str) -> None:
+    user = UserFactory()
+    page = browser(user).post(reverse("me_notifications"), chosen(**wrong))
+    assert page.status_code == 400 and message in page.text
+    assert not Preferences.objects.exists()
+
+
+def test_nobody_chooses_a_project_that_they_do_not_see() -> None:
+    other = ProjectFactory()
+    client = browser(UserFactory())
+    page = client.post(reverse("me_notifications"), chosen(reach="chosen", projects=[other.pk]))
+    assert page.status_code == 400 and other.name not in page.text
+
+
+def test_the_own_chat_is_shown_masked_tried_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat, "check", lambda address: None)
+    user = UserFactory()
+    client = browser(user)
+    client.post(reverse("me_notifications"), chosen(chat="discord://123/T0P53CR37"))
+    target = Target.objects.get(user=user)
+    assert unseal(target.sealed_address) == "discord://123/T0P53CR37" and "T0P53" not in target.shown
+    assert "T0P53" not in client.get(reverse("me_notifications")).text
+    assert client.post(reverse("me_notifications_test")).status_code == 302
+    assert Delivery.objects.get().occasion == "test"
+    client.post(reverse("me_notifications"), chosen(forget_chat="on"))
+    assert not Target.objects.exists()
+    assert "T0P53" not in json.dumps(list(AuditEntry.objects.values("detail", "subject")))
+
+
+# ---- a project's targets ----
+
+
+def test_a_webhook_is_added_with_a_secret_that_is_shown_once() -> None:
+    project = ProjectFactory()
+    client = maintainer(project)
+    given = {"medium": "webhook", "name": "CI", "address": SECRET_ADDRESS, "occasions": ["question", "done"]}
+    page = client.post(list_of(project), given)
+    target = Target.objects.get()
+    secret = unseal(target.sealed_secret)
+    assert secret in page.text and len(secret) > 30
+    assert unseal(target.sealed_address) == SECRET_ADDRESS and target.occasions == ["question", "done"]
+    again = client.get(list_of(project)).text
+    assert secret not in again and "T0P53" not in again and "hook.example" in again
+    told = json.dumps(list(AuditEntry.objects.values("detail", "subject")))
+    assert "CI" in told and secret not in told and "T0P53" not in told
+    row = Target.objects.values().get()
+    assert not [value for value in row.values() if secret in str(value) or SECRET_ADDRESS in str(value)]
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("ftp://example.org/", "https:// or http:// address"),
+        ("https://user:pass@example.org/", "no user or password"),
+        ("https://exämple.org/", "plain letters"),
+        ("https://example.org:99999/", "https:// or http:// address"),
+        ("https://example.org/a b", "plain letters"),
+        ("http://[::1", "https:// or http:// address"),
+        ("x" * 2000, "at most 1000"),
+        ("", "required"),
+    ],
+)
+def test_a_wrong_address_is_said_and_what_was_typed_stays(address: str, message: str) -> None:
+    project = ProjectFactory()
+    given = {"medium": "webhook", "name": "My hook", "address": address, "occasions": ["done"]}
+    page = maintainer(project).post(list_of(project), given)
+    assert page.status_code == 400 and message in page.text and "My hook" in page.text
+    assert not Target.objects.exists()
+
+
+def test_a_target_is_changed_tried_out_and_removed() -> None:
+    question = asked()
+    project, target = question.task.project, hook(question.task)
+    client = maintainer(project)
+    here = {"project_id": project.pk, "target_id": target.pk}
+    client.post(reverse("target_test", kwargs=here))
+    assert Delivery.objects.get().occasion == "test"
+    client.post(reverse("target_change", kwargs=here), {"name": "New", "occasions": ["failed"]})
+    target.refresh_from_db()
+    assert (target.name, target.occasions, target.active) == ("New", ["failed"], False)
+    page = client.post(reverse("target_test", kwargs=here), follow=True)
+    assert "switched off" in page.text and Delivery.objects.count() == 1
+    page = client.post(reverse("target_change", kwargs=here), {"name": ""}, follow=True)
+    assert "stays as it was" in page.text
+    client.post(reverse("target_remove", kwargs=here))
+    assert not Target.objects.exists()
+    assert AuditEntry.objects.filter(action=Action.NOTIFICATIONS_CHANGED, project=project).count() == 2
+
+
+def test_what_was_given_up_is_sent_again_and_what_was_sent_is_not() -> None:
+    question = asked()
+    target = hook(question.task)
+    project = question.task.project
+    delivery = Delivery.objects.create(
+        target=target, occasion="test", medium="webhook", due_at=timezone.now(), state="failed", attempts=8
+    )
+    client = maintainer(project)
+    again = reverse("delivery_retry", kwargs={"project_id": project.pk, "delivery_id": delivery.pk})
+    assert "Send now" in client.get(list_of(project)).text
+    client.post(again)
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.attempts) == (DeliveryState.WAITING, 0)
+    Delivery.objects.update(state=DeliveryState.SENT)
+    assert "was sent already" in client.post(again, follow=True).text
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.MEMBER])
+def test_only_maintainers_change_a_project_s_targets(role: str) -> None:
+    question = asked()
+    project, target = question.task.project, hook(question.task)
+    client = browser(member(question.task, role=role))
+    here = {"project_id": project.pk, "target_id": target.pk}
+    given = {"medium": "webhook", "name": "x", "address": "https://example.org/", "occasions": ["done"]}
+    assert client.get(list_of(project)).status_code == 200
+    assert client.post(list_of(project), given).status_code == 403
+    for name in ("target_change", "target_remove", "target_test"):
+        assert client.post(reverse(name, kwargs=here), given).status_code == 403
+    assert Target.objects.count() == 1 and not Delivery.objects.exists()
+
+
+def test_a_target_of_another_project_is_404() -> None:
+    other = hook(asked().task)
+    project = ProjectFactory()
+    here = {"project_id": project.pk, "target_id": other.pk}
+    assert maintainer(project).post(reverse("target_remove", kwargs=here)).status_code == 404
+
+
+def test_the_log_costs_no_more_queries_when_it_is_longer() -> None:
+    question = asked()
+    project = question.task.project
+    client = maintainer(project)
+
+    def queries() -> int:
+        hook(question.task)
+        Delivery.objects.bulk_create(
+            Delivery(
+                target=target, transition=question.task.transitions.first() if fresh else None,
+                occasion="question", medium="webhook", due_at=timezone.now(),
+            )
+            for target in Target.objects.all() for fresh in (not target.deliveries.exists(),)
+        )  # fmt: skip
+        with CaptureQueriesContext(connection) as captured:
+            client.get(list_of(project))
+        return len(captured)
+
+    queries()
+    few = queries()
+    for _ in range(4):
+        last = queries()
+    assert last == few
+
+
+# ---- notices ----
+
+
+def test_the_bell_counts_what_is_unread_and_the_list_marks_it_read() -> None:
+    first, second = asked(), asked()
+    user = member(first.task)
+    MembershipFactory(project=second.task.project, user=user)
+    announce()
+    client = browser(user)
+    page = client.get(reverse("notices")).text
+    assert "Notices, 2 unread" in page and first.headline in page and first.task.project.name in page
+    client.post(reverse("notices_read"), {"notice": Notice.objects.get(task=first.task).pk})
+    assert "Notices, 1 unread" in client.get("/").text
+    client.post(reverse("notices_read"))
+    assert "unread" not in client.get(reverse("notices")).text
+
+
+def test_nobody_reads_for_somebody_else() -> None:
+    question = asked()
+    member(question.task)
+    announce()
+    client = browser(UserFactory(is_superuser=True))
+    client.post(reverse("notices_read"), {"notice": Notice.objects.get(user__is_superuser=False).pk})
+    client.post(reverse("notices_read"), {"notice": "nonsense\x00"})
+    assert Notice.objects.get(user__is_superuser=False).read_at is None
+
+
+def test_news_bring_the_questions_that_came_since_as_toasts() -> None:
+    question = asked()
+    user = member(question.task)
+    client = browser(user)
+    assert 'name="after" value="0"' in client.get("/").text
+    announce()
+    news = client.get(reverse("navigation"), {"after": "0"}).text
+    assert "hx-swap-oob" in news and "toast" in news and question.headline in news
+    known = Notice.objects.get().pk
+    assert "toast" not in client.get(reverse("navigation"), {"after": known}).text
+    answered(question)
+    assert "toast" not in client.get(reverse("navigation"), {"after": "0"}).text
+
+
+@pytest.mark.parametrize("after", ["", "x", "-1", "9" * 400, "²", "\x00"])
+def test_nonsense_for_what_a_page_knows_is_no_error(after: str) -> None:
+    assert browser(UserFactory()).get(reverse("navigation"), {"after": after}).status_code == 200
+
+
+def test_the_list_of_notices_costs_no_more_queries_when_it_is_longer() -> None:
+    question = asked()
+    user = member(question.task)
+    client = browser(user)
+
+    def queries() -> int:
+        announce()
+        with CaptureQueriesContext(connection) as captured:
+            client.get(reverse("notices"))
+        return len(captured)
+
+    queries()
+    few = queries()
+    for _ in range(5):
+        MembershipFactory(project=asked().task.project, user=user)
+    assert queries() == few and Notice.objects.filter(user=user).count() == 6

@@ -1,0 +1,276 @@
+"""The pages of projects: the list, adding one, the overview with pipelines and faults in place (W2, P1)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+
+from tasks_app.actions import fetching
+from tasks_app.actions.fetching import fetch, fetch_meanwhile
+from tasks_app.errors import WorkspaceError
+from tasks_app.models import Action, AuditEntry, Project, Role, User
+from tasks_app.state.phases import Phase
+from tests.factories import MembershipFactory, ProjectFactory, TaskFactory, UserFactory
+from tests.integration.git_repository import GitRepository
+from tests.works import Works
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+LIST = "/projects/"
+CONFIG = """\
+interactionThreshold: 2
+defaultPipeline: feature
+askBefore: ["Bash(git push:*)"]
+pipelines:
+  feature:
+    - name: plan
+      planApproval: true
+      command: plan-task
+      check: {type: fileExists, path: PLAN.md}
+      fileAccess: {allowWrite: [PLAN.md]}
+    - name: implement
+      command: implement
+      check: {type: shell, command: make test, expect: fail, timeout: 10m}
+      retry: 2
+      timeout: 45m
+      allowedTools: [Read]
+  quick: [{name: dash, command: self}]
+"""
+
+
+def signed_in(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def member(project: Project, role: Role = Role.MEMBER) -> Client:
+    return signed_in(MembershipFactory(project=project, role=role).user)
+
+
+def admin() -> Client:
+    return signed_in(UserFactory(is_superuser=True))
+
+
+def overview(project: Project, client: Client | None = None) -> str:
+    page = (client or member(project)).get(reverse("project", args=[project.pk]))
+    assert page.status_code == 200
+    return " ".join(page.text.split())
+
+
+def test_the_list_shows_roles_and_how_tasks_stand() -> None:
+    project, hidden = ProjectFactory(name="shop"), ProjectFactory(name="secret-plan")
+    for phase in (Phase.WAITING_FOR_INPUT, Phase.RUNNING, Phase.FAILED, Phase.FAILED, Phase.DONE):
+        TaskFactory(project=project, phase=phase)
+    page = member(project).get(LIST).text
+    assert "1 waiting" in page and "1 running" in page and "2 failed" in page and "5 tasks" in page
+    assert "member" in page and hidden.name not in page
+    assert "Add a project" not in page
+
+
+def test_who_has_no_project_is_told_who_can_help() -> None:
+    assert "You are not a member of any project" in signed_in(UserFactory()).get(LIST).text
+    assert "There are no projects yet" in admin().get(LIST).text
+
+
+def test_the_list_asks_the_database_as_often_with_many_projects() -> None:
+    client = admin()
+    TaskFactory()
+    client.get(LIST)
+    with CaptureQueriesContext(connection) as few:
+        client.get(LIST)
+    for _ in range(5):
+        TaskFactory()
+    with CaptureQueriesContext(connection) as many:
+        client.get(f"{LIST}?page=none%00")
+    assert len(many) == len(few)
+
+
+def test_an_admin_adds_a_repository(tmp_path: Path) -> None:
+    GitRepository.make(tmp_path / "shop", **{"README.md": "# Shop"})
+    client = admin()
+    made = client.post(LIST, {"name": "shop", "source": str(tmp_path / "shop")})
+    project = Project.objects.get()
+    assert made["Location"] == reverse("project", args=[project.pk])
+    assert project.fetched_at and not project.is_fetching
+    assert AuditEntry.objects.get(action=Action.PROJECT_ADDED).project_name == "shop"
+    assert "Change" in overview(project, client)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"name": "", "source": "/x"}, "What is it to be called?"),
+        ({"name": "Shop!", "source": "/x"}, "Use lower-case letters"),
+        ({"name": "taken", "source": "/x"}, "There is a project of this name already."),
+        ({"name": "shop", "source": ""}, "Where is the repository"),
+        ({"name": "shop", "source": "/no/such/folder"}, "/no/such/folder does not exist"),
+        ({"name": "shop", "source": "ftp://example.org/x"}, "only https and ssh URLs"),
+        ({"name": "shop", "source": "https://ann:secret@example.org/x"}, "must not contain a password"),
+        ({"name": "shop", "source": "a\0b"}, "Null characters are not allowed"),
+    ],
+)
+def test_a_repository_that_cannot_be_added_is_told_and_kept(given: dict[str, str], words: str) -> None:
+    ProjectFactory(name="taken")
+    page = admin().post(LIST, given)
+    assert page.status_code == 400 and words in page.text
+    assert f'value="{given["name"]}"' in page.text or not given["name"]
+    assert Project.objects.count() == 1
+
+
+def test_what_cannot_be_fetched_is_not_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    GitRepository.make(tmp_path / "shop", **{"README.md": "# Shop"})
+    monkeypatch.setattr("tasks_app.workspace.Repository.fetch", refuse)
+    page = admin().post(LIST, {"name": "shop", "source": str(tmp_path / "shop")})
+    assert page.status_code == 400 and "the disk is full" in page.text
+    assert not Project.objects.exists()
+
+
+def refuse(*args: Any) -> None:
+    raise WorkspaceError("the disk is full")
+
+
+def test_only_an_admin_adds_projects(tmp_path: Path) -> None:
+    GitRepository.make(tmp_path / "shop", **{"README.md": "# Shop"})
+    for client in (signed_in(UserFactory()), member(ProjectFactory(), Role.MAINTAINER)):
+        assert client.post(LIST, {"name": "shop", "source": str(tmp_path / "shop")}).status_code == 403
+    assert not Project.objects.filter(name="shop").exists()
+
+
+def test_the_overview_draws_each_pipeline_with_checks_and_guards(works: Works) -> None:
+    page = overview(works.project(CONFIG))
+    assert page.count('<ol class="chain">') == 2
+    for words in (
+        'feature <span class="chip">default</span>',
+        "<code>PLAN.md</code> exists",
+        "writes <code>PLAN.md</code> only",
+        "<code>make test</code> fails within 10 min",
+        "sent back up to 2 times",
+        "ended after 45 min",
+        "<code>Read</code>",
+        "asks before <code>Bash(git push:*)</code>",
+        "a human approves its plan",
+        "the task’s own text",
+        "plan-task, as it ships",
+    ):
+        assert words in page, words
+
+
+def test_a_default_of_the_portal_is_marked_and_noted_in_the_file(works: Works) -> None:
+    project = works.project(CONFIG)
+    Project.objects.filter(pk=project.pk).update(default_pipeline="quick")
+    page = overview(project)
+    assert 'quick <span class="chip">default</span>' in page
+    assert "<strong>Note</strong> defaultPipeline is overridden" in page
+    Project.objects.filter(pk=project.pk).update(default_pipeline="gone")
+    assert "“gone”, is not in the file" in overview(project)
+
+
+def test_faults_stand_at_the_lines_that_they_are_about(works: Works) -> None:
+    project = works.project("interactionThreshold: 2\nmodel: claudius\npiplines: {}\n")
+    page = overview(project)
+    assert '<li id="line-3" class="line-error">' in page and '<li id="line-2" class="line-warning">' in page
+    assert "piplines is not a known key; did you mean &quot;pipelines&quot;?" in page
+    assert "<strong>Warning</strong>" in page
+    assert "They cannot be shown until the errors" in page
+
+
+def test_a_repository_without_settings_gets_a_text_to_begin_with(works: Works) -> None:
+    source = works.folder / "bare"
+    GitRepository.make(source, **{"README.md": "# Bare", "Makefile": "test:\n\ttrue\n"})
+    client = admin()
+    client.post(LIST, {"name": "bare", "source": str(source)})
+    page = overview(Project.objects.get(), client)
+    assert "the built-in pipeline is used" in page and "Nothing is wrong" in page
+    assert "# How Cat Herder works in this repository" in page and "command: make test" in page
+
+
+def test_hostile_files_are_only_text(works: Works) -> None:
+    script = "<script>alert(1)</script>"
+    page = overview(works.project(f"# {script}\nmodel: '{script}'\n"))
+    assert script not in page and "&lt;script&gt;" in page
+
+
+def test_a_huge_file_is_told_and_not_shown(works: Works) -> None:
+    assert "larger than" in overview(works.project("# " + "x" * 1_100_000))
+    assert "more lines" in overview(works.project("# x\n" * 5000))
+
+
+def test_a_project_that_was_never_fetched_has_its_page() -> None:
+    assert "Nothing of the source has been fetched yet" in overview(ProjectFactory())
+
+
+def test_fetching_brings_the_newest_commit(works: Works) -> None:
+    project = works.project()
+    GitRepository(Path(project.source)).commit(**{"README.md": "# Newer"})
+    client = member(project)
+    before = overview(project, client)
+    answer = client.post(reverse("project_fetch", args=[project.pk]), follow=True)
+    assert "Fetched." in answer.text
+    newest = GitRepository(Path(project.source)).git("rev-parse", "HEAD")[:10]
+    assert newest not in before and newest in answer.text
+
+
+def test_a_fetch_that_fails_says_why(works: Works) -> None:
+    project = works.project()
+    Path(project.source).rename(f"{project.source}-gone")
+    client = member(project)
+    client.post(reverse("project_fetch", args=[project.pk]))
+    page = overview(project, client)
+    assert "The last fetch failed" in page and "Fetch now" in page
+
+
+def test_a_long_fetch_is_shown_as_it_goes_on(works: Works) -> None:
+    project = works.project()
+    Project.objects.filter(pk=project.pk).update(fetching_since=timezone.now())
+    assert not fetch_meanwhile(project, by=works.user)
+    page = overview(project)
+    assert "Fetching since" in page and 'hx-trigger="every 2s"' in page and "Fetch now" not in page
+
+
+def test_a_fetch_whose_process_died_does_not_stop_the_next(works: Works) -> None:
+    project = works.project()
+    long_ago = timezone.now() - timedelta(hours=1)
+    Project.objects.filter(pk=project.pk).update(fetching_since=long_ago, fetch_fault="old")
+    assert fetch_meanwhile(project, by=works.user)
+    project.refresh_from_db()
+    assert project.fetching_since is None and project.fetch_fault == ""
+
+
+def test_a_fault_nobody_thought_of_is_told_too(works: Works, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = works.project()
+    monkeypatch.setattr("tasks_app.workspace.Repository.fetch", lambda self: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        fetch(project)
+    fetching._fetch_alone(project)
+    project.refresh_from_db()
+    assert "division by zero" in project.fetch_fault and project.fetching_since is None
+
+
+def test_a_viewer_looks_and_cannot_fetch(works: Works) -> None:
+    project = works.project()
+    client = member(project, Role.VIEWER)
+    assert "Fetch now" not in overview(project, client)
+    assert client.post(reverse("project_fetch", args=[project.pk])).status_code == 403
+
+
+def test_the_overview_asks_the_database_as_often_with_many_tasks(works: Works) -> None:
+    project = works.project()
+    client = member(project)
+    TaskFactory(project=project)
+    overview(project, client)
+    with CaptureQueriesContext(connection) as few:
+        overview(project, client)
+    for phase in Phase:
+        TaskFactory(project=project, phase=phase)
+    with CaptureQueriesContext(connection) as many:
+        overview(project, client)
+    assert len(many) == len(few)

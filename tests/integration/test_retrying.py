@@ -1,0 +1,284 @@
+"""Retrying from a step: new runs, old ones as history, files as they are or as they were (P6, R1)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from tasks_app import places
+from tasks_app.actions.retrying import retry_from
+from tasks_app.actions.tasks import cancel_task, go_on
+from tasks_app.agents.fake import Fail, Turn, ask, say, shell, write
+from tasks_app.engine import recording
+from tasks_app.errors import BadInput, IllegalMove, NotAllowed
+from tasks_app.models import Action, AuditEntry, Outcome, Reason, Role, Step, Task, Transition
+from tasks_app.state.phases import Phase
+from tests.factories import MembershipFactory, RunFactory, SequenceFactory, TaskFactory
+from tests.integration.conftest import Manage
+from tests.works import TWO_STEPS, Works, diff_of, file_in, runs, step
+
+PLANNED = [Turn(calls=(write("PLAN.md", "# Plan\n"),)), say("Planned.")]
+PAINTED = [Turn(calls=(write("paint.txt", "red\n"),)), say("Painted.")]
+
+
+def done(works: Works) -> Task:
+    task = works.task({"plan": PLANNED, "implement": PAINTED}, config=TWO_STEPS)
+    assert works.advance(task).phase == Phase.DONE
+    return task
+
+
+def test_a_done_task_is_done_again_from_a_step(works: Works) -> None:
+    task = done(works)
+    sessions = {run.session_id for run in runs(task)}
+    retry_from(task, step(task, "implement"), by=works.user)
+    task.refresh_from_db()
+    assert (task.phase, task.ended_at) == (Phase.PENDING, None)
+    assert [one.phase for one in task.steps.all()] == [Phase.DONE, Phase.PENDING]
+    assert file_in(task, "paint.txt").exists(), "the files are as they were left"
+    assert works.advance(task).phase == Phase.DONE
+    planned, first, second = runs(task)
+    assert (first.number, second.number) == (1, 2)
+    assert (second.reason, second.resumed) == (Reason.RETRY, False)
+    assert second.session_id not in sessions
+    assert "An earlier attempt at it" in second.prompt and planned.prompt[:100] in second.prompt
+    entry = AuditEntry.objects.get(action=Action.TASK_RETRIED)
+    assert (entry.actor, entry.detail) == (works.user, {"step": "implement", "put_back": False})
+    assert Transition.objects.filter(source=Phase.DONE, target=Phase.PENDING).count() == 2
+
+
+def test_all_steps_from_there_on_are_done_again(works: Works) -> None:
+    task = done(works)
+    retry_from(task, step(task, "plan"), by=works.user)
+    assert {one.phase for one in task.steps.all()} == {Phase.PENDING}
+    works.advance(task)
+    assert [(run.step.name, run.number) for run in runs(task)] == [
+        ("plan", 1), ("plan", 2), ("implement", 1), ("implement", 2),
+    ]  # fmt: skip
+    assert "paint.txt" in diff_of(task) and "PLAN.md" in diff_of(task)
+
+
+def test_the_files_can_be_put_back_and_nothing_is_lost(works: Works) -> None:
+    task = done(works)
+    file_in(task, "by-hand.txt").write_text("not recorded by any run")
+    works.agent = type(works.fake)(lambda prompt: [Turn(calls=(shell("ls > seen.txt"),)), say("Looked.")])
+    retry_from(task, step(task, "implement"), by=works.user, put_back=True)
+    assert works.advance(task).phase == Phase.DONE
+    assert not file_in(task, "paint.txt").exists() and file_in(task, "PLAN.md").exists()
+    assert "paint.txt" not in file_in(task, "seen.txt").read_text()
+    assert "paint.txt" not in diff_of(task) and "PLAN.md" in diff_of(task)
+    task.refresh_from_db()
+    assert task.reset_to == ""
+    kept = places.repository(task.project).git.line(
+        "show", f"refs/cat-herder/{task.branch}/{task.pk}-02-2-replaced:by-hand.txt"
+    )
+    assert kept == "not recorded by any run"
+
+
+def test_a_worker_that_dies_while_it_puts_files_back_leaves_it_to_the_next(
+    works: Works, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R2: the second look does not take the emptied folder for what was to be kept."""
+    task = done(works)
+    retry_from(task, step(task, "implement"), by=works.user, put_back=True)
+
+    class Died(BaseException):
+        pass
+
+    def die(folder: object) -> None:
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recording.places, "remove_folder", die)
+        with pytest.raises(Died):
+            works.advance(task)
+    assert works.advance(task).phase == Phase.DONE
+    ref = f"refs/cat-herder/{task.branch}/{task.pk}-02-2-replaced:paint.txt"
+    assert places.repository(task.project).git.line("show", ref) == "red"
+
+
+def test_what_cannot_be_recorded_is_not_removed(works: Works) -> None:
+    task = done(works)
+    retry_from(task, step(task, "implement"), by=works.user, put_back=True)
+    (places.workspace(task).path / ".git" / "HEAD").write_text("nonsense")
+    assert works.advance(task).phase == Phase.FAILED
+    assert "cannot be recorded" in task.failure and file_in(task, "paint.txt").exists()
+    retry_from(task, step(task, "implement"), by=works.user)
+    task.refresh_from_db()
+    assert task.reset_to == ""
+
+
+def test_what_was_asked_before_is_history_and_not_asked_again(works: Works) -> None:
+    """R1: an answer goes to the question it was meant for; the new session reads it as history."""
+    asks = [Turn("I ask.", (ask("Red?"),)), say("Painted. {result}")]
+    task = works.task(asks)
+    works.advance(task)
+    cancel_task(task, by=works.user)
+    retry_from(task, step(task), by=works.user)
+    works.advance(task)
+    old, new = task.questions.order_by("number")
+    assert (old.state, new.state) == ("withdrawn", "open")
+    cancel_task(task, by=works.user)
+    go_on(task, by=works.user)
+    old.refresh_from_db()
+    assert old.state == "withdrawn", "only what the last attempt waits for is asked again"
+    works.answer(task.questions.open().get(), "Blue")
+    assert works.advance(task).phase == Phase.DONE
+    retry_from(task, step(task), by=works.user)
+    works.advance(task)
+    assert "Blue" in runs(task)[-1].prompt and "HUMAN INTERACTION HISTORY" in runs(task)[-1].prompt
+
+
+def test_a_failed_step_gets_all_its_attempts_again(works: Works) -> None:
+    task = works.task([Fail("No luck.")])
+    assert works.advance(task).phase == Phase.FAILED
+    retry_from(task, step(task), by=works.user)
+    works.agent = type(works.fake)(lambda prompt: [say("Done.")])
+    assert works.advance(task).phase == Phase.DONE
+    assert [run.outcome for run in runs(task)] == [Outcome.FAILED, Outcome.FINISHED]
+    assert (step(task).failures, step(task).failure) == (0, "")
+
+
+# ---- when it is not possible ----
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("phase", [Phase.PENDING, Phase.RUNNING, Phase.WAITING_FOR_INPUT])
+def test_what_is_under_way_is_not_retried(phase: Phase) -> None:
+    task = RunFactory(task=TaskFactory(phase=phase)).step.task
+    member = MembershipFactory(project=task.project).user
+    with pytest.raises(IllegalMove, match="cancel it first"):
+        retry_from(task, task.steps.get(position=1), by=member)
+
+
+@pytest.mark.django_db
+def test_a_task_whose_sequence_went_on_is_not_retried_and_the_last_one_is() -> None:
+    sequence = SequenceFactory(phase=Phase.DONE)
+    first, last = (
+        TaskFactory(project=sequence.project, sequence=sequence, file=f"0{n}.md", phase=Phase.DONE)
+        for n in (1, 2)
+    )
+    for task in (first, last):
+        RunFactory(step=task.steps.get(position=1))
+        task.steps.update(phase=Phase.DONE)
+    member = MembershipFactory(project=sequence.project).user
+    with pytest.raises(IllegalMove, match="followed by another task of its sequence"):
+        retry_from(first, first.steps.get(position=1), by=member)
+    retry_from(last, last.steps.get(position=1), by=member)
+    sequence.refresh_from_db()
+    assert sequence.phase == Phase.PENDING, "it follows the task at hand"
+
+
+@pytest.mark.django_db
+def test_a_step_that_has_not_run_or_follows_one_that_is_not_done_is_refused() -> None:
+    task = TaskFactory(phase=Phase.FAILED)
+    plan, implement = task.steps.all()
+    member = MembershipFactory(project=task.project).user
+    with pytest.raises(BadInput, match="has not run yet"):
+        retry_from(task, implement, by=member)
+    RunFactory(step=implement)
+    with pytest.raises(BadInput, match="before “implement” is not done"):
+        retry_from(task, implement, by=member)
+    RunFactory(step=plan)
+    with pytest.raises(BadInput, match="is not known"):
+        retry_from(task, plan, by=member, put_back=True)
+    retry_from(task, plan, by=member)
+    assert Step.objects.get(pk=implement.pk).first_run == 2
+
+
+@pytest.mark.django_db
+def test_a_viewer_retries_nothing() -> None:
+    task = TaskFactory(phase=Phase.DONE)
+    viewer = MembershipFactory(project=task.project, role=Role.VIEWER).user
+    with pytest.raises(NotAllowed):
+        retry_from(task, task.steps.get(position=1), by=viewer)
+
+
+# ---- on the page ----
+
+
+@pytest.fixture
+def failed(db: None) -> Task:
+    task = TaskFactory(phase=Phase.FAILED, steps=("plan", "implement", "review"))
+    plan, implement, _ = task.steps.all()
+    Step.objects.filter(pk=plan.pk).update(phase=Phase.DONE, base_commit="a" * 40)
+    Step.objects.filter(pk=implement.pk).update(phase=Phase.FAILED)
+    for one in (plan, implement):
+        RunFactory(step=one, outcome=Outcome.FINISHED)
+    return task
+
+
+def client_of(role: Role, task: Task) -> Client:
+    client = Client()
+    client.force_login(MembershipFactory(project=task.project, role=role).user)
+    return client
+
+
+def test_the_page_offers_the_steps_that_can_be_retried(failed: Task) -> None:
+    page = client_of(Role.MEMBER, failed).get(reverse("task", args=[failed.pk])).text
+    offered = [reverse("task_retry", args=[failed.pk, position]) in page for position in (1, 2, 3)]
+    assert offered == [True, True, False]
+    assert page.count('value="before"') == 1, "only where it is known what the files were"
+    seen = client_of(Role.VIEWER, failed).get(reverse("task", args=[failed.pk])).text
+    assert "Retry from here" not in seen and "change-threshold" not in seen
+
+
+def test_a_step_is_retried_with_one_confirmed_click(failed: Task) -> None:
+    member = client_of(Role.MEMBER, failed)
+    page = member.post(reverse("task_retry", args=[failed.pk, 1]), {"files": "before"}, follow=True)
+    failed.refresh_from_db()
+    assert (page.status_code, failed.phase, failed.reset_to) == (200, Phase.PENDING, "a" * 40)
+    assert page.text.count("1 run before the retry") == 2
+    again = member.post(reverse("task_retry", args=[failed.pk, 1]), follow=True)
+    assert "cancel it first" in again.text
+    assert member.post(reverse("task_retry", args=[failed.pk, 9])).status_code == 404
+
+
+def test_the_threshold_is_changed_on_the_page(failed: Task) -> None:
+    member = client_of(Role.MEMBER, failed)
+    address = reverse("task_threshold", args=[failed.pk])
+    assert "threshold 5 of 5" in member.post(address, {"threshold": "5"}, follow=True).text
+    for nonsense in ("6", "-1", "high", "", "2.5", "\0", "9" * 5000):
+        page = member.post(address, {"threshold": nonsense}, follow=True)
+        assert "the threshold must be a whole number from 0 to 5" in page.text
+    failed.refresh_from_db()
+    assert failed.threshold == 5
+    assert client_of(Role.VIEWER, failed).post(address, {"threshold": "high"}).status_code == 403
+
+
+def test_the_timeline_says_what_failed_what_was_waited_for_and_where_it_is_in_the_log(db: None) -> None:
+    asked = timezone.now() - timedelta(minutes=30)
+    task = TaskFactory(phase=Phase.FAILED)
+    first = RunFactory(step=task.steps.get(position=1), outcome=Outcome.ASKED, ended_at=asked)
+    report = {
+        "check": "shell: make test",
+        "passed": False,
+        "output": "\n".join(f"line {n}" for n in range(50)),
+    }
+    second = RunFactory(step=first.step, number=2, outcome=Outcome.FINISHED, checks=[report])
+    page = client_of(Role.VIEWER, task).get(reverse("task_timeline", args=[task.pk])).text
+    assert "waited 30 min for an answer" in page
+    assert "its check failed" in page and "line 49" in page and "line 12\n" not in page
+    for run in (first, second):
+        assert f"{reverse('task_log', args=[task.pk])}?run={run.pk}" in page
+
+
+# ---- in the terminal ----
+
+
+@pytest.mark.django_db
+def test_a_task_is_retried_from_a_step_by_command(manage: Manage, failed: Task) -> None:
+    MembershipFactory(project=failed.project, user__username="ann")
+    code, out, _ = manage("retry", failed.pk, "--from", "implement", "--queue", "--as", "ann")
+    failed.refresh_from_db()
+    assert (code, failed.phase) == (0, Phase.PENDING) and "pending" in out
+    for words, message in (
+        (("--from", "nonsense"), "it has plan, implement, review"),
+        (("--from", "implement"), "cancel it first"),
+        (("--files-before",), "--files-before needs --from STEP"),
+    ):
+        code, _, said = manage("retry", failed.pk, *words, "--queue", "--as", "ann")
+        assert code in (1, 2) and message in " ".join(said.split())

@@ -1,0 +1,249 @@
+"""Logging in through an OpenID Connect provider: a real one on loopback, with signed tokens (W1)."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import requests
+from allauth.account.models import EmailAddress
+from allauth.mfa.models import Authenticator
+from allauth.socialaccount.models import SocialAccount, SocialToken
+from django.test import Client
+
+from catherder_site.settings import ENVIRONMENT
+from tasks_app.models import Action, AuditEntry, Membership, User
+from tests.oidc import CLIENT_ID, CLIENT_SECRET, Provider, provider
+
+pytestmark = pytest.mark.django_db
+
+ANN = {
+    "sub": "4711",
+    "email": "ann@example.org",
+    "email_verified": True,
+    "name": "Ann Example",
+    "preferred_username": "ann.e",
+}
+
+
+@pytest.fixture
+def there(settings: Any) -> Iterator[Provider]:
+    with provider() as running:
+        running.person = dict(ANN)
+        configure(settings, running)
+        yield running
+
+
+def configure(settings: Any, running: Provider, *, signup: str = "no") -> None:
+    """As the variables would do it at the start."""
+    given = {"oidc_issuer": running.address, "oidc_name": "Example ID", "sso_signup": signup}
+    settings.ENVIRONMENT = ENVIRONMENT.model_copy(update=given)
+    app = {"provider_id": "oidc", "name": "Example ID", "client_id": CLIENT_ID, "secret": CLIENT_SECRET}
+    app["settings"] = {"server_url": running.address}  # type: ignore[assignment]
+    settings.SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"OAUTH_PKCE_ENABLED": True, "APPS": [app]}}
+
+
+def go(client: Client, **given: str) -> str:
+    """Leave for the provider; where it sends the browser back to."""
+    page = client.post("/login/through/oidc/", given)
+    assert page.status_code == 200 and "Over to Example ID" in page.text
+    address = html.unescape(re.search(r'content="0;url=([^"]+)"', page.text)[1])  # type: ignore[index]
+    with requests.get(address, allow_redirects=False, timeout=10) as answer:
+        back = answer.headers["Location"]
+    assert back.startswith("http://testserver/login/through/oidc/back/?")
+    return back.removeprefix("http://testserver")
+
+
+def log_in(client: Client, **given: str) -> Any:
+    return client.get(go(client, **given), follow=True)
+
+
+def is_in(client: Client) -> bool:
+    return client.get("/inbox/").status_code == 200
+
+
+def someone(name: str = "ann", *, verified: bool = True) -> User:
+    user = User.objects.create_user(name, "ann@example.org", "correct horse")
+    EmailAddress.objects.create(user=user, email=user.email, verified=verified, primary=True)
+    return user
+
+
+def test_the_login_offers_it_only_where_it_is_configured(
+    client: Client, there: Provider, settings: Any
+) -> None:
+    assert "Log in through Example ID" in client.get("/login/").text
+    settings.ENVIRONMENT = ENVIRONMENT
+    assert "Log in through" not in client.get("/login/").text
+    assert client.post("/login/through/oidc/").status_code == 404
+    assert client.get("/login/through/oidc/back/").status_code == 404
+
+
+def test_who_has_the_same_verified_address_is_logged_in_and_linked(client: Client, there: Provider) -> None:
+    ann = someone()
+    assert log_in(client, next="/live/").redirect_chain[-1][0] == "/live/"
+    assert is_in(client)
+    linked = SocialAccount.objects.get()
+    assert (linked.user, linked.uid) == (ann, "4711")
+    assert AuditEntry.objects.get(action=Action.LOGGED_IN).detail == {"through": "oidc"}
+    assert AuditEntry.objects.get(action=Action.ACCOUNT_CHANGED).detail["changed"]["linked"][1] == "4711"
+    assert ann.check_password("correct horse") and not SocialToken.objects.exists()
+
+
+def test_who_is_linked_comes_in_whatever_the_address_is_by_now(client: Client, there: Provider) -> None:
+    ann = someone()
+    log_in(client)
+    there.person["email"] = "ann@elsewhere.example"
+    again = Client()
+    log_in(again)
+    assert is_in(again) and SocialAccount.objects.get().user == ann
+
+
+@pytest.mark.parametrize("case", ["not here", "not there", "nobody"])
+def test_an_address_that_one_side_did_not_verify_opens_nothing(
+    client: Client, there: Provider, case: str
+) -> None:
+    """Neither who claims an address there takes over an account here, nor the other way round."""
+    if case != "nobody":
+        someone(verified=case != "not here")
+    there.person["email_verified"] = case != "not there"
+    page = log_in(client)
+    assert "You have no account here yet" in page.text and not is_in(client)
+    assert not SocialAccount.objects.exists() and User.objects.count() == (case != "nobody")
+    assert all(user.check_password("correct horse") for user in User.objects.all())
+
+
+def test_with_sign_up_a_newcomer_gets_an_account_without_any_role(
+    client: Client, there: Provider, settings: Any
+) -> None:
+    configure(settings, there, signup="yes")
+    page = log_in(client)
+    assert "You are not a member of any project" in page.text
+    user = User.objects.get()
+    assert (user.username, user.shown_name, user.email) == ("ann.e", "Ann Example", "ann@example.org")
+    assert not (user.is_staff or user.is_superuser or user.has_usable_password())
+    assert not Membership.objects.exists()
+    assert AuditEntry.objects.get(action=Action.ACCOUNT_MADE).subject == "ann.e"
+
+
+def test_with_sign_up_an_address_that_is_taken_makes_no_second_account(
+    client: Client, there: Provider, settings: Any
+) -> None:
+    configure(settings, there, signup="yes")
+    someone(verified=False)
+    assert "You have no account here yet" in log_in(client).text
+    assert User.objects.count() == 1
+
+
+def test_with_sign_up_a_login_that_is_taken_becomes_another(
+    client: Client, there: Provider, settings: Any
+) -> None:
+    configure(settings, there, signup="yes")
+    User.objects.create_user("ann.e", "other@example.org")
+    log_in(client)
+    assert is_in(client) and User.objects.exclude(username="ann.e").count() == 1
+
+
+def test_the_second_factor_is_asked_for_all_the_same(client: Client, there: Provider) -> None:
+    Authenticator.objects.create(user=someone(), type="totp", data={"secret": "x"})
+    assert "And the code?" in log_in(client).text and not is_in(client)
+
+
+def test_a_login_that_is_switched_off_stays_off(client: Client, there: Provider) -> None:
+    someone()
+    User.objects.update(is_active=False)
+    assert "switched off" in log_in(client).text and not is_in(client)
+
+
+@pytest.mark.parametrize("broken", ["token", "userinfo", "audience", "refused"])
+def test_whatever_is_wrong_there_is_said(client: Client, there: Provider, broken: str) -> None:
+    someone()
+    there.broken = broken
+    page = log_in(client)
+    assert ("turned back" if broken == "refused" else "That login did not work") in page.text
+    assert page.status_code in (200, 401, 502) and not is_in(client)
+
+
+def test_a_person_without_a_name_is_an_error_of_the_other_side(client: Client, there: Provider) -> None:
+    del there.person["sub"]
+    assert "That login did not work" in log_in(client).text
+
+
+@pytest.mark.parametrize("case", ["configuration", "away"])
+def test_a_provider_that_cannot_be_asked_is_said(
+    client: Client, there: Provider, settings: Any, case: str
+) -> None:
+    there.broken = case
+    if case == "away":
+        there.address = "http://127.0.0.1:9"
+        configure(settings, there)
+    page = client.post("/login/through/oidc/")
+    assert page.status_code == 502 and "That login did not work" in page.text
+
+
+def test_what_another_browser_began_cannot_be_ended_here(client: Client, there: Provider) -> None:
+    """The code of an attacker must not log a victim in as the attacker."""
+    someone()
+    back = go(client)
+    victim = Client()
+    assert "That login did not work" in victim.get(back).text and not is_in(victim)
+    assert "That login did not work" in victim.get("/login/through/oidc/back/?code=x&state=%00").text
+
+
+def test_a_code_counts_once(client: Client, there: Provider) -> None:
+    someone()
+    back = go(client)
+    client.get(back)
+    client.post("/logout/")
+    client.get(back)
+    assert not is_in(client)
+
+
+class TestLinking:
+    @pytest.fixture
+    def inside(self, client: Client, there: Provider) -> Client:
+        someone(verified=False)
+        client.post("/login/", {"username": "ann", "password": "correct horse"})
+        return client
+
+    def test_who_is_logged_in_links_with_the_password_and_unlinks(self, inside: Client) -> None:
+        page = log_in(inside, process="connect")
+        assert "Is it you?" in page.text and not SocialAccount.objects.exists()
+        page = inside.post("/login/again/", {"password": "correct horse"}, follow=True)
+        linked = SocialAccount.objects.get()
+        assert "Example ID" in page.text and linked.user.username == "ann"
+        other = Client()
+        log_in(other)
+        assert is_in(other)
+        inside.post(f"/me/security/linked/{linked.pk}/unlink/")
+        assert not SocialAccount.objects.exists()
+        assert AuditEntry.objects.filter(action=Action.ACCOUNT_CHANGED).count() == 2
+
+    def test_the_only_way_in_cannot_be_unlinked(self, inside: Client) -> None:
+        ann = User.objects.get()
+        ann.set_unusable_password()
+        ann.save()
+        inside.force_login(ann)
+        linked = SocialAccount.objects.create(user=ann, provider="oidc", uid="1")
+        page = inside.post(f"/me/security/linked/{linked.pk}/unlink/", follow=True)
+        assert "only way to log in" in page.text and SocialAccount.objects.exists()
+
+    def test_the_link_of_somebody_else_is_404(self, inside: Client) -> None:
+        linked = SocialAccount.objects.create(
+            user=User.objects.create_user("ben"), provider="github", uid="1"
+        )
+        assert inside.post(f"/me/security/linked/{linked.pk}/unlink/").status_code == 404
+        assert SocialAccount.objects.exists()
+
+
+def test_github_is_offered_and_left_for_with_the_right_address(client: Client, settings: Any) -> None:
+    given = {"github_client_id": "Iv1.abc", "github_client_secret": "x"}
+    settings.ENVIRONMENT = ENVIRONMENT.model_copy(update=given)
+    settings.SOCIALACCOUNT_PROVIDERS = {"github": {"APPS": [{"client_id": "Iv1.abc", "secret": "x"}]}}
+    assert "Log in through GitHub" in client.get("/login/").text
+    page = html.unescape(client.post("/login/through/github/").text)
+    assert "https://github.com/login/oauth/authorize?client_id=Iv1.abc" in page
+    assert "http%3A%2F%2Ftestserver%2Flogin%2Fthrough%2Fgithub%2Fback%2F" in page
+    assert client.post("/login/through/oidc/").status_code == 404

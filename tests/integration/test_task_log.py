@@ -1,0 +1,266 @@
+"""The log of a task in parts of a fixed size, however long it is, and the ways to a place in it (W2, W3)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from tasks_app.events.append import NewEvent, append
+from tasks_app.models import Event, EventKind, Run, Task
+from tasks_app.views.task_log import PAGE
+from tests.factories import RunFactory, TaskFactory, UserFactory
+
+pytestmark = pytest.mark.django_db
+
+HTMX = {"HX-Request": "true"}
+
+
+@pytest.fixture
+def browser() -> Client:
+    client = Client()
+    client.force_login(UserFactory(is_superuser=True))
+    return client
+
+
+def say(run: Run, *events: tuple[EventKind, dict[str, Any]]) -> list[int]:
+    """The numbers of the events."""
+    last = Event.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
+    append(run, [NewEvent(kind, payload, raw=payload) for kind, payload in events], seq=run.next_seq())
+    return list(Event.objects.filter(pk__gt=last).order_by("pk").values_list("pk", flat=True))
+
+
+def lines(run: Run, *numbers: int) -> list[int]:
+    return say(run, *((EventKind.TEXT, {"text": f"line {number}."}) for number in numbers))
+
+
+def part(browser: Client, task: Task, **query: object) -> str:
+    answer = browser.get(reverse("task_log", args=[task.pk]), query, headers=HTMX)
+    assert answer.status_code == 200 and "<html" not in answer.text
+    return str(answer.text)
+
+
+def shown(text: str) -> list[int]:
+    return [int(number) for number in re.findall(r"line (\d+)\.", text)]
+
+
+def facts(text: str) -> dict[str, str]:
+    opening = re.search(r'<ol class="entries part"([^>]*)>', text)
+    assert opening
+    return dict(re.findall(r'data-(\w+)="([^"]*)"', opening[1]))
+
+
+def test_the_page_has_the_end_of_the_log(browser: Client) -> None:
+    run = RunFactory()
+    lines(run, *range(450))
+    page = browser.get(reverse("task", args=[run.step.task_id])).text
+    assert shown(page) == list(range(350, 450))
+    assert facts(page)["earlier"] == "yes" and "later" not in facts(page)
+
+
+def test_earlier_and_later_parts_fit_together(browser: Client) -> None:
+    run = RunFactory()
+    task = run.step.task
+    lines(run, *range(250))
+    end = part(browser, task)
+    middle = part(browser, task, before=facts(end)["first"])
+    beginning = part(browser, task, before=facts(middle)["first"])
+    assert shown(beginning) + shown(middle) + shown(end) == list(range(250))
+    assert "earlier" not in facts(beginning) and facts(middle)["later"] == "yes"
+    again = part(browser, task, after=facts(beginning)["last"])
+    assert shown(again) == shown(part(browser, task, after=facts(beginning)["last"])) == list(range(50, 150))
+
+
+def test_new_events_come_once_and_in_order(browser: Client) -> None:
+    run = RunFactory()
+    task = run.step.task
+    (last,) = lines(run, 1)
+    address = reverse("task_log", args=[task.pk])
+    assert browser.get(address, {"after": last}, headers=HTMX).status_code == 204
+    numbers = lines(run, 2, 3)
+    text = part(browser, task, after=last)
+    assert shown(text) == [2, 3] and "run-start" not in text
+    assert facts(text)["last"] == str(numbers[-1]) and "later" not in facts(text)
+
+
+def test_a_browser_that_slept_catches_up_in_portions(browser: Client) -> None:
+    run = RunFactory()
+    lines(run, *range(350))
+    text = part(browser, run.step.task, after=0)
+    assert shown(text) == list(range(PAGE)) and facts(text)["later"] == "yes"
+
+
+def test_a_link_leads_to_an_event_and_what_is_around_it(browser: Client) -> None:
+    run = RunFactory()
+    numbers = lines(run, *range(300))
+    text = part(browser, run.step.task, around=numbers[150])
+    assert shown(text) == list(range(100, 200))
+    assert facts(text)["target"] == f"event-{numbers[150]}"
+    assert (facts(text)["earlier"], facts(text)["later"]) == ("yes", "yes")
+    beyond = part(browser, run.step.task, around=numbers[-1] + 100)
+    assert facts(beyond)["target"] == f"event-{numbers[-1]}"
+
+
+def test_a_link_leads_to_a_run(browser: Client) -> None:
+    run = RunFactory()
+    lines(run, *range(150))
+    again = RunFactory(step=run.step, number=2, reason="answer")
+    (first, *_) = lines(again, *range(1000, 1150))
+    text = part(browser, run.step.task, run=again.pk)
+    assert facts(text)["target"] == f"event-{first}"
+    assert "run 2, after an answer" in text and 1000 in shown(text)
+    stranger = RunFactory()
+    address = reverse("task_log", args=[run.step.task_id])
+    assert browser.get(address, {"run": stranger.pk}, headers=HTMX).status_code == 404
+
+
+FAILURES = [
+    (EventKind.ERROR, {"text": "No luck."}),
+    (EventKind.CHECK, {"check": "make test", "passed": False, "output": "", "exit_code": 1}),
+    (EventKind.TOOL_RESULT, {"tool_use_id": "x", "text": "Exit code 1", "is_error": True}),
+    (EventKind.RESULT, {"subtype": "error", "is_error": True, "text": "API Error"}),
+]
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=[kind for kind, _ in FAILURES])
+def test_the_next_failure_is_found_wherever_it_is(
+    browser: Client, failure: tuple[EventKind, dict[str, Any]]
+) -> None:
+    run = RunFactory()
+    task = run.step.task
+    address = reverse("task_log", args=[task.pk])
+    lines(run, *range(150))
+    say(run, (EventKind.CHECK, {"check": "make lint", "passed": True, "output": ""}))
+    assert browser.get(address, {"error": 0}, headers=HTMX).status_code == 204
+    (first,) = say(run, failure)
+    lines(run, *range(150))
+    (second,) = say(run, failure)
+    lines(run, *range(150))
+    found = [facts(part(browser, task, error=number))["target"] for number in (0, first, second)]
+    assert found == [f"event-{first}", f"event-{second}", f"event-{first}"], (
+        "the last is followed by the first"
+    )
+
+
+def test_a_log_can_be_narrowed(browser: Client) -> None:
+    run = RunFactory()
+    call = {"id": "a", "name": "Bash", "input": {"command": "make test"}}
+    say(run, (EventKind.TEXT, {"text": "hello"}), (EventKind.TOOL_USE, call))
+    lines(run, *range(150))
+    say(run, (EventKind.TOOL_RESULT, {"tool_use_id": "a", "text": "Exit code 2\nno rule", "is_error": True}))
+
+    def kinds(only: str) -> set[str]:
+        text = part(browser, run.step.task, only=only)
+        return set(re.findall(r'class="entry entry-(\w+)', text))
+
+    assert kinds("text") == {"text"}
+    assert kinds("tools") == kinds("errors") == {"tool_use"}, "a result stands with its call"
+    assert "→" not in part(browser, run.step.task, only="errors") and "exit 2" in part(
+        browser, run.step.task, only="errors"
+    )
+    address = reverse("task_log", args=[run.step.task_id])
+    assert browser.get(address, {"only": "nonsense"}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "query", ["after=x", "before=-1", "after=", "around=x", "error=-1", "run=9" + "9" * 30]
+)
+def test_a_bad_place_in_the_log_is_404(browser: Client, query: str) -> None:
+    assert browser.get(f"{reverse('task_log', args=[TaskFactory().pk])}?{query}").status_code == 404
+
+
+def test_without_scripts_the_log_has_pages(browser: Client) -> None:
+    run = RunFactory()
+    lines(run, *range(300))
+    page = browser.get(reverse("task_log", args=[run.step.task_id])).text
+    assert "<html" in page and shown(page) == list(range(200, 300))
+    earlier = re.search(r'href="(\?before=\d+[^"]*)">Show earlier', page)
+    assert earlier
+    before = browser.get(reverse("task_log", args=[run.step.task_id]) + earlier[1].replace("&amp;", "&")).text
+    assert shown(before) == list(range(100, 200)) and "Show later" in before
+
+
+# ---- bounds ----
+
+
+@pytest.mark.parametrize("length", [10_000, 50_000])
+def test_the_cost_of_a_part_does_not_grow_with_the_log(browser: Client, length: int) -> None:
+    """Rows, queries and bytes are those of one part, wherever in the log it is."""
+    run = RunFactory()
+    task = run.step.task
+    text = {"text": "A sentence of the usual length, with `code` and **stress**."}
+    numbers = []
+    for begin in range(0, length, 10_000):
+        append(run, [NewEvent(EventKind.TEXT, text)] * 10_000, seq=begin)
+    first = Event.objects.order_by("pk").values_list("pk", flat=True)[0]
+    numbers = [first, first + length // 2, first + length - 1]
+    address = reverse("task_log", args=[task.pk])
+    costs = set()
+    for number in numbers:
+        with CaptureQueriesContext(connection) as captured:
+            answer = browser.get(address, {"around": number}, headers=HTMX)
+        costs.add(len(captured))
+        assert answer.text.count('class="entry ') <= PAGE and len(answer.content) < 60_000
+    assert costs == {7}, "session, person, task, runs, before, after, events"
+    page = browser.get(reverse("task", args=[task.pk]))
+    assert page.text.count('class="entry ') == PAGE and len(page.content) < 100_000
+
+
+HUGE = "word " * 200_000
+
+
+def test_huge_entries_are_fetched_when_they_are_wanted(browser: Client) -> None:
+    run = RunFactory()
+    edit = {"file_path": "a.py", "old_string": "", "new_string": HUGE.replace(" ", "\n")}
+    kinds = [
+        *((kind, {"text": HUGE}) for kind in ("text", "thinking", "note", "error", "answer")),
+        (EventKind.TOOL_USE, {"id": "a", "name": "Bash", "input": {"command": HUGE}}),
+        (EventKind.TOOL_USE, {"id": "b", "name": "Edit", "input": edit}),
+        (EventKind.TOOL_RESULT, {"tool_use_id": "c", "text": HUGE}),
+        (EventKind.CHECK, {"check": "make", "passed": False, "output": HUGE}),
+        (EventKind.QUESTION, {"question": HUGE, "number": 1}),
+    ]
+    numbers = say(run, *((EventKind(kind), payload) for kind, payload in kinds))
+    text = part(browser, run.step.task)
+    assert len(text) < 80_000
+    for number in numbers[:-1]:
+        address = reverse("task_event", args=[run.step.task_id, number])
+        assert address in text
+        whole = browser.get(address, headers=HTMX)
+        assert "<html" not in whole.text and 30_000 < len(whole.text) < 1_500_000
+        assert "<html" in browser.get(address).text
+
+
+def test_an_event_of_another_task_is_404(browser: Client) -> None:
+    run, other = RunFactory(), RunFactory()
+    (number,) = lines(other, 1)
+    assert browser.get(reverse("task_event", args=[run.step.task_id, number])).status_code == 404
+
+
+# ---- one line for each call ----
+
+
+def test_a_call_says_in_its_line_what_it_did_and_how_it_came_out(browser: Client) -> None:
+    run = RunFactory()
+    edit = {"file_path": "src/money.py", "old_string": "a\nb\nc\n", "new_string": "a\nB\nc\nd\ne\n"}
+    say(
+        run,
+        (EventKind.TOOL_USE, {"id": "1", "name": "Edit", "input": edit}),
+        (EventKind.TOOL_RESULT, {"tool_use_id": "1", "text": "done"}),
+        (EventKind.TOOL_USE, {"id": "2", "name": "Bash", "input": {"command": "npm test"}}),
+        (EventKind.TOOL_RESULT, {"tool_use_id": "2", "text": "Exit code 1\n3 failed", "is_error": True}),
+        (EventKind.TOOL_USE, {"id": "3", "name": "Read", "input": {"file_path": "a.py"}}),
+        (EventKind.TOOL_RESULT, {"tool_use_id": "3", "text": "x\n" * 40}),
+    )
+    summaries = re.findall(r"<summary>(.*?)</summary>", part(browser, run.step.task), re.S)
+    plain = [" ".join(re.sub(r"<[^>]+>", " ", text).split()) for text in summaries]
+    assert [text for text in plain if "output" not in text] == [
+        "Edit src/money.py +3 −1",
+        "$ npm test exit 1",
+        "Read a.py 40 lines",
+    ]

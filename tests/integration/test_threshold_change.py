@@ -1,0 +1,140 @@
+"""Changing how readily a task's agent asks, while it exists (H1, H7, H13)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tasks_app.actions.changing import change_threshold
+from tasks_app.agents.fake import Turn, ask, say
+from tasks_app.engine.next_run import next_run
+from tasks_app.errors import BadInput, NotAllowed
+from tasks_app.models import Action, AuditEntry, Change, ChangeKind, Role, Run, Task
+from tasks_app.state.phases import Phase
+from tests.factories import MembershipFactory, TaskFactory
+from tests.works import Works, results, runs, step
+
+ASKS = [Turn("I ask.", (ask("Red?"),)), say("Painted. {result}")]
+
+
+def test_who_waits_is_told_of_the_new_threshold_with_the_answer(works: Works) -> None:
+    """H7: the same session goes on; what the human wrote stays as it was written."""
+    task = works.task(ASKS, threshold=5)
+    works.advance(task)
+    change_threshold(task, 1, by=works.user)
+    question = task.questions.get()
+    works.answer(question, "Blue")
+    assert works.advance(task).phase == Phase.DONE
+    first, second = runs(task)
+    assert first.session_id == second.session_id and (first.threshold, second.threshold) == (5, 1)
+    told = results(task)[-1]
+    assert "Blue" in told and "the interaction threshold is now 1" in told and "last resort" in told
+    question.refresh_from_db()
+    assert question.answer_text == "Blue"
+
+
+def test_an_answer_still_arrives_when_nobody_may_be_asked_any_more(works: Works) -> None:
+    """R1"""
+    task = works.task(ASKS, threshold=5)
+    works.advance(task)
+    change_threshold(task, 0, by=works.user)
+    works.answer(task.questions.get(), "Blue")
+    assert works.advance(task).phase == Phase.DONE
+    assert "Blue" in results(task)[-1] and "nobody can be asked" in results(task)[-1]
+
+
+def test_a_new_session_knows_only_the_new_threshold(works: Works) -> None:
+    """H13: of 0 its prompt has no word."""
+    task = works.task([say("Done.")], threshold=3)
+    change_threshold(task, 0, by=works.user)
+    works.advance(task)
+    (run,) = runs(task)
+    assert run.threshold == 0 and "threshold" not in run.prompt and "cat-herder ask" not in run.prompt
+
+
+def test_a_session_that_goes_on_by_prompt_is_told_once(works: Works) -> None:
+    checked = (
+        "pipelines:\n  default:\n    - name: do\n      command: self\n"
+        '      check: {type: shell, command: "test -e never"}\n      retry: 2\n'
+    )
+    task = works.task([say("Done.")], config=checked, threshold=0)
+    seen: list[int] = []
+
+    def looked(prompt: str) -> list[Turn]:
+        if not seen:  # during the first run
+            change_threshold(Task.objects.get(pk=task.pk), 4, by=works.user)
+        seen.append(len(prompt))
+        return [say("Done.")]
+
+    works.agent = type(works.fake)(looked)
+    works.advance(task)
+    first, second, third = runs(task)
+    assert (first.threshold, second.threshold, third.threshold) == (0, 4, 4)
+    assert "threshold" not in first.prompt and "threshold" not in third.prompt
+    assert "the interaction threshold is now 4" in second.prompt and "cat-herder ask" in second.prompt
+
+
+def test_who_died_before_it_was_told_is_told_again(works: Works) -> None:
+    task = works.task(ASKS, threshold=5)
+    works.advance(task)
+    change_threshold(task, 2, by=works.user)
+    works.answer(task.questions.get(), "Blue")
+    task.refresh_from_db()
+    planned = next_run(step(task))
+    (decision,) = planned.decisions.values()
+    assert "threshold is now 2" in json.dumps(decision.updated_input)
+    run = runs(task)[0]
+    type(run).objects.create(
+        step=run.step, number=2, reason="answer", session_id=run.session_id, threshold=2, outcome="crashed"
+    )
+    (decision,) = next_run(step(task)).decisions.values()
+    assert "threshold is now 2" in json.dumps(decision.updated_input)
+
+
+def test_a_question_of_a_run_that_died_is_found_although_nobody_may_be_asked_now(works: Works) -> None:
+    """R1: what the agent asked, it asked under the threshold of its run."""
+    task = works.task(ASKS, threshold=5)
+    works.advance(task)
+    task.questions.all().delete()
+    Run.objects.update(outcome="", ended_at=None)
+    Task.objects.update(phase=Phase.RUNNING)
+    task.steps.update(phase=Phase.RUNNING)
+    task.refresh_from_db()
+    change_threshold(task, 0, by=works.user)
+    assert works.advance(task).phase == Phase.WAITING_FOR_INPUT
+    assert task.questions.get().headline == "Red?"
+
+
+# ---- the action ----
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("phase", list(Phase))
+def test_it_can_be_changed_in_every_phase_and_is_recorded(phase: Phase) -> None:
+    task = TaskFactory(phase=phase, threshold=3)
+    member = MembershipFactory(project=task.project).user
+    change_threshold(task, 0, by=member)
+    change_threshold(task, 0, by=member)
+    task.refresh_from_db()
+    assert task.threshold == 0
+    entry = AuditEntry.objects.get()
+    assert (entry.action, entry.actor, entry.detail) == (Action.TASK_CHANGED, member, {"threshold": [3, 0]})
+    assert [change.kind for change in Change.objects.all()] == [ChangeKind.TASK]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("value", [-1, 6, "high", 2.5, True, None])
+def test_anything_but_a_level_is_refused_by_name(value: object) -> None:
+    task = TaskFactory(threshold=3)
+    member = MembershipFactory(project=task.project).user
+    with pytest.raises(BadInput, match="threshold: the threshold must be a whole number from 0 to 5"):
+        change_threshold(task, value, by=member)  # type: ignore[arg-type]
+
+
+@pytest.mark.django_db
+def test_a_viewer_changes_nothing() -> None:
+    task = TaskFactory(threshold=3)
+    viewer = MembershipFactory(project=task.project, role=Role.VIEWER).user
+    with pytest.raises(NotAllowed):
+        change_threshold(task, 0, by=viewer)

@@ -1,0 +1,242 @@
+"""The usage page (W2, P11, H11): tokens, dollars, work and waiting of a period, added up by the database."""
+
+from __future__ import annotations
+
+import csv
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from tasks_app.models import Action, AuditEntry, Project, QuestionState, Role, Run, Task, Transition, User
+from tasks_app.state.phases import Phase
+from tasks_app.stats import By
+from tasks_app.usage import Bucket, Period, by_day, spent, waiting
+from tests.addresses import text_of
+from tests.factories import (
+    MembershipFactory,
+    ProjectFactory,
+    QuestionFactory,
+    RunFactory,
+    TaskFactory,
+    UserFactory,
+)
+
+pytestmark = pytest.mark.django_db
+
+NOON = datetime(2026, 3, 10, 12, tzinfo=UTC)
+MARCH = Period(date(2026, 3, 1), date(2026, 3, 31))
+
+
+@pytest.fixture
+def project() -> Project:
+    return ProjectFactory(name="shop")
+
+
+@pytest.fixture
+def viewer(project: Project) -> User:
+    return MembershipFactory(project=project, role=Role.VIEWER).user
+
+
+@pytest.fixture
+def client(viewer: User) -> Client:
+    client = Client()
+    client.force_login(viewer)
+    return client
+
+
+def used(project: Project, at: datetime, dollars: float, model: str = "opus", **more: Any) -> Run:
+    run = RunFactory(
+        task=TaskFactory(project=project), model=model, cost_usd=dollars, output_tokens=10, **more
+    )
+    Run.objects.filter(pk=run.pk).update(started_at=at)
+    return run
+
+
+def test_days_are_those_of_utc_and_both_ends_are_in(viewer: User, project: Project) -> None:
+    for at, dollars in (
+        (datetime(2026, 2, 28, 23, 59, 59, 999999, tzinfo=UTC), 1),
+        (datetime(2026, 3, 1, tzinfo=UTC), 2),
+        (datetime(2026, 3, 31, 23, 59, 59, 999999, tzinfo=UTC), 4),
+        (datetime(2026, 4, 1, tzinfo=UTC), 8),
+    ):
+        used(project, at, dollars)
+    found = spent(viewer, MARCH, "", By.MODEL)
+    assert found.total.cost_usd == 6 and found.before.cost_usd == 1
+    assert {day: part["opus"].cost_usd for day, part in found.by_day.items()} == {
+        date(2026, 3, 1): 2,
+        date(2026, 3, 31): 4,
+    }
+
+
+def test_what_was_used_is_told_apart(viewer: User, project: Project) -> None:
+    used(project, NOON, 1, "opus")
+    used(project, NOON, 2, "haiku")
+    used(ProjectFactory(), NOON, 100)
+    found = spent(viewer, MARCH, "", By.MODEL)
+    assert {name: one.cost_usd for name, one in found.parts[By.MODEL].items()} == {"opus": 1, "haiku": 2}
+    assert list(found.parts[By.PROJECT]) == ["shop"] and found.total.output_tokens == 20
+    admin = UserFactory(is_superuser=True)
+    assert spent(admin, MARCH, "", By.MODEL).total.cost_usd == 103
+    assert spent(admin, MARCH, "shop", By.MODEL).total.cost_usd == 3
+    assert spent(viewer, MARCH, "nowhere", By.MODEL).total.cost_usd == 0
+
+
+def test_work_waiting_and_answers(viewer: User, project: Project) -> None:
+    ended = TaskFactory(
+        project=project, started_at=NOON, ended_at=NOON + timedelta(hours=2), paused_seconds=600
+    )
+    now = timezone.now()
+    paused = TaskFactory(project=project, started_at=now - timedelta(hours=1), phase=Phase.WAITING_FOR_INPUT)
+    move = Transition.objects.create(task=paused, source="running", target=Phase.WAITING_FOR_INPUT)
+    Transition.objects.filter(pk=move.pk).update(at=now - timedelta(minutes=30))
+    TaskFactory(project=project)
+    Task.objects.update(created_at=NOON)
+    for number, seconds in enumerate((10, 30, 100, 5000), start=1):
+        QuestionFactory(
+            task=ended,
+            run=RunFactory(task=ended, number=number),
+            number=number,
+            asked_at=NOON,
+            answered_at=NOON + timedelta(seconds=seconds),
+            state=QuestionState.ANSWERED,
+        )
+    QuestionFactory(task=paused, asked_at=NOON)
+    found = waiting(viewer, MARCH, "")
+    assert (found.tasks, found.questions, found.answered) == (2, 5, 4)
+    assert found.median == pytest.approx(65, abs=0.01)
+    assert found.working == pytest.approx(2 * 3600 - 600 + 1800, abs=5)
+    assert found.paused == pytest.approx(600 + 1800, abs=5)
+
+
+def test_weeks_begin_on_monday_and_months_on_the_first() -> None:
+    period = Period(date(2026, 2, 27), date(2026, 3, 10))
+    assert period.buckets(Bucket.WEEK) == [date(2026, 2, 23), date(2026, 3, 2), date(2026, 3, 9)]
+    assert period.buckets(Bucket.MONTH) == [date(2026, 2, 1), date(2026, 3, 1)]
+    assert len(period.buckets(Bucket.DAY)) == period.days == 12
+    assert period.before == Period(date(2026, 2, 15), date(2026, 2, 26))
+
+
+# ---- the page ----
+
+PERIOD = "from=2026-03-01&to=2026-03-31"
+
+
+def test_nothing_was_used(client: Client) -> None:
+    page = client.get("/usage/").text
+    assert "Nothing was used from" in page and 'class="chart"' not in page
+
+
+def test_the_chart_and_the_table_beside_it_have_the_same_numbers(client: Client, project: Project) -> None:
+    used(project, NOON, 1.5)
+    used(project, NOON + timedelta(days=3), 250.25, "haiku <b>")
+    page = client.get(f"/usage/?{PERIOD}&bucket=day").text
+    assert "<title>2026-03-10: opus: $1.50</title>" in page
+    assert "<title>2026-03-13: haiku &lt;b&gt;: $250</title>" in page
+    assert '<th scope="row">2026-03-13</th>' in page and "<td>$250</td>" in page
+    assert "aria-labelledby" in page and "style=" not in page
+    assert "$251.75" in page and "nothing in the period before" in page
+
+
+@pytest.mark.parametrize("by", ["model", "project", "person"])
+@pytest.mark.parametrize("measure", ["dollars", "tokens"])
+@pytest.mark.parametrize("bucket", ["day", "week", "month"])
+def test_every_choice_can_be_seen(
+    client: Client, project: Project, by: str, measure: str, bucket: str
+) -> None:
+    for number in range(9):
+        used(project, NOON + timedelta(days=number), number + 1, f"model-{number}")
+    page = client.get(f"/usage/?{PERIOD}&by={by}&measure={measure}&bucket={bucket}")
+    assert page.context["chart"].stacks
+    assert page.context["series"][-1] == ("others" if by == "model" else page.context["series"][-1])
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "from=%00", "from=2026-02-30", "to=never", "from=2026-03-02&to=2026-03-01", "from=0001-01-01",
+        "from=0001-01-01&to=9999-12-31&bucket=day", "to=0001-01-01", "from=9999-12-31",
+        "from=0001-01-01&to=0001-01-01",
+    ],
+)  # fmt: skip
+def test_odd_periods_are_no_error(client: Client, query: str) -> None:
+    assert client.get(f"/usage/?{query}").status_code == 200
+    assert text_of(client.get(f"/usage/export.csv?{query}"))
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("from=2026-02-30", "must be a day such as"),
+        ("from=2026-03-02&to=2026-03-01", "The two were exchanged."),
+        ("from=1990-01-01", "A period may have ten years."),
+    ],
+)
+def test_what_of_a_period_cannot_be_used_is_said(client: Client, query: str, said: str) -> None:
+    assert said in client.get(f"/usage/?{query}").text
+
+
+@pytest.mark.parametrize(
+    "query", ["period=%00&bucket=%00&by=%00&measure=%00&project=%00", "period=all", "by=x"]
+)
+def test_garbage_is_left_out(client: Client, query: str) -> None:
+    assert client.get(f"/usage/?{query}").status_code == 200
+
+
+def test_all_begins_with_the_first_run(client: Client, project: Project) -> None:
+    used(project, NOON, 1)
+    assert client.get("/usage/?period=all").context["choice"].period.since == NOON.date()
+
+
+def test_nothing_of_another_project_is_told(client: Client) -> None:
+    secret = used(ProjectFactory(name="secret"), timezone.now(), 5, "secret-m")
+    secret.step.task.created_by = UserFactory(username="secret-person")
+    secret.step.task.save()
+    for query in ("", "?by=project", "?by=person", "?period=all"):
+        page = client.get(f"/usage/{query}").text
+        assert "secret" not in page and "Nothing was used" in page
+    assert "Nothing was used" in client.get("/usage/?project=secret").text
+    assert "secret" not in text_of(client.get("/usage/export.csv"))
+
+
+def test_the_export_has_a_row_for_each_bucket_and_name(
+    client: Client, viewer: User, project: Project
+) -> None:
+    used(project, NOON, 1, "=opus")
+    used(project, NOON + timedelta(days=1), 2, "=opus")
+    text = text_of(client.get(f"/usage/export.csv?{PERIOD}&bucket=week"))
+    (row,) = csv.DictReader(text.splitlines())
+    assert (row["from"], row["to"], row["name"]) == ("2026-03-09", "2026-03-15", "'=opus")
+    assert (row["cost_usd"], row["output_tokens"]) == ("3.0", "20")
+    entry = AuditEntry.objects.get(action=Action.EXPORTED)
+    assert entry.actor == viewer and entry.subject == "usage"
+
+
+def test_the_number_of_queries_does_not_grow(client: Client, project: Project) -> None:
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as asked:
+            client.get("/usage/?period=90&by=project")
+        return len(asked)
+
+    used(project, timezone.now(), 1)
+    few = queries()
+    for number in range(8):
+        task = used(project, timezone.now() - timedelta(days=number), 1, f"model-{number}").step.task
+        QuestionFactory(task=task, run=RunFactory(task=task, step=task.steps.last()))
+    assert queries() == few <= 18
+
+
+def test_runs_of_a_period_are_found_by_an_index() -> None:
+    if connection.vendor == "sqlite":
+        plan = by_plan()
+        assert "SCAN tasks_app_run" not in plan, plan
+
+
+def by_plan() -> str:
+    runs = Run.objects.filter(**MARCH.holds("started_at"))
+    by_day(runs, By.MODEL)
+    return runs.order_by().values("pk").explain()

@@ -1,0 +1,128 @@
+"""Workers say that they live, and every page says when none does (W2, W3, R3)."""
+
+from __future__ import annotations
+
+import os
+import socket
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.db.models.functions import Now
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from tasks_app import workshop
+from tasks_app.engine import heartbeat
+from tasks_app.engine.heartbeat import Heartbeat, beat
+from tasks_app.models import Task, WorkerBeat
+from tasks_app.models.worker import GRACE, KEPT
+from tasks_app.state.phases import Phase
+from tests.factories import QuestionFactory, TaskFactory, UserFactory, WorkerBeatFactory
+
+pytestmark = pytest.mark.django_db
+
+SAID = "No worker is running."
+
+
+@pytest.fixture
+def browser() -> Client:
+    client = Client()
+    client.force_login(UserFactory(is_superuser=True, is_staff=True))
+    return client
+
+
+def seen(worker: WorkerBeat, ago: timedelta) -> None:
+    WorkerBeat.objects.filter(pk=worker.pk).update(seen_at=timezone.now() - ago)
+
+
+@pytest.mark.parametrize(
+    "address", ["/", "/live/", "/inbox/", "/tasks/new/", "/nowhere/", "/admin/", "/workers/"]
+)
+def test_every_page_says_that_no_worker_is_running(browser: Client, address: str) -> None:
+    assert SAID in browser.get(address).text
+    WorkerBeatFactory()
+    assert SAID not in browser.get(address).text
+
+
+def test_a_stranger_is_not_told(client: Client) -> None:
+    assert SAID not in client.get("/login/").text
+
+
+def test_a_worker_that_is_replaced_does_not_make_the_banner_flicker(browser: Client) -> None:
+    """It was killed, or ended well, within the grace: another is starting."""
+    worker = WorkerBeatFactory(ended=True)
+    seen(worker, GRACE - timedelta(seconds=5))
+    assert SAID not in browser.get("/workers/").text
+    seen(worker, GRACE + timedelta(seconds=1))
+    assert SAID in browser.get("/workers/").text
+
+
+def test_the_banner_asks_again_more_often_while_there_is_no_worker(browser: Client) -> None:
+    assert "every 4s" in browser.get("/workers/").text
+    WorkerBeatFactory()
+    assert "every 20s" in browser.get("/workers/").text
+
+
+def test_counts_and_workers_cost_one_query_together(browser: Client) -> None:
+    QuestionFactory.create_batch(2)
+    WorkerBeatFactory.create_batch(3)
+    with CaptureQueriesContext(connection) as captured:
+        page = browser.get("/navigation/")
+    assert 'data-open="2"' in page.text
+    assert len(captured) == 3  # the session, the person, and this
+
+
+def test_a_beat_says_who_lives_and_how_busy_it_is() -> None:
+    for held in (True, True, False):
+        task = TaskFactory(phase=Phase.RUNNING)
+        away = timedelta(seconds=20 if held else -20)
+        Task.objects.filter(pk=task.pk).update(lease_owner=workshop.owner(), lease_expires=Now() + away)
+    beat(slots=4)
+    beat(slots=4)
+    worker = WorkerBeat.objects.get()
+    assert (worker.host, worker.pid) == (socket.gethostname(), os.getpid())
+    assert (worker.slots, worker.busy, worker.ended) == (4, 2, False)
+    assert worker.started_at <= worker.seen_at
+
+
+def test_a_worker_that_ends_well_is_not_counted_any_more() -> None:
+    beat(slots=4)
+    assert WorkerBeat.objects.alive().count() == 1
+    beat(slots=4, ended=True)
+    assert not WorkerBeat.objects.alive().exists()
+    assert WorkerBeat.objects.heard_lately().exists()
+    beat(slots=4)  # another process got the same number
+    assert WorkerBeat.objects.alive().count() == 1
+
+
+def test_old_workers_are_forgotten() -> None:
+    old, new = WorkerBeatFactory(), WorkerBeatFactory()
+    seen(old, KEPT + timedelta(minutes=1))
+    assert WorkerBeat.objects.prune() == 1
+    assert WorkerBeat.objects.get() == new
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_heartbeat_goes_on_after_a_failure_and_says_goodbye(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    said: list[bool] = []
+
+    def failing_once(*, slots: int, ended: bool = False) -> None:
+        said.append(ended)
+        if len(said) == 1:
+            raise OSError("the database is away")
+        beat(slots=slots, ended=ended)
+        if len(said) == 2:
+            thread._stop_wanted.set()
+
+    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(heartbeat, "beat", failing_once)
+    thread = Heartbeat(slots=2)
+    thread.start()
+    thread.join(30)
+    assert said == [False, False, True]
+    assert "a heartbeat failed" in caplog.text
+    assert WorkerBeat.objects.get().ended
