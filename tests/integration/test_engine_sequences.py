@@ -190,7 +190,7 @@ def test_a_name_that_is_no_text_fails_the_sequence_and_is_told(herd: Herd) -> No
             "---\ninteractionThreshold: 9\n---\nword: new\n",
             f"{FOLDER}/02-a.md:2: interactionThreshold must be",
         ),
-        ("---\npipeline: nowhere\n---\nword: new\n", f"{FOLDER}/02-a.md: there is no pipeline"),
+        ("---\npipeline: nowhere\n---\nword: new\n", f"{FOLDER}/02-a.md:2: there is no pipeline"),
         ("", f"{FOLDER}/02-a.md:1: the task has no text"),
     ],
 )
