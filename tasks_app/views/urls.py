@@ -19,6 +19,7 @@ from tasks_app.views import (
     new_task,
     notices,
     project,
+    project_notifications,
     project_settings,
     projects,
     questions,
@@ -30,16 +31,45 @@ from tasks_app.views import (
     tokens,
     usage,
 )
-from tasks_app.views import project_notifications as told
 
-urlpatterns = [
+#: What shows many projects at once: that of the person who looks.
+_everywhere = [
     path("", dashboard.dashboard, name="dashboard"),
     path("navigation/", navigation.navigation, name="navigation"),
     path("workers/", navigation.workers, name="workers"),
     path("inbox/", inbox.inbox, name="inbox"),
-    path("projects/<int:project_id>/settings/", project_settings.project_settings, name="project_settings"),
+    path("history/", history.history, name="history"),
+    path("history/export.<str:form>", history.history_export, name="history_export"),
+    path("usage/", usage.usage, name="usage"),
+    path("usage/export.csv", usage.usage_export, name="usage_export"),
+    path("notices/", notices.notices, name="notices"),
+    path("notices/read/", notices.notices_read, name="notices_read"),
+    path("live/", live.live, name="live"),
+    path("live/questions/", questions.live_questions, name="live_questions"),
+    path("live/running/", live.live_running, name="live_running"),
+]
+
+#: What is one's own.
+_me = [
     path("me/", me.profile, name="me"),
     path("invitations/<str:token>/", invitations.invitation, name="invitation"),
+    path("me/theme/", me.theme, name="me_theme"),
+    path("me/security/", me.security, name="me_security"),
+    path("me/security/sessions/end/", me.sessions_end, name="me_sessions_end"),
+    path("me/security/sessions/<slug:session>/end/", me.session_end, name="me_session_end"),
+    path("me/security/linked/<int:account_id>/unlink/", me.unlink, name="me_unlink"),
+    path("me/notifications/", me_notifications.me_notifications, name="me_notifications"),
+    path("me/notifications/test/", me_notifications.me_notifications_test, name="me_notifications_test"),
+    path("me/tokens/", tokens.me_tokens, name="me_tokens"),
+    path("me/tokens/<int:token_id>/revoke/", tokens.me_token_revoke, name="me_token_revoke"),
+]
+
+_projects = [
+    path("projects/", projects.projects, name="projects"),
+    path("projects/<int:project_id>/", project.project, name="project"),
+    path("projects/<int:project_id>/fetch/", project.project_fetch, name="project_fetch"),
+    path("projects/<int:project_id>/settings/", project_settings.project_settings, name="project_settings"),
+    path("projects/<int:project_id>/remove/", project_settings.project_remove, name="project_remove"),
     path("projects/<int:project_id>/members/", members.project_members, name="project_members"),
     path(
         "projects/<int:project_id>/members/<int:member_id>/role/",
@@ -61,51 +91,34 @@ urlpatterns = [
         members.invitation_withdraw,
         name="invitation_withdraw",
     ),
-    path("me/theme/", me.theme, name="me_theme"),
-    path("me/security/", me.security, name="me_security"),
-    path("me/security/sessions/end/", me.sessions_end, name="me_sessions_end"),
-    path("me/security/sessions/<slug:session>/end/", me.session_end, name="me_session_end"),
-    path("me/security/linked/<int:account_id>/unlink/", me.unlink, name="me_unlink"),
-    # tokens
-    path("history/", history.history, name="history"),
-    path("history/export.<str:form>", history.history_export, name="history_export"),
-    path("usage/", usage.usage, name="usage"),
-    path("usage/export.csv", usage.usage_export, name="usage_export"),
-    path("notices/", notices.notices, name="notices"),
-    path("notices/read/", notices.notices_read, name="notices_read"),
-    path("me/notifications/", me_notifications.me_notifications, name="me_notifications"),
-    path("me/notifications/test/", me_notifications.me_notifications_test, name="me_notifications_test"),
     path(
-        "projects/<int:project_id>/notifications/", told.project_notifications, name="project_notifications"
+        "projects/<int:project_id>/notifications/",
+        project_notifications.project_notifications,
+        name="project_notifications",
     ),
     path(
-        "projects/<int:project_id>/notifications/<int:target_id>/", told.target_change, name="target_change"
+        "projects/<int:project_id>/notifications/<int:target_id>/",
+        project_notifications.target_change,
+        name="target_change",
     ),
     path(
         "projects/<int:project_id>/notifications/<int:target_id>/remove/",
-        told.target_remove,
+        project_notifications.target_remove,
         name="target_remove",
     ),
     path(
         "projects/<int:project_id>/notifications/<int:target_id>/test/",
-        told.target_test,
+        project_notifications.target_test,
         name="target_test",
     ),
     path(
         "projects/<int:project_id>/notifications/deliveries/<int:delivery_id>/again/",
-        told.delivery_retry,
+        project_notifications.delivery_retry,
         name="delivery_retry",
     ),
-    path("projects/", projects.projects, name="projects"),
-    path("projects/<int:project_id>/", project.project, name="project"),
-    path("projects/<int:project_id>/remove/", project_settings.project_remove, name="project_remove"),
-    path("projects/<int:project_id>/fetch/", project.project_fetch, name="project_fetch"),
-    path("me/tokens/", tokens.me_tokens, name="me_tokens"),
-    path("me/tokens/<int:token_id>/revoke/", tokens.me_token_revoke, name="me_token_revoke"),
-    # live and tasks
-    path("live/", live.live, name="live"),
-    path("live/questions/", questions.live_questions, name="live_questions"),
-    path("live/running/", live.live_running, name="live_running"),
+]
+
+_tasks = [
     path("tasks/new/", new_task.task_new, name="task_new"),
     path("tasks/new/project/", new_task.task_new_project, name="task_new_project"),
     path("tasks/new/files/", new_task.task_new_files, name="task_new_files"),
@@ -128,8 +141,13 @@ urlpatterns = [
     path("sequences/<int:sequence_id>/start/", sequences.sequence_start, name="sequence_start"),
     path("sequences/<int:sequence_id>/cancel/", sequences.sequence_cancel, name="sequence_cancel"),
     path("sequences/<int:sequence_id>/go-on/", sequences.sequence_go_on, name="sequence_go_on"),
+]
+
+_questions = [
     path("questions/<int:question_id>/", questions.question, name="question"),
     path("questions/<int:question_id>/answer/", answers.question_answer, name="question_answer"),
     path("questions/<int:question_id>/dismiss/", answers.question_dismiss, name="question_dismiss"),
     path("questions/<int:question_id>/decide/", answers.question_decide, name="question_decide"),
 ]
+
+urlpatterns = [*_everywhere, *_me, *_projects, *_tasks, *_questions]
