@@ -18,7 +18,7 @@ def sessions_of(user: User) -> list[BrowserSession]:
 def end_sessions(user: User, *, but: str | None = None) -> int:
     """End all sessions of the person except that with the key `but`; how many there were.
 
-    Their pages ask for a login at the next click, and their sockets are closed.
+    Their pages ask for a login at the next click; their sockets close before anything more is told.
     """
     return _end(user.sessions.exclude(pk=session_id(but)) if but else user.sessions.all())
 
