@@ -18,12 +18,12 @@ class Figure:
     @property
     def line(self) -> str:
         if not self.samples:
-            return f"{self.name:<58} nothing was measured"
+            return f"{self.name:<66} nothing was measured"
         middle = statistics.median(self.samples)
         low, high = min(self.samples), max(self.samples)
         spread = f"{low:,.1f} to {high:,.1f}"
         count = f"n={len(self.samples)}"
-        return f"{self.name:<58} {middle:>10,.1f} {self.unit:<6} {spread:<22} {count:<6} {self.wanted}"
+        return f"{self.name:<66} {middle:>10,.1f} {self.unit:<6} {spread:<22} {count:<6} {self.wanted}"
 
 
 def show(figures: list[Figure]) -> None:

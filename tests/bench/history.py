@@ -1,4 +1,4 @@
-"""`python -m tests.bench.history`: how long pages take with 100,000 tasks, and how large they are.
+"""How long pages take with 100,000 tasks, and how large they are; alone: `python -m tests.bench.history`.
 
 Rows are made in the tables at once: 100,000 tasks in 20 projects, two steps with a run each, a question in
 every fifth. Then the page is asked for over HTTP, by several addresses.
@@ -80,12 +80,12 @@ def measure(tasks: int, requests: int) -> list[Figure]:
         portal = UpPortal(Path(folder) / "data").start()
         try:
             month = portal.rows(f"from tests.bench.history import seed; result = seed({tasks})")
-            return list(_asked_for(portal, month, requests))
+            return list(_asked_for(portal, month, requests, f"of {tasks:,} tasks"))
         finally:
             portal.stop()
 
 
-def _asked_for(portal: UpPortal, month: str, requests: int) -> Iterator[Figure]:
+def _asked_for(portal: UpPortal, month: str, requests: int, of: str) -> Iterator[Figure]:
     client = client_of(portal)
     for name, address in ADDRESSES.items():
         figure = Figure(name, "ms", "30" if name == "the newest" else "")
@@ -95,7 +95,7 @@ def _asked_for(portal: UpPortal, month: str, requests: int) -> Iterator[Figure]:
             began = time.perf_counter()
             client.get(path)
             figure.samples.append((time.perf_counter() - began) * 1000)
-        figure.name = f"{name}, {len(body) / 1000:,.0f} kB"
+        figure.name = f"page {of}: {name}, {len(body) / 1000:,.0f} kB"
         yield figure
 
 
