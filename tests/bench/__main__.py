@@ -15,7 +15,7 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=15, help="tasks that halt once each (15)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of many agents writing at once (3)")
     parser.add_argument(
-        "--history", type=int, default=100_000, help="tasks in the history whose pages are asked for (100,000)"
+        "--history", type=int, default=100_000, help="tasks in the history that is asked for (100,000)"
     )
     chosen = parser.parse_args()
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, SQLite")
