@@ -342,4 +342,4 @@ async def test_an_unknown_scenario_is_an_error_that_lists_the_known_ones(agent: 
     done = await agent.start("rehearsal: tragedy")
     assert done.is_error
     assert done.result is not None
-    assert 'there is no scenario "tragedy"; there are ask-and-end' in done.result
+    assert 'there is no scenario "tragedy"; there are approve, ask-and-end' in done.result
