@@ -10,54 +10,44 @@ import re
 import shlex
 from collections.abc import Iterator
 
+from tasks_app.shell_reader import read
+
 OPERATORS = ";&|()<>`\n"
 #: Words that run the command that stands behind them.
 PREFIXES = {
     *("bash", "sh", "command", "builtin", "exec", "eval", "env", "sudo", "npx", "nohup", "time", "timeout"),
-    *("if", "then", "elif", "else", "while", "until", "do", "{", "!"),
+    *("if", "then", "elif", "else", "while", "until", "do", "{", "!", "coproc"),
 }
 #: What may stand between a prefix and its command: an option, a time, an assignment.
-ASIDE = re.compile(r"\A(-\S*|\d+[smhd]?|[A-Za-z_]\w*=.*)\Z", re.DOTALL)
+ASIDE = re.compile(r"\A(-\S*|\d+[smhd]?|[A-Za-z_]\w*(\[.*\])?\+?=.*)\Z", re.DOTALL)
 SCRIPT_OPTION = re.compile(r"\A-[a-z]*c\Z")
 HEREDOC = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1")
 HEREDOC_END = re.compile(r"^[ \t]*(\w+)[ \t]*(?=\n|\)|\Z)", re.MULTILINE)
 
+_WRAPPERS = """
+sudo doas su runuser env command exec builtin function xargs parallel nice ionice chrt taskset prlimit setpriv
+nohup setsid stdbuf unbuffer chronic timeout time watch hyperfine entr strace ltrace gdb valgrind catchsegv
+chroot unshare nsenter bwrap firejail fakeroot eatmydata faketime setarch linux32 linux64 flock script ssh
+busybox dbus-run-session xvfb-run systemd-run start-stop-daemon at batch npx uv uvx poetry pipx direnv mise
+nix-shell docker podman kubectl find fd
+"""
+_SHELLS = """
+bash sh dash zsh ksh mksh fish ash csh tcsh rbash pwsh eval source . trap alias mapfile readarray at batch
+python python3 perl ruby node php awk gawk mawk make
+"""
 #: More words of these kinds may stand before the command than PREFIXES and ASIDE know of (`sudo -u bob …`).
-WRAPPERS = {
-    *("sudo", "doas", "env", "xargs", "parallel", "nice", "ionice", "nohup", "setsid", "stdbuf", "timeout"),
-    *(
-        "time",
-        "watch",
-        "strace",
-        "chroot",
-        "unshare",
-        "flock",
-        "script",
-        "ssh",
-        "busybox",
-        "npx",
-        "uv",
-        "uvx",
-    ),
-    *(
-        "poetry",
-        "pipx",
-        "docker",
-        "podman",
-        "kubectl",
-        "find",
-        "fd",
-        "command",
-        "exec",
-        "builtin",
-        "su",
-        "runuser",
-    ),
-}
-SHELLS = {"bash", "sh", "dash", "zsh", "ksh", "fish", "ash", "eval", "source", "."}
+WRAPPERS = set(_WRAPPERS.split())
+#: What runs text that it is given.
+SHELLS = set(_SHELLS.split())
 #: git's own options that take the next word, which stand before its subcommand.
-GIT_VALUES = {"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--config-env"}
-INNER = re.compile(r"\$\(|`|[<>]\(")
+GIT_VALUES = {"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--super-prefix"}
+GIT_VALUES |= {"--config-env", "--attr-source"}
+#: What a script may be glued to: `-S'…'`, `--run='…'`, `name='…'`.
+GLUED = re.compile(r"-\w(?!\w*=)|-{0,2}[A-Za-z_][\w-]*\+?=")
+#: Words inside a command behind which another one begins.
+BEFORE_COMMAND = {"-exec", "-execdir", "-ok", "-okdir", "exec", "run", "foreach", "--"}
+#: What they print, a shell on the same line may run.
+PRINTERS = {"echo", "printf"}
 #: How deep commands in commands are followed, and how many words of one may begin another.
 DEPTH = 6
 MOST_STARTS = 200
@@ -119,37 +109,17 @@ def commands_in(command: str, depth: int = 0) -> Iterator[str]:
     """
     if depth > DEPTH:
         raise ValueError("too deep")
-    plain, texts = without_heredocs(_unfolded(command))
-    words = split_words(plain)
-    for simple in _simple_commands(words):
-        yield from _beginnings(simple)
-    yield from _scripts(words, texts, depth)
+    line = read(command)
+    shell = any(_program(word) in SHELLS for words in line.commands for word in words)
+    for words in line.commands:
+        yield from _beginnings(words, shell=shell)
+        for script in _scripts(words, shell=shell):
+            yield from commands_in(script, depth + 1)
+    for text in line.heredocs if shell else ():
+        yield from commands_in(text, depth + 1)
 
 
-def _unfolded(command: str) -> str:
-    return command.replace("\\\n", "").replace("${IFS}", " ").replace("$IFS", " ")
-
-
-def _simple_commands(words: list[str]) -> Iterator[list[str]]:
-    """Words between operators. The word after a redirection is a file's name and no part of a command."""
-    current: list[str] = []
-    into_file = False
-    for word in words:
-        if is_operator(word):
-            into_file = set(word) <= set("<>&") and word.strip("&") != ""
-            if not into_file:
-                yield current
-                current = []
-            elif current and word[0] in "<>" and current[-1] in {"0", "1", "2"}:
-                current.pop()  # the 2 of 2>&1
-        elif not into_file:
-            current.append(word)
-        else:
-            into_file = False
-    yield current
-
-
-def _beginnings(words: list[str]) -> Iterator[str]:
+def _beginnings(words: list[str], *, shell: bool) -> Iterator[str]:
     """The command from each word on that may be the program's name."""
     starts = True
     wrapped = False
@@ -157,22 +127,18 @@ def _beginnings(words: list[str]) -> Iterator[str]:
         name = _program(word)
         if starts or wrapped:
             yield from _spellings([name, *words[index + 1 :]])
-        wrapped = wrapped or (starts and name in WRAPPERS)
-        starts = (starts and (name in PREFIXES or bool(ASIDE.match(word)))) or word in (
-            "-exec",
-            "-execdir",
-            "-ok",
-        )
-    if wrapped and len(words) > MOST_STARTS:
+        wrapped = wrapped or (starts and (name in WRAPPERS or (shell and name in PRINTERS)))
+        starts = (starts and (name in PREFIXES or bool(ASIDE.match(word)))) or word in BEFORE_COMMAND
+    if (wrapped or starts) and len(words) > MOST_STARTS:
         raise ValueError("too long")
 
 
 def _program(word: str) -> str:
-    return word.removeprefix("$").rsplit("/", 1)[-1]
+    return word.rsplit("/", 1)[-1]
 
 
 def _spellings(words: list[str]) -> Iterator[str]:
-    yield " ".join(words)
+    yield " ".join(" ".join(words).split())
     rest = words[1:]
     while rest and rest[0].startswith("-"):
         takes_value = words[0] == "git" and rest[0] in GIT_VALUES
@@ -181,18 +147,11 @@ def _spellings(words: list[str]) -> Iterator[str]:
         yield " ".join([words[0], *rest])
 
 
-def _scripts(words: list[str], texts: list[str], depth: int) -> Iterator[str]:
-    """Commands inside words: substitutions, `-c` scripts, and all texts where a shell may read them."""
-    shell = any(_program(word) in SHELLS for word in words)
+def _scripts(words: list[str], *, shell: bool) -> Iterator[str]:
+    """Commands inside words: `-c` scripts, and all where a shell or such a program may read them."""
+    reads = shell or any(_program(word) in WRAPPERS for word in words)
     for before, word in zip(["", *words], words, strict=False):
-        blank = any(char.isspace() for char in word)
-        if INNER.search(word) or (blank and (shell or SCRIPT_OPTION.match(before))):
-            yield from commands_in(_opened(word), depth + 1)
-    for text in texts:
-        if shell or INNER.search(text):
-            yield from commands_in(text, depth + 1)
-
-
-def _opened(word: str) -> str:
-    """`$(…)` in a word, with its brackets as operators rather than as part of a word."""
-    return INNER.sub(" ( ", word).replace(")", " ) ") if INNER.search(word) else word
+        if any(char.isspace() for char in word) and (reads or SCRIPT_OPTION.match(before)):
+            yield word
+            if glued := GLUED.match(word):
+                yield word[glued.end() :]

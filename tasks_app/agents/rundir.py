@@ -78,10 +78,10 @@ def lay_out(order: RunOrder, *, argv: list[str], env: Mapping[str, str], jail: J
 
 
 def lay_gate(inside: Path) -> None:
-    """The gate's program, and beside it the two files of the portal that it needs."""
+    """The gate's program, and beside it the files of the portal that it needs."""
     (inside / "tasks_app").mkdir(parents=True, exist_ok=True)
     shutil.copy(ROOM / "gate.py", inside / "gate.py")
-    for name in ("patterns.py", "shell.py"):
+    for name in ("patterns.py", "shell.py", "shell_reader.py"):
         shutil.copy(ROOM.parent / name, inside / "tasks_app" / name)
 
 
