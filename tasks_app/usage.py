@@ -144,8 +144,13 @@ def first_day(user: User, project: str = "") -> date | None:
 def spent(user: User, period: Period, project: str, by: By) -> Spent:
     runs = runs_in(user, period, project)
     before = usage_of(runs_in(user, period.before, project))
-    parts = {one: usage_by(runs, one) for one in By}
+    parts = {one: _used_something(usage_by(runs, one)) for one in By}
     return Spent(sum(parts[By.MODEL].values(), Usage()), before, by_day(runs, by), parts)
+
+
+def _used_something(parts: Mapping[str, Usage]) -> dict[str, Usage]:
+    """The CLI names a model of its own, `<synthetic>`, for runs that no model answered."""
+    return {name: used for name, used in parts.items() if used.any or used.cost_usd}
 
 
 def by_day(runs: QuerySet[Run], by: By) -> dict[date, dict[str, Usage]]:

@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString, mark_safe
 from tasks_app.models import Sequence, Step, Task
 from tasks_app.views.rendering import words
 from tasks_app.views.rendering.ansi import render_ansi
-from tasks_app.views.rendering.markdown import render_markdown
+from tasks_app.views.rendering.markdown import render_inline, render_markdown
 
 register = template.Library()
 
@@ -24,6 +24,7 @@ register.filter("moment", words.moment)
 register.filter("headline", words.headline)
 register.filter("dollars", words.dollars)
 register.filter("markdown", render_markdown)
+register.filter("inline", render_inline)
 register.filter("ansi", render_ansi)
 
 

@@ -164,13 +164,13 @@ def test_the_preview_shows_the_text_and_what_its_settings_come_to(project: Proje
     told = client.post(
         PREVIEW, {"text": f"{TEXT}<script>x</script>", "pipeline": "quick", "threshold": "3"}
     ).text
-    assert "<h1>Paint it</h1>" in told and "<dd>quick</dd>" in told and "<script>" not in told
+    assert "<h3>Paint it</h3>" in told and "<dd>quick</dd>" in told and "<script>" not in told
     faulty = client.post(PREVIEW, {"text": "---\ninteractionThreshold: high\n---\n# Still shown"}).text
     assert "Line 2: interactionThreshold" in faulty and "Still shown" in faulty
     assert "nothing to show" in client.post(PREVIEW, {"text": ""}).text
     assert client.post(PREVIEW, {"text": "a\0b", "threshold": "x"}).status_code == 200
     page = client.post(PAGE, {"project": project.pk, "text": TEXT, "preview": "1"})
-    assert page.status_code == 200 and "<h1>Paint it</h1>" in page.text and not Task.objects.exists()
+    assert page.status_code == 200 and "<h3>Paint it</h3>" in page.text and not Task.objects.exists()
 
 
 def test_a_task_is_written_again_by_those_who_see_it(project: Project) -> None:

@@ -294,7 +294,7 @@ def test_a_task_says_its_phase_in_a_sentence_and_offers_what_can_be_done(
     assert FACTS[phase].sentence in page
     assert ("Cancel the task" in page) == (phase not in (Phase.DONE, Phase.FAILED, Phase.CANCELLED))
     resumable = (Phase.FAILED, Phase.INTERRUPTED, Phase.CANCELLED, Phase.WAITING_FOR_RESET)
-    assert ("Go on from there" in page) == (phase in resumable)
+    assert ("Go on where it stopped" in page) == (phase in resumable)
 
 
 def test_start_cancel_and_go_on_are_buttons(browser: Client) -> None:

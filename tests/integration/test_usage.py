@@ -86,6 +86,13 @@ def test_what_was_used_is_told_apart(viewer: User, project: Project) -> None:
     assert spent(viewer, MARCH, "nowhere", By.MODEL).total.cost_usd == 0
 
 
+def test_a_model_that_used_nothing_is_not_told(viewer: User, project: Project) -> None:
+    used(project, NOON, 1, "opus")
+    failed = used(project, NOON, 0, "<synthetic>")
+    Run.objects.filter(pk=failed.pk).update(output_tokens=0)
+    assert list(spent(viewer, MARCH, "", By.MODEL).parts[By.MODEL]) == ["opus"]
+
+
 def test_work_waiting_and_answers(viewer: User, project: Project) -> None:
     ended = TaskFactory(
         project=project, started_at=NOON, ended_at=NOON + timedelta(hours=2), paused_seconds=600

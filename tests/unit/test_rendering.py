@@ -12,7 +12,7 @@ from tasks_app.views.rendering import words
 from tasks_app.views.rendering.ansi import render_ansi, without_ansi
 from tasks_app.views.rendering.diff import parse_diff
 from tasks_app.views.rendering.entries import Output
-from tasks_app.views.rendering.markdown import render_markdown
+from tasks_app.views.rendering.markdown import render_inline, render_markdown
 from tasks_app.views.rendering.tools import edit_lines
 
 HOSTILE = [
@@ -48,9 +48,29 @@ def test_markdown_keeps_what_people_use() -> None:
     html = render_markdown(
         "# Plan\n\n1. **do** `it`\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n[docs](https://a.example)"
     )
-    for part in ("<h1>Plan</h1>", "<strong>do</strong>", "<code>it</code>", "<td>1</td>"):
+    for part in ("<h3>Plan</h3>", "<strong>do</strong>", "<code>it</code>", "<td>1</td>"):
         assert part in html
     assert '<a href="https://a.example" rel="noopener noreferrer nofollow">docs</a>' in html
+
+
+def test_headings_of_a_text_stand_below_those_of_the_page() -> None:
+    html = render_markdown("# One\n\n## Two\n\nSetext\n===\n\n###### Six")
+    assert "<h3>One</h3>" in html and "<h4>Two</h4>" in html and "<h3>Setext</h3>" in html
+    assert "<h6>Six</h6>" in html and "<h1" not in html and "<h2" not in html
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Run `a && b`?", "Run <code>a &amp;&amp; b</code>?"),
+        ("`<b>` and `c`", "<code>&lt;b&gt;</code> and <code>c</code>"),
+        ("Change `src/a-long…", "Change <code>src/a-long…</code>"),
+        ("It`s one tick", "It`s one tick"),
+        ("<i>x</i>", "&lt;i&gt;x&lt;/i&gt;"),
+    ],
+)
+def test_a_headline_shows_code_as_code(text: str, shown: str) -> None:
+    assert render_inline(text) == shown
 
 
 def test_a_very_long_text_is_cut_and_says_so() -> None:

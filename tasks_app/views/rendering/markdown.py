@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import nh3
+from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
 
@@ -12,14 +15,23 @@ from tasks_app.views.rendering.ansi import without_ansi
 _parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
 _TAGS = {
     *("a", "blockquote", "br", "code", "del", "em", "hr", "li", "ol", "p", "pre", "s", "strong", "ul"),
-    *("h1", "h2", "h3", "h4", "h5", "h6", "table", "tbody", "td", "th", "thead", "tr"),
+    *("h3", "h4", "h5", "h6", "table", "tbody", "td", "th", "thead", "tr"),
 }
 _LIMIT = 200_000
+#: An end that was cut off is `code` too.
+_CODE = re.compile(r"`([^`\n]+(?:`|…$))")
 
 
 def render_markdown(text: str) -> SafeString:
-    """Markdown as HTML: no raw HTML, no pictures, and links only to http, https and mail addresses."""
-    html = _parser.render(without_ansi(text[:_LIMIT]))
+    """Markdown as HTML: no raw HTML, no pictures, and links only to http, https and mail addresses.
+
+    Headings begin two levels down: a page has one h1, and its own h2 stand above what others wrote.
+    """
+    tokens = _parser.parse(without_ansi(text[:_LIMIT]))
+    for token in tokens:
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{min(6, int(token.tag[1]) + 2)}"
+    html = _parser.renderer.render(tokens, _parser.options, {})
     clean = nh3.clean(
         html,
         tags=_TAGS,
@@ -29,3 +41,12 @@ def render_markdown(text: str) -> SafeString:
     )
     cut = "" if len(text) <= _LIMIT else "<p>… cut: the rest is in the logs to download.</p>"
     return mark_safe(clean + cut)  # noqa: S308 (cleaned by nh3 the line before)
+
+
+def render_inline(text: str) -> SafeString:
+    """One line of a person or an agent: `this` as code, all else as it is."""
+    shown = [
+        f"<code>{escape(part.removesuffix('`'))}</code>" if number % 2 else escape(part)
+        for number, part in enumerate(_CODE.split(text))
+    ]
+    return mark_safe("".join(shown))  # noqa: S308 (every part is escaped above)
