@@ -12,7 +12,6 @@ import json
 import sys
 from ipaddress import ip_address, ip_network
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
 
 from tasks_app.notifications.addresses import is_allowed
 
@@ -39,15 +38,23 @@ OPTIONS = {
 
 
 def fault_of(address: str) -> str:
-    """What is wrong with the options of an address; empty if nothing is."""
-    for name, _ in parse_qsl(urlsplit(address).query, keep_blank_values=True):
-        if name.lower() not in OPTIONS:
+    """What is wrong with the options of an address; empty if nothing is.
+
+    Options are what apprise takes for options: it ends them at `;` as well, and knows no fragments.
+    """
+    from apprise.utils.parse import parse_url
+
+    read = parse_url(address, verify_host=False) or {}  # type: ignore[no-untyped-call]
+    for name in read.get("qsd", {}):
+        if name not in OPTIONS:
             return f"The option “{name[:40]}” is not allowed here."
     return ""
 
 
 def main() -> None:
     order = json.load(sys.stdin)
+    import apprise  # noqa: F401 - its files are its own, those of an address are not
+
     _stay_outside([ip_network(network) for network in order["listed"]])
     json.dump(carry_out(order), sys.stdout)
 
@@ -56,7 +63,10 @@ _refused: list[str] = []
 
 
 def _stay_outside(listed: list[Any]) -> None:
-    """From now on no connection of this process goes into a network that is not listed."""
+    """From now on no connection of this process goes into a network that is not listed, and no file is read
+    but those of Python and of the system's programs, whatever an address has apprise do.
+    """
+    homes = tuple(f"{home}/" for home in (sys.prefix, sys.base_prefix, "/etc/ssl"))
 
     def look(event: str, arguments: tuple[Any, ...]) -> None:
         if event in ("socket.connect", "socket.sendto") and isinstance(arguments[1], tuple):
@@ -64,6 +74,8 @@ def _stay_outside(listed: list[Any]) -> None:
             if not is_allowed(ip_address(number.partition("%")[0]), listed):
                 _refused.append(number)
                 raise PermissionError(f"{number} is inside a network")
+        elif event == "open" and not str(arguments[0]).startswith(homes):
+            raise PermissionError("files are not read from here")
         elif event in ("subprocess.Popen", "os.exec", "os.system"):
             raise PermissionError("nothing is started from here")
 
