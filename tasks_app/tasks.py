@@ -6,8 +6,6 @@ import threading
 
 from huey.contrib.djhuey import db_task
 
-from tasks_app import workshop
-from tasks_app.engine.advance import advance
 from tasks_app.engine.stopping import StopReason
 
 #: Set when this worker is told to end: runs are put back for the next one.
@@ -16,6 +14,10 @@ stopping = threading.Event()
 
 @db_task()  # type: ignore[untyped-decorator]
 def look_at(task_id: int) -> None:
+    # Every process can ring, few run agents: their SDK takes half a second and some 50 MB to import.
+    from tasks_app import workshop
+    from tasks_app.engine.advance import advance
+
     advance(task_id, owner=workshop.owner(), shop=workshop.shop(_stop_signal))
 
 

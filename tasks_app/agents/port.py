@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
-from tasks_app.agents.transcripts import Shelf
+from tasks_app.agents.shelf import Shelf
 from tasks_app.errors import BadInput
 from tasks_app.types import Ask, Usage
 

@@ -4,26 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path, PurePath
-from typing import Any, Protocol
+from typing import Any
 
 from claude_agent_sdk import SessionKey, SessionListSubkeysKey, SessionStoreEntry, project_key_for_directory
 
-Key = Mapping[str, str]
-Entries = list[dict[str, Any]]
-Transcript = Mapping[str, Entries]
-
-
-class Shelf(Protocol):
-    """Where transcripts are kept. A key has project_key and session_id, and subpath for a sub-agent's."""
-
-    def append_transcript(self, key: Key, entries: Entries) -> None: ...
-
-    def load_transcript(self, key: Key) -> Entries | None:
-        """The entries in the order appended; None for a key never written."""
-
-    def transcript_subpaths(self, key: Key) -> list[str]: ...
+from tasks_app.agents.shelf import Entries, Key, Shelf, Transcript
 
 
 class OwnSession:

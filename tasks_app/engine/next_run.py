@@ -13,8 +13,8 @@ from django.utils import timezone
 from tasks_app import places
 from tasks_app.agents.asks import GivenAnswer, decision_for, set_aside, uncertain
 from tasks_app.agents.port import Decision
+from tasks_app.agents.shelf import Transcript
 from tasks_app.agents.transcripts import (
-    Transcript,
     deferred_call,
     has_prompt,
     result_in,

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from tasks_app import places
 from tasks_app.agents.outcome import open_asks
 from tasks_app.agents.port import Ending, RunResult
+from tasks_app.agents.shelf import Transcript
 from tasks_app.agents.stream import Stream
-from tasks_app.agents.transcripts import Transcript, deferred_call
+from tasks_app.agents.transcripts import deferred_call
 from tasks_app.engine.conclude import ask_humans, fail, store_result
 from tasks_app.engine.lease import Lease, kept
 from tasks_app.engine.next_run import cost_before, transcript_of, undelivered
