@@ -230,6 +230,7 @@ LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True
 USE_I18N = False
+FORMAT_MODULE_PATH = "catherder_site.formats"
 
 LOGGING = {
     "version": 1,

@@ -27,12 +27,20 @@ COLUMNS = [
 ]  # fmt: skip
 
 
+class Projects(admin.AllValuesFieldListFilter):
+    """A choice without words, for what belongs to no project, could not be seen or clicked."""
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        for choice in super().choices(changelist):
+            yield {**choice, "display": choice["display"] or "none"}
+
+
 @admin.register(AuditEntry)
 class AuditEntryAdmin(History):
     """What the list shows, as filtered, is what “Export” takes out: all of it, streamed."""
 
     list_display = ["at", "actor_name", "action", "subject", "project_name", "via", "address"]
-    list_filter = ["action", ("project_name", admin.AllValuesFieldListFilter), "via", "at"]
+    list_filter = ["action", ("project_name", Projects), "via", "at"]
     search_fields = ["actor_name", "actor__username", "subject", "project_name", "token", "address"]
     date_hierarchy = "at"
     change_list_template = "admin/audit_entries.html"

@@ -5,7 +5,9 @@ as soon as they have one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +23,8 @@ SEED = "from tests.e2e.walked import seed; result = seed()"
 SERIOUS = ("serious", "critical")
 #: Given to the browser as a debugger gives it: the page's policy, which stays in force, forbids it to pages.
 AXE = Axe().axe_script
-RUN = "options => axe.run(document, options)"
+#: Without `preload` axe adds no style sheets of its own, which the policy would forbid.
+RUN = "options => axe.run(document, { preload: false, ...options })"
 WIDE = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}
 
@@ -51,6 +54,14 @@ SEND = """([path, token, fields]) => {
   form.submit();
 }"""
 
+#: More logins than one address may try in a minute.
+TRY_AGAIN_AND_AGAIN = """async () => {
+  const form = document.querySelector("form");
+  for (let number = 0; number < 120; number++) {
+    await fetch("/login/", { method: "POST", body: new FormData(form) });
+  }
+}"""
+
 
 @dataclass
 class Walk:
@@ -69,6 +80,7 @@ class Walk:
         self.walked.append(self.page.url)
         if answer.status != (status or answer.status):
             self.faults.append(f"{path}: {answer.status}, not {status}")
+        self._try_names(path)
         self._try_light_and_dark(path)
         self._try_phone(path)
         self.faults += [f"{path}: {broken}" for broken in self.page.evaluate("window.brokenPolicies")]
@@ -80,6 +92,7 @@ class Walk:
             self.page.evaluate(SEND, [path, token, fields])
         if words not in self.page.inner_text("h1"):
             self.faults.append(f"{path}: no word of “{words}”")
+        self._try_names(words)
         self._try_light_and_dark(words)
         self._try_phone(words)
 
@@ -95,6 +108,14 @@ class Walk:
 
     def _is_page(self) -> bool:
         return bool(self.page.evaluate("Boolean(document.querySelector('main, #container'))"))
+
+    def _try_names(self, path: str) -> None:
+        """One heading says what the page is, and so does its title, which tabs and bookmarks show."""
+        headings = self.page.locator("h1").count()
+        if headings != 1:
+            self.faults.append(f"{path}: {headings} headings of the first level")
+        if not re.search(r"[^\s()\d].* · Cat Herder$", self.page.title()):
+            self.faults.append(f"{path}: is only called “{self.page.title()}”")
 
     def _try_light_and_dark(self, path: str) -> None:
         self.page.evaluate(AXE)
@@ -148,6 +169,54 @@ def test_every_page_is_accessible_and_fits(browser: Browser, seeded: tuple[Porta
         faults += [f"{who} {fault}" for fault in tour.faults]
         assert tour.walked
     assert not faults, "\n".join(faults)
+
+
+def test_the_audit_room_is_accessible_and_fits(
+    browser: Browser, seeded: tuple[Portal, dict[str, Any]]
+) -> None:
+    portal, told = seeded
+    context, tour = walk(browser, portal.address, told["sessions"]["admin"])
+    for path in told["audit_room"]:
+        tour.look_at(path)
+    context.close()
+    assert len(tour.walked) == len(told["audit_room"])
+    assert not tour.faults, "\n".join(tour.faults)
+
+
+def test_a_fault_of_ours_is_accessible_and_fits(
+    browser: Browser, seeded: tuple[Portal, dict[str, Any]]
+) -> None:
+    portal, told = seeded
+    context, tour = walk(browser, portal.address, told["sessions"]["viewer"])
+    with renamed(portal, "tasks_app_notice"):
+        tour.look_at("/notices/", status=500)
+        said = tour.page.inner_text("h1")
+    context.close()
+    assert said == "Something broke on our side"
+    assert not tour.faults, "\n".join(tour.faults)
+
+
+@contextmanager
+def renamed(portal: Portal, table: str) -> Iterator[None]:
+    """What reads the table meanwhile meets a database that is not as it should be."""
+    rename = "from django.db import connection; connection.cursor().execute('ALTER TABLE {} RENAME TO {}')"
+    portal.run(rename.format(table, "elsewhere"))
+    try:
+        yield
+    finally:
+        portal.run(rename.format("elsewhere", table))
+
+
+def test_too_many_attempts_are_told_accessibly(
+    browser: Browser, seeded: tuple[Portal, dict[str, Any]]
+) -> None:
+    portal, _ = seeded
+    context, tour = walk(browser, portal.address, "")
+    tour.page.goto(f"{tour.address}/login/")
+    tour.page.evaluate(TRY_AGAIN_AND_AGAIN)
+    tour.look_at_refusal("Too many attempts", "/login/", token=True)
+    context.close()
+    assert not tour.faults, "\n".join(tour.faults)
 
 
 def test_refusals_are_accessible_and_fit(browser: Browser, seeded: tuple[Portal, dict[str, Any]]) -> None:

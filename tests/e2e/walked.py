@@ -12,8 +12,11 @@ from django.utils import timezone
 
 from tasks_app.actions.projects import add_project
 from tasks_app.actions.tokens import make_token
+from tasks_app.audit import record
 from tasks_app.events.append import append_one
 from tasks_app.models import (
+    Action,
+    AuditEntry,
     EventKind,
     Project,
     Question,
@@ -62,7 +65,17 @@ def seed() -> dict[str, Any]:
             "viewer": [(address("question", question), 200), (address("task", question), 200)],
             "stranger": [*_ways_in(question), ("/nowhere/", 404)],
         },
+        "audit_room": _audit_room(question),
     }
+
+
+def _audit_room(question: Question) -> list[str]:
+    """Its index, the lists that people look things up in, a row that nobody can change and one to fill in."""
+    record(Action.TASK_CREATED, task=question.task, actor_name="ada")
+    entry = AuditEntry.objects.latest("pk")
+    lists = ["auditentry", "task", "question", "user"]
+    rows = [f"auditentry/{entry.pk}/change", f"question/{question.pk}/change", "user/add"]
+    return ["/admin/", *(f"/admin/tasks_app/{path}/" for path in (*lists, *rows))]
 
 
 def real_project(name: str, folder: Path, admin: User) -> Project:
