@@ -189,7 +189,11 @@ HUEY = (
 CACHES = {
     "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": ENVIRONMENT.redis_url}
     if ENVIRONMENT.redis_url
-    else {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
+    else {
+        "BACKEND": "django.core.cache.backends.locmem.LocMemCache",
+        # With Django's 300 a stranger who tries enough other names makes the counts of one forgotten.
+        "OPTIONS": {"MAX_ENTRIES": 200_000},
+    }
 }
 
 CHANNEL_LAYERS: dict[str, Any] = {

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import logging
 from typing import Any
+from urllib.parse import urlsplit
 
 from allauth.account.adapter import DefaultAccountAdapter
 from allauth.account.internal.userkit import filter_users_by_email
@@ -20,6 +21,7 @@ from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 
 from tasks_app.models import User
+from tasks_app.notifications.message import absolute
 
 logger = logging.getLogger(__name__)
 
@@ -66,12 +68,12 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
     def _get_login_attempts_cache_key(self, request: HttpRequest, **credentials: Any) -> str:
         """Name and address: nobody can lock out another person, nor an attacker the person under attack."""
         tried = credentials.get("email") or credentials.get("username") or ""
-        return f"{self.get_client_ip(request)} {tried.lower()}"
+        return f"{self.get_client_ip(request)} {_folded(tried)}"
 
     def pre_authenticate(self, request: HttpRequest, **credentials: Any) -> None:
         """A second, wider limit for who changes addresses as easily as an agent on this machine can."""
         super().pre_authenticate(request, **credentials)
-        tried = str(credentials.get("email") or credentials.get("username") or "").lower()
+        tried = _folded(str(credentials.get("email") or credentials.get("username") or ""))
         self._anywhere = ratelimit.consume(
             request, app="allauth.account", action="login_failed_anywhere", key=tried
         )
@@ -89,6 +91,12 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
     def get_email_verification_redirect_url(self, email_address: EmailAddress) -> str:
         return reverse("me" if self.request.user.is_authenticated else "login")
 
+    def get_reset_password_from_key_url(self, key: str) -> str:
+        return _at_the_portal(super().get_reset_password_from_key_url(key))
+
+    def get_email_confirmation_url(self, request: HttpRequest, emailconfirmation: Any) -> str:
+        return _at_the_portal(super().get_email_confirmation_url(request, emailconfirmation))
+
     def send_mail(self, template_prefix: str, email: str, context: dict[str, Any]) -> None:
         """A mail server that is away breaks no page; whether an address is known must not show either."""
         if not settings.SENDS_EMAIL:
@@ -97,6 +105,16 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
             super().send_mail(template_prefix, email, context)
         except OSError:
             logger.warning("an e-mail could not be sent", exc_info=True)
+
+
+def _folded(name: str) -> str:
+    """The same for all spellings that PostgreSQL finds one person by: it compares in upper case."""
+    return name.upper().lower()
+
+
+def _at_the_portal(link: str) -> str:
+    """Host and port of a request are in a stranger's hand, and on another port an agent may listen."""
+    return absolute(urlsplit(link).path)
 
 
 class SocialAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]

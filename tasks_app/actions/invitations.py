@@ -70,7 +70,9 @@ def mail_invitation(invitation: Invitation, link: str) -> bool:
     except OSError:
         logger.warning("an invitation could not be mailed", exc_info=True)
         return False
-    Invitation.objects.filter(pk=invitation.pk).update(mailed=True)
+    # Of this very link: another may have been made meanwhile, and handed to who invited.
+    sent = Invitation.objects.filter(pk=invitation.pk, token_hash=invitation.token_hash)
+    sent.update(mailed=True)
     return True
 
 

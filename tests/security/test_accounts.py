@@ -1,0 +1,100 @@
+"""Ways into somebody else's account (W1, R4), beside those that integration/test_login walks."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.conf import settings as installed
+from django.core.cache import cache
+from django.test import Client
+
+from tasks_app.actions.invitations import invite, invite_again, mail_invitation
+from tasks_app.models import Invitation, Project, Role, User
+from tests.factories import MembershipFactory
+
+pytestmark = pytest.mark.django_db
+
+HOSTS = ["localhost:3000", "127.0.0.1:3000", "[::1]:3000"]
+
+
+@pytest.fixture
+def ann() -> User:
+    return User.objects.create_user("ann", "ann@example.org", "correct horse")
+
+
+@pytest.fixture
+def mails(settings: Any, mailoutbox: list[Any]) -> list[Any]:
+    settings.SENDS_EMAIL = True
+    settings.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
+    settings.ALLOWED_HOSTS = [*installed.ALLOWED_HOSTS, "testserver"]
+    return mailoutbox
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_reset_leads_to_the_portal_whatever_port_was_asked(ann: User, mails: list[Any], host: str) -> None:
+    """On another port of the machine an agent may listen, and the link is a way in."""
+    Client().post("/password/reset/", {"email": ann.email}, headers={"Host": host})
+    (letter,) = mails
+    assert re.findall(r"https?://[^/\s]+", letter.body) == ["http://127.0.0.1:8000"]
+
+
+def test_a_new_address_is_confirmed_at_the_portal(ann: User, mails: list[Any]) -> None:
+    client = Client()
+    client.post("/login/", {"username": "ann", "password": "correct horse"})
+    given = {"name": "", "email": "new@example.org", "theme": "dark"}
+    client.post("/login/again/", {"password": "correct horse"})
+    client.post("/me/", given, headers={"Host": HOSTS[0]})
+    (letter,) = mails
+    assert set(re.findall(r"https?://[^/\s]+", letter.body)) == {"http://127.0.0.1:8000"}
+
+
+def try_in(client: Client, name: str, **where: Any) -> int:
+    return int(client.post("/login/", {"username": name, "password": "wrong"}, **where).status_code)
+
+
+def test_one_name_in_many_spellings_is_one_name() -> None:
+    """PostgreSQL finds `ſam` where `SAM` is looked for: it compares in upper case."""
+    client = Client()
+    spellings = ["kris", "KRIS", "Kris", "\u212aris", "kri\u017f", "kr\u0131s", "kriS"]
+    assert [try_in(client, name) for name in spellings][5:] == [429, 429]
+
+
+def test_a_header_does_not_change_the_address_of_who_tries() -> None:
+    client = Client()
+    tries = [try_in(client, "ann", headers={"X-Forwarded-For": f"192.0.2.{n}"}) for n in range(6)]
+    assert tries[-1] == 429
+
+
+def test_trying_other_names_does_not_make_the_counts_forgotten() -> None:
+    client = Client()
+    for _ in range(5):
+        try_in(client, "ann")
+    for number in range(1000):
+        cache.set(f"another-{number}", [1])
+    assert try_in(client, "ann") == 429
+
+
+def test_a_link_that_was_shown_proves_no_mailbox(mails: list[Any]) -> None:
+    """A mail that is slow to go must not vouch for the link that was made, and shown, meanwhile."""
+    by = MembershipFactory(role=Role.MAINTAINER)
+    slow, _ = invite(by.project, "victim@example.org", Role.VIEWER, by=by.user)
+    invite_again(Invitation.objects.get(), by=by.user)
+    assert mail_invitation(slow, "http://x/")
+    assert not Invitation.objects.get().mailed
+
+
+def test_an_invitation_of_another_project_cannot_be_had() -> None:
+    """The numbers in an address must belong together."""
+    mine, other = MembershipFactory(role=Role.MAINTAINER), MembershipFactory(role=Role.MAINTAINER)
+    foreign, _ = invite(other.project, "x@example.org", Role.MAINTAINER, by=other.user)
+    client = Client()
+    client.force_login(mine.user)
+    base = f"/projects/{mine.project_id}"
+    for path in (f"members/{other.pk}/role/", f"members/{other.pk}/remove/"):
+        assert client.post(f"{base}/{path}", {"role": "viewer"}).status_code == 404
+    for path in ("again", "withdraw"):
+        assert client.post(f"{base}/invitations/{foreign.pk}/{path}/").status_code == 404
+    foreign.refresh_from_db()
+    assert foreign.standing == "open" and Project.objects.count() == 2
