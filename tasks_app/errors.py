@@ -38,7 +38,12 @@ class AnswerRefused(CatHerderError):
 
 
 class AnswerEmpty(AnswerRefused):
-    """Nothing was answered, or one of several questions was left out."""
+    """Nothing was answered, or one of several questions was left out; `where`: the field that is empty."""
+
+    def __init__(self, message: str, *, where: str = "answer") -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where
 
 
 class AnswerTooLong(AnswerRefused):

@@ -129,6 +129,7 @@ def question_facts(question: Question) -> JsonObject:
         "answered_at": _iso(question.answered_at),
         "answered_by": person_facts(question.answered_by),
         "answered_via": question.answered_via,
+        "verdict": question.verdict,
         "answers": question.answers_in_order,
         "notes": question.notes,
         "answer_with": command_for(question),

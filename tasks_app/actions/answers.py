@@ -61,7 +61,7 @@ def decide(question: Question, verdict: str, *, by: User, via: Channel, notes: s
     chosen = _verdict_for(question, verdict)
     notes = clean_notes(notes)
     if chosen != Verdict.APPROVED and not notes:
-        raise AnswerEmpty(_REASON_WANTED[chosen])
+        raise AnswerEmpty(_REASON_WANTED[chosen], where="notes")
     require_size(notes)
     answers = {question.headline: str(chosen.label)}
     said = {"state": QuestionState.ANSWERED, "answers": answers, "notes": notes, "verdict": chosen}
@@ -93,7 +93,9 @@ def _require_clarification(question: Question) -> None:
 
 def _verdict_for(question: Question, verdict: str) -> Verdict:
     if verdict not in VERDICTS[question.kind]:
-        raise BadInput(f"Question {question.number} is {_WANTS[QuestionKind(question.kind)]}.")
+        raise BadInput(
+            f"Question {question.number} is {_WANTS[QuestionKind(question.kind)]}.", where="verdict"
+        )
     return Verdict(verdict)
 
 

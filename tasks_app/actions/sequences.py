@@ -142,6 +142,16 @@ def sequence_files(sequence: Sequence) -> list[str]:
     return sorted({*begun, *_files_now(sequence)})
 
 
+def files_to_come(sequence: Sequence) -> tuple[list[str], str]:
+    """Its task files that were not begun; or none, and why they are not known."""
+    try:
+        names = sequence_files(sequence)
+    except (CatHerderError, OSError) as error:
+        return [], str(error)
+    begun = set(sequence.tasks.values_list("file", flat=True))
+    return [name for name in names if name not in begun], ""
+
+
 def look_for_next(sequence: Sequence) -> NextTask:
     """The first task file of the folder, as it is now in the workspace, that did not run yet."""
     try:

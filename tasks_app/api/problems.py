@@ -13,6 +13,7 @@ from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 
 from tasks_app.errors import (
+    AnswerEmpty,
     AnswerTooLong,
     BadInput,
     CatHerderError,
@@ -144,7 +145,9 @@ def of_status(status: int) -> Kind:
 
 def of_error(error: CatHerderError, **more: Any) -> HttpResponse:
     kind = next(kind for error_class, kind in _KINDS if isinstance(error, error_class))
-    errors = [{"where": error.where, "message": error.message}] if isinstance(error, BadInput) else []
+    errors = []
+    if isinstance(error, BadInput | AnswerEmpty):
+        errors.append({"where": error.where, "message": error.message})
     return problem(kind, str(error), errors=errors, **more)
 
 
@@ -195,6 +198,11 @@ def _invalid(request: HttpRequest, error: Any) -> HttpResponse:
 
 
 def _place(parts: Sequence[str | int]) -> str:
-    """`body.answers`: Ninja puts the name of the function's parameter in between, which means nothing."""
+    """`body.answers`: Ninja puts the name of the function's parameter in between, which means nothing.
+
+    A parameter of the address is flat, whether it is given once or several times.
+    """
     source, *rest = [str(part) for part in parts]
+    if source == "query":
+        return ".".join([source, *[part for part in rest if not part.isdigit()][-1:]])
     return ".".join([source, *(rest[1:] if source == "body" else rest)])

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST
 
 from tasks_app import places, stats
 from tasks_app.actions.access import may_act
-from tasks_app.actions.sequences import cancel_sequence, go_on_sequence, sequence_files, start_sequence
+from tasks_app.actions.sequences import cancel_sequence, files_to_come, go_on_sequence, start_sequence
 from tasks_app.errors import CatHerderError, NotAllowed
 from tasks_app.models import Question, QuestionState, Sequence, Task
 from tasks_app.state.phases import CANCELLABLE, RESUMABLE, Phase
@@ -98,13 +98,12 @@ def _act(request: HttpRequest, sequence_id: int, action: Callable[..., object]) 
 def _facts_of(sequence: Sequence) -> SequenceFacts:
     tasks = _tasks(sequence)
     figures = stats.of_tasks(tasks)
-    begun = {task.file for task in tasks}
-    to_come, trouble = _files(sequence)
+    to_come, trouble = files_to_come(sequence)
     return SequenceFacts(
         sequence=sequence,
         tasks=[(task, figures[task.pk]) for task in tasks],
         figures=stats.of_sequence(sequence),
-        to_come=[name for name in to_come if name not in begun],
+        to_come=to_come,
         trouble=trouble,
     )
 
@@ -120,10 +119,3 @@ def _tasks(sequence: Sequence) -> list[Task]:
             question_items=Subquery(asked.values("items")[:1]),
         )
     )
-
-
-def _files(sequence: Sequence) -> tuple[list[str], str]:
-    try:
-        return sequence_files(sequence), ""
-    except (CatHerderError, OSError) as error:
-        return [], str(error)

@@ -58,10 +58,12 @@ LINES = {
     "list_tasks": everybody(),
     "create_task": writes({"project": "shop", "text": "# Do it"}, member=201),
     "get_task": Line(),
+    "change_task": writes({"threshold": 2}),
     "start_task": writes(),
     "cancel_task": writes(),
     "go_on_with_task": writes(member=409),
     "list_steps": Line(),
+    "retry_step": writes({}, member=409),
     "list_events": Line(),
     "get_diff": Line(),
     "get_log": Line(),
@@ -74,6 +76,8 @@ LINES = {
     "list_questions": everybody(),
     "get_question": Line(),
     "answer_question": writes({"answer": "Half up"}, scope=Scope.ANSWER),
+    "dismiss_question": writes({}, scope=Scope.ANSWER),
+    "decide_question": writes({"verdict": "approved"}, member=400, scope=Scope.ANSWER),
 }
 OPERATIONS = {
     operation["operationId"]: (method, path.removeprefix("/api/v1"))

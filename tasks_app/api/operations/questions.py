@@ -1,22 +1,29 @@
-"""Questions: looking at them and answering."""
+"""Questions: looking at them, answering, dismissing and deciding."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Literal
+
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from ninja import Field, Query, Router, Schema, Status
+from ninja import Field, Query, Router, Status
 
 from tasks_app import access
-from tasks_app.actions.answers import answer_question as answer
+from tasks_app.actions import answers as actions
 from tasks_app.api.door import doors, person
+from tasks_app.api.filtering import Name, Searched
 from tasks_app.api.idempotency import once
 from tasks_app.api.operation import responses
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.problems import Kind, Refused
-from tasks_app.api.schemas.base import Number, QuestionId, Storable
+from tasks_app.api.schemas.base import Number, QuestionId
 from tasks_app.api.schemas.questions import (
     Answered,
     AnswerIn,
+    Decision,
+    Dismissal,
     NotOpenProblem,
     QuestionFacts,
     QuestionPage,
@@ -29,17 +36,22 @@ from tasks_app.models import Channel, Question, QuestionKind, QuestionState, Sco
 router = Router(tags=["Questions"])
 
 
-class QuestionFilters(Schema):
-    state: QuestionState | None = Field(None, description="Only open, answered or withdrawn ones.")
+class QuestionFilters(Searched):
+    """As the inbox and the history page have them."""
+
+    state: QuestionState | None = Field(None, description="Only open, answered, dismissed or withdrawn ones.")
     kind: QuestionKind | None = Field(None, description="Only questions of this kind.")
-    project: Storable | None = Field(None, description="Only those of the project of that name.")
     task: Number | None = Field(None, description="Only those of the task with this number.")
+    person: Name = Field("", description="Only those that the person with this username settled.")
+    via: Channel | None = Field(None, description="Only those that were settled through this.")
+    sort: Literal["newest", "oldest"] = Field("oldest", description="Which come first.")
 
 
 @router.get("/questions", response=responses(QuestionPage), auth=doors(Scope.READ))
 def list_questions(request: HttpRequest, only: Query[QuestionFilters], paging: Query[Paging]) -> QuestionPage:
-    """Questions in the projects that you may see, in the order in which they were asked."""
-    rows, following = page_of(request, _rows(request, only), paging, newest_first=False)
+    """Questions in the projects that you may see, searched and filtered, in the order in which they came."""
+    newest_first = only.sort == "newest"
+    rows, following = page_of(request, _rows(request, only), paging, newest_first=newest_first)
     return QuestionPage(items=[_said(question) for question in rows], next=following)
 
 
@@ -63,18 +75,54 @@ def answer_question(request: HttpRequest, question_id: QuestionId, body: AnswerI
     """
     question = access.question_for(person(request), question_id)
     reply = reply_from(question, body.model_dump(exclude_none=True))
+    return _settled(question, partial(actions.answer_question, question, reply, by=person(request)))
+
+
+@router.post(
+    "/questions/{question_id}/dismiss",
+    response=responses(Answered, 404, 413, 422, s409=NotOpenProblem),
+    auth=doors(Scope.ANSWER),
+)
+@once
+def dismiss_question(request: HttpRequest, question_id: QuestionId, body: Dismissal) -> Status[Answered]:
+    """Decline to answer: the agent decides by itself and says what it assumed.
+
+    Whoever comes after somebody else gets 409 with what was settled, as with answers.
+    """
+    question = access.question_for(person(request), question_id)
+    act = partial(actions.dismiss_question, question, by=person(request), notes=body.notes)
+    return _settled(question, act)
+
+
+@router.post(
+    "/questions/{question_id}/decide",
+    response=responses(Answered, 404, 413, 422, s409=NotOpenProblem),
+    auth=doors(Scope.ANSWER),
+)
+@once
+def decide_question(request: HttpRequest, question_id: QuestionId, body: Decision) -> Status[Answered]:
+    """Approve or deny a tool call; approve a plan or send it back.
+
+    Whoever comes after somebody else gets 409 with what was settled, as with answers.
+    """
+    question = access.question_for(person(request), question_id)
+    act = partial(actions.decide, question, body.verdict, by=person(request), notes=body.notes)
+    return _settled(question, act)
+
+
+def _settled(question: Question, act: Callable[..., actions.Answered]) -> Status[Answered]:
+    """Who comes too late is told what was settled, by whom and when."""
     try:
-        answered = answer(question, reply, by=person(request), via=Channel.API)
+        done = act(via=Channel.API)
     except NotOpen as error:
         raise Refused(Kind.NOT_OPEN, str(error), question=question_facts(question)) from error
-    return Status(200, Answered(question=_said(answered.question), repeated=answered.repeated))
+    return Status(200, Answered(question=_said(done.question), repeated=done.repeated))
 
 
 def _rows(request: HttpRequest, only: QuestionFilters) -> QuerySet[Question]:
-    named = {"state": "state", "kind": "kind", "project": "task__project__name", "task": "task"}
-    wanted = {named[name]: value for name, value in only.model_dump(exclude_none=True).items()}
-    rows = Question.objects.visible_to(person(request)).filter(**wanted)
-    return rows.select_related("task__project", "step", "answered_by")
+    rows = only.filters(state=only.state or "", via=only.via or "").asked(person(request))
+    wanted = only.model_dump(include={"kind", "task"}, exclude_none=True)
+    return rows.filter(**wanted).select_related("task__project", "step", "answered_by")
 
 
 def _said(question: Question) -> QuestionFacts:

@@ -93,4 +93,6 @@ def _rows(request: HttpRequest, only: SequenceFilters) -> QuerySet[Sequence]:
 
 def _whole(request: HttpRequest, sequence_id: int) -> SequenceWhole:
     """As it is now: what was done to one of its tasks may have moved it."""
-    return SequenceWhole.model_validate(facts_of(access.sequence_for(person(request), sequence_id)))
+    sequence = access.sequence_for(person(request), sequence_id)
+    to_come, trouble = actions.files_to_come(sequence)
+    return SequenceWhole.model_validate({**facts_of(sequence), "to_come": to_come, "trouble": trouble})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from django.db.models import QuerySet
 from django.http import HttpRequest, StreamingHttpResponse
 from django.shortcuts import get_object_or_404
@@ -9,20 +11,25 @@ from ninja import Field, Query, Router, Schema, Status
 
 from tasks_app import access, places
 from tasks_app.actions import tasks as actions
+from tasks_app.actions.changing import change_threshold
+from tasks_app.actions.retrying import retry_from
 from tasks_app.api.door import doors, person
+from tasks_app.api.filtering import Name, Searched
 from tasks_app.api.idempotency import once
 from tasks_app.api.operation import responses
 from tasks_app.api.paging import Paging, address_with, page_of
-from tasks_app.api.schemas.base import LARGEST, Number, Position, Storable, TaskId
+from tasks_app.api.schemas.base import LARGEST, Number, Position, TaskId
 from tasks_app.api.schemas.tasks import (
     Diff,
     EventFacts,
     EventPage,
     NewTask,
+    Retry,
     StepFacts,
     Steps,
     TaskFacts,
     TaskPage,
+    TaskPatch,
     TaskWhole,
 )
 from tasks_app.events.logs import LogKind, render_log
@@ -35,10 +42,18 @@ from tasks_app.workspace import diff
 router = Router(tags=["Tasks"])
 
 
-class TaskFilters(Schema):
-    phase: Phase | None = Field(None, description="Only tasks in this phase.")
-    project: Storable | None = Field(None, description="Only those of the project of that name.")
+class TaskFilters(Searched):
+    """As the history page has them."""
+
+    phase: list[Phase] = Field([], description="Only tasks in one of these phases.")
+    person: Name = Field("", description="Only those that the person with this username created.")
+    pipeline: Name = Field("", description="Only those that run through the pipeline of that name.")
+    model: Name = Field("", description="Only those with a run of this model.")
     sequence: Number | None = Field(None, description="Only those of the sequence with this number.")
+    questions: Literal["", "yes", "no"] = Field(
+        "", description="`yes`: only those that asked; `no`: the others."
+    )
+    sort: Literal["newest", "oldest"] = Field("newest", description="Which come first.")
 
 
 class EventsAfter(Schema):
@@ -52,8 +67,9 @@ class StepChoice(Schema):
 
 @router.get("/tasks", response=responses(TaskPage), auth=doors(Scope.READ))
 def list_tasks(request: HttpRequest, only: Query[TaskFilters], paging: Query[Paging]) -> TaskPage:
-    """Tasks in the projects that you may see, the newest first."""
-    rows, following = page_of(request, _rows(request, only), paging)
+    """Tasks in the projects that you may see, searched and filtered, the newest first."""
+    newest_first = only.sort == "newest"
+    rows, following = page_of(request, _rows(request, only), paging, newest_first=newest_first)
     return TaskPage(items=[TaskFacts.model_validate(facts) for facts in facts_of_tasks(rows)], next=following)
 
 
@@ -74,6 +90,13 @@ def create_task(request: HttpRequest, body: NewTask) -> Status[TaskWhole]:
 @router.get("/tasks/{task_id}", response=responses(TaskWhole, 404), auth=doors(Scope.READ))
 def get_task(request: HttpRequest, task_id: TaskId) -> TaskWhole:
     """A task with its open questions and what it used."""
+    return _whole(access.task_for(person(request), task_id))
+
+
+@router.patch("/tasks/{task_id}", response=responses(TaskWhole, 404), auth=doors(Scope.WRITE))
+def change_task(request: HttpRequest, task_id: TaskId, body: TaskPatch) -> TaskWhole:
+    """Change how readily a task's agent asks: from its next run on, in whatever phase it is."""
+    change_threshold(access.task_for(person(request), task_id), body.threshold, by=person(request))
     return _whole(access.task_for(person(request), task_id))
 
 
@@ -106,6 +129,19 @@ def list_steps(request: HttpRequest, task_id: TaskId) -> Steps:
     """The steps of a task with their runs."""
     steps = access.task_for(person(request), task_id).steps.prefetch_related("runs")
     return Steps(items=[StepFacts.model_validate(step_facts(step)) for step in steps])
+
+
+@router.post(
+    "/tasks/{task_id}/steps/{position}/retry",
+    response=responses(TaskWhole, 404, 409, 422),
+    auth=doors(Scope.WRITE),
+)
+@once
+def retry_step(request: HttpRequest, task_id: TaskId, position: Position, body: Retry) -> Status[TaskWhole]:
+    """Do a step and all after it again, in new sessions; what was done stays as history."""
+    step = access.step_for(person(request), task_id, position)
+    retry_from(step.task, step, by=person(request), put_back=body.put_back)
+    return Status(200, _whole(access.task_for(person(request), task_id)))
 
 
 @router.get("/tasks/{task_id}/events", response=responses(EventPage, 404), auth=doors(Scope.READ))
@@ -149,9 +185,7 @@ def get_log(
 
 
 def _rows(request: HttpRequest, only: TaskFilters) -> QuerySet[Task]:
-    named = {"project": "project__name"}
-    wanted = {named.get(name, name): value for name, value in only.model_dump(exclude_none=True).items()}
-    rows = Task.objects.visible_to(person(request)).filter(**wanted)
+    rows = only.filters(sequence=str(only.sequence or ""), phase=tuple(only.phase)).tasks(person(request))
     return rows.select_related("project", "created_by").defer("text", "body")
 
 

@@ -6,7 +6,7 @@ from ninja import Schema
 from pydantic import ConfigDict, Field
 
 from tasks_app.api.schemas.base import AT, Input, Person, Problem
-from tasks_app.models import QuestionKind, QuestionState
+from tasks_app.models import QuestionKind, QuestionState, Verdict
 
 
 class Option(Schema):
@@ -43,7 +43,9 @@ class QuestionFacts(Schema):
     kind: QuestionKind = Field(
         description="A clarification, an approval of a tool call, or a plan to review."
     )
-    state: QuestionState = Field(description="Whether it is open, was answered, or was withdrawn.")
+    state: QuestionState = Field(
+        description="Whether it is open, was answered or dismissed, or was withdrawn."
+    )
     evidence: list[dict[str, str]] = Field(
         description="What to judge by: objects with kind (command, file, diff, text), title and text."
     )
@@ -52,6 +54,7 @@ class QuestionFacts(Schema):
     answered_at: str | None = Field(description=f"When it was answered. {AT}")
     answered_by: Person | None = Field(description="Who answered.")
     answered_via: str = Field(description="`web`, `terminal` or `api`; empty without an answer.")
+    verdict: str = Field(description="Of an approval or a plan: approved, denied or sent_back; else empty.")
     answers: dict[str, str] = Field(description="Each item's question with its answer.")
     notes: str = Field(description="What was added to the answers.")
     answer_with: str = Field(description="The command that answers it on the portal's machine.")
@@ -73,6 +76,25 @@ class AnswerIn(Input):
         None, description="The answers to all items: each item's question with its answer."
     )
     notes: str = Field("", description="What the agent should know besides.")
+
+
+class Dismissal(Input):
+    """No answer: the agent is to decide by itself and to say what it assumed."""
+
+    notes: str = Field("", description="What the agent should know besides.", examples=["Either is fine."])
+
+
+class Decision(Input):
+    """What is decided about a tool call or a plan."""
+
+    verdict: Verdict = Field(
+        description="`approved`; or `denied` for a tool call, `sent_back` for a plan.", examples=["denied"]
+    )
+    notes: str = Field(
+        "",
+        description="Why it is denied, or what is to change in the plan; may be empty if it is approved.",
+        examples=["Not on the production database."],
+    )
 
 
 class Answered(Schema):

@@ -35,6 +35,8 @@ class SequenceWhole(SequenceFacts):
     fetch: str | None = Field(
         description="The git command that brings its branch into a clone on that machine."
     )
+    to_come: list[str] = Field(description="Task files of the folder that were not begun, in their order.")
+    trouble: str = Field(description="Why the files to come are not known; else empty.")
 
 
 class NewSequence(Input):

@@ -61,6 +61,22 @@ class NewTask(Input):
     start: bool = Field(False, description="Start it at once.")
 
 
+class TaskPatch(Input):
+    """What is to be changed of a task."""
+
+    threshold: Threshold = Field(
+        description="How readily the agent asks, from 0 (never) to 5; holds from its next run on."
+    )
+
+
+class Retry(Input):
+    """How a step is to be done again."""
+
+    put_back: bool = Field(
+        False, description="Put the files back first, as they were before the step; else they stay."
+    )
+
+
 class RunFacts(Schema):
     """One process of the agent."""
 

@@ -1,0 +1,32 @@
+"""The filters that lists of the API have in common with the history page."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Annotated, Any
+
+from ninja import Schema
+from pydantic import Field
+
+from tasks_app.api.schemas.base import Storable
+from tasks_app.search.filters import Filters
+
+Name = Annotated[Storable, Field(max_length=300)]
+Day = Annotated[date, Field(ge=date(1900, 1, 1), le=date(8999, 12, 31))]
+
+
+class Searched(Schema):
+    """What can be asked of tasks as of questions."""
+
+    q: Name = Field(
+        "", description='All these words must be there; `"as a phrase"`, `-without`, the last may be begun.'
+    )
+    project: Name = Field("", description="Only those of the project of that name.")
+    since: Day | None = Field(None, alias="from", description="The first day, in UTC, as in 2026-03-01.")
+    until: Day | None = Field(None, alias="to", description="The last day, in UTC.")
+
+    def filters(self, **other: Any) -> Filters:
+        """The same for the search; `other` is said in the search's own way."""
+        known = Filters.__dataclass_fields__
+        said = {name: value for name, value in self.model_dump().items() if name in known}
+        return Filters(**{**said, **other})
