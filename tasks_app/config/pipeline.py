@@ -122,8 +122,14 @@ class StepConfig(FileModel):
         return self.file_access.allow_write if self.file_access else None
 
 
+#: How long a run may take if neither its step nor the project says.
+STEP_SECONDS = 2 * 3600
+
+
 class Limits(FileModel):
-    """Bounds on what one run or one task may use; absent: the installation's."""
+    """Bounds on what one run or one task may use. Absent: no bound but those of time, STEP_SECONDS for a
+    run and `checks.kinds.SHELL_SECONDS` for a check.
+    """
 
     max_turns: Annotated[int, Strict(), Field(ge=1)] | None = Field(
         default=None, description="Turns of one run."

@@ -20,7 +20,7 @@ from tasks_app.agents.transcripts import (
     result_in,
     stored_transcript,
 )
-from tasks_app.config.pipeline import step_from_json
+from tasks_app.config.pipeline import STEP_SECONDS, step_from_json
 from tasks_app.engine.prompts import step_prompt, threshold_text
 from tasks_app.engine.shelf import TranscriptShelf
 from tasks_app.events.past import past_actions
@@ -254,4 +254,4 @@ def cost_before(run: Run) -> float:
 
 def timeout_of(step: Step) -> float:
     """Seconds that one run of the step may take."""
-    return float(step_from_json(step.config).timeout or 2 * 3600)
+    return float(step_from_json(step.config).timeout or STEP_SECONDS)

@@ -18,8 +18,9 @@ from django.views.decorators.http import require_http_methods, require_POST
 from tasks_app import places
 from tasks_app.actions.projects import remove_project
 from tasks_app.actions.settings import CONFIG_FILE, Overrides, change_branch, change_settings, overrides_of
+from tasks_app.checks.kinds import SHELL_SECONDS
 from tasks_app.config.faults import ConfigInvalid
-from tasks_app.config.pipeline import ProjectConfig, load_project_config
+from tasks_app.config.pipeline import STEP_SECONDS, ProjectConfig, load_project_config
 from tasks_app.errors import CatHerderError, NotAllowed
 from tasks_app.forms.project_settings import DURATIONS, LEFT, BranchForm, ProjectSettingsForm
 from tasks_app.models import Action, AuditEntry, Project, QuestionState
@@ -236,6 +237,10 @@ def _without(name: str, config: ProjectConfig) -> str:
             return "the agent’s own"
         case "ask_before":
             return "nothing"
+        case "step_timeout":
+            return f"{duration(STEP_SECONDS)}, of the portal"
+        case "check_timeout":
+            return f"{duration(SHELL_SECONDS)}, of the portal"
     return "no limit"
 
 

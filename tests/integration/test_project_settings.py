@@ -57,6 +57,7 @@ def test_what_the_portal_says_overrides_the_repository(works: Works, project: Pr
     client = signed_in(project, Role.MAINTAINER)
     address = reverse("project_settings", args=[project.pk])
     page = client.get(address).text
+    assert "2 h, of the portal" in page and "10 min, of the portal" in page and "no limit" in page
     assert "careful, the first" in page and f"/projects/{project.pk}/#line-1" in page
     assert create_task(project, TEXT, by=works.user, where="t").threshold == 2
     chosen = given(
