@@ -10,6 +10,7 @@ from typing import Any
 
 from tasks_app.agents.plans import plan_in
 from tasks_app.types import Ask, AskItem, Evidence, Option
+from tasks_app.visible import visible
 
 #: Of one piece of evidence; what is cut is said.
 MOST = 40_000
@@ -47,9 +48,11 @@ def _headline(name: str, given: Mapping[str, Any], workspace: Path) -> str:
 
 
 def _evidence(name: str, given: Mapping[str, Any], workspace: Path) -> list[Evidence]:
-    path = _inside(str(given.get("file_path", "")), workspace)
+    path = visible(_inside(str(given.get("file_path", "")), workspace))
     if name == "Bash":
-        shown = [Evidence("command", str(given.get("description") or "Command"), _text(given, "command"))]
+        shown = [
+            Evidence("command", visible(str(given.get("description") or "Command")), _text(given, "command"))
+        ]
         rest = {key: value for key, value in given.items() if key not in ("command", "description")}
         return shown + ([Evidence("text", "Options", _pretty(rest))] if rest else [])
     if name == "Write":
@@ -57,14 +60,15 @@ def _evidence(name: str, given: Mapping[str, Any], workspace: Path) -> list[Evid
     if name == "Edit":
         title = f"{path}, every place" if given.get("replace_all") else path
         return [Evidence("diff", title, bounded(_difference(given, path)))]
-    return [Evidence("text", name, _pretty(given))]
+    return [Evidence("text", visible(name), _pretty(given))]
 
 
 def _difference(given: Mapping[str, Any], path: str) -> str:
-    old, new = (str(given.get(key, "")).splitlines() for key in ("old_string", "new_string"))
+    # Not by splitlines: what is a line to that alone, such as U+2028, would be none to who reads it.
+    old, new = (visible(str(given.get(key, ""))).split("\n") for key in ("old_string", "new_string"))
     # difflib takes the square of the length.
     if len(old) + len(new) > 2_000:
-        return "\n".join([*(f"-{line}" for line in old), *(f"+{line}" for line in new)])
+        return "\n".join(["@@ @@", *(f"-{line}" for line in old), *(f"+{line}" for line in new)])
     return "\n".join(difflib.unified_diff(old, new, path, path, lineterm=""))
 
 
@@ -78,6 +82,7 @@ def _pretty(value: Any) -> str:
 
 def bounded(text: str) -> str:
     """The text, or both its ends with the number of characters between them that are not shown."""
+    text = visible(text)
     if len(text) <= MOST:
         return text
     half = MOST // 2
@@ -89,5 +94,5 @@ def _inside(path: str, workspace: Path) -> str:
 
 
 def _short(text: str) -> str:
-    line = " ".join(text.replace("`", "'").split())
+    line = " ".join(visible(text).replace("`", "'").split())
     return line if len(line) <= _HEADLINE else f"{line[:_HEADLINE]}…"

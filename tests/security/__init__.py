@@ -20,6 +20,7 @@
 | Stored script in titles, questions, answers, logs, names | test_web: hostile_text; unit/test_rendering |
 | Ways round `askBefore` that are plain bash | test_shell |
 | The address of a chat has a file read and posted | test_chats |
+| A call looks harmless to who approves it | test_approvals |
 | A stranger or an outsider sees or does something | integration/test_access, test_live_socket |
 | Guessing passwords and codes; the audit room's own login | integration/test_login |
 | Taking over an account by its address, or through another service | integration/test_single_sign_on |

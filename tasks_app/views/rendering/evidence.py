@@ -37,7 +37,8 @@ def _pane(given: dict[str, Any]) -> Evidence:
     kept = text[:_KEEP]
     lines = diff_lines(kept) if kind == "diff" else []
     known = kind if kind in _KINDS else "text"
-    return Evidence(known, str(given.get("title", "")), kept, lines, len(text) - len(kept))
+    cut = len(text) - len(kept) + sum(len(line.text) + 1 for line in lines[_KEEP_LINES:])
+    return Evidence(known, str(given.get("title", "")), kept, lines[:_KEEP_LINES], cut)
 
 
 def diff_lines(text: str) -> list[DiffLine]:
@@ -48,7 +49,7 @@ def diff_lines(text: str) -> list[DiffLine]:
         in_header = line.startswith("diff --git ") or (in_header and bool(_HEADER.match(line)))
         if not in_header:
             lines.append(_line(line))
-    return lines[:_KEEP_LINES]
+    return lines
 
 
 def _line(line: str) -> DiffLine:
