@@ -166,6 +166,7 @@ class Environment(BaseModel):
     oidc_name: str = Field("single sign-on", alias="CATHERDER_OIDC_NAME", max_length=40)
     github_client_id: str | None = Field(None, alias="CATHERDER_GITHUB_CLIENT_ID")
     github_client_secret: str | None = Field(None, alias="CATHERDER_GITHUB_CLIENT_SECRET")
+    github_url: WebAddress | None = Field(None, alias="CATHERDER_GITHUB_URL")
     sso_signup: Literal["yes", "no"] = Field("no", alias="CATHERDER_SSO_SIGNUP")
 
     @property

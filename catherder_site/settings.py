@@ -158,7 +158,8 @@ if ENVIRONMENT.oidc_issuer:
     }
 if ENVIRONMENT.github_client_id:
     SOCIALACCOUNT_PROVIDERS["github"] = {
-        "APPS": [{"client_id": ENVIRONMENT.github_client_id, "secret": ENVIRONMENT.github_client_secret}]
+        "APPS": [{"client_id": ENVIRONMENT.github_client_id, "secret": ENVIRONMENT.github_client_secret}],
+        **({"GITHUB_URL": ENVIRONMENT.github_url} if ENVIRONMENT.github_url else {}),
     }
 
 MFA_ADAPTER = "tasks_app.accounts.adapter.SecondFactorAdapter"

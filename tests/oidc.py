@@ -8,17 +8,18 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 CLIENT_ID, CLIENT_SECRET = "herder", "s3cret"
+T = TypeVar("T")
 
 
 @dataclass
@@ -75,7 +76,7 @@ class Provider:
 def _handler(provider: Provider) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            path, asked = urlsplit(self.path).path, _flat(urlsplit(self.path).query)
+            path, asked = urlsplit(self.path).path, flat(urlsplit(self.path).query)
             if path == "/authorize":
                 self.send_response(302)
                 self.send_header("Location", provider.authorize(asked))
@@ -90,7 +91,7 @@ def _handler(provider: Provider) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-            self._answer(provider.token(_flat(body)))
+            self._answer(provider.token(flat(body)))
 
         def _answer(self, value: dict[str, Any] | None) -> None:
             body = json.dumps({"error": "invalid"} if value is None else value).encode()
@@ -106,15 +107,22 @@ def _handler(provider: Provider) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def _flat(query: str) -> dict[str, str]:
+def flat(query: str) -> dict[str, str]:
     return {name: values[0] for name, values in parse_qs(query).items()}
 
 
 @contextmanager
 def provider() -> Iterator[Provider]:
+    with served(Provider, _handler) as found:
+        yield found
+
+
+@contextmanager
+def served(make: Callable[[str], T], handler: Callable[[T], type[BaseHTTPRequestHandler]]) -> Iterator[T]:
+    """What is made from the server's address, and answers there while the context is open."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
-    found = Provider(f"http://127.0.0.1:{server.server_port}")
-    server.RequestHandlerClass = _handler(found)
+    found = make(f"http://127.0.0.1:{server.server_port}")
+    server.RequestHandlerClass = handler(found)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:

@@ -105,12 +105,12 @@ class Installation:
     def terminal(self, *arguments: str) -> Terminal:
         return Terminal([sys.executable, "manage.py", *arguments], self.env())
 
-    def python(self, code: str) -> str:
+    def python(self, code: str, **variables: str) -> str:
         """Run code in a process of its own with Django set up; what it wrote to stdout."""
         done = subprocess.run(
             python_with_django(code),
             cwd=REPOSITORY,
-            env=self.env(),
+            env=self.env(**variables),
             stdout=subprocess.PIPE,
             text=True,
             timeout=PATIENCE,

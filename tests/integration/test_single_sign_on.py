@@ -12,11 +12,14 @@ import requests
 from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
 from allauth.socialaccount.models import SocialAccount, SocialToken
+from allauth.socialaccount.providers.github.views import GitHubOAuth2Adapter
 from django.test import Client
 
 from catherder_site.settings import ENVIRONMENT
 from tasks_app.models import Action, AuditEntry, Membership, User
-from tests.oidc import CLIENT_ID, CLIENT_SECRET, Provider, provider
+from tests import github
+from tests.integration.installation import Installation
+from tests.oidc import CLIENT_ID, CLIENT_SECRET, Provider, provider, served
 
 pytestmark = pytest.mark.django_db
 
@@ -26,6 +29,13 @@ ANN = {
     "email_verified": True,
     "name": "Ann Example",
     "preferred_username": "ann.e",
+}
+NAMES = {"oidc": "Example ID", "github": "GitHub"}
+ADDRESSES = {
+    "access_token_url": "/login/oauth/access_token",
+    "authorize_url": "/login/oauth/authorize",
+    "profile_url": "/api/v3/user",
+    "emails_url": "/api/v3/user/emails",
 }
 
 
@@ -47,13 +57,17 @@ def configure(settings: Any, running: Provider, *, signup: str = "no") -> None:
 
 
 def go(client: Client, **given: str) -> str:
+    return leave(client, "oidc", **given)
+
+
+def leave(client: Client, provider: str, **given: str) -> str:
     """Leave for the provider; where it sends the browser back to."""
-    page = client.post("/login/through/oidc/", given)
-    assert page.status_code == 200 and "Over to Example ID" in page.text
+    page = client.post(f"/login/through/{provider}/", given)
+    assert page.status_code == 200 and f"Over to {NAMES[provider]}" in page.text
     address = html.unescape(re.search(r'content="0;url=([^"]+)"', page.text)[1])  # type: ignore[index]
     with requests.get(address, allow_redirects=False, timeout=10) as answer:
         back = answer.headers["Location"]
-    assert back.startswith("http://testserver/login/through/oidc/back/?")
+    assert back.startswith(f"http://testserver/login/through/{provider}/back/?")
     return back.removeprefix("http://testserver")
 
 
@@ -238,12 +252,81 @@ class TestLinking:
         assert SocialAccount.objects.exists()
 
 
-def test_github_is_offered_and_left_for_with_the_right_address(client: Client, settings: Any) -> None:
-    given = {"github_client_id": "Iv1.abc", "github_client_secret": "x"}
-    settings.ENVIRONMENT = ENVIRONMENT.model_copy(update=given)
-    settings.SOCIALACCOUNT_PROVIDERS = {"github": {"APPS": [{"client_id": "Iv1.abc", "secret": "x"}]}}
-    assert "Log in through GitHub" in client.get("/login/").text
-    page = html.unescape(client.post("/login/through/github/").text)
-    assert "https://github.com/login/oauth/authorize?client_id=Iv1.abc" in page
-    assert "http%3A%2F%2Ftestserver%2Flogin%2Fthrough%2Fgithub%2Fback%2F" in page
-    assert client.post("/login/through/oidc/").status_code == 404
+class TestGitHub:
+    """Against what its documentation describes, on loopback: GitHub itself was not reached."""
+
+    @pytest.fixture
+    def hub(self, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[github.GitHub]:
+        with served(github.GitHub, github.handler) as running:
+            running.person = {"id": 583231, "login": "ann-e", "name": "Ann Example", "email": None}
+            running.emails = [{"email": "ann@example.org", "primary": True, "verified": True}]
+            self.configure(settings)
+            # These are made once, when allauth is loaded, from CATHERDER_GITHUB_URL.
+            for name, path in ADDRESSES.items():
+                monkeypatch.setattr(GitHubOAuth2Adapter, name, running.address + path)
+            yield running
+
+    @staticmethod
+    def configure(settings: Any, **more: str) -> None:
+        app = {"client_id": github.CLIENT_ID, "secret": github.CLIENT_SECRET}
+        given = {"github_client_id": app["client_id"], "github_client_secret": app["secret"], **more}
+        settings.ENVIRONMENT = ENVIRONMENT.model_copy(update=given)
+        settings.SOCIALACCOUNT_PROVIDERS = {"github": {"APPS": [app]}}
+
+    @staticmethod
+    def log_in(client: Client, **given: str) -> Any:
+        return client.get(leave(client, "github", **given), follow=True)
+
+    def test_it_is_offered_and_left_for_with_the_right_address(self, client: Client, settings: Any) -> None:
+        self.configure(settings)
+        assert "Log in through GitHub" in client.get("/login/").text
+        page = html.unescape(client.post("/login/through/github/").text)
+        assert f"https://github.com/login/oauth/authorize?client_id={github.CLIENT_ID}" in page
+        assert "http%3A%2F%2Ftestserver%2Flogin%2Fthrough%2Fgithub%2Fback%2F" in page
+        assert client.post("/login/through/oidc/").status_code == 404
+
+    def test_who_has_the_same_verified_address_is_logged_in(self, client: Client, hub: github.GitHub) -> None:
+        ann = someone()
+        assert self.log_in(client, next="/live/").redirect_chain[-1][0] == "/live/"
+        linked = SocialAccount.objects.get()
+        assert (linked.user, linked.uid) == (ann, "583231") and is_in(client)
+        assert AuditEntry.objects.get(action=Action.LOGGED_IN).detail == {"through": "github"}
+
+    @pytest.mark.parametrize(
+        "emails", [None, [], [{"email": "ann@example.org", "primary": True, "verified": False}]]
+    )
+    def test_an_address_that_github_did_not_verify_opens_nothing(
+        self, client: Client, hub: github.GitHub, emails: Any
+    ) -> None:
+        someone()
+        hub.emails, hub.person["email"] = emails, "ann@example.org"
+        assert "You have no account here yet" in self.log_in(client).text
+        assert not is_in(client) and not SocialAccount.objects.exists()
+
+    def test_with_sign_up_a_newcomer_gets_an_account_without_any_role(
+        self, client: Client, hub: github.GitHub, settings: Any
+    ) -> None:
+        self.configure(settings, sso_signup="yes")
+        assert "You are not a member of any project" in self.log_in(client).text
+        user = User.objects.get()
+        assert (user.username, user.shown_name, user.email) == ("ann-e", "Ann Example", "ann@example.org")
+        assert not Membership.objects.exists() and not user.has_usable_password()
+
+    def test_a_code_that_github_does_not_know_opens_nothing(self, client: Client, hub: github.GitHub) -> None:
+        someone()
+        back = leave(client, "github")
+        hub.codes.clear()
+        page = client.get(back, follow=True)
+        assert "did not work" in page.text and not is_in(client)
+
+
+def test_a_github_of_ones_own_is_left_for(installation: Installation) -> None:
+    """Addresses are made when allauth is loaded, so this takes a process of its own."""
+    given = {"CLIENT_ID": "Iv1.abc", "CLIENT_SECRET": "x", "URL": "https://github.example.org/"}
+    variables = {f"CATHERDER_GITHUB_{name}": value for name, value in given.items()}
+    code = "from allauth.socialaccount.providers.github.views import GitHubOAuth2Adapter as adapter\n"
+    code += "print(adapter.authorize_url, adapter.profile_url)"
+    assert installation.python(code, **variables).split() == [
+        "https://github.example.org/login/oauth/authorize",
+        "https://github.example.org/api/v3/user",
+    ]

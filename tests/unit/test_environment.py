@@ -41,6 +41,7 @@ DEFAULTS = {
     "oidc_name": "single sign-on",
     "github_client_id": None,
     "github_client_secret": None,
+    "github_url": None,
     "sso_signup": "no",
 }
 GOOD = [
@@ -50,6 +51,7 @@ GOOD = [
     ("CATHERDER_BIND", "[::1]:8000", "bind", Bind(host="::1", port=8000)),
     ("CATHERDER_BIND", "localhost:0", "bind", Bind(host="localhost", port=0)),
     ("CATHERDER_URL", "https://herd.example/", "url", "https://herd.example"),
+    ("CATHERDER_GITHUB_URL", "https://github.example.org/", "github_url", "https://github.example.org"),
     ("CATHERDER_ADMIN_USER", "ann", "admin_user", "ann"),
     ("CATHERDER_ADMIN_PASSWORD", "  spaces are kept ", "admin_password", "  spaces are kept "),
     ("CATHERDER_USER", "ben", "user", "ben"),
