@@ -192,3 +192,27 @@ def test_a_viewer_sees_what_holds_and_has_no_buttons(works: Works, project: Proj
     page = signed_in(project, Role.VIEWER).get(reverse("project_settings", args=[project.pk])).text
     assert "careful, the first" in page
     assert "Save settings" not in page and "Remove" not in page and "Change the branch" not in page
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_bad_pattern_is_told_with_its_line_and_what_was_typed_stays(works: Works, project: Project) -> None:
+    typed = "Bash(git push*)\n\ngit push\n"
+    page = signed_in(project, Role.MAINTAINER).post(
+        reverse("project_settings", args=[project.pk]), given(ask_before=typed, model="opus")
+    )
+    assert page.status_code == 400
+    assert "Line 3, “git push”, must be a tool such as WebFetch" in page.text
+    assert "Bash(git push*)\n\ngit push" in page.text.replace("\r\n", "\n") and 'value="opus"' in page.text
+    project.refresh_from_db()
+    assert (project.ask_before, project.model) == ("", "")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_patterns_of_the_portal_stand_in_place_of_the_files(works: Works) -> None:
+    project = works.project('askBefore: ["WebFetch"]\n' + SAYS_TWO)
+    address = reverse("project_settings", args=[project.pk])
+    chosen = given(ask_before="Bash(git push*)\r\nBash(git push*)\r\n")
+    assert signed_in(project, Role.MAINTAINER).post(address, chosen).status_code == 302
+    project.refresh_from_db()
+    task = create_task(project, TEXT, by=works.user, where="t")
+    assert list(task.ask_before) == ["Bash(git push*)"]

@@ -152,6 +152,23 @@ pipelines:
     ]
 
 
+def test_a_pattern_that_names_no_tool_call_is_told_with_its_line() -> None:
+    text = f"""\
+askBefore:
+  - Bash(git push*)
+  - git push
+  - "Bash(a\\nb)"
+pipelines:
+  default: [{{name: do, command: self, askBefore: ["{"W" * 600}", mcp__*]}}]
+"""
+    tool = "must be a tool such as WebFetch, or a tool with a glob such as Bash(git push*)"
+    found = faults_of(text)
+    assert [fault.partition(" ")[0] for fault in found] == ["3:", "4:", "6:"]
+    assert found[0] == f'3: askBefore[1] {tool}, not "git push"'
+    assert "askBefore[2] must be one line without control characters" in found[1]
+    assert "pipelines.default[0].askBefore[0] must have at most" in found[2]
+
+
 def test_p1_one_fault_reads_as_one_line_and_many_as_a_list() -> None:
     with pytest.raises(ConfigInvalid) as one:
         load_project_config("\n\n\ninteractionThreshold: 6\n")
