@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-#: With these a spreadsheet begins a formula, which could call out; an apostrophe before them stops it.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+#: With these a spreadsheet begins a formula, which could call out; an apostrophe before them stops it. Some
+#: take wide letters too.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 class _Line:
@@ -21,8 +22,9 @@ class _Line:
 
 def csv_lines(columns: list[str], rows: Iterable[Iterable[Any]]) -> Iterator[str]:
     """The header and then a line for each row. Times are ISO 8601, objects JSON, None is empty."""
-    writer = csv.writer(_Line())
-    yield writer.writerow(columns)
+    yield csv.writer(_Line()).writerow(columns)
+    # All texts in quotes: where cells end at semicolons, one in a text would begin another cell.
+    writer = csv.writer(_Line(), quoting=csv.QUOTE_NONNUMERIC)
     for row in rows:
         yield writer.writerow([_cell(value) for value in row])
 

@@ -17,6 +17,10 @@ WRITING = {
     "MultiEdit": "file_path",
     "NotebookEdit": "notebook_path",
 }
+#: Host, and what comes after it; a port that goes without saying is no part of either.
+WEB_ADDRESS = re.compile(
+    r"\A\s*https?://([^/?#:]*(?::[^/?#@]*@[^/?#:]*)?)(?::80|:443|:)?([:/?#].*)?\Z", re.I | re.S
+)
 CALL_PATTERN = re.compile(r"\A([A-Za-z*][\w*-]*)(?:\((.+)\))?\Z")
 LONGEST_PATTERN = 300
 
@@ -55,7 +59,16 @@ def _argument_matches(glob: str, name: str, tool_input: Mapping[str, Any], works
     if name in WRITING or "file_path" in tool_input:
         path = str(tool_input.get(WRITING.get(name, "file_path"), ""))
         return any(matches(spelling, glob) for spelling in _paths(path, workspace, cwd))
-    return any(wild(text, glob) for text in _texts(tool_input))
+    return any(wild(spelling, glob) for text in _texts(tool_input) for spelling in _addresses(text))
+
+
+def _addresses(text: str) -> Iterator[str]:
+    """The text, and where it is an address, the ways in which it is spelled most plainly."""
+    yield text
+    if found := WEB_ADDRESS.match(text):
+        host = found[1].rpartition("@")[2].lower().rstrip(".")
+        for scheme in ("https", "http"):
+            yield f"{scheme}://{host}{found[2] or '/'}"
 
 
 def _paths(path: str, workspace: str, cwd: str) -> Iterator[str]:

@@ -13,7 +13,7 @@ from django.db import IntegrityError, transaction
 from django.template.loader import render_to_string
 from django.utils import timezone
 
-from tasks_app.actions.members import record_role, require_maintainer
+from tasks_app.actions.members import may_manage, record_role, require_maintainer
 from tasks_app.audit import record
 from tasks_app.errors import BadInput
 from tasks_app.models import Action, Invitation, Membership, Project, Role, User
@@ -94,6 +94,18 @@ def _pending(invitation: Invitation) -> Invitation:
     return found
 
 
+def standing_of(invitation: Invitation) -> str:
+    """As `Invitation.standing`, and withdrawn once who invited may not do so any more."""
+    standing = invitation.standing
+    return "withdrawn" if standing == "open" and not _still_stands_for_it(invitation) else standing
+
+
+def _still_stands_for_it(invitation: Invitation) -> bool:
+    """Else who was switched off, or removed in the audit room, could come back by a link of their own."""
+    by = invitation.invited_by
+    return by is not None and by.is_active and may_manage(by, invitation.project)
+
+
 def find_invitation(token: str) -> Invitation | None:
     found = Invitation.objects.select_related("project", "invited_by").filter(token_hash=token_hash(token))
     return found.first()
@@ -136,6 +148,8 @@ def accept_as_newcomer(invitation: Invitation, *, username: str, name: str, pass
 
 
 def _use_up(invitation: Invitation, by: User) -> None:
+    if not _still_stands_for_it(invitation):
+        raise BadInput("Who invited you may not do so any more. Ask a maintainer of the project.")
     used = {"accepted_at": timezone.now(), "accepted_by": by}
     if not Invitation.objects.open().filter(pk=invitation.pk).update(**used):
         raise BadInput("This invitation was used, withdrawn or ran out meanwhile.")

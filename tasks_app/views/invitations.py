@@ -11,7 +11,12 @@ from django.shortcuts import redirect, render
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
-from tasks_app.actions.invitations import accept_as_newcomer, accept_invitation, find_invitation
+from tasks_app.actions.invitations import (
+    accept_as_newcomer,
+    accept_invitation,
+    find_invitation,
+    standing_of,
+)
 from tasks_app.audit import record
 from tasks_app.errors import BadInput
 from tasks_app.forms.members import NewcomerForm
@@ -23,8 +28,9 @@ from tasks_app.models import Action, Invitation, User
 @login_not_required
 def invitation(request: HttpRequest, token: str) -> HttpResponse:
     found = find_invitation(token)
-    if found is None or found.standing != "open":
-        context = {"standing": found.standing if found else "unknown"}
+    standing = standing_of(found) if found else "unknown"
+    if found is None or standing != "open":
+        context = {"standing": standing}
         return render(request, "account/invitation_over.html", context, status=410 if found else 404)
     if isinstance(request.user, User):
         return _with_login(request, found, request.user)

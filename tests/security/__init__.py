@@ -25,6 +25,7 @@
 | Guessing passwords and codes; the audit room's own login | integration/test_login |
 | Taking over an account by its address, or through another service | integration/test_single_sign_on |
 | A stolen table of sessions, one that is over, any cookie | integration/test_login, test_sessions |
+| Formulas in files that are taken away | test_exports |
 | Links in mails to another port, counts of failures gone round | test_accounts |
 | Invitations: guessed, used twice, left open by who was removed | integration/test_invitations |
 | Another site, or another port, posts or listens for a user | test_web: no_other_site; test_live_socket |

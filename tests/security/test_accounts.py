@@ -10,9 +10,16 @@ from django.conf import settings as installed
 from django.core.cache import cache
 from django.test import Client
 
-from tasks_app.actions.invitations import invite, invite_again, mail_invitation
+from tasks_app.actions.invitations import (
+    accept_invitation,
+    find_invitation,
+    invite,
+    invite_again,
+    mail_invitation,
+)
+from tasks_app.errors import BadInput
 from tasks_app.models import Invitation, Project, Role, User
-from tests.factories import MembershipFactory
+from tests.factories import MembershipFactory, UserFactory
 
 pytestmark = pytest.mark.django_db
 
@@ -98,3 +105,25 @@ def test_an_invitation_of_another_project_cannot_be_had() -> None:
         assert client.post(f"{base}/invitations/{foreign.pk}/{path}/").status_code == 404
     foreign.refresh_from_db()
     assert foreign.standing == "open" and Project.objects.count() == 2
+
+
+@pytest.mark.parametrize("how", ["switched-off", "removed", "demoted"])
+def test_who_is_let_go_does_not_come_back_by_a_link_of_their_own(how: str) -> None:
+    """Also where a site admin does it in the audit room, which knows of no invitations."""
+    by = MembershipFactory(role=Role.MAINTAINER)
+    _, token = invite(by.project, "other@example.org", Role.MAINTAINER, by=by.user)
+    if how == "switched-off":
+        User.objects.filter(pk=by.user_id).update(is_active=False)
+    elif how == "removed":
+        by.delete()
+    else:
+        type(by).objects.filter(pk=by.pk).update(role=Role.VIEWER)
+    client = Client()
+    given = {"username": "back", "password": "battery staple"}
+    assert client.get(f"/invitations/{token}/").status_code == 410
+    assert client.post(f"/invitations/{token}/", given).status_code == 410
+    assert not User.objects.filter(username="back").exists()
+    found = find_invitation(token)
+    assert found
+    with pytest.raises(BadInput):
+        accept_invitation(found, by=UserFactory())

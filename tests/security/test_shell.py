@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks_app.patterns import command_matches
+from tasks_app.patterns import asked_before, command_matches
 
 RUN = [
     "# don't push yet\nenv git push\n# it's done",
@@ -87,3 +87,21 @@ def test_what_is_only_text_is_not(command: str) -> None:
 )
 def test_no_line_holds_up_the_gate(command: str) -> None:
     assert not command_matches(command, "git push*")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "HTTPS://API.Example.com/x",
+        "http://api.example.com/x",
+        "https://api.example.com:443/x",
+        "https://api.example.com./x",
+        "https://ann:b@api.example.com/x",
+        " https://api.example.com/x",
+    ],
+)
+def test_one_address_in_many_spellings_is_one(url: str) -> None:
+    """http is made https by the tool itself."""
+    rules = ["WebFetch(https://api.example.com/*)"]
+    assert asked_before(rules, "WebFetch", {"url": url}, workspace="/w")
+    assert not asked_before(rules, "WebFetch", {"url": "https://api.example.com:8443/x"}, workspace="/w")
