@@ -8,6 +8,7 @@ from typing import Any
 from django import forms
 from django.forms import BoundField
 
+from tasks_app.forms.projects_field import ProjectsField
 from tasks_app.models import OCCASIONS, Digest, Extent, Medium, Preferences, Project, Reach, User
 from tasks_app.notifications.own import Choice
 from tasks_app.notifications.targets import NewTarget
@@ -29,9 +30,7 @@ class PreferencesForm(forms.Form):
     """One field `wish-OCCASION-MEDIUM` for each pair."""
 
     reach = forms.ChoiceField(choices=Reach, widget=forms.RadioSelect)
-    projects = forms.ModelMultipleChoiceField(
-        Project.objects.none(), required=False, widget=forms.CheckboxSelectMultiple
-    )
+    projects = ProjectsField(Project.objects.none(), required=False, widget=forms.CheckboxSelectMultiple)
     quiet_from = forms.TimeField(required=False, widget=_Clock())
     quiet_until = forms.TimeField(required=False, widget=_Clock())
     time_zone = forms.ChoiceField()

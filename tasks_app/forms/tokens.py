@@ -9,6 +9,7 @@ from typing import Any
 from django import forms
 from django.utils import timezone
 
+from tasks_app.forms.projects_field import ProjectsField
 from tasks_app.models import Project, Scope, User
 
 NEVER = "never"
@@ -28,7 +29,7 @@ class NewTokenForm(forms.Form):
         error_messages={"required": "Choose at least one thing that the token may do."},
     )
     expires = forms.ChoiceField(choices=list(LIFETIMES.items()), initial="90")
-    projects = forms.ModelMultipleChoiceField(
+    projects = ProjectsField(
         Project.objects.none(),
         required=False,
         widget=forms.CheckboxSelectMultiple,

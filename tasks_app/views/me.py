@@ -66,7 +66,9 @@ def theme(request: HttpRequest) -> HttpResponse:
     if chosen in Theme.values:
         change_theme(person(request), Theme(chosen))
     back = request.POST.get("back", "")
-    return redirect(back if url_has_allowed_host_and_scheme(back, {request.get_host()}) else "dashboard")
+    # A word without a slash is the name of a page to `redirect`, or an error.
+    here = back.startswith("/") and url_has_allowed_host_and_scheme(back, {request.get_host()})
+    return redirect(back if here else "dashboard")
 
 
 @require_GET

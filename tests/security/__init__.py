@@ -31,6 +31,7 @@
 | Another site, or another port, posts or listens for a user | test_web: no_other_site; test_live_socket |
 | Framing, script without policy, pages kept by caches | test_web: every_page_has_its_policy |
 | Session fixation, open redirect, foreign Host | test_web: a_session, the_login, only_known_hosts |
+| Numbers and words of forms that are none | test_numbers |
 | Bodies without end, JSON and numbers of any shape | test_web: a_body, json_of_any_shape, odd_numbers |
 | An answer lost, doubled, or given to another question | test_answers; integration/test_answers |
 | No sandbox, and nobody notices | test_web: a_missing_sandbox; test_start |
