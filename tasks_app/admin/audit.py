@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, StreamingHttpResponse
 from django.urls import path
@@ -51,6 +52,8 @@ class AuditEntryAdmin(History):
 
     def export(self, request: HttpRequest, form: str) -> StreamingHttpResponse:
         """The entries of the list with its filters, as `csv` or else as one JSON object a line."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
         entries = self.get_changelist_instance(request).get_queryset(request)
         record(Action.EXPORTED, by=request.user, subject="audit entries", filters=dict(request.GET.lists()))  # type: ignore[arg-type]
         lines = _as_csv(entries) if form == "csv" else _as_json(entries)

@@ -22,6 +22,19 @@ def admin_of(request: HttpRequest) -> User:
     return cast(User, request.user)
 
 
+class BySiteAdmins(ModelAdmin):
+    """Rows that decide who may do what: who could change them could become a site admin. Others may look."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return bool(admin_of(request).is_superuser)
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return bool(admin_of(request).is_superuser)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return bool(admin_of(request).is_superuser)
+
+
 class NotByHand(ModelAdmin):
     """Rows that come and go with the portal's own work only."""
 

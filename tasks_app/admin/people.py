@@ -15,7 +15,7 @@ from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest
 
 from tasks_app.actions.members import record_no_role, record_role
-from tasks_app.admin.base import History, KeepsHistory, ModelAdmin, NotByHand, admin_of
+from tasks_app.admin.base import BySiteAdmins, History, KeepsHistory, NotByHand, admin_of
 from tasks_app.audit import record
 from tasks_app.models import Action, BrowserSession, Invitation, Membership, User
 
@@ -25,7 +25,7 @@ for _model in (SocialApp, SocialToken, SocialAccount, EmailAddress, Authenticato
 
 
 @admin.register(User)
-class PersonAdmin(KeepsHistory, UserAdmin):  # type: ignore[type-arg]
+class PersonAdmin(KeepsHistory, BySiteAdmins, UserAdmin):  # type: ignore[type-arg]
     list_display = ["username", "email", "first_name", "last_name", "is_active", "is_superuser", "last_login"]
     list_filter = ["is_active", "is_superuser", "is_staff", "memberships__project"]
     date_hierarchy = "date_joined"
@@ -53,7 +53,7 @@ class PersonAdmin(KeepsHistory, UserAdmin):  # type: ignore[type-arg]
 
 
 @admin.register(Membership)
-class MembershipAdmin(ModelAdmin):
+class MembershipAdmin(BySiteAdmins):
     list_display = ["user", "project", "role"]
     list_filter = ["role", "project"]
     list_select_related = ["user", "project"]
@@ -143,7 +143,7 @@ class LinkedLoginAdmin(_Removable):
 
 
 @admin.register(EmailAddress)
-class EmailAddressAdmin(AllauthEmailAddressAdmin):  # type: ignore[misc]
+class EmailAddressAdmin(BySiteAdmins, AllauthEmailAddressAdmin):  # type: ignore[misc]
     """“Verified” lets whoever proves this address to the provider of logins in as the person."""
 
     list_select_related = ["user"]

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 from django.contrib import admin
 from django.db.models import Count
 
-from tasks_app.admin.base import KeepsHistory
+from tasks_app.actions.members import record_no_role, record_role
+from tasks_app.admin.base import BySiteAdmins, KeepsHistory, admin_of
 from tasks_app.models import Membership, Project
 
 if TYPE_CHECKING:
+    from django.http import HttpRequest
+
     TabularInline = admin.TabularInline[Any, Any]
 else:
     TabularInline = admin.TabularInline
@@ -24,13 +27,23 @@ class MembershipInline(TabularInline):
 
 
 @admin.register(Project)
-class ProjectAdmin(KeepsHistory):
+class ProjectAdmin(KeepsHistory, BySiteAdmins):
     list_display = ["name", "source", "branch", "is_sample", "created_at"]
     list_filter = ["is_sample"]
     search_fields = ["name", "source"]
     date_hierarchy = "created_at"
     readonly_fields = ["created_at"]
     inlines = [MembershipInline]
+
+    def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
+        """Roles that are given and taken on this page are told as on any other."""
+        before = dict(Membership.objects.filter(project=form.instance).values_list("pk", "role"))
+        super().save_formset(request, form, formset, change)
+        by = admin_of(request)
+        for membership in formset.deleted_objects:
+            record_no_role(membership, by=by)
+        for membership in [*(row for row, _ in formset.changed_objects), *formset.new_objects]:
+            record_role(membership, by=by, before=before.get(membership.pk, ""))
 
     def reasons_to_keep(self, pks: Iterable[Any]) -> list[str]:
         rows = Project.objects.filter(pk__in=list(pks)).values_list("name").annotate(count=Count("tasks"))

@@ -26,6 +26,7 @@
 | Taking over an account by its address, or through another service | integration/test_single_sign_on |
 | A stolen table of sessions, one that is over, any cookie | integration/test_login, test_sessions |
 | Formulas in files that are taken away | test_exports |
+| Staff who become site admins, or take the audit away | test_audit_room |
 | Links in mails to another port, counts of failures gone round | test_accounts |
 | Invitations: guessed, used twice, left open by who was removed | integration/test_invitations |
 | Another site, or another port, posts or listens for a user | test_web: no_other_site; test_live_socket |

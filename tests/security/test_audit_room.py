@@ -1,0 +1,73 @@
+"""The audit room: staff without a permission, and staff with one that leads to more than it says (W4, R4)."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import Permission
+from django.test import Client
+from django.urls import reverse
+
+from tasks_app.models import Action, AuditEntry, Membership, Role, User
+from tests.factories import MembershipFactory, UserFactory
+
+pytestmark = pytest.mark.django_db
+
+
+def clerk(*permissions: str) -> tuple[Client, User]:
+    """Somebody whom a site admin lets into the audit room for some things."""
+    user = UserFactory(is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    client = Client()
+    client.force_login(user)
+    return client, user
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_the_audit_is_taken_away_only_by_who_may_look_at_it(form: str) -> None:
+    address = reverse("admin:tasks_app_auditentry_export", args=[form])
+    assert clerk("view_user")[0].get(address).status_code == 403
+    assert clerk("view_auditentry")[0].get(address).status_code == 200
+
+
+def test_only_a_site_admin_makes_one() -> None:
+    """Django lets whoever may change people make themselves one, or set a site admin's password."""
+    root = UserFactory(is_superuser=True, is_staff=True)
+    client, user = clerk("view_user", "change_user", "add_user", "delete_user")
+    for person in (user, root):
+        page = reverse("admin:tasks_app_user_change", args=[person.pk])
+        given = {"username": person.username, "is_superuser": "on", "is_staff": "on", "is_active": "on"}
+        assert client.post(page, given).status_code == 403
+        password = {"password1": "battery staple", "password2": "battery staple", "usable_password": "true"}
+        assert (
+            client.post(reverse("admin:auth_user_password_change", args=[person.pk]), password).status_code
+            == 403
+        )
+    assert client.post(reverse("admin:tasks_app_user_add"), {"username": "x"}).status_code == 403
+    assert list(User.objects.filter(is_superuser=True)) == [root]
+
+
+def test_a_role_that_is_given_on_the_page_of_a_project_is_told() -> None:
+    root = Client()
+    root.force_login(UserFactory(is_superuser=True, is_staff=True))
+    membership, new = MembershipFactory(role=Role.VIEWER), UserFactory()
+    project = membership.project
+    page = reverse("admin:tasks_app_project_change", args=[project.pk])
+    form = root.get(page).context["adminform"].form
+    given = {name: value for name, value in form.initial.items() if value not in (None, False)}
+    rows = "memberships"
+    given |= {
+        f"{rows}-TOTAL_FORMS": 2, f"{rows}-INITIAL_FORMS": 1,
+        f"{rows}-0-id": membership.pk, f"{rows}-0-project": project.pk, f"{rows}-0-user": membership.user_id,
+        f"{rows}-0-role": "maintainer", f"{rows}-1-project": project.pk, f"{rows}-1-user": new.pk,
+        f"{rows}-1-role": "member",
+    }  # fmt: skip
+    assert root.post(page, given).status_code == 302
+    told = AuditEntry.objects.filter(action=Action.ROLE_GIVEN).order_by("pk")
+    assert [(entry.subject, entry.detail) for entry in told] == [
+        (membership.user.username, {"role": "maintainer", "before": "viewer"}),
+        (new.username, {"role": "member", "before": ""}),
+    ]
+    gone = {**given, f"{rows}-INITIAL_FORMS": 2, f"{rows}-0-DELETE": "on"}
+    gone[f"{rows}-1-id"] = Membership.objects.get(user=new).pk
+    assert root.post(page, gone).status_code == 302
+    assert AuditEntry.objects.get(action=Action.ROLE_TAKEN).subject == membership.user.username
