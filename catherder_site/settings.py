@@ -188,7 +188,7 @@ HUEY = (
 # It counts attempts to log in, and a stranger's must not keep the database busy: so memory, not a table. One
 # machine has one web process, and a restart is in no stranger's hand; several machines share a Redis.
 CACHES = {
-    "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": ENVIRONMENT.redis_url}
+    "default": {"BACKEND": "tasks_app.accounts.counts.RedisOrHere", "LOCATION": ENVIRONMENT.redis_url}
     if ENVIRONMENT.redis_url
     else {
         "BACKEND": "django.core.cache.backends.locmem.LocMemCache",
