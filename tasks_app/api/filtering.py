@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from typing import Annotated, Any
 
 from ninja import Schema
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from tasks_app.api.schemas.base import Storable
 from tasks_app.search.filters import Filters
 
 Name = Annotated[Storable, Field(max_length=300)]
-Day = Annotated[date, Field(ge=date(1900, 1, 1), le=date(8999, 12, 31))]
+
+
+def _as_iso(value: Any) -> Any:
+    """Pydantic takes `0` for a day too: so many seconds after 1970."""
+    if isinstance(value, str) and not re.fullmatch(r"\d{4}-\d\d-\d\d", value, re.ASCII):
+        raise ValueError("a day is written as in 2026-03-01")
+    return value
+
+
+Day = Annotated[date, BeforeValidator(_as_iso), Field(ge=date(1900, 1, 1), le=date(8999, 12, 31))]
 
 
 class Searched(Schema):

@@ -184,7 +184,14 @@ def test_questions_are_searched_and_filtered_as_in_the_history(question: Questio
 
 @pytest.mark.parametrize(
     "query",
-    [{"from": "yesterday"}, {"to": "0001-01-01"}, {"questions": "perhaps"}, {"phase": "x"}, {"q": "\0"}],
+    [
+        {"from": "yesterday"},
+        {"to": "0001-01-01"},
+        {"to": "0"},
+        {"questions": "perhaps"},
+        {"phase": "x"},
+        {"q": "\0"},
+    ],
 )
 def test_a_filter_that_cannot_be_used_is_400_and_named(query: dict[str, str], ann: Script) -> None:
     answer = ann.get("/tasks", **query)
