@@ -26,8 +26,10 @@ class NewMemberForm(forms.Form):
 
     def clean_who(self) -> str:
         who: str = self.cleaned_data["who"]
-        self.user = _with_login(who) or _with_address(who)
-        if self.user is None and not _is_address(who):
+        # A login may look like somebody else's address, and must not get what was meant for that person.
+        is_address = _is_address(who)
+        self.user = _with_address(who) if is_address else _with_login(who)
+        if self.user is None and not is_address:
             raise ValidationError("Nobody here has that login. Give an e-mail address to invite somebody.")
         return who
 
@@ -79,6 +81,8 @@ class NewcomerForm(forms.Form):
         username: str = self.cleaned_data["username"]
         if filter_users_by_username(username).exists():
             raise ValidationError("Somebody else has that login; choose another.")
+        if _is_address(username) and username.lower() != self._invitation.email:
+            raise ValidationError("Only your own e-mail address can be your login.")
         return username
 
     def clean(self) -> dict[str, Any]:

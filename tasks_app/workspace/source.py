@@ -14,6 +14,8 @@ from tasks_app.workspace.git import NETWORK_SECONDS, Git, valid_commit
 
 _SCP_LIKE = re.compile(r"[A-Za-z0-9_][\w.-]*@[A-Za-z0-9][\w.-]*:(?!/?/)[^\s]+")
 _HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*::?//|[A-Za-z][A-Za-z0-9+.-]*::")
+#: A user of an https address that is so long is no name but a token: services take these in its place.
+_SHORTEST_TOKEN = 32
 _LINES = re.compile(r"^ref: refs/heads/(?P<branch>\S+)\tHEAD$|^(?P<commit>[0-9a-f]{40,64})\tHEAD$", re.M)
 
 
@@ -102,7 +104,7 @@ def _safe_url(url: str) -> str:
         host, password = parts.hostname, parts.password
     except ValueError as error:
         raise BadInput(f"not a URL: {error}", where=url) from error
-    if password is not None:
+    if password is not None or (parts.scheme == "https" and len(parts.username or "") >= _SHORTEST_TOKEN):
         # It would stand on every page and in every error message of the project.
         raise BadInput(
             "a source must not contain a password; give the portal's user a key.", where=host or "URL"

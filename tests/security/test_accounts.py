@@ -18,7 +18,7 @@ from tasks_app.actions.invitations import (
     mail_invitation,
 )
 from tasks_app.errors import BadInput
-from tasks_app.models import Invitation, Project, Role, User
+from tasks_app.models import Invitation, Membership, Role, User
 from tests.factories import MembershipFactory, UserFactory
 
 pytestmark = pytest.mark.django_db
@@ -92,21 +92,6 @@ def test_a_link_that_was_shown_proves_no_mailbox(mails: list[Any]) -> None:
     assert not Invitation.objects.get().mailed
 
 
-def test_an_invitation_of_another_project_cannot_be_had() -> None:
-    """The numbers in an address must belong together."""
-    mine, other = MembershipFactory(role=Role.MAINTAINER), MembershipFactory(role=Role.MAINTAINER)
-    foreign, _ = invite(other.project, "x@example.org", Role.MAINTAINER, by=other.user)
-    client = Client()
-    client.force_login(mine.user)
-    base = f"/projects/{mine.project_id}"
-    for path in (f"members/{other.pk}/role/", f"members/{other.pk}/remove/"):
-        assert client.post(f"{base}/{path}", {"role": "viewer"}).status_code == 404
-    for path in ("again", "withdraw"):
-        assert client.post(f"{base}/invitations/{foreign.pk}/{path}/").status_code == 404
-    foreign.refresh_from_db()
-    assert foreign.standing == "open" and Project.objects.count() == 2
-
-
 @pytest.mark.parametrize("how", ["switched-off", "removed", "demoted"])
 def test_who_is_let_go_does_not_come_back_by_a_link_of_their_own(how: str) -> None:
     """Also where a site admin does it in the audit room, which knows of no invitations."""
@@ -127,3 +112,21 @@ def test_who_is_let_go_does_not_come_back_by_a_link_of_their_own(how: str) -> No
     assert found
     with pytest.raises(BadInput):
         accept_invitation(found, by=UserFactory())
+
+
+def test_a_login_like_somebody_elses_address_gets_nothing_that_was_meant_for_them() -> None:
+    by = MembershipFactory(role=Role.MAINTAINER)
+    thief = UserFactory(username="victim@example.org")
+    client = Client()
+    client.force_login(by.user)
+    client.post(f"/projects/{by.project_id}/members/", {"who": "victim@example.org", "role": "maintainer"})
+    assert not Membership.objects.filter(user=thief).exists()
+    assert Invitation.objects.get().email == "victim@example.org"
+
+
+@pytest.mark.parametrize(("login", "status"), [("victim@example.org", 400), ("Own@example.org", 302)])
+def test_no_newcomer_takes_the_address_of_another_for_a_login(login: str, status: int) -> None:
+    by = MembershipFactory(role=Role.MAINTAINER)
+    _, token = invite(by.project, "own@example.org", Role.VIEWER, by=by.user)
+    given = {"username": login, "password": "battery staple"}
+    assert Client().post(f"/invitations/{token}/", given).status_code == status
