@@ -274,7 +274,8 @@ def test_neither_plan_nor_answer_passes_for_a_section_of_the_prompt(works: Works
     [
         "ext::sh -c 'touch pwned'", "fd::17", "file:///etc", "git://h/x", "http://h/x", "ftp://h/x", "-x",
         "--upload-pack=touch pwned", "ssh://-oProxyCommand=x/y", "git@-oProxyCommand=x:y", "a\nb", "a\0b", "",
-        "https://user:password@h/x", "https://ghp_0123456789abcdefghijklmnopqrstuvwxyz@h/x", "https:///x", "x" * 5000, "/" + "x" * 5000, "\ud800", "~nobody-here/x",
+        "https://user:password@h/x", "https://ghp_0123456789abcdefghijklmnopqrstuvwxyz@h/x", "https:///x",
+        "x" * 5000, "/" + "x" * 5000, "\ud800", "~nobody-here/x",
         "/etc", "/etc/passwd", "/dev/zero", "/no/such/folder",
     ],
 )  # fmt: skip
