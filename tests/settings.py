@@ -27,6 +27,8 @@ PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 if machine.ON_POSTGRES:
     DATABASES["default"] = dj_database_url.parse(machine.POSTGRES)
     DATABASES["default"]["TEST"] = {"NAME": f"test_catherder_{uuid4().hex[:12]}"}
+    # Nobody cuts the power of a test's database.
+    DATABASES["default"]["OPTIONS"] = {"options": "-c synchronous_commit=off"}
 else:
     # A file, as threads and processes share it in an installation too; a database in memory has no WAL.
     DATABASES["default"]["TEST"] = {"NAME": f"{_data.name}/test.sqlite3"}
