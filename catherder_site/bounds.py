@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from tasks_app.api.problems import MEDIA_TYPE, Kind, problem
+
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
@@ -25,12 +27,12 @@ class BoundedBodies:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         declared = dict(scope["headers"]).get(b"content-length", b"0")
         if declared.isdigit() and int(declared[:20]) > self._limit:
-            await self._refuse(send)
+            await self._refuse(scope, send)
             return
         try:
             await self._application(scope, self._counted(receive), send)
         except _TooLarge:
-            await self._refuse(send)
+            await self._refuse(scope, send)
 
     def _counted(self, receive: Receive) -> Receive:
         seen = 0
@@ -45,9 +47,16 @@ class BoundedBodies:
 
         return counted
 
-    async def _refuse(self, send: Send) -> None:
-        text = f"This is too long: the portal takes up to {self._limit:,} bytes at once.\n".encode()
-        kind = (b"content-type", b"text/plain; charset=utf-8")
-        headers = [kind, (b"content-length", str(len(text)).encode()), (b"connection", b"close")]
+    async def _refuse(self, scope: Message, send: Send) -> None:
+        kind, body = self._words(scope.get("path", ""))
+        length = str(len(body)).encode()
+        headers = [(b"content-type", kind), (b"content-length", length), (b"connection", b"close")]
         await send({"type": "http.response.start", "status": 413, "headers": headers})
-        await send({"type": "http.response.body", "body": text})
+        await send({"type": "http.response.body", "body": body})
+
+    def _words(self, path: str) -> tuple[bytes, bytes]:
+        """The kind of the text, and the text: below /api/ scripts read it."""
+        text = f"This is too long: the portal takes up to {self._limit:,} bytes at once."
+        if path.startswith("/api/"):
+            return MEDIA_TYPE.encode(), problem(Kind.TOO_LONG, text).content
+        return b"text/plain; charset=utf-8", f"{text}\n".encode()

@@ -289,6 +289,25 @@ async def test_a_body_past_all_bounds_is_not_kept(wire: Wire, status: int) -> No
     assert wire.status == status
 
 
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [("/api/v1/tasks", b"application/problem+json"), ("/tasks/", b"text/plain; charset=utf-8")],
+)
+async def test_a_script_that_sends_too_much_is_told_by_a_problem(path: str, kind: bytes) -> None:
+    """R5"""
+    wire, said = Wire(declared=11), []
+
+    async def page(scope: Any, receive: Any, send: Any) -> None:
+        raise AssertionError("must not be asked")
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    await BoundedBodies(page, limit=10)({**wire.scope, "path": path}, wire.receive, send)
+    assert said[0]["status"] == 413 and dict(said[0]["headers"])[b"content-type"] == kind
+    assert b"10 bytes" in said[1]["body"]
+
+
 def test_the_bound_is_in_force_and_above_that_of_forms() -> None:
     bounded = application.application_mapping["http"]
     assert isinstance(bounded, BoundedBodies)
