@@ -87,7 +87,7 @@ if [ -e $(VENV)/.unfinished ] || ! $(PY) -c "$$right" 2>/dev/null || ! $(PY) -m 
 fi
 touch $(VENV)/.unfinished
 echo "Installing what $$1 lists. The agent program alone has 170 MB: the first time this takes a minute or more."
-$(PY) -m pip install --disable-pip-version-check --no-input --require-hashes -r "$$1"
+$(PY) -m pip install --disable-pip-version-check --no-input --quiet --require-hashes -r "$$1"
 $(PY) -m pip install --disable-pip-version-check --no-input --quiet --no-deps --no-build-isolation -e .
 rm $(VENV)/.unfinished
 endef

@@ -17,7 +17,7 @@ def may_manage(user: User, project: Project) -> bool:
 def require_maintainer(user: User, project: Project) -> None:
     """Raises NotAllowed for everybody but maintainers and site admins."""
     if not may_manage(user, project):
-        raise NotAllowed(f"Your role in {project} lets you look but not act. Its maintainers manage members.")
+        raise NotAllowed(f"Your role in {project} does not reach that far. Its maintainers manage members.")
 
 
 def add_member(project: Project, user: User, role: Role, *, by: User) -> Membership:

@@ -167,7 +167,7 @@ def require_maintainer(user: User, project: Project) -> None:
     """Raises NotAllowed for everybody but maintainers and site admins."""
     if not may_manage(user, project):
         raise NotAllowed(
-            f"Your role in {project} lets you look but not act. Its maintainers manage notifications."
+            f"Your role in {project} does not reach that far. Its maintainers manage notifications."
         )
 
 

@@ -105,7 +105,7 @@ def _post_branch(request: HttpRequest, project: Project) -> HttpResponse:
     form = BranchForm(request.POST, branches=_branches(project))
     if not _may_change(request, project):
         raise PermissionDenied(
-            f"Your role in {project} lets you look but not act. Its maintainers change settings."
+            f"Your role in {project} does not reach that far. Its maintainers change settings."
         )
     if form.is_valid() and _done(form, lambda: _change_branch(request, project, form)):
         messages.success(request, f"Tasks start from the branch {project.branch} from now on.")

@@ -67,6 +67,7 @@ def test_the_sample_story_with_a_reload_and_a_restart_while_it_waits(
     card.get_by_role("button", name="Answer and resume").click()
     expect(card).to_contain_text("Answered by admin")
     expect(page.get_by_text(DONE)).to_be_visible()
+    expect(card).not_to_contain_text("resuming")
     expect(page).not_to_have_title(re.compile(r"^\("))
     expect(page.get_by_text("check shell: python3 -m unittest discover -s tests")).to_be_visible()
     changed = page.locator("details", has_text="share, left_over = divmod(total, people)")

@@ -132,9 +132,9 @@ def test_a_demanded_sandbox_that_is_missing_does_not_break_the_pages(monkeypatch
 
 
 def test_open_questions_are_counted_in_the_title_and_the_navigation(browser: Client) -> None:
-    assert "<title>Cat Herder</title>" in browser.get("/").text
+    assert "<title>Dashboard · Cat Herder</title>" in browser.get("/").text
     QuestionFactory.create_batch(2)
-    assert "<title>(2) Cat Herder</title>" in browser.get("/").text
+    assert "<title>(2) Dashboard · Cat Herder</title>" in browser.get("/").text
     assert 'data-open="2"' in browser.get("/navigation/").text
 
 
@@ -279,7 +279,7 @@ def test_a_repository_that_is_gone_is_named(browser: Client, project: Any, tmp_p
 
 
 def test_without_a_project_the_form_says_how_to_add_one(browser: Client) -> None:
-    assert "Add the first one" in browser.get("/tasks/new/").text
+    assert "Add a project" in browser.get("/tasks/new/").text
 
 
 # ---- a task ----
