@@ -16,7 +16,12 @@ Network = IPv4Network | IPv6Network
 #: IPv6 networks that stand for IPv4 addresses behind a translator: NAT64 and 6to4.
 _NAT64 = ip_network("64:ff9b::/96")
 _LOCAL_NAT64 = ip_network("64:ff9b:1::/48")
-_SITE_LOCAL = ip_network("fec0::/10")
+#: What older versions of Python take for the internet: addresses for protocols (one is a cloud's metadata),
+#: relays and examples; and the address at which Azure's machines find their host.
+_INSIDE = [
+    ip_network(network)
+    for network in ("fec0::/10", "192.0.0.0/24", "192.88.99.0/24", "3fff::/20", "168.63.129.16/32")
+]
 
 
 class AddressRefused(Exception):
@@ -28,7 +33,8 @@ def is_allowed(address: Address, listed: Iterable[Network] = ()) -> bool:
     meant = _meant(address)
     if any(meant.version == network.version and meant in network for network in listed):
         return True
-    if meant.is_multicast or meant in _SITE_LOCAL or meant in _LOCAL_NAT64:
+    inside = any(meant in network for network in _INSIDE if network.version == meant.version)
+    if meant.is_multicast or inside or meant in _LOCAL_NAT64:
         return False
     return meant.is_global and not meant.is_reserved
 
