@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from tasks_app.config.faults import ConfigInvalid, Location, Problem, key_path
+from tasks_app.storable import storable_text
 
 MAX_BYTES = 1_000_000
 _MAX_DEPTH = 20
@@ -59,6 +60,10 @@ class _BoundedLoader(yaml.SafeLoader):
             raise yaml.MarkedYAMLError(problem="this is nested too deeply or too long", problem_mark=mark)
         node = super().compose_node(parent, index)
         self._depth -= 1
+        if isinstance(node, yaml.ScalarNode) and storable_text(node.value) != node.value:
+            raise yaml.MarkedYAMLError(
+                problem="this has a character that no text can hold", problem_mark=mark
+            )
         return node
 
 
@@ -92,7 +97,7 @@ def _syntax_message(problem: str, error: yaml.MarkedYAMLError) -> str:
         return "there is a tab; YAML is indented with spaces"
     if "another document" in problem:
         return "a second YAML document begins here; only one is allowed"
-    if problem.startswith(("aliases", "this is nested")):
+    if problem.startswith(("aliases", "this is nested", "this has")):
         return problem
     return f"this is not YAML: {', '.join(part for part in (error.context, problem) if part)}"
 

@@ -321,3 +321,15 @@ def test_a_hostile_repository_is_worked_on_and_runs_nothing(works: Works, tmp_pa
     page = browser.get(f"/tasks/{task.pk}/diff/")
     assert (page.status_code, "<b onclick" in page.text) == (200, False)
     assert not list(tmp_path.rglob("pwned"))
+
+
+@pytest.mark.parametrize("half", ["\\ud800", "\\0", "\\uDFFF"])
+@pytest.mark.parametrize(
+    "text", ['"{}"', '{{"{}": []}}', '{{taskFolder: "{}"}}', '{{pipelines: {{"{}": [{{name: s}}]}}}}']
+)
+def test_what_no_text_can_hold_is_a_fault_of_the_file(text: str, half: str) -> None:
+    """As a name in cat-herder.yaml it made every page of the project an error page."""
+    with pytest.raises(ConfigInvalid, match="a character that no text can hold"):
+        load_project_config(text.format(half), where="cat-herder.yaml")
+    with pytest.raises(ConfigInvalid, match="a character that no text can hold"):
+        parse_task(f'---\ntitle: "{half}"\n---\nx', where="task")
