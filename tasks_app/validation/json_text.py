@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from tasks_app.config.faults import ConfigInvalid, Problem
+from tasks_app.storable import storable
 
 _BLANK = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
@@ -27,7 +28,9 @@ class Span:
 
 
 def read_json(text: str, *, where: str) -> object:
-    """The value of a JSON text. Raises ConfigInvalid with the line on which it stops being JSON."""
+    """The value of a JSON text, with texts that can be shown. Raises ConfigInvalid with the line on which it
+    stops being JSON.
+    """
     try:
         value: object = json.loads(text.removeprefix("\ufeff"))
     except json.JSONDecodeError as fault:
@@ -36,7 +39,10 @@ def read_json(text: str, *, where: str) -> object:
     except RecursionError:
         problem = Problem(None, "", "this is nested too deeply")
         raise ConfigInvalid([problem], where=where) from None
-    return value
+    except ValueError:
+        problem = Problem(None, "", "this has a number that is too long")
+        raise ConfigInvalid([problem], where=where) from None
+    return storable(value)
 
 
 def top(text: str) -> int:

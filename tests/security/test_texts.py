@@ -27,6 +27,7 @@ from tasks_app.models import Channel, Event, EventKind
 from tasks_app.patterns import allowed
 from tasks_app.state.phases import Phase
 from tasks_app.types import Ask, AskItem
+from tasks_app.validation.json_text import read_json
 from tasks_app.views.rendering.ansi import render_ansi
 from tasks_app.views.rendering.markdown import render_markdown
 from tasks_app.workspace import inspect_source
@@ -333,3 +334,11 @@ def test_what_no_text_can_hold_is_a_fault_of_the_file(text: str, half: str) -> N
         load_project_config(text.format(half), where="cat-herder.yaml")
     with pytest.raises(ConfigInvalid, match="a character that no text can hold"):
         parse_task(f'---\ntitle: "{half}"\n---\nx', where="task")
+
+
+def test_json_of_a_repository_can_be_shown_or_is_a_fault() -> None:
+    """Both in .claude/settings.json made the page of the project an error page."""
+    assert read_json('{"\\ud800": ["a\\u0000"]}', where="x") == {"\ufffd": ["a\ufffd"]}
+    for text in ("9" * 5_000, "[" * 100_000):
+        with pytest.raises(ConfigInvalid, match=r"too (long|deep)"):
+            read_json(text, where="x")
