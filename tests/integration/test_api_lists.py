@@ -1,0 +1,76 @@
+"""Every list of the API asks the database as often for many rows as for one (W5)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from tasks_app.actions.projects import add_project
+from tasks_app.api.app import document
+from tasks_app.events.append import append_one
+from tasks_app.models import EventKind, Project, Question, Step, Task
+from tests.api import Script
+from tests.factories import (
+    MembershipFactory,
+    ProjectFactory,
+    QuestionFactory,
+    RunFactory,
+    SequenceFactory,
+    TaskFactory,
+    UserFactory,
+)
+from tests.integration.git_repository import GitRepository
+from tests.works import ONE_STEP
+
+pytestmark = pytest.mark.django_db
+
+LISTS = {
+    path["get"]["operationId"]: address
+    for address, path in document()["paths"].items()
+    if "get" in path and path["get"]["operationId"].startswith("list_")
+}
+
+
+@pytest.fixture
+def question(tmp_path: Path, settings: Any) -> Question:
+    settings.DATA_DIR = tmp_path / "data"
+    source = GitRepository.make(tmp_path / "source", **{"cat-herder.yaml": ONE_STEP})
+    return QuestionFactory(task__project=add_project("shop", str(source.path)))
+
+
+def more(project: Project, task: Task) -> None:
+    """One more of everything that is listed."""
+    MembershipFactory(project=ProjectFactory())
+    MembershipFactory(project=project)
+    sequence = SequenceFactory(project=project, created_by=UserFactory())
+    asked = QuestionFactory(task__project=project, task__sequence=sequence, task__created_by=UserFactory())
+    TaskFactory(project=project, sequence=sequence, file="02.md")
+    position = task.steps.count() + 1
+    step = Step.objects.create(task=task, position=position, name=f"step-{position}", config={})
+    for run in (asked.run, RunFactory(step=step)):
+        append_one(run, EventKind.TEXT, {"text": "hello"})
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_list_asks_as_often_for_many_rows_as_for_one(name: str, question: Question) -> None:
+    script, task = Script(UserFactory(is_superuser=True)), question.task
+    known = {"project": task.project.name, "task_id": task.pk}
+    address = re.sub(r"{(\w+)}", lambda found: str(known[found[1]]), LISTS[name]).removeprefix("/api/v1")
+
+    def asked() -> tuple[int, int]:
+        with CaptureQueriesContext(connection) as queries:
+            return len(script.get(address).json()["items"]), len(queries)
+
+    more(task.project, task)
+    asked()  # the first use of a token is written down
+    rows, once = asked()
+    for _ in range(4):
+        more(task.project, task)
+    many, again = asked()
+    assert again == once, f"{rows} rows: {once}; {many} rows: {again}"
+    assert many > rows or name == "list_pipelines"  # which are no rows, but stand in a file
