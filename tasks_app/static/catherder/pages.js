@@ -75,8 +75,15 @@
     document.querySelectorAll("[data-copy]").forEach(offerCopy);
   }
 
+  // Where there is no room beside the text, an index stands before it, and folded.
+  function foldIndexes() {
+    if (!matchMedia("(max-width: 800px)").matches) return;
+    for (const fold of document.querySelectorAll("details[data-index]")) fold.open = false;
+  }
+
   addEventListener("DOMContentLoaded", () => {
     look();
+    foldIndexes();
     setInterval(showTimes, 20000);
   });
   document.addEventListener("htmx:afterSettle", look);
