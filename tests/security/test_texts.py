@@ -342,3 +342,41 @@ def test_json_of_a_repository_can_be_shown_or_is_a_fault() -> None:
     for text in ("9" * 5_000, "[" * 100_000):
         with pytest.raises(ConfigInvalid, match=r"too (long|deep)"):
             read_json(text, where="x")
+
+
+def test_names_of_a_hostile_repository_are_only_text_and_its_links_lead_nowhere(
+    works: Works, tmp_path: Path
+) -> None:
+    """On all pages that read the repository: overview, settings, and the form for a new task."""
+    bad = '"<script>alert(1)</script><img src=x onerror=alert(1)>"'
+    check = f"{{type: shell, command: {bad}}}"
+    step = f"{{name: s, command: {bad}, model: {bad}, check: {check}, askBefore: [{bad}]}}"
+    source = tmp_path / "source"
+    repository = GitRepository.make(
+        source,
+        **{
+            "cat-herder.yaml": f"pipelines: {{p: [{step}], {bad}: []}}\n",
+            "tasks/<img src=x onerror=alert(1)>.md": "# <script>alert(1)</script>",
+        },
+    )
+    (source / "tasks" / "link.md").symlink_to("/etc/passwd")
+    (source / "more").symlink_to("/etc")
+    repository.git("add", "-A", ".")
+    repository.git("commit", "-q", "-m", "<script>alert(1)</script>")
+    project = add_project("hostile", str(source), by=works.user)
+    browser = Client()
+    browser.force_login(works.user)
+    new = f"?project={project.pk}"
+    for page in (
+        *(f"/projects/{project.pk}/", f"/projects/{project.pk}/settings/", f"/tasks/new/{new}"),
+        *(f"/tasks/new/project/{new}", f"/tasks/new/files/{new}", f"/tasks/new/files/{new}&kind=folder"),
+        *(f"/tasks/new/{new}&file={path}" for path in ("tasks/link.md", "more/passwd", "../../etc/passwd")),
+        f"/tasks/new/files/{new}&would_run=1&folder=tasks",
+    ):
+        shown = browser.get(page)
+        assert shown.status_code == 200, page
+        for sign in ("<script>alert", "<img src=x", "root:x:0"):
+            assert sign not in shown.text, (page, sign)
+    for folder in ("more", "../..", "/etc", "tasks/../.git"):
+        given = {"project": project.pk, "kind": "folder", "folder": folder}
+        assert browser.post("/tasks/new/", given).status_code == 400
