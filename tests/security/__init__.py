@@ -28,6 +28,7 @@
 | A stolen table of sessions, one that is over, any cookie | integration/test_login, test_sessions |
 | Formulas in files that are taken away | test_exports |
 | Staff who become site admins, or take the audit away | test_audit_room |
+| Tokens that are over, made up or shown to pages; cookies without their token at the API | test_tokens |
 | Links in mails to another port, counts of failures gone round | test_accounts |
 | Invitations: guessed, used twice, left open by who was removed | integration/test_invitations |
 | Another site, or another port, posts or listens for a user | test_web: no_other_site; test_live_socket |
