@@ -46,6 +46,12 @@ def test_name_and_address_both_log_in(ann: User, client: Client, name: str) -> N
     assert (entry.actor, entry.address) == (ann, "127.0.0.1")
 
 
+def test_who_was_on_the_way_to_a_page_is_told_so(client: Client) -> None:
+    words = "you come to the page that you wanted"
+    assert words in client.get("/tasks/1/", follow=True).text
+    assert words not in client.get("/", follow=True).text
+
+
 @pytest.mark.parametrize("name", ["ann", "ann@example.org", "nobody"])
 def test_a_wrong_password_says_the_same_for_everybody(ann: User, client: Client, name: str) -> None:
     page = client.post("/login/", {"username": name, "password": "hunter2"})
