@@ -63,7 +63,7 @@ def test_a_task_is_written_looked_at_and_sent(page: Page, served: tuple[Portal, 
     expect(page.get_by_label("before anything destructive", exact=False)).to_be_checked()
 
     page.get_by_role("button", name="Preview").click()
-    expect(page.locator("#preview h1")).to_have_text("Paint it")
+    expect(page.locator("#preview h3")).to_have_text("Paint it")
     expect(page.locator("#id_text")).to_be_hidden()
     page.get_by_role("button", name="Write").click()
 
@@ -125,7 +125,7 @@ def test_without_scripts_the_form_works_as_well(browser: Browser, served: tuple[
     page.fill("#id_text", "# By hand")
     page.get_by_label("quick", exact=False).check()
     page.get_by_role("button", name="Preview").click()
-    expect(page.locator("#preview h1")).to_have_text("By hand")
+    expect(page.locator("#preview h3")).to_have_text("By hand")
     page.get_by_role("button", name="Create only").click()
     page.wait_for_url(re.compile(r"/tasks/\d+/$"))
     context.close()
