@@ -112,7 +112,7 @@ def test_a_bad_setting_is_refused_in_words(works: Works, project: Project, bad: 
 def test_only_maintainers_change_settings(works: Works, project: Project, role: Role) -> None:
     client = signed_in(project, role)
     address = reverse("project_settings", args=[project.pk])
-    assert "maintainers can change this" in client.get(address).text
+    assert "maintainers change them" in client.get(address).text
     assert client.post(address, given(threshold="5")).status_code == 403
     project.refresh_from_db()
     assert project.threshold is None
