@@ -91,5 +91,7 @@ def _replayed(row: IdempotencyKey) -> HttpResponse:
 
 
 def _fingerprint(request: HttpRequest) -> str:
-    whole = f"{request.method} {request.get_full_path()}\n".encode() + request.body
+    """Also of what the caller reaches: a token that sees less is not told what another did."""
+    reach = "all" if (own := person(request).reach) is None else " ".join(map(str, sorted(own)))
+    whole = f"{request.method} {request.get_full_path()}\n{reach}\n".encode() + request.body
     return hashlib.sha256(whole).hexdigest()

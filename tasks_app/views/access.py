@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import cast
 
+from allauth.account import app_settings
+from allauth.account.internal.flows.login import get_authentication_records
+from allauth.account.internal.flows.reauthentication import raise_if_reauthentication_required
 from django.http import HttpRequest
 
 from tasks_app import access
@@ -38,3 +42,14 @@ def question_or_404(request: HttpRequest, question_id: int) -> Question:
 def is_htmx(request: HttpRequest) -> bool:
     """Whether a part of a page is wanted and not the page."""
     return request.headers.get("HX-Request") == "true"
+
+
+def require_recent_login(request: HttpRequest) -> None:
+    """Raises ReauthenticationRequired, which asks for the password or a code and then repeats the request.
+
+    Unlike allauth's own, a login counts as well, and so does one through somebody who vouches.
+    """
+    records = get_authentication_records(request, person(request))
+    newest = max((record["at"] for record in records), default=0)
+    if time.time() - newest >= app_settings.REAUTHENTICATION_TIMEOUT:
+        raise_if_reauthentication_required(request, app="allauth.account")

@@ -14,15 +14,19 @@ from tasks_app.actions.tokens import Made, make_token, revoke_token
 from tasks_app.errors import BadInput
 from tasks_app.forms.tokens import NewTokenForm
 from tasks_app.models import ApiToken
-from tasks_app.views.access import person
+from tasks_app.views.access import person, require_recent_login
 
 
 @require_http_methods(["GET", "POST"])
 def me_tokens(request: HttpRequest) -> HttpResponse:
-    """The secret is in the answer to the form and nowhere else: a page that is loaded again has it not."""
+    """The secret is in the answer to the form and nowhere else: a page that is loaded again has it not.
+
+    A token outlives a login that was left open and a change of password, so it takes the password.
+    """
     user = person(request)
     if request.method == "GET":
         return _page(request, NewTokenForm(user=user))
+    require_recent_login(request)
     form = NewTokenForm(request.POST, user=user)
     made = _make(request, form) if form.is_valid() else None
     if made is None:

@@ -17,7 +17,7 @@ from tasks_app.api import limits
 from tasks_app.engine.sweeper import KEYS_KEPT
 from tasks_app.models import ApiToken, IdempotencyKey, Question, Task
 from tests.api import PROBLEM, Script
-from tests.factories import MembershipFactory, QuestionFactory, UserFactory
+from tests.factories import MembershipFactory, ProjectFactory, QuestionFactory, UserFactory
 from tests.works import Works
 
 pytestmark = pytest.mark.django_db
@@ -95,6 +95,17 @@ def test_a_key_is_one_persons_alone(question: Question) -> None:
     assert member(question).post(address, {"answer": "Half up"}, Idempotency_Key="k").status_code == 200
     other = member(question).post(address, {"answer": "Half up"}, Idempotency_Key="k")
     assert (other.status_code, "Idempotency-Replayed" in other) == (409, False)
+
+
+def test_a_key_tells_a_narrower_token_nothing(question: Question) -> None:
+    """It is the same person's, but whoever holds it may see one other project alone."""
+    ann = member(question)
+    user, address, body = ann.token.user, f"/questions/{question.pk}/answer", {"answer": "Half up"}
+    assert ann.post(address, body, Idempotency_Key="once").status_code == 200
+    ann.token.delete()
+    narrow = Script(user, projects=[ProjectFactory()])
+    again = narrow.post(address, body, Idempotency_Key="once")
+    assert again.status_code == 422 and "Half up" not in again.text
 
 
 def test_a_key_is_forgotten_after_a_day(question: Question) -> None:
