@@ -35,6 +35,15 @@ def add_member(project: Project, user: User, role: Role, *, by: User) -> Members
     return membership
 
 
+def give_role(project: Project, user: User, role: Role, *, by: User) -> Membership:
+    """The role that somebody is to have, who may have another one or none. Raises as the two ways do."""
+    membership = project.memberships.select_related("user", "project").filter(user=user).first()
+    if membership is None:
+        return add_member(project, user, role, by=by)
+    change_role(membership, role, by=by)
+    return membership
+
+
 def change_role(membership: Membership, role: Role, *, by: User) -> None:
     """Raises BadInput if no maintainer would be left."""
     project = membership.project

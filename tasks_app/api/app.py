@@ -13,7 +13,7 @@ from ninja.operation import Operation
 
 from tasks_app import audit
 from tasks_app.api.door import caller
-from tasks_app.api.operations import me, projects, questions, sequences, tasks
+from tasks_app.api.operations import me, members, projects, questions, sequences, tasks
 from tasks_app.api.problems import MEDIA_TYPE, explain_errors
 from tasks_app.models import Scope
 
@@ -50,7 +50,7 @@ api = Api(
     urls_namespace="api",
 )
 api.add_decorator(_told_to_the_audit)
-for room in (me, projects, tasks, sequences, questions):
+for room in (me, projects, members, tasks, sequences, questions):
     api.add_router("", room.router)
 explain_errors(api)
 

@@ -52,7 +52,7 @@ def once(operation: Callable[..., Status[Any]]) -> Callable[..., Any]:
         except BaseException:
             row.delete()
             raise
-        answer = {"status": done.status_code, "body": done.value.model_dump_json()}
+        answer = {"status": done.status_code, "body": _kept(done.value).model_dump_json()}
         IdempotencyKey.objects.filter(pk=row.pk).update(**answer)  # gone, if it took too long
         return done
 
@@ -60,6 +60,11 @@ def once(operation: Callable[..., Status[Any]]) -> Callable[..., Any]:
     wrapper.__signature__ = inspect.signature(operation, eval_str=True)  # type: ignore[attr-defined]
     contribute_operation_args(wrapper, "idempotency", KeyHeader, Header(...))  # type: ignore[type-arg]
     return wrapper
+
+
+def _kept(value: Any) -> Any:
+    """What is kept of an answer: not what it tells only once."""
+    return value.to_keep() if hasattr(value, "to_keep") else value
 
 
 def _claimed(request: HttpRequest, key: str) -> IdempotencyKey:

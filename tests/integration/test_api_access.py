@@ -12,7 +12,7 @@ import pytest
 from tasks_app.actions.projects import add_project
 from tasks_app.api.app import document
 from tasks_app.events.append import append_one
-from tasks_app.models import EventKind, Question, Role, Scope, User
+from tasks_app.models import EventKind, Invitation, Question, Role, Scope, User
 from tests.api import PROBLEM, Script
 from tests.factories import MembershipFactory, ProjectFactory, QuestionFactory, SequenceFactory, UserFactory
 from tests.integration.git_repository import GitRepository
@@ -55,6 +55,12 @@ LINES = {
     "change_settings": manages({"threshold": 2}),
     "list_pipelines": Line(),
     "list_members": Line(),
+    "put_member": manages({"role": "viewer"}),
+    "remove_member": manages(maintainer=204),
+    "list_invitations": manages(),
+    "create_invitation": manages({"email": "new@example.org", "role": "viewer"}, maintainer=201),
+    "renew_invitation": manages(),
+    "withdraw_invitation": manages(maintainer=204),
     "list_tasks": everybody(),
     "create_task": writes({"project": "shop", "text": "# Do it"}, member=201),
     "get_task": Line(),
@@ -106,12 +112,16 @@ def question(name: str, source: str, settings: Any, tmp_path: Path) -> Question:
     task.sequence = SequenceFactory(project=project, phase=task.phase)
     task.save(update_fields=["sequence"])
     append_one(question.run, EventKind.TEXT, {"text": "hello"})
+    MembershipFactory(project=project, user__username="ann")
     return question
 
 
 def call(name: str, question: Question, script: Script) -> Any:
     method, path = OPERATIONS[name]
     task = question.task
+    invitation, _ = Invitation.objects.get_or_create(
+        project=task.project, email="a-secret@example.org", token_hash="none"
+    )
     values = {
         "project": task.project.name,
         "task_id": task.pk,
@@ -120,6 +130,7 @@ def call(name: str, question: Question, script: Script) -> Any:
         "position": 1,
         "kind": "output",
         "username": "ann",
+        "invitation_id": invitation.pk,
     }
     address = re.sub(r"{(\w+)}", lambda found: str(values[found[1]]), path)
     return script.send(method, address, LINES[name].body)

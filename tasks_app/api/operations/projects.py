@@ -1,4 +1,4 @@
-"""Projects: the list, adding one, its settings, pipelines and members."""
+"""Projects: the list, adding one, its settings and pipelines."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from tasks_app.api.operation import responses
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.schemas.base import ProjectName
 from tasks_app.api.schemas.projects import (
-    Member,
-    Members,
     NewProject,
     Overrides,
     Pipeline,
@@ -28,7 +26,7 @@ from tasks_app.api.schemas.projects import (
 )
 from tasks_app.config.pipeline import ProjectConfig, step_to_json
 from tasks_app.errors import NotAllowed
-from tasks_app.models import Membership, Project, Role, Scope, User
+from tasks_app.models import Membership, Project, Scope, User
 
 router = Router(tags=["Projects"])
 
@@ -91,14 +89,6 @@ def list_pipelines(request: HttpRequest, project: ProjectName) -> Pipelines:
     return Pipelines(default=config.default_pipeline or config.pipelines[0].name, items=pipelines)
 
 
-@router.get("/projects/{project}/members", response=responses(Members, 404), auth=doors(Scope.READ))
-def list_members(request: HttpRequest, project: ProjectName) -> Members:
-    """Who has which role. Site admins may do everything without one."""
-    found = access.project_named(person(request), project)
-    rows = found.memberships.select_related("user").order_by("user__username")
-    return Members(items=[_member(row) for row in rows])
-
-
 def _said(project: Project, *, role: str) -> ProjectFacts:
     return ProjectFacts(
         project=project.name,
@@ -111,11 +101,6 @@ def _said(project: Project, *, role: str) -> ProjectFacts:
 
 def _role(user: User, role: str) -> str:
     return "admin" if user.is_superuser else role
-
-
-def _member(membership: Membership) -> Member:
-    user = membership.user
-    return Member(username=user.get_username(), name=user.shown_name, role=Role(membership.role))
 
 
 def _overrides(project: Project) -> Overrides:

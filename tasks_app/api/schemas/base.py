@@ -15,6 +15,7 @@ Number = Annotated[int, Field(**_NUMBER)]
 TaskId = Annotated[int, Path(**_NUMBER, description="The task's number.")]
 SequenceId = Annotated[int, Path(**_NUMBER, description="The sequence's number.")]
 QuestionId = Annotated[int, Path(**_NUMBER, description="The question's number.")]
+InvitationId = Annotated[int, Path(**_NUMBER, description="The invitation's number.")]
 Position = Annotated[int, Path(ge=1, le=32767, description="The step's place in the pipeline, from 1.")]
 ProjectName = Annotated[
     str, Path(pattern=r"^[a-z0-9][a-z0-9._-]{0,59}$", description="The project's name, as in `sample`.")

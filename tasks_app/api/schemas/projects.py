@@ -8,7 +8,6 @@ from ninja import Schema
 from pydantic import Field
 
 from tasks_app.api.schemas.base import AT, Input, Json, Person, Storable, Threshold
-from tasks_app.models import Role
 
 
 class ProjectFacts(Schema):
@@ -73,18 +72,6 @@ class Pipeline(Schema):
 class Pipelines(Schema):
     default: str = Field(description="The pipeline of tasks that name none.")
     items: list[Pipeline] = Field(description="The project's pipelines.")
-
-
-class Member(Person):
-    role: Role = Field(description="viewer, member or maintainer.")
-
-
-class Members(Schema):
-    items: list[Member] = Field(description="The project's members, by username.")
-
-
-class RoleIn(Input):
-    role: Role = Field(description="viewer looks, member acts, maintainer also changes settings and members.")
 
 
 class Me(Person):
