@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from django.conf import settings
+from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 
@@ -171,6 +172,11 @@ def settings_path() -> str:
 def absolute(path: str) -> str:
     """The address of a page as people outside reach it."""
     return f"{portal_url()}{path}"
+
+
+def shown_to(request: HttpRequest, path: str) -> str:
+    """The address of a page for who asks now, who may have reached the portal by another name than it has."""
+    return absolute(path) if settings.ENVIRONMENT.url else request.build_absolute_uri(path)
 
 
 def portal_url() -> str:

@@ -15,6 +15,7 @@ from tasks_app.actions.members import add_member, change_role, may_manage, remov
 from tasks_app.errors import BadInput, NotAllowed
 from tasks_app.forms.members import ROLES, NewMemberForm, RoleForm
 from tasks_app.models import Invitation, Membership, Project, Role
+from tasks_app.notifications.message import absolute, shown_to
 from tasks_app.views.access import person, project_or_404
 
 #: A link that could not be mailed, kept in the session until the next page shows it.
@@ -103,11 +104,10 @@ def invitation_withdraw(request: HttpRequest, project_id: int, invitation_id: in
 def _hand_over(request: HttpRequest, invitation: Invitation, token: str) -> None:
     """By mail to who is invited, else to the inviter, once."""
     path = reverse("invitation", args=[token])
-    base = settings.ENVIRONMENT.url
-    link = f"{base}{path}" if base else request.build_absolute_uri(path)
-    if mail_invitation(invitation, link):
+    if mail_invitation(invitation, absolute(path)):
         messages.success(request, f"A link went to {invitation.email}. It works for seven days.")
     else:
+        link = shown_to(request, path)
         request.session[_LINK] = {"link": link, "email": invitation.email, "project": invitation.project_id}
 
 

@@ -25,11 +25,12 @@ from schemathesis.core.parameters import ParameterLocation
 from schemathesis.generation.hypothesis.builder import HypothesisTestConfig, HypothesisTestMode, create_test
 from schemathesis.specs.openapi import checks
 
+from tasks_app.actions.invitations import invite
 from tasks_app.actions.projects import add_project
 from tasks_app.actions.tokens import make_token
 from tasks_app.api.app import document
 from tasks_app.events.append import append_one
-from tasks_app.models import EventKind, Project, QuestionKind, Scope, Sequence, Task
+from tasks_app.models import EventKind, Project, QuestionKind, Role, Scope, Sequence, Task
 from tasks_app.state.phases import Phase
 from tasks_app.workspace import git
 from tests.factories import (
@@ -129,6 +130,7 @@ def place(source: str, settings: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     task.save(update_fields=["sequence"])
     append_one(question.run, EventKind.TEXT, {"text": "hello"})
     other = MembershipFactory(project=project, user__username="bob").user
+    invitation, _ = invite(project, "new@example.org", Role.VIEWER, by=user)
     made = make_token("script", tuple(Scope), by=user)
     known = {
         "project": project.name,
@@ -140,6 +142,7 @@ def place(source: str, settings: Any, tmp_path: Path, monkeypatch: pytest.Monkey
         "position": 1,
         "kind": "output",
         "username": other.username,
+        "invitation_id": invitation.pk,
         "token_id": made.token.pk,
         "source": source,
         "folder": "tasks/night",

@@ -10,10 +10,11 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from tasks_app.actions.invitations import invite
 from tasks_app.actions.projects import add_project
 from tasks_app.api.app import document
 from tasks_app.events.append import append_one
-from tasks_app.models import EventKind, Project, Question, Step, Task
+from tasks_app.models import EventKind, Project, Question, Role, Step, Task
 from tests.api import Script
 from tests.factories import (
     MembershipFactory,
@@ -50,6 +51,8 @@ def more(project: Project, task: Task) -> None:
     sequence = SequenceFactory(project=project, created_by=UserFactory())
     asked = QuestionFactory(task__project=project, task__sequence=sequence, task__created_by=UserFactory())
     TaskFactory(project=project, sequence=sequence, file="02.md")
+    who = f"somebody-{sequence.pk}@example.org"
+    invite(project, who, Role.VIEWER, by=UserFactory(is_superuser=True))
     position = task.steps.count() + 1
     step = Step.objects.create(task=task, position=position, name=f"step-{position}", config={})
     for run in (asked.run, RunFactory(step=step)):

@@ -19,6 +19,7 @@ from tasks_app.actions.invitations import (
 )
 from tasks_app.errors import BadInput
 from tasks_app.models import Invitation, Membership, Role, User
+from tests.api import Script
 from tests.factories import MembershipFactory, UserFactory
 
 pytestmark = pytest.mark.django_db
@@ -45,6 +46,21 @@ def test_a_reset_leads_to_the_portal_whatever_port_was_asked(ann: User, mails: l
     Client().post("/password/reset/", {"email": ann.email}, headers={"Host": host})
     (letter,) = mails
     assert re.findall(r"https?://[^/\s]+", letter.body) == ["http://127.0.0.1:8000"]
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_an_invitation_that_is_mailed_leads_to_the_portal(mails: list[Any], host: str) -> None:
+    by = MembershipFactory(role=Role.MAINTAINER)
+    client = Client()
+    client.force_login(by.user)
+    given = {"who": "new@example.org", "role": "viewer"}
+    client.post(f"/projects/{by.project_id}/members/", given, headers={"Host": host})
+    given = {"email": "newer@example.org", "role": "viewer"}
+    address = f"/projects/{by.project.name}/invitations"
+    assert Script(by.user).post(address, given, Host=host).status_code == 201
+    for letter in mails:
+        assert re.findall(r"https?://[^/\s]+", letter.body) == ["http://127.0.0.1:8000"]
+    assert len(mails) == 2
 
 
 def test_a_new_address_is_confirmed_at_the_portal(ann: User, mails: list[Any]) -> None:

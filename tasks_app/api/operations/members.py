@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from django.conf import settings
 from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
@@ -27,6 +26,7 @@ from tasks_app.api.schemas.members import (
 )
 from tasks_app.facts import person_facts
 from tasks_app.models import Invitation, Membership, Project, Role, Scope, User
+from tasks_app.notifications.message import absolute, shown_to
 
 router = Router(tags=["Members"])
 
@@ -131,11 +131,9 @@ def _pending(request: HttpRequest, project: str, invitation_id: int) -> Invitati
 def _handed_over(request: HttpRequest, invitation: Invitation, token: str) -> InvitationMade:
     """By mail to who is invited, else to the inviter, once."""
     path = reverse("invitation", args=[token])
-    base = settings.ENVIRONMENT.url
-    link = f"{base}{path}" if base else request.build_absolute_uri(path)
-    mailed = invitation_actions.mail_invitation(invitation, link)
+    mailed = invitation_actions.mail_invitation(invitation, absolute(path))
     facts = _invitation(invitation).model_dump()
-    return InvitationMade(**{**facts, "mailed": mailed}, link=None if mailed else link)
+    return InvitationMade(**{**facts, "mailed": mailed}, link=None if mailed else shown_to(request, path))
 
 
 def _member(membership: Membership) -> Member:
