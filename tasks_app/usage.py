@@ -21,6 +21,8 @@ from tasks_app.stats import PAUSES, By, usage_by, usage_of
 from tasks_app.types import Usage
 
 DAY = timedelta(days=1)
+#: Of a period that somebody asks for.
+LONGEST = timedelta(days=3660)
 
 
 class Bucket(StrEnum):

@@ -12,6 +12,7 @@ import pytest
 from django.core.cache import cache
 from psycopg import sql
 
+from tasks_app.api import limits
 from tests import machine
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
@@ -70,8 +71,9 @@ def _strictly(report: Report) -> Report:
 
 @pytest.fixture(autouse=True)
 def no_attempts_counted() -> None:
-    """Failed logins of other tests do not count."""
+    """Failed logins of other tests do not count, nor what they sent to the API."""
     cache.clear()
+    limits.counter.cache_clear()
 
 
 @pytest.fixture

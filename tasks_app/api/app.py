@@ -13,12 +13,13 @@ from ninja.operation import Operation
 
 from tasks_app import audit
 from tasks_app.api.door import caller
-from tasks_app.api.operations import me, members, projects, questions, sequences, tasks
+from tasks_app.api.operations import audit as audit_room
+from tasks_app.api.operations import me, members, projects, questions, sequences, tasks, usage
 from tasks_app.api.problems import MEDIA_TYPE, explain_errors
 from tasks_app.models import Scope
 
 PREFIX = "api/v1/"
-_ABOUT = """Everything that the portal's pages do. Show a personal token, which you make in the portal under
+_ABOUT = """What the portal's pages do, for scripts. Show a personal token, which you make in the portal under
 My settings, API tokens: `Authorization: Bearer cath_…`. Errors are problem details (RFC 9457). Lists come in
 pages: follow `next` until it is null. Times are ISO 8601 with their zone. What you may not see is 404."""
 
@@ -50,7 +51,7 @@ api = Api(
     urls_namespace="api",
 )
 api.add_decorator(_told_to_the_audit)
-for room in (me, projects, members, tasks, sequences, questions):
+for room in (me, projects, members, tasks, sequences, questions, usage, audit_room):
     api.add_router("", room.router)
 explain_errors(api)
 

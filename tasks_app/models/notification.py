@@ -11,7 +11,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from tasks_app.models.people import User
+from tasks_app.models.people import User, within_reach
 from tasks_app.models.project import Project
 from tasks_app.models.task import Task
 from tasks_app.models.trail import Transition
@@ -141,7 +141,7 @@ class Target(models.Model):
 class NoticeQuerySet(models.QuerySet["Notice"]):
     def shown_to(self, user: User) -> Self:
         """Their own, of projects that they still see."""
-        own = self.filter(user=user)
+        own = self.filter(within_reach(user, "task__project"), user=user)
         return own if user.is_superuser else own.filter(task__project__memberships__user=user)
 
     def unread(self) -> Self:

@@ -50,11 +50,8 @@ def choose(user: User, choice: Choice) -> None:
             Target.objects.filter(user=user).delete()
         preferences, _ = Preferences.objects.update_or_create(user=user, defaults=facts)
         preferences.projects.set(choice.projects)
-        told: dict[str, Any] = {
-            name: str(value) if isinstance(value, time) else value for name, value in facts.items()
-        }
-        told["chat"] = "new" if address else "removed" if choice.forget_chat else "as before"
-        record(Action.NOTIFICATIONS_CHANGED, by=user, subject=user.shown_name, **told)
+        chat = "new" if address else "removed" if choice.forget_chat else "as before"
+        record(Action.NOTIFICATIONS_CHANGED, by=user, subject=user.shown_name, chat=chat, **_told(facts))
 
 
 def _told(facts: dict[str, Any]) -> dict[str, Any]:
@@ -63,8 +60,9 @@ def _told(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def mark_read(user: User, notice_id: int | None = None) -> int:
-    """One notice, or all of them; how many were unread. Others' notices are left alone."""
-    unread = Notice.objects.filter(user=user, read_at=None)
+    """One notice, or all that the person sees; how many were unread. Others' notices are left alone."""
+    unread = Notice.objects.shown_to(user).filter(read_at=None)
     if notice_id is not None:
         unread = unread.filter(pk=notice_id)
-    return unread.update(read_at=timezone.now())
+    # The rows are found through their projects, which an UPDATE cannot look at.
+    return Notice.objects.filter(pk__in=unread.values("pk")).update(read_at=timezone.now())

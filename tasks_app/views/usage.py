@@ -17,7 +17,7 @@ from tasks_app.models import Action, Project, User
 from tasks_app.stats import By
 from tasks_app.storable import storable_text
 from tasks_app.types import Usage
-from tasks_app.usage import Bucket, Period, Spent, by_day, first_day, runs_in, spent, waiting
+from tasks_app.usage import LONGEST, Bucket, Period, Spent, by_day, first_day, runs_in, spent, waiting
 from tasks_app.views import streaming
 from tasks_app.views.access import person
 from tasks_app.views.rendering.chart import Chart, Say, stacked
@@ -31,8 +31,8 @@ MEASURES = {"dollars": "Dollars", "tokens": "Tokens"}
 #: Series that have a colour of their own; what the others used is drawn as one.
 _SERIES = 5
 _OTHERS = "others"
-#: More bars than this nobody can tell apart, and no period is longer than ten years.
-_MOST_BUCKETS, _LONGEST = 400, timedelta(days=3660)
+#: More bars than this nobody can tell apart.
+_MOST_BUCKETS = 400
 #: Before and after them nothing can be added to a day without leaving the calendar.
 _YEARS = range(1900, 9000)
 _LABELS = {Bucket.DAY: 8, Bucket.WEEK: 8, Bucket.MONTH: 6}
@@ -145,16 +145,16 @@ def _own_period(since: date | None, until: date | None, today: date, faults: lis
     if since > until:
         faults.append("“from” is after “to”. The two were exchanged.")
         since, until = until, since
-    if until - since > _LONGEST:
+    if until - since > LONGEST:
         faults.append("A period may have ten years. What is before them was left out.")
-        since = until - _LONGEST
+        since = until - LONGEST
     return Period(since, until)
 
 
 def _preset_period(preset: str, user: User, project: str, today: date) -> Period:
     if preset == "all":
         first = first_day(user, project) or today
-        return Period(max(first, today - _LONGEST), today)
+        return Period(max(first, today - LONGEST), today)
     return Period(today - timedelta(days=int(preset) - 1), today)
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from tasks_app.actions.projects import add_project
 from tasks_app.api.app import document
 from tasks_app.events.append import append_one
-from tasks_app.models import EventKind, Invitation, Question, Role, Scope, User
+from tasks_app.models import EventKind, Invitation, Project, Question, Role, Scope, User
 from tests.api import PROBLEM, Script
 from tests.factories import MembershipFactory, ProjectFactory, QuestionFactory, SequenceFactory, UserFactory
 from tests.integration.git_repository import GitRepository
@@ -48,9 +49,18 @@ def manages(body: Any = None, *, maintainer: int = 200) -> Line:
 
 LINES = {
     "get_me": everybody(),
+    "list_notices": everybody(),
+    "read_notices": Line(body={}, outsider=200),
+    "list_tokens": everybody(Scope.MANAGE),
+    "revoke_token": Line(Scope.MANAGE, viewer=404, member=404),
+    "get_usage": everybody(),
+    "list_audit": Line(Scope.MANAGE, None, 403, 403, 403, 403),
     "list_projects": everybody(),
     "add_project": Line(Scope.MANAGE, {"project": "x", "source": "/x"}, 403, 403, 403, 403),
     "get_project": Line(),
+    "change_project": manages({"branch": "main"}),
+    "remove_project": manages(maintainer=204),
+    "fetch_project": writes(),
     "get_settings": Line(),
     "change_settings": manages({"threshold": 2}),
     "list_pipelines": Line(),
@@ -93,7 +103,14 @@ OPERATIONS = {
 
 
 #: What reads the project's repository, which the others do without: making one takes a while.
-READ_GIT = {"change_settings", "list_pipelines", "create_task", "create_sequence"}
+READ_GIT = {
+    "change_settings",
+    "change_project",
+    "fetch_project",
+    "list_pipelines",
+    "create_task",
+    "create_sequence",
+}
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +130,8 @@ def question(name: str, source: str, settings: Any, tmp_path: Path) -> Question:
     task.save(update_fields=["sequence"])
     append_one(question.run, EventKind.TEXT, {"text": "hello"})
     MembershipFactory(project=project, user__username="ann")
+    # Somebody fetches already: another fetch would be a thread that does not see this transaction.
+    Project.objects.update(fetching_since=timezone.now())
     return question
 
 
@@ -131,6 +150,7 @@ def call(name: str, question: Question, script: Script) -> Any:
         "kind": "output",
         "username": "ann",
         "invitation_id": invitation.pk,
+        "token_id": 9999,
     }
     address = re.sub(r"{(\w+)}", lambda found: str(values[found[1]]), path)
     return script.send(method, address, LINES[name].body)

@@ -18,6 +18,7 @@ import schemathesis
 from django.core.signals import request_finished, request_started
 from django.core.wsgi import get_wsgi_application
 from django.db import close_old_connections, transaction
+from django.utils import timezone
 from schemathesis import Case
 from schemathesis.checks import not_a_server_error
 from schemathesis.config import SchemathesisConfig
@@ -124,6 +125,8 @@ def place(source: str, settings: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"api_rate": 1_000_000})
     user = UserFactory(username="ann", is_superuser=True)
     project = add_project("shop", source, by=user)
+    # Somebody fetches already: another fetch would be a thread that does not see this transaction.
+    Project.objects.update(fetching_since=timezone.now())
     question = QuestionFactory(task__project=project)
     task = question.task
     task.sequence = SequenceFactory(project=project, phase=task.phase, folder="tasks/night")
@@ -145,6 +148,7 @@ def place(source: str, settings: Any, tmp_path: Path, monkeypatch: pytest.Monkey
         "invitation_id": invitation.pk,
         "token_id": made.token.pk,
         "source": source,
+        "branch": "main",
         "folder": "tasks/night",
         "answer": "Half up",
     }

@@ -12,9 +12,21 @@ from django.test.utils import CaptureQueriesContext
 
 from tasks_app.actions.invitations import invite
 from tasks_app.actions.projects import add_project
+from tasks_app.actions.tokens import make_token
 from tasks_app.api.app import document
 from tasks_app.events.append import append_one
-from tasks_app.models import EventKind, Project, Question, Role, Step, Task
+from tasks_app.models import (
+    EventKind,
+    Notice,
+    Project,
+    Question,
+    Role,
+    Scope,
+    Step,
+    Task,
+    Transition,
+    User,
+)
 from tests.api import Script
 from tests.factories import (
     MembershipFactory,
@@ -55,6 +67,10 @@ def more(project: Project, task: Task) -> None:
     invite(project, who, Role.VIEWER, by=UserFactory(is_superuser=True))
     position = task.steps.count() + 1
     step = Step.objects.create(task=task, position=position, name=f"step-{position}", config={})
+    admin = User.objects.get(tokens__name="script")
+    move = Transition.objects.create(task=task, source="running", target="waiting_for_input")
+    Notice.objects.create(user=admin, task=task, transition=move, occasion="question")
+    make_token(f"another-{sequence.pk}", [Scope.READ], by=admin, projects=[project])
     for run in (asked.run, RunFactory(step=step)):
         append_one(run, EventKind.TEXT, {"text": "hello"})
 

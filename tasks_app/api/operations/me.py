@@ -1,16 +1,37 @@
-"""Who you are to the portal."""
+"""Who you are to the portal, what it told you, and your tokens."""
 
 from __future__ import annotations
 
-from django.http import HttpRequest
-from ninja import Router
+from typing import Any
 
-from tasks_app.api.door import caller, doors
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.shortcuts import get_object_or_404
+from ninja import Field, Query, Router, Schema, Status
+
+from tasks_app.actions.tokens import revoke_token as revoke
+from tasks_app.api.door import caller, doors, person
 from tasks_app.api.operation import responses
-from tasks_app.api.schemas.projects import Me, TokenFacts
-from tasks_app.models import ApiToken, Scope
+from tasks_app.api.paging import Paging, page_of
+from tasks_app.api.schemas.base import TokenId
+from tasks_app.api.schemas.me import (
+    Me,
+    NoticeFacts,
+    NoticePage,
+    Read,
+    ReadDone,
+    TokenFacts,
+    TokenListed,
+    TokenPage,
+)
+from tasks_app.models import ApiToken, Notice, Scope
+from tasks_app.notifications.own import mark_read
 
 router = Router(tags=["Me"])
+
+
+class NoticeFilters(Schema):
+    unread: bool = Field(False, description="Only those that you have not read.")
 
 
 @router.get("/me", response=responses(Me), auth=doors(Scope.READ))
@@ -22,11 +43,77 @@ def get_me(request: HttpRequest) -> Me:
         name=user.shown_name,
         email=user.email,
         is_admin=user.is_superuser,
-        token=_token(token) if token else None,
+        token=TokenFacts(**_token(token)) if token else None,
     )
 
 
-def _token(token: ApiToken) -> TokenFacts:
-    projects = list(token.projects.values_list("name", flat=True)) if token.restricted else None
-    expires = token.expires_at.isoformat() if token.expires_at else None
-    return TokenFacts(name=token.name, scopes=token.scopes, projects=projects, expires_at=expires)
+@router.get("/me/notices", response=responses(NoticePage), auth=doors(Scope.READ))
+def list_notices(request: HttpRequest, only: Query[NoticeFilters], paging: Query[Paging]) -> NoticePage:
+    """What you were told in the page, the newest first."""
+    rows = Notice.objects.shown_to(person(request))
+    rows = (rows.unread() if only.unread else rows).select_related("task__project").defer("task__text")
+    found, following = page_of(request, rows, paging)
+    return NoticePage(items=[_notice(row) for row in found], next=following)
+
+
+@router.post("/me/notices/read", response=responses(ReadDone), auth=doors(Scope.READ))
+def read_notices(request: HttpRequest, body: Read) -> ReadDone:
+    """Mark one notice as read, or all of them. It changes nothing for others."""
+    return ReadDone(read=mark_read(person(request), body.notice))
+
+
+@router.get("/me/tokens", response=responses(TokenPage), auth=doors(Scope.MANAGE))
+def list_tokens(request: HttpRequest, paging: Query[Paging]) -> TokenPage:
+    """Your tokens that are not revoked. New ones are made in the portal, with your password.
+
+    A token that is restricted to some projects sees and revokes itself alone.
+    """
+    rows = _tokens(request).filter(revoked_at=None).prefetch_related("projects")
+    found, following = page_of(request, rows, paging)
+    return TokenPage(items=[_listed(row) for row in found], next=following)
+
+
+@router.delete("/me/tokens/{token_id}", response=responses(None, 404, status=204), auth=doors(Scope.MANAGE))
+def revoke_token(request: HttpRequest, token_id: TokenId) -> Status[None]:
+    """Whatever uses the token is refused from then on. This cannot be undone."""
+    revoke(get_object_or_404(_tokens(request), pk=token_id), by=person(request))
+    return Status(204, None)
+
+
+def _tokens(request: HttpRequest) -> QuerySet[ApiToken]:
+    own, used = person(request).tokens.all(), caller(request).token
+    return own.filter(pk=used.pk) if used and used.restricted else own
+
+
+def _token(token: ApiToken) -> dict[str, Any]:
+    return {
+        "name": token.name,
+        "scopes": token.scopes,
+        "projects": [project.name for project in token.projects.all()] if token.restricted else None,
+        "expires_at": token.expires_at.isoformat() if token.expires_at else None,
+    }
+
+
+def _listed(token: ApiToken) -> TokenListed:
+    return TokenListed(
+        id=token.pk,
+        made_at=token.made_at.isoformat(),
+        last_used_at=token.last_used_at.isoformat() if token.last_used_at else None,
+        last_used_address=token.last_used_address,
+        **_token(token),
+    )
+
+
+def _notice(row: Notice) -> NoticeFacts:
+    return NoticeFacts(
+        id=row.pk,
+        occasion=row.occasion,
+        headline=row.headline,
+        project=row.task.project.name,
+        task=row.task_id,
+        title=row.task.title,
+        step=row.step,
+        at=row.at.isoformat(),
+        read_at=row.read_at.isoformat() if row.read_at else None,
+        unread=row.is_unread,
+    )

@@ -10,6 +10,7 @@ from ninja import Query, Router, Status
 from tasks_app import access, places
 from tasks_app.actions import projects as actions
 from tasks_app.actions import settings as settings_actions
+from tasks_app.actions.fetching import fetch_meanwhile
 from tasks_app.api.door import doors, person
 from tasks_app.api.idempotency import once
 from tasks_app.api.operation import responses
@@ -22,6 +23,7 @@ from tasks_app.api.schemas.projects import (
     Pipelines,
     ProjectFacts,
     ProjectPage,
+    ProjectPatch,
     SettingsPatch,
 )
 from tasks_app.config.pipeline import ProjectConfig, step_to_json
@@ -61,6 +63,33 @@ def get_project(request: HttpRequest, project: ProjectName) -> ProjectFacts:
     return _said(found, role=_role(user, membership.role if membership else ""))
 
 
+@router.patch("/projects/{project}", response=responses(ProjectFacts, 404, 409), auth=doors(Scope.MANAGE))
+def change_project(request: HttpRequest, project: ProjectName, body: ProjectPatch) -> ProjectFacts:
+    """Let tasks start from another branch of the source, from now on."""
+    found = access.project_named(person(request), project)
+    settings_actions.change_branch(found, body.branch, by=person(request))
+    return get_project(request, project)
+
+
+@router.delete(
+    "/projects/{project}", response=responses(None, 404, 409, status=204), auth=doors(Scope.MANAGE)
+)
+def remove_project(request: HttpRequest, project: ProjectName) -> Status[None]:
+    """Remove a project with its tasks, their history and branches. Its source is not touched.
+
+    This cannot be undone, and is refused while an agent works in it.
+    """
+    actions.remove_project(access.project_named(person(request), project), by=person(request))
+    return Status(204, None)
+
+
+@router.post("/projects/{project}/fetch", response=responses(ProjectFacts, 404), auth=doors(Scope.WRITE))
+def fetch_project(request: HttpRequest, project: ProjectName) -> ProjectFacts:
+    """Fetch the newest commits of the source. A long fetch goes on after the answer: `fetching` says so."""
+    fetch_meanwhile(access.project_named(person(request), project), by=person(request))
+    return get_project(request, project)
+
+
 @router.get("/projects/{project}/settings", response=responses(Overrides, 404), auth=doors(Scope.READ))
 def get_settings(request: HttpRequest, project: ProjectName) -> Overrides:
     """What the portal says instead of the repository's cat-herder.yaml."""
@@ -96,6 +125,9 @@ def _said(project: Project, *, role: str) -> ProjectFacts:
         branch=project.branch,
         role=role,
         created_at=project.created_at.isoformat(),
+        fetched_at=project.fetched_at.isoformat() if project.fetched_at else None,
+        fetching=project.is_fetching,
+        fetch_fault=project.fetch_fault,
     )
 
 

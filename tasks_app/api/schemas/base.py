@@ -16,6 +16,7 @@ TaskId = Annotated[int, Path(**_NUMBER, description="The task's number.")]
 SequenceId = Annotated[int, Path(**_NUMBER, description="The sequence's number.")]
 QuestionId = Annotated[int, Path(**_NUMBER, description="The question's number.")]
 InvitationId = Annotated[int, Path(**_NUMBER, description="The invitation's number.")]
+TokenId = Annotated[int, Path(**_NUMBER, description="The token's number.")]
 Position = Annotated[int, Path(ge=1, le=32767, description="The step's place in the pipeline, from 1.")]
 ProjectName = Annotated[
     str, Path(pattern=r"^[a-z0-9][a-z0-9._-]{0,59}$", description="The project's name, as in `sample`.")
@@ -23,6 +24,9 @@ ProjectName = Annotated[
 Username = Annotated[
     str, Path(pattern=r"^[A-Za-z0-9_@.+-]{1,150}$", description="The name with which the person logs in.")
 ]
+#: In a body: neither 0 nor "no" is false, and true is no number.
+Flag = Annotated[bool, Field(strict=True)]
+ExactNumber = Annotated[int, Field(**_NUMBER, strict=True)]
 Threshold = Annotated[int, Field(ge=0, le=5, strict=True)]
 #: PostgreSQL stores no NUL.
 Storable = Annotated[str, Field(pattern=r"^[^\x00]*$")]

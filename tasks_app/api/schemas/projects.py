@@ -7,7 +7,10 @@ from typing import Annotated
 from ninja import Schema
 from pydantic import Field
 
-from tasks_app.api.schemas.base import AT, Input, Json, Person, Storable, Threshold
+from tasks_app.api.schemas.base import AT, Flag, Input, Json, Storable, Threshold
+
+#: Seconds, at most a week, as cat-herder.yaml takes them.
+Bound = Annotated[int, Field(ge=1, le=7 * 24 * 3600, strict=True)]
 
 
 class ProjectFacts(Schema):
@@ -18,6 +21,9 @@ class ProjectFacts(Schema):
     branch: str = Field(description="The branch that tasks start from.")
     role: str = Field(description="Your role there: viewer, member or maintainer; `admin` for site admins.")
     created_at: str = Field(description=f"When it was added. {AT}")
+    fetched_at: str | None = Field(description=f"When the portal last fetched its source. {AT}")
+    fetching: bool = Field(description="Whether it is fetching now.")
+    fetch_fault: str = Field(description="Why the last fetch failed; empty if it did not.")
 
 
 class ProjectPage(Schema):
@@ -44,6 +50,12 @@ class Overrides(Schema):
     model: str = Field(description="The model of steps that name none.")
     wait_for_reset: bool | None = Field(description="Wait for a usage limit to reset instead of failing.")
     auto_commit: bool | None = Field(description="Make a checkpoint commit after each step.")
+    manage_git_branch: bool | None = Field(description="Work on a branch of the task's own.")
+    max_turns: int | None = Field(description="Turns of one run.")
+    max_cost_usd: float | None = Field(description="Dollars that one task may cost.")
+    step_timeout: int | None = Field(description="Seconds for a run whose step names none.")
+    check_timeout: int | None = Field(description="Seconds for a check that names none.")
+    ask_before: str = Field(description="Tool calls that a human must approve, one pattern a line.")
 
 
 class SettingsPatch(Input):
@@ -56,10 +68,28 @@ class SettingsPatch(Input):
     model: Annotated[Storable, Field(max_length=100)] = Field(
         "", description="The model of steps that name none."
     )
-    wait_for_reset: bool | None = Field(
+    wait_for_reset: Flag | None = Field(
         None, description="Wait for a usage limit to reset instead of failing."
     )
-    auto_commit: bool | None = Field(None, description="Make a checkpoint commit after each step.")
+    auto_commit: Flag | None = Field(None, description="Make a checkpoint commit after each step.")
+    manage_git_branch: Flag | None = Field(None, description="Work on a branch of the task's own.")
+    max_turns: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] | None = Field(
+        None, description="Turns of one run."
+    )
+    max_cost_usd: Annotated[float, Field(ge=0.01, le=1_000_000, allow_inf_nan=False, strict=True)] | None = (
+        Field(None, description="Dollars that one task may cost.")
+    )
+    step_timeout: Bound | None = Field(None, description="Seconds for a run whose step names none.")
+    check_timeout: Bound | None = Field(None, description="Seconds for a check that names none.")
+    ask_before: Annotated[Storable, Field(max_length=10_000)] = Field(
+        "", description="Tool calls that a human must approve, one pattern a line."
+    )
+
+
+class ProjectPatch(Input):
+    branch: Annotated[Storable, Field(min_length=1, max_length=200)] = Field(
+        description="The branch of the source from which tasks start from now on."
+    )
 
 
 class Pipeline(Schema):
@@ -72,21 +102,3 @@ class Pipeline(Schema):
 class Pipelines(Schema):
     default: str = Field(description="The pipeline of tasks that name none.")
     items: list[Pipeline] = Field(description="The project's pipelines.")
-
-
-class Me(Person):
-    email: str = Field(description="Your e-mail address.")
-    is_admin: bool = Field(description="Whether you are a site admin.")
-    token: TokenFacts | None = Field(description="The token that was used; null with a browser's login.")
-
-
-class TokenFacts(Schema):
-    """A personal API token. Its secret is not known to anybody but its holder."""
-
-    name: str = Field(description="What it is for.")
-    scopes: list[str] = Field(description="What it may be used for: read, answer, write, manage.")
-    projects: list[str] | None = Field(description="The projects that it is restricted to; null for all.")
-    expires_at: str | None = Field(description=f"When it expires; null for never. {AT}")
-
-
-Me.model_rebuild()

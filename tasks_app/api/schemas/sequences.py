@@ -7,7 +7,7 @@ from typing import Annotated
 from ninja import Schema
 from pydantic import Field
 
-from tasks_app.api.schemas.base import Figures, Input, Storable, Threshold, Timed
+from tasks_app.api.schemas.base import Figures, Flag, Input, Storable, Threshold, Timed
 from tasks_app.api.schemas.tasks import TaskFacts
 from tasks_app.state.phases import Phase
 
@@ -52,4 +52,4 @@ class NewSequence(Input):
     pipeline: Annotated[Storable, Field(min_length=1, max_length=100)] | None = Field(
         None, description="For all its tasks; else each says its own."
     )
-    start: bool = Field(False, description="Start its first task at once.")
+    start: Flag = Field(False, description="Start its first task at once.")

@@ -7,7 +7,7 @@ from typing import Annotated
 from ninja import Schema
 from pydantic import Field
 
-from tasks_app.api.schemas.base import AT, Figures, Input, Json, Storable, Threshold, Timed
+from tasks_app.api.schemas.base import AT, Figures, Flag, Input, Json, Storable, Threshold, Timed
 from tasks_app.api.schemas.questions import QuestionFacts
 from tasks_app.models import EventKind
 from tasks_app.state.phases import Phase
@@ -58,7 +58,7 @@ class NewTask(Input):
     pipeline: Annotated[Storable, Field(min_length=1, max_length=100)] | None = Field(
         None, description="One of the project's pipelines."
     )
-    start: bool = Field(False, description="Start it at once.")
+    start: Flag = Field(False, description="Start it at once.")
 
 
 class TaskPatch(Input):
@@ -72,7 +72,7 @@ class TaskPatch(Input):
 class Retry(Input):
     """How a step is to be done again."""
 
-    put_back: bool = Field(
+    put_back: Flag = Field(
         False, description="Put the files back first, as they were before the step; else they stay."
     )
 

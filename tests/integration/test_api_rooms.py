@@ -1,0 +1,244 @@
+"""What the pages of usage, audit, notices, tokens and a project's settings do, the API does too (W5)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks_app.actions.fetching import fetch
+from tasks_app.actions.projects import add_project
+from tasks_app.audit import record
+from tasks_app.models import (
+    Action,
+    ApiToken,
+    AuditEntry,
+    Membership,
+    Notice,
+    Project,
+    Question,
+    Role,
+    Run,
+    Scope,
+    Task,
+    Transition,
+    User,
+)
+from tests.api import PROBLEM, Script
+from tests.factories import MembershipFactory, ProjectFactory, QuestionFactory, TaskFactory, UserFactory
+from tests.integration.git_repository import GitRepository
+from tests.works import ONE_STEP
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def ann() -> User:
+    return UserFactory(username="ann")
+
+
+@pytest.fixture
+def root() -> Script:
+    return Script(UserFactory(username="root", is_superuser=True))
+
+
+def refused(answer: Any, status: int, where: str = "") -> None:
+    assert (answer.status_code, answer["Content-Type"]) == (status, PROBLEM), answer.content
+    assert not where or [one["where"] for one in answer.json()["errors"]] == [where]
+
+
+class TestUsage:
+    @pytest.fixture
+    def shop(self, ann: User) -> Project:
+        """Two runs, three days apart, of which the first was asked a question that ann answered."""
+        project: Project = MembershipFactory(user=ann, project__name="shop").project
+        for day, dollars, model in ((1, 0.25, "opus"), (4, 0.5, "haiku")):
+            run = QuestionFactory(task__project=project, task__created_by=ann).run
+            facts = {"started_at": datetime(2026, 3, day, 12, tzinfo=UTC), "cost_usd": dollars}
+            Run.objects.filter(pk=run.pk).update(model=model, output_tokens=10, **facts)
+        asked = datetime(2026, 3, 1, 12, tzinfo=UTC)
+        Question.objects.update(asked_at=asked)
+        first = Question.objects.filter(pk=Question.objects.earliest("pk").pk)
+        first.update(state="answered", answered_at=asked.replace(minute=5))
+        return project
+
+    def test_it_is_added_up_and_told_apart(self, ann: User, shop: Project) -> None:
+        said = Script(ann).get("/usage", **{"from": "2026-03-01", "to": "2026-03-31", "by": "person"}).json()
+        assert (said["since"], said["until"], said["cost_usd"]) == ("2026-03-01", "2026-03-31", 0.75)
+        assert said["tokens"]["output"] == 20 and said["before"]["cost_usd"] == 0
+        assert [(one["name"], one["cost_usd"]) for one in said["models"]] == [("haiku", 0.5), ("opus", 0.25)]
+        assert [one["name"] for one in said["projects"]] == ["shop"]
+        assert [(one["day"], one["name"]) for one in said["days"]] == [
+            ("2026-03-01", "ann"),
+            ("2026-03-04", "ann"),
+        ]
+        waited = said["waited"]
+        assert (waited["questions"], waited["answered"], waited["median_seconds"]) == (2, 1, 300.0)
+
+    def test_what_one_does_not_see_is_not_in_it(self, shop: Project) -> None:
+        asked = {"from": "2026-03-01", "to": "2026-03-31"}
+        for script in (
+            Script(UserFactory()),
+            Script(UserFactory(is_superuser=True), projects=[ProjectFactory()]),
+        ):
+            said = script.get("/usage", **asked).json()
+            assert (said["cost_usd"], said["models"], said["waited"]["questions"]) == (0, [], 0)
+
+    @pytest.mark.parametrize(
+        ("asked", "where"),
+        [
+            ({"from": "2026-03-02", "to": "2026-03-01"}, "query.from"),
+            ({"from": "1990-01-01", "to": "2026-03-01"}, "query.from"),
+            ({"from": "tomorrow"}, "query.from"),
+            ({"by": "colour"}, "query.by"),
+        ],
+    )
+    def test_a_period_that_cannot_be_is_told(self, ann: User, asked: dict[str, str], where: str) -> None:
+        refused(Script(ann).get("/usage", **asked), 400, where)
+
+
+class TestAudit:
+    def test_a_site_admin_finds_who_did_what(self, root: Script, ann: User) -> None:
+        task = TaskFactory(project__name="shop")
+        record(Action.TASK_CANCELLED, by=ann, task=task)
+        record(Action.LOGGED_OUT, by=ann)
+        for asked in ({"project": "shop"}, {"person": "ann", "action": "task_cancelled"}, {"task": task.pk}):
+            (entry,) = root.get("/audit", **asked).json()["items"]
+            assert (entry["actor"], entry["action"], entry["project"]) == ("ann", "task_cancelled", "shop")
+            assert entry["task"] == task.pk
+        assert len(root.get("/audit", person="ann").json()["items"]) == 2
+        today = AuditEntry.objects.earliest("pk").at.date().isoformat()
+        assert len(root.get("/audit", person="ann", **{"from": today, "to": today}).json()["items"]) == 2
+        assert root.get("/audit", person="ann", to="2020-01-01").json()["items"] == []
+
+    def test_nobody_else_reads_it(self, ann: User) -> None:
+        MembershipFactory(user=ann, role=Role.MAINTAINER)
+        refused(Script(ann).get("/audit"), 403)
+        admin = UserFactory(is_superuser=True)
+        refused(Script(admin, projects=[ProjectFactory()]).get("/audit"), 403)
+        ApiToken.objects.all().delete()
+        refused(Script(admin, Scope.READ, Scope.WRITE).get("/audit"), 403)
+
+
+class TestNotices:
+    def told(self, user: User, task: Task, occasion: str = "failed") -> Notice:
+        move = Transition.objects.create(task=task, source="running", target="failed")
+        return Notice.objects.create(
+            user=user, task=task, transition=move, occasion=occasion, headline="It broke"
+        )
+
+    def test_ones_own_are_listed_and_read(self, ann: User) -> None:
+        project = MembershipFactory(user=ann, project__name="shop").project
+        task = TaskFactory(project=project, title="Round it")
+        first, second = self.told(ann, task), self.told(ann, task)
+        others = self.told(UserFactory(), task)
+        script = Script(ann)
+        listed = script.get("/me/notices").json()["items"]
+        assert [one["id"] for one in listed] == [second.pk, first.pk]
+        assert (listed[0]["headline"], listed[0]["title"], listed[0]["unread"]) == (
+            "It broke",
+            "Round it",
+            True,
+        )
+        assert script.post("/me/notices/read", {"notice": first.pk}).json() == {"read": 1}
+        assert script.post("/me/notices/read", {"notice": others.pk}).json() == {"read": 0}
+        assert [one["id"] for one in script.get("/me/notices", unread=True).json()["items"]] == [second.pk]
+        assert script.post("/me/notices/read", {}).json() == {"read": 1}
+        others.refresh_from_db()
+        assert others.read_at is None
+
+    def test_those_of_projects_that_one_sees_no_more_are_not_there(self, ann: User) -> None:
+        project = MembershipFactory(user=ann).project
+        notice = self.told(ann, TaskFactory(project=project))
+        narrow = Script(ann, projects=[ProjectFactory()])
+        assert narrow.get("/me/notices").json()["items"] == []
+        assert narrow.post("/me/notices/read", {}).json() == {"read": 0}
+        Membership.objects.all().delete()
+        narrow.token.delete()
+        assert Script(ann).get("/me/notices").json()["items"] == []
+        notice.refresh_from_db()
+        assert notice.read_at is None
+
+
+class TestTokens:
+    def test_ones_own_are_listed_and_revoked(self, ann: User) -> None:
+        script = Script(ann)
+        (listed,) = script.get("/me/tokens").json()["items"]
+        assert (listed["id"], listed["name"], listed["projects"]) == (script.token.pk, "script", None)
+        assert "digest" not in listed and "cath_" not in str(listed)
+        other = Script(UserFactory())
+        refused(script.send("delete", f"/me/tokens/{other.token.pk}"), 404)
+        assert script.send("delete", f"/me/tokens/{listed['id']}").status_code == 204
+        assert script.get("/me").status_code == 401 and other.get("/me").status_code == 200
+        assert AuditEntry.objects.get(action=Action.TOKEN_REVOKED).via == "api"
+
+    def test_a_restricted_one_sees_and_revokes_itself_alone(self, ann: User) -> None:
+        project = MembershipFactory(user=ann, project__name="shop").project
+        wide = Script(ann)
+        ApiToken.objects.update(name="wide")
+        narrow = Script(ann, projects=[project])
+        (listed,) = narrow.get("/me/tokens").json()["items"]
+        assert (listed["name"], listed["projects"]) == ("script", ["shop"])
+        refused(narrow.send("delete", f"/me/tokens/{wide.token.pk}"), 404)
+        assert narrow.send("delete", f"/me/tokens/{narrow.token.pk}").status_code == 204
+        assert wide.get("/me").status_code == 200
+
+
+class TestProjects:
+    @pytest.fixture
+    def source(self, tmp_path: Path, settings: Any) -> GitRepository:
+        settings.DATA_DIR = tmp_path / "data"
+        return GitRepository.make(tmp_path / "source", **{"cat-herder.yaml": ONE_STEP})
+
+    @pytest.fixture
+    def maintainer(self, source: GitRepository, ann: User) -> Script:
+        project = add_project("shop", str(source.path))
+        fetch(project)
+        return Script(MembershipFactory(project=project, user=ann, role=Role.MAINTAINER).user)
+
+    def test_every_setting_of_the_page_is_changed(self, maintainer: Script) -> None:
+        wanted = {
+            "manage_git_branch": False,
+            "max_turns": 40,
+            "max_cost_usd": 2.5,
+            "step_timeout": 900,
+            "check_timeout": 60,
+            "ask_before": "Bash(git push*)",
+        }
+        answer = maintainer.send("patch", "/projects/shop/settings", wanted)
+        assert answer.status_code == 200 and wanted.items() <= answer.json().items(), answer.content
+        project = Project.objects.get()
+        assert {name: getattr(project, name) for name in wanted} == wanted
+        reset = maintainer.send("patch", "/projects/shop/settings", {"max_turns": None, "ask_before": ""})
+        assert (reset.json()["max_turns"], reset.json()["max_cost_usd"]) == (None, 2.5)
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            {"max_turns": 0},
+            {"max_turns": "7"},
+            {"max_cost_usd": -1},
+            {"step_timeout": 8 * 24 * 3600},
+            {"ask_before": "git push"},
+            {"ask_before": "a\x00"},
+        ],
+    )
+    def test_a_setting_that_cannot_be_changes_nothing(self, maintainer: Script, given: Any) -> None:
+        refused(maintainer.send("patch", "/projects/shop/settings", given), 400)
+        assert not AuditEntry.objects.filter(action=Action.SETTINGS_CHANGED).exists()
+
+    @pytest.mark.django_db(transaction=True)  # a fetch is a thread of its own
+    def test_tasks_start_from_another_branch(self, maintainer: Script, source: GitRepository) -> None:
+        refused(maintainer.send("patch", "/projects/shop", {"branch": "release"}), 409)
+        source.git("branch", "release")
+        answer = maintainer.post("/projects/shop/fetch")
+        assert (answer.json()["fetch_fault"], answer.json()["fetching"]) == ("", False), answer.content
+        assert maintainer.send("patch", "/projects/shop", {"branch": "release"}).json()["branch"] == "release"
+
+    def test_it_is_removed_by_who_maintains_it(self, maintainer: Script) -> None:
+        assert maintainer.send("delete", "/projects/shop").status_code == 204
+        assert not Project.objects.exists()
+        assert AuditEntry.objects.get(action=Action.PROJECT_REMOVED).via == "api"
+        refused(maintainer.send("delete", "/projects/shop"), 404)
