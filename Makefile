@@ -4,7 +4,9 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PYTEST := $(PY) -m pytest
 # Neighbouring tests stay on one worker and share its servers; whoever is done takes half of another's rest.
-PARALLEL := -n auto --dist worksteal
+# Three workers for two cores: much of the time a test waits for a process.
+WORKERS ?= $(shell echo $$(( ($$(nproc 2>/dev/null || echo 2) * 3 + 1) / 2 )))
+PARALLEL = -n $(WORKERS) --dist worksteal
 # More words for the command: make test ARGS="-k question", make up ARGS=--help
 ARGS ?=
 
