@@ -14,7 +14,7 @@ from ninja.operation import Operation
 from tasks_app import audit
 from tasks_app.api.door import caller
 from tasks_app.api.operations import audit as audit_room
-from tasks_app.api.operations import me, members, projects, questions, sequences, tasks, usage
+from tasks_app.api.operations import me, members, notifications, projects, questions, sequences, tasks, usage
 from tasks_app.api.problems import MEDIA_TYPE, explain_errors
 from tasks_app.models import Scope
 
@@ -51,7 +51,7 @@ api = Api(
     urls_namespace="api",
 )
 api.add_decorator(_told_to_the_audit)
-for room in (me, projects, members, tasks, sequences, questions, usage, audit_room):
+for room in (me, projects, members, tasks, sequences, questions, usage, notifications, audit_room):
     api.add_router("", room.router)
 explain_errors(api)
 

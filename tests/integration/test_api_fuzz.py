@@ -31,7 +31,17 @@ from tasks_app.actions.projects import add_project
 from tasks_app.actions.tokens import make_token
 from tasks_app.api.app import document
 from tasks_app.events.append import append_one
-from tasks_app.models import EventKind, Project, QuestionKind, Role, Scope, Sequence, Task
+from tasks_app.models import (
+    Delivery,
+    EventKind,
+    Project,
+    QuestionKind,
+    Role,
+    Scope,
+    Sequence,
+    Target,
+    Task,
+)
 from tasks_app.state.phases import Phase
 from tasks_app.workspace import git
 from tests.factories import (
@@ -134,6 +144,8 @@ def place(source: str, settings: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     append_one(question.run, EventKind.TEXT, {"text": "hello"})
     other = MembershipFactory(project=project, user__username="bob").user
     invitation, _ = invite(project, "new@example.org", Role.VIEWER, by=user)
+    target = Target.objects.create(project=project, medium="webhook", name="hook", occasions=["done"])
+    delivery = Delivery.objects.create(target=target, medium="webhook", due_at=timezone.now())
     made = make_token("script", tuple(Scope), by=user)
     known = {
         "project": project.name,
@@ -146,6 +158,12 @@ def place(source: str, settings: Any, tmp_path: Path, monkeypatch: pytest.Monkey
         "kind": "output",
         "username": other.username,
         "invitation_id": invitation.pk,
+        "target_id": target.pk,
+        "delivery_id": delivery.pk,
+        "address": "https://example.org/hook",
+        "medium": "webhook",
+        "time_zone": "Europe/Berlin",
+        "projects": [project.name],
         "token_id": made.token.pk,
         "source": source,
         "branch": "main",

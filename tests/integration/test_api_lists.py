@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from tasks_app.actions.invitations import invite
 from tasks_app.actions.projects import add_project
@@ -16,6 +17,7 @@ from tasks_app.actions.tokens import make_token
 from tasks_app.api.app import document
 from tasks_app.events.append import append_one
 from tasks_app.models import (
+    Delivery,
     EventKind,
     Notice,
     Project,
@@ -23,6 +25,7 @@ from tasks_app.models import (
     Role,
     Scope,
     Step,
+    Target,
     Task,
     Transition,
     User,
@@ -70,6 +73,8 @@ def more(project: Project, task: Task) -> None:
     admin = User.objects.get(tokens__name="script")
     move = Transition.objects.create(task=task, source="running", target="waiting_for_input")
     Notice.objects.create(user=admin, task=task, transition=move, occasion="question")
+    target = Target.objects.create(project=project, medium="chat", name="chat", occasions=["done"])
+    Delivery.objects.create(target=target, transition=move, medium="chat", due_at=timezone.now())
     make_token(f"another-{sequence.pk}", [Scope.READ], by=admin, projects=[project])
     for run in (asked.run, RunFactory(step=step)):
         append_one(run, EventKind.TEXT, {"text": "hello"})

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from tasks_app.actions.fetching import fetch
 from tasks_app.actions.projects import add_project
@@ -15,6 +16,7 @@ from tasks_app.models import (
     Action,
     ApiToken,
     AuditEntry,
+    Delivery,
     Membership,
     Notice,
     Project,
@@ -22,6 +24,7 @@ from tasks_app.models import (
     Role,
     Run,
     Scope,
+    Target,
     Task,
     Transition,
     User,
@@ -242,3 +245,92 @@ class TestProjects:
         assert not Project.objects.exists()
         assert AuditEntry.objects.get(action=Action.PROJECT_REMOVED).via == "api"
         refused(maintainer.send("delete", "/projects/shop"), 404)
+
+
+class TestTellingPeople:
+    HOOK = {
+        "medium": "webhook",
+        "name": "hook",
+        "address": "https://example.org/secret-path",
+        "occasions": ["failed"],
+    }
+
+    @pytest.fixture
+    def maintainer(self, ann: User) -> Script:
+        return Script(MembershipFactory(user=ann, project__name="shop", role=Role.MAINTAINER).user)
+
+    def test_a_webhook_is_added_changed_tried_and_removed(self, maintainer: Script) -> None:
+        made = maintainer.post("/projects/shop/targets", self.HOOK).json()
+        assert len(made["secret"]) > 30 and "secret-path" not in made["shown"]
+        at = f"/projects/shop/targets/{made['id']}"
+        (listed,) = maintainer.get("/projects/shop/targets").json()["items"]
+        assert listed == {name: value for name, value in made.items() if name != "secret"}
+        tried = maintainer.post(f"{at}/test").json()
+        assert (tried["occasion"], tried["state"], tried["target"]) == ("test", "waiting", made["id"])
+        assert [one["id"] for one in maintainer.get("/projects/shop/deliveries").json()["items"]] == [
+            tried["id"]
+        ]
+        changed = {"name": "nightly", "occasions": ["done", "question"], "active": False}
+        assert maintainer.send("put", at, changed).json()["occasions"] == ["question", "done"]
+        refused(maintainer.post(f"{at}/test"), 400)
+        assert maintainer.send("delete", at).status_code == 204
+        assert maintainer.get("/projects/shop/targets").json()["items"] == []
+        told = AuditEntry.objects.filter(action=Action.NOTIFICATIONS_CHANGED, via="api")
+        assert told.count() == 3 and "secret-path" not in str([one.detail for one in told])
+
+    def test_a_delivery_that_was_given_up_is_sent_again(self, maintainer: Script) -> None:
+        target = Target.objects.create(project=Project.objects.get(), medium="webhook", name="hook")
+        given_up = Delivery.objects.create(
+            target=target,
+            medium="webhook",
+            state="failed",
+            attempts=9,
+            due_at=timezone.now(),
+            said="no route",
+        )
+        at = f"/projects/shop/deliveries/{given_up.pk}/again"
+        assert maintainer.post(at).json()["state"] == "waiting"
+        Delivery.objects.update(state="sent")
+        refused(maintainer.post(at), 400)
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            {"address": "ftp://example.org/"},
+            {"medium": "chat", "address": "file:///etc/passwd"},
+            {"name": "  "},
+            {"occasions": []},
+            {"occasions": ["test"]},
+        ],
+    )
+    def test_what_cannot_be_told_is_not_added(self, maintainer: Script, given: dict[str, Any]) -> None:
+        refused(maintainer.post("/projects/shop/targets", {**self.HOOK, **given}), 400)
+        assert not Target.objects.exists()
+
+    def test_what_one_is_told_is_changed_in_parts(self, maintainer: Script) -> None:
+        before = maintainer.get("/me/preferences").json()
+        assert before["wishes"]["question"] == {"page": "all", "email": "mine", "chat": "all"}
+        wanted = {"wishes": {"done": {"email": "all"}}, "reach": "chosen", "projects": ["shop"]}
+        after = maintainer.send("patch", "/me/preferences", wanted).json()
+        assert after["wishes"]["done"] == {**before["wishes"]["done"], "email": "all"}
+        assert after["wishes"]["question"] == before["wishes"]["question"]
+        assert (after["reach"], after["projects"]) == ("chosen", ["shop"])
+        quiet = {"quiet_from": "22:00", "quiet_until": "07:30", "time_zone": "Europe/Berlin"}
+        later = maintainer.send("patch", "/me/preferences", quiet).json()
+        assert {**after, **quiet} == later == maintainer.get("/me/preferences").json()
+
+    @pytest.mark.parametrize(
+        ("given", "where"),
+        [
+            ({"projects": ["hidden"]}, "body.projects"),
+            ({"time_zone": "Mars/Olympus"}, "body.time_zone"),
+            ({"quiet_from": "22:00"}, "body.quiet_until"),
+            ({"digest": "daily"}, "body.digest_at"),
+            ({"quiet_from": "25:00"}, "body.quiet_from"),
+        ],
+    )
+    def test_a_wish_that_cannot_be_is_told(self, maintainer: Script, given: Any, where: str) -> None:
+        ProjectFactory(name="hidden")
+        before = maintainer.get("/me/preferences").json()
+        refused(maintainer.send("patch", "/me/preferences", given), 400, where)
+        assert maintainer.get("/me/preferences").json() == before

@@ -16,6 +16,8 @@ TaskId = Annotated[int, Path(**_NUMBER, description="The task's number.")]
 SequenceId = Annotated[int, Path(**_NUMBER, description="The sequence's number.")]
 QuestionId = Annotated[int, Path(**_NUMBER, description="The question's number.")]
 InvitationId = Annotated[int, Path(**_NUMBER, description="The invitation's number.")]
+TargetId = Annotated[int, Path(**_NUMBER, description="The target's number.")]
+DeliveryId = Annotated[int, Path(**_NUMBER, description="The delivery's number.")]
 TokenId = Annotated[int, Path(**_NUMBER, description="The token's number.")]
 Position = Annotated[int, Path(ge=1, le=32767, description="The step's place in the pipeline, from 1.")]
 ProjectName = Annotated[

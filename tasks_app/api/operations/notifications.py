@@ -1,0 +1,212 @@
+"""Where a project's messages go, what became of them, and what you yourself are told."""
+
+from __future__ import annotations
+
+from datetime import time
+from typing import Any
+
+from django.http import HttpRequest
+from django.shortcuts import get_object_or_404
+from ninja import Query, Router, Status
+
+from tasks_app import access
+from tasks_app.api.door import doors, person
+from tasks_app.api.idempotency import once
+from tasks_app.api.operation import responses
+from tasks_app.api.paging import Paging, page_of
+from tasks_app.api.schemas.base import DeliveryId, ProjectName, TargetId
+from tasks_app.api.schemas.notifications import (
+    DeliveryFacts,
+    DeliveryPage,
+    NewTarget,
+    PreferencesFacts,
+    PreferencesPatch,
+    TargetFacts,
+    TargetIn,
+    TargetMade,
+    TargetPage,
+)
+from tasks_app.errors import BadInput, NotAllowed
+from tasks_app.forms.notifications import MEDIA, PreferencesForm
+from tasks_app.models import OCCASIONS, Delivery, Preferences, Project, Scope, Target, User
+from tasks_app.notifications import targets as actions
+from tasks_app.notifications.listeners import preferences_of
+from tasks_app.notifications.own import choose
+
+router = Router(tags=["Notifications"])
+
+
+@router.get("/projects/{project}/targets", response=responses(TargetPage, 404), auth=doors(Scope.MANAGE))
+def list_targets(request: HttpRequest, project: ProjectName, paging: Query[Paging]) -> TargetPage:
+    """The webhooks and chats that hear of a project's tasks. For maintainers."""
+    rows = Target.objects.filter(project=_managed(request, project))
+    found, following = page_of(request, rows, paging, newest_first=False)
+    return TargetPage(items=[TargetFacts(**_target(row)) for row in found], next=following)
+
+
+@router.post(
+    "/projects/{project}/targets",
+    response=responses(TargetMade, 404, 409, 422, status=201),
+    auth=doors(Scope.MANAGE),
+)
+@once
+def add_target(request: HttpRequest, project: ProjectName, body: NewTarget) -> Status[TargetMade]:
+    """Add a webhook or chat. The secret with which posts are signed is told this once."""
+    new = actions.NewTarget(body.medium, body.name, body.address, body.occasions)
+    made, secret = actions.add_target(_managed(request, project), new, by=person(request))
+    return Status(201, TargetMade(**_target(made), secret=secret))
+
+
+@router.put(
+    "/projects/{project}/targets/{target_id}", response=responses(TargetFacts, 404), auth=doors(Scope.MANAGE)
+)
+def change_target(
+    request: HttpRequest, project: ProjectName, target_id: TargetId, body: TargetIn
+) -> TargetFacts:
+    """Change what a target is called and told of, or switch it off."""
+    target = _target_of(request, project, target_id)
+    actions.change_target(
+        target, name=body.name, occasions=body.occasions, active=body.active, by=person(request)
+    )
+    return TargetFacts(**_target(target))
+
+
+@router.delete(
+    "/projects/{project}/targets/{target_id}",
+    response=responses(None, 404, status=204),
+    auth=doors(Scope.MANAGE),
+)
+def remove_target(request: HttpRequest, project: ProjectName, target_id: TargetId) -> Status[None]:
+    """Remove a target with its log."""
+    actions.remove_target(_target_of(request, project, target_id), by=person(request))
+    return Status(204, None)
+
+
+@router.post(
+    "/projects/{project}/targets/{target_id}/test",
+    response=responses(DeliveryFacts, 404),
+    auth=doors(Scope.MANAGE),
+)
+def try_target(request: HttpRequest, project: ProjectName, target_id: TargetId) -> DeliveryFacts:
+    """Have a test sent; the delivery says later what became of it."""
+    target = _target_of(request, project, target_id)
+    return _delivery(actions.try_target(target, by=person(request)))
+
+
+@router.get("/projects/{project}/deliveries", response=responses(DeliveryPage, 404), auth=doors(Scope.MANAGE))
+def list_deliveries(request: HttpRequest, project: ProjectName, paging: Query[Paging]) -> DeliveryPage:
+    """What was sent to a project's targets, the newest first. For maintainers."""
+    rows = Delivery.objects.filter(target__project=_managed(request, project)).select_related("transition")
+    found, following = page_of(request, rows, paging)
+    return DeliveryPage(items=[_delivery(row) for row in found], next=following)
+
+
+@router.post(
+    "/projects/{project}/deliveries/{delivery_id}/again",
+    response=responses(DeliveryFacts, 404),
+    auth=doors(Scope.MANAGE),
+)
+def send_again(request: HttpRequest, project: ProjectName, delivery_id: DeliveryId) -> DeliveryFacts:
+    """Send now what waits or was given up."""
+    rows = Delivery.objects.filter(target__project=_managed(request, project))
+    delivery = get_object_or_404(rows.select_related("target__project", "transition"), pk=delivery_id)
+    actions.send_again(delivery, by=person(request))
+    delivery.refresh_from_db()
+    return _delivery(delivery)
+
+
+@router.get("/me/preferences", response=responses(PreferencesFacts), auth=doors(Scope.READ))
+def get_preferences(request: HttpRequest) -> PreferencesFacts:
+    """What you are told, by which media and when."""
+    return _preferences(person(request))
+
+
+@router.patch("/me/preferences", response=responses(PreferencesFacts), auth=doors(Scope.MANAGE))
+def change_preferences(request: HttpRequest, body: PreferencesPatch) -> PreferencesFacts:
+    """Change what you are told. Your own chat is set on the page. Not with a restricted token."""
+    user = person(request)
+    if user.reach is not None:
+        raise NotAllowed("What you are told concerns all projects, and this token is restricted to some.")
+    form = PreferencesForm(_as_typed(user, body), user=user, preferences=preferences_of(user))
+    if not form.is_valid():
+        name, faults = next(iter(form.errors.items()))
+        raise BadInput(" ".join(map(str, faults)), where=f"body.{name}")
+    choose(user, form.choice())
+    return _preferences(User.objects.get(pk=user.pk))
+
+
+def _managed(request: HttpRequest, name: str) -> Project:
+    """Others learn that they are no maintainers before anything is looked up."""
+    project = access.project_named(person(request), name)
+    actions.require_maintainer(person(request), project)
+    return project
+
+
+def _target_of(request: HttpRequest, project: str, target_id: int) -> Target:
+    rows = Target.objects.filter(project=_managed(request, project)).select_related("project")
+    return get_object_or_404(rows, pk=target_id)
+
+
+def _target(target: Target) -> dict[str, Any]:
+    names = ("name", "medium", "shown", "occasions", "active")
+    return {"id": target.pk, **{name: getattr(target, name) for name in names}}
+
+
+def _delivery(row: Delivery) -> DeliveryFacts:
+    return DeliveryFacts(
+        id=row.pk,
+        target=row.target_id or 0,
+        occasion=row.occasion,
+        task=row.transition.task_id if row.transition else None,
+        state=row.state,
+        attempts=row.attempts,
+        due_at=row.due_at.isoformat(),
+        sent_at=row.sent_at.isoformat() if row.sent_at else None,
+        status=row.status,
+        said=row.said,
+    )
+
+
+def _preferences(user: User) -> PreferencesFacts:
+    preferences = preferences_of(user)
+    chat = Target.objects.filter(user=user).first()
+    return PreferencesFacts(**_chosen(user, preferences), chat=chat.shown if chat else None)
+
+
+def _chosen(user: User, preferences: Preferences) -> dict[str, Any]:
+    """In projects that one sees no more, one is told nothing whatever one chose."""
+    seen = Project.objects.visible_to(user)
+    chosen = preferences.projects.filter(pk__in=seen.values("pk")) if preferences.pk else seen.none()
+    wishes = {one: {medium: preferences.extent(one, medium) for medium in MEDIA} for one in OCCASIONS}
+    return {
+        "wishes": wishes,
+        "reach": preferences.reach,
+        "projects": sorted(chosen.values_list("name", flat=True)),
+        "time_zone": preferences.time_zone,
+        "quiet_from": _clock(preferences.quiet_from),
+        "quiet_until": _clock(preferences.quiet_until),
+        "digest": preferences.digest,
+        "digest_at": _clock(preferences.digest_at),
+    }
+
+
+def _clock(at: time | None) -> str | None:
+    return f"{at:%H:%M}" if at else None
+
+
+def _as_typed(user: User, body: PreferencesPatch) -> dict[str, Any]:
+    """The whole form as the page sends it: what holds, with what is to be changed."""
+    now = _chosen(user, preferences_of(user))
+    given = body.model_dump(exclude_unset=True)
+    whole = {**now, **given, "wishes": None}
+    for occasion, media in now["wishes"].items():
+        for medium, extent in (media | given.get("wishes", {}).get(occasion, {})).items():
+            whole[f"wish-{occasion}-{medium}"] = extent
+    return {**whole, "projects": _numbers(user, whole["projects"])}
+
+
+def _numbers(user: User, names: list[str]) -> list[int]:
+    found = dict(Project.objects.visible_to(user).filter(name__in=names).values_list("name", "pk"))
+    if missing := [name for name in names if name not in found]:
+        raise BadInput(f"There is no project “{missing[0]}” that you may see.", where="body.projects")
+    return list(found.values())
