@@ -15,8 +15,11 @@ HUGE = ["99999999999999999999", "9223372036854775808", "-1", "1e400", "a\0b", "Â
 @pytest.mark.parametrize("value", HUGE)
 @pytest.mark.parametrize("page", ["/me/notifications/", "/me/tokens/"])
 def test_a_project_that_no_database_can_number_is_none(page: str, value: str) -> None:
+    user = MembershipFactory().user
+    user.set_password("correct horse")
+    user.save()
     client = Client(raise_request_exception=False)
-    client.force_login(MembershipFactory().user)
+    client.post("/login/", {"username": user.username, "password": "correct horse"})  # tokens take it
     given = {"name": "x", "scopes": "read", "expires": "7", "projects": value}
     assert client.post(page, given).status_code == 400
 
