@@ -80,6 +80,7 @@ LINES = {
     "get_settings": Line(),
     "change_settings": manages({"threshold": 2}),
     "list_pipelines": Line(),
+    "get_validation": Line(),
     "list_members": Line(),
     "put_member": manages({"role": "viewer"}),
     "remove_member": manages(maintainer=204),
@@ -120,12 +121,8 @@ OPERATIONS = {
 
 #: What reads the project's repository, which the others do without: making one takes a while.
 READ_GIT = {
-    "change_settings",
-    "change_project",
-    "fetch_project",
-    "list_pipelines",
-    "create_task",
-    "create_sequence",
+    *("change_settings", "change_project", "fetch_project", "get_validation", "list_pipelines"),
+    *("create_task", "create_sequence"),
 }
 
 

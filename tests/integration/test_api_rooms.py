@@ -240,6 +240,17 @@ class TestProjects:
         assert (answer.json()["fetch_fault"], answer.json()["fetching"]) == ("", False), answer.content
         assert maintainer.send("patch", "/projects/shop", {"branch": "release"}).json()["branch"] == "release"
 
+    @pytest.mark.django_db(transaction=True)
+    def test_what_is_wrong_at_the_newest_commit_is_told(
+        self, maintainer: Script, source: GitRepository
+    ) -> None:
+        source.commit(**{"cat-herder.yaml": f"interactionThreshold: 9\n{ONE_STEP}"})
+        maintainer.post("/projects/shop/fetch")
+        said = maintainer.get("/projects/shop/validation").json()
+        assert said["ok"] is False and said["commit"] == source.git("rev-parse", "HEAD").strip()
+        fault = said["errors"][0]
+        assert (fault["file"], fault["line"], fault["key"]) == ("cat-herder.yaml", 1, "interactionThreshold")
+
     def test_it_is_removed_by_who_maintains_it(self, maintainer: Script) -> None:
         assert maintainer.send("delete", "/projects/shop").status_code == 204
         assert not Project.objects.exists()

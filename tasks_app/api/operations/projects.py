@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 
+from django.conf import settings
 from django.http import HttpRequest
 from ninja import Query, Router, Status
 
@@ -25,10 +26,12 @@ from tasks_app.api.schemas.projects import (
     ProjectPage,
     ProjectPatch,
     SettingsPatch,
+    Validation,
 )
 from tasks_app.config.pipeline import ProjectConfig, step_to_json
 from tasks_app.errors import NotAllowed
 from tasks_app.models import Membership, Project, Scope, User
+from tasks_app.validation import validate_commit
 
 router = Router(tags=["Projects"])
 
@@ -116,6 +119,19 @@ def list_pipelines(request: HttpRequest, project: ProjectName) -> Pipelines:
         Pipeline(name=one.name, steps=[step_to_json(step) for step in one.steps]) for one in config.pipelines
     ]
     return Pipelines(default=config.default_pipeline or config.pipelines[0].name, items=pipelines)
+
+
+@router.get(
+    "/projects/{project}/validation", response=responses(Validation, 404, 409), auth=doors(Scope.READ)
+)
+def get_validation(request: HttpRequest, project: ProjectName) -> Validation:
+    """What is wrong at the newest commit that the portal has: settings, task files, prompts, programs."""
+    found = access.project_named(person(request), project)
+    repository = places.repository(found)
+    commit = repository.head(found.branch)
+    prompts, threshold = settings.BASE_DIR / "prompts", settings.ENVIRONMENT.threshold
+    report = validate_commit(repository, commit, prompts=prompts, threshold=threshold)
+    return Validation.model_validate({"commit": commit, **report.as_json()})
 
 
 def _said(project: Project, *, role: str) -> ProjectFacts:

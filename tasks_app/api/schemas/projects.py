@@ -102,3 +102,20 @@ class Pipeline(Schema):
 class Pipelines(Schema):
     default: str = Field(description="The pipeline of tasks that name none.")
     items: list[Pipeline] = Field(description="The project's pipelines.")
+
+
+class FindingFacts(Schema):
+    """Something that is wrong in a repository, in the words of `manage.py validate --json`."""
+
+    file: str = Field(description="The file; empty for the repository as a whole.")
+    line: int | None = Field(description="The line; null if it is about the whole file.")
+    key: str = Field(description="The key in cat-herder.yaml or in front matter; may be empty.")
+    message: str = Field(description="What is wrong there.")
+    fixable: bool = Field(description="Whether `manage.py validate --fix` can mend it.")
+
+
+class Validation(Schema):
+    commit: str = Field(description="The commit that was looked at.")
+    ok: bool = Field(description="Whether there are no errors.")
+    errors: list[FindingFacts] = Field(description="What stops tasks or lets them go wrong.")
+    warnings: list[FindingFacts] = Field(description="What may be meant.")
