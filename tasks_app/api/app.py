@@ -13,8 +13,19 @@ from ninja.operation import Operation
 
 from tasks_app import audit
 from tasks_app.api.door import caller
+from tasks_app.api.operation import CONTENT
 from tasks_app.api.operations import audit as audit_room
-from tasks_app.api.operations import me, members, notifications, projects, questions, sequences, tasks, usage
+from tasks_app.api.operations import (
+    me,
+    members,
+    notifications,
+    projects,
+    questions,
+    repository,
+    sequences,
+    tasks,
+    usage,
+)
 from tasks_app.api.problems import MEDIA_TYPE, explain_errors
 from tasks_app.models import Scope
 
@@ -51,7 +62,18 @@ api = Api(
     urls_namespace="api",
 )
 api.add_decorator(_told_to_the_audit)
-for room in (me, projects, members, tasks, sequences, questions, usage, notifications, audit_room):
+for room in (
+    me,
+    projects,
+    repository,
+    members,
+    tasks,
+    sequences,
+    questions,
+    usage,
+    notifications,
+    audit_room,
+):
     api.add_router("", room.router)
 explain_errors(api)
 
@@ -66,7 +88,7 @@ def patterns() -> list[URLPattern]:
 
 @cache
 def document() -> dict[str, Any]:
-    """The OpenAPI document. Problems and logs are no plain JSON, which Ninja does not know."""
+    """The OpenAPI document. Problems, logs and tables are no plain JSON, which Ninja does not know."""
     whole: dict[str, Any] = dict(api.get_openapi_schema(path_prefix=PREFIX))
     scopes = dict(_scopes())
     for operations in whole["paths"].values():
@@ -84,11 +106,11 @@ def _scopes() -> Iterator[tuple[str, Scope]]:
 
 
 def _correct(operation: dict[str, Any], scope: Scope) -> None:
-    plain = operation.pop("x-plain-text", False)
+    content = operation.pop(CONTENT, None)
     operation["x-scope"] = scope.value
     operation["summary"] = operation["summary"].capitalize()
     for status, response in operation["responses"].items():
         if status >= 400:
             response["content"] = {MEDIA_TYPE: response["content"]["application/json"]}
-        elif plain:
-            response["content"] = {"text/plain": {"schema": {"type": "string"}}}
+        elif content:
+            response["content"] = content

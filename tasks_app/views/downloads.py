@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from django.http import Http404, HttpRequest, StreamingHttpResponse
 
+from tasks_app.downloading import download
 from tasks_app.events.logs import LogKind, render_log
 from tasks_app.views.access import step_or_404
-from tasks_app.views.streaming import download
 
 
 def step_log(request: HttpRequest, task_id: int, position: int, kind: str) -> StreamingHttpResponse:

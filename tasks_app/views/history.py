@@ -12,7 +12,7 @@ from django.db.models.functions import Substr
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
 
-from tasks_app import stats
+from tasks_app import downloading, stats
 from tasks_app.audit import record
 from tasks_app.models import Action, Channel, Project, Question, QuestionState, Run, Sequence, Task, User
 from tasks_app.search.exports import QUESTION_COLUMNS, TASK_COLUMNS, question_rows, task_rows
@@ -22,7 +22,6 @@ from tasks_app.search.paging import Place, Slice, in_order, slice_of
 from tasks_app.search.snippets import Part, marked, snippet
 from tasks_app.state.phases import FACTS
 from tasks_app.stats import Figures
-from tasks_app.views import streaming
 from tasks_app.views.access import is_htmx, person
 
 PER_PAGE = 40
@@ -70,7 +69,7 @@ def history(request: HttpRequest) -> HttpResponse:
 
 def history_export(request: HttpRequest, form: str) -> StreamingHttpResponse:
     """All that the filters let through, however much, as `csv` or `json`; that it was taken is recorded."""
-    if form not in streaming.FORMS:
+    if form not in downloading.FORMS:
         raise Http404(f"There is no export as “{form}”.")
     user, filters = person(request), Filters.of(request.GET)
     kind = QUESTIONS if request.GET.get("kind") == QUESTIONS else TASKS
@@ -79,7 +78,7 @@ def history_export(request: HttpRequest, form: str) -> StreamingHttpResponse:
         rows, columns = question_rows(filters.asked(user)), QUESTION_COLUMNS
     else:
         rows, columns = task_rows(filters.tasks(user)), TASK_COLUMNS
-    return streaming.table(columns, rows, name=kind, form=form)
+    return downloading.table(columns, rows, name=kind, form=form)
 
 
 def _tasks(user: User, filters: Filters, place: Place) -> dict[str, Any]:

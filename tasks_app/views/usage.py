@@ -12,13 +12,13 @@ from django.http import HttpRequest, HttpResponse, QueryDict, StreamingHttpRespo
 from django.shortcuts import render
 from django.utils import timezone
 
+from tasks_app import downloading
 from tasks_app.audit import record
 from tasks_app.models import Action, Project, User
 from tasks_app.stats import By
 from tasks_app.storable import storable_text
 from tasks_app.types import Usage
 from tasks_app.usage import LONGEST, Bucket, Period, Spent, by_day, first_day, runs_in, spent, waiting
-from tasks_app.views import streaming
 from tasks_app.views.access import person
 from tasks_app.views.rendering.chart import Chart, Say, stacked
 from tasks_app.views.rendering.words import amount_of_dollars, count
@@ -107,7 +107,7 @@ def usage_export(request: HttpRequest) -> StreamingHttpResponse:
     choice = _choice(user, request.GET)
     record(Action.EXPORTED, by=user, subject="usage", form="csv", filters=dict(request.GET.lists()))
     days = by_day(runs_in(user, choice.period, choice.project), choice.dimension)
-    return streaming.table(COLUMNS, _rows(choice, _bucketed(choice, days)), name="usage", form="csv")
+    return downloading.table(COLUMNS, _rows(choice, _bucketed(choice, days)), name="usage", form="csv")
 
 
 def _choice(user: User, asked: QueryDict) -> Choice:

@@ -14,6 +14,7 @@ from tasks_app.actions.projects import add_project
 from tasks_app.api.app import document
 from tasks_app.events.append import append_one
 from tasks_app.models import Delivery, EventKind, Invitation, Project, Question, Role, Scope, Target, User
+from tests.addresses import text_of
 from tests.api import PROBLEM, Script
 from tests.factories import MembershipFactory, ProjectFactory, QuestionFactory, SequenceFactory, UserFactory
 from tests.integration.git_repository import GitRepository
@@ -33,6 +34,7 @@ class Line:
     member: int = 200
     maintainer: int | None = None
     restricted: int | None = None  # a token for another project; else as an outsider
+    query: str = ""
 
 
 def everybody(scope: Scope = Scope.READ) -> Line:
@@ -81,6 +83,9 @@ LINES = {
     "change_settings": manages({"threshold": 2}),
     "list_pipelines": Line(),
     "get_validation": Line(),
+    "list_files": Line(viewer=403),
+    "get_file": Line(viewer=403, query="?path=tasks/one.md"),
+    "list_folders": Line(viewer=403),
     "list_members": Line(),
     "put_member": manages({"role": "viewer"}),
     "remove_member": manages(maintainer=204),
@@ -90,6 +95,8 @@ LINES = {
     "withdraw_invitation": manages(maintainer=204),
     "list_tasks": everybody(),
     "create_task": writes({"project": "shop", "text": "# Do it"}, member=201),
+    "export_tasks": everybody(),
+    "preview_task": Line(body={"project": "shop", "text": "# Do it"}),
     "get_task": Line(),
     "change_task": writes({"threshold": 2}),
     "start_task": writes(),
@@ -107,6 +114,7 @@ LINES = {
     "cancel_sequence": writes(),
     "go_on_with_sequence": writes(member=409),
     "list_questions": everybody(),
+    "export_questions": everybody(),
     "get_question": Line(),
     "answer_question": writes({"answer": "Half up"}, scope=Scope.ANSWER),
     "dismiss_question": writes({}, scope=Scope.ANSWER),
@@ -122,14 +130,14 @@ OPERATIONS = {
 #: What reads the project's repository, which the others do without: making one takes a while.
 READ_GIT = {
     *("change_settings", "change_project", "fetch_project", "get_validation", "list_pipelines"),
-    *("create_task", "create_sequence"),
+    *("create_task", "create_sequence", "preview_task", "list_files", "get_file", "list_folders"),
 }
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> str:
     place = tmp_path_factory.mktemp("source") / "repository"
-    return str(GitRepository.make(place, **{"cat-herder.yaml": ONE_STEP}).path)
+    return str(GitRepository.make(place, **{"cat-herder.yaml": ONE_STEP, "tasks/one.md": "# One"}).path)
 
 
 @pytest.fixture
@@ -170,7 +178,7 @@ def call(name: str, question: Question, script: Script) -> Any:
         "token_id": 9999,
     }
     address = re.sub(r"{(\w+)}", lambda found: str(values[found[1]]), path)
-    return script.send(method, address, LINES[name].body)
+    return script.send(method, address + LINES[name].query, LINES[name].body)
 
 
 def member(question: Question, role: Role) -> User:
@@ -184,7 +192,7 @@ def told(answer: Any, status: int, question: Question) -> None:
         assert answer["Content-Type"] == PROBLEM
         assert answer.json()["status"] == status
     if status in (401, 404):
-        assert question.headline not in answer.text and "secret" not in answer.text
+        assert question.headline not in text_of(answer) and "secret" not in text_of(answer)
 
 
 def test_every_operation_has_a_line() -> None:
@@ -201,7 +209,7 @@ def test_a_stranger_gets_401(name: str, question: Question) -> None:
 def test_an_outsider_learns_nothing(name: str, question: Question) -> None:
     answer = call(name, question, Script(UserFactory()))
     told(answer, LINES[name].outsider, question)
-    assert "secret" not in answer.text
+    assert "secret" not in text_of(answer)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -239,6 +247,6 @@ def test_a_token_for_another_project_sees_as_little_as_an_outsider(name: str, qu
     elsewhere = MembershipFactory(user=admin).project
     answer = call(name, question, Script(admin, projects=[elsewhere]))
     told(answer, LINES[name].restricted or LINES[name].outsider, question)
-    assert "secret" not in answer.text
+    assert "secret" not in text_of(answer)
     question.refresh_from_db()
     assert question.is_open

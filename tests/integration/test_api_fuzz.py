@@ -168,6 +168,7 @@ def place(source: str, settings: Any, tmp_path: Path, monkeypatch: pytest.Monkey
         "source": source,
         "branch": "main",
         "folder": "tasks/night",
+        "path": "tasks/night/01-first.md",
         "answer": "Half up",
     }
     return Place({"Authorization": f"Bearer {made.secret}"}, known, _special(project))
@@ -222,6 +223,7 @@ def _aim(case: Case, known: dict[str, Any]) -> None:
         return
     for location, values in (
         (ParameterLocation.PATH, case.path_parameters),
+        (ParameterLocation.QUERY, case.query),
         (ParameterLocation.BODY, case.body),
     ):
         if not isinstance(values, dict) or (case.meta and case.meta.is_negative_at(location)):

@@ -7,15 +7,16 @@ from functools import partial
 from typing import Literal
 
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Field, Query, Router, Status
 
 from tasks_app import access
 from tasks_app.actions import answers as actions
 from tasks_app.api.door import doors, person
+from tasks_app.api.exporting import KINDS, Taken, taken
 from tasks_app.api.filtering import Name, Searched
 from tasks_app.api.idempotency import once
-from tasks_app.api.operation import responses
+from tasks_app.api.operation import responses, sends
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.problems import Kind, Refused
 from tasks_app.api.schemas.base import Number, QuestionId
@@ -32,6 +33,7 @@ from tasks_app.errors import NotOpen
 from tasks_app.facts import question_facts
 from tasks_app.forms.answer import reply_from
 from tasks_app.models import Channel, Question, QuestionKind, QuestionState, Scope
+from tasks_app.search.exports import QUESTION_COLUMNS, question_rows
 
 router = Router(tags=["Questions"])
 
@@ -53,6 +55,16 @@ def list_questions(request: HttpRequest, only: Query[QuestionFilters], paging: Q
     newest_first = only.sort == "newest"
     rows, following = page_of(request, _rows(request, only), paging, newest_first=newest_first)
     return QuestionPage(items=[_said(question) for question in rows], next=following)
+
+
+@router.get("/questions/export", response=responses(str), auth=doors(Scope.READ), openapi_extra=sends(*KINDS))
+def export_questions(
+    request: HttpRequest, only: Query[QuestionFilters], which: Query[Taken]
+) -> StreamingHttpResponse:
+    """All questions that the filters let through, the newest first, as one table. The audit notes it."""
+    return taken(
+        request, QUESTION_COLUMNS, question_rows(_rows(request, only)), name="questions", which=which
+    )
 
 
 @router.get("/questions/{question_id}", response=responses(QuestionFacts, 404), auth=doors(Scope.READ))

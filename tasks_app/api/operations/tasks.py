@@ -14,9 +14,10 @@ from tasks_app.actions import tasks as actions
 from tasks_app.actions.changing import change_threshold
 from tasks_app.actions.retrying import retry_from
 from tasks_app.api.door import doors, person
+from tasks_app.api.exporting import KINDS, Taken, taken
 from tasks_app.api.filtering import Name, Searched
 from tasks_app.api.idempotency import once
-from tasks_app.api.operation import responses
+from tasks_app.api.operation import responses, sends
 from tasks_app.api.paging import Paging, address_with, page_of
 from tasks_app.api.schemas.base import LARGEST, Number, Position, TaskId
 from tasks_app.api.schemas.tasks import (
@@ -27,15 +28,19 @@ from tasks_app.api.schemas.tasks import (
     Retry,
     StepFacts,
     Steps,
+    TaskDraft,
     TaskFacts,
     TaskPage,
     TaskPatch,
+    TaskPreview,
     TaskWhole,
 )
 from tasks_app.events.logs import LogKind, render_log
 from tasks_app.events.streaming import streamed
 from tasks_app.facts import facts_of_tasks, step_facts, task_facts
 from tasks_app.models import Event, EventKind, Scope, Step, Task
+from tasks_app.search.exports import TASK_COLUMNS, task_rows
+from tasks_app.search.filters import Filters
 from tasks_app.state.phases import Phase
 from tasks_app.workspace import diff
 
@@ -85,6 +90,35 @@ def create_task(request: HttpRequest, body: NewTask) -> Status[TaskWhole]:
     if body.start:
         actions.start_task(task, by=user)
     return Status(201, _whole(task))
+
+
+@router.get("/tasks/export", response=responses(str), auth=doors(Scope.READ), openapi_extra=sends(*KINDS))
+def export_tasks(
+    request: HttpRequest, only: Query[TaskFilters], which: Query[Taken]
+) -> StreamingHttpResponse:
+    """All tasks that the filters let through, the newest first, as one table. The audit notes it."""
+    rows = task_rows(_filters(only).tasks(person(request)))
+    return taken(request, TASK_COLUMNS, rows, name="tasks", which=which)
+
+
+@router.post("/tasks/preview", response=responses(TaskPreview, 404, 409, 413), auth=doors(Scope.READ))
+def preview_task(request: HttpRequest, body: TaskDraft) -> TaskPreview:
+    """What a text would become as a task, or its faults. Nothing is stored, nothing fetched."""
+    project = access.project_named(person(request), body.project)
+    commit = places.repository(project).head(project.branch)
+    plan = actions.plan_task(
+        project, body.text, base=commit, where="task", threshold=body.threshold, pipeline=body.pipeline
+    )
+    return TaskPreview(
+        title=plan.definition.title,
+        pipeline=plan.pipeline.name,
+        steps=[step.name for step in plan.pipeline.steps],
+        threshold=plan.threshold,
+        model=plan.definition.model or plan.config.model or "",
+        resume=plan.definition.resume,
+        body=plan.definition.body,
+        commit=commit,
+    )
 
 
 @router.get("/tasks/{task_id}", response=responses(TaskWhole, 404), auth=doors(Scope.READ))
@@ -174,7 +208,7 @@ def get_diff(request: HttpRequest, task_id: TaskId, which: Query[StepChoice]) ->
     "/tasks/{task_id}/steps/{position}/logs/{kind}",
     response=responses(str, 404),
     auth=doors(Scope.READ),
-    openapi_extra={"x-plain-text": True},
+    openapi_extra=sends("text/plain"),
 )
 def get_log(
     request: HttpRequest, task_id: TaskId, position: Position, kind: LogKind
@@ -185,8 +219,12 @@ def get_log(
 
 
 def _rows(request: HttpRequest, only: TaskFilters) -> QuerySet[Task]:
-    rows = only.filters(sequence=str(only.sequence or ""), phase=tuple(only.phase)).tasks(person(request))
+    rows = _filters(only).tasks(person(request))
     return rows.select_related("project", "created_by").defer("text", "body")
+
+
+def _filters(only: TaskFilters) -> Filters:
+    return only.filters(sequence=str(only.sequence or ""), phase=tuple(only.phase))
 
 
 def _whole(task: Task) -> TaskWhole:

@@ -44,7 +44,7 @@ class TaskWhole(TaskFacts):
     text: str = Field(description="The task as it was written, front matter included.")
 
 
-class NewTask(Input):
+class TaskDraft(Input):
     """A task's text, and what is to hold instead of its front matter and the project's settings."""
 
     project: Annotated[Storable, Field(min_length=1, max_length=60)] = Field(
@@ -58,7 +58,25 @@ class NewTask(Input):
     pipeline: Annotated[Storable, Field(min_length=1, max_length=100)] | None = Field(
         None, description="One of the project's pipelines."
     )
+
+
+class NewTask(TaskDraft):
+    """A task that is to be created."""
+
     start: Flag = Field(False, description="Start it at once.")
+
+
+class TaskPreview(Schema):
+    """What a text would become, as the settings are at the newest commit that the portal has."""
+
+    title: str = Field(description="Its title.")
+    pipeline: str = Field(description="The pipeline that it would run through.")
+    steps: list[str] = Field(description="The names of the steps.")
+    threshold: int = Field(description="How readily the agent would ask, from 0 (never) to 5.")
+    model: str = Field(description="The model of steps that name none; empty: Claude Code's own default.")
+    resume: str = Field(description="`session` or `replay`: how it goes on after an answer.")
+    body: str = Field(description="The Markdown below the front matter.")
+    commit: str = Field(description="The commit whose settings were read.")
 
 
 class TaskPatch(Input):

@@ -1,0 +1,30 @@
+"""Lists that are taken away whole, as the pages offer them: streamed, and noted in the audit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from django.http import HttpRequest, StreamingHttpResponse
+from ninja import Field, Schema
+
+from tasks_app import downloading
+from tasks_app.api.door import person
+from tasks_app.audit import record
+from tasks_app.models import Action
+
+#: The media types of what comes.
+KINDS = ("application/json", "text/csv")
+
+
+class Taken(Schema):
+    form: Literal["csv", "json"] = Field("json", alias="format", description="The form of the table.")
+
+
+def taken(
+    request: HttpRequest, columns: list[str], rows: Iterable[dict[str, Any]], *, name: str, which: Taken
+) -> StreamingHttpResponse:
+    """The rows as a file. Call it with rows that are read while they are sent."""
+    filters = dict(request.GET.lists())
+    record(Action.EXPORTED, by=person(request), subject=name, form=which.form, filters=filters)
+    return downloading.table(columns, rows, name=name, form=which.form)

@@ -1,0 +1,75 @@
+"""What the repository of a project has for new tasks: files as texts, folders as sequences."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from django.http import HttpRequest
+from ninja import Field, Query, Router, Schema
+
+from tasks_app import access, places
+from tasks_app.actions.access import require_actor
+from tasks_app.actions.settings import repository_settings
+from tasks_app.api.door import doors, person
+from tasks_app.api.filtering import Name
+from tasks_app.api.operation import responses
+from tasks_app.api.problems import Kind, Refused
+from tasks_app.api.schemas.base import ProjectName, Storable
+from tasks_app.api.schemas.repository import FileText, Folder, Folders, TaskFiles
+from tasks_app.config.faults import ConfigInvalid
+from tasks_app.config.pipeline import DEFAULT_TASK_FOLDER
+from tasks_app.models import Scope
+from tasks_app.search.repository import Pickable
+from tasks_app.workspace import committed_tree
+
+router = Router(tags=["Projects"])
+
+
+class Fitting(Schema):
+    q: Name = Field("", description="Only those whose path has all these words.")
+    limit: int = Field(200, ge=1, le=1000, description="So many at most, up to 1000.")
+
+
+class FileChoice(Schema):
+    path: Annotated[Storable, Field(min_length=1, max_length=1000)] = Field(
+        description="The file, seen from the top of the repository.", examples=["tasks/round-prices.md"]
+    )
+
+
+@router.get("/projects/{project}/files", response=responses(TaskFiles, 404, 409), auth=doors(Scope.READ))
+def list_files(request: HttpRequest, project: ProjectName, which: Query[Fitting]) -> TaskFiles:
+    """The Markdown files at the newest commit, the task folder's first. Each may be the text of a task."""
+    commit, pickable = _pickable(request, project)
+    paths = pickable.paths(which.q)
+    return TaskFiles(commit=commit, items=paths[: which.limit], more=max(0, len(paths) - which.limit))
+
+
+@router.get("/projects/{project}/files/text", response=responses(FileText, 404, 409), auth=doors(Scope.READ))
+def get_file(request: HttpRequest, project: ProjectName, which: Query[FileChoice]) -> FileText:
+    """The text of a Markdown file at the newest commit."""
+    commit, pickable = _pickable(request, project)
+    if which.path not in pickable.paths():
+        raise Refused(Kind.NOT_FOUND, f"There is no Markdown file “{which.path[:200]}” at the newest commit.")
+    return FileText(commit=commit, path=which.path, text=pickable.text_of(which.path))
+
+
+@router.get("/projects/{project}/folders", response=responses(Folders, 404, 409), auth=doors(Scope.READ))
+def list_folders(request: HttpRequest, project: ProjectName, which: Query[Fitting]) -> Folders:
+    """The folders of task files at the newest commit, each of which may be a sequence."""
+    commit, pickable = _pickable(request, project)
+    names = pickable.folders(which.q)
+    items = [Folder(folder=name, tasks=pickable.would_run(name)) for name in names[: which.limit]]
+    return Folders(commit=commit, items=items, more=max(0, len(names) - which.limit))
+
+
+def _pickable(request: HttpRequest, name: str) -> tuple[str, Pickable]:
+    """The newest commit and what is in it, for who may create tasks. Raises NotAllowed, WorkspaceError."""
+    project = access.project_named(person(request), name)
+    require_actor(person(request), project)
+    repository = places.repository(project)
+    commit = repository.head(project.branch)
+    try:
+        folder = repository_settings(project, commit=commit).task_folder
+    except ConfigInvalid:
+        folder = DEFAULT_TASK_FOLDER  # a fault there hides no file
+    return commit, Pickable(repository, committed_tree(repository, commit=commit), folder)

@@ -1,0 +1,154 @@
+"""What the form for a new task and the exports offer on pages, the API offers too (W5)."""
+
+from __future__ import annotations
+
+import csv
+import json
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks_app.actions.projects import add_project
+from tasks_app.models import AuditEntry, Project, Role, Task
+from tests.addresses import text_of
+from tests.api import PROBLEM, Script
+from tests.factories import MembershipFactory, QuestionFactory, TaskFactory
+from tests.integration.git_repository import GitRepository
+
+pytestmark = pytest.mark.django_db
+
+PIPELINES = """interactionThreshold: 2
+taskFolder: todo
+pipelines:
+  quick:
+    - {name: do, command: self}
+  whole:
+    - {name: plan, command: plan-task}
+    - {name: implement, command: implement}
+"""
+FILES = {
+    "cat-herder.yaml": PIPELINES,
+    "README.md": "# Shop\n",
+    "docs/how.md": "# How\n",
+    "todo/10-round.md": "# Round prices\r\n",
+    "todo/2-show.md": "# Show the tax\n",
+    "todo/_ideas.md": "# Ideas\n",
+    "src/price.py": "total = 0\n",
+}
+
+
+@pytest.fixture
+def shop(settings: Any, tmp_path: Path) -> Project:
+    settings.DATA_DIR = tmp_path / "data"
+    return add_project("shop", str(GitRepository.make(tmp_path / "source", **FILES).path))
+
+
+@pytest.fixture
+def ann(shop: Project) -> Script:
+    return Script(MembershipFactory(project=shop, user__username="ann").user)
+
+
+def test_markdown_files_are_listed_those_of_the_task_folder_first(ann: Script) -> None:
+    said = ann.get("/projects/shop/files").json()
+    assert said["items"] == [
+        "todo/10-round.md", "todo/2-show.md", "todo/_ideas.md", "README.md", "docs/how.md"
+    ]  # fmt: skip
+    assert said["more"] == 0 and len(said["commit"]) == 40
+    assert ann.get("/projects/shop/files", q="TODO show").json()["items"] == ["todo/2-show.md"]
+    assert ann.get("/projects/shop/files", limit=2).json()["more"] == 3
+
+
+def test_the_text_of_a_file_is_read_and_no_other_files(ann: Script) -> None:
+    said = ann.get("/projects/shop/files/text", path="todo/10-round.md").json()
+    assert (said["path"], said["text"]) == ("todo/10-round.md", "# Round prices\n")
+    for path in ("src/price.py", "../source/README.md", "todo/none.md"):
+        answer = ann.get("/projects/shop/files/text", path=path)
+        assert (answer.status_code, answer["Content-Type"]) == (404, PROBLEM)
+        assert path in answer.json()["detail"]
+
+
+def test_folders_are_listed_with_what_would_run(ann: Script) -> None:
+    said = ann.get("/projects/shop/folders").json()
+    assert said["items"] == [
+        {"folder": "docs", "tasks": ["how.md"]},
+        {"folder": "todo", "tasks": ["10-round.md", "2-show.md"]},
+    ]
+    assert [one["folder"] for one in ann.get("/projects/shop/folders", q="to").json()["items"]] == ["todo"]
+
+
+def test_files_are_listed_though_the_settings_have_a_fault(ann: Script, shop: Project) -> None:
+    GitRepository(Path(shop.source)).commit(**{"cat-herder.yaml": "pipelines: 3\n"})
+    assert ann.post("/projects/shop/fetch").status_code == 200
+    assert "docs/how.md" in ann.get("/projects/shop/files").json()["items"]
+
+
+def test_a_text_is_previewed_and_nothing_is_stored(ann: Script) -> None:
+    front = "---\ninteractionThreshold: 4\npipeline: whole\nresume: replay\n---\n"
+    text = f"{front}# Round prices\n\nAs the cashier.\n"
+    said = ann.post("/tasks/preview", {"project": "shop", "text": text}).json()
+    assert said.pop("commit")
+    assert said == {
+        "title": "Round prices",
+        "pipeline": "whole",
+        "steps": ["plan", "implement"],
+        "threshold": 4,
+        "model": "",
+        "resume": "replay",
+        "body": "# Round prices\n\nAs the cashier.\n",
+    }
+    plain = ann.post("/tasks/preview", {"project": "shop", "text": "# Do it", "threshold": 0}).json()
+    assert (plain["pipeline"], plain["threshold"]) == ("quick", 0)
+    assert not Task.objects.exists()
+
+
+def test_the_preview_tells_the_faults_that_creating_it_would_tell(ann: Script) -> None:
+    wrong = {"project": "shop", "text": "---\npipeline: slow\n---\n# Do it\n"}
+    preview, created = ann.post("/tasks/preview", wrong), ann.post("/tasks", wrong)
+    assert preview.status_code == 400
+    assert preview.json()["errors"] == created.json()["errors"]
+    assert preview.json()["errors"][0]["where"] == "task:2"
+
+
+def test_tasks_are_taken_away_whole_as_csv_or_json(ann: Script, shop: Project) -> None:
+    TaskFactory(project=shop, title="=1+1", phase="failed")
+    TaskFactory(project=shop, title="Round prices")
+    TaskFactory(title="Elsewhere")
+    answer = ann.get("/tasks/export", format="csv")
+    assert answer["Content-Type"] == "text/csv; charset=utf-8"
+    rows = list(csv.DictReader(StringIO(text_of(answer))))
+    assert [row["title"] for row in rows] == ["Round prices", "'=1+1"]
+    found = json.loads(text_of(ann.get("/tasks/export", phase="failed")))
+    assert [row["title"] for row in found] == ["=1+1"]
+    entry = AuditEntry.objects.filter(action="exported").latest("pk")
+    assert (entry.actor_name, entry.via, entry.token) == ("ann", "api", "script")
+    assert entry.detail["filters"] == {"phase": ["failed"]}
+
+
+def test_questions_are_taken_away_whole(ann: Script, shop: Project) -> None:
+    QuestionFactory(task__project=shop, task__title="Round prices")
+    QuestionFactory(task__title="Elsewhere")
+    answer = ann.get("/questions/export", state="open", format="json")
+    assert answer["Content-Type"] == "application/json; charset=utf-8"
+    assert [row["title"] for row in json.loads(text_of(answer))] == ["Round prices"]
+    assert ann.get("/questions/export", format="xml").status_code == 400
+
+
+def test_an_export_asks_no_more_of_the_database_for_more_tasks(
+    ann: Script, shop: Project, django_assert_num_queries: Any
+) -> None:
+    def queries(tasks: int) -> int:
+        TaskFactory.create_batch(tasks, project=shop)
+        with django_assert_num_queries(100, exact=False) as counted:
+            text_of(ann.get("/tasks/export"))
+        return len(counted)
+
+    queries(1)  # which also notes that the token was used
+    assert queries(2) == queries(20)
+
+
+def test_who_only_looks_picks_no_files(shop: Project) -> None:
+    viewer = Script(MembershipFactory(project=shop, role=Role.VIEWER).user)
+    assert viewer.get("/projects/shop/files").status_code == 403
+    assert viewer.get("/projects/shop/files/text", path="README.md").status_code == 403
