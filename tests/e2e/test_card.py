@@ -212,10 +212,11 @@ def test_a_denial_wants_a_reason_and_nothing_is_approved_by_a_key(
     card = page.locator(f"#question-{number}")
     expect(card.locator(".evidence")).to_contain_text("make deploy")
     card.focus()
+    page.evaluate("window.isTheSamePage = true")
     for key in ("1", "Enter", "Control+Enter"):
         page.keyboard.press(key)
-    page.goto(f"{portal.url}/tasks/{task}/")
     card.get_by_text("Deny…").click()
+    assert page.evaluate("window.isTheSamePage"), "Enter opened the page that was open"
     card.get_by_role("button", name="Deny and resume").click()
     expect(card.locator(".refusal")).to_contain_text("Say why")
     reason = card.get_by_label("Why not")

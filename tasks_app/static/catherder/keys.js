@@ -20,7 +20,8 @@
     const card = cardOf(document.activeElement);
     if (!card || (event.key === "Enter" && document.activeElement !== card)) return;
     event.preventDefault();
-    card.querySelector("[data-opens]")?.click();
+    const link = card.querySelector("[data-opens]");
+    if (link && link.pathname !== location.pathname) link.click(); // else one would lose one's place in the log
   }
 
   function showKeys() {
