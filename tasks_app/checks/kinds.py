@@ -38,11 +38,12 @@ Check = NoCheck | FileExists | Shell
 
 @dataclass(frozen=True)
 class CheckReport:
-    """How a check went. `check` is one line for people, `output` what the command said and why the
-    check failed; `exit_code` is None where nothing ran to its end."""
+    """How a check went. `check` is one line for people, `output` what the command said; `problem` is why it
+    failed, as a sentence. `exit_code` is None where nothing ran to its end."""
 
     passed: bool
     check: str
     output: str = ""
     exit_code: int | None = None
     timed_out: bool = False
+    problem: str = ""

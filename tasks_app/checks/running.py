@@ -10,6 +10,7 @@ from tasks_app.checks.kinds import Check, CheckReport, FileExists, NoCheck, Shel
 from tasks_app.jail import Finished, Jail, run
 
 _OUTPUT_BYTES = 100_000
+_SHOWN = 160
 _NOT_STARTED = (126, 127)
 # A POSIX shell where there is no bash. The command is its argument, never a part of this text.
 _SHELL = ("/bin/sh", "-c", 'command -v bash >/dev/null && exec bash -c "$0"; exec sh -c "$0"')
@@ -55,7 +56,7 @@ def _run_one(check: Check, place: _Place) -> CheckReport:
             return CheckReport(True, "none")
         case FileExists(path):
             problem = _problem_with_file(path, place.workspace)
-            return CheckReport(not problem, f"fileExists: {path}", problem)
+            return CheckReport(not problem, f"{path} exists", problem=problem)
         case Shell():
             return _run_shell(check, place)
 
@@ -63,15 +64,16 @@ def _run_one(check: Check, place: _Place) -> CheckReport:
 def _problem_with_file(path: str, workspace: Path) -> str:
     if not path or "\0" in path:
         return f"{path!r} does not name a file."
+    name = _shown(path)
     if Path(path).is_absolute() or ".." in Path(path).parts:
-        return f"{path} is not a path inside the workspace: it must be relative and without '..'."
+        return f"{name} is not a path inside the workspace: it must be relative and without '..'."
     try:
         real = (workspace / path).resolve()
         if not real.is_relative_to(workspace.resolve()):
-            return f"{path} leads out of the workspace through a link."
-        return "" if real.exists() else f"{path} does not exist in the workspace."
+            return f"{name} leads out of the workspace through a link."
+        return "" if real.exists() else f"{name} does not exist in the workspace."
     except (OSError, RuntimeError):  # a name too long, or links in a circle
-        return f"{path} cannot be reached in the workspace."
+        return f"{name} cannot be reached in the workspace."
 
 
 def _run_shell(check: Shell, place: _Place) -> CheckReport:
@@ -83,31 +85,33 @@ def _run_shell(check: Shell, place: _Place) -> CheckReport:
     return CheckReport(
         passed=not problem,
         check=_title(check),
-        output=_with_last_line(done.output, problem),
+        output=done.output,
         exit_code=done.exit_code,
         timed_out=done.timed_out,
+        problem=problem,
     )
 
 
 def _title(check: Shell) -> str:
-    title = f"shell: {' '.join(check.command.split())}"
+    title = " ".join(check.command.split())
     return f"{title} (expected to fail)" if check.expect == "fail" else title
 
 
 def _problem_with_end(check: Shell, done: Finished) -> str:
     """Why the check failed, for people and for the agent; empty if it passed."""
+    command = _shown(" ".join(check.command.split()))
     if done.timed_out:
-        return f"The command did not end within {check.timeout:g} seconds."
+        return f"{command} did not end within {check.timeout:g} seconds."
     if done.stopped:
-        return "The command was stopped, because its task was."
+        return f"{command} was stopped, because its task was."
     if check.expect == "pass":
-        return f"The command ended with exit code {done.exit_code}." if done.exit_code else ""
+        return f"{command} failed with exit {done.exit_code}." if done.exit_code else ""
     if done.exit_code in _NOT_STARTED:
-        return f"The command could not be run (exit code {done.exit_code}); that is not the failure expected."
-    return "" if done.exit_code else "The command succeeded, but this check expects it to fail."
+        return f"{command} could not be run (exit {done.exit_code}); that is not the failure expected."
+    return "" if done.exit_code else f"{command} passed, but was expected to fail."
 
 
-def _with_last_line(output: str, line: str) -> str:
-    if not line:
-        return output
-    return f"{output}\n{line}\n" if output and not output.endswith("\n") else f"{output}{line}\n"
+def _shown(text: str) -> str:
+    """A command or a path within a sentence: as code, unless its own backticks would end it too soon."""
+    text = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return f"“{text}”" if "`" in text else f"`{text}`"

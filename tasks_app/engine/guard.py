@@ -24,12 +24,15 @@ def guard_report(run: Run) -> CheckReport | None:
     title = f"file guard: only {', '.join(globs)}"
     if not run.head_commit:
         return CheckReport(
-            False, title, "What the step changed could not be recorded, so it cannot be judged."
+            False, title, problem="What the step changed could not be recorded, so it cannot be judged."
         )
     repository = places.repository(step.task.project)
     changed = _changed(repository, step.base_commit, run.head_commit) - _made_by_checks(repository, run)
     outside = sorted(path for path in changed if not allowed(path, list(globs)))
-    return CheckReport(not outside, title, _complaint(step.name, outside))
+    if not outside:
+        return CheckReport(True, title)
+    problem = f"The step “{step.name}” changed files that it may not write."
+    return CheckReport(False, title, _put_back(outside), problem=problem)
 
 
 def plan_report(run: Run) -> CheckReport | None:
@@ -37,15 +40,11 @@ def plan_report(run: Run) -> CheckReport | None:
     if not step_from_json(run.step.config).plan_approval:
         return None
     approved = run.step.questions.approved_plans().exists()
-    complaint = (
-        ""
-        if approved
-        else (
-            "You ended your turn without an approved plan. Present your plan with ExitPlanMode; once a human "
-            "has approved it, do what it says."
-        )
-    )
-    return CheckReport(approved, "plan approval", complaint)
+    if approved:
+        return CheckReport(True, "plan approval")
+    order = "Present your plan with ExitPlanMode; once a human has approved it, do what it says."
+    problem = "The agent ended its turn without an approved plan."
+    return CheckReport(False, "plan approval", order, problem=problem)
 
 
 def _made_by_checks(repository: Repository, run: Run) -> set[str]:
@@ -66,11 +65,7 @@ def _paths(change: ChangedFile) -> list[str]:
     return [change.path, *([change.old_path] if change.old_path else [])]
 
 
-def _complaint(step: str, outside: list[str]) -> str:
-    if not outside:
-        return ""
+def _put_back(outside: list[str]) -> str:
     more = f"\n… and {len(outside) - SHOWN} more" if len(outside) > SHOWN else ""
     listed = "\n".join(outside[:SHOWN])
-    return (
-        f"The step “{step}” changed files that it may not write. Put them back as they were:\n{listed}{more}"
-    )
+    return f"Put them back as they were:\n{listed}{more}"

@@ -119,4 +119,4 @@ def _passed(run: Run) -> bool:
 def _failed_check(run: Run) -> str:
     report: dict[str, object] = next((one for one in run.checks or () if not one["passed"]), {})
     output = str(report.get("output", ""))[-4000:]
-    return f"The check failed: {report.get('check')}\n{output}".strip()
+    return f"{report.get('problem') or 'A check failed.'}\n{output}".strip()

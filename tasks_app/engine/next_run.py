@@ -233,6 +233,8 @@ def _feedback(step: Step, last: Run, answers: Sequence[Question]) -> Feedback:
 
 
 def _why(report: dict[str, object]) -> str:
+    if problem := str(report.get("problem", "")):
+        return problem.removesuffix(".")
     if report.get("timed_out"):
         return "it did not end in time"
     code = report.get("exit_code")

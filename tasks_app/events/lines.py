@@ -95,14 +95,10 @@ def _answer(payload: Payload) -> str:
 
 
 def _check(payload: Payload) -> str:
-    if payload.get("passed"):
-        verdict = "passed"
-    elif payload.get("timed_out"):
-        verdict = "failed: out of time"
-    else:
-        verdict = f"failed with exit code {payload.get('exit_code')}"
+    verdict = "passed" if payload.get("passed") else "failed"
+    said = payload.get("problem") or f"{payload.get('check', '')} {verdict}"
     output = payload.get("output")
-    return f"{payload.get('check', '')} {verdict}" + (f"\n{output}" if output else "")
+    return f"{said}" + (f"\n{output}" if output else "")
 
 
 def _result(payload: Payload) -> str:

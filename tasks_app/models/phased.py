@@ -23,3 +23,12 @@ class Phased(models.Model):
     @property
     def phase_facts(self) -> PhaseFacts:
         return FACTS[Phase(self.phase)]
+
+    @property
+    def failure_line(self) -> str:
+        """Why it failed, as a sentence; what a machine said of it follows as `failure_detail`."""
+        return self.failure.partition("\n")[0]
+
+    @property
+    def failure_detail(self) -> str:
+        return self.failure.partition("\n")[2]

@@ -69,7 +69,7 @@ def test_the_sample_story_with_a_reload_and_a_restart_while_it_waits(
     expect(page.get_by_text(DONE)).to_be_visible()
     expect(card).not_to_contain_text("resuming")
     expect(page).not_to_have_title(re.compile(r"^\("))
-    expect(page.get_by_text("check shell: python3 -m unittest discover -s tests")).to_be_visible()
+    expect(page.get_by_text("check python3 -m unittest discover -s tests")).to_be_visible()
     changed = page.locator("details", has_text="share, left_over = divmod(total, people)")
     expect(changed.first).to_contain_text("billsplit/__init__.py")
 

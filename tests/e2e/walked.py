@@ -131,7 +131,7 @@ def _people_at_work(question: Question, admin: User) -> None:
         failed = phase == Phase.FAILED
         TaskFactory(
             project=question.task.project, phase=phase, created_by=admin, queued_at=timezone.now(),
-            failure="check make test: 3 tests failed" if failed else "",
+            failure="`make test` failed with exit 2.\n3 tests failed" if failed else "",
         )  # fmt: skip
     TaskFactory(project=ProjectFactory(name="an-empty-one"))
     QuestionFactory(items=[ROUNDING, COLUMNS, FILE_NAME], asked_at=timezone.now() - timedelta(days=2))

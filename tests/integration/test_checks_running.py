@@ -47,30 +47,32 @@ def test_without_checks_there_is_no_report(bench: Bench) -> None:
 
 
 def test_a_command_that_succeeds_passes(bench: Bench) -> None:
-    assert bench.report(Shell("pwd")) == CheckReport(True, "shell: pwd", f"{bench.workspace}\n", 0)
+    assert bench.report(Shell("pwd")) == CheckReport(True, "pwd", f"{bench.workspace}\n", 0)
 
 
 def test_a_command_that_fails_is_reported_with_its_output_and_code(bench: Bench) -> None:
     report = bench.report(Shell("echo 1 failed; exit 3"))
-    output = "1 failed\nThe command ended with exit code 3.\n"
-    assert report == CheckReport(False, "shell: echo 1 failed; exit 3", output, 3)
+    problem = "`echo 1 failed; exit 3` failed with exit 3."
+    assert report == CheckReport(False, "echo 1 failed; exit 3", "1 failed\n", 3, problem=problem)
 
 
 def test_a_command_may_be_expected_to_fail(bench: Bench) -> None:
     report = bench.report(Shell("echo red; exit 1", expect="fail"))
-    assert report == CheckReport(True, "shell: echo red; exit 1 (expected to fail)", "red\n", 1)
+    assert report == CheckReport(True, "echo red; exit 1 (expected to fail)", "red\n", 1)
 
 
 def test_a_success_where_failure_is_expected_fails_and_says_so(bench: Bench) -> None:
     report = bench.report(Shell("echo green", expect="fail"))
     assert not report.passed and report.exit_code == 0
-    assert report.output == "green\nThe command succeeded, but this check expects it to fail.\n"
+    assert (report.output, report.problem) == ("green\n", "`echo green` passed, but was expected to fail.")
 
 
 @pytest.mark.parametrize("expect", ["pass", "fail"])
 def test_a_missing_program_fails_either_way(bench: Bench, expect: Any) -> None:
     report = bench.report(Shell("no-such-program", expect=expect))
     assert not report.passed and report.exit_code == 127 and "no-such-program" in report.output
+    told = "could not be run (exit 127)" if expect == "fail" else "failed with exit 127."
+    assert report.problem.startswith(f"`no-such-program` {told}")
 
 
 @pytest.mark.parametrize("expect", ["pass", "fail"])
@@ -80,7 +82,7 @@ def test_a_command_over_its_time_fails_either_way_and_leaves_nothing(bench: Benc
         Shell("exec 3>alive; echo begun; sleep 1000 & sleep 1000", expect=expect, timeout=2)
     )
     assert (report.passed, report.timed_out, report.exit_code) == (False, True, None)
-    assert report.output == "begun\nThe command did not end within 2 seconds.\n"
+    assert report.output == "begun\n" and report.problem.endswith("did not end within 2 seconds.")
     fifo.wait_for_end()
 
 
@@ -94,7 +96,15 @@ def test_a_stopped_task_ends_its_check(bench: Bench) -> None:
     wanted = threading.Event()
     wanted.set()
     report = bench.report(Shell("sleep 1000"), stop=wanted.is_set)
-    assert not report.passed and "stopped" in report.output
+    assert not report.passed and "stopped" in report.problem
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [("false `date`", "“false `date`”"), ("exit 1 # " + "x" * 500, f"`exit 1 # {'x' * 151}…`")],
+)
+def test_a_command_stays_readable_within_the_sentence(bench: Bench, command: str, shown: str) -> None:
+    assert bench.report(Shell(command)).problem == f"{shown} failed with exit 1."
 
 
 def test_checks_run_in_order_and_stop_at_the_first_failure(bench: Bench) -> None:
@@ -108,7 +118,7 @@ def test_checks_run_in_order_and_stop_at_the_first_failure(bench: Bench) -> None
 def test_long_output_keeps_its_end(bench: Bench) -> None:
     report = bench.report(Shell("seq 1 100000; false"))
     assert len(report.output) < 110_000 and "bytes of output are cut" in report.output
-    assert report.output.endswith("\n100000\nThe command ended with exit code 1.\n")
+    assert report.output.endswith("\n100000\n")
 
 
 def test_a_command_is_given_to_the_shell_to_the_letter(bench: Bench) -> None:
@@ -141,7 +151,9 @@ def test_a_file_or_folder_that_is_there_passes(bench: Bench) -> None:
 
 def test_a_file_that_is_not_there_fails_by_name(bench: Bench) -> None:
     report = bench.report(FileExists("PLAN.md"))
-    assert report == CheckReport(False, "fileExists: PLAN.md", "PLAN.md does not exist in the workspace.")
+    assert report == CheckReport(
+        False, "PLAN.md exists", problem="`PLAN.md` does not exist in the workspace."
+    )
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../secret", "docs/../../secret", "docs/.."])
@@ -149,7 +161,7 @@ def test_a_path_out_of_the_workspace_fails(bench: Bench, path: str) -> None:
     (bench.workspace / "docs").mkdir()
     (bench.workspace.parent / "secret").touch()
     report = bench.report(FileExists(path))
-    assert not report.passed and "not a path inside the workspace" in report.output
+    assert not report.passed and "not a path inside the workspace" in report.problem
 
 
 @pytest.mark.parametrize("path", ["link", "folder/secret"])
@@ -158,7 +170,7 @@ def test_a_link_out_of_the_workspace_fails(bench: Bench, path: str) -> None:
     (bench.workspace / "link").symlink_to("../secret")
     (bench.workspace / "folder").symlink_to(bench.workspace.parent)
     report = bench.report(FileExists(path))
-    assert not report.passed and "leads out of the workspace" in report.output
+    assert not report.passed and "leads out of the workspace" in report.problem
 
 
 def test_a_link_within_the_workspace_passes(bench: Bench) -> None:
@@ -171,4 +183,4 @@ def test_a_link_within_the_workspace_passes(bench: Bench) -> None:
 def test_a_path_that_cannot_be_looked_at_fails(bench: Bench, path: str) -> None:
     (bench.workspace / "circle").symlink_to("circle")
     report = bench.report(FileExists(path))
-    assert not report.passed and report.output
+    assert not report.passed and report.problem

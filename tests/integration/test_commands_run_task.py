@@ -64,7 +64,7 @@ def test_the_sample_is_done_with_an_answer_from_a_pipe(installation: Installatio
     for told in ("plan (1 of 2)", ODD_CENTS, "2  The first guest pays", "│ Guest 1: 2.90 €"):
         assert told in done.stdout
     assert "Answered by Ann in the terminal: The first guest pays" in done.stdout
-    assert "check passed: shell: python3 -m unittest discover -s tests" in done.stdout
+    assert "check passed: python3 -m unittest discover -s tests" in done.stdout
     fetch = done.stdout.rsplit("Get the work with  ", 1)[1].split()
     subprocess.run(fetch, cwd=installation.data_dir / "sample", check=True, capture_output=True)
     shown = ["git", "show", "FETCH_HEAD:billsplit/__init__.py"]

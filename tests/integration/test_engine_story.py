@@ -285,7 +285,7 @@ def test_a_check_that_keeps_failing_fails_the_task_with_its_last_output(works: W
     task = works.advance(works.task([say("Done.")], config=checked("echo never; exit 3", retry=2)))
     assert task.phase == Phase.FAILED
     assert len(runs(task)) == 3
-    assert "never" in task.failure
+    assert task.failure == "`echo never; exit 3` failed with exit 3.\nnever"
     assert step(task).phase == Phase.FAILED
 
 

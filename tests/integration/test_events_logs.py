@@ -62,7 +62,9 @@ def dialogue() -> list[NewEvent]:
         event(EventKind.TOOL_USE, id="t2", name="AskUserQuestion", input={}),
         event(EventKind.QUESTION, number=1, question="Up or down?", items=[item], way="AskUserQuestion"),
         event(EventKind.ANSWER, question="Up or down?", text="Up", by="Ann", via="web", number=1),
-        event(EventKind.CHECK, check="make test", passed=False, output="1 failed", exit_code=2),
+        event(
+            EventKind.CHECK, check="make test", passed=False, output="1 failed", problem="`make test` failed."
+        ),
         event(EventKind.NOTE, text="The agent is sent back."),
         event(EventKind.ERROR, text="The model is overloaded."),
         event(EventKind.UNKNOWN, type="novelty"),
@@ -82,7 +84,7 @@ def test_the_reasoning_log_is_the_whole_dialogue_in_order(step: Step) -> None:
         "[2026-03-01 09:05:07] [ASSISTANT] [TOOL_USE] AskUserQuestion({})",
         "[2026-03-01 09:05:07] [ASSISTANT] [QUESTION] Up or down?",
         '[2026-03-01 09:05:07] [USER_INPUT] User answered: "Up"',
-        "[2026-03-01 09:05:07] [CHECK] make test failed with exit code 2",
+        "[2026-03-01 09:05:07] [CHECK] `make test` failed.",
         "[2026-03-01 09:05:07] [NOTE] The agent is sent back.",
         "[2026-03-01 09:05:07] [ERROR] The model is overloaded.",
         "[2026-03-01 09:05:07] [UNKNOWN] novelty",

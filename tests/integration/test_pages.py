@@ -313,10 +313,14 @@ def test_a_button_that_comes_too_late_explains_itself(browser: Client) -> None:
 
 
 def test_a_failure_is_shown_plainly(browser: Client) -> None:
-    task = TaskFactory(phase=Phase.FAILED, failure="The agent \x1b[31mprogram\x1b[0m was not <found>.")
+    failure = "`make \x1b[1m<all>\x1b[0m` failed with exit 2.\n\x1b[31mNo rule\x1b[0m for <all>."
+    task = TaskFactory(phase=Phase.FAILED, failure=failure)
     page = browser.get(page_of(task)).text
     assert "Why it failed" in page
-    assert 'The agent <span class="ansi-red">program</span> was not &lt;found&gt;.' in page
+    assert "<p><code>make &lt;all&gt;</code> failed with exit 2.</p>" in page
+    assert '<span class="ansi-red">No rule</span> for &lt;all&gt;.</pre>' in page
+    rows = browser.get(reverse("dashboard")).text
+    assert "<code>make &lt;all&gt;</code> failed with exit 2.</p>" in rows and "No rule" not in rows
 
 
 def test_everything_that_others_wrote_is_harmless_on_the_page(browser: Client) -> None:
@@ -339,7 +343,7 @@ def test_everything_that_others_wrote_is_harmless_on_the_page(browser: Client) -
         (EventKind.TOOL_RESULT, {"tool_use_id": HOSTILE, "text": HOSTILE, "is_error": True}),
         (EventKind.QUESTION, {"question": HOSTILE, "number": HOSTILE}),
         (EventKind.ANSWER, {"text": HOSTILE, "by": HOSTILE, "via": HOSTILE}),
-        (EventKind.CHECK, {"check": HOSTILE, "output": HOSTILE, "exit_code": HOSTILE}),
+        (EventKind.CHECK, {"check": HOSTILE, "problem": HOSTILE, "output": HOSTILE, "exit_code": HOSTILE}),
         (EventKind.RESULT, {"text": HOSTILE, "is_error": True}),
     )
     for address in (page_of(task), "/", "/live/", f"/questions/{question.pk}/"):

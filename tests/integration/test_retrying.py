@@ -254,13 +254,15 @@ def test_the_timeline_says_what_failed_what_was_waited_for_and_where_it_is_in_th
     task = TaskFactory(phase=Phase.FAILED)
     first = RunFactory(step=task.steps.get(position=1), outcome=Outcome.ASKED, ended_at=asked)
     report = {
-        "check": "shell: make test",
+        "check": "make test",
+        "problem": "`make test` failed with exit 2.",
         "passed": False,
         "output": "\n".join(f"line {n}" for n in range(50)),
     }
     second = RunFactory(step=first.step, number=2, outcome=Outcome.FINISHED, checks=[report])
     page = client_of(Role.VIEWER, task).get(reverse("task_timeline", args=[task.pk])).text
     assert "waited 30 min for an answer" in page
+    assert "<code>make test</code> failed with exit 2." in page
     assert "its check failed" in page and "line 49" in page and "line 12\n" not in page
     for run in (first, second):
         assert f"{reverse('task_log', args=[task.pk])}?run={run.pk}" in page

@@ -90,8 +90,8 @@ class News:
         if payload.get("passed"):
             self._screen.say_with_mark("✓", f"check passed: {_of(payload, 'check')}", style="green")
             return
-        why = "ran out of time" if payload.get("timed_out") else "failed"
-        self._screen.say_with_mark("✗", f"check {why}: {_of(payload, 'check')}", style="red")
+        problem = _of(payload, "problem") or f"check failed: {_of(payload, 'check')}"
+        self._screen.say_with_mark("✗", problem, style="red")
         self._screen.say(_tail(_of(payload, "output"), _CHECK_LINES), indent=4, wrap=False)
 
     def _note(self, payload: Payload) -> None:

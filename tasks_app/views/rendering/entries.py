@@ -161,7 +161,8 @@ def one_line(event: Event) -> str:
     if event.kind == EventKind.TOOL_USE:
         return summarise(str(payload.get("name", "")), _dict(payload.get("input")))
     if event.kind == EventKind.CHECK:
-        return f"check {payload.get('check', '')}: {'passed' if payload.get('passed') else 'failed'}"
+        verdict = "passed" if payload.get("passed") else "failed"
+        return str(payload.get("problem") or f"check {payload.get('check', '')}: {verdict}")
     text = str(payload.get("text") or payload.get("question") or payload.get("subtype") or "")
     first = without_ansi(text).strip().split("\n", 1)[0]
     return first if len(first) <= 200 else first[:200] + " …"

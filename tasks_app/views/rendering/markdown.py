@@ -44,9 +44,9 @@ def render_markdown(text: str) -> SafeString:
 
 
 def render_inline(text: str) -> SafeString:
-    """One line of a person or an agent: `this` as code, all else as it is."""
+    """One line of a person or an agent: `this` as code, all else as it is but for terminal colours."""
     shown = [
         f"<code>{escape(part.removesuffix('`'))}</code>" if number % 2 else escape(part)
-        for number, part in enumerate(_CODE.split(text))
+        for number, part in enumerate(_CODE.split(without_ansi(text)))
     ]
     return mark_safe("".join(shown))  # noqa: S308 (every part is escaped above)
