@@ -126,6 +126,7 @@ def _networks(value: Any) -> Any:
 
 
 Networks = tuple[IPv4Network | IPv6Network, ...]
+_THIS_MACHINE: Networks = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 WebAddress = Annotated[str, BeforeValidator(_web_address)]
 
 
@@ -139,6 +140,7 @@ class Environment(BaseModel):
         Bind(host="127.0.0.1", port=8000), alias="CATHERDER_BIND"
     )
     url: WebAddress | None = Field(None, alias="CATHERDER_URL")
+    proxy: Annotated[Networks, BeforeValidator(_networks)] | None = Field(None, alias="CATHERDER_PROXY")
     admin_user: str = Field("admin", alias="CATHERDER_ADMIN_USER", min_length=1, max_length=150)
     admin_password: str | None = Field(None, alias="CATHERDER_ADMIN_PASSWORD")
     user: str | None = Field(None, alias="CATHERDER_USER", description="Who acts in terminal commands.")
@@ -168,6 +170,13 @@ class Environment(BaseModel):
     github_client_secret: str | None = Field(None, alias="CATHERDER_GITHUB_CLIENT_SECRET")
     github_url: WebAddress | None = Field(None, alias="CATHERDER_GITHUB_URL")
     sso_signup: Literal["yes", "no"] = Field("no", alias="CATHERDER_SSO_SIGNUP")
+
+    @property
+    def proxies(self) -> Networks:
+        """Who is believed when it says for whom it asks. The portal speaks no TLS: https takes a proxy."""
+        if self.proxy is not None:
+            return self.proxy
+        return _THIS_MACHINE if (self.url or "").startswith("https://") else ()
 
     @property
     def rehearsal(self) -> bool:

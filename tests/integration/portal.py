@@ -44,10 +44,10 @@ class Portal:
         )
         return json.loads(done.stdout)
 
-    def start(self) -> Self:
-        """Start the web server and wait until it listens."""
+    def start(self, *options: str) -> Self:
+        """Start the web server, with more options for it, and wait until it listens."""
         self._server = subprocess.Popen(
-            [sys.executable, "-m", "uvicorn", "catherder_site.asgi:application", "--port", "0"],
+            [sys.executable, "-m", "uvicorn", "catherder_site.asgi:application", "--port", "0", *options],
             env=self._env,
             cwd=REPOSITORY,
             stderr=subprocess.PIPE,

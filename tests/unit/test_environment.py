@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ DEFAULTS = {
     "data_dir": BASE_DIR / "data",
     "bind": Bind(host="127.0.0.1", port=8000),
     "url": None,
+    "proxy": None,
     "admin_user": "admin",
     "admin_password": None,
     "user": None,
@@ -51,6 +53,7 @@ GOOD = [
     ("CATHERDER_BIND", "[::1]:8000", "bind", Bind(host="::1", port=8000)),
     ("CATHERDER_BIND", "localhost:0", "bind", Bind(host="localhost", port=0)),
     ("CATHERDER_URL", "https://herd.example/", "url", "https://herd.example"),
+    ("CATHERDER_PROXY", "10.1.0.0/16, ::1", "proxy", (ip_network("10.1.0.0/16"), ip_network("::1"))),
     ("CATHERDER_GITHUB_URL", "https://github.example.org/", "github_url", "https://github.example.org"),
     ("CATHERDER_ADMIN_USER", "ann", "admin_user", "ann"),
     ("CATHERDER_ADMIN_PASSWORD", "  spaces are kept ", "admin_password", "  spaces are kept "),
@@ -77,6 +80,7 @@ BAD = [
     ("CATHERDER_BIND", "localhost:65536", "HOST:PORT"),
     ("CATHERDER_BIND", "localhost:-1", "HOST:PORT"),
     ("CATHERDER_BIND", "localhost:²", "HOST:PORT"),
+    ("CATHERDER_PROXY", "10.0.0.0/8, proxy", "10.1.0.0/16"),
     ("CATHERDER_URL", "herd.example", "http:// or https://"),
     ("CATHERDER_URL", "https://", "http:// or https://"),
     ("CATHERDER_ADMIN_USER", "a" * 151, "150"),
@@ -129,6 +133,14 @@ def test_a_bad_value_is_refused_and_the_variable_named(variable: str, value: str
         load({variable: value})
     assert str(refusal.value).startswith(f"{variable}: ")
     assert said in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+def test_no_proxy_is_believed_but_where_there_must_be_one() -> None:
+    here = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
+    assert load({}).proxies == load({"CATHERDER_URL": "http://herd.lan:8000"}).proxies == ()
+    assert load({"CATHERDER_URL": "https://herd.example"}).proxies == here
+    named = {"CATHERDER_URL": "https://herd.example", "CATHERDER_PROXY": "10.1.0.0/16"}
+    assert load(named).proxies == (ip_network("10.1.0.0/16"),)
 
 
 MAIL = {"CATHERDER_EMAIL_FROM": "Cat Herder <herder@example.org>"}

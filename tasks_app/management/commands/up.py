@@ -80,20 +80,20 @@ def children(listener: socket.socket) -> list[Child]:
     """The web server on the given socket, and the worker."""
     manage = str(Path(settings.BASE_DIR) / "manage.py")
     web = [sys.executable, "-m", "uvicorn", "catherder_site.asgi:application", "--fd", str(listener.fileno())]
-    # Behind a proxy the client's address and scheme come in headers; without one these are not sent.
-    web += [
-        "--lifespan",
-        "on",
-        "--no-access-log",
-        "--log-level",
-        "warning",
-        "--timeout-graceful-shutdown",
-        "3",
-    ]
+    web += ["--lifespan", "on", "--no-access-log", "--log-level", "warning"]
+    web += ["--timeout-graceful-shutdown", "3", *proxy_options()]
     return [
         Child("web server", web, fds=(listener.fileno(),)),
         Child("worker", [sys.executable, manage, "worker"]),
     ]
+
+
+def proxy_options() -> list[str]:
+    """Whose word is taken for a browser's address: uvicorn would believe whoever is on this machine."""
+    known = settings.ENVIRONMENT.proxies
+    if not known:
+        return ["--no-proxy-headers"]
+    return ["--proxy-headers", "--forwarded-allow-ips", ",".join(str(network) for network in known)]
 
 
 def _only_one(data_dir: Path) -> IO[str]:
