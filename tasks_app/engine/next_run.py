@@ -45,7 +45,8 @@ from tasks_app.types import Ask, AskItem, AskKind, AskWay, Option
 class NextRun:
     """A run before it starts: with `resume` in the session of an earlier run, else in a new one.
 
-    `answers` are the questions whose answers it hands in. While `planning` the agent may only look.
+    `answers` are the questions whose answers it hands in, `turned_down` says of those calls that a human did
+    not want who said what. While `planning` the agent may only look.
     """
 
     reason: Reason
@@ -55,6 +56,7 @@ class NextRun:
     decisions: dict[str, Decision] = field(default_factory=dict)
     cost_before: float = 0.0
     answers: tuple[int, ...] = ()
+    turned_down: dict[str, str] = field(default_factory=dict)
     planning: bool = False
 
 
@@ -67,7 +69,13 @@ def next_run(step: Step) -> NextRun:
     open_answers = undelivered(step, last, transcript)
     planned = _after(step, last, transcript, open_answers)
     answers = tuple(question.pk for question in open_answers)
-    return replace(planned, answers=answers, planning=_planning(step, planned))
+    turned_down = {one.tool_use_id: _by_whom(one) for one in open_answers if one.is_turned_down}
+    return replace(planned, answers=answers, turned_down=turned_down, planning=_planning(step, planned))
+
+
+def _by_whom(question: Question) -> str:
+    who = question.answered_by.shown_name if question.answered_by else "a human"
+    return f"{question.outcome.lower()} by {who}"
 
 
 def _planning(step: Step, planned: NextRun) -> bool:

@@ -55,7 +55,9 @@ def _run(step: Step, lease: Lease, shop: Shop) -> bool:
     planned = next_run(step)
     run = _open(step, planned, lease, shop)
     timeout = timeout_of(step)
-    recorder = RunRecorder(lease, run, stop_signal=shop.stop_signal, timeout=timeout)
+    recorder = RunRecorder(
+        lease, run, stop_signal=shop.stop_signal, timeout=timeout, turned_down=planned.turned_down
+    )
     reached("run-opened")
     try:
         result = shop.agent.run(_order(run, planned, timeout), recorder)

@@ -66,7 +66,8 @@ def _bounded(text: str) -> str:
 
 
 def _tool_result(payload: Payload) -> str:
-    return f"{'error: ' if payload.get('is_error') else ''}{_text(payload)}"
+    failed = payload.get("is_error") and not payload.get("turned_down")
+    return f"{'error: ' if failed else ''}{_text(payload)}"
 
 
 def question_text(payload: Payload) -> str:

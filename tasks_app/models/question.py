@@ -166,6 +166,11 @@ class Question(models.Model):
         return self.state == QuestionState.DISMISSED
 
     @property
+    def is_turned_down(self) -> bool:
+        """Whether a human did not want what the call was to do, so that it ends as if it had failed."""
+        return self.verdict in (Verdict.DENIED, Verdict.SENT_BACK)
+
+    @property
     def outcome(self) -> str:
         """What a human did with it, in a word or two that go before “by NAME”; empty for none."""
         if not self.is_settled:

@@ -35,7 +35,8 @@ class Only(StrEnum):
 _FAILED = (
     Q(kind=EventKind.ERROR)
     | Q(kind=EventKind.CHECK, payload__passed=False)
-    | Q(kind__in=[EventKind.TOOL_RESULT, EventKind.RESULT], payload__is_error=True)
+    | Q(kind=EventKind.RESULT, payload__is_error=True)
+    | Q(kind=EventKind.TOOL_RESULT, payload__is_error=True, payload__turned_down__isnull=True)
 )
 _SHOWN = {
     Only.ALL: ~Q(kind__in=UNSEEN),

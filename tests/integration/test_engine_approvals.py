@@ -11,7 +11,7 @@ from tasks_app.actions.answers import decide, dismiss_question
 from tasks_app.agents.fake import Act, End, Turn, ask, plan, say, shell, write
 from tasks_app.engine.prompts import history
 from tasks_app.engine.steps import SET_ASIDE
-from tasks_app.models import Channel, Outcome, Question, QuestionKind, QuestionState, Run, Task
+from tasks_app.models import Channel, Event, Outcome, Question, QuestionKind, QuestionState, Run, Task
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.state.phases import Phase
 from tests.works import Works, file_in, results, runs, step
@@ -49,6 +49,12 @@ def guarded(task: Task) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
+def turned_down(task: Task) -> list[str]:
+    """What the log says of the calls that a human did not want."""
+    said = Event.objects.filter(run__step__task=task, payload__turned_down__isnull=False)
+    return [event.payload["turned_down"] for event in said]
+
+
 @pytest.mark.parametrize("threshold", [0, 3])
 def test_a_task_waits_for_an_approval_as_for_a_question(works: Works, threshold: int) -> None:
     task = works.advance(
@@ -68,7 +74,7 @@ def test_a_task_waits_for_an_approval_as_for_a_question(works: Works, threshold:
     assert guarded(task) == 0
     settle(works, task, "approved")
     assert works.advance(task, owner="another worker").phase == Phase.DONE
-    assert guarded(task) == 1
+    assert guarded(task) == 1 and turned_down(task) == []
     question.refresh_from_db()
     assert question.delivered_at is not None
     order = works.fake.runs[-1]
@@ -81,6 +87,7 @@ def test_a_denial_reaches_the_agent_with_its_reason_and_the_run_goes_on(works: W
     assert works.advance(task).phase == Phase.DONE
     assert guarded(task) == 0
     assert f"{works.user.shown_name} denied this call: Not today." in results(task)[-1]
+    assert turned_down(task) == [f"denied by {works.user.shown_name}"]
 
 
 def test_calls_made_at_once_are_set_aside_without_a_human_and_made_one_by_one(works: Works) -> None:
@@ -132,6 +139,7 @@ def test_a_plan_is_approved_before_the_step_writes(works: Works) -> None:
     assert (first.kind, first.evidence[0]["text"]) == (QuestionKind.PLAN, "# One\n")
     works.advance(task)
     assert "sent the plan back: Smaller steps." in results(task)[-1]
+    assert turned_down(task) == [f"sent back by {works.user.shown_name}"]
     assert not file_in(task, "done.txt").exists()
     second = settle(works, task, "approved")
     assert second.evidence[0]["text"] == "# Two\n"

@@ -147,6 +147,20 @@ def test_the_next_failure_is_found_wherever_it_is(
     )
 
 
+def test_what_a_human_turned_down_is_no_failure(browser: Client) -> None:
+    run = RunFactory()
+    call = {"id": "p", "name": "ExitPlanMode", "input": {"plan": "# One"}}
+    told = "Ann sent the plan back: Smaller steps."
+    result = {"tool_use_id": "p", "text": told, "is_error": True, "turned_down": "sent back by Ann"}
+    say(run, (EventKind.TOOL_USE, call), (EventKind.TOOL_RESULT, result))
+    text = part(browser, run.step.task)
+    assert '<span class="came-out">sent back by Ann</span>' in text and told in text
+    assert "entry-failed" not in text
+    assert "ExitPlanMode" not in part(browser, run.step.task, only="errors")
+    address = reverse("task_log", args=[run.step.task_id])
+    assert browser.get(address, {"error": 0}, headers=HTMX).status_code == 204
+
+
 def test_a_log_can_be_narrowed(browser: Client) -> None:
     run = RunFactory()
     call = {"id": "a", "name": "Bash", "input": {"command": "make test"}}

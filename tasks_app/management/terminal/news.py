@@ -76,7 +76,9 @@ class News:
             self._screen.say_with_mark("›", summarise(name, _input_of(payload)), style="cyan")
 
     def _tool_result(self, payload: Payload) -> None:
-        if payload.get("is_error"):
+        if told := _of(payload, "turned_down"):
+            self._screen.say(told, indent=4, style="dim")
+        elif payload.get("is_error"):
             self._screen.say(_tail(_of(payload, "text"), _ERROR_LINES), indent=4, style="red", wrap=False)
 
     def _answer(self, payload: Payload) -> None:

@@ -89,7 +89,7 @@
       const place = document.createElement("div");
       place.append(...result.querySelector(".entry-body").childNodes);
       call.querySelector(".results").append(place);
-      if (result.dataset.cameOut && (call.querySelector("details .results") || result.matches(".entry-failed"))) {
+      if (result.dataset.cameOut && (call.querySelector("details .results") || "tells" in result.dataset)) {
         call.querySelector(".came-out").textContent = result.dataset.cameOut;
       }
       call.classList.toggle("entry-failed", call.matches(".entry-failed") || result.matches(".entry-failed"));

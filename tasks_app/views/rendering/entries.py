@@ -109,23 +109,35 @@ class Entry:
 
     @property
     def failed(self) -> bool:
-        failed = self.payload.get("is_error") or self.kind == EventKind.ERROR
+        failed = self.kind == EventKind.ERROR or (self.payload.get("is_error") and not self.turned_down)
         if self.kind == EventKind.CHECK:
             failed = not self.payload.get("passed")
         return bool(failed) or any(result.failed for result in self.results)
 
     @property
+    def turned_down(self) -> str:
+        """Who did not want the call, and what they did: “sent back by Ann”. Empty if nobody did."""
+        return str(self.payload.get("turned_down", ""))
+
+    @property
     def came_out(self) -> str:
         """How a call ended, for its line: of a result, or of the results that joined the call."""
         if self.results:
-            outcomes = [result.came_out for result in self.results if result.failed or self._reads]
+            outcomes = [result.came_out for result in self.results if result.tells or self._reads]
             return ", ".join(filter(None, outcomes))
         if self.kind != EventKind.TOOL_RESULT or self.output is None:
             return ""
+        if self.turned_down:
+            return self.turned_down
         if self.failed:
             code = _EXIT.match(str(self.payload.get("text", "")))
             return f"exit {code[1]}" if code else "failed"
         return f"{self.output.lines} line{'' if self.output.lines == 1 else 's'}"
+
+    @property
+    def tells(self) -> bool:
+        """Whether how it ended belongs into the line of its call, whatever that is."""
+        return self.failed or bool(self.turned_down)
 
     @property
     def _reads(self) -> bool:
