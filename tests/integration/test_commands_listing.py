@@ -13,9 +13,9 @@ from django.utils import timezone
 
 from tasks_app import places
 from tasks_app.events.append import NewEvent, append
-from tasks_app.management.terminal.people import acting_user
 from tasks_app.models import EventKind, Project, Run, Task, WorkerBeat
 from tasks_app.state.phases import Phase
+from tasks_app.terminal.people import acting_user
 from tests.factories import (
     MembershipFactory,
     ProjectFactory,

@@ -361,7 +361,7 @@ def test_leaving_between_two_tasks_is_told(
 
     herd.acts["first"] = [fake.Turn(calls=(fake.Call("Bash", {"command": "true"}, press),))]
     monkeypatch.setattr("tasks_app.engine.recorder.RunRecorder.tick", lambda self: None)
-    monkeypatch.setattr("tasks_app.management.terminal.hands.Hands.stop", lambda self: None)
+    monkeypatch.setattr("tasks_app.terminal.hands.Hands.stop", lambda self: None)
     code, out, _ = manage(*RUN)
     assert code == 130
     assert "You left between two tasks" in out

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tasks_app.management.terminal.keyboard import Keyboard
+from tasks_app.terminal.keyboard import Keyboard
 
 LONG = 30.0
 

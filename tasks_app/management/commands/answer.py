@@ -13,11 +13,11 @@ from django.core.management.base import CommandParser
 from tasks_app.actions.answers import Answered, Reply, answer_question, decide, dismiss_question
 from tasks_app.errors import AnswerEmpty, BadInput
 from tasks_app.facts import command_for
-from tasks_app.management.terminal.choosing import chosen
-from tasks_app.management.terminal.command import Exit, TerminalCommand
-from tasks_app.management.terminal.finding import question_numbered
-from tasks_app.management.terminal.people import acting_user, add_person_argument
 from tasks_app.models import Channel, Question, QuestionKind, User, Verdict
+from tasks_app.terminal.choosing import chosen
+from tasks_app.terminal.command import Exit, TerminalCommand
+from tasks_app.terminal.finding import question_numbered
+from tasks_app.terminal.people import acting_user, add_person_argument
 
 
 class Command(TerminalCommand):

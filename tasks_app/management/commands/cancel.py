@@ -9,10 +9,10 @@ from django.core.management.base import CommandParser
 from tasks_app.actions.sequences import cancel_sequence
 from tasks_app.actions.tasks import cancel_task
 from tasks_app.facts import facts_of
-from tasks_app.management.terminal.command import Exit, TerminalCommand
-from tasks_app.management.terminal.finding import thing_meant
-from tasks_app.management.terminal.people import acting_user, add_person_argument
 from tasks_app.models import Task
+from tasks_app.terminal.command import Exit, TerminalCommand
+from tasks_app.terminal.finding import thing_meant
+from tasks_app.terminal.people import acting_user, add_person_argument
 
 
 class Command(TerminalCommand):

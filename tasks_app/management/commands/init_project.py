@@ -13,11 +13,11 @@ from django.utils.text import slugify
 from tasks_app.config.importing import Imported, convert, read_exported, to_yaml
 from tasks_app.errors import BadInput
 from tasks_app.jail import SandboxMode, detect
-from tasks_app.management.terminal.command import Exit, TerminalCommand
-from tasks_app.management.terminal.faults import show_report
-from tasks_app.management.terminal.repository import folder, ground, prompts
-from tasks_app.management.terminal.screen import Screen
 from tasks_app.starter import Choices, Outcome, Written, starter_files, write_all
+from tasks_app.terminal.command import Exit, TerminalCommand
+from tasks_app.terminal.faults import show_report
+from tasks_app.terminal.repository import folder, ground, prompts
+from tasks_app.terminal.screen import Screen
 from tasks_app.validation import Report, is_repository, validate
 
 _STYLES = {Outcome.MADE: "green", Outcome.THERE: "dim", Outcome.LEFT: "yellow"}

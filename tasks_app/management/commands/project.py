@@ -9,12 +9,12 @@ from django.core.management.base import CommandParser
 
 from tasks_app.actions.projects import add_project, remove_project
 from tasks_app.errors import BadInput
-from tasks_app.management.terminal.command import Exit, TerminalCommand
-from tasks_app.management.terminal.finding import project_named
-from tasks_app.management.terminal.people import acting_user, acting_user_if_any, add_person_argument
-from tasks_app.management.terminal.screen import Screen
-from tasks_app.management.terminal.tables import projects_table
 from tasks_app.models import Project
+from tasks_app.terminal.command import Exit, TerminalCommand
+from tasks_app.terminal.finding import project_named
+from tasks_app.terminal.people import acting_user, acting_user_if_any, add_person_argument
+from tasks_app.terminal.screen import Screen
+from tasks_app.terminal.tables import projects_table
 from tasks_app.types import JsonObject
 
 

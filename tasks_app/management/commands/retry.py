@@ -12,13 +12,13 @@ from tasks_app.actions.sequences import go_on_sequence
 from tasks_app.actions.tasks import go_on
 from tasks_app.errors import BadInput, IllegalMove
 from tasks_app.facts import facts_of
-from tasks_app.management.terminal.command import Exit, TerminalCommand
-from tasks_app.management.terminal.finding import thing_meant
-from tasks_app.management.terminal.here import add_here_arguments, work_here
-from tasks_app.management.terminal.people import acting_user, add_person_argument
-from tasks_app.management.terminal.procession import Procession
 from tasks_app.models import Sequence, Task, User
 from tasks_app.state.phases import RESUMABLE, Phase
+from tasks_app.terminal.command import Exit, TerminalCommand
+from tasks_app.terminal.finding import thing_meant
+from tasks_app.terminal.here import add_here_arguments, work_here
+from tasks_app.terminal.people import acting_user, add_person_argument
+from tasks_app.terminal.procession import Procession
 
 
 class Command(TerminalCommand):

@@ -12,23 +12,23 @@ from tasks_app.actions.access import require_actor
 from tasks_app.actions.sequences import create_sequence
 from tasks_app.errors import BadInput
 from tasks_app.facts import facts_of
-from tasks_app.management.terminal.command import Exit, TerminalCommand
-from tasks_app.management.terminal.finding import (
+from tasks_app.models import Project, Sequence, User
+from tasks_app.state.phases import Phase
+from tasks_app.terminal.command import Exit, TerminalCommand
+from tasks_app.terminal.finding import (
     SEQUENCE,
     project_named,
     sequence_meant,
     unended_sequence,
 )
-from tasks_app.management.terminal.here import (
+from tasks_app.terminal.here import (
     add_here_arguments,
     add_new_arguments,
     place_named,
     threshold_option,
 )
-from tasks_app.management.terminal.people import acting_user, add_person_argument
-from tasks_app.management.terminal.procession import Procession
-from tasks_app.models import Project, Sequence, User
-from tasks_app.state.phases import Phase
+from tasks_app.terminal.people import acting_user, add_person_argument
+from tasks_app.terminal.procession import Procession
 
 
 class Command(TerminalCommand):

@@ -11,17 +11,17 @@ from tasks_app.actions.tasks import create_task
 from tasks_app.config.task_file import read_task_file
 from tasks_app.errors import BadInput
 from tasks_app.facts import task_facts
-from tasks_app.management.terminal.command import TerminalCommand
-from tasks_app.management.terminal.finding import project_named, task_meant, unended_task
-from tasks_app.management.terminal.here import (
+from tasks_app.models import Project, Task, User
+from tasks_app.terminal.command import TerminalCommand
+from tasks_app.terminal.finding import project_named, task_meant, unended_task
+from tasks_app.terminal.here import (
     add_here_arguments,
     add_new_arguments,
     place_named,
     threshold_option,
     work_here,
 )
-from tasks_app.management.terminal.people import acting_user, add_person_argument
-from tasks_app.models import Project, Task, User
+from tasks_app.terminal.people import acting_user, add_person_argument
 
 
 class Command(TerminalCommand):

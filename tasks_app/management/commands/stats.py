@@ -9,10 +9,10 @@ from django.core.management.base import CommandParser
 
 from tasks_app import stats
 from tasks_app.facts import usage_facts
-from tasks_app.management.terminal.command import Exit, TerminalCommand
-from tasks_app.management.terminal.screen import Screen
-from tasks_app.management.terminal.tables import usage_table
 from tasks_app.models import Run
+from tasks_app.terminal.command import Exit, TerminalCommand
+from tasks_app.terminal.screen import Screen
+from tasks_app.terminal.tables import usage_table
 from tasks_app.types import Usage
 
 #: What stands for "", which no model, user or project is called.

@@ -17,13 +17,13 @@ from tasks_app.facts import (
     task_facts,
     worker_facts,
 )
-from tasks_app.management.terminal.card import show_question, show_ways
-from tasks_app.management.terminal.command import Exit, TerminalCommand
-from tasks_app.management.terminal.finding import SEQUENCE, project_named, sequence_meant, task_meant
-from tasks_app.management.terminal.screen import Screen
-from tasks_app.management.terminal.tables import sequences_table, spent, steps_table, tasks_table
 from tasks_app.models import Project, Sequence, Task, WorkerBeat
 from tasks_app.state.phases import Phase
+from tasks_app.terminal.card import show_question, show_ways
+from tasks_app.terminal.command import Exit, TerminalCommand
+from tasks_app.terminal.finding import SEQUENCE, project_named, sequence_meant, task_meant
+from tasks_app.terminal.screen import Screen
+from tasks_app.terminal.tables import sequences_table, spent, steps_table, tasks_table
 
 #: What needs a person comes first, then what moves, then what rests.
 _ORDER = (

@@ -9,10 +9,10 @@ from django.core.management.base import CommandParser
 
 from tasks_app.config.schema import json_schema
 from tasks_app.errors import BadInput
-from tasks_app.management.terminal.command import Exit, TerminalCommand
-from tasks_app.management.terminal.faults import show_report
-from tasks_app.management.terminal.repository import Place, ground, opened, prompts
-from tasks_app.management.terminal.screen import Screen
+from tasks_app.terminal.command import Exit, TerminalCommand
+from tasks_app.terminal.faults import show_report
+from tasks_app.terminal.repository import Place, ground, opened, prompts
+from tasks_app.terminal.screen import Screen
 from tasks_app.validation import SETTINGS_FILE, Report, grant_permission, validate
 
 

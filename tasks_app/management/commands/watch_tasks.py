@@ -11,13 +11,13 @@ from tasks_app.actions.access import require_actor
 from tasks_app.actions.tasks import CONFIG_FILE
 from tasks_app.config.pipeline import load_project_config
 from tasks_app.errors import BadInput
-from tasks_app.management.terminal.command import TerminalCommand
-from tasks_app.management.terminal.finding import project_named
-from tasks_app.management.terminal.here import place_named, say_surroundings
-from tasks_app.management.terminal.people import acting_user, add_person_argument
-from tasks_app.management.terminal.settling import states
-from tasks_app.management.terminal.watch import Watch
 from tasks_app.models import Project
+from tasks_app.terminal.command import TerminalCommand
+from tasks_app.terminal.finding import project_named
+from tasks_app.terminal.here import place_named, say_surroundings
+from tasks_app.terminal.people import acting_user, add_person_argument
+from tasks_app.terminal.settling import states
+from tasks_app.terminal.watch import Watch
 
 
 class Command(TerminalCommand):

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tasks_app.facts import command_for, web_address
-from tasks_app.management.terminal.screen import Screen
 from tasks_app.models import Question, QuestionKind
+from tasks_app.terminal.screen import Screen
 
 
 def show_place(screen: Screen, question: Question) -> None:

@@ -23,8 +23,8 @@ from tasks_app.errors import (
     SandboxUnavailable,
     WorkspaceError,
 )
-from tasks_app.management.terminal.screen import Screen
 from tasks_app.models import Channel
+from tasks_app.terminal.screen import Screen
 from tasks_app.types import Json
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from django.db.models import Max
 
 from tasks_app.events.tools import summarise
-from tasks_app.management.terminal.screen import Screen
 from tasks_app.models import Channel, Event, EventKind, Reason, Run, Task
+from tasks_app.terminal.screen import Screen
 from tasks_app.views.rendering.entries import one_line
 
 _THOUGHT = 400

@@ -11,17 +11,17 @@ from tasks_app.actions.answers import answer_question, decide
 from tasks_app.engine.limits import reset_words
 from tasks_app.errors import AnswerRefused, BadInput, NotOpen
 from tasks_app.facts import how_to_fetch, open_questions
-from tasks_app.management.terminal.asking import AnsweredElsewhere, Prompt
-from tasks_app.management.terminal.card import run_again, show_place, show_question, show_ways
-from tasks_app.management.terminal.command import Exit
-from tasks_app.management.terminal.ctrl_c import CtrlC
-from tasks_app.management.terminal.hands import Hands, is_here
-from tasks_app.management.terminal.keyboard import Keyboard
-from tasks_app.management.terminal.news import News
-from tasks_app.management.terminal.progress import Progress
-from tasks_app.management.terminal.screen import Screen
 from tasks_app.models import Channel, Question, QuestionKind, Task, User
 from tasks_app.state.phases import ENDED, Phase
+from tasks_app.terminal.asking import AnsweredElsewhere, Prompt
+from tasks_app.terminal.card import run_again, show_place, show_question, show_ways
+from tasks_app.terminal.command import Exit
+from tasks_app.terminal.ctrl_c import CtrlC
+from tasks_app.terminal.hands import Hands, is_here
+from tasks_app.terminal.keyboard import Keyboard
+from tasks_app.terminal.news import News
+from tasks_app.terminal.progress import Progress
+from tasks_app.terminal.screen import Screen
 
 #: Between two looks at the rows while nothing is asked, in seconds.
 _LOOKS_EVERY = 0.1

@@ -13,11 +13,11 @@ from tasks_app.actions.access import require_actor
 from tasks_app.actions.tasks import go_on, start_task
 from tasks_app.config.threshold import threshold_from_text
 from tasks_app.errors import IllegalMove
-from tasks_app.management.terminal.command import Exit
-from tasks_app.management.terminal.screen import Screen
-from tasks_app.management.terminal.sitting import Sitting
 from tasks_app.models import Project, Task, User
 from tasks_app.state.phases import RESUMABLE, Phase
+from tasks_app.terminal.command import Exit
+from tasks_app.terminal.screen import Screen
+from tasks_app.terminal.sitting import Sitting
 
 
 def add_new_arguments(parser: CommandParser, *, what: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from tasks_app.management.terminal.screen import Screen
+from tasks_app.terminal.screen import Screen
 from tasks_app.validation import Finding, Report
 
 _STYLES = {"error": "red", "warning": "yellow"}

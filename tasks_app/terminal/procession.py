@@ -6,13 +6,13 @@ from tasks_app import places, stats
 from tasks_app.actions.sequences import current_task, go_on_sequence, sequence_files, start_sequence
 from tasks_app.errors import IllegalMove
 from tasks_app.facts import how_to_fetch
-from tasks_app.management.terminal.command import Exit
-from tasks_app.management.terminal.here import introduce, say_surroundings
-from tasks_app.management.terminal.screen import Screen
-from tasks_app.management.terminal.sitting import Part, Sitting
-from tasks_app.management.terminal.tables import spent
 from tasks_app.models import Sequence, Task, User
 from tasks_app.state.phases import ENDED, RESUMABLE, Phase
+from tasks_app.terminal.command import Exit
+from tasks_app.terminal.here import introduce, say_surroundings
+from tasks_app.terminal.screen import Screen
+from tasks_app.terminal.sitting import Part, Sitting
+from tasks_app.terminal.tables import spent
 
 
 class Procession:

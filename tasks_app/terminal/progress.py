@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 from tasks_app import stats
-from tasks_app.management.terminal.news import News
-from tasks_app.management.terminal.screen import Screen
 from tasks_app.models import Task
+from tasks_app.terminal.news import News
+from tasks_app.terminal.screen import Screen
 from tasks_app.views.rendering import words
 
 #: The figures are sums over rows; the eye does not ask for them more often.

@@ -12,15 +12,15 @@ from tasks_app.actions.tasks import create_task, go_on, start_task
 from tasks_app.config.task_file import read_task_file
 from tasks_app.errors import CatHerderError, IllegalMove
 from tasks_app.facts import open_questions
-from tasks_app.management.terminal.card import show_ways
-from tasks_app.management.terminal.command import Exit
-from tasks_app.management.terminal.ctrl_c import CtrlC
-from tasks_app.management.terminal.finding import tasks_of_file
-from tasks_app.management.terminal.here import sit_down
-from tasks_app.management.terminal.screen import Screen
-from tasks_app.management.terminal.settling import Settling, states
 from tasks_app.models import Project, Task, User
 from tasks_app.state.phases import ENDED, Phase
+from tasks_app.terminal.card import show_ways
+from tasks_app.terminal.command import Exit
+from tasks_app.terminal.ctrl_c import CtrlC
+from tasks_app.terminal.finding import tasks_of_file
+from tasks_app.terminal.here import sit_down
+from tasks_app.terminal.screen import Screen
+from tasks_app.terminal.settling import Settling, states
 
 #: A file that has not changed for so long is taken for written.
 RESTED_SECONDS = 0.4

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tasks_app.actions.answers import Reply
-from tasks_app.management.terminal.card import how_to_choose, how_to_decide, show_evidence, show_item
-from tasks_app.management.terminal.choosing import chosen
-from tasks_app.management.terminal.keyboard import Keyboard
-from tasks_app.management.terminal.screen import Screen
 from tasks_app.models import VERDICTS, Question, Verdict
+from tasks_app.terminal.card import how_to_choose, how_to_decide, show_evidence, show_item
+from tasks_app.terminal.choosing import chosen
+from tasks_app.terminal.keyboard import Keyboard
+from tasks_app.terminal.screen import Screen
 
 #: Between two looks at the rows, in seconds.
 _LOOKS_EVERY = 0.2
