@@ -13,6 +13,7 @@ from django.urls import reverse
 
 from tasks_app.events.append import NewEvent, append
 from tasks_app.models import Event, EventKind, Run, Task
+from tasks_app.views.rendering.entries import one_line
 from tasks_app.views.task_log import PAGE
 from tests.factories import RunFactory, TaskFactory, UserFactory
 
@@ -145,6 +146,16 @@ def test_the_next_failure_is_found_wherever_it_is(
     assert found == [f"event-{first}", f"event-{second}", f"event-{first}"], (
         "the last is followed by the first"
     )
+
+
+def test_a_question_shows_every_part(browser: Client) -> None:
+    run = RunFactory()
+    items = [{"question": f"{name}?\n\nWith context."} for name in ("<Colour>", "`Size`", "Shape")]
+    (asked,) = say(run, (EventKind.QUESTION, {"number": 1, "question": "<Colour>?", "items": items}))
+    text = part(browser, run.step.task)
+    parts = "<li>&lt;Colour&gt;?</li><li><code>Size</code>?</li><li>Shape?</li>"
+    assert f'<ol class="said said-parts">{parts}</ol>' in text
+    assert one_line(Event.objects.get(pk=asked)) == "<Colour>? and 2 more"
 
 
 def test_what_a_human_turned_down_is_no_failure(browser: Client) -> None:

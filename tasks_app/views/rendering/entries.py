@@ -13,6 +13,7 @@ from tasks_app.models import Event, EventKind, Run
 from tasks_app.views.rendering.ansi import without_ansi
 from tasks_app.views.rendering.diff import DiffLine
 from tasks_app.views.rendering.tools import edit_lines, shown_input
+from tasks_app.views.rendering.words import headline
 
 _SHORT_LINES = 8
 _SHORT_LENGTH = 800
@@ -115,6 +116,13 @@ class Entry:
         return bool(failed) or any(result.failed for result in self.results)
 
     @property
+    def asked(self) -> list[str]:
+        """What a question asks: the whole of it, or of several the first paragraph each."""
+        items = [_dict(item) for item in _list(self.payload.get("items"))]
+        texts = [str(item.get("question", "")) for item in items] or [str(self.payload.get("question", ""))]
+        return texts if len(texts) == 1 else [headline(text) for text in texts]
+
+    @property
     def turned_down(self) -> str:
         """Who did not want the call, and what they did: “sent back by Ann”. Empty if nobody did."""
         return str(self.payload.get("turned_down", ""))
@@ -177,7 +185,8 @@ def one_line(event: Event) -> str:
         return str(payload.get("problem") or f"check {payload.get('check', '')}: {verdict}")
     text = str(payload.get("text") or payload.get("question") or payload.get("subtype") or "")
     first = without_ansi(text).strip().split("\n", 1)[0]
-    return first if len(first) <= 200 else first[:200] + " …"
+    more = len(_list(payload.get("items"))) - 1
+    return (first if len(first) <= 200 else first[:200] + " …") + (f" and {more} more" if more > 0 else "")
 
 
 def entry_of(event: Event, *, whole: bool = False) -> Entry:
@@ -212,6 +221,10 @@ def _call(payload: dict[str, Any], *, whole: bool) -> Call:
         removed=sum(line.kind == "del" for line in edit),
         fetched=fetched,
     )
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _dict(value: Any) -> dict[str, Any]:
