@@ -1,4 +1,4 @@
-"""Adding and removing a project: a git repository that tasks are to work on."""
+"""Adding, moving and removing a project: a git repository that tasks are to work on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tasks_app.audit import record
 from tasks_app.errors import BadInput, IllegalMove, NotAllowed, WorkspaceError
 from tasks_app.models import Action, Membership, Project, Role, Run, SessionEntry, Task, User
 from tasks_app.state.phases import Phase
-from tasks_app.workspace import inspect_source
+from tasks_app.workspace import has_branch, inspect_source
 from tasks_app.workspace.git import NETWORK_SECONDS
 
 logger = logging.getLogger(__name__)
@@ -69,6 +69,46 @@ def _store(name: str, source: str, *, by: User | None, is_sample: bool, seconds:
         if by is not None:
             Membership.objects.create(project=project, user=by, role=Role.MAINTAINER)
     return project
+
+
+def change_source(project: Project, source: str, *, by: User, patience: float = ADDING_PATIENCE) -> None:
+    """Follow the repository to another place. Its tasks stay as they are; those that come start from there.
+
+    If the place has no branch of the present name, tasks start from the one that is checked out there. A long
+    fetch goes on after `patience` seconds, and its failure is told on the project's page. Raises NotAllowed
+    for all but site admins, BadInput or WorkspaceError; then the project is as it was.
+    """
+    if not by.is_superuser:
+        raise NotAllowed("Only a site admin can say where a project's repository is.")
+    facts = inspect_source(source, seconds=INSPECTING_SECONDS)
+    stays = has_branch(facts.source, project.branch, seconds=INSPECTING_SECONDS)
+    before = {"source": project.source, "branch": project.branch, "fetch_fault": project.fetch_fault}
+    after = {"source": facts.source, "branch": project.branch if stays else facts.head_branch}
+    if after["source"] == before["source"]:
+        return
+    _move(project, after, by=by)
+    if fetch_meanwhile(project, by=by, patience=patience):
+        project.refresh_from_db()
+        if fault := project.fetch_fault:
+            _move(project, before, by=by)
+            raise WorkspaceError(fault)
+
+
+def _move(project: Project, to: dict[str, str], *, by: User) -> None:
+    changed = {
+        name: [getattr(project, name), to[name]]
+        for name in ("source", "branch")
+        if getattr(project, name) != to[name]
+    }
+    for name, value in to.items():
+        setattr(project, name, value)
+    try:
+        project.full_clean()
+    except ValidationError as error:
+        raise BadInput(_faults(error), where="source") from None
+    with transaction.atomic():
+        project.save(update_fields=list(to))
+        record(Action.SETTINGS_CHANGED, by=by, project=project, changed=changed)
 
 
 def remove_project(project: Project, *, by: User) -> None:

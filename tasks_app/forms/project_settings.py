@@ -103,6 +103,16 @@ class ProjectSettingsForm(forms.Form):
         return Overrides(**(given | {name: _YES_OR_NO[given[name]] for name in FLAGS}))
 
 
+class SourceForm(forms.Form):
+    """Where the repository is. Whether there is one is found out by the action."""
+
+    source = forms.CharField(
+        max_length=500,
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "machine"}),
+        error_messages={"required": "Where is the repository: which folder, or which https or ssh address?"},
+    )
+
+
 class BranchForm(forms.Form):
     """Of which branch of the source tasks start."""
 

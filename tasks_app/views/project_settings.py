@@ -16,13 +16,13 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
 from tasks_app import places
-from tasks_app.actions.projects import remove_project
+from tasks_app.actions.projects import change_source, remove_project
 from tasks_app.actions.settings import CONFIG_FILE, Overrides, change_branch, change_settings, overrides_of
 from tasks_app.checks.kinds import SHELL_SECONDS
 from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.pipeline import STEP_SECONDS, ProjectConfig, load_project_config
 from tasks_app.errors import CatHerderError, NotAllowed
-from tasks_app.forms.project_settings import DURATIONS, LEFT, BranchForm, ProjectSettingsForm
+from tasks_app.forms.project_settings import DURATIONS, LEFT, BranchForm, ProjectSettingsForm, SourceForm
 from tasks_app.models import Action, AuditEntry, Project, QuestionState
 from tasks_app.views.access import person, project_or_404
 from tasks_app.views.project_facts import FILE_KEYS, AtHead, at_head, line_of_setting
@@ -48,7 +48,7 @@ LABELS = {
     "step_timeout": ("Time for a run", "Whose step names none: 90s, 15m, 2h."),
     "check_timeout": ("Time for a check", "That names none: 90s, 15m, 2h."),
 }
-_BRANCH = {"branch": ("Branch", "")}
+_ELSEWHERE = {"source": ("Source", ""), "branch": ("Branch", "")}
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,8 @@ def project_settings(request: HttpRequest, project_id: int) -> HttpResponse:
     project = project_or_404(request, project_id)
     if request.method == "GET":
         return _page(request, project)
+    if "source" in request.POST:
+        return _post_source(request, project)
     if "branch" in request.POST:
         return _post_branch(request, project)
     return _post_settings(request, project)
@@ -99,6 +101,27 @@ def project_remove(request: HttpRequest, project_id: int) -> HttpResponse:
         return _page(request, project, status=409, remove_fault=str(error), typed=typed)
     messages.success(request, f"Project “{typed}” is removed. Its source was not touched.")
     return redirect("projects")
+
+
+def _post_source(request: HttpRequest, project: Project) -> HttpResponse:
+    if not _may_move(request):
+        raise PermissionDenied("Only a site admin can say where a project's repository is.")
+    form, branch = SourceForm(request.POST), project.branch
+    if not (form.is_valid() and _done(form, lambda: _change_source(request, project, form))):
+        return _page(request, Project.objects.get(pk=project.pk), status=400, source_form=form)
+    said = f"The repository is read from {project.source} from now on."
+    if project.branch != branch:
+        said += f" It has no branch {branch}: tasks start from {project.branch}."
+    messages.success(request, said)
+    return redirect("project_settings", project.pk)
+
+
+def _change_source(request: HttpRequest, project: Project, form: SourceForm) -> None:
+    change_source(project, form.cleaned_data["source"], by=person(request))
+
+
+def _may_move(request: HttpRequest) -> bool:
+    return person(request).is_superuser
 
 
 def _post_branch(request: HttpRequest, project: Project) -> HttpResponse:
@@ -168,6 +191,8 @@ def _page(request: HttpRequest, project: Project, *, status: int = 200, **given:
     context: dict[str, Any] = {
         "project": project,
         "may_change": _may_change(request, project),
+        "may_move": _may_move(request),
+        "source_form": SourceForm(initial={"source": project.source}),
         "branch_form": BranchForm(initial={"branch": project.branch}, branches=_branches(project)),
         "changes": _changes(project),
         **_of_file(project, given.pop("form", None)),
@@ -262,7 +287,7 @@ def _changes(project: Project) -> list[Change]:
 def _what(detail: dict[str, Any]) -> list[tuple[str, str, str]]:
     changed = detail.get("changed")
     pairs = changed.items() if isinstance(changed, dict) else ()
-    labels: dict[Any, str] = {name: words[0] for name, words in (LABELS | _BRANCH).items()}
+    labels: dict[Any, str] = {name: words[0] for name, words in (LABELS | _ELSEWHERE).items()}
     return [
         (labels.get(name, str(name)), _words(name, pair[0]) or LEFT, _words(name, pair[1]) or LEFT)
         for name, pair in pairs

@@ -12,7 +12,7 @@ from tasks_app.workspace.files import (
     working_text,
 )
 from tasks_app.workspace.repository import CommitFacts, Repository
-from tasks_app.workspace.source import SourceFacts, inspect_source
+from tasks_app.workspace.source import SourceFacts, has_branch, inspect_source
 
 __all__ = [
     "ChangedFile",
@@ -29,6 +29,7 @@ __all__ = [
     "committed_text",
     "committed_tree",
     "diff",
+    "has_branch",
     "inspect_source",
     "working_names",
     "working_text",

@@ -43,6 +43,12 @@ def inspect_source(source: str, *, seconds: float = NETWORK_SECONDS) -> SourceFa
     return SourceFacts(place, found["branch"], valid_commit(found["commit"]))
 
 
+def has_branch(source: str, branch: str, *, seconds: float = NETWORK_SECONDS) -> bool:
+    """Whether the source, as `inspect_source` gives it, has the branch now. Raises WorkspaceError."""
+    place = ("--", source, f"refs/heads/{branch}")
+    return bool(Git().run("ls-remote", "--heads", *upload_pack(source), *place, timeout=seconds).strip())
+
+
 def normalised(source: str) -> str:
     """The absolute path or the URL that is meant. BadInput if it is neither."""
     text = source.strip()

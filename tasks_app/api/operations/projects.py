@@ -68,9 +68,12 @@ def get_project(request: HttpRequest, project: ProjectName) -> ProjectFacts:
 
 @router.patch("/projects/{project}", response=responses(ProjectFacts, 404, 409), auth=doors(Scope.MANAGE))
 def change_project(request: HttpRequest, project: ProjectName, body: ProjectPatch) -> ProjectFacts:
-    """Let tasks start from another branch of the source, from now on."""
+    """Let tasks start from another branch from now on, or follow the repository to where it has moved."""
     found = access.project_named(person(request), project)
-    settings_actions.change_branch(found, body.branch, by=person(request))
+    if body.source is not None:
+        actions.change_source(found, body.source, by=person(request))
+    if body.branch is not None:
+        settings_actions.change_branch(found, body.branch, by=person(request))
     return get_project(request, project)
 
 

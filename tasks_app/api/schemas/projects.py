@@ -87,8 +87,16 @@ class SettingsPatch(Input):
 
 
 class ProjectPatch(Input):
-    branch: Annotated[Storable, Field(min_length=1, max_length=200)] = Field(
-        description="The branch of the source from which tasks start from now on."
+    """What is to be changed; what is not named stays as it is."""
+
+    source: Annotated[Storable, Field(min_length=1, max_length=500)] | None = Field(
+        None,
+        description="Where the repository is now: a folder, or an https or ssh address. For site admins.",
+    )
+    branch: Annotated[Storable, Field(min_length=1, max_length=200)] | None = Field(
+        None,
+        description="The branch of the source from which tasks start from now on.",
+        examples=["main"],
     )
 
 
