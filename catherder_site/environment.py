@@ -27,6 +27,16 @@ class Bind(BaseModel):
     host: str
     port: int = Field(ge=0, le=65535)
 
+    @property
+    def here(self) -> str:
+        """The host to ask on this machine: who listens on all addresses is not at 0.0.0.0."""
+        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+
+    @property
+    def address(self) -> str:
+        """The same for a browser."""
+        return f"http://{f'[{self.here}]' if ':' in self.here else self.here}:{self.port}"
+
 
 def _bind(value: Any) -> Any:
     if not isinstance(value, str):
@@ -177,6 +187,11 @@ class Environment(BaseModel):
         if self.proxy is not None:
             return self.proxy
         return _THIS_MACHINE if (self.url or "").startswith("https://") else ()
+
+    @property
+    def address(self) -> str:
+        """Where people find the portal, without a slash at the end."""
+        return self.url or self.bind.address
 
     @property
     def rehearsal(self) -> bool:

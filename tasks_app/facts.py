@@ -179,7 +179,7 @@ def command_for(question: Question) -> str:
 
 def web_address(question: Question) -> str:
     """Where the question can be answered in a browser, if a portal is running."""
-    return f"{_portal()}{reverse('question', args=[question.pk])}"
+    return f"{settings.ENVIRONMENT.address}{reverse('question', args=[question.pk])}"
 
 
 def open_questions(task: Task) -> list[Question]:
@@ -217,11 +217,3 @@ def _rounded(seconds: float | None) -> float | None:
 
 def _iso(at: datetime | None) -> str | None:
     return at.isoformat() if at else None
-
-
-def _portal() -> str:
-    environment = settings.ENVIRONMENT
-    if environment.url:
-        return str(environment.url)
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(environment.bind.host, environment.bind.host)
-    return f"http://{f'[{host}]' if ':' in host else host}:{environment.bind.port}"

@@ -171,17 +171,9 @@ def settings_path() -> str:
 
 def absolute(path: str) -> str:
     """The address of a page as people outside reach it."""
-    return f"{portal_url()}{path}"
+    return f"{settings.ENVIRONMENT.address}{path}"
 
 
 def shown_to(request: HttpRequest, path: str) -> str:
     """The address of a page for who asks now, who may have reached the portal by another name than it has."""
     return absolute(path) if settings.ENVIRONMENT.url else request.build_absolute_uri(path)
-
-
-def portal_url() -> str:
-    if settings.ENVIRONMENT.url:
-        return str(settings.ENVIRONMENT.url)
-    bind = settings.ENVIRONMENT.bind
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bind.host, bind.host)
-    return f"http://{f'[{host}]' if ':' in host else host}:{bind.port}"

@@ -46,6 +46,14 @@ DEFAULTS = {
     "github_url": None,
     "sso_signup": "no",
 }
+ADDRESSES = [
+    ({}, "http://127.0.0.1:8000"),
+    ({"CATHERDER_BIND": "0.0.0.0:81"}, "http://127.0.0.1:81"),
+    ({"CATHERDER_BIND": "[::]:81"}, "http://[::1]:81"),
+    ({"CATHERDER_BIND": "[fd00::2]:81"}, "http://[fd00::2]:81"),
+    ({"CATHERDER_BIND": "herd.lan:81"}, "http://herd.lan:81"),
+    ({"CATHERDER_BIND": "0.0.0.0:81", "CATHERDER_URL": "https://herd.example/"}, "https://herd.example"),
+]
 GOOD = [
     ("CATHERDER_DATA_DIR", "/srv/herd", "data_dir", Path("/srv/herd")),
     ("CATHERDER_DATA_DIR", "~/herd", "data_dir", Path.home() / "herd"),
@@ -145,6 +153,13 @@ def test_no_proxy_is_believed_but_where_there_must_be_one() -> None:
 
 MAIL = {"CATHERDER_EMAIL_FROM": "Cat Herder <herder@example.org>"}
 OIDC = {"CATHERDER_OIDC_CLIENT_ID": "herder", "CATHERDER_OIDC_CLIENT_SECRET": "s3cret"}
+
+
+@pytest.mark.parametrize(("given", "address"), ADDRESSES)
+def test_people_find_the_portal_where_it_listens_unless_an_address_is_given(
+    given: dict[str, str], address: str
+) -> None:
+    assert load(given).address == address
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from catherder_site.environment import Bind
 from tasks_app import workshop
 from tasks_app.errors import CatHerderError
 from tasks_app.management.first_start import NewAdmin, ensure_admin, ensure_sample
@@ -39,9 +40,10 @@ class Command(BaseCommand):
         if not options["no_sample"]:
             self._sample()
         self._announce(admin, jail.reason)
-        address = listener.getsockname()
+        host, port, *_ = listener.getsockname()
+        bound = Bind(host=host, port=port)
         supervisor = Supervisor(children(listener), self._say)
-        supervisor.run(ready=lambda: _answers(address), when_ready=lambda: self._ready(address))
+        supervisor.run(ready=lambda: _answers(bound), when_ready=lambda: self._ready(bound))
         lock.close()
 
     def _sample(self) -> None:
@@ -66,9 +68,10 @@ class Command(BaseCommand):
         if no_sandbox:
             self._say(f"No sandbox: {no_sandbox} Agents can do whatever this user can.")
 
-    def _ready(self, address: tuple[Any, ...]) -> None:
+    def _ready(self, bound: Bind) -> None:
+        """`bound` has the port that was got if any would do."""
         self._say(
-            f"Cat Herder is ready at {settings.ENVIRONMENT.url or _web_address(address)}  (Ctrl+C stops it)"
+            f"Cat Herder is ready at {settings.ENVIRONMENT.url or f'{bound.address}/'}  (Ctrl+C stops it)"
         )
 
     def _say(self, text: str) -> None:
@@ -119,17 +122,11 @@ def _listener() -> socket.socket:
         ) from None
 
 
-def _answers(address: tuple[Any, ...]) -> bool:
+def _answers(bound: Bind) -> bool:
     """Whether the web server accepts and answers; the socket alone listens from the start."""
-    host = "127.0.0.1" if address[0] == "0.0.0.0" else "::1" if address[0] == "::" else address[0]
     try:
-        with socket.create_connection((host, address[1]), timeout=5) as connection:
+        with socket.create_connection((bound.here, bound.port), timeout=5) as connection:
             connection.sendall(b"GET /login/ HTTP/1.0\r\nHost: localhost\r\n\r\n")
             return connection.recv(12).startswith(b"HTTP/1.1")
     except OSError:
         return False
-
-
-def _web_address(address: tuple[Any, ...]) -> str:
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(address[0], address[0])
-    return f"http://{f'[{host}]' if ':' in host and not host.startswith('[') else host}:{address[1]}/"
