@@ -9,6 +9,8 @@ from tasks_app.search.words import WORD, Query
 
 #: Characters before the first word found.
 _BEFORE = 60
+#: The same, and after it, of what is read as Markdown before the snippet is taken of it.
+_WIDELY_BEFORE, _WIDELY_AFTER = 400, 800
 
 
 @dataclass(frozen=True)
@@ -27,13 +29,28 @@ def marked(text: str, query: Query) -> list[Part]:
 def snippet(text: str, query: Query, *, length: int = 200) -> list[Part]:
     """About `length` characters around the first word found, in one line; empty if there is none."""
     line = " ".join(text.split())
-    first = next((word.start() for word in WORD.finditer(line) if query.names(word[0])), None)
+    first = _first(line, query)
     if first is None:
         return []
     start = _word_border(line, max(0, first - _BEFORE)) if first > _BEFORE else 0
     cut = line[start : start + length]
     before, after = "… " if start else "", " …" if start + length < len(line) else ""
     return [Part(before), *_parts(cut, query), Part(after)]
+
+
+def surroundings(text: str, query: Query) -> str:
+    """Whole lines, where they are short, around the first word found, to be read as what they are."""
+    first = _first(text, query)
+    if first is None:
+        return ""
+    start, end = max(0, first - _WIDELY_BEFORE), first + _WIDELY_AFTER
+    if start:
+        start = max(start, text.find("\n", start, first) + 1)
+    return text[start:end]
+
+
+def _first(text: str, query: Query) -> int | None:
+    return next((word.start() for word in WORD.finditer(text) if query.names(word[0])), None)
 
 
 def _word_border(line: str, position: int) -> int:

@@ -19,14 +19,19 @@ from tasks_app.search.exports import QUESTION_COLUMNS, TASK_COLUMNS, question_ro
 from tasks_app.search.filters import Filters
 from tasks_app.search.finding import questions_with
 from tasks_app.search.paging import Place, Slice, in_order, slice_of
-from tasks_app.search.snippets import Part, marked, snippet
+from tasks_app.search.snippets import Part, marked, snippet, surroundings
+from tasks_app.search.words import Query
 from tasks_app.state.phases import FACTS
 from tasks_app.stats import Figures
 from tasks_app.views.access import is_htmx, person
+from tasks_app.views.rendering.markdown import plain_text
+from tasks_app.views.rendering.words import headline
 
 PER_PAGE = 40
 #: Characters of a task's text in which the words that were found are looked for, to show them.
 _SHOWN = 20_000
+#: Of an answer without them.
+_ANSWER = 300
 #: The newest rows, whose pipelines, people and models are offered to choose from.
 _RECENT = 300
 
@@ -106,9 +111,21 @@ def _asked(filters: Filters, part: Slice) -> dict[int, Question]:
 
 def _found(filters: Filters, task: Task, figures: Figures, asked: Question | None) -> Found:
     query = filters.words
-    texts = (task.failure, getattr(task, "shown_body", ""))
-    words = next(filter(None, (snippet(text, query) for text in texts)), []) if query else []
-    return Found(task, figures, marked(task.title, query), words, asked, _asked_words(filters, asked))
+    if not query:
+        return Found(task, figures, [Part(task.title)], [], asked, [])
+    title = marked(_without_code(task.title), query)
+    words = snippet(_without_code(task.failure), query) or _snippet(getattr(task, "shown_body", ""), query)
+    return Found(task, figures, title, words, asked, _asked_words(filters, asked))
+
+
+def _without_code(text: str) -> str:
+    """A line in which `this` is code: a word within it that is marked would leave its backticks behind."""
+    return text.replace("`", "")
+
+
+def _snippet(markdown: str, query: Query) -> list[Part]:
+    """Of what the text says; of its source where only that has the words, as in the address of a link."""
+    return snippet(plain_text(surroundings(markdown, query)), query) or snippet(markdown, query)
 
 
 def _asked_words(filters: Filters, question: Question | None) -> list[Part]:
@@ -116,8 +133,13 @@ def _asked_words(filters: Filters, question: Question | None) -> list[Part]:
     if question is None:
         return []
     texts = (question.headline, question.answer_text, _all_text(question))
-    found = (snippet(text, filters.words) for text in texts)
-    return next(filter(None, found), [Part(question.headline)])
+    found = (_snippet(text, filters.words) for text in texts)
+    return next(filter(None, found), [Part(_line(question))])
+
+
+def _line(question: Question) -> str:
+    """Its first paragraph: what follows is its context."""
+    return plain_text(headline(question.headline[:_SHOWN]))
 
 
 def _all_text(question: Question) -> str:
@@ -136,9 +158,13 @@ def _questions(user: User, filters: Filters, place: Place) -> dict[str, Any]:
 
 
 def _question(filters: Filters, question: Question) -> Asked:
-    answer = question.answer_text[:_SHOWN]
-    words = snippet(answer, filters.words) or [Part(answer[:300])]
-    return Asked(question, marked(question.headline, filters.words), words)
+    """With its answer; or with its context, if the words are there alone."""
+    line, answer = _line(question), question.answer_text[:_SHOWN]
+    words = _snippet(answer, filters.words)
+    if not words and not snippet(line, filters.words):
+        words = _snippet(question.headline[:_SHOWN], filters.words)
+    words = words or [Part(plain_text(answer[:_ANSWER]))]
+    return Asked(question, marked(line, filters.words), words)
 
 
 def _addresses(filters: Filters, kind: str, place: Place) -> dict[str, str]:

@@ -193,6 +193,40 @@ def test_a_hit_in_a_question_shows_the_question(client: Client, project: Project
     assert f"/questions/{question.pk}/" in page.text
 
 
+MARKDOWN = """\
+## What is *wanted*
+
+Round the **quokka** totals of `bill.py <a&b>`, see [the rules](http://rules.test/marsupial).
+
+```
+def quokka(): ...
+```
+"""
+
+
+def test_what_is_found_in_markdown_is_shown_without_its_signs(client: Client, project: Project) -> None:
+    title = "Mend `quokka.py` at once"
+    TaskFactory(project=project, title=title, body="# Long\n\n" + "x\n" * 5000 + MARKDOWN)
+    page = client.get("/history/?q=quokka").text
+    assert "Mend <mark>quokka</mark>.py at once" in page
+    told = "What is wanted Round the <mark>quokka</mark> totals of bill.py &lt;a&amp;b&gt;, see the rules."
+    assert f"{told} def <mark>quokka</mark>():" in page
+    assert "<mark>marsupial</mark>" in client.get("/history/?q=marsupial").text
+    assert "<code>quokka.py</code>" in client.get("/history/").text
+
+
+def test_questions_are_listed_in_plain_words(client: Client, project: Project) -> None:
+    item = {"question": "Round **half** `up`?\n\n- The *rules* are silent.", "header": "", "options": []}
+    QuestionFactory(
+        task__project=project, items=[item], answers={item["question"]: "**Yes**, `always`."},
+        state=QuestionState.ANSWERED, answered_at=timezone.now(),
+    )  # fmt: skip
+    page = client.get("/history/?kind=questions").text
+    assert "Round half up?" in page and "Yes, always." in page and "silent" not in page
+    assert "Round <mark>half</mark> up?" in client.get("/history/?kind=questions&q=half").text
+    assert "The rules are <mark>silent</mark>." in client.get("/history/?kind=questions&q=silent").text
+
+
 def test_htmx_gets_the_list_alone(client: Client, varied: dict[str, Task]) -> None:
     part = client.get("/history/?q=old", headers={"HX-Request": "true"}).text
     assert "<mark>old</mark>" in part and "<form" not in part and "<html" not in part

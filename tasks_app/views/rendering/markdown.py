@@ -8,6 +8,7 @@ import nh3
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from tasks_app.views.rendering.ansi import without_ansi
 
@@ -18,6 +19,9 @@ _TAGS = {
     *("h3", "h4", "h5", "h6", "table", "tbody", "td", "th", "thead", "tr"),
 }
 _LIMIT = 200_000
+#: Tokens that hold text, and those that part no words from one another.
+_SAYS = {"text", "code_inline", "code_block", "fence"}
+_WITHIN = {f"{name}_{end}" for name in ("em", "strong", "s", "link") for end in ("open", "close")}
 #: An end that was cut off is `code` too.
 _CODE = re.compile(r"`([^`\n]+(?:`|…$))")
 
@@ -41,6 +45,17 @@ def render_markdown(text: str) -> SafeString:
     )
     cut = "" if len(text) <= _LIMIT else "<p>… cut: the rest is in the logs to download.</p>"
     return mark_safe(clean + cut)  # noqa: S308 (cleaned by nh3 the line before)
+
+
+def plain_text(text: str) -> str:
+    """What Markdown says, in one line without its signs; not safe for a page before it is escaped."""
+    said = "".join(map(_said, _parser.parse(without_ansi(text[:_LIMIT]))))
+    return " ".join(said.split())
+
+
+def _said(token: Token) -> str:
+    inner = "".join(map(_said, token.children or ()))
+    return inner or (token.content if token.type in _SAYS else "" if token.type in _WITHIN else " ")
 
 
 def render_inline(text: str) -> SafeString:
