@@ -40,7 +40,7 @@ FOR_ONESELF = {
 FOR_MAINTAINERS = {
     "project_remove",
     *("project_member_role", "project_member_remove", "invitation_again", "invitation_withdraw"),
-    *("target_change", "target_remove", "target_test", "delivery_retry"),
+    *("target_change", "target_secret", "target_remove", "target_test", "delivery_retry"),
 }
 POST_ONLY = {*FOR_MEMBERS, *FOR_MAINTAINERS, *FOR_ONESELF, "logout", "account_logout", "login_through"}
 #: Forms: a GET shows them, a POST changes something.

@@ -51,7 +51,7 @@ def add_target(project: Project, new: NewTarget, *, by: User) -> tuple[Target, s
     """
     require_maintainer(by, project)
     address = checked_address(new.medium, new.address)
-    secret = secrets.token_urlsafe(32) if new.medium == Medium.WEBHOOK else ""
+    secret = _new_secret() if new.medium == Medium.WEBHOOK else ""
     with transaction.atomic():
         if Target.objects.filter(project=project).count() >= MOST_TARGETS:
             raise BadInput(f"A project has {MOST_TARGETS} targets at most.", where="address")
@@ -77,6 +77,27 @@ def change_target(target: Target, *, name: str, occasions: Sequence[str], active
     with transaction.atomic():
         target.save(update_fields=["name", "occasions", "active"])
         _record(project, by, before=before, after=_facts(target))
+
+
+def renew_secret(target: Target, *, by: User) -> str:
+    """The new secret of a webhook, shown this once; posts are signed with it from now on.
+
+    Raises NotAllowed for all but maintainers, BadInput for a chat.
+    """
+    project = _project(target)
+    require_maintainer(by, project)
+    if target.medium != Medium.WEBHOOK:
+        raise BadInput("Only webhooks have a secret.")
+    secret = _new_secret()
+    target.sealed_secret = seal(secret)
+    with transaction.atomic():
+        target.save(update_fields=["sealed_secret"])
+        _record(project, by, new_secret=_facts(target))
+    return secret
+
+
+def _new_secret() -> str:
+    return secrets.token_urlsafe(32)
 
 
 def remove_target(target: Target, *, by: User) -> None:

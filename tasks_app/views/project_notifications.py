@@ -19,6 +19,7 @@ from tasks_app.notifications.targets import (
     add_target,
     change_target,
     remove_target,
+    renew_secret,
     require_maintainer,
     send_again,
     try_target,
@@ -26,6 +27,8 @@ from tasks_app.notifications.targets import (
 from tasks_app.views.access import is_htmx, person, project_or_404
 
 LOGGED = 25
+#: What the form for another target begins with.
+_FIRST = {"occasions": [Occasion.QUESTION, Occasion.FAILED], "medium": "webhook"}
 
 
 @require_http_methods(["GET", "POST"])
@@ -33,8 +36,7 @@ def project_notifications(request: HttpRequest, project_id: int) -> HttpResponse
     """The list of targets and the log; a POST adds a target."""
     project = project_or_404(request, project_id)
     if request.method == "GET":
-        first = {"occasions": [Occasion.QUESTION, Occasion.FAILED], "medium": "webhook"}
-        return _page(request, project, NewTargetForm(initial=first))
+        return _page(request, project, NewTargetForm(initial=_FIRST))
     _allowed(lambda: require_maintainer(person(request), project))
     form = NewTargetForm(request.POST)
     if not form.is_valid():
@@ -47,7 +49,7 @@ def project_notifications(request: HttpRequest, project_id: int) -> HttpResponse
     messages.success(request, f"Added: {target}.")
     if not secret:
         return redirect("project_notifications", project.pk)
-    return _page(request, project, NewTargetForm(), secret=secret, added=target)
+    return _page(request, project, NewTargetForm(initial=_FIRST), secret=secret, added=target)
 
 
 def _page(
@@ -96,6 +98,17 @@ def target_change(request: HttpRequest, project_id: int, target_id: int) -> Http
         )
 
     return _back(request, target, change, f"Saved: {given['name']}.")
+
+
+@require_POST
+def target_secret(request: HttpRequest, project_id: int, target_id: int) -> HttpResponse:
+    """A new secret, on the page itself: a redirect would have to keep it somewhere."""
+    target = _target_or_404(request, project_id, target_id)
+    try:
+        secret = renew_secret(target, by=person(request))
+    except BadInput as error:
+        return _back(request, target, lambda: None, str(error), failed=True)
+    return _page(request, target.project, NewTargetForm(initial=_FIRST), secret=secret, added=target)  # type: ignore[arg-type]
 
 
 @require_POST

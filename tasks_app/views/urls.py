@@ -102,6 +102,11 @@ _projects = [
         name="target_change",
     ),
     path(
+        "projects/<int:project_id>/notifications/<int:target_id>/secret/",
+        project_notifications.target_secret,
+        name="target_secret",
+    ),
+    path(
         "projects/<int:project_id>/notifications/<int:target_id>/remove/",
         project_notifications.target_remove,
         name="target_remove",

@@ -68,6 +68,7 @@ LINES = {
     "add_target": manages(HOOK, maintainer=201),
     "change_target": manages({"name": "hook", "occasions": ["done"], "active": False}),
     "remove_target": manages(maintainer=204),
+    "renew_secret": manages(),
     "try_target": manages(),
     "list_deliveries": manages(),
     "send_again": manages(),
@@ -145,7 +146,7 @@ def question(name: str, source: str, settings: Any, tmp_path: Path) -> Question:
     """In a sequence, so that every operation has its thing."""
     settings.DATA_DIR = tmp_path
     project = add_project("shop", source) if name in READ_GIT else ProjectFactory(name="shop")
-    question = QuestionFactory(task__project=project, task__title="a secret title")
+    question = QuestionFactory(task__project=project, task__title="a hidden title")
     task = question.task
     task.sequence = SequenceFactory(project=project, phase=task.phase)
     task.save(update_fields=["sequence"])
@@ -160,9 +161,9 @@ def call(name: str, question: Question, script: Script) -> Any:
     method, path = OPERATIONS[name]
     task = question.task
     invitation, _ = Invitation.objects.get_or_create(
-        project=task.project, email="a-secret@example.org", token_hash="none"
+        project=task.project, email="a-hidden@example.org", token_hash="none"
     )
-    target, _ = Target.objects.get_or_create(project=task.project, medium="webhook", name="a secret place")
+    target, _ = Target.objects.get_or_create(project=task.project, medium="webhook", name="a hidden place")
     delivery, _ = Delivery.objects.get_or_create(target=target, medium="webhook", due_at=timezone.now())
     values = {
         "target_id": target.pk,
@@ -192,7 +193,7 @@ def told(answer: Any, status: int, question: Question) -> None:
         assert answer["Content-Type"] == PROBLEM
         assert answer.json()["status"] == status
     if status in (401, 404):
-        assert question.headline not in text_of(answer) and "secret" not in text_of(answer)
+        assert question.headline not in text_of(answer) and "hidden" not in text_of(answer)
 
 
 def test_every_operation_has_a_line() -> None:
@@ -209,7 +210,7 @@ def test_a_stranger_gets_401(name: str, question: Question) -> None:
 def test_an_outsider_learns_nothing(name: str, question: Question) -> None:
     answer = call(name, question, Script(UserFactory()))
     told(answer, LINES[name].outsider, question)
-    assert "secret" not in text_of(answer)
+    assert "hidden" not in text_of(answer)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -247,6 +248,6 @@ def test_a_token_for_another_project_sees_as_little_as_an_outsider(name: str, qu
     elsewhere = MembershipFactory(user=admin).project
     answer = call(name, question, Script(admin, projects=[elsewhere]))
     told(answer, LINES[name].restricted or LINES[name].outsider, question)
-    assert "secret" not in text_of(answer)
+    assert "hidden" not in text_of(answer)
     question.refresh_from_db()
     assert question.is_open

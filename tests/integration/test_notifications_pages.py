@@ -27,7 +27,7 @@ from tasks_app.models import (
 from tasks_app.notifications import chat
 from tasks_app.notifications.announcing import announce
 from tasks_app.notifications.sealing import unseal
-from tests.factories import MembershipFactory, ProjectFactory, UserFactory
+from tests.factories import MembershipFactory, ProjectFactory, TaskFactory, UserFactory
 from tests.integration.test_notifications import answered, asked, hook, member
 
 pytestmark = pytest.mark.django_db
@@ -134,6 +134,35 @@ def test_a_webhook_is_added_with_a_secret_that_is_shown_once() -> None:
     assert not [value for value in row.values() if secret in str(value) or SECRET_ADDRESS in str(value)]
 
 
+def test_a_new_secret_takes_the_place_of_the_old_one_and_is_shown_once() -> None:
+    task = TaskFactory()
+    project = task.project
+    client, target = maintainer(project), hook(task)
+    old = unseal(target.sealed_secret)
+    address = reverse("target_secret", args=[project.pk, target.pk])
+    assert "Make a new secret" in client.get(list_of(project)).text
+    page = client.post(address).text
+    target.refresh_from_db()
+    new = unseal(target.sealed_secret)
+    assert new != old and len(new) > 30
+    assert new in page
+    assert new not in client.get(list_of(project)).text
+    entry = AuditEntry.objects.get(action=Action.NOTIFICATIONS_CHANGED)
+    assert entry.detail["new_secret"]["name"] == target.name and new not in json.dumps(entry.detail)
+
+
+def test_a_chat_has_no_secret_to_renew() -> None:
+    task = TaskFactory()
+    project = task.project
+    chat_target = hook(task)
+    Target.objects.update(medium="chat", sealed_secret="")
+    client = maintainer(project)
+    assert "Make a new secret" not in client.get(list_of(project)).text
+    said = client.post(reverse("target_secret", args=[project.pk, chat_target.pk]), follow=True).text
+    assert "Only webhooks have a secret." in said
+    assert Target.objects.get().sealed_secret == ""
+
+
 @pytest.mark.parametrize(
     ("address", "message"),
     [
@@ -200,7 +229,7 @@ def test_only_maintainers_change_a_project_s_targets(role: str) -> None:
     given = {"medium": "webhook", "name": "x", "address": "https://example.org/", "occasions": ["done"]}
     assert client.get(list_of(project)).status_code == 200
     assert client.post(list_of(project), given).status_code == 403
-    for name in ("target_change", "target_remove", "target_test"):
+    for name in ("target_change", "target_secret", "target_remove", "target_test"):
         assert client.post(reverse(name, kwargs=here), given).status_code == 403
     assert Target.objects.count() == 1 and not Delivery.objects.exists()
 

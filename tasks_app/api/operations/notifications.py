@@ -71,6 +71,18 @@ def change_target(
     return TargetFacts(**_target(target))
 
 
+@router.post(
+    "/projects/{project}/targets/{target_id}/secret",
+    response=responses(TargetMade, 404),
+    auth=doors(Scope.MANAGE),
+)
+def renew_secret(request: HttpRequest, project: ProjectName, target_id: TargetId) -> TargetMade:
+    """A new secret for a webhook, told this once. Posts are signed with it from now on."""
+    target = _target_of(request, project, target_id)
+    secret = actions.renew_secret(target, by=person(request))
+    return TargetMade(**_target(target), secret=secret)
+
+
 @router.delete(
     "/projects/{project}/targets/{target_id}",
     response=responses(None, 404, status=204),
