@@ -23,7 +23,8 @@ from tasks_app.errors import (
     SandboxUnavailable,
     WorkspaceError,
 )
-from tasks_app.models import Channel
+from tasks_app.facts import facts_of
+from tasks_app.models import Channel, Sequence, Task
 from tasks_app.terminal.screen import Screen
 from tasks_app.types import Json
 
@@ -84,6 +85,11 @@ class TerminalCommand(BaseCommand):
 
     def write_json(self, value: Json) -> None:
         self.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+
+    def write_outcome(self, thing: Task | Sequence, code: Exit) -> None:
+        """What became of it, as it is now."""
+        thing.refresh_from_db()
+        self.write_json({**facts_of(thing), "exit_code": int(code)})
 
     def _code(self, options: dict[str, Any]) -> int:
         try:

@@ -1,60 +1,18 @@
-"""Working on tasks here at the terminal: what run_task, run_sequence, retry and watch_tasks share."""
+"""Working on a task here at the terminal, as run_task, run_sequence, retry and watch_tasks do."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 from django.conf import settings
-from django.core.management.base import CommandParser
 
 from tasks_app import workshop
 from tasks_app.actions.access import require_actor
 from tasks_app.actions.tasks import go_on, start_task
-from tasks_app.config.threshold import threshold_from_text
 from tasks_app.errors import IllegalMove
-from tasks_app.models import Project, Task, User
+from tasks_app.models import Task, User
 from tasks_app.state.phases import RESUMABLE, Phase
 from tasks_app.terminal.command import Exit
 from tasks_app.terminal.screen import Screen
 from tasks_app.terminal.sitting import Sitting
-
-
-def add_new_arguments(parser: CommandParser, *, what: str) -> None:
-    """Options of commands that make a task or a sequence."""
-    parser.add_argument(
-        "--threshold", metavar="N", help=f"0 never asks … 5 asks about any ambiguity; for a new {what}"
-    )
-    parser.add_argument("--pipeline", metavar="NAME", help=f"the pipeline to run through; for a new {what}")
-    parser.add_argument(
-        "--new", action="store_true", help=f"make a new {what} even if an earlier one has not ended"
-    )
-
-
-def add_here_arguments(parser: CommandParser) -> None:
-    """Options of commands that work in this terminal."""
-    parser.add_argument(
-        "--no-input",
-        action="store_true",
-        help="never prompt: when the agent asks, say how to answer and exit with 3",
-    )
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="one JSON object on stdout at the end; what happens meanwhile goes to stderr",
-    )
-
-
-def threshold_option(options: dict[str, Any]) -> int | None:
-    text = options["threshold"]
-    return None if text is None else threshold_from_text(text, where="--threshold")
-
-
-def place_named(named: str, project: Project) -> Path:
-    """The path from here, else from the top of the project's repository if that is a folder."""
-    here = Path(named)
-    there = Path(project.source) / named
-    return there if not here.exists() and Path(project.source).is_dir() and there.exists() else here
 
 
 def work_here(task: Task, person: User, screen: Screen, *, may_prompt: bool) -> Exit:

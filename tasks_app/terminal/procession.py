@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tasks_app import places, stats
+from tasks_app.actions.access import require_actor
 from tasks_app.actions.sequences import current_task, go_on_sequence, sequence_files, start_sequence
 from tasks_app.errors import IllegalMove
 from tasks_app.facts import how_to_fetch
@@ -13,6 +14,15 @@ from tasks_app.terminal.here import introduce, say_surroundings
 from tasks_app.terminal.screen import Screen
 from tasks_app.terminal.sitting import Part, Sitting
 from tasks_app.terminal.tables import spent
+
+
+def go_through(sequence: Sequence, person: User, screen: Screen, *, may_prompt: bool) -> Exit:
+    """Start the sequence or go on with it, and stay with it until it rests. Raises NotAllowed."""
+    if sequence.phase == Phase.DONE:
+        screen.say(f"Sequence {sequence.pk} is done already: {sequence.folder}")
+        return Exit.DONE
+    require_actor(person, sequence.project)
+    return Procession(sequence, person, screen, may_prompt=may_prompt).run()
 
 
 class Procession:

@@ -11,14 +11,14 @@ from tasks_app.actions.retrying import retry_from
 from tasks_app.actions.sequences import go_on_sequence
 from tasks_app.actions.tasks import go_on
 from tasks_app.errors import BadInput, IllegalMove
-from tasks_app.facts import facts_of
 from tasks_app.models import Sequence, Task, User
 from tasks_app.state.phases import RESUMABLE, Phase
 from tasks_app.terminal.command import Exit, TerminalCommand
 from tasks_app.terminal.finding import thing_meant
-from tasks_app.terminal.here import add_here_arguments, work_here
+from tasks_app.terminal.here import work_here
+from tasks_app.terminal.options import add_here_arguments
 from tasks_app.terminal.people import acting_user, add_person_argument
-from tasks_app.terminal.procession import Procession
+from tasks_app.terminal.procession import go_through
 
 
 class Command(TerminalCommand):
@@ -64,8 +64,7 @@ examples:
         else:
             code = self._here(thing, person, options)
         if options["json"]:
-            thing.refresh_from_db()
-            self.write_json({**facts_of(thing), "exit_code": int(code)})
+            self.write_outcome(thing, code)
         return code
 
     def _again(self, thing: Task | Sequence, person: User, options: dict[str, Any]) -> Task:
@@ -96,4 +95,4 @@ examples:
         screen, may_prompt = self.screen_for(options), not options["no_input"]
         if isinstance(thing, Task):
             return work_here(thing, person, screen, may_prompt=may_prompt)
-        return Procession(thing, person, screen, may_prompt=may_prompt).run()
+        return go_through(thing, person, screen, may_prompt=may_prompt)

@@ -8,27 +8,22 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tasks_app.actions.access import require_actor
 from tasks_app.actions.sequences import create_sequence
 from tasks_app.errors import BadInput
-from tasks_app.facts import facts_of
 from tasks_app.models import Project, Sequence, User
 from tasks_app.state.phases import Phase
-from tasks_app.terminal.command import Exit, TerminalCommand
-from tasks_app.terminal.finding import (
-    SEQUENCE,
-    project_named,
-    sequence_meant,
-    unended_sequence,
-)
-from tasks_app.terminal.here import (
+from tasks_app.terminal.command import TerminalCommand
+from tasks_app.terminal.finding import SEQUENCE, sequence_meant, unended_sequence
+from tasks_app.terminal.options import (
     add_here_arguments,
     add_new_arguments,
     place_named,
-    threshold_option,
+    project_chosen,
+    refuse_new_options,
+    wanted,
 )
 from tasks_app.terminal.people import acting_user, add_person_argument
-from tasks_app.terminal.procession import Procession
+from tasks_app.terminal.procession import go_through
 
 
 class Command(TerminalCommand):
@@ -57,14 +52,13 @@ examples:
             help="a folder of task files, as committed in the project's repository, or the id of a "
             "sequence. A folder whose sequence has not ended yet goes on with that one",
         )
-        parser.add_argument("--project", metavar="NAME", help="the project; needed with FOLDER")
+        add_new_arguments(parser, what="sequence", source="folder")
         parser.add_argument(
             "--continue",
             dest="go_on",
             action="store_true",
             help="go on with the folder's last sequence although it failed or was cancelled",
         )
-        add_new_arguments(parser, what="sequence")
         add_here_arguments(parser)
         add_person_argument(parser)
 
@@ -72,22 +66,13 @@ examples:
         self._screen = self.screen_for(options)
         person = acting_user(options["username"])
         sequence = self._sequence(options, person)
-        code = self._run(sequence, person, may_prompt=not options["no_input"])
+        code = go_through(sequence, person, self._screen, may_prompt=not options["no_input"])
         if options["json"]:
-            sequence.refresh_from_db()
-            self.write_json({**facts_of(sequence), "exit_code": int(code)})
+            self.write_outcome(sequence, code)
         return code
 
-    def _run(self, sequence: Sequence, person: User, *, may_prompt: bool) -> Exit:
-        if sequence.phase == Phase.DONE:
-            self._screen.say(f"Sequence {sequence.pk} is done already: {sequence.folder}")
-            return Exit.DONE
-        require_actor(person, sequence.project)
-        return Procession(sequence, person, self._screen, may_prompt=may_prompt).run()
-
     def _sequence(self, options: dict[str, Any], person: User) -> Sequence:
-        projects = Project.objects.visible_to(person)
-        project = project_named(options["project"], projects=projects) if options["project"] else None
+        project = project_chosen(options, person)
         if re.fullmatch(rf"#?[0-9]+|{SEQUENCE}.*", options["sequence"]):
             return _by_id(options, person, project)
         if project is None:
@@ -98,9 +83,9 @@ examples:
 
     def _by_folder(self, options: dict[str, Any], person: User, project: Project) -> Sequence:
         folder = _folder(options["sequence"], project)
-        wanted = {"threshold": threshold_option(options), "pipeline": options["pipeline"]}
+        like = wanted(options)
         if not options["new"]:
-            earlier = unended_sequence(project, folder=folder, also_ended=options["go_on"], **wanted)
+            earlier = unended_sequence(project, folder=folder, also_ended=options["go_on"], **like)
             if earlier:
                 self._screen.say(f"Going on with sequence {earlier.pk} of this folder (--new makes another).")
                 return earlier
@@ -109,7 +94,7 @@ examples:
                 "There is no sequence to go on with; without --continue one is made.", where=folder
             )
         self._tell_of_ended(project, folder)
-        return create_sequence(project, folder, by=person, **wanted)
+        return create_sequence(project, folder, by=person, **like)
 
     def _tell_of_ended(self, project: Project, folder: str) -> None:
         earlier = project.sequences.filter(folder=folder).first()
@@ -121,10 +106,7 @@ examples:
 
 
 def _by_id(options: dict[str, Any], person: User, project: Project | None) -> Sequence:
-    for name in ("threshold", "pipeline", "new"):
-        if options[name]:
-            where = f"sequence {options['sequence']}"
-            raise BadInput(f"--{name} is for a new sequence, made from a folder.", where=where)
+    refuse_new_options(options, what="sequence", source="folder")
     sequences = Sequence.objects.visible_to(person)
     return sequence_meant(
         options["sequence"].removeprefix("#"),

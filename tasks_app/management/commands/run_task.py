@@ -10,16 +10,17 @@ from django.core.management.base import CommandParser
 from tasks_app.actions.tasks import create_task
 from tasks_app.config.task_file import read_task_file
 from tasks_app.errors import BadInput
-from tasks_app.facts import task_facts
 from tasks_app.models import Project, Task, User
 from tasks_app.terminal.command import TerminalCommand
-from tasks_app.terminal.finding import project_named, task_meant, unended_task
-from tasks_app.terminal.here import (
+from tasks_app.terminal.finding import task_meant, unended_task
+from tasks_app.terminal.here import work_here
+from tasks_app.terminal.options import (
     add_here_arguments,
     add_new_arguments,
     place_named,
-    threshold_option,
-    work_here,
+    project_chosen,
+    refuse_new_options,
+    wanted,
 )
 from tasks_app.terminal.people import acting_user, add_person_argument
 
@@ -51,8 +52,7 @@ examples:
             help="a task file (Markdown, front matter possible; looked for here, then in the project's "
             "repository), or the id of a task. A file whose task has not ended yet goes on with that task",
         )
-        parser.add_argument("--project", metavar="NAME", help="the project; needed with PATH")
-        add_new_arguments(parser, what="task")
+        add_new_arguments(parser, what="task", source="path")
         add_here_arguments(parser)
         add_person_argument(parser)
 
@@ -62,13 +62,11 @@ examples:
         task = self._task(options, person)
         code = work_here(task, person, self._screen, may_prompt=not options["no_input"])
         if options["json"]:
-            task.refresh_from_db()
-            self.write_json({**task_facts(task), "exit_code": int(code)})
+            self.write_outcome(task, code)
         return code
 
     def _task(self, options: dict[str, Any], person: User) -> Task:
-        projects = Project.objects.visible_to(person)
-        project = project_named(options["project"], projects=projects) if options["project"] else None
+        project = project_chosen(options, person)
         if re.fullmatch(r"#?[0-9]+", options["task"]):
             return _by_id(options, person, project)
         if project is None:
@@ -78,27 +76,16 @@ examples:
     def _by_path(self, options: dict[str, Any], person: User, project: Project) -> Task:
         path = place_named(options["task"], project)
         text, _ = read_task_file(path)
-        threshold = threshold_option(options)
-        wanted = {"threshold": threshold, "pipeline": options["pipeline"]}
-        earlier = None if options["new"] else unended_task(project, slug=path.stem, text=text, **wanted)
+        like = wanted(options)
+        earlier = None if options["new"] else unended_task(project, slug=path.stem, text=text, **like)
         if earlier:
             self._screen.say(f"Going on with task {earlier.pk} of this file (--new makes another).")
             return earlier
-        return create_task(
-            project,
-            text,
-            by=person,
-            where=str(path),
-            threshold=threshold,
-            pipeline=options["pipeline"],
-            slug=path.stem,
-        )
+        return create_task(project, text, by=person, where=str(path), slug=path.stem, **like)
 
 
 def _by_id(options: dict[str, Any], person: User, project: Project | None) -> Task:
-    for name in ("threshold", "pipeline", "new"):
-        if options[name]:
-            raise BadInput(f"--{name} is for a new task, made from a file.", where=f"task {options['task']}")
+    refuse_new_options(options, what="task", source="file")
     tasks = Task.objects.visible_to(person)
     return task_meant(
         options["task"].removeprefix("#"), tasks=tasks.filter(project=project) if project else tasks

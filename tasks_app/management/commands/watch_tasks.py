@@ -14,7 +14,8 @@ from tasks_app.errors import BadInput
 from tasks_app.models import Project
 from tasks_app.terminal.command import TerminalCommand
 from tasks_app.terminal.finding import project_named
-from tasks_app.terminal.here import place_named, say_surroundings
+from tasks_app.terminal.here import say_surroundings
+from tasks_app.terminal.options import place_named
 from tasks_app.terminal.people import acting_user, add_person_argument
 from tasks_app.terminal.settling import states
 from tasks_app.terminal.watch import Watch
