@@ -65,6 +65,11 @@ class Filters:
     def __bool__(self) -> bool:
         return bool(self.in_url())
 
+    @property
+    def narrowing(self) -> int:
+        """How many are set beside the words."""
+        return len(self.in_url().keys() - {"q"})
+
     def in_url(self) -> dict[str, Any]:
         """The parameters that say the same again."""
         shown = {"since": "from", "until": "to"}

@@ -67,7 +67,7 @@ def history(request: HttpRequest) -> HttpResponse:
     context = _tasks(user, filters, place) if kind == TASKS else _questions(user, filters, place)
     context |= {"filters": filters, "kind": kind, "place": place, **_addresses(filters, kind, place)}
     if is_htmx(request):
-        return render(request, "history/_found.html", context)
+        return render(request, "history/_found.html", {**context, "alone": True})
     context |= _choices(user, filters, kind)
     return render(request, "history/page.html", context)
 

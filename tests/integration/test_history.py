@@ -243,6 +243,17 @@ def test_what_was_chosen_stands_in_the_form(client: Client, varied: dict[str, Ta
         assert text in page, text
 
 
+def test_the_fold_of_the_filters_says_how_many_are_set(client: Client, varied: dict[str, Task]) -> None:
+    for query, said in (
+        ("q=old", "Filter"),
+        ("phase=failed&phase=done", "1 filter"),
+        ("phase=failed&questions=yes", "2 filters"),
+    ):
+        assert f'<summary><span id="narrowed">{said}</span>' in client.get(f"/history/?{query}").text
+        part = client.get(f"/history/?{query}", headers={"HX-Request": "true"}).text
+        assert f'<span id="narrowed" hx-swap-oob="true">{said}</span>' in part
+
+
 def test_nobody_has_tasks_yet(client: Client) -> None:
     assert "No tasks yet" in client.get("/history/").text
     assert "Nothing was asked yet" in client.get("/history/?kind=questions").text

@@ -87,6 +87,7 @@ def test_where_nothing_matches_the_filters_can_be_cleared(admin: User) -> None:
     asked("Still open?")
     page = look(admin, project="another")
     assert "Nothing matches" in page and 'href="?state=open">Clear the filters' in page
+    assert "<summary>1 filter</summary>" in page
 
 
 @pytest.mark.parametrize("garbage", ["\x00", "'; --", "x" * 5000, "%F0%9F", "\ud800"])
