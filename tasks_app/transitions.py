@@ -9,8 +9,8 @@ from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
 from tasks_app.errors import IllegalMove
-from tasks_app.models import Change, ChangeKind, Sequence, Step, Task, Transition, User
-from tasks_app.state.moves import allowed
+from tasks_app.models import Change, ChangeKind, Sequence, SequenceTransition, Step, Task, Transition, User
+from tasks_app.state.moves import allowed, allowed_between_tasks
 from tasks_app.state.phases import ENDED, Phase
 
 
@@ -43,21 +43,51 @@ def move(
         )
         Change.objects.create(task_id=task_id, kind=ChangeKind.PHASE)
         if isinstance(thing, Task) and thing.sequence_id:
-            _follow(thing.sequence_id, target, fields)
+            _follow(thing.sequence_id, target, fields, reason=reason, by=by)
     thing.phase = target
     for name, value in fields.items():
         setattr(thing, name, value)
 
 
-def _follow(sequence_id: int, target: Phase, fields: dict[str, Any]) -> None:
+def move_between_tasks(
+    sequence: Sequence, target: Phase, *, failure: str = "", by: User | None = None
+) -> None:
+    """Move a sequence that has no task at hand from the phase it was read in: its folder says where to.
+
+    Raises IllegalMove if the table forbids the move or somebody else moved it first.
+    """
+    source, what = Phase(sequence.phase), f"Sequence “{sequence}”"
+    if not allowed_between_tasks(source, target):
+        raise IllegalMove(what, source, target)
+    fields = {"failure": failure, "ended_at": timezone.now() if target in ENDED else None}
+    with transaction.atomic():
+        if not _move_sequence(sequence.pk, source, target, fields, reason=failure[:300], by=by):
+            raise IllegalMove(what, "no longer " + source, target)
+    sequence.phase, sequence.failure, sequence.ended_at = target, failure, fields["ended_at"]
+
+
+def _follow(sequence_id: int, target: Phase, fields: dict[str, Any], *, reason: str, by: User | None) -> None:
     """A sequence has the phase of the task that is at hand (H4); whether it is done its folder says."""
     if target is Phase.DONE:
         return
-    started = {"started_at": Coalesce("started_at", Now())} if target is Phase.RUNNING else {}
-    failure = str(fields.get("failure", ""))
-    Sequence.objects.filter(pk=sequence_id).update(
-        phase=target, failure=failure, ended_at=fields["ended_at"], **started
-    )
+    followed = {"failure": str(fields.get("failure", "")), "ended_at": fields["ended_at"]}
+    if target is Phase.RUNNING:
+        followed["started_at"] = Coalesce("started_at", Now())
+    source = Phase(Sequence.objects.select_for_update().values_list("phase", flat=True).get(pk=sequence_id))
+    _move_sequence(sequence_id, source, target, followed, reason=reason, by=by)
+
+
+def _move_sequence(
+    sequence_id: int, source: Phase, target: Phase, fields: dict[str, Any], *, reason: str, by: User | None
+) -> bool:
+    """Whether it was in `source`. That it stays where it is, with another failure say, is no history."""
+    if not Sequence.objects.filter(pk=sequence_id, phase=source).update(phase=target, **fields):
+        return False
+    if target is not source:
+        SequenceTransition.objects.create(
+            sequence_id=sequence_id, source=source, target=target, reason=reason, actor=by
+        )
+    return True
 
 
 def _stamps(thing: Task | Step, target: Phase) -> dict[str, Any]:

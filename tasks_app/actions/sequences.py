@@ -29,6 +29,7 @@ from tasks_app.errors import BadInput, CatHerderError, IllegalMove
 from tasks_app.models import Action, Change, ChangeKind, Project, Sequence, Task, User
 from tasks_app.state.phases import CANCELLABLE, RESUMABLE, Phase
 from tasks_app.storable import storable_text
+from tasks_app.transitions import move_between_tasks
 from tasks_app.workspace import branch_name, committed_names, committed_text, working_names, working_text
 
 
@@ -204,19 +205,18 @@ def _newest(sequence: Sequence) -> str:
     return sequence.head_commit or sequence.base_commit
 
 
-def proceed(sequence: Sequence, upcoming: NextTask, *, ring: bool = True) -> None:
+def proceed(sequence: Sequence, upcoming: NextTask, *, ring: bool = True, by: User | None = None) -> None:
     """Queue the next task, or end the sequence. Called in the transaction that ended the task before it."""
-    rows = Sequence.objects.filter(pk=sequence.pk)
     if upcoming.plan is not None:
         task = _add(sequence, upcoming.file, upcoming.plan)
         Task.objects.filter(pk=task.pk).update(queued_at=timezone.now())
-        rows.update(phase=Phase.PENDING, failure="", ended_at=None)
+        move_between_tasks(sequence, Phase.PENDING, by=by)
         if ring:
             ring_on_commit(task.pk)
     elif upcoming.failure:
-        rows.update(phase=Phase.FAILED, failure=upcoming.failure, ended_at=timezone.now())
+        move_between_tasks(sequence, Phase.FAILED, failure=upcoming.failure, by=by)
     else:
-        rows.update(phase=Phase.DONE, failure="", ended_at=timezone.now())
+        move_between_tasks(sequence, Phase.DONE, by=by)
 
 
 def current_task(sequence: Sequence) -> Task | None:
@@ -262,7 +262,7 @@ def _look_again(sequence: Sequence, *, by: User, ring: bool) -> None:
         now = Sequence.objects.select_for_update(of=("self",)).select_related("project").get(pk=sequence.pk)
         if now.phase != Phase.FAILED:  # somebody was first
             raise IllegalMove(f"Sequence “{sequence}”", now.phase, Phase.PENDING)
-        proceed(now, upcoming, ring=ring)
+        proceed(now, upcoming, ring=ring, by=by)
         record(Action.SEQUENCE_WENT_ON, by=by, project=now.project, subject=now.folder)
         for task in now.tasks.order_by("-pk")[:1]:
             Change.objects.create(task=task, kind=ChangeKind.TASK)

@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 
 from tasks_app.admin.base import History
-from tasks_app.models import Change, Transition
+from tasks_app.models import Change, SequenceTransition, Transition
 
 
 @admin.register(Transition)
@@ -15,6 +15,15 @@ class TransitionAdmin(History):
     list_filter = ["target", "source", "task__project"]
     list_select_related = ["task", "step", "actor"]
     search_fields = ["task__title", "step__name", "reason", "actor__username"]
+    date_hierarchy = "at"
+
+
+@admin.register(SequenceTransition)
+class SequenceTransitionAdmin(History):
+    list_display = ["sequence", "source", "target", "actor", "reason", "at"]
+    list_filter = ["target", "source", "sequence__project"]
+    list_select_related = ["sequence", "actor"]
+    search_fields = ["sequence__folder", "reason", "actor__username"]
     date_hierarchy = "at"
 
 

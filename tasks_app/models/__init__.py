@@ -25,7 +25,7 @@ from tasks_app.models.sequence import Sequence
 from tasks_app.models.session import BrowserSession
 from tasks_app.models.task import Step, Task
 from tasks_app.models.token import ApiToken, Scope
-from tasks_app.models.trail import Change, ChangeKind, Transition
+from tasks_app.models.trail import Change, ChangeKind, SequenceTransition, Transition
 from tasks_app.models.transcript import SessionEntry
 from tasks_app.models.worker import WorkerBeat
 
@@ -64,6 +64,7 @@ __all__ = [
     "Run",
     "Scope",
     "Sequence",
+    "SequenceTransition",
     "SessionEntry",
     "Step",
     "Target",

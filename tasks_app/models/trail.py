@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 
 from tasks_app.models.people import User
 from tasks_app.models.phased import PHASE_CHOICES
+from tasks_app.models.sequence import Sequence
 from tasks_app.models.task import Step, Task
 from tasks_app.state.phases import Phase
 
@@ -19,18 +20,29 @@ ANNOUNCED = tuple(
 )
 
 
-class Transition(models.Model):
-    """One change of phase of a task, or of one of its steps. Append-only."""
+class PhaseChange(models.Model):
+    """What is known of every change of phase. Append-only."""
 
-    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="transitions")
-    step = models.ForeignKey(
-        Step, null=True, blank=True, on_delete=models.CASCADE, related_name="transitions"
-    )
     source = models.CharField(max_length=20, choices=PHASE_CHOICES)
     target = models.CharField(max_length=20, choices=PHASE_CHOICES)
     at = models.DateTimeField(auto_now_add=True)
     reason = models.TextField(blank=True)
     actor = models.ForeignKey(User, null=True, blank=True, on_delete=models.SET_NULL)
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{self.source} → {self.target}"
+
+
+class Transition(PhaseChange):
+    """One change of phase of a task, or of one of its steps."""
+
+    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="transitions")
+    step = models.ForeignKey(
+        Step, null=True, blank=True, on_delete=models.CASCADE, related_name="transitions"
+    )
     announced_at = models.DateTimeField(
         null=True, blank=True, editable=False, help_text="When it was told to those who want to know."
     )
@@ -45,8 +57,17 @@ class Transition(models.Model):
             )
         ]
 
-    def __str__(self) -> str:
-        return f"{self.source} → {self.target}"
+
+class SequenceTransition(PhaseChange):
+    """One change of phase of a sequence: with the task at hand, or as its folder says between tasks.
+
+    Rows of their own: people are told of a task's moves, once.
+    """
+
+    sequence = models.ForeignKey(Sequence, on_delete=models.CASCADE, related_name="transitions")
+
+    class Meta:
+        ordering = ["at", "pk"]
 
 
 class ChangeKind(models.TextChoices):

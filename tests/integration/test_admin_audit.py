@@ -45,6 +45,7 @@ from tasks_app.models import (
     Reason,
     Run,
     Sequence,
+    SequenceTransition,
     SessionEntry,
     Step,
     Target,
@@ -65,6 +66,7 @@ HISTORY: list[type[Model]] = [
     Event,
     Question,
     Transition,
+    SequenceTransition,
     Change,
     SessionEntry,
     Step,
@@ -114,6 +116,9 @@ def make(name: str) -> Task:
     )
     moved = Transition.objects.create(
         task=task, step=step, source=Phase.PENDING, target=Phase.RUNNING, actor=user
+    )
+    SequenceTransition.objects.create(
+        sequence=sequence, source=Phase.PENDING, target=Phase.RUNNING, actor=user
     )
     _tell(user, moved)
     Change.objects.create(task=task, kind=ChangeKind.TASK)

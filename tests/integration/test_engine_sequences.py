@@ -23,8 +23,6 @@ from tasks_app.actions.sequences import (
     cancel_sequence,
     create_sequence,
     go_on_sequence,
-    look_for_next,
-    proceed,
     sequence_files,
     start_sequence,
 )
@@ -299,6 +297,38 @@ def test_a_second_sequence_of_the_folder_has_a_branch_of_its_own(herd: Herd) -> 
     assert herd.make().branch == "cat-herder/prices-2"
 
 
+class TestHistory:
+    """Every move of a sequence leaves a row, also those between two tasks."""
+
+    def moves(self, herd: Herd) -> list[str]:
+        return [str(move) for move in herd.sequence.transitions.all()]
+
+    def test_it_has_the_moves_of_the_task_at_hand_and_those_between_tasks(self, herd: Herd) -> None:
+        herd.acts["first"] = [fake.Turn(calls=(fake.ask("Round?"),)), fake.say("{result}")]
+        herd.start()
+        herd.answer("Yes")
+        herd.work()
+        asked = ["pending → running", "running → waiting_for_input", "waiting_for_input → pending"]
+        assert self.moves(herd) == [
+            *asked,
+            *["pending → running", "running → pending"] * 2,
+            *["pending → running", "running → done"],
+        ]
+        answered = herd.sequence.transitions.get(source=Phase.WAITING_FOR_INPUT)
+        assert answered.actor == herd.person
+
+    def test_a_fault_of_the_folder_is_the_reason_and_who_looks_again_the_actor(self, herd: Herd) -> None:
+        herd.acts["first"] = [fake.Turn(calls=(write_task("02-a.md", ""),))]
+        sequence = herd.start()
+        go_on_sequence(sequence, by=herd.person)  # it is at fault as before: no move
+        (herd.workspace / FOLDER / "02-a.md").write_text(task_text("mended"))
+        go_on_sequence(sequence, by=herd.person)
+        _, failed, went_on = herd.sequence.transitions.all()
+        assert str(failed) == "running → failed"
+        assert failed.reason == f"{FOLDER}/02-a.md:1: the task has no text" and failed.actor is None
+        assert (str(went_on), went_on.actor) == ("failed → pending", herd.person)
+
+
 class TestHalting:
     """H4, H10."""
 
@@ -312,16 +342,17 @@ class TestHalting:
     ) -> None:
         follow = transitions._follow
 
-        def breaks(sequence_id: int, target: Phase, fields: dict[str, Any]) -> None:
+        def breaks(sequence_id: int, target: Phase, *rest: Any, **named: Any) -> None:
             if target is Phase.WAITING_FOR_INPUT:
                 raise RuntimeError("the power went")
-            follow(sequence_id, target, fields)
+            follow(sequence_id, target, *rest, **named)
 
         monkeypatch.setattr(transitions, "_follow", breaks)
         herd.acts["first"] = [fake.Turn(calls=(fake.ask("Round?"),))]
         assert herd.start().phase == Phase.FAILED
         assert not Question.objects.exists()
         assert not Transition.objects.filter(target=Phase.WAITING_FOR_INPUT).exists()
+        assert not herd.sequence.transitions.filter(target=Phase.WAITING_FOR_INPUT).exists()
 
     def test_an_answer_lets_it_go_on_and_later_tasks_know_it(self, herd: Herd) -> None:
         herd.acts["first"] = [fake.Turn(calls=(fake.ask("Round half cents up?"),)), fake.say("{result}")]
@@ -426,14 +457,13 @@ def test_a_project_takes_its_sequences_workspaces_with_it(herd: Herd) -> None:
 
 def test_a_folder_that_cannot_be_read_is_told(herd: Herd, monkeypatch: pytest.MonkeyPatch) -> None:
     """The portal may run as a user to whom the agent closed the folder; as root nothing is closed."""
-    sequence = herd.start()
+    herd.make()
 
     def closed(*_: object) -> list[str]:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("tasks_app.actions.sequences.working_names", closed)
-    upcoming = look_for_next(sequence)
-    assert upcoming.failure == f"The folder {FOLDER} cannot be read: Permission denied"
-    proceed(sequence, upcoming)
-    sequence.refresh_from_db()
+    start_sequence(herd.sequence, by=herd.person)
+    sequence = herd.work()
     assert sequence.phase == Phase.FAILED
+    assert sequence.failure == f"The folder {FOLDER} cannot be read: Permission denied"

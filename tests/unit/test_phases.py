@@ -10,11 +10,11 @@ import pytest
 from django.db import connection
 
 from tasks_app.errors import IllegalMove
-from tasks_app.models import Change, ChangeKind, Step, Task, Transition
+from tasks_app.models import Change, ChangeKind, Sequence, SequenceTransition, Step, Task, Transition
 from tasks_app.state.moves import MOVES, allowed
 from tasks_app.state.phases import CANCELLABLE, ENDED, FACTS, RESUMABLE, Phase
-from tasks_app.transitions import move
-from tests.factories import TaskFactory, UserFactory
+from tasks_app.transitions import move, move_between_tasks
+from tests.factories import SequenceFactory, TaskFactory, UserFactory
 
 PAIRS = [pytest.param(*pair, id=f"{pair[0]}-{pair[1]}") for pair in product(Phase, Phase)]
 KINDS = pytest.mark.parametrize("kind", ["task", "step"])
@@ -158,6 +158,41 @@ class TestMoves:
             move(stale, Phase.FAILED)
         assert row(thing)["phase"] == Phase.DONE
         assert Transition.objects.count() == Change.objects.count() == 1
+
+
+BETWEEN_TASKS = {
+    *product([Phase.RUNNING], [Phase.PENDING, Phase.DONE, Phase.FAILED]),
+    *product([Phase.FAILED], [Phase.PENDING, Phase.DONE, Phase.FAILED]),
+}
+
+
+@pytest.mark.django_db
+class TestMovesBetweenTasks:
+    @pytest.mark.parametrize(("source", "target"), PAIRS)
+    def test_a_sequence_moves_only_from_a_task_that_is_done_or_a_folder_at_fault(
+        self, source: Phase, target: Phase
+    ) -> None:
+        sequence = SequenceFactory(phase=source)
+        if (source, target) not in BETWEEN_TASKS:
+            with pytest.raises(IllegalMove, match=f"is {source} and cannot become {target}$"):
+                move_between_tasks(sequence, target)
+            assert not SequenceTransition.objects.exists()
+            return
+        move_between_tasks(sequence, target, failure="No luck.")
+        fresh = Sequence.objects.get()
+        assert fresh.phase == sequence.phase == target
+        assert (fresh.ended_at is not None) == (target in ENDED)
+        moved = [(row.source, row.target, row.reason) for row in SequenceTransition.objects.all()]
+        assert moved == ([(source, target, "No luck.")] if source != target else [])
+
+    def test_who_read_the_phase_before_it_changed_is_told(self) -> None:
+        sequence = SequenceFactory(phase=Phase.RUNNING)
+        stale = Sequence.objects.get()
+        move_between_tasks(sequence, Phase.DONE)
+        with pytest.raises(IllegalMove, match="is no longer running and cannot become failed"):
+            move_between_tasks(stale, Phase.FAILED)
+        assert Sequence.objects.get().phase == Phase.DONE
+        assert SequenceTransition.objects.count() == 1
 
 
 @KINDS
