@@ -18,7 +18,6 @@ class QuestionAdmin(History):
         "asked_at",
         "answered_by",
         "answered_at",
-        "answered_via",
     ]
     list_filter = ["state", "kind", "way", "answered_via", "task__project"]
     list_select_related = ["task", "step", "answered_by"]

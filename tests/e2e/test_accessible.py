@@ -187,6 +187,51 @@ def test_the_audit_room_is_accessible_and_fits(
     assert not tour.faults, "\n".join(tour.faults)
 
 
+LONG = """
+from tests.factories import *
+from tests.e2e.walked import *
+from tasks_app.audit import Origin, acting_from
+word, words = "x" * 80, "some words that somebody wrote " * 8
+user = UserFactory(username=word, email=f"{word}@example.test", first_name=words[:100], last_name=words[:100])
+project = ProjectFactory(name=word, source=f"/srv/{word}/{word}")
+MembershipFactory(project=project, user=user)
+task = TaskFactory(project=project, title=words, pipeline=word, created_by=user)
+item = {**ROUNDING, "question": words}
+by = {"answered_by": user, "answered_at": timezone.now(), "answered_via": "terminal"}
+asked = QuestionFactory(
+    task=task, items=[item], answers={words: "No"}, state=QuestionState.ANSWERED, **by
+)
+Run.objects.filter(pk=asked.run_id).update(model=word, outcome="interrupted", ended_at=timezone.now())
+make_token(word, list(Scope), by=user)
+with acting_from(Origin("terminal", "2001:db8:85a3:1234:5678:8a2e:370:7334")):
+    for action in list(Action):
+        record(action, by=user, task=task, subject=words)
+"""
+TOO_WIDE = """() => {
+  const list = document.querySelector("#result_list")?.parentElement;
+  return list ? [list.scrollWidth > list.clientWidth] : [];
+}"""
+
+
+def test_the_lists_of_the_audit_room_fit_a_wide_screen(
+    browser: Browser, seeded: tuple[Portal, dict[str, Any]]
+) -> None:
+    portal, told = seeded
+    portal.run(LONG)
+    context, tour = walk(browser, portal.address, told["sessions"]["admin"])
+    tour.page.set_viewport_size({"width": 1440, "height": 900})
+    tour.page.goto(f"{tour.address}/admin/")
+    paths = tour.page.eval_on_selector_all("#content-main th a", "links => links.map((one) => one.href)")
+    wide: dict[str, bool] = {}
+    for path in paths:
+        tour.page.goto(path)
+        for scrolls in tour.page.evaluate(TOO_WIDE):
+            wide[path] = scrolls
+    context.close()
+    assert len(wide) > 10
+    assert [path for path, scrolls in wide.items() if scrolls] == []
+
+
 def test_a_fault_of_ours_is_accessible_and_fits(
     browser: Browser, seeded: tuple[Portal, dict[str, Any]]
 ) -> None:
