@@ -43,6 +43,19 @@ def pytest_configure(config: pytest.Config) -> None:
             pytest.exit(f"Not run on PostgreSQL: {reason}", returncode=1 if machine.STRICT else 0)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What is slow and would say the same on both databases is run in one of the two rounds."""
+    others = [item for item in items if _is_of_the_other_round(item)]
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if not _is_of_the_other_round(item)]
+
+
+def _is_of_the_other_round(item: pytest.Item) -> bool:
+    marker = item.get_closest_marker("once")
+    return marker is not None and machine.leaves_to_the_other_round(marker.kwargs["on"])
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers():
         missing = machine.MISSING.get(marker.name)

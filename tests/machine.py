@@ -17,6 +17,8 @@ POSTGRES = os.environ.get("CATHERDER_TEST_POSTGRES") or "postgresql://postgres@1
 REDIS = os.environ.get("CATHERDER_TEST_REDIS") or "redis://127.0.0.1:6379/15"
 #: The second round of `make test`: what uses the database, on PostgreSQL.
 ON_POSTGRES = os.environ.get("CATHERDER_TEST_DATABASE") == "postgres"
+#: `make test` runs both rounds.
+IN_ROUNDS = bool(os.environ.get("CATHERDER_TEST_ROUNDS"))
 #: Set by `.ci/run`: whoever promises to have everything may not skip anything.
 STRICT = bool(os.environ.get("CATHERDER_TEST_STRICT"))
 
@@ -76,3 +78,11 @@ MISSING: dict[str, Callable[[], str]] = {
     "postgres": cache(missing_postgres),
     "redis": cache(missing_redis),
 }
+
+
+def leaves_to_the_other_round(on: str) -> bool:
+    """Whether a test that is run once, on this database, has its turn in the other round of `make test`."""
+    if not IN_ROUNDS:
+        return False
+    here = "postgres" if ON_POSTGRES else "sqlite"
+    return on != here and (ON_POSTGRES or not MISSING["postgres"]())

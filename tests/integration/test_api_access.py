@@ -20,7 +20,7 @@ from tests.factories import MembershipFactory, ProjectFactory, QuestionFactory, 
 from tests.integration.git_repository import GitRepository
 from tests.works import ONE_STEP
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.once(on="sqlite")]  # the fuzz goes to PostgreSQL
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,7 @@ from tests.works import ONE_STEP
 
 pytestmark = [
     pytest.mark.django_db,
+    pytest.mark.once(on="postgres"),  # the stricter of the two: about NUL, numbers, lengths
     # Logs are streamed for the portal's own server, which is asynchronous.
     pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume"),
 ]

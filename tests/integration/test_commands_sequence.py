@@ -22,7 +22,10 @@ from tests.integration.git_repository import GitRepository
 from tests.integration.installation import PATIENCE, PLAIN_CONFIG, Installation
 
 #: The work is done in a thread of its own, with a connection of its own.
-pytestmark = pytest.mark.django_db(transaction=True, reset_sequences=True)
+pytestmark = [
+    pytest.mark.django_db(transaction=True, reset_sequences=True),
+    pytest.mark.once(on="sqlite"),
+]
 
 FOLDER = "tasks/prices"
 RUN = ("run_sequence", FOLDER, "--project", "shop", "--no-input")

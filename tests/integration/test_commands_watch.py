@@ -20,7 +20,10 @@ from tests.integration.conftest import Herd, Manage
 from tests.integration.git_repository import GitRepository
 from tests.integration.installation import PLAIN_CONFIG, Installation
 
-pytestmark = pytest.mark.django_db(transaction=True, reset_sequences=True)
+pytestmark = [
+    pytest.mark.django_db(transaction=True, reset_sequences=True),
+    pytest.mark.once(on="sqlite"),
+]
 
 ONCE = ("watch_tasks", "--project", "shop", "--once", "--no-input")
 

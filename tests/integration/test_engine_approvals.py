@@ -226,6 +226,7 @@ def test_without_its_session_an_agent_is_told_in_words(
 
 
 @pytest.mark.bubblewrap
+@pytest.mark.once(on="sqlite")
 class TestTheRealAgent:
     """With the CLI, jailed, through the engine."""
 

@@ -15,7 +15,11 @@ from tasks_app.prompting.feedback import interruption_feedback, usage_limit_feed
 from tasks_app.rehearsal.server import RehearsalServer
 from tests.works import ONE_STEP, Works, file_in, runs
 
-pytestmark = [pytest.mark.bubblewrap, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.bubblewrap,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.once(on="sqlite"),
+]
 
 CHECKED = """\
 pipelines:

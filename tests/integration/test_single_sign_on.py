@@ -21,7 +21,7 @@ from tests import github
 from tests.integration.installation import Installation
 from tests.oidc import CLIENT_ID, CLIENT_SECRET, Provider, provider, served
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.once(on="sqlite")]
 
 ANN = {
     "sub": "4711",

@@ -1,0 +1,40 @@
+"""A test that is run once is run: in one of the rounds of `make test`, and in every run outside of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import machine
+
+ROUNDS = [(False, "sqlite"), (True, "postgres")]
+
+
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setattr(machine, "IN_ROUNDS", True)
+    monkeypatch.setitem(machine.MISSING, "postgres", lambda: "")
+    return monkeypatch
+
+
+@pytest.mark.parametrize(("on_postgres", "here"), ROUNDS)
+def test_each_round_has_its_own(on_postgres: bool, here: str, rounds: pytest.MonkeyPatch) -> None:
+    rounds.setattr(machine, "ON_POSTGRES", on_postgres)
+    assert [machine.leaves_to_the_other_round(on) for on in ("sqlite", "postgres")] == [
+        here != "sqlite",
+        here != "postgres",
+    ]
+
+
+def test_without_postgresql_everything_is_run_on_sqlite(rounds: pytest.MonkeyPatch) -> None:
+    rounds.setitem(machine.MISSING, "postgres", lambda: "no PostgreSQL")
+    rounds.setattr(machine, "ON_POSTGRES", False)
+    assert not machine.leaves_to_the_other_round("postgres")
+
+
+@pytest.mark.parametrize(("on_postgres", "here"), ROUNDS)
+def test_a_single_run_leaves_nothing_out(
+    on_postgres: bool, here: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "IN_ROUNDS", False)
+    monkeypatch.setattr(machine, "ON_POSTGRES", on_postgres)
+    assert not any(machine.leaves_to_the_other_round(on) for on in ("sqlite", "postgres"))
