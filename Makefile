@@ -13,6 +13,8 @@ ARGS ?=
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
+# Images of containers often set it; then each of the many processes compiles every module anew.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help up test test-postgres lint pictures bench lock environment clean
 
 help: ## this list
