@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.db.models import Count, OuterRef, Q, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -15,11 +13,11 @@ from django.views.decorators.http import require_POST
 from tasks_app import places, stats
 from tasks_app.actions.access import may_act
 from tasks_app.actions.sequences import cancel_sequence, files_to_come, go_on_sequence, start_sequence
-from tasks_app.errors import CatHerderError, NotAllowed
 from tasks_app.models import Question, QuestionState, Sequence, Task
 from tasks_app.state.phases import CANCELLABLE, RESUMABLE, Phase
 from tasks_app.stats import Figures
 from tasks_app.views.access import is_htmx, person, sequence_or_404
+from tasks_app.views.acting import act
 
 
 @dataclass(frozen=True)
@@ -84,14 +82,7 @@ def sequence_go_on(request: HttpRequest, sequence_id: int) -> HttpResponse:
 
 
 def _act(request: HttpRequest, sequence_id: int, action: Callable[..., object]) -> HttpResponse:
-    """Do it and show the sequence. That somebody was first is no error: the page tells what holds now."""
-    sequence = sequence_or_404(request, sequence_id)
-    try:
-        action(sequence, by=person(request))
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from error
-    except CatHerderError as error:
-        messages.error(request, str(error))
+    act(request, sequence_or_404(request, sequence_id), action)
     return redirect("sequence", sequence_id)
 
 

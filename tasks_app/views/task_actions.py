@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
@@ -16,9 +14,9 @@ from tasks_app.actions.changing import change_threshold
 from tasks_app.actions.retrying import retry_from
 from tasks_app.actions.tasks import cancel_task, go_on, start_task
 from tasks_app.config.threshold import threshold_from_text
-from tasks_app.errors import CatHerderError, NotAllowed
 from tasks_app.models import Task, User
-from tasks_app.views.access import person, step_or_404, task_or_404
+from tasks_app.views.access import step_or_404, task_or_404
+from tasks_app.views.acting import act
 
 
 @require_POST
@@ -56,12 +54,5 @@ def task_threshold(request: HttpRequest, task_id: int) -> HttpResponse:
 
 
 def _act(request: HttpRequest, task_id: int, action: Callable[..., object]) -> HttpResponse:
-    """Do it and show the task. That somebody was first is no error: the page tells what holds now."""
-    task = task_or_404(request, task_id)
-    try:
-        action(task, by=person(request))
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from error
-    except CatHerderError as error:
-        messages.error(request, str(error))
+    act(request, task_or_404(request, task_id), action)
     return redirect("task", task_id)
