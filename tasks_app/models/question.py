@@ -148,6 +148,13 @@ class Question(models.Model):
         return str(self.items[0]["question"]) if self.items else ""
 
     @property
+    def headline_by_evidence(self) -> str:
+        """The headline where the evidence is shown beside it: a command stands there whole, and once."""
+        if self.kind == QuestionKind.APPROVAL and self.evidence and self.evidence[0].get("kind") == "command":
+            return f"May the agent run this command in step “{self.step.name}”?"
+        return self.headline
+
+    @property
     def is_open(self) -> bool:
         return self.state == QuestionState.OPEN
 

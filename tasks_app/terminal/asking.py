@@ -7,7 +7,7 @@ from typing import Any
 
 from tasks_app.actions.answers import Reply
 from tasks_app.models import VERDICTS, Question, Verdict
-from tasks_app.terminal.card import how_to_choose, how_to_decide, show_evidence, show_item
+from tasks_app.terminal.card import how_to_choose, how_to_decide, show_item, show_question
 from tasks_app.terminal.choosing import chosen
 from tasks_app.terminal.keyboard import Keyboard
 from tasks_app.terminal.screen import Screen
@@ -40,8 +40,7 @@ class Prompt:
 
     def verdict_on(self, question: Question) -> tuple[Verdict, str]:
         """What was decided, and the reason where it wants one. Raises as `reply_to` does."""
-        show_evidence(self._screen, question)
-        show_item(self._screen, question.items[0])
+        show_question(self._screen, question)
         self._screen.say(how_to_decide(question), indent=2, style="dim")
         approve, refuse = VERDICTS[question.kind]
         options = [str(option["label"]) for option in question.items[0]["options"]]

@@ -24,8 +24,11 @@ def show_place(screen: Screen, question: Question) -> None:
 def show_question(screen: Screen, question: Question) -> None:
     """All that there is to answer, or to decide by."""
     show_evidence(screen, question)
-    for item in question.items:
-        show_item(screen, item)
+    if question.kind == QuestionKind.CLARIFICATION:
+        for item in question.items:
+            show_item(screen, item)
+    else:
+        show_item(screen, {**question.items[0], "question": question.headline_by_evidence})
 
 
 def show_evidence(screen: Screen, question: Question) -> None:

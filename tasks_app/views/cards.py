@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from tasks_app.forms.answer import Typed, TypedItem
-from tasks_app.models import Project, Question
+from tasks_app.models import Project, Question, QuestionKind
 from tasks_app.views.access import is_htmx, person
 from tasks_app.views.rendering.evidence import Evidence, evidence_of
 from tasks_app.views.rendering.words import headline
@@ -90,6 +90,8 @@ def _actable(request: HttpRequest) -> set[int]:
 def _card(question: Question, may_act: bool, *, typed: Typed | None = None, **told: Any) -> Card:
     typed = typed or Typed.blank(question)
     items = [_item(*pair) for pair in zip(question.items, typed.items, strict=True)]
+    if question.is_open and question.kind == QuestionKind.APPROVAL:  # afterwards its evidence is folded
+        items = [replace(item, headline=headline(question.headline_by_evidence)) for item in items]
     return Card(question, may_act, items, evidence_of(question), typed, **told)
 
 

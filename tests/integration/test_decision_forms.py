@@ -50,6 +50,20 @@ def fresh(question: Question) -> Question:
     return Question.objects.get(pk=question.pk)
 
 
+def test_a_command_stands_on_its_card_once() -> None:
+    """In lists, notices and histories, where it does not stand beside it, the headline names it."""
+    item = {"question": "May the agent run `make deploy`?", "header": "Approval"}
+    question = QuestionFactory(kind=QuestionKind.APPROVAL, items=[item], evidence=[COMMAND])
+    client = browser(member_of(question))
+    card = client.get(reverse("question", args=[question.pk]), headers={"HX-Request": "true"}).text
+    assert f"May the agent run this command in step “{question.step.name}”?</h2>" in card
+    assert card.count("make deploy") == 1 and "make deploy &lt;now&gt;" in card
+    assert "May the agent run make deploy?" in client.get("/history/?kind=questions").text
+    send(member_of(question), "question_decide", question, {"verdict": "approved"})
+    after = client.get(reverse("question", args=[question.pk]), headers={"HX-Request": "true"}).text
+    assert "May the agent run <code>make deploy</code>?" in after
+
+
 def test_no_answer_never_looks_like_one() -> None:
     question = asked(QuestionKind.CLARIFICATION)
     page = send(member_of(question), "question_dismiss", question, {"why": "Nobody knows."})
