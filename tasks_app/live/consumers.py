@@ -31,6 +31,9 @@ FRAME_SECONDS = 0.05
 #: Seconds for which the answer to "may this person see it" counts.
 ACCESS_SECONDS = 1.0
 
+#: Seconds without news after which it is asked anyway: a page must not stay open for who was logged out.
+IDLE_SECONDS = 60.0
+
 
 class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
     """Tells one browser which of the tasks that its user may see have news.
@@ -96,7 +99,8 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
         self._news.set()
 
     async def _keep_sending(self, access: Access) -> None:
-        while await self._news.wait():
+        while True:
+            await self._news_or_a_while()
             if time.monotonic() - access.at > ACCESS_SECONDS:
                 renewed = await self._look_up()
                 if renewed is None:
@@ -110,6 +114,10 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
             if self._outbox:
                 self._news.set()
             await asyncio.sleep(FRAME_SECONDS)
+
+    async def _news_or_a_while(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), IDLE_SECONDS)
 
     async def _look_up(self) -> Access | None:
         access: Access | None = await database_sync_to_async(look_up)(self.scope["session"].session_key)

@@ -16,6 +16,7 @@ from django.test import Client
 from catherder_site.asgi import application
 from tasks_app.actions.sessions import end_sessions
 from tasks_app.live import consumers
+from tasks_app.live.access import look_up
 from tasks_app.live.hub import hub
 from tasks_app.live.news import REPLAY_LIMIT
 from tasks_app.live.tailer import Tailer
@@ -301,3 +302,22 @@ async def test_a_browser_that_is_stuck_holds_up_nobody(world: World) -> None:
         assert (await browser.frame())["task"] == world.ours.pk
     await arrived.put({"type": "websocket.disconnect", "code": 1006})
     await slow
+
+
+async def test_a_page_is_closed_after_a_logout_although_there_is_no_news(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumers, "IDLE_SECONDS", 0.02)
+    async with Browser(world.client) as browser:
+        await sync_to_async(world.client.logout)()
+        assert await browser.message() == {"type": "websocket.close", "code": 4401}
+
+
+async def test_a_page_without_news_costs_one_question_to_the_database_a_minute(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str | None] = []
+    monkeypatch.setattr(consumers, "look_up", lambda key: asked.append(key) or look_up(key))
+    async with Browser(world.client):
+        await asyncio.sleep(0.3)
+    assert len(asked) == 1 and consumers.IDLE_SECONDS >= 60
