@@ -31,7 +31,7 @@ def invite(project: Project, email: str, role: Role, *, by: User) -> tuple[Invit
     """
     require_maintainer(by, project)
     email = email.lower()
-    if project.memberships.filter(user__in=[user.pk for user in filter_users_by_email(email)]).exists():
+    if project.memberships.filter(user__in=_owners(email, confirmed=settings.SENDS_EMAIL)).exists():
         raise BadInput(f"Somebody with the address {email} is a member already.")
     with transaction.atomic():
         pending = project.invitations.pending().select_for_update().filter(email=email).first()
@@ -111,6 +111,21 @@ def find_invitation(token: str) -> Invitation | None:
     return found.first()
 
 
+def address_is_taken(invitation: Invitation) -> bool:
+    """Whether somebody here has its address, so that nobody else may come with it.
+
+    Who follows a mailed link reads that mailbox: against that a claim that nobody confirmed does not count.
+    """
+    return bool(_owners(invitation.email, confirmed=invitation.mailed))
+
+
+def _owners(email: str, *, confirmed: bool) -> list[int]:
+    """Numbers of those whose address it is; if not `confirmed`, of those too who only say so."""
+    if not confirmed:
+        return [user.pk for user in filter_users_by_email(email)]
+    return list(EmailAddress.objects.filter(email=email, verified=True).values_list("user_id", flat=True))
+
+
 def accept_invitation(invitation: Invitation, *, by: User) -> Membership:
     """Join. Who has a role keeps it, or gets the one of the invitation if that may do more.
 
@@ -140,11 +155,22 @@ def accept_as_newcomer(invitation: Invitation, *, username: str, name: str, pass
                 user.save()
         except IntegrityError:
             raise BadInput("Somebody else has that login; choose another.") from None
+        if invitation.mailed:
+            _end_claims_on(user.email, but_of=user)
         # Who got the link by mail reads that mailbox; a link that was handed over proves nothing.
         EmailAddress.objects.create(user=user, email=user.email, primary=True, verified=invitation.mailed)
         record(Action.ACCOUNT_MADE, by=user, subject=username, through="invitation")
         accept_invitation(invitation, by=user)
     return user
+
+
+def _end_claims_on(email: str, *, but_of: User) -> None:
+    """Others may have written the address into their settings, and never confirmed it."""
+    EmailAddress.objects.filter(email=email, verified=False).delete()
+    for claimant in User.objects.filter(email__iexact=email).exclude(pk=but_of.pk):
+        User.objects.filter(pk=claimant.pk).update(email="")
+        changed = {"email": [email, ""]}
+        record(Action.ACCOUNT_CHANGED, by=but_of, subject=claimant.get_username(), changed=changed)
 
 
 def _use_up(invitation: Invitation, by: User) -> None:

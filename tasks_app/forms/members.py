@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from allauth.account.internal.userkit import filter_users_by_email, filter_users_by_username
+from allauth.account.internal.userkit import filter_users_by_username
 from allauth.account.models import EmailAddress
 from django import forms
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 
+from tasks_app.actions.invitations import address_is_taken
 from tasks_app.models import Invitation, Role, User
 
 ROLES = [(Role.VIEWER.value, "viewer"), (Role.MEMBER.value, "member"), (Role.MAINTAINER.value, "maintainer")]
@@ -87,7 +88,7 @@ class NewcomerForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         given = super().clean() or {}
-        if filter_users_by_email(self._invitation.email):
+        if address_is_taken(self._invitation):
             raise ValidationError(
                 "Somebody with this e-mail address has a login here already: log in with it."
             )

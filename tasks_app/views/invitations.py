@@ -14,6 +14,7 @@ from django.views.decorators.http import require_http_methods
 from tasks_app.actions.invitations import (
     accept_as_newcomer,
     accept_invitation,
+    address_is_taken,
     find_invitation,
     standing_of,
 )
@@ -63,8 +64,13 @@ def _newcomer(request: HttpRequest, found: Invitation) -> HttpResponse:
             get_adapter(request).login(request, user)
             record(Action.LOGGED_IN, by=user, through="invitation")
             return _welcome(request, found)
-    known = bool(filter_users_by_email(found.email))
-    context = {"invitation": found, "form": form, "known": known, "here": request.path}
+    context = {
+        "invitation": found,
+        "form": form,
+        "taken": address_is_taken(found),
+        "claimed": bool(filter_users_by_email(found.email)),
+        "here": request.path,
+    }
     return render(request, "account/invitation.html", context, status=400 if form.errors else 200)
 
 

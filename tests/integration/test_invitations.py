@@ -201,6 +201,35 @@ def test_a_new_link_ends_the_old_one_and_lasts_another_week(project: Project, bo
     assert Invitation.objects.get().expires_at > timezone.now() + timedelta(days=6)
 
 
+def test_who_only_claims_an_address_does_not_keep_its_owner_out(
+    project: Project, at: Client, settings: Any
+) -> None:
+    """A member could write a newcomer's address into their own settings, before the newcomer comes."""
+    settings.SENDS_EMAIL = True
+    squatter = MembershipFactory(project=project, user__username="squatter").user
+    User.objects.filter(pk=squatter.pk).update(email="ann@example.org")
+    EmailAddress.objects.create(user=squatter, email="ann@example.org", primary=True, verified=False)
+    at.post(members(project), {"who": "ann@example.org", "role": "viewer"})
+    link = re.search(r"http://127.0.0.1:8000(\S+)", mail.outbox[0].body)[1]  # type: ignore[index]
+    assert "names the address ann@example.org, and nobody has confirmed that" in Client().get(link).text
+    assert Client().post(link, NEW).status_code == 302
+    squatter.refresh_from_db()
+    owner = EmailAddress.objects.get(email="ann@example.org")
+    assert (owner.user.username, owner.verified, squatter.email) == ("ann", True, "")
+    entry = AuditEntry.objects.get(action=Action.ACCOUNT_CHANGED)
+    assert (entry.actor_name, entry.subject) == ("Ann Example", "squatter")
+
+
+def test_who_confirmed_an_address_keeps_it(project: Project, boss: User) -> None:
+    owner = UserFactory(username="owner", email="ann@example.org")
+    EmailAddress.objects.create(user=owner, email="ann@example.org", primary=True, verified=True)
+    link = link_for(project, boss)
+    Invitation.objects.update(mailed=True)
+    assert "has a login here" in Client().get(link).text
+    assert Client().post(link, NEW).status_code == 400
+    assert not User.objects.filter(username="ann").exists()
+
+
 def test_inviting_the_same_address_again_renews_it(project: Project, boss: User) -> None:
     first = link_for(project, boss)
     second = link_for(project, boss, role=Role.VIEWER)
