@@ -16,9 +16,10 @@ from tasks_app.agents import fake
 from tasks_app.agents.claude import ClaudeAgent
 from tasks_app.engine.shop import Shop
 from tasks_app.jail import SandboxMode, detect
-from tasks_app.models import User
+from tasks_app.models import Project, Question, User
 from tasks_app.rehearsal.server import RehearsalServer
 from tests.agents import connection_to, rehearsal
+from tests.factories import ProjectFactory, QuestionFactory
 from tests.integration.installation import Installation
 from tests.works import Works
 
@@ -39,6 +40,17 @@ def manage(capsys: pytest.CaptureFixture[str]) -> Manage:
         return code, said.out, said.err
 
     return run
+
+
+@pytest.fixture
+def project() -> Project:
+    return ProjectFactory(name="shop")
+
+
+@pytest.fixture
+def question() -> Question:
+    """An open one, of a task in a project of its own."""
+    return QuestionFactory()
 
 
 @dataclass

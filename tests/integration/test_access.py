@@ -28,6 +28,7 @@ from tests.addresses import (
     is_about_one,
     text_of,
 )
+from tests.browser import signed_in
 from tests.factories import MembershipFactory, QuestionFactory, SequenceFactory, UserFactory
 
 pytestmark = pytest.mark.django_db
@@ -118,20 +119,17 @@ def test_a_member_gets_an_answer_everywhere(name: str, question: Question) -> No
 
 @pytest.mark.parametrize("name", sorted(POST_ONLY))
 def test_nothing_happens_on_get(name: str, question: Question) -> None:
-    client = Client()
-    client.force_login(UserFactory(is_superuser=True))
+    client = signed_in(UserFactory(is_superuser=True))
     assert client.get(address(name, question)).status_code == 405
 
 
 def test_a_viewer_cannot_create_tasks(question: Question) -> None:
-    client = Client()
-    client.force_login(MembershipFactory(project=question.task.project, role=Role.VIEWER).user)
+    client = signed_in(MembershipFactory(project=question.task.project, role=Role.VIEWER).user)
     page = client.post(reverse("task_new"), {"project": question.task.project_id, "text": "# Do it"})
     assert page.status_code == 403
 
 
 def test_a_log_of_an_unknown_kind_is_404(question: Question) -> None:
-    client = Client()
-    client.force_login(UserFactory(is_superuser=True))
+    client = signed_in(UserFactory(is_superuser=True))
     assert client.get(f"/tasks/{question.task_id}/steps/1/secrets.log").status_code == 404
     assert client.get(f"/tasks/{question.task_id}/steps/9/raw.log").status_code == 404

@@ -12,6 +12,7 @@ from django.urls import reverse
 from tasks_app.actions.tasks import cancel_task
 from tasks_app.models import Channel, Question, Role, User
 from tasks_app.state.phases import Phase
+from tests.browser import signed_in
 from tests.factories import COLUMNS, FILE_NAME, ROUNDING, MembershipFactory, QuestionFactory, UserFactory
 
 pytestmark = pytest.mark.django_db
@@ -21,20 +22,13 @@ JSON = "application/json"
 
 
 @pytest.fixture
-def question() -> Question:
-    return QuestionFactory()
-
-
-@pytest.fixture
 def member(question: Question) -> User:
     return MembershipFactory(project=question.task.project, user__first_name="Ada").user
 
 
 @pytest.fixture
 def browser(member: User) -> Client:
-    client = Client()
-    client.force_login(member)
-    return client
+    return signed_in(member)
 
 
 def send(client: Client, question: Question, **fields: Any) -> Any:
@@ -141,8 +135,7 @@ def test_a_late_answer_is_409_says_who_and_what_and_gives_the_text_back(
     browser: Client, question: Question
 ) -> None:
     send(browser, question, item_0="Half up")
-    other = Client()
-    other.force_login(MembershipFactory(project=question.task.project).user)
+    other = signed_in(MembershipFactory(project=question.task.project).user)
     page = send(other, question, item_0_other="Too late, alas", notes="with a note")
     assert page.status_code == 409
     assert "<strong>Ada</strong>" in page.text and "Half up" in page.text
@@ -182,8 +175,7 @@ def test_past_all_bounds_is_413_too(browser: Client, question: Question, headers
 
 
 def test_a_viewer_gets_403_and_sees_no_form(question: Question) -> None:
-    client = Client()
-    client.force_login(MembershipFactory(project=question.task.project, role=Role.VIEWER).user)
+    client = signed_in(MembershipFactory(project=question.task.project, role=Role.VIEWER).user)
     page = send(client, question, item_0="Half up")
     assert page.status_code == 403 and "lets you look but not act" in page.text
     part = send(client, question, item_0="Half up", headers=HTMX)
@@ -194,8 +186,7 @@ def test_a_viewer_gets_403_and_sees_no_form(question: Question) -> None:
 
 
 def test_what_one_may_not_see_is_404(question: Question) -> None:
-    client = Client()
-    client.force_login(UserFactory())
+    client = signed_in(UserFactory())
     assert send(client, question, item_0="Half up").status_code == 404
     reply = send_json(client, question, {"answer": "Half up"})
     assert (reply.status_code, reply["Content-Type"]) == (404, JSON)
@@ -206,8 +197,7 @@ def test_get_is_405(browser: Client, question: Question) -> None:
 
 
 def test_a_form_without_its_token_is_refused(member: User, question: Question) -> None:
-    client = Client(enforce_csrf_checks=True)
-    client.force_login(member)
+    client = signed_in(member, enforce_csrf_checks=True)
     assert send(client, question, item_0="Half up").status_code == 403
     assert send_json(client, question, {"answer": "Half up"}).status_code == 403
     assert stored(question) == {}

@@ -6,14 +6,9 @@ import pytest
 
 from tasks_app.models import AuditEntry, Question, Task
 from tests.api import PROBLEM, Script
-from tests.factories import MembershipFactory, QuestionFactory, UserFactory
+from tests.factories import MembershipFactory, UserFactory
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def question() -> Question:
-    return QuestionFactory()
 
 
 @pytest.fixture

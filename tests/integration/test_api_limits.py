@@ -17,7 +17,7 @@ from tasks_app.api import limits
 from tasks_app.engine.sweeper import KEYS_KEPT
 from tasks_app.models import ApiToken, IdempotencyKey, Question, Task
 from tests.api import PROBLEM, Script
-from tests.factories import MembershipFactory, ProjectFactory, QuestionFactory, UserFactory
+from tests.factories import MembershipFactory, ProjectFactory, UserFactory
 from tests.works import Works
 
 pytestmark = pytest.mark.django_db
@@ -32,11 +32,6 @@ def clock(settings: Any, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(limits, "time", SimpleNamespace(time=lambda: clock.now))
     monkeypatch.setattr(limits, "counter", lambda: counter)
     return clock
-
-
-@pytest.fixture
-def question() -> Question:
-    return QuestionFactory()
 
 
 def member(question: Question) -> Script:

@@ -18,11 +18,6 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def project() -> Project:
-    return ProjectFactory(name="shop")
-
-
-@pytest.fixture
 def ann(project: Project) -> Script:
     return Script(MembershipFactory(project=project, user__username="ann", role=Role.MAINTAINER).user)
 

@@ -25,11 +25,6 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def question() -> Question:
-    return QuestionFactory()
-
-
-@pytest.fixture
 def ann(question: Question) -> Script:
     return Script(MembershipFactory(project=question.task.project, user__username="ann").user)
 

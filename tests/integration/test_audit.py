@@ -14,14 +14,9 @@ from tasks_app.actions.projects import remove_project
 from tasks_app.actions.tasks import cancel_task, go_on, start_task
 from tasks_app.audit import Origin, acting_from, record
 from tasks_app.models import Action, AuditEntry, Channel, Project, Question, User
-from tests.factories import MembershipFactory, QuestionFactory, TaskFactory, UserFactory
+from tests.factories import MembershipFactory, TaskFactory, UserFactory
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def question() -> Question:
-    return QuestionFactory()
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import call_command
 
 from tasks_app.config.importing import read_exported
 from tasks_app.config.pipeline import load_project_config
@@ -16,10 +15,8 @@ from tasks_app.config.task_file import read_task_file
 from tasks_app.errors import BadInput
 from tasks_app.jail import Jail, SandboxMode, detect
 from tasks_app.management.commands import init_project
+from tests.integration.conftest import Manage
 from tests.integration.git_repository import GitRepository
-
-Outcome = tuple[int, str, str]
-Manage = Callable[..., Outcome]
 
 COMMON_JS = """\
 const path = require("node:path");
@@ -33,22 +30,6 @@ module.exports = {
 };
 """
 ES_MODULE = 'import { level } from "./level.mjs";\nexport default { interactionThreshold: level };\n'
-
-
-@pytest.fixture
-def manage(capsys: pytest.CaptureFixture[str]) -> Manage:
-    """Exit code, stdout and stderr of a command."""
-
-    def run(*words: object) -> Outcome:
-        code: Any = 0
-        try:
-            call_command(*map(str, words))
-        except SystemExit as end:
-            code = end.code
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
 
 
 @pytest.fixture

@@ -5,39 +5,24 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-from django.core.management import call_command
 
 from tasks_app.config.schema import json_schema
 from tasks_app.rehearsal.sample import create_sample_repository
 from tests.factories import ProjectFactory
+from tests.integration.conftest import Manage
 from tests.integration.git_repository import GitRepository
 from tests.integration.installation import REPOSITORY
-
-Outcome = tuple[int, str, str]
-Manage = Callable[..., Outcome]
 
 BROKEN = "interactionThreshold: 7\nmodel: gpt-4\n"
 
 
 @pytest.fixture
-def manage(capsys: pytest.CaptureFixture[str]) -> Manage:
-    """Exit code, stdout and stderr of `manage.py validate`."""
-
-    def run(*words: object) -> Outcome:
-        code: Any = 0
-        try:
-            call_command("validate", *map(str, words))
-        except SystemExit as end:
-            code = end.code
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
+def validate(manage: Manage) -> Manage:
+    return partial(manage, "validate")
 
 
 @pytest.fixture
@@ -45,8 +30,10 @@ def repository(tmp_path: Path) -> GitRepository:
     return GitRepository.make(tmp_path / "shop", **{"cat-herder.yaml": BROKEN})
 
 
-def test_errors_and_warnings_stand_apart_under_their_files(manage: Manage, repository: GitRepository) -> None:
-    code, out, _ = manage(repository.path)
+def test_errors_and_warnings_stand_apart_under_their_files(
+    validate: Manage, repository: GitRepository
+) -> None:
+    code, out, _ = validate(repository.path)
     assert code == 1
     assert out == (
         "1 error:\n"
@@ -61,22 +48,22 @@ def test_errors_and_warnings_stand_apart_under_their_files(manage: Manage, repos
     )
 
 
-def test_warnings_alone_are_no_failure(manage: Manage, repository: GitRepository) -> None:
+def test_warnings_alone_are_no_failure(validate: Manage, repository: GitRepository) -> None:
     repository.commit(**{"cat-herder.yaml": "model: gpt-4\n"})
-    assert manage(repository.path)[0] == 0
+    assert validate(repository.path)[0] == 0
 
 
-def test_the_sample_repository_is_clean(manage: Manage, tmp_path: Path) -> None:
+def test_the_sample_repository_is_clean(validate: Manage, tmp_path: Path) -> None:
     create_sample_repository(tmp_path / "sample")
-    code, out, _ = manage(tmp_path / "sample")
+    code, out, _ = validate(tmp_path / "sample")
     assert (code, out) == (
         0,
         f"No faults in {tmp_path}/sample: cat-herder.yaml, 1 pipeline, 2 steps, 1 task file.\n",
     )
 
 
-def test_json_for_scripts(manage: Manage, repository: GitRepository) -> None:
-    code, out, _ = manage(repository.path, "--json")
+def test_json_for_scripts(validate: Manage, repository: GitRepository) -> None:
+    code, out, _ = validate(repository.path, "--json")
     facts = json.loads(out)
     assert (code, facts["ok"], facts["mended"]) == (1, False, [])
     assert [(one["file"], one["line"], one["key"], one["fixable"]) for one in facts["errors"]] == [
@@ -85,70 +72,72 @@ def test_json_for_scripts(manage: Manage, repository: GitRepository) -> None:
     assert [one["key"] for one in facts["warnings"]] == ["model"]
 
 
-def test_h12_fix_adds_the_permission_and_says_to_commit_it(manage: Manage, repository: GitRepository) -> None:
+def test_h12_fix_adds_the_permission_and_says_to_commit_it(
+    validate: Manage, repository: GitRepository
+) -> None:
     repository.commit(**{"cat-herder.yaml": "interactionThreshold: 3\n"})
-    code, out, _ = manage(repository.path)
+    code, out, _ = validate(repository.path)
     assert code == 1
     assert "so the agent may not ask, but interactionThreshold is 3 in cat-herder.yaml:1 (--fix)" in out
-    code, out, _ = manage(repository.path, "--fix")
+    code, out, _ = validate(repository.path, "--fix")
     assert code == 0
     assert out.startswith("Mended .claude/settings.json: the agent may ask. Commit it")
     assert "not committed: .claude/" in out
     repository.commit()
-    assert manage(repository.path, "--fix", "--json")[:1] == (0,)
-    assert manage(repository.path)[1].startswith("No faults")
+    assert validate(repository.path, "--fix", "--json")[:1] == (0,)
+    assert validate(repository.path)[1].startswith("No faults")
 
 
-def test_r5_fix_leaves_broken_json_as_it_is(manage: Manage, repository: GitRepository) -> None:
+def test_r5_fix_leaves_broken_json_as_it_is(validate: Manage, repository: GitRepository) -> None:
     (repository.path / ".claude").mkdir()
     settings = repository.path / ".claude" / "settings.json"
     settings.write_text('{\n  "permissions": {,}\n}\n')
     repository.commit(**{"cat-herder.yaml": "interactionThreshold: 3\n"})
-    code, out, _ = manage(repository.path, "--fix")
+    code, out, _ = validate(repository.path, "--fix")
     assert code == 1
     assert ".claude/settings.json:2: this is not JSON: " in out
     assert settings.read_text() == '{\n  "permissions": {,}\n}\n'
 
 
 @pytest.mark.django_db
-def test_a_project_is_found_by_its_name(manage: Manage, repository: GitRepository) -> None:
+def test_a_project_is_found_by_its_name(validate: Manage, repository: GitRepository) -> None:
     ProjectFactory(name="shop", source=str(repository.path))
-    code, out, _ = manage("shop")
+    code, out, _ = validate("shop")
     assert code == 1
     assert f"in {repository.path}:" in out
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("path", ["no-such-place", "/etc/hostname"])
-def test_r5_what_is_no_folder_is_wrong_use(manage: Manage, path: str) -> None:
-    code, _, err = manage(path)
+def test_r5_what_is_no_folder_is_wrong_use(validate: Manage, path: str) -> None:
+    code, _, err = validate(path)
     assert code == 2
     assert path in err
     assert "folder" in err
 
 
 def test_a_bare_repository_is_looked_at_in_a_copy(
-    manage: Manage, repository: GitRepository, tmp_path: Path
+    validate: Manage, repository: GitRepository, tmp_path: Path
 ) -> None:
     repository.commit(**{"cat-herder.yaml": "interactionThreshold: 3\n"})
     bare = tmp_path / "bare.git"
     repository.git("clone", "--quiet", "--bare", str(repository.path), str(bare))
-    code, out, _ = manage(bare)
+    code, out, _ = validate(bare)
     assert code == 1
     assert f"1 error, 0 warnings in {bare}:" in out
-    code, _, err = manage(bare, "--fix")
+    code, _, err = validate(bare, "--fix")
     assert code == 2
     assert "mend it in a clone" in err
 
 
-def test_r5_an_address_that_is_not_there_is_wrong_use(manage: Manage) -> None:
-    code, _, err = manage("https://127.0.0.1:9/shop.git")
+def test_r5_an_address_that_is_not_there_is_wrong_use(validate: Manage) -> None:
+    code, _, err = validate("https://127.0.0.1:9/shop.git")
     assert code == 2
     assert "127.0.0.1" in err
 
 
-def test_p1_the_schema_is_printed_for_editors(manage: Manage) -> None:
-    code, out, _ = manage("--schema")
+def test_p1_the_schema_is_printed_for_editors(validate: Manage) -> None:
+    code, out, _ = validate("--schema")
     assert (code, json.loads(out)) == (0, json_schema())
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from django.conf import settings
-from django.test import Client
 from django.urls import reverse
 
 from tasks_app.actions.tasks import cancel_task
 from tasks_app.models import Question, QuestionKind, QuestionState, Role, User, Verdict
+from tests.browser import signed_in
 from tests.factories import MembershipFactory, QuestionFactory, UserFactory
 
 pytestmark = pytest.mark.django_db
@@ -36,14 +36,8 @@ def member_of(question: Question, role: Role = Role.MEMBER) -> User:
     return MembershipFactory(project=question.task.project, role=role, user__first_name="Ada").user
 
 
-def browser(user: User, **options: Any) -> Client:
-    client = Client(**options)
-    client.force_login(user)
-    return client
-
-
 def send(user: User, name: str, question: Question, data: Any, **options: Any) -> Any:
-    return browser(user).post(reverse(name, args=[question.pk]), data, **options)
+    return signed_in(user).post(reverse(name, args=[question.pk]), data, **options)
 
 
 def fresh(question: Question) -> Question:
@@ -54,7 +48,7 @@ def test_a_command_stands_on_its_card_once() -> None:
     """In lists, notices and histories, where it does not stand beside it, the headline names it."""
     item = {"question": "May the agent run `make deploy`?", "header": "Approval"}
     question = QuestionFactory(kind=QuestionKind.APPROVAL, items=[item], evidence=[COMMAND])
-    client = browser(member_of(question))
+    client = signed_in(member_of(question))
     card = client.get(reverse("question", args=[question.pk]), headers={"HX-Request": "true"}).text
     assert f"May the agent run this command in step “{question.step.name}”?</h2>" in card
     assert card.count("make deploy") == 1 and "make deploy &lt;now&gt;" in card
@@ -177,7 +171,7 @@ class TestEachWay:
         question = asked(kind)
         viewer = member_of(question, Role.VIEWER)
         assert send(viewer, name, question, good).status_code == 403
-        shown = browser(viewer).get(reverse("question", args=[question.pk])).text
+        shown = signed_in(viewer).get(reverse("question", args=[question.pk])).text
         assert "lets you look but not answer" in shown and 'class="card-buttons"' not in shown
         assert send(UserFactory(), name, question, good).status_code == 404
         assert fresh(question).is_open
@@ -185,7 +179,7 @@ class TestEachWay:
     def test_without_its_token_it_is_refused(self, name: str) -> None:
         kind, good, _ = WAYS[name]
         question = asked(kind)
-        client = browser(member_of(question), enforce_csrf_checks=True)
+        client = signed_in(member_of(question), enforce_csrf_checks=True)
         assert client.post(reverse(name, args=[question.pk]), good).status_code == 403
 
     def test_json_says_the_same(self, name: str) -> None:
@@ -218,7 +212,7 @@ def test_evidence_stands_before_the_buttons_and_hostile_text_is_text() -> None:
         {"kind": "unknown", "title": "", "text": "\x1b[31m<b>"},
     ]
     question.save()
-    page = browser(member_of(question)).get(reverse("question", args=[question.pk])).text
+    page = signed_in(member_of(question)).get(reverse("question", args=[question.pk])).text
     assert page.index("evidence-markdown") < page.index('class="card-buttons"')
     assert "<script>alert" not in page and "<b>" not in page and "&lt;x&gt;" in page
     assert page.count('class="dl dl-del"') == page.count('class="dl dl-add"') == 1
@@ -227,5 +221,5 @@ def test_evidence_stands_before_the_buttons_and_hostile_text_is_text() -> None:
 
 def test_the_first_paragraph_is_the_headline_and_the_rest_is_markdown() -> None:
     question = QuestionFactory(items=[{"question": "Which one?\n\nThere are **two**.", "options": []}])
-    page = browser(member_of(question)).get(reverse("question", args=[question.pk])).text
+    page = signed_in(member_of(question)).get(reverse("question", args=[question.pk])).text
     assert ">Which one?</span>" in page and "<strong>two</strong>" in page

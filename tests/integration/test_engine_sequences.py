@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from django.conf import settings
-from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
@@ -36,6 +35,7 @@ from tasks_app.errors import BadInput, IllegalMove, NotAllowed
 from tasks_app.jail import SandboxMode, detect
 from tasks_app.models import Channel, Project, Question, Sequence, Task, Transition, User
 from tasks_app.state.phases import Phase
+from tests.browser import signed_in
 from tests.factories import MembershipFactory, UserFactory
 from tests.integration.git_repository import GitRepository
 from tests.integration.installation import PLAIN_CONFIG
@@ -135,8 +135,7 @@ def test_tasks_run_in_the_order_of_their_names_on_one_branch_and_in_one_workspac
 def test_each_task_shows_what_it_changed_itself(herd: Herd) -> None:
     """P9: not what the tasks before it did."""
     herd.start()
-    client = Client()
-    client.force_login(herd.person)
+    client = signed_in(herd.person)
     page = client.get(reverse("task_diff", args=[herd.tasks[1].pk]))
     assert "second.txt" in page.text and "first.txt" not in page.text
 

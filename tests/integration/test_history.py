@@ -30,9 +30,9 @@ from tasks_app.search.paging import Place, slice_of
 from tasks_app.state.phases import Phase
 from tasks_app.views import history
 from tests.addresses import text_of
+from tests.browser import signed_in
 from tests.factories import (
     MembershipFactory,
-    ProjectFactory,
     QuestionFactory,
     RunFactory,
     SequenceFactory,
@@ -44,20 +44,13 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def project() -> Project:
-    return ProjectFactory(name="shop")
-
-
-@pytest.fixture
 def viewer(project: Project) -> User:
     return MembershipFactory(project=project, role=Role.VIEWER).user
 
 
 @pytest.fixture
 def client(viewer: User) -> Client:
-    client = Client()
-    client.force_login(viewer)
-    return client
+    return signed_in(viewer)
 
 
 def titles(page: Any) -> list[str]:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
 from tasks_app.models import Question, QuestionKind, QuestionState, User
+from tests.browser import signed_in
 from tests.factories import MembershipFactory, QuestionFactory, UserFactory
 
 pytestmark = pytest.mark.django_db
@@ -33,8 +33,7 @@ def admin() -> User:
 
 
 def look(user: User, **query: Any) -> str:
-    client = Client()
-    client.force_login(user)
+    client = signed_in(user)
     page = client.get(reverse("inbox"), query)
     assert page.status_code == 200
     return str(page.text)
@@ -109,8 +108,7 @@ def test_names_of_projects_steps_and_people_that_one_may_not_see_are_not_offered
 
 
 def test_it_pages_and_its_queries_do_not_grow(admin: User) -> None:
-    client = Client()
-    client.force_login(admin)
+    client = signed_in(admin)
     counts = []
     for many in (1, 30):
         for number in range(many):
@@ -126,8 +124,7 @@ def test_it_pages_and_its_queries_do_not_grow(admin: User) -> None:
 
 def test_a_page_in_use_is_given_the_questions_that_it_lacks(admin: User) -> None:
     first, second = asked("One?"), asked("Two?")
-    client = Client()
-    client.force_login(admin)
+    client = signed_in(admin)
     address, htmx = reverse("inbox"), {"HX-Request": "true"}
     part = client.get(address, {"known": ["0", first.pk]}, headers=htmx).text
     assert "Two?" in part and "One?" not in part and "<html" not in part

@@ -16,16 +16,12 @@ from django.utils import timezone
 from tasks_app.actions.invitations import accept_invitation, find_invitation, invite
 from tasks_app.errors import BadInput, NotAllowed
 from tasks_app.models import Action, AuditEntry, Invitation, Membership, Project, Role, User
-from tests.factories import MembershipFactory, ProjectFactory, UserFactory
+from tests.browser import signed_in
+from tests.factories import MembershipFactory, UserFactory
 
 pytestmark = pytest.mark.django_db
 
 NEW = {"username": "ann", "name": "Ann Example", "password": "correct horse"}
-
-
-@pytest.fixture
-def project() -> Project:
-    return ProjectFactory(name="shop")
 
 
 @pytest.fixture
@@ -36,9 +32,7 @@ def boss(project: Project) -> User:
 @pytest.fixture
 def at(project: Project, boss: User) -> Client:
     """The browser of the maintainer."""
-    client = Client()
-    client.force_login(boss)
-    return client
+    return signed_in(boss)
 
 
 def link_for(project: Project, boss: User, email: str = "ann@example.org", role: Role = Role.MEMBER) -> str:
@@ -138,8 +132,7 @@ def test_an_address_that_is_taken_is_sent_to_the_login(project: Project, boss: U
 
 def test_who_is_logged_in_joins_with_one_click(project: Project, boss: User) -> None:
     ben = UserFactory(username="ben")
-    client = Client()
-    client.force_login(ben)
+    client = signed_in(ben)
     link = link_for(project, boss)
     assert "Join as ben" in client.get(link).text
     assert not Membership.objects.filter(user=ben).exists()
@@ -156,8 +149,7 @@ def test_nobody_loses_a_role_by_joining(
 ) -> None:
     link = link_for(project, boss, role=Role(invited_as))
     ben = MembershipFactory(project=project, role=has)
-    client = Client()
-    client.force_login(ben.user)
+    client = signed_in(ben.user)
     assert f"You are a {has} there already" in client.get(link).text
     client.post(link)
     ben.refresh_from_db()

@@ -22,6 +22,7 @@ from tasks_app.live.news import REPLAY_LIMIT
 from tasks_app.live.tailer import Tailer
 from tasks_app.live.waiters import Interval
 from tasks_app.models import Change, Membership, Project, Task, User
+from tests.browser import signed_in
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -62,8 +63,7 @@ def _make() -> World:
         project = Project.objects.create(name=name, source=f"/srv/{name}", branch="main")
         tasks.append(Task.objects.create(project=project, slug="a", title=name, pipeline="feature"))
     membership = Membership.objects.create(user=ann, project=tasks[0].project)
-    client = Client()
-    client.force_login(ann)
+    client = signed_in(ann)
     return World(ann, membership, *tasks, client, Tailer(Interval(0), hub))
 
 

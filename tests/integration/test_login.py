@@ -13,6 +13,7 @@ from django.test import Client
 from django.urls import NoReverseMatch, reverse
 
 from tasks_app.models import Action, AuditEntry, BrowserSession, User
+from tests.browser import signed_in
 
 pytestmark = pytest.mark.django_db
 
@@ -320,8 +321,7 @@ class TestTheSecondFactor:
         assert is_in(client)
 
     def test_a_site_admin_takes_it_off_for_who_lost_the_phone(self, ann: User, armed: Client) -> None:
-        root = Client()
-        root.force_login(User.objects.create_superuser("root"))
+        root = signed_in(User.objects.create_superuser("root"))
         chosen = list(Authenticator.objects.values_list("pk", flat=True))
         posted = {"action": "delete_selected", "_selected_action": chosen, "post": "yes"}
         page = root.get(reverse("admin:mfa_authenticator_change", args=chosen[:1])).text

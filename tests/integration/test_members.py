@@ -14,14 +14,10 @@ from django.urls import reverse
 from tasks_app.actions.members import change_role, remove_member
 from tasks_app.errors import BadInput, NotAllowed
 from tasks_app.models import Action, AuditEntry, Invitation, Membership, Project, Role, User
-from tests.factories import MembershipFactory, ProjectFactory, UserFactory
+from tests.browser import signed_in
+from tests.factories import MembershipFactory, UserFactory
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def project() -> Project:
-    return ProjectFactory(name="shop")
 
 
 @pytest.fixture
@@ -32,12 +28,6 @@ def boss(project: Project) -> User:
 @pytest.fixture
 def ann(project: Project) -> Membership:
     return MembershipFactory(project=project, role=Role.MEMBER, user__username="ann")
-
-
-def browser(user: User) -> Client:
-    client = Client()
-    client.force_login(user)
-    return client
 
 
 def members(project: Project) -> str:
@@ -51,21 +41,21 @@ def role_of(name: str) -> str | None:
 def test_every_member_sees_the_list_and_only_maintainers_see_forms(
     project: Project, boss: User, ann: Membership
 ) -> None:
-    seen = browser(ann.user).get(members(project)).text
+    seen = signed_in(ann.user).get(members(project)).text
     assert "boss" in seen and "maintainer" in seen and "Remove…" not in seen and 'name="who"' not in seen
-    assert "Remove…" in browser(boss).get(members(project)).text
+    assert "Remove…" in signed_in(boss).get(members(project)).text
 
 
 def test_invited_addresses_are_shown_to_maintainers_only(
     project: Project, boss: User, ann: Membership
 ) -> None:
-    browser(boss).post(members(project), {"who": "new@example.org", "role": "member"})
-    assert "new@example.org" in browser(boss).get(members(project)).text
-    assert "new@example.org" not in browser(ann.user).get(members(project)).text
+    signed_in(boss).post(members(project), {"who": "new@example.org", "role": "member"})
+    assert "new@example.org" in signed_in(boss).get(members(project)).text
+    assert "new@example.org" not in signed_in(ann.user).get(members(project)).text
 
 
 def test_a_role_is_changed_and_told(project: Project, boss: User, ann: Membership) -> None:
-    browser(boss).post(reverse("project_member_role", args=[project.pk, ann.pk]), {"role": "viewer"})
+    signed_in(boss).post(reverse("project_member_role", args=[project.pk, ann.pk]), {"role": "viewer"})
     assert role_of("ann") == "viewer"
     entry = AuditEntry.objects.get(action=Action.ROLE_GIVEN)
     assert (entry.actor, entry.subject, entry.project_name) == (boss, "ann", "shop")
@@ -73,7 +63,7 @@ def test_a_role_is_changed_and_told(project: Project, boss: User, ann: Membershi
 
 
 def test_the_same_role_again_tells_nothing(project: Project, boss: User, ann: Membership) -> None:
-    browser(boss).post(reverse("project_member_role", args=[project.pk, ann.pk]), {"role": "member"})
+    signed_in(boss).post(reverse("project_member_role", args=[project.pk, ann.pk]), {"role": "member"})
     assert not AuditEntry.objects.filter(action=Action.ROLE_GIVEN).exists()
 
 
@@ -82,14 +72,14 @@ def test_a_role_that_is_none_changes_nothing(
     project: Project, boss: User, ann: Membership, role: str
 ) -> None:
     where = reverse("project_member_role", args=[project.pk, ann.pk])
-    assert "Choose one" in browser(boss).post(where, {"role": role}, follow=True).text
+    assert "Choose one" in signed_in(boss).post(where, {"role": role}, follow=True).text
     assert role_of("ann") == "member"
 
 
 def test_a_member_is_removed_and_sees_nothing_any_more(project: Project, boss: User, ann: Membership) -> None:
-    client = browser(ann.user)
+    client = signed_in(ann.user)
     assert client.get(members(project)).status_code == 200
-    browser(boss).post(reverse("project_member_remove", args=[project.pk, ann.pk]))
+    signed_in(boss).post(reverse("project_member_remove", args=[project.pk, ann.pk]))
     assert client.get(members(project)).status_code == 404
     entry = AuditEntry.objects.get(action=Action.ROLE_TAKEN)
     assert (entry.subject, entry.detail) == ("ann", {"role": "member"})
@@ -97,14 +87,14 @@ def test_a_member_is_removed_and_sees_nothing_any_more(project: Project, boss: U
 
 def test_removing_somebody_twice_is_404(project: Project, boss: User, ann: Membership) -> None:
     where = reverse("project_member_remove", args=[project.pk, ann.pk])
-    assert [browser(boss).post(where).status_code for _ in range(2)] == [302, 404]
+    assert [signed_in(boss).post(where).status_code for _ in range(2)] == [302, 404]
 
 
 @pytest.mark.parametrize("what", ["remove", "demote"])
 def test_the_last_maintainer_stays(project: Project, boss: User, ann: Membership, what: str) -> None:
     mine = Membership.objects.get(user=boss)
     name = "project_member_remove" if what == "remove" else "project_member_role"
-    page = browser(boss).post(reverse(name, args=[project.pk, mine.pk]), {"role": "viewer"}, follow=True)
+    page = signed_in(boss).post(reverse(name, args=[project.pk, mine.pk]), {"role": "viewer"}, follow=True)
     assert "boss is the last maintainer of shop" in page.text
     assert role_of("boss") == "maintainer"
 
@@ -118,13 +108,13 @@ def test_a_maintainer_who_cannot_log_in_does_not_count(project: Project, boss: U
 def test_a_maintainer_may_go_when_another_is_there(project: Project, boss: User) -> None:
     MembershipFactory(project=project, role=Role.MAINTAINER)
     mine = Membership.objects.get(user=boss)
-    page = browser(boss).post(reverse("project_member_remove", args=[project.pk, mine.pk]))
+    page = signed_in(boss).post(reverse("project_member_remove", args=[project.pk, mine.pk]))
     assert page["Location"] == "/" and role_of("boss") is None
 
 
 def test_who_is_demoted_leaves_no_open_invitation(project: Project, boss: User) -> None:
     other = MembershipFactory(project=project, role=Role.MAINTAINER)
-    browser(other.user).post(members(project), {"who": "friend@example.org", "role": "maintainer"})
+    signed_in(other.user).post(members(project), {"who": "friend@example.org", "role": "maintainer"})
     change_role(other, Role.VIEWER, by=boss)
     assert Invitation.objects.get().standing == "withdrawn"
 
@@ -133,7 +123,7 @@ def test_who_is_demoted_leaves_no_open_invitation(project: Project, boss: User) 
 def test_who_has_a_login_is_added_at_once(project: Project, boss: User, who: str) -> None:
     ben = UserFactory(username="ben", email="ben@example.org")
     EmailAddress.objects.create(user=ben, email="ben@example.org", verified=True, primary=True)
-    page = browser(boss).post(members(project), {"who": who, "role": "viewer"}, follow=True)
+    page = signed_in(boss).post(members(project), {"who": who, "role": "viewer"}, follow=True)
     assert "(ben) is a viewer now" in page.text and role_of("ben") == "viewer"
     assert AuditEntry.objects.get(action=Action.ROLE_GIVEN).subject == "ben"
 
@@ -141,7 +131,7 @@ def test_who_has_a_login_is_added_at_once(project: Project, boss: User, who: str
 def test_an_address_that_nobody_confirmed_is_invited_and_not_added(project: Project, boss: User) -> None:
     """Else somebody could claim the address of a colleague who is about to be added."""
     UserFactory(username="mallory", email="boss2@example.org")
-    browser(boss).post(members(project), {"who": "boss2@example.org", "role": "maintainer"})
+    signed_in(boss).post(members(project), {"who": "boss2@example.org", "role": "maintainer"})
     assert role_of("mallory") is None and Invitation.objects.get().email == "boss2@example.org"
 
 
@@ -161,7 +151,7 @@ def test_who_cannot_be_added_is_said_and_what_was_typed_stays(
     project: Project, boss: User, ann: Membership, given: dict[str, str], said: str
 ) -> None:
     UserFactory(username="off", is_active=False)
-    page = browser(boss).post(members(project), {"role": "viewer", **given})
+    page = signed_in(boss).post(members(project), {"role": "viewer", **given})
     assert page.status_code == 400 and said in page.text
     assert f'value="{given["who"]}"' in page.text or not given["who"] or "\0" in given["who"]
     assert Membership.objects.count() == 2
@@ -170,7 +160,7 @@ def test_who_cannot_be_added_is_said_and_what_was_typed_stays(
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.MEMBER])
 def test_nobody_else_changes_members(project: Project, boss: User, ann: Membership, role: Role) -> None:
     other = MembershipFactory(project=project, role=role)
-    client = browser(other.user)
+    client = signed_in(other.user)
     posts = [
         (members(project), {"who": "x@example.org", "role": "maintainer"}),
         (reverse("project_member_role", args=[project.pk, other.pk]), {"role": "maintainer"}),
@@ -187,11 +177,11 @@ def test_nobody_else_changes_members(project: Project, boss: User, ann: Membersh
 def test_a_member_of_another_project_cannot_be_reached(project: Project, boss: User) -> None:
     other = MembershipFactory()
     where = reverse("project_member_remove", args=[project.pk, other.pk])
-    assert browser(boss).post(where).status_code == 404
+    assert signed_in(boss).post(where).status_code == 404
 
 
 def test_a_longer_list_costs_no_more_queries(project: Project, boss: User) -> None:
-    client = browser(boss)
+    client = signed_in(boss)
     counts: list[Any] = []
     for many in (0, 20):
         for number in range(many):
@@ -209,7 +199,7 @@ class TestInTheAuditRoom:
 
     @pytest.fixture
     def root(self) -> Client:
-        return browser(User.objects.create_superuser("root"))
+        return signed_in(User.objects.create_superuser("root"))
 
     def test_roles_given_changed_and_taken_are_told(self, root: Client, project: Project) -> None:
         ben = UserFactory(username="ben")

@@ -12,6 +12,7 @@ from tasks_app import places
 from tasks_app.actions.tasks import create_task
 from tasks_app.models import Action, AuditEntry, Project, Role, User
 from tests.api import PROBLEM, Script
+from tests.browser import signed_in
 from tests.factories import MembershipFactory, UserFactory
 from tests.integration.git_repository import GitRepository
 from tests.works import ONE_STEP, Works
@@ -31,8 +32,7 @@ def root() -> User:
 
 
 def page_of(project: Project, user: User) -> tuple[Client, str]:
-    client = Client()
-    client.force_login(user)
+    client = signed_in(user)
     return client, reverse("project_settings", args=[project.pk])
 
 

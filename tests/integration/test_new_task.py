@@ -11,6 +11,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from tasks_app.models import Project, Role, Sequence, Task
+from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, TaskFactory, UserFactory
 from tests.works import Works
 
@@ -39,10 +40,8 @@ def project(works: Works) -> Project:
     return works.project(CONFIG, **FILES)
 
 
-def signed_in(project: Project, role: Role = Role.MEMBER) -> Client:
-    client = Client()
-    client.force_login(MembershipFactory(project=project, role=role).user)
-    return client
+def browser_of(project: Project, role: Role = Role.MEMBER) -> Client:
+    return signed_in(MembershipFactory(project=project, role=role).user)
 
 
 def post(client: Client, project: Project, **given: Any) -> Any:
@@ -58,7 +57,7 @@ def test_what_is_chosen_beside_the_text_becomes_front_matter(project: Project) -
         "resume": "replay",
     }
     sent = TEXT.replace("\n", "\r\n")  # as browsers do
-    assert post(signed_in(project), project, text=sent, **chosen).status_code == 302
+    assert post(browser_of(project), project, text=sent, **chosen).status_code == 302
     task = Task.objects.get()
     assert (task.title, task.pipeline, task.threshold) == ("Paint: all", "quick", 2)
     assert (task.model, task.resume, task.body) == ("opus", "replay", TEXT)
@@ -70,13 +69,13 @@ def test_what_is_chosen_beside_the_text_becomes_front_matter(project: Project) -
 
 def test_the_same_setting_in_text_and_form_is_written_once(project: Project) -> None:
     text = f"---\npipeline: quick  # fast\n---\n{TEXT}"
-    assert post(signed_in(project), project, text=text, pipeline="quick").status_code == 302
+    assert post(browser_of(project), project, text=text, pipeline="quick").status_code == 302
     assert Task.objects.get().text == text
 
 
 def test_a_contradiction_names_line_and_key_and_keeps_what_was_typed(project: Project) -> None:
     text = f"---\ntitle: x\npipeline: careful\ninteractionThreshold: 1\n---\n{TEXT}"
-    page = post(signed_in(project), project, text=text, pipeline="quick", threshold="4")
+    page = post(browser_of(project), project, text=text, pipeline="quick", threshold="4")
     assert page.status_code == 400
     assert "Line 3: pipeline is &quot;careful&quot; in the text and &quot;quick&quot; beside it" in page.text
     assert "Line 4: interactionThreshold is 1 in the text and 4 beside it" in page.text
@@ -95,13 +94,13 @@ def test_a_contradiction_names_line_and_key_and_keeps_what_was_typed(project: Pr
     ],
 )
 def test_a_faulty_text_is_told_with_its_line(project: Project, text: str, words: str) -> None:
-    page = post(signed_in(project), project, text=text)
+    page = post(browser_of(project), project, text=text)
     assert page.status_code == 400 and words in page.text
     assert not Task.objects.exists()
 
 
 def test_a_form_that_is_sent_twice_makes_one_task(project: Project) -> None:
-    client, key = signed_in(project), str(uuid.uuid4())
+    client, key = browser_of(project), str(uuid.uuid4())
     first = post(client, project, form_key=key, start="1")
     second = post(client, project, form_key=key, start="1")
     assert first["Location"] == second["Location"] and Task.objects.count() == 1
@@ -111,14 +110,14 @@ def test_a_form_that_is_sent_twice_makes_one_task(project: Project) -> None:
 
 
 def test_a_folder_that_is_sent_twice_makes_one_sequence(project: Project) -> None:
-    client, key = signed_in(project), str(uuid.uuid4())
+    client, key = browser_of(project), str(uuid.uuid4())
     for _ in range(2):
         assert post(client, project, kind="folder", folder="tasks/walls", form_key=key).status_code == 302
     assert Sequence.objects.count() == 1
 
 
 def test_a_file_of_the_repository_is_taken_with_its_path(project: Project) -> None:
-    client = signed_in(project)
+    client = browser_of(project)
     page = client.get(PAGE, {"project": project.pk, "file": "tasks/paint.md"}).text
     assert "Blue." in page and "From tasks/paint.md" in page
     assert post(client, project, file="tasks/paint.md").status_code == 302
@@ -127,12 +126,12 @@ def test_a_file_of_the_repository_is_taken_with_its_path(project: Project) -> No
 
 @pytest.mark.parametrize("path", ["evil.txt", "../x.md", "no\0pe.md", "tasks", "/etc/passwd", "x" * 5000])
 def test_a_file_that_is_none_is_said(project: Project, path: str) -> None:
-    page = signed_in(project).get(PAGE, {"project": project.pk, "file": path})
+    page = browser_of(project).get(PAGE, {"project": project.pk, "file": path})
     assert page.status_code == 200 and "There is no Markdown file" in page.text
 
 
 def test_files_and_folders_are_found_by_their_names(project: Project) -> None:
-    client = signed_in(project)
+    client = browser_of(project)
     everything = client.get(FILES_PART, {"project": project.pk}).text
     assert everything.index("tasks/paint.md") < everything.index("README.md") and "evil" not in everything
     assert "README" not in client.get(FILES_PART, {"project": project.pk, "q": "Paint"}).text
@@ -145,14 +144,14 @@ def test_files_and_folders_are_found_by_their_names(project: Project) -> None:
 
 
 def test_the_pipelines_of_a_project_are_shown_with_their_steps(project: Project) -> None:
-    client = signed_in(project)
+    client = browser_of(project)
     for page in (client.get(PAGE).text, client.get("/tasks/new/project/", {"project": project.pk}).text):
         assert "quick" in page and "think" in page and "paint" in page and "says: careful" in page
 
 
 def test_choosing_a_project_works_without_scripts(works: Works, project: Project) -> None:
     other = works.project("pipelines: {other: [{name: only, command: self}]}\n")
-    client = signed_in(project)
+    client = browser_of(project)
     MembershipFactory(project=other, user_id=client.session["_auth_user_id"])
     page = client.post(PAGE, {"project": other.pk, "text": "# Kept", "choose": "project"})
     assert page.status_code == 200 and "# Kept" in page.text and 'value="other"' in page.text
@@ -160,7 +159,7 @@ def test_choosing_a_project_works_without_scripts(works: Works, project: Project
 
 
 def test_the_preview_shows_the_text_and_what_its_settings_come_to(project: Project) -> None:
-    client = signed_in(project)
+    client = browser_of(project)
     told = client.post(
         PREVIEW, {"text": f"{TEXT}<script>x</script>", "pipeline": "quick", "threshold": "3"}
     ).text
@@ -175,7 +174,7 @@ def test_the_preview_shows_the_text_and_what_its_settings_come_to(project: Proje
 
 def test_a_task_is_written_again_by_those_who_see_it(project: Project) -> None:
     task = TaskFactory(project=project, text="---\npipeline: quick\n---\n# Again")
-    client = signed_in(project)
+    client = browser_of(project)
     assert "pipeline: quick" in client.get(PAGE, {"from": task.pk}).text
     hidden = TaskFactory(project=ProjectFactory(name="hidden"), text="# Secret")
     for number in (hidden.pk, "x", "9" * 30, "1\0"):
@@ -183,7 +182,7 @@ def test_a_task_is_written_again_by_those_who_see_it(project: Project) -> None:
 
 
 def test_nothing_of_other_projects_is_shown(project: Project) -> None:
-    client = signed_in(ProjectFactory(name="another"))
+    client = browser_of(ProjectFactory(name="another"))
     for address in (PAGE, FILES_PART, "/tasks/new/project/"):
         page = client.get(address, {"project": project.pk, "file": "tasks/paint.md"})
         assert page.status_code == 200 and "quick" not in page.text and "Blue." not in page.text
@@ -191,23 +190,22 @@ def test_nothing_of_other_projects_is_shown(project: Project) -> None:
 
 
 def test_a_viewer_may_not_create(project: Project) -> None:
-    assert post(signed_in(project, Role.VIEWER), project).status_code == 403
+    assert post(browser_of(project, Role.VIEWER), project).status_code == 403
     assert not Task.objects.exists()
 
 
 def test_a_project_with_a_faulty_file_says_so(works: Works) -> None:
     project = works.project("interactionThreshold: 9\n")
-    page = signed_in(project).get(PAGE).text
+    page = browser_of(project).get(PAGE).text
     assert "has errors: no task can be created" in page
 
 
 def test_a_project_that_was_never_fetched_still_has_its_form() -> None:
-    assert "has not been fetched yet" in signed_in(ProjectFactory()).get(PAGE).text
+    assert "has not been fetched yet" in browser_of(ProjectFactory()).get(PAGE).text
 
 
 def test_the_page_asks_the_database_as_often_with_many_tasks(project: Project) -> None:
-    client = Client()
-    client.force_login(UserFactory(is_superuser=True))
+    client = signed_in(UserFactory(is_superuser=True))
     client.get(PAGE)
     with CaptureQueriesContext(connection) as few:
         client.get(PAGE)

@@ -22,11 +22,11 @@ from tasks_app.models import (
     Project,
     Role,
     Target,
-    User,
 )
 from tasks_app.notifications import chat
 from tasks_app.notifications.announcing import announce
 from tasks_app.notifications.sealing import unseal
+from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, TaskFactory, UserFactory
 from tests.integration.test_notifications import answered, asked, hook, member
 
@@ -35,14 +35,8 @@ pytestmark = pytest.mark.django_db
 SECRET_ADDRESS = "https://hook.example/services/T0P53CR37"
 
 
-def browser(user: User) -> Client:
-    client = Client()
-    client.force_login(user)
-    return client
-
-
 def maintainer(project: Project) -> Client:
-    return browser(MembershipFactory(project=project, role=Role.MAINTAINER).user)
+    return signed_in(MembershipFactory(project=project, role=Role.MAINTAINER).user)
 
 
 def list_of(project: Project) -> str:
@@ -65,14 +59,14 @@ def test_what_is_chosen_is_kept_and_recorded() -> None:
         "wish-question-email": "all", "reach": "chosen", "projects": [project.pk], "quiet_from": "22:00",
         "quiet_until": "07:30", "digest": "daily", "digest_at": "09:15",
     })  # fmt: skip
-    assert browser(user).post(reverse("me_notifications"), given).status_code == 302
+    assert signed_in(user).post(reverse("me_notifications"), given).status_code == 302
     kept = Preferences.objects.get(user=user)
     assert kept.extent("question", "email") == "all" and kept.extent("done", "page") == "off"
     assert list(kept.projects.all()) == [project]
     assert (str(kept.quiet_until), kept.digest, str(kept.digest_at)) == ("07:30:00", "daily", "09:15:00")
     entry = AuditEntry.objects.get(action=Action.NOTIFICATIONS_CHANGED)
     assert entry.actor == user and entry.detail["digest"] == "daily"
-    assert 'value="07:30"' in browser(user).get(reverse("me_notifications")).text
+    assert 'value="07:30"' in signed_in(user).get(reverse("me_notifications")).text
 
 
 @pytest.mark.parametrize(
@@ -87,14 +81,14 @@ def test_what_is_chosen_is_kept_and_recorded() -> None:
 )
 def test_a_wrong_choice_is_said_and_nothing_is_changed(wrong: dict[str, str], message: str) -> None:
     user = UserFactory()
-    page = browser(user).post(reverse("me_notifications"), chosen(**wrong))
+    page = signed_in(user).post(reverse("me_notifications"), chosen(**wrong))
     assert page.status_code == 400 and message in page.text
     assert not Preferences.objects.exists()
 
 
 def test_nobody_chooses_a_project_that_they_do_not_see() -> None:
     other = ProjectFactory()
-    client = browser(UserFactory())
+    client = signed_in(UserFactory())
     page = client.post(reverse("me_notifications"), chosen(reach="chosen", projects=[other.pk]))
     assert page.status_code == 400 and other.name not in page.text
 
@@ -102,7 +96,7 @@ def test_nobody_chooses_a_project_that_they_do_not_see() -> None:
 def test_the_own_chat_is_shown_masked_tried_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat, "check", lambda address: None)
     user = UserFactory()
-    client = browser(user)
+    client = signed_in(user)
     client.post(reverse("me_notifications"), chosen(chat="discord://123/T0P53CR37"))
     target = Target.objects.get(user=user)
     assert unseal(target.sealed_address) == "discord://123/T0P53CR37" and "T0P53" not in target.shown
@@ -224,7 +218,7 @@ def test_what_was_given_up_is_sent_again_and_what_was_sent_is_not() -> None:
 def test_only_maintainers_change_a_project_s_targets(role: str) -> None:
     question = asked()
     project, target = question.task.project, hook(question.task)
-    client = browser(member(question.task, role=role))
+    client = signed_in(member(question.task, role=role))
     here = {"project_id": project.pk, "target_id": target.pk}
     given = {"medium": "webhook", "name": "x", "address": "https://example.org/", "occasions": ["done"]}
     assert client.get(list_of(project)).status_code == 200
@@ -274,7 +268,7 @@ def test_the_bell_counts_what_is_unread_and_the_list_marks_it_read() -> None:
     user = member(first.task)
     MembershipFactory(project=second.task.project, user=user)
     announce()
-    client = browser(user)
+    client = signed_in(user)
     page = client.get(reverse("notices")).text
     assert "Notices, 2 unread" in page and first.headline in page and first.task.project.name in page
     client.post(reverse("notices_read"), {"notice": Notice.objects.get(task=first.task).pk})
@@ -287,7 +281,7 @@ def test_nobody_reads_for_somebody_else() -> None:
     question = asked()
     member(question.task)
     announce()
-    client = browser(UserFactory(is_superuser=True))
+    client = signed_in(UserFactory(is_superuser=True))
     client.post(reverse("notices_read"), {"notice": Notice.objects.get(user__is_superuser=False).pk})
     client.post(reverse("notices_read"), {"notice": "nonsense\x00"})
     assert Notice.objects.get(user__is_superuser=False).read_at is None
@@ -296,7 +290,7 @@ def test_nobody_reads_for_somebody_else() -> None:
 def test_news_bring_the_questions_that_came_since_as_toasts() -> None:
     question = asked()
     user = member(question.task)
-    client = browser(user)
+    client = signed_in(user)
     assert 'name="after" value="0"' in client.get("/").text
     announce()
     news = client.get(reverse("navigation"), {"after": "0"}).text
@@ -309,13 +303,13 @@ def test_news_bring_the_questions_that_came_since_as_toasts() -> None:
 
 @pytest.mark.parametrize("after", ["", "x", "-1", "9" * 400, "²", "\x00"])
 def test_nonsense_for_what_a_page_knows_is_no_error(after: str) -> None:
-    assert browser(UserFactory()).get(reverse("navigation"), {"after": after}).status_code == 200
+    assert signed_in(UserFactory()).get(reverse("navigation"), {"after": after}).status_code == 200
 
 
 def test_the_list_of_notices_costs_no_more_queries_when_it_is_longer() -> None:
     question = asked()
     user = member(question.task)
-    client = browser(user)
+    client = signed_in(user)
 
     def queries() -> int:
         announce()

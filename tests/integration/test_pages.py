@@ -27,6 +27,7 @@ from tasks_app.jail import Jail
 from tasks_app.models import Event, EventKind, Question, Run, Task, User
 from tasks_app.state.phases import FACTS, Phase
 from tasks_app.views import context
+from tests.browser import signed_in
 from tests.factories import (
     COLUMNS,
     ROUNDING,
@@ -52,9 +53,7 @@ def admin() -> User:
 
 @pytest.fixture
 def browser(admin: User) -> Client:
-    client = Client()
-    client.force_login(admin)
-    return client
+    return signed_in(admin)
 
 
 @pytest.fixture
@@ -141,8 +140,7 @@ def test_open_questions_are_counted_in_the_title_and_the_navigation(browser: Cli
 def test_only_questions_that_one_sees_are_counted() -> None:
     mine = QuestionFactory()
     QuestionFactory()
-    client = Client()
-    client.force_login(MembershipFactory(project=mine.task.project).user)
+    client = signed_in(MembershipFactory(project=mine.task.project).user)
     assert 'data-open="1"' in client.get("/navigation/").text
 
 
@@ -184,8 +182,7 @@ def test_a_waiting_task_shows_its_question_and_a_failed_one_its_reason(browser: 
 
 def test_only_those_who_may_act_get_a_start_button(browser: Client) -> None:
     task = TaskFactory()
-    viewer = Client()
-    viewer.force_login(MembershipFactory(project=task.project, role="viewer").user)
+    viewer = signed_in(MembershipFactory(project=task.project, role="viewer").user)
     start = reverse("task_start", args=[task.pk])
     assert start in browser.get("/").text
     assert start not in viewer.get("/").text and task.title in viewer.get("/").text
@@ -220,8 +217,7 @@ def test_the_empty_dashboard_says_what_to_do_first(browser: Client) -> None:
     assert "Add a project" in browser.get("/").text
     ProjectFactory()
     assert "Write the first task" in browser.get("/").text
-    nobody = Client()
-    nobody.force_login(UserFactory())
+    nobody = signed_in(UserFactory())
     assert "not a member of any project" in nobody.get("/").text
 
 

@@ -17,6 +17,7 @@ from tasks_app.actions.projects import add_project
 from tasks_app.actions.sequences import create_sequence
 from tasks_app.models import Project, Sequence, Task, User
 from tasks_app.state.phases import Phase
+from tests.browser import signed_in
 from tests.factories import QuestionFactory, RunFactory, SequenceFactory, TaskFactory, UserFactory
 from tests.integration.git_repository import GitRepository
 
@@ -33,9 +34,7 @@ def admin() -> User:
 
 @pytest.fixture
 def browser(admin: User) -> Client:
-    client = Client()
-    client.force_login(admin)
-    return client
+    return signed_in(admin)
 
 
 @pytest.fixture
@@ -146,8 +145,7 @@ def test_a_sequence_that_cannot_go_on_is_on_the_dashboard(browser: Client, seque
     assert "Sequences that cannot go on" in page and "02-b.md:1: the task has no text" in page
     sequence.tasks.update(phase=Phase.FAILED)
     assert "Sequences that cannot go on" not in browser.get("/").text
-    outsider = Client()
-    outsider.force_login(UserFactory())
+    outsider = signed_in(UserFactory())
     sequence.tasks.update(phase=Phase.DONE)
     assert "02-b.md" not in outsider.get("/").text
 

@@ -12,6 +12,7 @@ from django.urls import reverse
 from tasks_app.actions.fetching import fetch
 from tasks_app.actions.tasks import create_task
 from tasks_app.models import Action, AuditEntry, Project, Role
+from tests.browser import signed_in
 from tests.factories import MembershipFactory
 from tests.integration.git_repository import GitRepository
 from tests.works import Works
@@ -30,10 +31,8 @@ def project(works: Works) -> Project:
     return works.project(SAYS_TWO)
 
 
-def signed_in(project: Project, role: Role) -> Client:
-    client = Client()
-    client.force_login(MembershipFactory(project=project, role=role).user)
-    return client
+def browser_of(project: Project, role: Role) -> Client:
+    return signed_in(MembershipFactory(project=project, role=role).user)
 
 
 def given(**changed: Any) -> dict[str, Any]:
@@ -54,7 +53,7 @@ def given(**changed: Any) -> dict[str, Any]:
 
 @pytest.mark.django_db(transaction=True)
 def test_what_the_portal_says_overrides_the_repository(works: Works, project: Project) -> None:
-    client = signed_in(project, Role.MAINTAINER)
+    client = browser_of(project, Role.MAINTAINER)
     address = reverse("project_settings", args=[project.pk])
     page = client.get(address).text
     assert "2 h, of the portal" in page and "10 min, of the portal" in page and "no limit" in page
@@ -78,7 +77,7 @@ def test_what_the_portal_says_overrides_the_repository(works: Works, project: Pr
 @pytest.mark.django_db(transaction=True)
 def test_nothing_chosen_leaves_it_to_the_repository_again(works: Works, project: Project) -> None:
     Project.objects.filter(pk=project.pk).update(threshold=5, auto_commit=True)
-    signed_in(project, Role.MAINTAINER).post(reverse("project_settings", args=[project.pk]), given())
+    browser_of(project, Role.MAINTAINER).post(reverse("project_settings", args=[project.pk]), given())
     project.refresh_from_db()
     assert (project.threshold, project.auto_commit) == (None, None)
 
@@ -99,7 +98,7 @@ def test_nothing_chosen_leaves_it_to_the_repository_again(works: Works, project:
 )
 @pytest.mark.django_db(transaction=True)
 def test_a_bad_setting_is_refused_in_words(works: Works, project: Project, bad: dict[str, str]) -> None:
-    page = signed_in(project, Role.MAINTAINER).post(
+    page = browser_of(project, Role.MAINTAINER).post(
         reverse("project_settings", args=[project.pk]), given(**bad)
     )
     assert page.status_code == 400
@@ -110,7 +109,7 @@ def test_a_bad_setting_is_refused_in_words(works: Works, project: Project, bad: 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.MEMBER])
 @pytest.mark.django_db(transaction=True)
 def test_only_maintainers_change_settings(works: Works, project: Project, role: Role) -> None:
-    client = signed_in(project, role)
+    client = browser_of(project, role)
     address = reverse("project_settings", args=[project.pk])
     assert "maintainers change them" in client.get(address).text
     assert client.post(address, given(threshold="5")).status_code == 403
@@ -121,7 +120,7 @@ def test_only_maintainers_change_settings(works: Works, project: Project, role: 
 @pytest.mark.django_db(transaction=True)
 def test_a_broken_file_is_told_on_the_page(works: Works) -> None:
     project = works.project("interactionThreshold: 9\n")
-    page = signed_in(project, Role.VIEWER).get(reverse("project_settings", args=[project.pk]))
+    page = browser_of(project, Role.VIEWER).get(reverse("project_settings", args=[project.pk]))
     assert "cat-herder.yaml:1" in page.text
 
 
@@ -129,7 +128,7 @@ def test_a_broken_file_is_told_on_the_page(works: Works) -> None:
 def test_limits_and_branches_of_the_portal_hold_for_new_tasks(works: Works, project: Project) -> None:
     address = reverse("project_settings", args=[project.pk])
     chosen = given(max_turns="7", max_cost_usd="2.5", step_timeout="45m", manage_git_branch="no")
-    assert signed_in(project, Role.MAINTAINER).post(address, chosen).status_code == 302
+    assert browser_of(project, Role.MAINTAINER).post(address, chosen).status_code == 302
     project.refresh_from_db()
     task = create_task(project, TEXT, by=works.user, where="t")
     assert (task.max_turns, task.max_cost_usd, task.checkout) == (7, 2.5, "main")
@@ -139,7 +138,7 @@ def test_limits_and_branches_of_the_portal_hold_for_new_tasks(works: Works, proj
 @pytest.mark.django_db(transaction=True)
 def test_one_setting_is_reset_and_the_others_stay(works: Works, project: Project) -> None:
     Project.objects.filter(pk=project.pk).update(threshold=5, model="opus")
-    client = signed_in(project, Role.MAINTAINER)
+    client = browser_of(project, Role.MAINTAINER)
     address = reverse("project_settings", args=[project.pk])
     assert client.post(address, given(threshold="1", reset="threshold")).status_code == 302
     project.refresh_from_db()
@@ -148,7 +147,7 @@ def test_one_setting_is_reset_and_the_others_stay(works: Works, project: Project
 
 @pytest.mark.django_db(transaction=True)
 def test_who_changed_what_stands_on_the_page(works: Works, project: Project) -> None:
-    client = signed_in(project, Role.MAINTAINER)
+    client = browser_of(project, Role.MAINTAINER)
     address = reverse("project_settings", args=[project.pk])
     client.post(address, given(threshold="4"))
     client.post(address, given(threshold="4"))
@@ -161,27 +160,27 @@ def test_who_changed_what_stands_on_the_page(works: Works, project: Project) -> 
 def test_a_maintainer_changes_the_branch(works: Works, project: Project) -> None:
     GitRepository(Path(project.source)).git("branch", "next")
     fetch(project)
-    client = signed_in(project, Role.MAINTAINER)
+    client = browser_of(project, Role.MAINTAINER)
     address = reverse("project_settings", args=[project.pk])
     refused = client.post(address, {"branch": "no-such\0branch"})
     assert refused.status_code == 400 and "The source has no branch" in refused.text
     assert client.post(address, {"branch": "next"}).status_code == 302
     project.refresh_from_db()
     assert project.branch == "next" and "main" in client.get(address).text
-    assert signed_in(project, Role.MEMBER).post(address, {"branch": "main"}).status_code == 403
+    assert browser_of(project, Role.MEMBER).post(address, {"branch": "main"}).status_code == 403
 
 
 @pytest.mark.django_db(transaction=True)
 def test_removing_asks_for_the_name_and_says_what_is_lost(works: Works, project: Project) -> None:
     create_task(project, TEXT, by=works.user, where="t")
-    client = signed_in(project, Role.MAINTAINER)
+    client = browser_of(project, Role.MAINTAINER)
     address = reverse("project_remove", args=[project.pk])
     assert "1 task, with their logs" in " ".join(
         client.get(reverse("project_settings", args=[project.pk])).text.split()
     )
     refused = client.post(address, {"name": "another"})
     assert refused.status_code == 400 and 'value="another"' in refused.text
-    assert signed_in(project, Role.MEMBER).post(address, {"name": project.name}).status_code == 403
+    assert browser_of(project, Role.MEMBER).post(address, {"name": project.name}).status_code == 403
     assert client.post(address, {"name": project.name}).status_code == 302
     assert not Project.objects.filter(pk=project.pk).exists()
     assert client.post(address, {"name": project.name}).status_code == 404
@@ -189,7 +188,7 @@ def test_removing_asks_for_the_name_and_says_what_is_lost(works: Works, project:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_viewer_sees_what_holds_and_has_no_buttons(works: Works, project: Project) -> None:
-    page = signed_in(project, Role.VIEWER).get(reverse("project_settings", args=[project.pk])).text
+    page = browser_of(project, Role.VIEWER).get(reverse("project_settings", args=[project.pk])).text
     assert "careful, the first" in page
     assert "Save settings" not in page and "Remove" not in page and "Change the branch" not in page
 
@@ -197,7 +196,7 @@ def test_a_viewer_sees_what_holds_and_has_no_buttons(works: Works, project: Proj
 @pytest.mark.django_db(transaction=True)
 def test_a_bad_pattern_is_told_with_its_line_and_what_was_typed_stays(works: Works, project: Project) -> None:
     typed = "Bash(git push*)\n\ngit push\n"
-    page = signed_in(project, Role.MAINTAINER).post(
+    page = browser_of(project, Role.MAINTAINER).post(
         reverse("project_settings", args=[project.pk]), given(ask_before=typed, model="opus")
     )
     assert page.status_code == 400
@@ -212,7 +211,7 @@ def test_patterns_of_the_portal_stand_in_place_of_the_files(works: Works) -> Non
     project = works.project('askBefore: ["WebFetch"]\n' + SAYS_TWO)
     address = reverse("project_settings", args=[project.pk])
     chosen = given(ask_before="Bash(git push*)\r\nBash(git push*)\r\n")
-    assert signed_in(project, Role.MAINTAINER).post(address, chosen).status_code == 302
+    assert browser_of(project, Role.MAINTAINER).post(address, chosen).status_code == 302
     project.refresh_from_db()
     task = create_task(project, TEXT, by=works.user, where="t")
     assert list(task.ask_before) == ["Bash(git push*)"]

@@ -16,8 +16,9 @@ from django.utils import timezone
 from tasks_app.actions import fetching
 from tasks_app.actions.fetching import fetch, fetch_meanwhile
 from tasks_app.errors import WorkspaceError
-from tasks_app.models import Action, AuditEntry, Project, Role, User
+from tasks_app.models import Action, AuditEntry, Project, Role
 from tasks_app.state.phases import Phase
+from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, TaskFactory, UserFactory
 from tests.integration.git_repository import GitRepository
 from tests.works import Works
@@ -44,12 +45,6 @@ pipelines:
       allowedTools: [Read]
   quick: [{name: dash, command: self}]
 """
-
-
-def signed_in(user: User) -> Client:
-    client = Client()
-    client.force_login(user)
-    return client
 
 
 def member(project: Project, role: Role = Role.MEMBER) -> Client:

@@ -17,6 +17,7 @@ from tasks_app.engine import recording
 from tasks_app.errors import BadInput, IllegalMove, NotAllowed
 from tasks_app.models import Action, AuditEntry, Outcome, Reason, Role, Step, Task, Transition
 from tasks_app.state.phases import Phase
+from tests.browser import signed_in
 from tests.factories import MembershipFactory, RunFactory, SequenceFactory, TaskFactory
 from tests.integration.conftest import Manage
 from tests.works import TWO_STEPS, Works, diff_of, file_in, runs, step
@@ -212,9 +213,7 @@ def failed(db: None) -> Task:
 
 
 def client_of(role: Role, task: Task) -> Client:
-    client = Client()
-    client.force_login(MembershipFactory(project=task.project, role=role).user)
-    return client
+    return signed_in(MembershipFactory(project=task.project, role=role).user)
 
 
 def test_the_page_offers_the_steps_that_can_be_retried(failed: Task) -> None:

@@ -14,6 +14,7 @@ from django.utils import timezone
 from tasks_app.accounts.browsers import browser_words
 from tasks_app.actions.sessions import end_sessions, sessions_of
 from tasks_app.models import BrowserSession, User
+from tests.browser import signed_in
 
 pytestmark = pytest.mark.django_db
 
@@ -75,8 +76,7 @@ def test_all_others_can_be_ended_at_once(ann: User) -> None:
 
 def test_nobody_ends_the_session_of_somebody_else(ann: User) -> None:
     victim = logged_in()
-    mallory = Client()
-    mallory.force_login(User.objects.create_user("mallory"))
+    mallory = signed_in(User.objects.create_user("mallory"))
     session = BrowserSession.objects.get(user=ann)
     mallory.post(f"/me/security/sessions/{session.pk}/end/")
     mallory.post("/me/security/sessions/end/")

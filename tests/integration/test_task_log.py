@@ -15,6 +15,7 @@ from tasks_app.events.append import NewEvent, append
 from tasks_app.models import Event, EventKind, Run, Task
 from tasks_app.views.rendering.entries import one_line
 from tasks_app.views.task_log import PAGE
+from tests.browser import signed_in
 from tests.factories import RunFactory, TaskFactory, UserFactory
 
 pytestmark = pytest.mark.django_db
@@ -24,9 +25,7 @@ HTMX = {"HX-Request": "true"}
 
 @pytest.fixture
 def browser() -> Client:
-    client = Client()
-    client.force_login(UserFactory(is_superuser=True))
-    return client
+    return signed_in(UserFactory(is_superuser=True))
 
 
 def say(run: Run, *events: tuple[EventKind, dict[str, Any]]) -> list[int]:

@@ -17,6 +17,7 @@ from tasks_app.state.phases import Phase
 from tasks_app.stats import By
 from tasks_app.usage import Bucket, Period, by_day, spent, waiting
 from tests.addresses import text_of
+from tests.browser import signed_in
 from tests.factories import (
     MembershipFactory,
     ProjectFactory,
@@ -33,20 +34,13 @@ MARCH = Period(date(2026, 3, 1), date(2026, 3, 31))
 
 
 @pytest.fixture
-def project() -> Project:
-    return ProjectFactory(name="shop")
-
-
-@pytest.fixture
 def viewer(project: Project) -> User:
     return MembershipFactory(project=project, role=Role.VIEWER).user
 
 
 @pytest.fixture
 def client(viewer: User) -> Client:
-    client = Client()
-    client.force_login(viewer)
-    return client
+    return signed_in(viewer)
 
 
 def used(project: Project, at: datetime, dollars: float, model: str = "opus", **more: Any) -> Run:

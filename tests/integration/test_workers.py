@@ -19,6 +19,7 @@ from tasks_app.engine.heartbeat import Heartbeat, beat
 from tasks_app.models import Task, WorkerBeat
 from tasks_app.models.worker import GRACE, KEPT
 from tasks_app.state.phases import Phase
+from tests.browser import signed_in
 from tests.factories import QuestionFactory, TaskFactory, UserFactory, WorkerBeatFactory
 
 pytestmark = pytest.mark.django_db
@@ -28,9 +29,7 @@ SAID = "No worker is running."
 
 @pytest.fixture
 def browser() -> Client:
-    client = Client()
-    client.force_login(UserFactory(is_superuser=True, is_staff=True))
-    return client
+    return signed_in(UserFactory(is_superuser=True, is_staff=True))
 
 
 def seen(worker: WorkerBeat, ago: timedelta) -> None:

@@ -20,6 +20,7 @@ from tasks_app.actions.invitations import (
 from tasks_app.errors import BadInput
 from tasks_app.models import Invitation, Membership, Role, User
 from tests.api import Script
+from tests.browser import signed_in
 from tests.factories import MembershipFactory, UserFactory
 
 pytestmark = pytest.mark.django_db
@@ -51,8 +52,7 @@ def test_a_reset_leads_to_the_portal_whatever_port_was_asked(ann: User, mails: l
 @pytest.mark.parametrize("host", HOSTS)
 def test_an_invitation_that_is_mailed_leads_to_the_portal(mails: list[Any], host: str) -> None:
     by = MembershipFactory(role=Role.MAINTAINER)
-    client = Client()
-    client.force_login(by.user)
+    client = signed_in(by.user)
     given = {"who": "new@example.org", "role": "viewer"}
     client.post(f"/projects/{by.project_id}/members/", given, headers={"Host": host})
     given = {"email": "newer@example.org", "role": "viewer"}
@@ -133,8 +133,7 @@ def test_who_is_let_go_does_not_come_back_by_a_link_of_their_own(how: str) -> No
 def test_a_login_like_somebody_elses_address_gets_nothing_that_was_meant_for_them() -> None:
     by = MembershipFactory(role=Role.MAINTAINER)
     thief = UserFactory(username="victim@example.org")
-    client = Client()
-    client.force_login(by.user)
+    client = signed_in(by.user)
     client.post(f"/projects/{by.project_id}/members/", {"who": "victim@example.org", "role": "maintainer"})
     assert not Membership.objects.filter(user=thief).exists()
     assert Invitation.objects.get().email == "victim@example.org"

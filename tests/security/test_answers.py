@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from django.test import Client
 
 from tasks_app.actions.answers import Reply, answer_question
 from tasks_app.actions.tasks import cancel_task, go_on
@@ -16,6 +15,7 @@ from tasks_app.agents.fake import Turn, ask, say
 from tasks_app.errors import CatHerderError, IllegalMove, NotOpen
 from tasks_app.models import Channel, Event, Question, QuestionState, Task
 from tasks_app.state.phases import Phase
+from tests.browser import signed_in
 from tests.works import Works, results
 
 ASKS_TWICE = [Turn(calls=(ask("First?"),)), Turn(calls=(ask("Second?"),)), say("{result}")]
@@ -105,8 +105,7 @@ def test_the_card_of_the_first_question_does_not_answer_the_second(works: Works)
     works.answer(first, "One")
     works.advance(task)
     second = task.questions.open().get()
-    browser = Client()
-    browser.force_login(works.user)
+    browser = signed_in(works.user)
     late = browser.post(f"/questions/{first.pk}/answer/", {"item-0-other": "For the second"})
     assert late.status_code == 409
     second.refresh_from_db()
@@ -118,8 +117,7 @@ def test_the_card_of_the_first_question_does_not_answer_the_second(works: Works)
 def test_the_card_of_a_cancelled_task_counts_once_it_is_open_again(works: Works) -> None:
     """It is the same question; in between it takes no answer."""
     task, question = waiting(works)
-    browser = Client()
-    browser.force_login(works.user)
+    browser = signed_in(works.user)
     where, typed = f"/questions/{question.pk}/answer/", {"item-0-other": "Late"}
     cancel_task(task, by=works.user)
     assert browser.post(where, typed).status_code == 409
@@ -132,8 +130,7 @@ def test_the_card_of_a_cancelled_task_counts_once_it_is_open_again(works: Works)
 
 def test_an_answer_names_the_questions_that_it_answers(works: Works) -> None:
     _, question = waiting(works)
-    browser = Client()
-    browser.force_login(works.user)
+    browser = signed_in(works.user)
     body = {"answers": {"Another question?": "Yes"}}
     refused = browser.post(f"/questions/{question.pk}/answer/", body, content_type="application/json")
     assert (refused.status_code, "Another question?" in refused.json()["detail"]) == (400, True)

@@ -8,6 +8,7 @@ from django.test import Client
 from django.urls import reverse
 
 from tasks_app.models import Action, AuditEntry, Membership, Role, User
+from tests.browser import signed_in
 from tests.factories import MembershipFactory, UserFactory
 
 pytestmark = pytest.mark.django_db
@@ -17,8 +18,7 @@ def clerk(*permissions: str) -> tuple[Client, User]:
     """Somebody whom a site admin lets into the audit room for some things."""
     user = UserFactory(is_staff=True)
     user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
-    client = Client()
-    client.force_login(user)
+    client = signed_in(user)
     return client, user
 
 
@@ -47,8 +47,7 @@ def test_only_a_site_admin_makes_one() -> None:
 
 
 def test_a_role_that_is_given_on_the_page_of_a_project_is_told() -> None:
-    root = Client()
-    root.force_login(UserFactory(is_superuser=True, is_staff=True))
+    root = signed_in(UserFactory(is_superuser=True, is_staff=True))
     membership, new = MembershipFactory(role=Role.VIEWER), UserFactory()
     project = membership.project
     page = reverse("admin:tasks_app_project_change", args=[project.pk])

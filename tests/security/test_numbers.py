@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
+from tests.browser import signed_in
 from tests.factories import MembershipFactory
 
 pytestmark = pytest.mark.django_db
@@ -28,7 +29,6 @@ def test_a_project_that_no_database_can_number_is_none(page: str, value: str) ->
     "back", [*HUGE, "//evil.example", "javascript:alert(1)", "nowhere", "", "/tasks/\r\nX: 1"]
 )
 def test_the_switch_of_the_look_leads_nowhere_else(back: str) -> None:
-    client = Client(raise_request_exception=False)
-    client.force_login(MembershipFactory().user)
+    client = signed_in(MembershipFactory().user, raise_request_exception=False)
     given = client.post("/me/theme/", {"theme": "dark", "back": back})
     assert given.status_code == 302 and given["Location"] in ("/", "/tasks/%0D%0AX:%201")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import Client
 
 from tasks_app import places
 from tasks_app.actions.answers import Reply, answer_question
@@ -31,6 +30,7 @@ from tasks_app.validation.json_text import read_json
 from tasks_app.views.rendering.ansi import render_ansi
 from tasks_app.views.rendering.markdown import render_markdown
 from tasks_app.workspace import inspect_source
+from tests.browser import signed_in
 from tests.integration.git_repository import GitRepository
 from tests.works import ONE_STEP, TWO_STEPS, Works, diff_of, results
 
@@ -317,8 +317,7 @@ def test_a_hostile_repository_is_worked_on_and_runs_nothing(works: Works, tmp_pa
     task = works.task([Turn(calls=(Call("Bash", {"command": "x"}, work),)), say("end")], project=project)
     assert works.advance(task).phase == Phase.DONE, task.failure
     assert "+++ b/-rf" in diff_of(task)
-    browser = Client()
-    browser.force_login(works.user)
+    browser = signed_in(works.user)
     page = browser.get(f"/tasks/{task.pk}/diff/")
     assert (page.status_code, "<b onclick" in page.text) == (200, False)
     assert not list(tmp_path.rglob("pwned"))
@@ -364,8 +363,7 @@ def test_names_of_a_hostile_repository_are_only_text_and_its_links_lead_nowhere(
     repository.git("add", "-A", ".")
     repository.git("commit", "-q", "-m", "<script>alert(1)</script>")
     project = add_project("hostile", str(source), by=works.user)
-    browser = Client()
-    browser.force_login(works.user)
+    browser = signed_in(works.user)
     new = f"?project={project.pk}"
     for page in (
         *(f"/projects/{project.pk}/", f"/projects/{project.pk}/settings/", f"/tasks/new/{new}"),

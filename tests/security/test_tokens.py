@@ -12,6 +12,7 @@ from django.utils import timezone
 from tasks_app.models import ApiToken, Task, User
 from tests.addresses import NAMES, OPEN_TO_ALL, POST_ONLY, address
 from tests.api import Script
+from tests.browser import signed_in
 from tests.factories import MembershipFactory
 from tests.security.test_web import question  # noqa: F401 (a fixture)
 
@@ -53,15 +54,15 @@ def test_a_token_opens_no_page(question: Any) -> None:  # noqa: F811
     "secret", ["", "cath_", "cath_x", "cath_é", "x" * 5_000, "cath_" + "a" * 43, "sessionid"]
 )
 def test_a_made_up_token_is_nobodys_and_no_cookie_makes_it_good(secret: str) -> None:
-    client = Client(raise_request_exception=False)
-    client.force_login(User.objects.create_superuser("root"))
+    client = signed_in(User.objects.create_superuser("root"), raise_request_exception=False)
     assert client.get("/api/v1/me", headers={"Authorization": f"Bearer {secret}"}).status_code == 401
 
 
 @pytest.mark.parametrize("method", ["post", "put", "patch", "delete"])
 def test_the_login_of_a_browser_changes_nothing_through_the_api_for_another_site(method: str) -> None:
-    client = Client(enforce_csrf_checks=True, raise_request_exception=False)
-    client.force_login(User.objects.create_superuser("root"))
+    client = signed_in(
+        User.objects.create_superuser("root"), enforce_csrf_checks=True, raise_request_exception=False
+    )
     for kind in ("application/json", "text/plain"):
         answer = getattr(client, method)(
             "/api/v1/tasks", '{"project": "x", "text": "# x"}', content_type=kind
