@@ -122,7 +122,12 @@ AUTHENTICATION_BACKENDS = ["allauth.account.auth_backends.AuthenticationBackend"
 SESSION_ENGINE = "tasks_app.accounts.sessions"
 
 ACCOUNT_ADAPTER = "tasks_app.accounts.adapter.AccountAdapter"
-ACCOUNT_FORMS = {"login": "tasks_app.accounts.forms.LoginForm"}
+ACCOUNT_FORMS = {
+    "login": "tasks_app.accounts.forms.LoginForm",
+    "change_password": "tasks_app.accounts.forms.ChangePasswordForm",
+    "set_password": "tasks_app.accounts.forms.SetPasswordForm",
+    "reset_password_from_key": "tasks_app.accounts.forms.ResetPasswordKeyForm",
+}
 ACCOUNT_LOGIN_METHODS = {"username", "email"}
 ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "password1*"]
 ACCOUNT_EMAIL_VERIFICATION = "none"

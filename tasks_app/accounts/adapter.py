@@ -136,6 +136,11 @@ class SocialAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
 class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
     """Secrets of second factors are encrypted with the installation's key: a copy of the table is no help."""
 
+    error_messages = {
+        **DefaultMFAAdapter.error_messages,
+        "incorrect_code": "That is not the code. Your app shows another one every 30 seconds.",
+    }
+
     def get_totp_label(self, user: User) -> str:
         return user.get_username()
 

@@ -153,8 +153,9 @@ class TestAForgottenPassword:
         link = re.search(r"http://127.0.0.1:\d+(\S+)", letter.body)[1]  # type: ignore[index]
         form = client.get(link, follow=True)
         where = form.redirect_chain[-1][0]
+        assert "The same again" in form.text and "placeholder" not in form.text
         new = {"password1": "battery staple", "password2": "battery staple"}
-        assert "Your new password counts" in client.post(where, new, follow=True).text
+        assert "Your new password is set" in client.post(where, new, follow=True).text
         assert not is_in(client) and not is_in(elsewhere)
         client.post("/login/", {**RIGHT, "password": "battery staple"})
         assert is_in(client)
@@ -264,7 +265,7 @@ class TestTheSecondFactor:
     def test_a_wrong_code_switches_nothing_on(self, ann: User, inside: Client) -> None:
         confirm(inside, "/me/second-factor/")
         page = inside.post("/me/second-factor/", {"code": "x"})
-        assert "Incorrect code" in page.text and not Authenticator.objects.exists()
+        assert "That is not the code" in page.text and not Authenticator.objects.exists()
 
     def test_the_password_alone_opens_nothing(self, ann: User, armed: Client) -> None:
         client = Client()
@@ -272,7 +273,7 @@ class TestTheSecondFactor:
         assert "And the code?" in page.text and not is_in(client)
         assert client.get("/admin/", follow=True).status_code == 200 and not is_in(client)
         wrong = client.post("/login/second-factor/", {"code": "000000x"})
-        assert "Incorrect code" in wrong.text and not is_in(client)
+        assert "That is not the code" in wrong.text and not is_in(client)
         assert told(Action.LOGIN_FAILED)[0].detail == {"why": "second factor"}
         assert client.post("/login/second-factor/", {"code": code_of(ann, later=1)})["Location"] == "/live/"
         assert is_in(client)
