@@ -206,8 +206,12 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
         token = uuid.uuid4()
         until = Now() + timedelta(seconds=seconds)
         self.due().filter(pk__in=ids).update(token=token, taken_until=until, attempts=F("attempts") + 1)
-        related = ("transition__task__project", "transition__task__created_by", "user", "target__user")
-        return list(self.filter(token=token).select_related(*related, "target__project").order_by("pk"))
+        related = ("transition__task__project", "transition__task__created_by", "transition__task__sequence")
+        return list(
+            self.filter(token=token)
+            .select_related(*related, "user", "target__user", "target__project")
+            .order_by("pk")
+        )
 
     def prune(self, older_than: timedelta) -> int:
         over = self.exclude(state=DeliveryState.WAITING)

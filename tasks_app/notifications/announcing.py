@@ -11,7 +11,6 @@ from django.db import transaction
 from django.utils import timezone
 
 from tasks_app.models import (
-    OCCASION_OF,
     Change,
     ChangeKind,
     Delivery,
@@ -24,7 +23,7 @@ from tasks_app.models import (
 )
 from tasks_app.models.trail import ANNOUNCED
 from tasks_app.notifications.listeners import Listener, listeners
-from tasks_app.notifications.message import headline_of, is_over, step_of
+from tasks_app.notifications.message import headline_of, is_over, occasion_of, step_of
 from tasks_app.notifications.timing import when_due
 
 logger = logging.getLogger(__name__)
@@ -59,7 +58,8 @@ def _announce(number: int) -> bool:
     now = timezone.now()
     if not Transition.objects.filter(pk=number, announced_at=None).update(announced_at=now):
         return False
-    happened = Transition.objects.select_related("task__project", "task__created_by").get(pk=number)
+    related = ("task__project", "task__created_by", "task__sequence")
+    happened = Transition.objects.select_related(*related).get(pk=number)
     Notice.objects.filter(task=happened.task_id, read_at=None).update(read_at=now)
     if not is_over(happened):
         _tell(happened, now)
@@ -67,10 +67,11 @@ def _announce(number: int) -> bool:
 
 
 def _tell(happened: Transition, now: datetime) -> None:
-    occasion = OCCASION_OF[happened.target]
+    occasion = occasion_of(happened)
     people = listeners(happened.task, but=happened.actor_id)
     notices = Notice.objects.bulk_create(_notices(happened, occasion, people))
-    Delivery.objects.bulk_create([*_to_people(happened, occasion, people, now), *_to_project(happened, now)])
+    to_people, to_project = _to_people(happened, occasion, people, now), _to_project(happened, occasion, now)
+    Delivery.objects.bulk_create([*to_people, *to_project])
     if notices:
         Change.objects.create(task_id=happened.task_id, kind=ChangeKind.NOTICE)
 
@@ -84,7 +85,7 @@ def _notices(happened: Transition, occasion: Occasion, people: Iterable[Listener
         "transition": happened,
         "occasion": occasion,
         "step": step_of(happened.task)[:100],
-        "headline": headline_of(happened.task, occasion),
+        "headline": headline_of(happened),
     }
     return [Notice(user=user, **about) for user in told]
 
@@ -113,8 +114,7 @@ def _chat_of(user: User) -> Target | None:
         return None
 
 
-def _to_project(happened: Transition, now: datetime) -> Iterator[Delivery]:
-    occasion = OCCASION_OF[happened.target]
+def _to_project(happened: Transition, occasion: Occasion, now: datetime) -> Iterator[Delivery]:
     for target in Target.objects.filter(project=happened.task.project_id, active=True):
         if occasion in target.occasions:
             yield Delivery(

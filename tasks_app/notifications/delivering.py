@@ -10,10 +10,10 @@ from django.conf import settings
 from django.utils import timezone
 
 from tasks_app.errors import CatHerderError
-from tasks_app.models import Delivery, DeliveryState, Medium, Project, Target
+from tasks_app.models import Delivery, DeliveryState, Medium, Occasion, Project, Target
 from tasks_app.notifications import chat, mail, webhook
 from tasks_app.notifications.errors import NotSent
-from tasks_app.notifications.message import is_over, message_of
+from tasks_app.notifications.message import is_over, message_of, occasion_of
 from tasks_app.notifications.sealing import unseal
 from tasks_app.notifications.timing import MOST_ATTEMPTS, wait_before
 
@@ -106,6 +106,8 @@ def why_not(delivery: Delivery) -> str:
         return ""
     if person and not Project.objects.visible_to(person).filter(pk=happened.task.project_id).exists():
         return f"{person.shown_name} no longer has a role in the project."
+    if delivery.occasion == Occasion.FAILED != occasion_of(happened):
+        return "The sequence goes on meanwhile."
     return "The question was answered meanwhile." if is_over(happened) else ""
 
 

@@ -11,7 +11,17 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 
-from tasks_app.models import Delivery, Occasion, Question, QuestionKind, Target, Task, Transition
+from tasks_app.models import (
+    OCCASION_OF,
+    Delivery,
+    Occasion,
+    Question,
+    QuestionKind,
+    Sequence,
+    Target,
+    Task,
+    Transition,
+)
 from tasks_app.notifications.plain_words import cut, one_line
 from tasks_app.state.phases import Phase
 from tasks_app.storable import storable_text
@@ -43,6 +53,8 @@ class Message:
     project: str
     project_id: int | None
     url: str
+    sequence: str = ""
+    sequence_id: int | None = None
     task: str = ""
     task_id: int | None = None
     step: str = ""
@@ -63,6 +75,8 @@ class Message:
             more = len(self.questions) - 1
             first = one_line(self.questions[0].text, _HEADLINE) if self.questions else "A question waits"
             return f"{first} (and {more} more)" if more > 0 else first
+        if self.sequence:
+            return f"Failed: the sequence {one_line(self.sequence, 200)}"
         task, actor = one_line(self.task, 200), one_line(self.actor, 60) or "somebody"
         return {
             Occasion.FAILED: f"Failed: {task}",
@@ -73,12 +87,14 @@ class Message:
     def as_json(self) -> dict[str, Any]:
         """The body of a webhook."""
         questions = [vars(question) for question in self.questions]
+        sequence = {"id": self.sequence_id, "folder": self.sequence} if self.sequence_id else None
         task = {"id": self.task_id, "title": self.task} if self.task_id else None
         return {
             "id": self.key,
             "event": self.occasion.value,
             "at": self.at.isoformat(),
             "project": {"id": self.project_id, "name": self.project} if self.project_id else None,
+            "sequence": sequence,
             "task": task,
             "step": self.step or None,
             "questions": questions,
@@ -95,18 +111,21 @@ def message_of(delivery: Delivery) -> Message:
         return _test(delivery)
     task, occasion = happened.task, Occasion(delivery.occasion)
     asked = _asked(task) if occasion == Occasion.QUESTION else []
+    sequence = stopped_sequence(happened)
     return Message(
         key=str(delivery.key),
         occasion=occasion,
         at=happened.at,
         project=task.project.name,
         project_id=task.project_id,
-        url=asked[0].url if asked else task_url(task.pk),
+        url=asked[0].url if asked else sequence_url(sequence.pk) if sequence else task_url(task.pk),
+        sequence=sequence.folder if sequence else "",
+        sequence_id=sequence.pk if sequence else None,
         task=task.title,
         task_id=task.pk,
-        step=step_of(task) if occasion != Occasion.DONE else "",
+        step=step_of(task) if happened.target != Phase.DONE else "",
         questions=asked,
-        failure=cut(task.failure, _FAILURE) if occasion == Occasion.FAILED else "",
+        failure=cut((sequence or task).failure, _FAILURE) if occasion == Occasion.FAILED else "",
         actor=happened.actor.shown_name if happened.actor else "",
     )
 
@@ -132,14 +151,27 @@ def is_over(happened: Transition) -> bool:
     return later.exists() or not Question.objects.open().filter(task=happened.task_id).exists()
 
 
-def headline_of(task: Task, occasion: Occasion) -> str:
-    """What stands in the page: the question, or why the task failed."""
-    text = ""
-    if occasion == Occasion.QUESTION:
+def occasion_of(happened: Transition) -> Occasion:
+    """What of it is told. If a task is done and its sequence cannot go on, that is the news."""
+    return Occasion.FAILED if stopped_sequence(happened) else OCCASION_OF[happened.target]
+
+
+def stopped_sequence(happened: Transition) -> Sequence | None:
+    """The sequence that could not go on when this task of it was done: its next file cannot be used."""
+    sequence = happened.task.sequence
+    if happened.target != Phase.DONE or sequence is None or sequence.phase != Phase.FAILED:
+        return None
+    return None if sequence.tasks.filter(pk__gt=happened.task_id).exists() else sequence
+
+
+def headline_of(happened: Transition) -> str:
+    """What stands in the page: the question, or why the task or its sequence failed."""
+    text, task = "", happened.task
+    if happened.target == Phase.WAITING_FOR_INPUT:
         first = task.questions.open().first()
         text = first.headline if first else ""
-    elif occasion == Occasion.FAILED:
-        text = task.failure
+    elif occasion_of(happened) == Occasion.FAILED:
+        text = (stopped_sequence(happened) or task).failure
     return storable_text(one_line(text, _HEADLINE))
 
 
@@ -163,6 +195,10 @@ def _asked(task: Task) -> list[Asked]:
 
 def task_url(task_id: int) -> str:
     return absolute(reverse("task", args=[task_id]))
+
+
+def sequence_url(sequence_id: int) -> str:
+    return absolute(reverse("sequence", args=[sequence_id]))
 
 
 def settings_path() -> str:

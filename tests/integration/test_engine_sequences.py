@@ -33,12 +33,26 @@ from tasks_app.engine.shop import Shop
 from tasks_app.engine.stopping import never
 from tasks_app.errors import BadInput, IllegalMove, NotAllowed
 from tasks_app.jail import SandboxMode, detect
-from tasks_app.models import Channel, Project, Question, Sequence, Task, Transition, User
+from tasks_app.models import (
+    Channel,
+    Delivery,
+    Notice,
+    Project,
+    Question,
+    Sequence,
+    Task,
+    Transition,
+    User,
+)
+from tasks_app.notifications.announcing import announce
+from tasks_app.notifications.delivering import why_not
+from tasks_app.notifications.message import message_of
 from tasks_app.state.phases import Phase
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, UserFactory
 from tests.integration.git_repository import GitRepository
 from tests.integration.installation import PLAIN_CONFIG
+from tests.integration.test_notifications import hook
 
 pytestmark = pytest.mark.django_db
 
@@ -209,6 +223,38 @@ def test_a_faulty_next_file_fails_the_sequence_which_goes_on_when_it_is_mended(
     assert herd.work().phase == Phase.DONE
     assert sequence.failure == ""
     assert list(herd.phases())[1] == "02-a.md"
+
+
+def test_people_are_told_that_the_sequence_cannot_go_on_and_not_that_all_is_well(herd: Herd) -> None:
+    """W6: the last task is done, nothing runs, and nobody looks at the page."""
+    herd.acts["first"] = [fake.Turn(calls=(write_task("02-a.md", ""),))]
+    sequence = herd.start()
+    target = hook(herd.tasks[0])
+    announce()
+    told = Notice.objects.get(user=herd.person)
+    fault = f"{FOLDER}/02-a.md:1: the task has no text"
+    assert told.occasion == "failed" and told.headline.startswith(fault)
+    page = signed_in(herd.person).get(reverse("notices")).text
+    assert f'href="{reverse("sequence", args=[sequence.pk])}"' in page
+
+    sent = Delivery.objects.get(target=target)
+    message = message_of(sent)
+    assert message.headline == f"Failed: the sequence {FOLDER}"
+    assert message.url.endswith(reverse("sequence", args=[sequence.pk]))
+    assert message.as_json()["sequence"] == {"id": sequence.pk, "folder": FOLDER}
+    assert message.failure.startswith(fault) and why_not(sent) == ""
+
+    (herd.workspace / FOLDER / "02-a.md").write_text(task_text("mended"))
+    go_on_sequence(sequence, by=herd.person)
+    assert why_not(Delivery.objects.get()) == "The sequence goes on meanwhile."
+
+
+def test_of_a_sequence_that_goes_on_each_task_is_told_as_done(herd: Herd) -> None:
+    herd.start()
+    target = hook(herd.tasks[0])
+    announce()
+    assert set(Delivery.objects.filter(target=target).values_list("occasion", flat=True)) == {"done"}
+    assert Delivery.objects.filter(target=target).count() == 3
 
 
 def test_only_one_of_two_who_say_go_on_at_once_makes_the_next_task(herd: Herd) -> None:
