@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Generator, Iterator
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -37,6 +38,8 @@ if machine.ON_POSTGRES:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # What is started in the background, as by `make test &`, ignores Ctrl+C, and so would its children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if machine.ON_POSTGRES and not hasattr(config, "workerinput"):
         reason = machine.MISSING["postgres"]()
         if reason:

@@ -25,6 +25,9 @@ POLL_SECONDS = 0.1
 #: Seconds after which the rows are looked at although no bell rang.
 SAFETY_SECONDS = 2.0
 
+#: Seconds that letting go of Redis may take.
+CLOSING_SECONDS = 2.0
+
 
 class Waiter(Protocol):
     async def wait(self) -> None:
@@ -124,8 +127,13 @@ class Bell:
             self._rung.set()
 
     async def close(self) -> None:
+        """A Redis that hangs must not hold up the end of the process."""
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(CLOSING_SECONDS):
+                await self._let_go()
+
+    async def _let_go(self) -> None:
         if self._listener is not None:
             self._listener.cancel()
             await asyncio.gather(self._listener, return_exceptions=True)
-        with contextlib.suppress(Exception):
-            await self._layer.flush()
+        await self._layer.flush()

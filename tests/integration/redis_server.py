@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -26,10 +27,16 @@ class RedisServer:
         command = [self._program, "--port", str(self.port), "--save", "", "--bind", "127.0.0.1"]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout
+        patience = threading.Timer(30, self._process.kill)
+        patience.start()
+        said = []
         for line in self._process.stdout:
+            said.append(line)
             if "Ready to accept connections" in line:
+                patience.cancel()
                 return
-        raise AssertionError("Redis did not start")
+        patience.cancel()
+        raise AssertionError(f"Redis did not start:\n{''.join(said)}")
 
     def stop(self) -> None:
         if self._process:

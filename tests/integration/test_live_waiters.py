@@ -114,3 +114,23 @@ async def test_many_rings_use_one_connection(redis: RedisServer, ringer: Ringer)
     async with Redis(port=redis.port) as client:
         assert len(await client.client_list()) == 1, "none is left open"
         assert (await client.info("stats"))["total_connections_received"] == 2
+
+
+async def test_a_redis_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hanging:
+        async def new_channel(self) -> str:
+            return "one"
+
+        async def group_add(self, group: str, channel: str) -> None: ...
+
+        async def receive(self, channel: str) -> None:
+            await asyncio.sleep(3600)
+
+        async def flush(self) -> None:
+            await asyncio.sleep(3600)
+
+    monkeypatch.setattr(waiters, "SAFETY_SECONDS", 0.01)
+    monkeypatch.setattr(waiters, "CLOSING_SECONDS", 0.05)
+    bell = Bell(Hanging())
+    await bell.wait()
+    await asyncio.wait_for(bell.close(), 20)
