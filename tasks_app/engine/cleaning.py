@@ -102,13 +102,12 @@ def _record(task: Task, jail: Jail) -> None:
     snapshot = workspace.snapshot(
         label=f"{task.pk}-last", jail=jail, home=places.home(task), message=task.title
     )
-    repository = places.repository(task.project)
-    recorded = task.head_commit and repository.git.line("rev-parse", f"{task.head_commit}^{{tree}}")
-    if snapshot.tree != recorded:
-        workspace.publish(snapshot.commit)
-        Task.objects.filter(pk=task.pk).update(head_commit=snapshot.commit)
+    tree = places.repository(task.project).tree
+    if not task.head_commit or tree(snapshot) != tree(task.head_commit):
+        workspace.publish(snapshot)
+        Task.objects.filter(pk=task.pk).update(head_commit=snapshot)
         if task.sequence:
-            Sequence.objects.filter(pk=task.sequence.pk).update(head_commit=snapshot.commit)
+            Sequence.objects.filter(pk=task.sequence.pk).update(head_commit=snapshot)
 
 
 def _size(folder: Path) -> int:

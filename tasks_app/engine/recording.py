@@ -14,7 +14,6 @@ from tasks_app.engine.shop import Shop
 from tasks_app.errors import WorkspaceError
 from tasks_app.events.append import append_one
 from tasks_app.models import Change, ChangeKind, EventKind, Run, Sequence, Step, Task
-from tasks_app.workspace import Snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -92,12 +91,12 @@ def record_checks(run: Run, lease: Lease, shop: Shop) -> None:
     workspace, home = places.workspace(run.step.task), places.home(run.step.task)
     try:
         with kept(lease):
-            snapshot = workspace.snapshot(label=label, jail=shop.jail, home=home, message="After the checks")
+            commit = workspace.snapshot(label=label, jail=shop.jail, home=home, message="After the checks")
     except WorkspaceError as error:
         logger.warning("task %s: %s", run.step.task_id, error)
         return
     with lease.fenced():
-        run.checked_commit = snapshot.commit
+        run.checked_commit = commit
         run.save(update_fields=["checked_commit"])
 
 
@@ -107,13 +106,13 @@ def record_work(run: Run, lease: Lease, shop: Shop) -> None:
     message = f"{run.step.task.title}\n\nStep {run.step.name}."
     try:
         with kept(lease):
-            snapshot = _snapshot(run.step, shop, label=label, message=message)
+            commit = _published(run.step, shop, label=label, message=message)
     except WorkspaceError as error:
         logger.warning("task %s: %s", run.step.task_id, error)
         with lease.fenced():  # an answer may have been noted in the run since it halted
             append_one(run, EventKind.ERROR, {"text": f"The work could not be recorded: {error}"})
         return
-    _note_commit(run, lease, snapshot.commit)
+    _note_commit(run, lease, commit)
     reached("work-recorded")
 
 
@@ -136,13 +135,11 @@ def checkpoint(step: Step, lease: Lease, shop: Shop) -> None:
         return
     message = f"chore({step.name}): checkpoint"
     with kept(lease):
-        snapshot = _snapshot(step, shop, label=f"{task.pk}-{step.position:02d}", message=message)
-        places.workspace(task).commit(snapshot, jail=shop.jail, home=places.home(task))
+        commit = _published(step, shop, label=f"{task.pk}-{step.position:02d}", message=message)
+        places.workspace(task).commit(commit, jail=shop.jail, home=places.home(task))
 
 
-def _snapshot(step: Step, shop: Shop, *, label: str, message: str) -> Snapshot:
-    workspace = places.workspace(step.task)
-    home = places.home(step.task)
-    snapshot = workspace.snapshot(label=label, jail=shop.jail, home=home, message=message)
-    workspace.publish(snapshot.commit)
-    return snapshot
+def _published(step: Step, shop: Shop, *, label: str, message: str) -> str:
+    return places.workspace(step.task).snapshot(
+        label=label, jail=shop.jail, home=places.home(step.task), message=message, publish=True
+    )

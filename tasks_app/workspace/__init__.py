@@ -1,6 +1,6 @@
 """git, seen from the portal: sources, the portal's repository, tasks' clones, and what changed."""
 
-from tasks_app.workspace.clone import Snapshot, Workspace, branch_name
+from tasks_app.workspace.clone import Workspace, branch_name
 from tasks_app.workspace.difference import ChangedFile, changed_files, diff
 from tasks_app.workspace.files import (
     TreeFile,
@@ -18,7 +18,6 @@ __all__ = [
     "ChangedFile",
     "CommitFacts",
     "Repository",
-    "Snapshot",
     "SourceFacts",
     "TreeFile",
     "Workspace",

@@ -36,14 +36,6 @@ _SCRIPT = (Path(__file__).parent / "snapshot.sh").read_text()
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """A working tree as it was left, in the portal's repository: ids of its commit and its tree."""
-
-    commit: str
-    tree: str
-
-
-@dataclass(frozen=True)
 class Workspace:
     """The clone at `path` in which one task, or one sequence, works on `branch`.
 
@@ -68,20 +60,23 @@ class Workspace:
             raise WorkspaceError(
                 f"{self.path} is in the way of a new clone: it holds files, but no .git folder."
             )
-        self.repository.set_ref(self._base_ref(), self.repository.commit(base))
+        self.repository.set_refs(self.repository.commit(base), self._base_ref())
         fresh = self.path.with_name(self.path.name + ".new")
         shutil.rmtree(fresh, ignore_errors=True)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._fill(fresh)
         fresh.replace(self.path)
 
-    def snapshot(self, *, label: str, jail: Jail, home: Path, message: str = "") -> Snapshot:
-        """Record the working tree as the agent left it, as `refs/cat-herder/BRANCH/LABEL`.
+    def snapshot(
+        self, *, label: str, jail: Jail, home: Path, message: str = "", publish: bool = False
+    ) -> str:
+        """Record the working tree as the agent left it, as `refs/cat-herder/BRANCH/LABEL`; its commit.
 
         Takes tracked files and untracked ones that are not ignored, as one commit on top of the
         clone's HEAD, or HEAD itself if nothing differs. The agent's index, HEAD and files stay as
-        they are; its clone gets the ref `refs/cat-herder/LABEL`. No agent may run meanwhile. Raises
-        WorkspaceError with the reason if the clone is broken.
+        they are; its clone gets the ref `refs/cat-herder/LABEL`. With `publish` people can fetch it as
+        the branch. No agent may run meanwhile. Raises WorkspaceError with the reason if the clone is
+        broken.
         """
         if not _LABEL.fullmatch(label):
             raise BadInput(
@@ -94,23 +89,24 @@ class Workspace:
             outcome = Path(name)
             self._pack(outcome, label=label, jail=jail, home=home, message=message)
             commit = self._take(outcome)
-        self.repository.set_ref(self._snapshot_ref(label), commit)
-        return Snapshot(commit, self.repository.git.line("rev-parse", f"{commit}^{{tree}}"))
+        public = [self._public_ref()] if publish else []
+        self.repository.set_refs(commit, self._snapshot_ref(label), *public)
+        return commit
 
     def has_snapshot(self, label: str) -> bool:
         return bool(self.repository.refs(self._snapshot_ref(label)))
 
     def publish(self, commit: str) -> None:
         """Let people fetch `commit` as `branch` from the portal's repository."""
-        self.repository.set_ref(f"refs/heads/{valid_branch(self.branch)}", valid_commit(commit))
+        self.repository.set_refs(valid_commit(commit), self._public_ref())
 
-    def commit(self, snapshot: Snapshot, *, jail: Jail, home: Path) -> None:
-        """Make `snapshot`, just taken, the newest commit of the clone's own branch; files stay as they are.
+    def commit(self, snapshot: str, *, jail: Jail, home: Path) -> None:
+        """Make the commit `snapshot`, just taken, the newest of the clone's own branch; no file changes.
 
         Raises WorkspaceError if the clone is broken.
         """
         command = jail.command(
-            ["sh", "-c", _COMMIT, "commit", valid_commit(snapshot.commit)],
+            ["sh", "-c", _COMMIT, "commit", valid_commit(snapshot)],
             workspace=self.path,
             env={"GIT_DIR": str(self.path / ".git"), "GIT_WORK_TREE": str(self.path)},
             home=home,
@@ -124,6 +120,9 @@ class Workspace:
 
     def _snapshot_ref(self, label: str) -> str:
         return f"refs/cat-herder/{valid_branch(self.branch)}/{label}"
+
+    def _public_ref(self) -> str:
+        return f"refs/heads/{valid_branch(self.branch)}"
 
     def _fill(self, fresh: Path) -> None:
         checkout = valid_branch(self.checkout or self.branch)
@@ -140,6 +139,8 @@ class Workspace:
         git.run("checkout", "--quiet", "--force", checkout, "--")
 
     def _pack(self, outcome: Path, *, label: str, jail: Jail, home: Path, message: str) -> None:
+        known = self.repository.refs(self._base_ref(), self._snapshot_ref(""))
+        (outcome / "known").write_text("".join(f"{commit}\n" for commit in sorted(set(known))))
         command = jail.command(
             ["sh", "-c", _SCRIPT],
             workspace=self.path,
@@ -159,12 +160,10 @@ class Workspace:
 
     def _script_environment(self, outcome: Path) -> dict[str, str]:
         name, email = _AUTHOR
-        known = {*self.repository.refs(self._base_ref()), *self.repository.refs(self._snapshot_ref(""))}
         return {
             "GIT_DIR": str(self.path / ".git"),
             "GIT_WORK_TREE": str(self.path),
             "OUTCOME": str(outcome),
-            "KNOWN": " ".join(sorted(known)),
             **{f"GIT_{role}_NAME": name for role in ("AUTHOR", "COMMITTER")},
             **{f"GIT_{role}_EMAIL": email for role in ("AUTHOR", "COMMITTER")},
         }

@@ -13,6 +13,7 @@ import subprocess
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import IO
 
@@ -72,14 +73,15 @@ class Git:
         self,
         *arguments: str,
         timeout: float = LOCAL_SECONDS,
-        stdin: IO[bytes] | int = subprocess.DEVNULL,
+        stdin: IO[bytes] | bytes = b"",
     ) -> bytes:
-        """Standard output of `git ARGUMENTS`; `timeout` in seconds."""
+        """Standard output of `git ARGUMENTS`, given `stdin`; `timeout` in seconds."""
         try:
             done = subprocess.run(
                 self._command(arguments),
                 env=_environment(),
-                stdin=stdin,
+                stdin=None if isinstance(stdin, bytes) else stdin,
+                input=stdin if isinstance(stdin, bytes) else None,
                 capture_output=True,
                 # Ctrl+C at a terminal is for the portal, not for a git in the middle of its work.
                 start_new_session=True,
@@ -136,6 +138,7 @@ class Git:
         return WorkspaceError(f"git {arguments[0]} failed{where}: {reason}")
 
 
+@lru_cache(maxsize=1000)
 def valid_branch(name: str) -> str:
     """`name` if git takes it as a branch, else BadInput."""
     try:

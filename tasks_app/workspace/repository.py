@@ -98,12 +98,18 @@ class Repository:
             return False
         return True
 
-    def set_ref(self, ref: str, commit: str) -> None:
-        self.git.run("update-ref", "--end-of-options", ref, commit)
+    def set_refs(self, commit: str, *refs: str) -> None:
+        """Let all of `refs` name `commit`, or none."""
+        orders = "".join(f"update {ref} {commit}\n" for ref in refs)
+        self.git.run("update-ref", "--stdin", stdin=orders.encode())
 
-    def refs(self, pattern: str) -> tuple[str, ...]:
-        """The commits of all refs under `pattern`."""
-        return tuple(self.git.line("for-each-ref", "--format=%(objectname)", pattern).split())
+    def tree(self, commit: str) -> str:
+        """The id of what `commit` holds: two commits with the same files have the same."""
+        return self.git.line("rev-parse", "--verify", "--quiet", f"{valid_commit(commit)}^{{tree}}")
+
+    def refs(self, *patterns: str) -> tuple[str, ...]:
+        """The commits of all refs under `patterns`."""
+        return tuple(self.git.line("for-each-ref", "--format=%(objectname)", *patterns).split())
 
     def _ensure(self) -> None:
         if self.path.exists():

@@ -1,8 +1,8 @@
 # Runs in the jail, in the agent's clone. Records the working tree without touching the agent's index,
 # HEAD or files: own index, a commit on top of HEAD, a ref, and a pack of what the portal lacks.
 #
-# Given: GIT_DIR, GIT_WORK_TREE, author and committer, LABEL, MESSAGE, OUTCOME (a folder to write the
-# files `commit` and `pack` into), KNOWN (commits that the portal has, separated by spaces).
+# Given: GIT_DIR, GIT_WORK_TREE, author and committer, LABEL, MESSAGE, OUTCOME: a folder with the
+# file `known` (commits that the portal has, one a line), to write the files `commit` and `pack` into.
 set -eu
 
 export GIT_OPTIONAL_LOCKS=0 GIT_NO_REPLACE_OBJECTS=1 GIT_NO_LAZY_FETCH=1 GIT_TERMINAL_PROMPT=0
@@ -14,11 +14,12 @@ git() {
     -c advice.addEmbeddedRepo=false "$@"
 }
 
-head=$(git rev-parse --verify --quiet 'HEAD^{commit}') || {
+commit_and_tree=$(git rev-parse --quiet 'HEAD^{commit}' 'HEAD^{tree}' 2>/dev/null) || {
   git rev-parse --git-dir >/dev/null
   echo "HEAD does not name a commit." >&2
   exit 1
 }
+head=${commit_and_tree%%[!0-9a-f]*}
 
 # Files that the agent added although they are ignored are in its index alone.
 git diff-index --cached --name-only -z --diff-filter=A "$head" -- >"$OUTCOME/added"
@@ -27,20 +28,22 @@ git diff-index --cached --name-only -z --diff-filter=A "$head" -- >"$OUTCOME/add
 export GIT_INDEX_FILE="$OUTCOME/index"
 git read-tree "$head"
 git add --all -- .
-git update-index --add --remove -z --stdin <"$OUTCOME/added"
+if [ -s "$OUTCOME/added" ]; then git update-index --add --remove -z --stdin <"$OUTCOME/added"; fi
 
 tree=$(git write-tree)
 commit=$head
-if [ "$tree" != "$(git rev-parse "$head^{tree}")" ]; then
+if [ "$tree" != "${commit_and_tree##*[!0-9a-f]}" ]; then
   commit=$(git commit-tree -p "$head" -m "$MESSAGE" "$tree")
 fi
 git update-ref "refs/cat-herder/$LABEL" "$commit"
 
+# Of a commit that the clone lacks (another task's of the sequence) git would not know what it has.
 {
   echo "$commit"
-  for known in $KNOWN; do
-    if git cat-file -e "$known^{commit}" 2>/dev/null; then echo "^$known"; fi
-  done
+  git cat-file --batch-check='%(objecttype) %(objectname)' <"$OUTCOME/known" |
+    while read -r type known; do
+      if [ "$type" = commit ]; then echo "^$known"; fi
+    done
 } >"$OUTCOME/wanted"
 git pack-objects --revs --stdout -q <"$OUTCOME/wanted" >"$OUTCOME/pack"
 echo "$commit" >"$OUTCOME/commit"

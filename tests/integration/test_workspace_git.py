@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,7 +18,6 @@ from tasks_app.jail import Jail, SandboxMode, detect
 from tasks_app.workspace import (
     ChangedFile,
     Repository,
-    Snapshot,
     Workspace,
     branch_name,
     changed_files,
@@ -40,11 +41,11 @@ class Desk:
     def agent(self) -> GitRepository:
         return GitRepository(self.workspace.path)
 
-    def snapshot(self, label: str = "plan") -> Snapshot:
-        return self.workspace.snapshot(label=label, jail=self.jail, home=self.home)
+    def snapshot(self, label: str = "plan", *, publish: bool = False) -> str:
+        return self.workspace.snapshot(label=label, jail=self.jail, home=self.home, publish=publish)
 
     def changes(self, label: str = "plan") -> tuple[ChangedFile, ...]:
-        return changed_files(self.repository, base=self.base, head=self.snapshot(label).commit)
+        return changed_files(self.repository, base=self.base, head=self.snapshot(label))
 
     def write(self, name: str, text: str = "new\n") -> None:
         (self.workspace.path / name).write_text(text)
@@ -103,10 +104,10 @@ def test_fetching_forgets_branches_that_are_gone_and_takes_rewritten_ones(desk: 
 def test_fetching_leaves_the_portals_branches_alone(desk: Desk) -> None:
     desk.write("a")
     snapshot = desk.snapshot()
-    desk.workspace.publish(snapshot.commit)
+    desk.workspace.publish(snapshot)
     desk.source.git("branch", "cat-herder/fix")
     desk.repository.fetch()
-    assert desk.repository.commit("refs/heads/cat-herder/fix") == snapshot.commit
+    assert desk.repository.commit("refs/heads/cat-herder/fix") == snapshot
 
 
 def test_a_half_made_repository_is_replaced(desk: Desk, tmp_path: Path) -> None:
@@ -195,19 +196,19 @@ def test_a_snapshot_leaves_the_agents_index_head_and_files_alone(desk: Desk) -> 
     assert (desk.workspace.path / ".git/index").read_bytes() == before[0]
     assert desk.agent.git("status", "--porcelain") == before[1] == "MM a\n?? c"
     assert desk.agent.git("rev-parse", "HEAD") == desk.base
-    assert desk.agent.git("rev-parse", "refs/cat-herder/plan") == snapshot.commit
+    assert desk.agent.git("rev-parse", "refs/cat-herder/plan") == snapshot
 
 
 def test_a_snapshot_is_on_top_of_what_the_agent_committed(desk: Desk) -> None:
     own = desk.agent.commit(c="mine\n")
     desk.write("d")
     snapshot = desk.snapshot()
-    assert desk.repository.commit(f"{snapshot.commit}^") == own
+    assert desk.repository.commit(f"{snapshot}^") == own
     assert [change.path for change in desk.changes("again")] == ["c", "d"]
 
 
 def test_a_snapshot_of_a_clean_clone_is_its_head(desk: Desk) -> None:
-    assert desk.snapshot().commit == desk.base
+    assert desk.snapshot() == desk.base
 
 
 def test_one_snapshot_after_another_can_be_compared(desk: Desk) -> None:
@@ -215,7 +216,7 @@ def test_one_snapshot_after_another_can_be_compared(desk: Desk) -> None:
     first = desk.snapshot("plan")
     desk.write("d")
     second = desk.snapshot("implement")
-    changes = changed_files(desk.repository, base=first.commit, head=second.commit)
+    changes = changed_files(desk.repository, base=first, head=second)
     assert changes == (ChangedFile("d", "A", 1, 0),)
 
 
@@ -236,9 +237,48 @@ def test_a_mark_in_the_index_hides_no_change(desk: Desk, mark: str) -> None:
 
 def test_a_published_snapshot_can_be_fetched_by_a_person(desk: Desk) -> None:
     desk.write("a", "done\n")
-    desk.workspace.publish(desk.snapshot().commit)
+    desk.snapshot(publish=True)
     desk.source.git("fetch", "--quiet", str(desk.repository.path), "cat-herder/fix")
     assert desk.source.git("show", "FETCH_HEAD:a") == "done"
+
+
+def _count_git(path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """How often git was started since, by the portal and in the clone. Not through the jail's wall."""
+    started, shim = path / "started", path / "shim" / "git"
+    shim.parent.mkdir()
+    shim.write_text(f'#!/bin/sh\necho "$$" >>{started}\nexec {shutil.which("git")} "$@"\n')
+    shim.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{shim.parent}:{os.environ['PATH']}")
+    return lambda: len(started.read_text().split())
+
+
+@pytest.mark.parametrize("desk", ["open"], indirect=True)
+def test_recording_takes_few_processes_however_often_it_was_done(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F: the next step's agent waits for it."""
+    for number in range(3):
+        desk.write("c", f"{number}\n")
+        desk.snapshot(f"step-{number}")
+    desk.write("c", "now\n")
+    started = _count_git(tmp_path, monkeypatch)
+    desk.snapshot("now", publish=True)
+    assert started() <= 14
+
+
+def test_recordings_of_years_do_not_stop_the_next(desk: Desk) -> None:
+    """R5: what the portal has grows with each run of a long sequence; a command line does not."""
+    refs = "refs/cat-herder/cat-herder/fix"
+    stream = "".join(
+        f"commit {refs}/old-{number}\ncommitter A <a@b> {number} +0000\ndata 0\n\n" for number in range(3500)
+    )
+    subprocess.run(
+        ["git", "-C", str(desk.repository.path), "fast-import", "--quiet"],
+        input=stream.encode(),
+        check=True,
+    )
+    desk.write("c")
+    assert [change.path for change in desk.changes()] == ["c"]
 
 
 ODD_NAMES = [
@@ -262,9 +302,9 @@ def test_odd_file_names_are_recorded_and_listed_as_they_are(desk: Desk) -> None:
 
 def test_a_renamed_file_has_both_names(desk: Desk) -> None:
     desk.write("a", "".join(f"line {number}\n" for number in range(50)))
-    base = desk.snapshot("plan").commit
+    base = desk.snapshot("plan")
     (desk.workspace.path / "a").rename(desk.workspace.path / "odd\nname")
-    head = desk.snapshot("implement").commit
+    head = desk.snapshot("implement")
     renamed = ChangedFile("odd\nname", "R", 0, 0, "a")
     assert changed_files(desk.repository, base=base, head=head) == (renamed,)
 
@@ -276,20 +316,20 @@ def test_bytes_that_are_no_text_and_links_are_changes(desk: Desk) -> None:
     changes = {change.path: change for change in desk.changes()}
     assert changes["c"] == ChangedFile("c", "A", 0, 0)
     assert changes["a"].status == "M"
-    text = diff(desk.repository, base=desk.base, head=desk.snapshot().commit)
+    text = diff(desk.repository, base=desk.base, head=desk.snapshot())
     assert "+/etc/passwd" in text and "root:" not in text
 
 
 def test_a_diff_is_unified_and_shows_names_as_they_are(desk: Desk) -> None:
     desk.write("a", "uno\n")
     desk.write("猫", "x\n")
-    text = diff(desk.repository, base=desk.base, head=desk.snapshot().commit)
+    text = diff(desk.repository, base=desk.base, head=desk.snapshot())
     assert "diff --git a/a b/a\n" in text and "-one\n+uno\n" in text and "+++ b/猫\n" in text
 
 
 def test_a_long_diff_is_cut_and_says_so(desk: Desk) -> None:
     desk.write("a", "☃" * 100_000)
-    text = diff(desk.repository, base=desk.base, head=desk.snapshot().commit, limit=1000)
+    text = diff(desk.repository, base=desk.base, head=desk.snapshot(), limit=1000)
     assert text.endswith("[… the diff is longer than 1000 bytes and cut here …]\n") and len(text) < 1100
 
 
@@ -349,9 +389,9 @@ def test_no_program_that_the_agent_set_up_is_run(desk: Desk, tmp_path: Path, how
     HOSTILE[how](desk.agent, marker)
     desk.write("c")
     snapshot = desk.snapshot()
-    desk.workspace.publish(snapshot.commit)
+    desk.workspace.publish(snapshot)
     desk.workspace.create(base=desk.base)
-    assert "+new" in diff(desk.repository, base=desk.base, head=snapshot.commit)
+    assert "+new" in diff(desk.repository, base=desk.base, head=snapshot)
     assert "c" in {change.path for change in desk.changes("again")}
     assert not marker.exists()
 
@@ -363,7 +403,7 @@ def test_a_filter_runs_in_the_jail_only(desk: Desk, tmp_path: Path) -> None:
     desk.write(".gitattributes", "c filter=evil\n")
     desk.agent.git("config", "filter.evil.clean", f"touch {marker}; tr a-z A-Z")
     desk.write("c", "loud\n")
-    assert "+LOUD" in diff(desk.repository, base=desk.base, head=desk.snapshot().commit)
+    assert "+LOUD" in diff(desk.repository, base=desk.base, head=desk.snapshot())
     assert not marker.exists()
 
 
@@ -467,7 +507,7 @@ def test_settings_of_the_portals_user_have_no_effect(
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
     monkeypatch.setenv("GIT_DIR", str(desk.source.path))
     desk.write("a", "uno\n")
-    assert "--- a/a\n" in diff(desk.repository, base=desk.base, head=desk.snapshot().commit)
+    assert "--- a/a\n" in diff(desk.repository, base=desk.base, head=desk.snapshot())
 
 
 @pytest.mark.parametrize(
