@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import threading
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import connection
 
+from tasks_app import transitions
 from tasks_app.errors import IllegalMove
 from tasks_app.models import Change, ChangeKind, Sequence, SequenceTransition, Step, Task, Transition
 from tasks_app.state.moves import MOVES, allowed
@@ -32,6 +35,39 @@ def a_thing(kind: str, phase: Phase) -> Task | Step:
 
 def row(thing: Task | Step) -> dict[str, Any]:
     return type(thing).objects.filter(pk=thing.pk).values().get()
+
+
+def writes_of_phases(tree: ast.AST) -> list[int]:
+    """The lines at which a phase is assigned, or given to one of the calls that write rows."""
+    lines = []
+    for node in ast.walk(tree):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(target, ast.Attribute) and target.attr == "phase" for target in targets):
+            lines.append(node.lineno)  # type: ignore[attr-defined]
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            writing = node.func.attr in ("update", "create", "get_or_create", "update_or_create")
+            if writing and any(word.arg == "phase" for word in node.keywords):
+                lines.append(node.lineno)
+    return lines
+
+
+class TestTheOnlyWriter:
+    """R3: the history and the notice are written with each move, so nobody else may make one."""
+
+    @pytest.mark.parametrize(
+        "text", ["task.phase = x", "rows.update(a=1, phase=x)", "Task.objects.create(phase=x)"]
+    )
+    def test_a_write_is_seen(self, text: str) -> None:
+        assert writes_of_phases(ast.parse(text)) == [1]
+
+    def test_it_is_transitions(self) -> None:
+        code = Path(transitions.__file__).parent
+        writers = {
+            str(path.relative_to(code))
+            for path in code.rglob("*.py")
+            if writes_of_phases(ast.parse(path.read_text()))
+        }
+        assert writers == {"transitions.py"}
 
 
 class TestTheTable:
