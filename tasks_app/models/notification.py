@@ -209,7 +209,7 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
         related = ("transition__task__project", "transition__task__created_by", "transition__task__sequence")
         return list(
             self.filter(token=token)
-            .select_related(*related, "user", "target__user", "target__project")
+            .select_related(*related, "user__preferences", "target__user__preferences", "target__project")
             .order_by("pk")
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 
 from django.conf import settings
 from django.utils import timezone
@@ -13,9 +14,10 @@ from tasks_app.errors import CatHerderError
 from tasks_app.models import Delivery, DeliveryState, Medium, Occasion, Project, Target
 from tasks_app.notifications import chat, mail, webhook
 from tasks_app.notifications.errors import NotSent
+from tasks_app.notifications.listeners import preferences_of
 from tasks_app.notifications.message import is_over, message_of, occasion_of
 from tasks_app.notifications.sealing import unseal
-from tasks_app.notifications.timing import MOST_ATTEMPTS, wait_before
+from tasks_app.notifications.timing import MOST_ATTEMPTS, after_quiet_hours, wait_before
 
 logger = logging.getLogger(__name__)
 
@@ -50,10 +52,21 @@ def _handle(batch: Sequence[Delivery]) -> None:
     for delivery in batch:
         if reason := why_not(delivery):
             _note([delivery], state=DeliveryState.DROPPED, said=reason)
+        elif quiet_until := _quiet_until(delivery):
+            _put_off(delivery, quiet_until, attempts=delivery.attempts - 1)
         else:
             wanted.append(delivery)
     if wanted:
         _attempt(wanted)
+
+
+def _quiet_until(delivery: Delivery) -> datetime | None:
+    """When the quiet hours of its person end, if these are on: it may come late, or a second time."""
+    if not delivery.person or delivery.occasion == Occasion.TEST:
+        return None
+    now = timezone.now()
+    until = after_quiet_hours(now, preferences_of(delivery.person))
+    return until if until > now else None
 
 
 def _attempt(batch: Sequence[Delivery]) -> None:
@@ -112,13 +125,19 @@ def why_not(delivery: Delivery) -> str:
 
 
 def _note_failure(batch: Sequence[Delivery], error: NotSent, milliseconds: int) -> None:
+    """What was to come in one mail is due at one time again, or it would come in as many."""
+    due = timezone.now() + wait_before(max(delivery.attempts for delivery in batch))
     for delivery in batch:
         facts = {"said": str(error)[:500], "status": error.status, "milliseconds": milliseconds}
         if error.permanent or delivery.attempts >= MOST_ATTEMPTS:
             _note([delivery], state=DeliveryState.FAILED, **facts)
         else:
-            due = timezone.now() + wait_before(delivery.attempts)
-            _note([delivery], due_at=due, token=None, taken_until=None, **facts)
+            _put_off(delivery, due, **facts)
+
+
+def _put_off(delivery: Delivery, due: datetime, **facts: object) -> None:
+    """Free for whoever sends it then."""
+    _note([delivery], due_at=due, token=None, taken_until=None, **facts)
 
 
 def _note(batch: Sequence[Delivery], **facts: object) -> None:

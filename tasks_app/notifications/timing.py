@@ -35,10 +35,15 @@ def when_due(now: datetime, preferences: Preferences, *, digest: bool) -> dateti
 
 def _collected(now: datetime, preferences: Preferences) -> datetime:
     if preferences.digest == Digest.HOURLY:
-        return now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+        return _next_full_hour(now, zone(preferences.time_zone))
     if preferences.digest == Digest.DAILY:
         return _next(now, preferences.digest_at or time(9), zone(preferences.time_zone))
     return now
+
+
+def _next_full_hour(now: datetime, here: ZoneInfo) -> datetime:
+    """As clocks there show it: some zones are half an hour off."""
+    return now.replace(second=0, microsecond=0) + timedelta(minutes=60 - now.astimezone(here).minute)
 
 
 def after_quiet_hours(moment: datetime, preferences: Preferences) -> datetime:
@@ -63,11 +68,17 @@ def _next(moment: datetime, clock: time, here: ZoneInfo) -> datetime:
 
 
 def _showing(today: date, clock: time, here: ZoneInfo) -> Iterator[datetime]:
-    """In the night when clocks go back an hour comes twice, so both are looked at."""
+    """In the night when clocks go back an hour comes twice, so both are looked at.
+
+    When they go forward one is left out: what is shown then is the time that clocks would have shown, which
+    is after it, and not the other one, which is before.
+    """
     for days in (0, 1):
         for fold in (0, 1):
             local = datetime.combine(today + timedelta(days=days), clock.replace(fold=fold), tzinfo=here)
-            yield local.astimezone(UTC)
+            at = local.astimezone(UTC)
+            if fold == 0 or at.astimezone(here).time() == clock:
+                yield at
 
 
 def wait_before(attempt: int) -> timedelta:

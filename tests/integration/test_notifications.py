@@ -38,6 +38,7 @@ from tasks_app.notifications.announcing import announce
 from tasks_app.notifications.delivering import deliver
 from tasks_app.notifications.errors import NotSent
 from tasks_app.notifications.sealing import seal
+from tasks_app.notifications.targets import try_target
 from tasks_app.notifications.timing import MOST_ATTEMPTS
 from tasks_app.state.phases import Phase
 from tasks_app.transitions import move
@@ -326,6 +327,53 @@ def test_quiet_hours_hold_back_mail_but_not_the_page(by_mail: None) -> None:
     assert Notice.objects.count() == 1 and deliver() == 0
     waits = Delivery.objects.get().due_at - now
     assert timedelta(minutes=59) < waits <= timedelta(hours=1, seconds=5)
+
+
+def quiet_now() -> dict[str, Any]:
+    now = timezone.now()
+    return {
+        "quiet_from": (now - timedelta(hours=1)).time(),
+        "quiet_until": (now + timedelta(hours=1)).time(),
+    }
+
+
+@pytest.mark.parametrize("medium", [Medium.EMAIL, Medium.CHAT])
+def test_what_was_due_before_the_quiet_hours_and_was_not_sent_waits_for_their_end(
+    by_mail: None, medium: Medium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No worker ran, or the first attempt failed just before."""
+    told: list[Any] = []
+    monkeypatch.setattr(delivering.chat, "send", lambda *_, **__: told.append(_))
+    question = asked()
+    user = member(question.task, email="ann@example.org", wishes={Occasion.QUESTION: {medium: Extent.ALL}})
+    hook(question.task, medium=Medium.CHAT, user=user)
+    announce()
+    Preferences.objects.update(**quiet_now())
+    deliver()
+    waits = Delivery.objects.get()
+    assert not mail.outbox and not told
+    assert (waits.state, waits.attempts, waits.said) == (DeliveryState.WAITING, 0, "")
+    assert timedelta(minutes=59) < waits.due_at - timezone.now() <= timedelta(hours=1)
+
+
+def test_a_test_comes_in_quiet_hours_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(delivering.chat, "send", lambda *_, **__: told.append(_))
+    user = member(asked().task, **quiet_now())
+    try_target(hook(TaskFactory(), medium=Medium.CHAT, user=user), by=user)
+    deliver()
+    assert len(told) == 1
+
+
+def test_a_digest_that_fails_comes_as_one_mail_later(by_mail: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = asked()
+    member(first.task, email="ann@example.org", wishes=EVERYTHING)
+    for _ in range(5):
+        halted(TaskFactory(project=first.task.project, phase=Phase.DONE), Phase.DONE)
+    announce()
+    monkeypatch.setattr(delivering.mail, "send", failing(NotSent("The mail server could not be reached.")))
+    deliver()
+    assert Delivery.objects.values("due_at").distinct().count() == 1
 
 
 def test_a_question_that_is_answered_while_its_mail_waits_is_not_sent(by_mail: None) -> None:

@@ -106,10 +106,13 @@ def test_quiet_hours_that_end_in_the_hour_that_comes_twice_end_soon() -> None:
     assert after_quiet_hours(at("2026-10-25T01:15"), wanted) == at("2026-10-25T01:30")
 
 
-def test_quiet_hours_that_end_in_the_hour_that_is_left_out_end_that_night() -> None:
+@pytest.mark.parametrize("moment", ["2026-03-28T23:00", "2026-03-29T00:15", "2026-03-29T00:45"])
+def test_quiet_hours_that_end_in_the_hour_that_is_left_out_end_that_night_and_not_before(moment: str) -> None:
+    """Clocks go from 2:00 to 3:00; 1:30 there is still in the hours that end at 2:30."""
     wanted = preferences(quiet_from=time(22), quiet_until=time(2, 30))
-    ended = after_quiet_hours(at("2026-03-28T23:00"), wanted)
-    assert at("2026-03-29T00:00") < ended <= at("2026-03-29T01:30")
+    ended = after_quiet_hours(at(moment), wanted)
+    assert at("2026-03-29T01:00") <= ended <= at("2026-03-29T01:30")
+    assert after_quiet_hours(ended, wanted) == ended
 
 
 def test_quiet_hours_within_a_day() -> None:
@@ -130,7 +133,9 @@ def test_digests_come_at_the_full_hour_or_once_a_day_and_respect_quiet_hours() -
     hourly = preferences(digest=Digest.HOURLY)
     daily = preferences(digest=Digest.DAILY, digest_at=time(8, 30))
     early = preferences(digest=Digest.DAILY, digest_at=time(6), **NIGHT)
+    kolkata = preferences(digest=Digest.HOURLY, time_zone="Asia/Kolkata")
     assert when_due(moment, hourly, digest=True) == at("2026-01-10T10:00")
+    assert when_due(moment, kolkata, digest=True) == at("2026-01-10T09:30")  # 15:00 there
     assert when_due(moment, hourly, digest=False) == moment
     assert when_due(moment, daily, digest=True) == at("2026-01-11T07:30")
     assert when_due(moment, early, digest=True) == at("2026-01-11T06:00")
