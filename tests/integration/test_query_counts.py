@@ -1,0 +1,133 @@
+"""What a page costs does not depend on how much there is: every address, and lists of the API (W2, W5)."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from tasks_app.actions.tokens import make_token
+from tasks_app.audit import record
+from tasks_app.events.append import append_one
+from tasks_app.models import (
+    Action,
+    BrowserSession,
+    Delivery,
+    EventKind,
+    Invitation,
+    Medium,
+    Notice,
+    Occasion,
+    Question,
+    Scope,
+    Target,
+    Transition,
+    User,
+)
+from tasks_app.state.phases import Phase
+from tests.addresses import NAMES, NOT_THERE, POST_ONLY, address, text_of
+from tests.api import Script
+from tests.browser import signed_in
+from tests.factories import (
+    MembershipFactory,
+    ProjectFactory,
+    QuestionFactory,
+    RunFactory,
+    SequenceFactory,
+    TaskFactory,
+    UserFactory,
+)
+
+pytestmark = pytest.mark.django_db
+
+LOOKED_AT = sorted(set(NAMES) - POST_ONLY - NOT_THERE)
+LISTS = (
+    *("/projects", "/projects/shop/members", "/projects/shop/invitations", "/projects/shop/targets"),
+    *("/projects/shop/deliveries", "/tasks", "/sequences", "/questions", "/audit"),
+    *("/me/notices", "/me/tokens"),
+    *("/tasks/{task}", "/tasks/{task}/steps", "/tasks/{task}/events", "/sequences/{sequence}", "/usage"),
+)
+
+numbers = count(1)
+
+
+@pytest.fixture
+def admin() -> User:
+    return UserFactory(is_superuser=True, is_staff=True, email="ada@example.org")
+
+
+@pytest.fixture
+def question() -> Question:
+    """A question of a sequence's task with a log."""
+    project = ProjectFactory(name="shop")
+    there = {"project": project, "sequence": SequenceFactory(project=project), "file": "01.md"}
+    return QuestionFactory(task=TaskFactory(phase=Phase.WAITING_FOR_INPUT, **there))
+
+
+def more(question: Question, admin: User) -> None:
+    """One more row of everything that a page may list."""
+    task, name = question.task, f"more-{next(numbers)}"
+    project, sequence = task.project, task.sequence
+    MembershipFactory(project=project)
+    MembershipFactory(user=admin)
+    SequenceFactory(project=project)
+    RunFactory(step=task.steps.last(), number=next(numbers), model=name)
+    append_one(question.run, EventKind.TEXT, {"text": "hello"})
+    QuestionFactory(task=task, run=question.run, number=next(numbers))
+    for phase in Phase:
+        other = TaskFactory(project=project, phase=phase, created_by=UserFactory(), pipeline=name)
+        RunFactory(task=other, model=name)
+    TaskFactory(project=project, sequence=sequence, phase=Phase.DONE, file=f"{name}.md")
+    QuestionFactory(task__project=project)
+    moved = Transition.objects.create(task=task, source=Phase.RUNNING, target=Phase.WAITING_FOR_INPUT)
+    Notice.objects.create(user=admin, task=task, transition=moved, occasion=Occasion.QUESTION)
+    target = Target.objects.create(
+        project=project, medium=Medium.WEBHOOK, name=name, sealed_address="x", shown="y"
+    )
+    told = {"occasion": Occasion.QUESTION, "due_at": timezone.now()}
+    Delivery.objects.create(transition=moved, medium=Medium.WEBHOOK, target=target, **told)
+    Delivery.objects.create(transition=moved, medium=Medium.EMAIL, user=admin, **told)
+    Invitation.objects.create(
+        project=project, email=f"{name}@example.org", token_hash=name, invited_by=UserFactory()
+    )
+    make_token(name, [Scope.READ], by=admin, projects=[project])
+    BrowserSession.objects.create(
+        session_key=uuid.uuid4().hex, user=admin, expire_date=timezone.now() + timedelta(days=1)
+    )
+    record(Action.TASK_STARTED, by=admin, task=task)
+
+
+def cost(client: Any, where: str) -> int:
+    with CaptureQueriesContext(connection) as captured:
+        page = client.get(where)
+        text_of(page)
+    assert page.status_code in (200, 302), where
+    return len(captured)
+
+
+@pytest.mark.parametrize("name", LOOKED_AT)
+def test_a_page_asks_no_more_for_more_rows(name: str, question: Question, admin: User) -> None:
+    more(question, admin)
+    client, where = signed_in(admin), address(name, question)
+    cost(client, where)
+    few = cost(client, where)
+    for _ in range(3):
+        more(question, admin)
+    assert cost(client, where) <= few
+
+
+@pytest.mark.parametrize("place", LISTS)
+def test_a_list_of_the_api_asks_no_more_for_more_rows(place: str, question: Question, admin: User) -> None:
+    more(question, admin)
+    script, where = Script(admin), place.format(task=question.task_id, sequence=question.task.sequence_id)
+    cost(script, where)
+    few = cost(script, where)
+    for _ in range(3):
+        more(question, admin)
+    assert cost(script, where) <= few
