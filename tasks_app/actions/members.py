@@ -54,7 +54,7 @@ def change_role(membership: Membership, role: Role, *, by: User) -> None:
             return
         if role != Role.MAINTAINER:
             _keep_a_maintainer(membership)
-            _withdraw_invitations_of(membership)
+            _withdraw_invitations_of(membership, by=by)
         membership.role = role
         membership.save(update_fields=["role"])
         record_role(membership, by=by, before=before)
@@ -66,7 +66,7 @@ def remove_member(membership: Membership, *, by: User) -> None:
     with transaction.atomic():
         _locked(membership)
         _keep_a_maintainer(membership)
-        _withdraw_invitations_of(membership)
+        _withdraw_invitations_of(membership, by=by)
         record_no_role(membership, by=by)
         membership.delete()
 
@@ -100,7 +100,10 @@ def _keep_a_maintainer(membership: Membership) -> None:
         )
 
 
-def _withdraw_invitations_of(membership: Membership) -> None:
+def _withdraw_invitations_of(membership: Membership, *, by: User) -> None:
     """Else whoever is removed could come back through a door left open."""
-    left_open = Invitation.objects.open().filter(project=membership.project, invited_by=membership.user)
+    project = membership.project
+    left_open = Invitation.objects.open().filter(project=project, invited_by=membership.user)
+    for email in left_open.order_by("pk").values_list("email", flat=True):
+        record(Action.INVITATION_WITHDRAWN, by=by, project=project, subject=email)
     left_open.update(withdrawn_at=timezone.now())

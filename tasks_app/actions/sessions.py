@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from tasks_app.models import BrowserSession, User
+from tasks_app.audit import record
+from tasks_app.models import Action, BrowserSession, User
 from tasks_app.models.session import session_id
 
 
@@ -25,7 +27,22 @@ def end_sessions(user: User, *, but: str | None = None) -> int:
 
 def end_session(user: User, pk: str) -> bool:
     """End one of the person's own sessions; False if it is none, or over already."""
-    return _end(user.sessions.filter(pk=pk)) > 0
+    return _log_out(user, user.sessions.filter(pk=pk)) > 0
+
+
+def end_other_sessions(user: User, *, but: str | None) -> int:
+    """As `end_sessions`, for who wants just that."""
+    return _log_out(user, user.sessions.exclude(pk=session_id(but or "")))
+
+
+def _log_out(user: User, sessions: QuerySet[BrowserSession]) -> int:
+    with transaction.atomic():
+        elsewhere = [
+            f"{row.browser or 'a browser'} at {row.address}" for row in sessions.order_by("begun_at")
+        ]
+        if elsewhere:
+            record(Action.LOGGED_OUT, by=user, elsewhere=elsewhere)
+        return _end(sessions)
 
 
 def _end(sessions: QuerySet[BrowserSession]) -> int:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest, StreamingHttpResponse
+from django.http import Http404, HttpRequest, StreamingHttpResponse
 from django.urls import path
+from django.utils.safestring import mark_safe
 
-from tasks_app.admin.base import History
+from tasks_app.admin.base import History, admin_of
 from tasks_app.audit import record
 from tasks_app.csv_text import csv_lines
 from tasks_app.models import Action, AuditEntry
@@ -28,6 +29,15 @@ COLUMNS = [
 ]  # fmt: skip
 
 
+class People(admin.RelatedOnlyFieldListFilter):
+    """Those who did something; agents, strangers and the portal itself are no persons of it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.title = "person"
+        self.empty_value_display = mark_safe("none")
+
+
 class Projects(admin.AllValuesFieldListFilter):
     """A choice without words, for what belongs to no project, could not be seen or clicked."""
 
@@ -41,7 +51,7 @@ class AuditEntryAdmin(History):
     """What the list shows, as filtered, is what “Export” takes out: all of it, streamed."""
 
     list_display = ["at", "actor_name", "action", "subject", "project_name", "via", "address"]
-    list_filter = ["action", ("project_name", Projects), "via", "at"]
+    list_filter = ["at", ("actor", People), ("project_name", Projects), "via", "action"]
     search_fields = ["actor_name", "actor__username", "subject", "project_name", "token", "address"]
     date_hierarchy = "at"
     change_list_template = "admin/audit_entries.html"
@@ -51,17 +61,17 @@ class AuditEntryAdmin(History):
         return [path("export.<str:form>", export, name="tasks_app_auditentry_export"), *super().get_urls()]
 
     def export(self, request: HttpRequest, form: str) -> StreamingHttpResponse:
-        """The entries of the list with its filters, as `csv` or else as one JSON object a line."""
+        """The entries of the list with its filters, as `csv` or as one JSON object a line (`jsonl`)."""
         if not self.has_view_permission(request):
             raise PermissionDenied
+        if form not in FORMS:
+            raise Http404
         entries = self.get_changelist_instance(request).get_queryset(request)
-        record(Action.EXPORTED, by=request.user, subject="audit entries", filters=dict(request.GET.lists()))  # type: ignore[arg-type]
-        lines = _as_csv(entries) if form == "csv" else _as_json(entries)
-        kind = "text/csv" if form == "csv" else "application/jsonl"
-        response = StreamingHttpResponse(lines, content_type=f"{kind}; charset=utf-8")
-        response["Content-Disposition"] = (
-            f'attachment; filename="audit.{"csv" if form == "csv" else "jsonl"}"'
-        )
+        filters = dict(request.GET.lists())
+        record(Action.EXPORTED, by=admin_of(request), subject="audit entries", form=form, filters=filters)
+        kind, lines = FORMS[form]
+        response = StreamingHttpResponse(lines(entries), content_type=f"{kind}; charset=utf-8")
+        response["Content-Disposition"] = f'attachment; filename="audit.{form}"'
         return response
 
 
@@ -76,3 +86,7 @@ def _as_csv(entries: Entries) -> Iterator[str]:
 def _as_json(entries: Entries) -> Iterator[str]:
     for row in _rows(entries):
         yield json.dumps(dict(zip(COLUMNS, row, strict=True)), default=str, ensure_ascii=False) + "\n"
+
+
+#: By the end of the file's name: its media type, and what makes its lines.
+FORMS = {"csv": ("text/csv", _as_csv), "jsonl": ("application/jsonl", _as_json)}

@@ -35,6 +35,41 @@ class BySiteAdmins(ModelAdmin):
         return bool(admin_of(request).is_superuser)
 
 
+class TellsRemovals(ModelAdmin):
+    """What is removed by hand is told to the audit, one row or many at once."""
+
+    def tell_removed(self, obj: Any, *, by: User) -> None:
+        raise NotImplementedError
+
+    def log_deletions(self, request: HttpRequest, queryset: Any) -> Any:
+        """Asked before either deletion, with the row in a list or with the rows."""
+        for row in queryset:
+            self.tell_removed(row, by=admin_of(request))
+        return super().log_deletions(request, queryset)
+
+
+class TellsEdits(ModelAdmin):
+    """What is edited by hand is told to the audit: each field, what it was, and what it is."""
+
+    def tell_edited(self, obj: Any, changed: dict[str, Any], *, by: User) -> None:
+        raise NotImplementedError
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        super().save_related(request, form, formsets, change)
+        if change and (changed := _edited(form)):
+            self.tell_edited(form.instance, changed, by=admin_of(request))
+
+
+def _edited(form: Any) -> dict[str, list[Any]]:
+    values = {name: [form.initial.get(name), form.cleaned_data.get(name)] for name in form.changed_data}
+    return {name: [_plain(value) for value in pair] for name, pair in values.items()}
+
+
+def _plain(value: Any) -> Any:
+    """As JSON can hold it."""
+    return value if value is None or isinstance(value, bool | int | float) else str(value)
+
+
 class NotByHand(ModelAdmin):
     """Rows that come and go with the portal's own work only."""
 

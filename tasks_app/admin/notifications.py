@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import admin
 from django.http import HttpRequest
 
-from tasks_app.admin.base import History, NotByHand
-from tasks_app.models import Delivery, Notice, Preferences, Target
+from tasks_app.admin.base import History, NotByHand, TellsEdits, TellsRemovals
+from tasks_app.audit import record
+from tasks_app.models import Action, Delivery, Notice, Preferences, Target, User
 
 
 @admin.register(Preferences)
@@ -18,7 +21,7 @@ class PreferencesAdmin(History):
 
 
 @admin.register(Target)
-class TargetAdmin(NotByHand):
+class TargetAdmin(TellsEdits, TellsRemovals, NotByHand):
     """An admin can switch one off."""
 
     list_display = ["name", "medium", "project", "user", "shown", "active", "created_at"]
@@ -31,6 +34,25 @@ class TargetAdmin(NotByHand):
     def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
         """They go with their project or person, so whoever may delete those must not be held up."""
         return bool(getattr(request.user, "is_superuser", False))
+
+    def tell_edited(self, obj: Target, changed: dict[str, Any], *, by: User) -> None:
+        _tell(obj, by=by, **changed)
+
+    def tell_removed(self, obj: Target, *, by: User) -> None:
+        _tell(obj, by=by, removed="target")
+
+
+def _tell(target: Target, *, by: User, **detail: Any) -> None:
+    """A project's, or somebody's own chat."""
+    whose = target.user.shown_name if target.user else ""
+    record(
+        Action.NOTIFICATIONS_CHANGED,
+        by=by,
+        project=target.project,
+        subject=whose,
+        target=target.name,
+        **detail,
+    )
 
 
 @admin.register(Notice)

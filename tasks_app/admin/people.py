@@ -15,7 +15,7 @@ from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest
 
 from tasks_app.actions.members import record_no_role, record_role
-from tasks_app.admin.base import BySiteAdmins, History, KeepsHistory, NotByHand, admin_of
+from tasks_app.admin.base import BySiteAdmins, History, KeepsHistory, NotByHand, TellsRemovals, admin_of
 from tasks_app.audit import record
 from tasks_app.models import Action, BrowserSession, Invitation, Membership, User
 
@@ -25,7 +25,7 @@ for _model in (SocialApp, SocialToken, SocialAccount, EmailAddress, Authenticato
 
 
 @admin.register(User)
-class PersonAdmin(KeepsHistory, BySiteAdmins, UserAdmin):  # type: ignore[type-arg]
+class PersonAdmin(TellsRemovals, KeepsHistory, BySiteAdmins, UserAdmin):  # type: ignore[type-arg]
     list_display = ["username", "email", "first_name", "last_name", "is_active", "is_superuser", "last_login"]
     list_filter = ["is_active", "is_superuser", "is_staff", "memberships__project"]
     date_hierarchy = "date_joined"
@@ -51,9 +51,16 @@ class PersonAdmin(KeepsHistory, BySiteAdmins, UserAdmin):  # type: ignore[type-a
         record(action, by=admin_of(request), subject=obj.get_username(), changed=fields)
         return super().log_change(request, obj, message)
 
+    def tell_removed(self, obj: User, *, by: User) -> None:
+        _tell(obj, by=by, removed=str(obj._meta.verbose_name))
+
+
+def _tell(user: User, *, by: User, **detail: Any) -> None:
+    record(Action.ACCOUNT_CHANGED, by=by, subject=user.get_username(), **detail)
+
 
 @admin.register(Membership)
-class MembershipAdmin(BySiteAdmins):
+class MembershipAdmin(TellsRemovals, BySiteAdmins):
     list_display = ["user", "project", "role"]
     list_filter = ["role", "project"]
     list_select_related = ["user", "project"]
@@ -65,14 +72,8 @@ class MembershipAdmin(BySiteAdmins):
         super().save_model(request, obj, form, change)
         record_role(obj, by=admin_of(request), before=before)
 
-    def delete_model(self, request: HttpRequest, obj: Membership) -> None:
-        record_no_role(obj, by=admin_of(request))
-        super().delete_model(request, obj)
-
-    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Membership]) -> None:
-        for membership in queryset.select_related("user", "project"):
-            record_no_role(membership, by=admin_of(request))
-        super().delete_queryset(request, queryset)
+    def tell_removed(self, obj: Membership, *, by: User) -> None:
+        record_no_role(obj, by=by)
 
 
 @admin.register(Invitation)
@@ -85,8 +86,8 @@ class InvitationAdmin(History):
     exclude = ["token_hash"]
 
 
-class _Removable(NotByHand):
-    """Rows that the portal makes; a site admin may take them away, which is told to the audit room."""
+class _Removable(TellsRemovals, NotByHand):
+    """Rows that the portal makes; a site admin may take them away."""
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
@@ -94,18 +95,9 @@ class _Removable(NotByHand):
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return super(NotByHand, self).has_delete_permission(request, obj)
 
-    def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        self.tell(obj, by=admin_of(request))
-        super().delete_model(request, obj)
-
-    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        for row in queryset.select_related("user"):
-            self.tell(row, by=admin_of(request))
-        super().delete_queryset(request, queryset)
-
-    def tell(self, obj: Any, *, by: User) -> None:
+    def tell_removed(self, obj: Any, *, by: User) -> None:
         name = obj.user.get_username() if obj.user else "a stranger"
-        record(Action.ACCOUNT_CHANGED, by=by, subject=name, removed=self.opts.verbose_name)
+        record(Action.ACCOUNT_CHANGED, by=by, subject=name, removed=str(self.opts.verbose_name))
 
 
 @admin.register(BrowserSession)
@@ -129,7 +121,7 @@ class SecondFactorAdmin(_Removable):
     search_fields = ["user__username"]
     exclude = ["data"]
 
-    def tell(self, obj: Any, *, by: User) -> None:
+    def tell_removed(self, obj: Any, *, by: User) -> None:
         if obj.type == Authenticator.Type.TOTP:
             record(Action.SECOND_FACTOR_OFF, by=by, subject=obj.user.get_username())
 
@@ -143,12 +135,26 @@ class LinkedLoginAdmin(_Removable):
 
 
 @admin.register(EmailAddress)
-class EmailAddressAdmin(BySiteAdmins, AllauthEmailAddressAdmin):  # type: ignore[misc]
+class EmailAddressAdmin(TellsRemovals, BySiteAdmins, AllauthEmailAddressAdmin):  # type: ignore[misc]
     """“Verified” lets whoever proves this address to the provider of logins in as the person."""
 
     list_select_related = ["user"]
 
-    def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
-        told = {"email": obj.email, "verified": obj.verified}
-        record(Action.ACCOUNT_CHANGED, by=admin_of(request), subject=obj.user.get_username(), **told)
-        return super().log_change(request, obj, message)
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        super().save_model(request, obj, form, change)
+        self._tell_standing(obj, by=admin_of(request))
+
+    def tell_removed(self, obj: Any, *, by: User) -> None:
+        _tell(obj.user, by=by, email=obj.email, removed=str(obj._meta.verbose_name))
+
+    @admin.action(description="Mark the selected addresses as verified", permissions=["change"])
+    def make_verified(self, request: HttpRequest, queryset: QuerySet[EmailAddress]) -> None:
+        """Allauth's own is open to whoever may look."""
+        claimed = list(queryset.filter(verified=False).select_related("user"))
+        super().make_verified(request, queryset)
+        for address in claimed:
+            address.refresh_from_db()
+            self._tell_standing(address, by=admin_of(request))
+
+    def _tell_standing(self, obj: Any, *, by: User) -> None:
+        _tell(obj.user, by=by, email=obj.email, verified=obj.verified)

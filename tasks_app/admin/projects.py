@@ -9,8 +9,9 @@ from django.contrib import admin
 from django.db.models import Count
 
 from tasks_app.actions.members import record_no_role, record_role
-from tasks_app.admin.base import BySiteAdmins, KeepsHistory, admin_of
-from tasks_app.models import Membership, Project
+from tasks_app.admin.base import BySiteAdmins, KeepsHistory, TellsEdits, TellsRemovals, admin_of
+from tasks_app.audit import record
+from tasks_app.models import Action, Membership, Project, User
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -27,13 +28,23 @@ class MembershipInline(TabularInline):
 
 
 @admin.register(Project)
-class ProjectAdmin(KeepsHistory, BySiteAdmins):
+class ProjectAdmin(TellsEdits, TellsRemovals, KeepsHistory, BySiteAdmins):
     list_display = ["name", "source", "branch", "is_sample", "created_at"]
     list_filter = ["is_sample"]
     search_fields = ["name", "source"]
     date_hierarchy = "created_at"
     readonly_fields = ["created_at"]
     inlines = [MembershipInline]
+
+    def log_addition(self, request: HttpRequest, obj: Project, message: Any) -> Any:
+        record(Action.PROJECT_ADDED, by=admin_of(request), project=obj, source=obj.source)
+        return super().log_addition(request, obj, message)
+
+    def tell_edited(self, obj: Project, changed: dict[str, Any], *, by: User) -> None:
+        record(Action.SETTINGS_CHANGED, by=by, project=obj, changed=changed)
+
+    def tell_removed(self, obj: Project, *, by: User) -> None:
+        record(Action.PROJECT_REMOVED, by=by, project=obj, source=obj.source)
 
     def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
         """Roles that are given and taken on this page are told as on any other."""

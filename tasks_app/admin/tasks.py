@@ -7,8 +7,9 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest
 
-from tasks_app.admin.base import History, NotByHand
-from tasks_app.models import Change, ChangeKind, Sequence, Step, Task
+from tasks_app.admin.base import History, NotByHand, TellsEdits
+from tasks_app.audit import record
+from tasks_app.models import Action, Change, ChangeKind, Sequence, Step, Task, User
 
 #: What may be put right by hand; all else is written by the actions and the engine.
 EDITABLE = ["title", "threshold", "model"]
@@ -16,7 +17,7 @@ READ_ONLY = [field.name for field in Task._meta.concrete_fields if field.name no
 
 
 @admin.register(Task)
-class TaskAdmin(NotByHand):
+class TaskAdmin(TellsEdits, NotByHand):
     list_display = ["title", "project", "phase", "pipeline", "threshold", "created_by", "created_at"]
     list_filter = ["phase", "project", "threshold", "pipeline"]
     list_select_related = ["project", "created_by"]
@@ -29,6 +30,9 @@ class TaskAdmin(NotByHand):
         """Writes only what was edited: the other columns may have moved since the row was read."""
         obj.save(update_fields=form.changed_data)
         Change.objects.create(task=obj, kind=ChangeKind.TASK)
+
+    def tell_edited(self, obj: Task, changed: dict[str, Any], *, by: User) -> None:
+        record(Action.TASK_CHANGED, by=by, task=obj, **changed)
 
 
 @admin.register(Step)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from tasks_app.actions.tokens import revoke_token
-from tasks_app.admin.base import History
-from tasks_app.models import ApiToken, IdempotencyKey, User
+from tasks_app.admin.base import History, admin_of
+from tasks_app.models import ApiToken, IdempotencyKey
 
 
 @admin.register(ApiToken)
@@ -22,10 +20,13 @@ class ApiTokenAdmin(History):
     date_hierarchy = "made_at"
     actions = ["revoke"]
 
-    @admin.action(description="Revoke the selected tokens")
+    def has_revoke_permission(self, request: HttpRequest) -> bool:
+        return bool(admin_of(request).is_superuser)
+
+    @admin.action(description="Revoke the selected tokens", permissions=["revoke"])
     def revoke(self, request: HttpRequest, chosen: QuerySet[ApiToken]) -> None:
         for token in chosen.select_related("user"):
-            revoke_token(token, by=cast(User, request.user))
+            revoke_token(token, by=admin_of(request))
         self.message_user(request, "They open nothing any more.")
 
 

@@ -14,7 +14,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from tasks_app.actions.account import change_email, change_name, change_theme, unlink_login
-from tasks_app.actions.sessions import end_session, end_sessions, sessions_of
+from tasks_app.actions.sessions import end_other_sessions, end_session, sessions_of
 from tasks_app.errors import BadInput
 from tasks_app.forms.me import ProfileForm
 from tasks_app.models import Theme, User
@@ -109,7 +109,7 @@ def session_end(request: HttpRequest, session: str) -> HttpResponse:
 
 @require_POST
 def sessions_end(request: HttpRequest) -> HttpResponse:
-    ended = end_sessions(person(request), but=request.session.session_key)
+    ended = end_other_sessions(person(request), but=request.session.session_key)
     messages.success(request, f"Logged out everywhere else: {ended} session{'' if ended == 1 else 's'}.")
     return redirect("me_security")
 

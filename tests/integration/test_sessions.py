@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from tasks_app.accounts.browsers import browser_words
 from tasks_app.actions.sessions import end_sessions, sessions_of
-from tasks_app.models import BrowserSession, User
+from tasks_app.models import Action, AuditEntry, BrowserSession, User
 from tests.browser import signed_in
 
 pytestmark = pytest.mark.django_db
@@ -149,3 +149,16 @@ def test_the_list_costs_no_more_queries_for_more_sessions(ann: User) -> None:
             client.get("/me/security/")
         counts.append(len(queries))
     assert counts[0] == counts[1]
+
+
+def test_a_session_that_is_ended_elsewhere_is_told(ann: User) -> None:
+    for agent in ("curl/8.1", "Wget/1.21"):
+        logged_in(**{"User-Agent": agent})
+    here = logged_in()
+    first = BrowserSession.objects.filter(user=ann).order_by("begun_at")[0]
+    for _ in range(2):
+        here.post(f"/me/security/sessions/{first.pk}/end/")
+        here.post("/me/security/sessions/end/")
+    ended = AuditEntry.objects.filter(action=Action.LOGGED_OUT).order_by("pk")
+    assert [(entry.actor, len(entry.detail["elsewhere"])) for entry in ended] == [(ann, 1), (ann, 1)]
+    assert ended[0].detail["elsewhere"] == ["curl at 127.0.0.1"]
