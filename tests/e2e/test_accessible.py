@@ -29,6 +29,8 @@ WIDE = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}
 #: A screen of 1280 pixels at 400 %, as people with low vision have it (WCAG 1.4.10).
 MAGNIFIED = {"width": 320, "height": 844}
+#: A tablet, half a laptop's screen, or a laptop at 200 %: neither a phone nor wide.
+BETWEEN = ({"width": 640, "height": 900}, {"width": 768, "height": 900}, {"width": 960, "height": 900})
 
 #: Told by the browser itself, before any script of the page runs.
 LISTEN = """
@@ -84,7 +86,7 @@ class Walk:
             self.faults.append(f"{path}: {answer.status}, not {status}")
         self._try_names(path)
         self._try_light_and_dark(path)
-        self._try_phone(path)
+        self._try_widths(path)
         self.faults += [f"{path}: {broken}" for broken in self.page.evaluate("window.brokenPolicies")]
 
     def look_at_refusal(self, words: str, path: str, *, token: bool, fields: int = 0) -> None:
@@ -96,7 +98,7 @@ class Walk:
             self.faults.append(f"{path}: no word of “{words}”")
         self._try_names(words)
         self._try_light_and_dark(words)
-        self._try_phone(words)
+        self._try_widths(words)
 
     def _open(self, path: str) -> Response | None:
         self.page.set_viewport_size(WIDE)  # type: ignore[arg-type]
@@ -128,8 +130,8 @@ class Walk:
             found = self.page.evaluate(RUN, {"resultTypes": ["violations"], **only})
             self.faults += [f"{path} ({scheme}): {fault}" for fault in serious(found)]
 
-    def _try_phone(self, path: str) -> None:
-        for size in (PHONE, MAGNIFIED):
+    def _try_widths(self, path: str) -> None:
+        for size in (PHONE, MAGNIFIED, *BETWEEN):
             self.page.set_viewport_size(size)  # type: ignore[arg-type]
             wider = self.page.evaluate(WIDER)
             self.faults += [f"{path}: wider than {size['width']} pixels: {what}" for what in wider]

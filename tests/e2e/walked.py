@@ -137,6 +137,7 @@ def _people_at_work(question: Question, admin: User) -> None:
     QuestionFactory(items=[ROUNDING, COLUMNS, FILE_NAME], asked_at=timezone.now() - timedelta(days=2))
     _asked(LAYOUT)
     _asked(YES_OR_NO, evidence=[FILE])
+    _asked(UNBROKEN)
     _asked(DEPLOY, kind=QuestionKind.APPROVAL, evidence=[COMMAND, DIFF])
     _asked(
         PLAN, kind=QuestionKind.PLAN, evidence=[{"kind": "markdown", "title": "PLAN.md", "text": MARKDOWN}]
@@ -175,6 +176,11 @@ YES_OR_NO = {
     "question": "Should the old rounding stay for the bills of last year?",
     "header": "History",
     "options": [{"label": "Yes"}, {"label": "No"}],
+}
+UNBROKEN = {
+    "question": "x" * 300,
+    "header": "y" * 80,
+    "options": [{"label": "z" * 300, "description": "w" * 300}, {"label": "No"}],
 }
 DEPLOY = {"question": "May the agent run this command?", "header": "Bash"}
 PLAN = {"question": "Is this plan right?", "header": "Plan"}
