@@ -10,6 +10,7 @@
   const MOST = 6; // parts in the page
   const PART = 100; // entries that one part takes at the end, before another begins
   const TYPING = "textarea, select, [contenteditable], input:not([type=radio], [type=checkbox])";
+  const NONE = "Nothing of that kind.";
   const NEAR = 800; // pixels from an edge at which the next part is fetched
 
   const box = document.getElementById("log-box");
@@ -269,8 +270,11 @@
     say(await go(`${address.pathname}?error=${from}`) ? "" : "No errors.");
   }
 
+  const unsaid = box.querySelector(".log-empty").textContent;
+
   function choose(only) {
     state.only = only;
+    box.querySelector(".log-empty").textContent = only === "all" ? unsaid : NONE;
     for (const link of document.querySelectorAll("a[data-only]")) {
       if (link.dataset.only === only) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current");
     }
@@ -280,7 +284,7 @@
     choose(only);
     state.place = null;
     replaceAll(await fetchPart({}));
-    say(parts()[0].children.length ? "" : "Nothing of that kind.");
+    say(parts()[0].children.length ? "" : NONE);
     await follow();
   }
 
