@@ -17,6 +17,7 @@ from tasks_app.admin.base import History, admin_of
 from tasks_app.audit import record
 from tasks_app.csv_text import csv_lines
 from tasks_app.models import Action, AuditEntry
+from tasks_app.models.audit import SEARCHED
 
 if TYPE_CHECKING:
     from django.urls import URLPattern
@@ -52,7 +53,7 @@ class AuditEntryAdmin(History):
 
     list_display = ["at", "actor_name", "action", "subject", "project_name", "via", "address"]
     list_filter = ["at", ("actor", People), ("project_name", Projects), "via", "action"]
-    search_fields = ["actor_name", "actor__username", "subject", "project_name", "token", "address"]
+    search_fields = SEARCHED
     date_hierarchy = "at"
     change_list_template = "admin/audit_entries.html"
 

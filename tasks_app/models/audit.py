@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from functools import reduce
+from operator import or_
+from typing import Any, NoReturn, Self
 
 from django.db import models
 
@@ -53,7 +55,19 @@ class Action(models.TextChoices):
     EXPORTED = "exported", "exported"
 
 
+#: Where the words that somebody looks for may stand.
+SEARCHED = ("actor_name", "actor__username", "subject", "project_name", "token", "address")
+
+
 class AuditEntryQuerySet(models.QuerySet["AuditEntry"]):
+    def found_by(self, words: str) -> Self:
+        """Those that have all the words somewhere."""
+        found = self
+        for word in words.split():
+            anywhere = (models.Q(**{f"{field}__icontains": word}) for field in SEARCHED)
+            found = found.filter(reduce(or_, anywhere))
+        return found
+
     def update(self, **kwargs: Any) -> NoReturn:
         raise TypeError("Audit entries stay as they were written.")
 

@@ -74,6 +74,7 @@ LINES = {
     "send_again": manages(),
     "get_usage": everybody(),
     "list_audit": Line(Scope.MANAGE, None, 403, 403, 403, 403),
+    "export_audit": Line(Scope.MANAGE, None, 403, 403, 403, 403),
     "list_projects": everybody(),
     "add_project": Line(Scope.MANAGE, {"project": "x", "source": "/x"}, 403, 403, 403, 403),
     "get_project": Line(),

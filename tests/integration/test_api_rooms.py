@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from datetime import UTC, datetime
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +14,12 @@ from django.utils import timezone
 
 from tasks_app.actions.fetching import fetch
 from tasks_app.actions.projects import add_project
-from tasks_app.audit import record
+from tasks_app.audit import Origin, acting_from, record
 from tasks_app.models import (
     Action,
     ApiToken,
     AuditEntry,
+    Channel,
     Delivery,
     Membership,
     Notice,
@@ -29,6 +33,7 @@ from tasks_app.models import (
     Transition,
     User,
 )
+from tests.addresses import text_of
 from tests.api import PROBLEM, Script
 from tests.factories import MembershipFactory, ProjectFactory, QuestionFactory, TaskFactory, UserFactory
 from tests.integration.git_repository import GitRepository
@@ -116,13 +121,37 @@ class TestAudit:
         assert len(root.get("/audit", person="ann", **{"from": today, "to": today}).json()["items"]) == 2
         assert root.get("/audit", person="ann", to="2020-01-01").json()["items"] == []
 
-    def test_nobody_else_reads_it(self, ann: User) -> None:
+    def test_it_is_searched_and_narrowed_as_in_the_audit_room(self, root: Script, ann: User) -> None:
+        with acting_from(Origin(via=Channel.TERMINAL, address="192.0.2.7")):
+            record(Action.TASK_CANCELLED, by=ann, task=TaskFactory(title="Round prices"))
+        record(Action.LOGGED_OUT, by=ann)
+        for asked in ({"via": "terminal"}, {"q": "192.0.2"}, {"q": "ann PRICES"}):
+            (entry,) = root.get("/audit", **asked).json()["items"]
+            assert (entry["action"], entry["via"]) == ("task_cancelled", "terminal")
+        assert root.get("/audit", q="prices logged").json()["items"] == []
+        refused(root.get("/audit", via="pigeon"), 400, "query.via")
+
+    def test_it_is_taken_away_as_it_is_narrowed(self, root: Script, ann: User) -> None:
+        record(Action.TASK_CANCELLED, by=ann, task=TaskFactory(title="=1+1"))
+        record(Action.LOGGED_OUT, by=UserFactory(username="ben"))
+        only = root.get("/audit/export", person="ann")
+        (row,) = json.loads(text_of(only))
+        assert only["Content-Type"] == "application/json; charset=utf-8"
+        assert row == root.get("/audit", person="ann").json()["items"][0]
+        (row,) = csv.DictReader(StringIO(text_of(root.get("/audit/export", person="ann", format="csv"))))
+        assert (row["actor"], row["subject"]) == ("ann", "'=1+1")
+        told = AuditEntry.objects.filter(action=Action.EXPORTED).latest("pk")
+        assert (told.subject, told.via) == ("audit entries", "api")
+        assert told.detail == {"form": "csv", "filters": {"person": ["ann"], "format": ["csv"]}}
+
+    @pytest.mark.parametrize("place", ["/audit", "/audit/export"])
+    def test_nobody_else_reads_it(self, ann: User, place: str) -> None:
         MembershipFactory(user=ann, role=Role.MAINTAINER)
-        refused(Script(ann).get("/audit"), 403)
+        refused(Script(ann).get(place), 403)
         admin = UserFactory(is_superuser=True)
-        refused(Script(admin, projects=[ProjectFactory()]).get("/audit"), 403)
+        refused(Script(admin, projects=[ProjectFactory()]).get(place), 403)
         ApiToken.objects.all().delete()
-        refused(Script(admin, Scope.READ, Scope.WRITE).get("/audit"), 403)
+        refused(Script(admin, Scope.READ, Scope.WRITE).get(place), 403)
 
 
 class TestNotices:

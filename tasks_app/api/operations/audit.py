@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, time, timedelta
+from typing import Any
 
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Field, Query, Router, Schema
 
 from tasks_app.api.door import doors, person
+from tasks_app.api.exporting import KINDS, Taken, taken
 from tasks_app.api.filtering import Day, Name
-from tasks_app.api.operation import responses
+from tasks_app.api.operation import responses, sends
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.schemas.audit import AuditFacts, AuditPage
 from tasks_app.errors import NotAllowed
-from tasks_app.models import Action, AuditEntry, Scope
+from tasks_app.models import Action, AuditEntry, Channel, Scope
+from tasks_app.search.exports import PART
+from tasks_app.search.paging import all_ids, in_order
 
 router = Router(tags=["Audit"])
 
 
 class AuditFilters(Schema):
+    """As the audit room has them."""
+
+    q: Name = Field(
+        "", description="All these words must be there: in who, what it was done to, project, token, address."
+    )
     project: Name = Field("", description="Only what was done in the project of that name.")
     person: Name = Field("", description="Only what this person did, by login or name.")
     action: Action | None = Field(None, description="Only this.")
+    via: Channel | None = Field(None, description="Only what was done through this.")
     task: int | None = Field(None, ge=1, le=2**63 - 1, description="Only what was done to this task.")
     since: Day | None = Field(None, alias="from", description="The first day, in UTC, as in 2026-03-01.")
     until: Day | None = Field(None, alias="to", description="The last day, in UTC.")
@@ -31,13 +42,32 @@ class AuditFilters(Schema):
 @router.get("/audit", response=responses(AuditPage), auth=doors(Scope.MANAGE))
 def list_audit(request: HttpRequest, only: Query[AuditFilters], paging: Query[Paging]) -> AuditPage:
     """Who did what, when and from where, the newest first. For site admins."""
+    _require_admin(request)
+    rows, following = page_of(request, _rows(only), paging)
+    return AuditPage(items=[_said(row) for row in rows], next=following)
+
+
+@router.get("/audit/export", response=responses(str), auth=doors(Scope.MANAGE), openapi_extra=sends(*KINDS))
+def export_audit(
+    request: HttpRequest, only: Query[AuditFilters], which: Query[Taken]
+) -> StreamingHttpResponse:
+    """All entries that the filters let through, the newest first, as one table. The audit notes it."""
+    _require_admin(request)
+    return taken(request, list(AuditFacts.model_fields), _table(only), name="audit entries", which=which)
+
+
+def _require_admin(request: HttpRequest) -> None:
     user = person(request)
     if not user.is_superuser or user.reach is not None:
         raise NotAllowed(
             "Only a site admin reads the audit, and not with a token that is restricted to some."
         )
-    rows, following = page_of(request, _rows(only), paging)
-    return AuditPage(items=[_said(row) for row in rows], next=following)
+
+
+def _table(only: AuditFilters) -> Iterator[dict[str, Any]]:
+    for ids in all_ids(_rows(only), PART):
+        for row in in_order(AuditEntry.objects.all(), ids):
+            yield _said(row).model_dump()
 
 
 def _rows(only: AuditFilters) -> QuerySet[AuditEntry]:
@@ -46,6 +76,8 @@ def _rows(only: AuditFilters) -> QuerySet[AuditEntry]:
         wanted &= Q(project_name=only.project)
     if only.person:
         wanted &= Q(actor__username=only.person) | Q(actor_name=only.person)
+    if only.via:
+        wanted &= Q(via=only.via)
     if only.action:
         wanted &= Q(action=only.action)
     if only.task:
@@ -54,7 +86,7 @@ def _rows(only: AuditFilters) -> QuerySet[AuditEntry]:
         wanted &= Q(at__gte=datetime.combine(only.since, time(), UTC))
     if only.until:
         wanted &= Q(at__lt=datetime.combine(only.until, time(), UTC) + timedelta(days=1))
-    return AuditEntry.objects.filter(wanted)
+    return AuditEntry.objects.found_by(only.q).filter(wanted)
 
 
 def _said(row: AuditEntry) -> AuditFacts:
