@@ -128,12 +128,12 @@ def is_about_one(name: str) -> bool:
     return bool(_OF_A_PROJECT & set(PATTERNS[name].pattern.converters))
 
 
-def text_of(response: Any) -> str:
+def text_of(response: Any, encoding: str = "utf-8") -> str:
     """The body of an answer, also of one that is made while it is sent."""
     if not response.streaming:
-        return str(response.content.decode())
+        return str(response.content.decode(encoding))
 
     async def whole() -> bytes:
         return b"".join([part async for part in response])
 
-    return async_to_sync(whole)().decode()
+    return async_to_sync(whole)().decode(encoding)

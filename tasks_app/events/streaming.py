@@ -17,5 +17,11 @@ async def streamed(pieces: Iterator[str]) -> AsyncIterator[str]:
         yield part
 
 
+async def streamed_bytes(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Read as it is sent, one piece at a time."""
+    while part := await sync_to_async(lambda: next(pieces, b""))():
+        yield part
+
+
 def _joined(pieces: Iterator[str]) -> str:
     return "".join(islice(pieces, PIECES))

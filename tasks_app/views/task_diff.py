@@ -10,12 +10,11 @@ from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from tasks_app import places
+from tasks_app.difference import difference_of
 from tasks_app.errors import WorkspaceError
 from tasks_app.models import Step, Task
 from tasks_app.views.access import is_htmx, task_or_404
 from tasks_app.views.rendering.diff import FileDiff, parse_diff
-from tasks_app.workspace import diff
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Changes:
 def task_diff(request: HttpRequest, task_id: int) -> HttpResponse:
     """`?step=N`: the change of one step; else that of the whole task. `?file=PATH`: one file of it."""
     task = task_or_404(request, task_id)
-    step = _step(request, task)
+    step = chosen_step(request, task)
     context: dict[str, object] = {"task": task, "step": step, "steps": task.steps.exclude(head_commit="")}
     try:
         if "file" in request.GET:
@@ -62,7 +61,8 @@ def _template(request: HttpRequest) -> str:
     return "tasks/_diff_file.html" if "file" in request.GET else "tasks/_diff.html"
 
 
-def _step(request: HttpRequest, task: Task) -> Step | None:
+def chosen_step(request: HttpRequest, task: Task) -> Step | None:
+    """The one of `?step=N`, None without it. Raises Http404."""
     position = request.GET.get("step", "")
     if not position:
         return None
@@ -97,19 +97,5 @@ def _one_file(request: HttpRequest, task: Task, step: Step | None) -> FileDiff:
 
 
 def _text(task: Task, step: Step | None, *paths: str) -> str | None:
-    changed = step or task
-    base = step.base_commit if step else _base(task)
-    if not (base and changed.head_commit):
-        return None
-    return diff(places.repository(task.project), base=base, head=changed.head_commit, paths=paths)
-
-
-def _base(task: Task) -> str:
-    """A task of a sequence begins where the one before it ended, not where the sequence did."""
-    if not task.sequence_id:
-        return task.base_commit
-    first = task.steps.first()
-    if first and first.base_commit and first.first_run == 1:
-        return first.base_commit
-    before = Task.objects.filter(sequence=task.sequence_id, pk__lt=task.pk).order_by("-pk").first()
-    return (before.head_commit if before else "") or task.base_commit
+    difference = difference_of(step or task)
+    return difference.diff(*paths) if difference else None

@@ -1,7 +1,7 @@
 """git, seen from the portal: sources, the portal's repository, tasks' clones, and what changed."""
 
 from tasks_app.workspace.clone import Workspace, branch_name
-from tasks_app.workspace.difference import ChangedFile, changed_files, diff
+from tasks_app.workspace.difference import ChangedFile, changed_files, diff, patch
 from tasks_app.workspace.files import (
     TreeFile,
     blob_bytes,
@@ -30,6 +30,7 @@ __all__ = [
     "diff",
     "has_branch",
     "inspect_source",
+    "patch",
     "working_names",
     "working_text",
 ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tasks_app.errors import WorkspaceError
-from tasks_app.workspace.git import valid_commit
+from tasks_app.workspace.git import NETWORK_SECONDS, valid_commit
 from tasks_app.workspace.repository import Repository
 
 Status = Literal["A", "M", "D", "R"]
@@ -43,6 +43,16 @@ def diff(
         "\0", "\N{REPLACEMENT CHARACTER}"
     )
     return f"{text}\n[… the diff is longer than {limit} bytes and cut here …]\n" if more else text
+
+
+def patch(repository: Repository, *, base: str, head: str) -> Iterator[bytes]:
+    """The whole difference from commit `base` to `head`, binary files too, as `git apply` takes it.
+
+    In pieces, for a client that may be slow: it has `NETWORK_SECONDS`. Raises WorkspaceError, before
+    the first piece if a commit is not there.
+    """
+    words = ("diff", *_PLAIN, "--binary", "--full-index", "--src-prefix=a/", "--dst-prefix=b/")
+    return repository.git.pieces(*words, *_range(base, head), timeout=NETWORK_SECONDS)
 
 
 def changed_files(repository: Repository, *, base: str, head: str) -> tuple[ChangedFile, ...]:

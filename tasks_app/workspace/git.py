@@ -11,9 +11,11 @@ import os
 import re
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
@@ -57,6 +59,8 @@ _NEUTRAL = {
     "LC_ALL": "C.UTF-8",
 }
 _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+
+_PIECE = 64 * 1024
 
 LOCAL_SECONDS = 300.0
 NETWORK_SECONDS = 900.0
@@ -102,6 +106,35 @@ class Git:
 
     def beginning(self, *arguments: str, limit: int, timeout: float = LOCAL_SECONDS) -> tuple[bytes, bool]:
         """The first `limit` bytes of the output, and whether there was more. git is ended at the limit."""
+        with self._reading(arguments, timeout) as (process, stdout):
+            output = stdout.read(limit + 1)
+            more = len(output) > limit
+            if more:
+                process.kill()
+        if not more and process.returncode != 0:
+            raise self._failure(arguments, f"exit {process.returncode}")
+        return output[:limit], more
+
+    def pieces(self, *arguments: str, timeout: float = LOCAL_SECONDS) -> Iterator[bytes]:
+        """The output of any length, as it is made; whoever stops reading ends git.
+
+        What fails at its beginning fails here. If the iterator raises WorkspaceError, what came is not whole.
+        """
+        pieces = self._pieces(arguments, timeout)
+        return chain([next(pieces, b"")], pieces)
+
+    def _pieces(self, arguments: Sequence[str], timeout: float) -> Iterator[bytes]:
+        with self._reading(arguments, timeout) as (process, stdout):
+            while piece := stdout.read(_PIECE):
+                yield piece
+        if process.returncode != 0:
+            raise self._failure(arguments, f"exit {process.returncode}")
+
+    @contextmanager
+    def _reading(
+        self, arguments: Sequence[str], timeout: float
+    ) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
+        """git, and what it says. Afterwards it has ended, if need be by force."""
         with subprocess.Popen(
             self._command(arguments),
             env=_environment(),
@@ -114,15 +147,12 @@ class Git:
             watch = threading.Timer(timeout, process.kill)
             watch.start()
             try:
-                output = process.stdout.read(limit + 1)
+                yield process, process.stdout
+            except BaseException:  # whoever reads has gone, or failed
+                process.kill()
+                raise
             finally:
                 watch.cancel()
-                more = len(output) > limit
-                if more:
-                    process.kill()
-        if not more and process.returncode != 0:
-            raise self._failure(arguments, f"exit {process.returncode}")
-        return output[:limit], more
 
     def _command(self, arguments: Sequence[str]) -> list[str]:
         place = []

@@ -26,6 +26,7 @@ from schemathesis.core.parameters import ParameterLocation
 from schemathesis.generation.hypothesis.builder import HypothesisTestConfig, HypothesisTestMode, create_test
 from schemathesis.specs.openapi import checks
 
+from tasks_app import places
 from tasks_app.actions.invitations import invite
 from tasks_app.actions.projects import add_project
 from tasks_app.actions.tokens import make_token
@@ -183,8 +184,13 @@ def _special(project: Project) -> dict[str, dict[str, Any]]:
         "question": "May the agent run `git push`?",
         "options": [{"label": "Approve"}, {"label": "Deny"}],
     }
+    base = places.repository(project).head("main")
     approval = QuestionFactory(task__project=project, kind=QuestionKind.APPROVAL, items=[asked])
+    changed = TaskFactory(project=project, base_commit=base, head_commit=base)
+    done = SequenceFactory(project=project, base_commit=base, head_commit=base)
     return {
+        "get_patch": {"task_id": changed.pk},
+        "get_sequence_patch": {"sequence_id": done.pk},
         "add_project": {"project": "another-shop"},
         "go_on_with_task": task_failed,
         "retry_step": {**step_failed, "put_back": False},

@@ -27,6 +27,7 @@ from tasks_app.jail import Jail
 from tasks_app.models import Event, EventKind, Question, Run, Task, User
 from tasks_app.state.phases import FACTS, Phase
 from tasks_app.views import context
+from tests.addresses import text_of
 from tests.browser import signed_in
 from tests.factories import (
     COLUMNS,
@@ -35,6 +36,7 @@ from tests.factories import (
     ProjectFactory,
     QuestionFactory,
     RunFactory,
+    SequenceFactory,
     TaskFactory,
     UserFactory,
 )
@@ -479,6 +481,62 @@ def test_a_large_file_is_loaded_when_it_is_wanted(browser: Client, project: Any,
     assert "<html" in page and "number 899" in page
     for missing in ("nothing.txt", "../../etc/passwd", "\0", ":(glob)*", "x" * 5000, ""):
         assert browser.get(reverse("task_diff", args=[task.pk]), {"file": missing}).status_code == 404
+
+
+@pytest.fixture
+def changed(project: Any, tmp_path: Path) -> Task:
+    """A task of a sequence, with two steps that changed a text and made a file that is no text."""
+    source = GitRepository(tmp_path / "shop")
+    base = source.git("rev-parse", "HEAD")
+    middle = source.commit(**{"README.md": "# shöp\n"})
+    (source.path / "cat.png").write_bytes(bytes(range(256)) * 1000)
+    head = source.commit()
+    places.repository(project).fetch()
+    sequence = SequenceFactory(project=project, base_commit=base, head_commit=head)
+    task = TaskFactory(project=project, sequence=sequence, base_commit=base, head_commit=head)
+    task.steps.filter(position=1).update(base_commit=base, head_commit=middle)
+    source.git("checkout", "--quiet", "--detach", base)
+    return task
+
+
+def _applied(patch: str, to: GitRepository) -> str:
+    (to.path.parent / "it.patch").write_bytes(patch.encode("latin-1"))
+    to.git("apply", "--index", "../it.patch")
+    return to.git("write-tree")
+
+
+@pytest.mark.parametrize("what", ["task", "sequence"])
+def test_what_was_changed_can_be_taken_elsewhere_as_a_patch(
+    browser: Client, changed: Task, tmp_path: Path, what: str
+) -> None:
+    """W2: a path on the portal's machine is of no use to who works on another."""
+    source = GitRepository(tmp_path / "shop")
+    number = changed.pk if what == "task" else changed.sequence_id
+    address = reverse(f"{what}_patch", args=[number])
+    page = browser.get(reverse("task_timeline" if what == "task" else what, args=[number])).text
+    assert f'href="{address}" download' in page
+    file = browser.get(address)
+    assert file["Content-Type"] == "text/x-diff"
+    assert file["Content-Disposition"] == f'attachment; filename="{what}-{number}.patch"'
+    assert _applied(text_of(file, "latin-1"), source) == source.git(
+        "rev-parse", f"{changed.head_commit}^{{tree}}"
+    )
+
+
+def test_the_patch_of_a_step_has_that_step_alone(browser: Client, changed: Task, tmp_path: Path) -> None:
+    address = f"{reverse('task_patch', args=[changed.pk])}?step=1"
+    assert address in browser.get(f"{reverse('task_diff', args=[changed.pk])}?step=1").text
+    file = browser.get(address)
+    assert file["Content-Disposition"] == f'attachment; filename="task-{changed.pk}-step-1.patch"'
+    assert "shöp" in text_of(file) and "cat.png" not in text_of(browser.get(address))
+    assert browser.get(f"{address}9").status_code == 404
+
+
+def test_a_patch_that_cannot_be_made_says_why(browser: Client, project: Any) -> None:
+    gone = TaskFactory(project=project, base_commit="a" * 40, head_commit="b" * 40)
+    for task, why in ((gone, "git diff failed"), (TaskFactory(), "There is nothing to compare yet.")):
+        answer = browser.get(reverse("task_patch", args=[task.pk]), follow=True)
+        assert answer.redirect_chain == [(reverse("task", args=[task.pk]), 302)] and why in answer.text
 
 
 def test_a_diff_that_cannot_be_made_says_why(browser: Client, project: Any) -> None:

@@ -22,6 +22,7 @@ from tasks_app.workspace import (
     branch_name,
     changed_files,
     diff,
+    patch,
 )
 from tests.integration.git_repository import GitRepository
 
@@ -333,10 +334,26 @@ def test_a_long_diff_is_cut_and_says_so(desk: Desk) -> None:
     assert text.endswith("[… the diff is longer than 1000 bytes and cut here …]\n") and len(text) < 1100
 
 
+def _children() -> list[str]:
+    return [pid for known in Path("/proc/self/task").glob("*/children") for pid in known.read_text().split()]
+
+
+def test_a_patch_is_read_piece_by_piece_and_ends_with_its_reader(desk: Desk) -> None:
+    (desk.workspace.path / "noise").write_bytes(os.urandom(3_000_000))
+    pieces = patch(desk.repository, base=desk.base, head=desk.snapshot())
+    first = next(pieces)
+    assert first.startswith(b"diff --git a/noise b/noise") and len(first) < 100_000
+    assert len(_children()) == 1
+    del pieces
+    assert not _children()
+
+
 @pytest.mark.parametrize("commit", ["HEAD", "--output=/tmp/x", "0" * 40, "refs/source/main"])
 def test_a_diff_takes_ids_of_commits_that_are_there_and_nothing_else(desk: Desk, commit: str) -> None:
     with pytest.raises(WorkspaceError):
         diff(desk.repository, base=commit, head=desk.base)
+    with pytest.raises(WorkspaceError):
+        patch(desk.repository, base=commit, head=desk.base)
     with pytest.raises(WorkspaceError):
         changed_files(desk.repository, base=commit, head=desk.base)
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Field, Query, Router, Schema, Status
 
 from tasks_app import access, stats
 from tasks_app.actions import sequences as actions
 from tasks_app.api.door import doors, person
 from tasks_app.api.idempotency import once
-from tasks_app.api.operation import responses
+from tasks_app.api.operation import responses, sends
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.schemas.base import SequenceId, Storable
 from tasks_app.api.schemas.sequences import NewSequence, SequenceFacts, SequencePage, SequenceWhole
+from tasks_app.downloading import PATCH, download_patch
 from tasks_app.facts import facts_of, sequence_facts
 from tasks_app.models import Scope, Sequence
 from tasks_app.state.phases import Phase
@@ -82,6 +83,17 @@ def go_on_with_sequence(request: HttpRequest, sequence_id: SequenceId) -> Sequen
     """Go on with the task at hand; or, if the folder was at fault, look into it again."""
     actions.go_on_sequence(access.sequence_for(person(request), sequence_id), by=person(request))
     return _whole(request, sequence_id)
+
+
+@router.get(
+    "/sequences/{sequence_id}/patch",
+    response=responses(str, 404, 409),
+    auth=doors(Scope.READ),
+    openapi_extra=sends(PATCH),
+)
+def get_sequence_patch(request: HttpRequest, sequence_id: SequenceId) -> StreamingHttpResponse:
+    """What all tasks of a sequence changed so far, whole and with binary files: for `git apply`."""
+    return download_patch(access.sequence_for(person(request), sequence_id))
 
 
 def _rows(request: HttpRequest, only: SequenceFilters) -> QuerySet[Sequence]:

@@ -35,6 +35,8 @@ from tasks_app.api.schemas.tasks import (
     TaskPreview,
     TaskWhole,
 )
+from tasks_app.difference import difference_of
+from tasks_app.downloading import PATCH, download_patch
 from tasks_app.events.logs import LogKind, render_log
 from tasks_app.events.streaming import streamed
 from tasks_app.facts import facts_of_tasks, step_facts, task_facts
@@ -42,7 +44,6 @@ from tasks_app.models import Event, EventKind, Scope, Step, Task
 from tasks_app.search.exports import TASK_COLUMNS, task_rows
 from tasks_app.search.filters import Filters
 from tasks_app.state.phases import Phase
-from tasks_app.workspace import diff
 
 router = Router(tags=["Tasks"])
 
@@ -195,13 +196,23 @@ def list_events(request: HttpRequest, task_id: TaskId, which: Query[EventsAfter]
 
 @router.get("/tasks/{task_id}/diff", response=responses(Diff, 404, 409), auth=doors(Scope.READ))
 def get_diff(request: HttpRequest, task_id: TaskId, which: Query[StepChoice]) -> Diff:
-    """What a task, or one step of it, changed in the repository."""
-    task = access.task_for(person(request), task_id)
-    changed = get_object_or_404(task.steps, position=which.step) if which.step else task
-    base, head = _base(changed), changed.head_commit
-    if not (base and head):
-        return Diff(base=base, head=head, diff="")
-    return Diff(base=base, head=head, diff=diff(places.repository(task.project), base=base, head=head))
+    """What a task, or one step of it, changed in the repository: to look at. The patch has all of it."""
+    changed = _task_or_step(request, task_id, which)
+    difference = difference_of(changed)
+    if difference is None:
+        return Diff(base=changed.base_commit, head=changed.head_commit, diff="")
+    return Diff(base=difference.base, head=difference.head, diff=difference.diff())
+
+
+@router.get(
+    "/tasks/{task_id}/patch",
+    response=responses(str, 404, 409),
+    auth=doors(Scope.READ),
+    openapi_extra=sends(PATCH),
+)
+def get_patch(request: HttpRequest, task_id: TaskId, which: Query[StepChoice]) -> StreamingHttpResponse:
+    """What a task, or one step of it, changed, whole and with binary files: for `git apply`."""
+    return download_patch(_task_or_step(request, task_id, which))
 
 
 @router.get(
@@ -243,7 +254,6 @@ def _event(event: Event) -> EventFacts:
     )
 
 
-def _base(changed: Task | Step) -> str:
-    """A task of a sequence begins where the one before it ended, not where the sequence did."""
-    first = changed.steps.first() if isinstance(changed, Task) else None
-    return (first.base_commit if first else "") or changed.base_commit
+def _task_or_step(request: HttpRequest, task_id: int, which: StepChoice) -> Task | Step:
+    task = access.task_for(person(request), task_id)
+    return get_object_or_404(task.steps, position=which.step) if which.step else task
