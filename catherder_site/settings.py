@@ -60,12 +60,13 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "tasks_app.accounts.middleware.ToTheLogin",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "allauth.account.middleware.AccountMiddleware",
     "tasks_app.accounts.middleware.Seen",
+    "tasks_app.views.refusing.no_blank_page",
 ]
 
 CONTENT_SECURITY_POLICY: dict[str, Any] = {

@@ -29,7 +29,7 @@ class Login(account.LoginView):  # type: ignore[misc]
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         context: dict[str, Any] = super().get_context_data(**kwargs)
-        return {**context, "providers": providers()}
+        return {**context, "providers": providers(), "unsent": "unsent" in self.request.GET}
 
     def form_invalid(self, form: LoginForm) -> HttpResponse:
         page: HttpResponse = super().form_invalid(form)

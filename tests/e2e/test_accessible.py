@@ -276,6 +276,7 @@ def test_refusals_are_accessible_and_fit(browser: Browser, seeded: tuple[Portal,
     cancel = "/tasks/1/cancel/"
     tour.look_at_refusal("You may look, but not do that", cancel, token=True)
     tour.look_at_refusal("This form is out of date", cancel, token=False)
+    tour.look_at(cancel, status=405)
     tour.look_at_refusal("That request could not be read", cancel, token=True, fields=1100)
     context.close()
     assert not tour.faults, "\n".join(tour.faults)

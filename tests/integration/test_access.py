@@ -120,7 +120,9 @@ def test_a_member_gets_an_answer_everywhere(name: str, question: Question) -> No
 @pytest.mark.parametrize("name", sorted(POST_ONLY))
 def test_nothing_happens_on_get(name: str, question: Question) -> None:
     client = signed_in(UserFactory(is_superuser=True))
-    assert client.get(address(name, question)).status_code == 405
+    page = client.get(address(name, question))
+    assert page.status_code == 405 and page["Allow"] == "POST"
+    assert "a button, not a page" in page.text
 
 
 def test_a_viewer_cannot_create_tasks(question: Question) -> None:

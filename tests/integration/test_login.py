@@ -53,6 +53,36 @@ def test_who_was_on_the_way_to_a_page_is_told_so(client: Client) -> None:
     assert words not in client.get("/", follow=True).text
 
 
+class TestAFormThatIsSentAfterTheLoginEnded:
+    def sent(self, client: Client, came_from: str) -> Any:
+        return client.post("/tasks/1/cancel/", headers={"Referer": came_from} if came_from else {})
+
+    @pytest.mark.parametrize(
+        ("came_from", "back"),
+        [
+            ("http://testserver/tasks/1/?step=2", "/tasks/1/?step=2"),
+            ("http://testserver", "/"),
+            ("http://elsewhere.example/tasks/1/", "/"),
+            ("http://testserver:81/tasks/1/", "/"),
+            ("//testserver/tasks/1/", "/tasks/1/"),
+            ("", "/"),
+        ],
+    )
+    def test_it_leads_back_to_its_page_and_not_to_an_address_for_forms(
+        self, ann: User, client: Client, came_from: str, back: str
+    ) -> None:
+        login = self.sent(client, came_from)["Location"]
+        page = client.get(login)
+        assert "what you sent was not done" in page.text
+        given = {**RIGHT, "next": page.context["redirect_field_value"]}
+        assert client.post(login, given)["Location"] == back
+
+    def test_it_is_said_after_a_wrong_password_too(self, client: Client) -> None:
+        login = self.sent(client, "http://testserver/tasks/1/")["Location"]
+        page = client.post(login, {"username": "ann", "password": "hunter2", "next": "/tasks/1/"})
+        assert "what you sent was not done" in page.text
+
+
 @pytest.mark.parametrize("name", ["ann", "ann@example.org", "nobody"])
 def test_a_wrong_password_says_the_same_for_everybody(ann: User, client: Client, name: str) -> None:
     page = client.post("/login/", {"username": name, "password": "hunter2"})
