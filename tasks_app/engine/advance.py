@@ -10,6 +10,7 @@ from tasks_app.actions.sequences import look_for_next, proceed
 from tasks_app.engine.conclude import fail
 from tasks_app.engine.crashpoints import reached
 from tasks_app.engine.lease import Lease
+from tasks_app.engine.recording import tidy
 from tasks_app.engine.recovery import note_crash, salvage
 from tasks_app.engine.shop import Shop
 from tasks_app.engine.steps import work_on
@@ -44,6 +45,8 @@ def advance(task_id: int, *, owner: str, shop: Shop) -> bool:
         if shop.stop_signal():
             return worked
         # An answer may have come while the lease was still held: then the task is due again.
+    if worked:
+        tidy(task_id)
     return worked
 
 

@@ -128,6 +128,16 @@ def _note_commit(run: Run, lease: Lease, commit: str) -> None:
     step.task.head_commit = commit
 
 
+def tidy(task_id: int) -> None:
+    """What many recordings left in the portal's repository slows down the next one. Nobody waits for this."""
+    task = Task.objects.select_related("project").filter(pk=task_id).first()
+    try:
+        if task is not None:
+            places.repository(task.project).tidy()
+    except (WorkspaceError, OSError) as error:
+        logger.warning("task %s: its repository could not be tidied: %s", task_id, error)
+
+
 def checkpoint(step: Step, lease: Lease, shop: Shop) -> None:
     """With `autoCommit`, the work of a done step becomes a commit of the task's branch (P9)."""
     task = step.task

@@ -19,6 +19,8 @@ from tasks_app.workspace.source import upload_pack
 #: How long a fetch waits for another of the same repository: a person may be waiting for it.
 LOCK_SECONDS = 60.0
 _LOCK_LOOKS_EVERY = 0.1
+#: So many packs are left as they are; git looks through each of them.
+PACKS = 50
 _SUBJECT = 200
 
 
@@ -110,6 +112,21 @@ class Repository:
     def refs(self, *patterns: str) -> tuple[str, ...]:
         """The commits of all refs under `patterns`."""
         return tuple(self.git.line("for-each-ref", "--format=%(objectname)", *patterns).split())
+
+    def tidy(self) -> bool:
+        """Put packs and refs together if there are many, and whether that was done.
+
+        Each recording leaves a pack and a file for its ref. Others may read and record meanwhile, and nothing
+        is thrown away, not even what no ref names yet. Raises WorkspaceError.
+        """
+        if len(list(self.path.glob("objects/pack/*.pack"))) <= PACKS:
+            return False
+        with self.lock_file.open("w") as lock:
+            if not _locked(lock):
+                return False  # somebody fetches, or does this already; there will be another time
+            self.git.run("repack", "--geometric=2", "-d", "--quiet")
+            self.git.run("pack-refs", "--all")
+        return True
 
     def _ensure(self) -> None:
         if self.path.exists():

@@ -9,6 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from tasks_app import places
 from tasks_app.agents.fake import (
     Call,
     Die,
@@ -430,3 +431,12 @@ def test_ten_megabytes_of_output_are_cut_and_the_cut_is_said(works: Works) -> No
     assert "\ufffd" not in log
     raw = "".join(render_log(step(task), LogKind.RAW))
     assert raw.count("☃") >= 3_500_000 or raw.count("\\u2603") >= 3_500_000
+
+
+def test_the_repository_is_tidied_when_nobody_waits(works: Works, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each recording leaves a pack, and git looks through all of them at the next one."""
+    monkeypatch.setattr("tasks_app.workspace.repository.PACKS", 1)
+    play = {name: [Turn(calls=(write(f"{name}.txt", "{}"),)), say("Done.")] for name in ("plan", "implement")}
+    task = works.advance(works.task(play, config=TWO_STEPS))
+    assert (task.phase, len(runs(task))) == (Phase.DONE, 2)
+    assert len(list(places.repository(task.project).path.glob("objects/pack/*.pack"))) == 1

@@ -282,6 +282,30 @@ def test_recordings_of_years_do_not_stop_the_next(desk: Desk) -> None:
     assert [change.path for change in desk.changes()] == ["c"]
 
 
+def _packs(repository: Repository) -> int:
+    return len(list(repository.path.glob("objects/pack/*.pack")))
+
+
+def test_what_many_recordings_left_is_put_together(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R1: and nothing of it is lost, not even what was taken but has no ref yet."""
+    monkeypatch.setattr("tasks_app.workspace.repository.PACKS", 3)
+    commits = []
+    for number in range(4):
+        desk.write("c", f"{number}\n")
+        commits.append(desk.snapshot(f"step-{number}"))
+    desk.repository.git.run("update-ref", "-d", "refs/cat-herder/cat-herder/fix/step-3")
+    assert _packs(desk.repository) == 4
+    with desk.repository.lock_file.open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert not desk.repository.tidy(), "somebody fetches"
+    assert desk.repository.tidy()
+    assert _packs(desk.repository) == 1
+    assert not (desk.repository.path / "refs/cat-herder/cat-herder/fix/step-0").exists()
+    for commit in commits:
+        desk.repository.git.run("rev-list", "--objects", commit)
+    assert not desk.repository.tidy(), "there is little to do"
+
+
 ODD_NAMES = [
     "new\nline",
     "tab\there",
