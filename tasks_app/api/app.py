@@ -26,13 +26,14 @@ from tasks_app.api.operations import (
     tasks,
     usage,
 )
-from tasks_app.api.problems import MEDIA_TYPE, explain_errors
+from tasks_app.api.problems import MEDIA_TYPE, Kind, Refused, explain_errors
 from tasks_app.models import Scope
 
 PREFIX = "api/v1/"
 _ABOUT = """What the portal's pages do, for scripts. Show a personal token, which you make in the portal under
 My settings, API tokens: `Authorization: Bearer cath_…`. Errors are problem details (RFC 9457). Lists come in
-pages: follow `next` until it is null. Times are ISO 8601 with their zone. What you may not see is 404."""
+pages: follow `next` until it is null. Fields and parameters that are not known are refused.
+Times are ISO 8601 with their zone. What you may not see is 404."""
 
 
 class Api(NinjaAPI):
@@ -53,6 +54,22 @@ def _told_to_the_audit(operation: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
+def _knows_its_parameters(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """One that is not known is an error, as in a body: a filter spelled wrong would find everything."""
+
+    @wraps(operation)
+    def wrapper(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        known = _parameters()[operation.__name__]
+        if unknown := [name for name in request.GET if name not in known]:
+            there_are = f"there are {', '.join(known)}" if known else "this operation takes none"
+            errors = [{"where": f"query.{name}", "message": there_are} for name in unknown]
+            said = f"There is no parameter “{unknown[0][:100]}”: {there_are}."
+            raise Refused(Kind.BAD_INPUT, said, errors=errors)
+        return operation(request, *args, **kwargs)
+
+    return wrapper
+
+
 api = Api(
     title="Cat Herder",
     version="1",
@@ -62,6 +79,7 @@ api = Api(
     urls_namespace="api",
 )
 api.add_decorator(_told_to_the_audit)
+api.add_decorator(_knows_its_parameters)
 for room in (
     me,
     projects,
@@ -97,12 +115,31 @@ def document() -> dict[str, Any]:
     return whole
 
 
-def _scopes() -> Iterator[tuple[str, Scope]]:
-    """What each operation asks of a token, by its name."""
+def _operations() -> Iterator[tuple[str, Operation]]:
     for mounted in api._get_bound_routers():
         for view in mounted.path_operations.values():
             for operation in view.operations:
-                yield api.get_openapi_operation_id(operation), operation.auth_callbacks[0].scope  # type: ignore[attr-defined]
+                yield api.get_openapi_operation_id(operation), operation
+
+
+def _scopes() -> Iterator[tuple[str, Scope]]:
+    """What each operation asks of a token, by its name."""
+    for name, operation in _operations():
+        yield name, operation.auth_callbacks[0].scope  # type: ignore[attr-defined]
+
+
+@cache
+def _parameters() -> dict[str, list[str]]:
+    """What may stand behind the `?` of each operation, by its name."""
+    return {
+        name: [
+            parameter
+            for model in operation.models
+            if model.__ninja_param_source__ == "query"
+            for parameter in model.__ninja_flatten_map__
+        ]
+        for name, operation in _operations()
+    }
 
 
 def _correct(operation: dict[str, Any], scope: Scope) -> None:

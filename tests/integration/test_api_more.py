@@ -245,3 +245,29 @@ def test_a_viewer_may_not_retry_change_dismiss_or_decide(question: Question) -> 
     refused(viewer.post(f"/tasks/{question.task_id}/steps/1/retry", {}), 403)
     outsider = Script(MembershipFactory(project=ProjectFactory()).user)
     refused(outsider.post(f"/questions/{question.pk}/decide", {"verdict": "approved"}), 404)
+
+
+@pytest.mark.parametrize(
+    ("address", "where"),
+    [
+        ("/questions?status=open", "query.status"),
+        ("/tasks?phase=failed&page=2", "query.page"),
+        ("/tasks/export?Format=csv", "query.Format"),
+        ("/projects?q=shop", "query.q"),
+    ],
+)
+def test_a_parameter_that_is_not_known_is_refused_and_not_passed_over(
+    ann: Script, address: str, where: str
+) -> None:
+    """Else a filter that was spelled wrong would answer with everything."""
+    answer = ann.get(address)
+    refused(answer, 400, where)
+    assert "limit" in answer.json()["detail"] or "format" in answer.json()["detail"]
+
+
+def test_an_operation_without_parameters_says_so(question: Question, ann: Script) -> None:
+    answer = ann.post(f"/questions/{question.pk}/answer?dry_run=1", {"answer": "Half up"})
+    refused(answer, 400, "query.dry_run")
+    assert "takes none" in answer.json()["detail"]
+    question.refresh_from_db()
+    assert question.is_open
