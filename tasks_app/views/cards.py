@@ -13,7 +13,10 @@ from tasks_app.forms.answer import Typed, TypedItem
 from tasks_app.models import Project, Question, QuestionKind
 from tasks_app.views.access import is_htmx, person
 from tasks_app.views.rendering.evidence import Evidence, evidence_of
-from tasks_app.views.rendering.words import headline
+from tasks_app.views.rendering.words import context, headline
+
+#: Columns and lines of a preview beside the options, in the narrowest card that has two columns.
+_BESIDE, _LOW = 40, 9
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,13 @@ class CardItem:
     other: str = ""
 
     @property
-    def has_previews(self) -> bool:
-        return any(choice.preview for choice in self.choices)
+    def classes(self) -> str:
+        """How its previews stand: beside the options if that cuts none of their lines, else below each."""
+        lines = [choice.preview.expandtabs().splitlines() for choice in self.choices]
+        widest = max((len(line) for preview in lines for line in preview), default=0)
+        if not 0 < widest <= _BESIDE:
+            return "item"
+        return "item previews-beside" + " previews-tall" * (max(map(len, lines)) > _LOW)
 
 
 @dataclass(frozen=True)
@@ -97,11 +105,10 @@ def _card(question: Question, may_act: bool, *, typed: Typed | None = None, **to
 
 def _item(item: dict[str, Any], typed: TypedItem) -> CardItem:
     question = str(item["question"])
-    first = headline(question)
     return CardItem(
         question=question,
-        headline=first,
-        context=question.strip().removeprefix(first).strip(),
+        headline=headline(question),
+        context=context(question),
         header=str(item.get("header") or ""),
         several=bool(item.get("multiSelect")),
         choices=_choices(item, typed),

@@ -146,6 +146,16 @@ def test_new_lines_do_not_pull_one_away(portal: UpPortal, long_log: LongLog) -> 
     expect(below).to_be_hidden()
 
 
+def test_that_the_log_was_out_of_reach_is_not_said_for_ever(portal: UpPortal, long_log: LongLog) -> None:
+    page, last, _ = long_log
+    page.context.set_offline(True)
+    page.get_by_role("link", name="Errors").click()
+    expect(page.locator("#log-said")).to_have_text("The log could not be fetched; try again.")
+    page.context.set_offline(False)
+    portal.rows(MORE % (last, 0, 1))
+    expect(page.locator("#log-said")).to_have_text("")
+
+
 def test_without_scripts_links_lead_to_the_beginning(portal: UpPortal, sign_in: SignIn) -> None:
     task = portal.new_task("# A long log\n", started=False)
     portal.rows(MAKE % task)

@@ -67,6 +67,24 @@ def test_htmx_gets_the_card_alone(browser: Client, question: Question) -> None:
     assert page.text.strip().startswith("<article") and "<html" not in page.text
 
 
+@pytest.mark.parametrize(
+    ("previews", "classes"),
+    [
+        (["Tea 2.40", ""], "item previews-beside"),
+        (["Tea 2.40\n" * 12, ""], "item previews-beside previews-tall"),
+        (["Tea" + " " * 60 + "2.40", "Tea 2.40"], "item"),
+        (["", ""], "item"),
+    ],
+)
+def test_previews_stand_beside_the_options_where_they_fit(
+    browser: Client, question: Question, previews: list[str], classes: str
+) -> None:
+    options = [{"label": str(number), "preview": text} for number, text in enumerate(previews)]
+    Question.objects.filter(pk=question.pk).update(items=[{**ROUNDING, "options": options}])
+    page = browser.get(reverse("question", args=[question.pk]), headers=HTMX).text
+    assert f'<fieldset class="{classes}"' in page
+
+
 def test_something_else_is_an_answer(browser: Client, question: Question) -> None:
     send(browser, question, item_0="", item_0_other="Never round")
     assert stored(question) == {ROUNDING["question"]: "Never round"}

@@ -371,6 +371,18 @@ def test_a_result_stands_with_its_call(browser: Client) -> None:
     assert "2 tests failed" not in calls[1] and "data-result-of" not in page
 
 
+def test_what_follows_a_headline_is_its_context_and_not_shouted(browser: Client) -> None:
+    """In the log and in the questions and answers, as on the card."""
+    asked = "Which layout?\n\nThe printer has **42 columns**."
+    question = QuestionFactory(items=[{**ROUNDING, "question": asked}])
+    append(question.run, [NewEvent(EventKind.QUESTION, {"number": 1, "items": question.items})], seq=0)
+    page = browser.get(reverse("task", args=[question.task_id])).text
+    assert "**" not in page
+    assert page.count("The printer has <strong>42 columns</strong>.") == 3
+    assert page.count('<p class="said">Which layout?</p>') == 1
+    assert page.count('<p class="asked-question">Which layout?</p>') == 1
+
+
 def test_where_a_run_begins_the_log_says_so_once(browser: Client) -> None:
     run = RunFactory()
     say(run, (EventKind.SYSTEM, {"subtype": "init"}), (EventKind.TEXT, {"text": "hello"}))

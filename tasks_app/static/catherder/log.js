@@ -10,6 +10,7 @@
   const MOST = 6; // parts in the page
   const PART = 100; // entries that one part takes at the end, before another begins
   const TYPING = "textarea, select, [contenteditable], input:not([type=radio], [type=checkbox])";
+  const LOST = "The log could not be fetched; try again.";
   const NONE = "Nothing of that kind.";
   const NEAR = 800; // pixels from an edge at which the next part is fetched
 
@@ -27,7 +28,11 @@
 
   // One thing after the other: two fetches at once would put a part in twice.
   let queue = Promise.resolve();
-  const inTurn = (job) => (queue = queue.then(job).catch(() => say("The log could not be fetched; try again.")));
+  const inTurn = (job) => (queue = queue.then(job).then(reached, () => say(LOST)));
+
+  function reached() {
+    if (byId("log-said").textContent === LOST) say("");
+  }
 
   function say(text) { byId("log-said").textContent = text; }
 

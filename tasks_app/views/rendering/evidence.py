@@ -11,6 +11,8 @@ from tasks_app.views.rendering.diff import DiffLine, LineKind
 
 _KEEP = 60_000
 _KEEP_LINES = 1_500
+#: Lines that a pane on a card has room for.
+_PANE = 24
 _KINDS = ("command", "file", "diff", "markdown")
 
 #: Only before a file's first hunk: inside one, `--- x` is the line `-- x`, taken away.
@@ -26,6 +28,11 @@ class Evidence:
     text: str
     lines: list[DiffLine] = field(default_factory=list)
     cut: int = 0
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is more than stands in its pane at once."""
+        return self.text.count("\n") > _PANE
 
 
 def evidence_of(question: Question) -> list[Evidence]:

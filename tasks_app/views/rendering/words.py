@@ -50,6 +50,11 @@ def headline(question: str) -> str:
     return question.strip().partition("\n\n")[0]
 
 
+def context(question: str) -> str:
+    """What follows a question's first paragraph."""
+    return question.strip().partition("\n\n")[2].strip()
+
+
 def count(number: int) -> str:
     """`940`, `12.3k`, `1.2M`, `3.5B`."""
     for size, name in ((1_000_000_000, "B"), (1_000_000, "M"), (1_000, "k")):
