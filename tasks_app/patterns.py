@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from tasks_app.shell import commands_in
 
@@ -37,7 +36,7 @@ def call_pattern_fault(pattern: str) -> str | None:
 
 
 def asked_before(
-    patterns: Iterable[str], name: str, tool_input: Mapping[str, Any], *, workspace: str, cwd: str = ""
+    patterns: Iterable[str], name: str, tool_input: Mapping[str, object], *, workspace: str, cwd: str = ""
 ) -> str | None:
     """The first pattern that the tool call matches: a human must approve it before it is made."""
     for pattern in patterns:
@@ -53,7 +52,9 @@ def _is_tool(glob: str, name: str) -> bool:
     return wild(name, glob) or (name in WRITING and any(wild(other, glob) for other in WRITING))
 
 
-def _argument_matches(glob: str, name: str, tool_input: Mapping[str, Any], workspace: str, cwd: str) -> bool:
+def _argument_matches(
+    glob: str, name: str, tool_input: Mapping[str, object], workspace: str, cwd: str
+) -> bool:
     if name == "Bash":
         return command_matches(str(tool_input.get("command", "")), glob)
     if name in WRITING or "file_path" in tool_input:
@@ -122,7 +123,7 @@ def wild(text: str, glob: str) -> bool:
     return True
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

@@ -6,7 +6,6 @@ Standard library only: the gate's program loads this file in the agent's jail.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 
 #: Characters that variables may put into one line.
 MOST_EXPANDED = 100_000
@@ -24,12 +23,12 @@ _VARIABLE = re.compile(r"\$([A-Za-z_]\w*|[0-9@*#?$!-])")
 _WITH_DEFAULT = re.compile(r"\A(!?\w+|[@*])(?::?[-=+](.*))?", re.DOTALL)
 
 
-@dataclass
 class Read:
     """Words of each simple command, those in substitutions too; and here-documents, which are text."""
 
-    commands: list[list[str]] = field(default_factory=list)
-    heredocs: list[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.commands: list[list[str]] = []
+        self.heredocs: list[str] = []
 
 
 def read(text: str) -> Read:

@@ -1,6 +1,6 @@
 """The gate: asked before every tool call that could halt the agent or write, in the agent's own jail.
 
-A program of its own (`python -ISB gate.py RUN_DIR`, JSON on stdin, the decision on stdout) because
+A program of its own (`python -ISB gate.pyc RUN_DIR`, JSON on stdin, the decision on stdout) because
 it runs once per tool call and must start in milliseconds, and because an SDK callback registers too
 late when a session is resumed. It knows nothing but the run directory, which the agent cannot write.
 """

@@ -159,8 +159,8 @@ class TestTheProgram:
         lay_gate(tmp_path)
         return tmp_path
 
-    def ask(self, run_dir: Path, call: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-ISB", str(run_dir / "gate.py"), str(run_dir)]
+    def ask(self, run_dir: Path, call: str, *flags: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-ISB", *flags, str(run_dir / "gate.pyc"), str(run_dir)]
         return subprocess.run(
             command, input=call, capture_output=True, text=True, check=False, env={}, timeout=30
         )
@@ -170,6 +170,14 @@ class TestTheProgram:
         done = self.ask(run_dir, json.dumps(ASKED))
         assert (done.returncode, done.stderr) == (0, "")
         assert json.loads(done.stdout) == {"hookSpecificOutput": {"hookEventName": "PreToolUse", **ALLOW}}
+
+    def test_it_loads_little_and_compiles_nothing(self, run_dir: Path) -> None:
+        """F: each call that it judges waits for it."""
+        loaded = self.ask(run_dir, json.dumps(ASKED), "-v").stderr
+        for slow in ("typing", "dataclasses", "inspect", "pathlib"):
+            assert f"import '{slow}'" not in loaded
+        for part in ("patterns", "shell", "shell_reader"):
+            assert f"code object from '{run_dir}/tasks_app/{part}.pyc'" in loaded
 
     def test_it_is_silent_about_other_calls(self, run_dir: Path) -> None:
         done = self.ask(run_dir, json.dumps(bash("make")))
