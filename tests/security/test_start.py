@@ -1,7 +1,8 @@
-"""Starting without a sandbox where one is demanded (R4)."""
+"""Starting without what is demanded: the sandbox (R4), the database, Redis."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -34,3 +35,31 @@ def test_nothing_starts_without_the_sandbox_that_is_demanded(command: str, tmp_p
     assert done.returncode == 2
     assert "CATHERDER_SANDBOX=require, but there is no sandbox: bubblewrap is not installed" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["up", "worker"])
+@pytest.mark.parametrize(
+    ("variable", "address"),
+    [
+        ("DATABASE_URL", "postgresql://ann:secret@127.0.0.1:1/herd"),
+        ("REDIS_URL", "redis://:secret@127.0.0.1:1"),
+    ],
+)
+def test_a_service_that_does_not_answer_stops_the_start_and_is_named(
+    command: str, variable: str, address: str, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "manage.py", command],
+        cwd=REPOSITORY,
+        env={
+            "PATH": os.environ["PATH"], "CATHERDER_BIND": "127.0.0.1:0",
+            "CATHERDER_DATA_DIR": str(tmp_path / "data"), variable: address,
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert f"{variable}: " in done.stderr and "cannot be used: " in done.stderr
+    assert "Traceback" not in done.stderr and "secret" not in done.stderr

@@ -16,6 +16,7 @@ from catherder_site.environment import Bind
 from tasks_app import workshop
 from tasks_app.errors import CatHerderError
 from tasks_app.management.first_start import NewAdmin, ensure_admin, ensure_sample
+from tasks_app.management.services import require_services
 from tasks_app.management.supervisor import Child, Supervisor, listen
 
 
@@ -35,6 +36,7 @@ class Command(BaseCommand):
         except CatHerderError as error:
             raise CommandError(str(error), returncode=2) from None
         listener = _listener()
+        require_services()
         call_command("migrate", verbosity=0, interactive=False)
         admin = ensure_admin()
         if not options["no_sample"]:

@@ -16,6 +16,7 @@ from tasks_app import tasks, workshop
 from tasks_app.engine.heartbeat import Heartbeat
 from tasks_app.engine.sweeper import Sweeper
 from tasks_app.errors import CatHerderError
+from tasks_app.management.services import require_services
 from tasks_app.notifications.courier import Courier
 
 logger = logging.getLogger(__name__)
@@ -32,6 +33,7 @@ class Command(BaseCommand):
             workshop.jail()  # CATHERDER_SANDBOX=require must stop the start, not the first task
         except CatHerderError as error:
             raise CommandError(str(error), returncode=2) from None
+        require_services()
         sweeper = Sweeper(tasks.ring, pending=HUEY.pending_count)
         heartbeat = Heartbeat(slots=settings.ENVIRONMENT.workers)
         courier = Courier()
