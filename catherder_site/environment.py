@@ -19,6 +19,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 
+#: In the data directory: where `up` listened last.
+_ADDRESS = "address"
+
+
 class BadSetting(Exception):
     """A variable has a value that cannot be used; the message names it."""
 
@@ -191,7 +195,11 @@ class Environment(BaseModel):
     @property
     def address(self) -> str:
         """Where people find the portal, without a slash at the end."""
-        return self.url or self.bind.address
+        if self.url:
+            return self.url
+        if "bind" in self.model_fields_set and self.bind.port:
+            return self.bind.address
+        return _noted_address(self.data_dir) or self.bind.address
 
     @property
     def rehearsal(self) -> bool:
@@ -247,6 +255,17 @@ def prepare_data_dir(path: Path) -> Path:
     except OSError as error:
         raise BadSetting(f"CATHERDER_DATA_DIR: {path} cannot be written ({error.strerror})") from error
     return path
+
+
+def note_address(data_dir: Path, address: str) -> None:
+    """Terminal commands are rarely given the CATHERDER_BIND that `up` had, and port 0 becomes another."""
+    (data_dir / _ADDRESS).write_text(f"{address}\n")
+
+
+def _noted_address(data_dir: Path) -> str | None:
+    with suppress(OSError, ValueError):
+        return _web_address((data_dir / _ADDRESS).read_text().strip())
+    return None
 
 
 def secret_key(environment: Environment) -> str:

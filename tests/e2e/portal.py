@@ -75,10 +75,11 @@ class UpPortal:
     def manage(self, *arguments: str) -> list[str]:
         return [sys.executable, str(ROOT / "manage.py"), *arguments]
 
-    def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def call(self, *arguments: str, without: str = "") -> subprocess.CompletedProcess[str]:
+        """A terminal command, with the variables that `up` has but for one."""
         return subprocess.run(
             self.manage(*arguments),
-            env=self.env,
+            env={name: value for name, value in self.env.items() if name != without},
             cwd=ROOT,
             capture_output=True,
             text=True,

@@ -51,6 +51,8 @@ def test_the_sample_story_with_a_reload_and_a_restart_while_it_waits(
     waiting = "result = [Task.objects.get().phase, *Step.objects.values_list('phase', flat=True)]"
     assert own_portal.rows(waiting) == ["waiting_for_input", "done", "waiting_for_input"]
     assert own_portal.agents() == []
+    told = own_portal.call("status", "1", without="CATHERDER_BIND").stdout
+    assert f"{own_portal.url}/questions/1/" in told
 
     card.get_by_role("radio", name="Spread them").check()
     card.get_by_label("Notes").fill("Halves are for horses.")

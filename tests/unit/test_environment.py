@@ -13,7 +13,15 @@ from typing import Any
 
 import pytest
 
-from catherder_site.environment import BASE_DIR, BadSetting, Bind, load, prepare_data_dir, secret_key
+from catherder_site.environment import (
+    BASE_DIR,
+    BadSetting,
+    Bind,
+    load,
+    note_address,
+    prepare_data_dir,
+    secret_key,
+)
 
 DEFAULTS = {
     "data_dir": BASE_DIR / "data",
@@ -157,9 +165,30 @@ OIDC = {"CATHERDER_OIDC_CLIENT_ID": "herder", "CATHERDER_OIDC_CLIENT_SECRET": "s
 
 @pytest.mark.parametrize(("given", "address"), ADDRESSES)
 def test_people_find_the_portal_where_it_listens_unless_an_address_is_given(
-    given: dict[str, str], address: str
+    given: dict[str, str], address: str, tmp_path: Path
 ) -> None:
-    assert load(given).address == address
+    assert load({"CATHERDER_DATA_DIR": str(tmp_path), **given}).address == address
+
+
+@pytest.mark.parametrize(
+    ("given", "address"),
+    [
+        ({}, "http://127.0.0.1:8303"),
+        ({"CATHERDER_BIND": "127.0.0.1:0"}, "http://127.0.0.1:8303"),
+        ({"CATHERDER_BIND": "127.0.0.1:9000"}, "http://127.0.0.1:9000"),
+        ({"CATHERDER_URL": "https://herd.example"}, "https://herd.example"),
+    ],
+)
+def test_who_is_not_told_where_the_portal_listens_knows_it_from_the_data_directory(
+    given: dict[str, str], address: str, tmp_path: Path
+) -> None:
+    note_address(tmp_path, "http://127.0.0.1:8303")
+    assert load({"CATHERDER_DATA_DIR": str(tmp_path), **given}).address == address
+
+
+def test_a_noted_address_that_is_none_is_not_believed(tmp_path: Path) -> None:
+    note_address(tmp_path, "elsewhere")
+    assert load({"CATHERDER_DATA_DIR": str(tmp_path)}).address == "http://127.0.0.1:8000"
 
 
 @pytest.mark.parametrize(

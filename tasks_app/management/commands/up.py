@@ -12,7 +12,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from catherder_site.environment import Bind
+from catherder_site.environment import Bind, note_address
 from tasks_app import workshop
 from tasks_app.errors import CatHerderError
 from tasks_app.management.first_start import NewAdmin, ensure_admin, ensure_sample
@@ -44,6 +44,7 @@ class Command(BaseCommand):
         self._announce(admin, jail.reason)
         host, port, *_ = listener.getsockname()
         bound = Bind(host=host, port=port)
+        note_address(Path(settings.DATA_DIR), bound.address)
         supervisor = Supervisor(children(listener), self._say)
         supervisor.run(ready=lambda: _answers(bound), when_ready=lambda: self._ready(bound))
         lock.close()
