@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
@@ -60,7 +61,9 @@ def _page(
     status: int = 200,
     secret: str = "",
     added: Target | None = None,
+    edited: Mapping[Target, TargetForm] = MappingProxyType({}),
 ) -> HttpResponse:
+    """`edited` has a form that could not be saved, with what was typed."""
     deliveries = Delivery.objects.filter(target__project=project).order_by("-pk")
     related = deliveries.select_related("target", "transition__task")
     page = Paginator(related, LOGGED).get_page(request.GET.get("page"))
@@ -69,7 +72,7 @@ def _page(
         "form": form,
         "secret": secret,
         "added": added,
-        "targets": Target.objects.filter(project=project),
+        "rows": [(one, edited.get(one) or _form_of(one)) for one in Target.objects.filter(project=project)],
         "occasions": OCCASIONS,
         "page": page,
         "something_waits": any(delivery.state == DeliveryState.WAITING for delivery in page),
@@ -79,13 +82,23 @@ def _page(
     return render(request, template, context, status=status)
 
 
+def _form_of(target: Target) -> TargetForm:
+    holds = {"name": target.name, "occasions": target.occasions, "active": target.active}
+    return TargetForm(initial=holds, auto_id=_ids_of(target))
+
+
+def _ids_of(target: Target) -> str:
+    """There are as many such forms on the page as targets."""
+    return f"target-{target.pk}-%s"
+
+
 @require_POST
 def target_change(request: HttpRequest, project_id: int, target_id: int) -> HttpResponse:
     target = _target_or_404(request, project_id, target_id)
-    form = TargetForm(request.POST)
+    form = TargetForm(request.POST, auto_id=_ids_of(target))
     if not form.is_valid():
-        faults = " ".join(str(error) for errors in form.errors.values() for error in errors)
-        return _back(request, target, lambda: None, f"{target} stays as it was: {faults}", failed=True)
+        project = project_or_404(request, project_id)
+        return _page(request, project, NewTargetForm(initial=_FIRST), edited={target: form}, status=400)
     given = form.cleaned_data
 
     def change() -> None:

@@ -197,6 +197,22 @@ def test_a_target_is_changed_tried_out_and_removed() -> None:
     assert AuditEntry.objects.filter(action=Action.NOTIFICATIONS_CHANGED, project=project).count() == 2
 
 
+def test_a_change_that_cannot_be_saved_keeps_what_was_typed() -> None:
+    question = asked()
+    project, target = question.task.project, hook(question.task, "done")
+    other = hook(question.task, "failed")
+    change = reverse("target_change", kwargs={"project_id": project.pk, "target_id": target.pk})
+    page = maintainer(project).post(change, {"name": "Nightly builds"})
+    assert page.status_code == 400
+    assert "stays as it was" in page.text and "Choose at least one." in page.text
+    forms = dict(page.context["rows"])
+    assert (forms[target]["name"].value(), forms[target]["active"].value()) == ("Nightly builds", False)
+    assert (forms[other]["name"].value(), forms[other]["occasions"].value()) == ("hook", ["failed"])
+    assert page.text.count('<details class="target-edit" open>') == 1
+    target.refresh_from_db()
+    assert (target.name, target.occasions) == ("hook", ["done"])
+
+
 def test_what_was_given_up_is_sent_again_and_what_was_sent_is_not() -> None:
     question = asked()
     target = hook(question.task)
