@@ -46,7 +46,11 @@ class PreferencesForm(forms.Form):
         projects = self.fields["projects"]
         assert isinstance(projects, forms.ModelMultipleChoiceField)  # noqa: S101 (for the type checker)
         projects.queryset = Project.objects.visible_to(user).distinct().order_by("name")
-        self.fields["time_zone"] = forms.ChoiceField(choices=[(name, name) for name in zone_names()])
+        # Who has chosen nothing yet is offered the clock of the browser, by pages.js.
+        unchosen: dict[str, str] = {"data-own-clock": ""} if given is None and preferences.pk is None else {}
+        self.fields["time_zone"] = forms.ChoiceField(
+            choices=[(name, name) for name in zone_names()], widget=forms.Select(unchosen)
+        )
         for occasion in OCCASIONS:
             for medium in MEDIA:
                 self.fields[_wish(occasion, medium)] = forms.ChoiceField(

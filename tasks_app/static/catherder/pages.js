@@ -81,8 +81,16 @@
     for (const fold of document.querySelectorAll("details[data-index]")) fold.open = false;
   }
 
+  // Quiet hours and daily mails are by the clock of the person, which the portal does not know.
+  function offerOwnClock() {
+    const choice = document.querySelector("select[data-own-clock]");
+    const here = Intl.DateTimeFormat().resolvedOptions().timeZone;
+    if (choice && [...choice.options].some((one) => one.value === here)) choice.value = here;
+  }
+
   addEventListener("DOMContentLoaded", () => {
     look();
+    offerOwnClock();
     foldIndexes();
     setInterval(showTimes, 20000);
   });
