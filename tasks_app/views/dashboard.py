@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.core.paginator import Page, Paginator
-from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
@@ -19,20 +19,24 @@ PAGE = 50
 
 @dataclass(frozen=True)
 class Group:
-    """Tasks that want the same of people. `first`: how many of them the dashboard shows."""
+    """Tasks that want the same of people, and in which `order`; the dashboard shows the `first` of them."""
 
     key: str
     title: str
     phases: tuple[Phase, ...]
+    order: tuple[Any, ...] = ("-created_at", "-pk")
     first: int = PAGE
 
 
+_LONGEST_WAITING = (F("asked_at").asc(nulls_last=True), "pk")
+_LAST_ENDED = (F("ended_at").desc(nulls_last=True), "-pk")
+
 GROUPS = (
-    Group("needs-you", "Needs you", (Phase.WAITING_FOR_INPUT,)),
+    Group("needs-you", "Needs you", (Phase.WAITING_FOR_INPUT,), _LONGEST_WAITING),
     Group("running", "Running", (Phase.RUNNING, Phase.WAITING_FOR_RESET)),
     Group("not-running", "Not started", (Phase.PENDING,)),
-    Group("failed", "Failed or interrupted", (Phase.FAILED, Phase.INTERRUPTED)),
-    Group("done", "Done", (Phase.DONE, Phase.CANCELLED), first=15),
+    Group("failed", "Failed or interrupted", (Phase.FAILED, Phase.INTERRUPTED), _LAST_ENDED),
+    Group("done", "Done", (Phase.DONE, Phase.CANCELLED), _LAST_ENDED, first=15),
 )
 
 
@@ -103,4 +107,5 @@ def _rows(request: HttpRequest, group: Group) -> QuerySet[Task]:
             question_items=Subquery(asked.values("items")[:1]),
             asked_at=Subquery(asked.values("asked_at")[:1]),
         )
+        .order_by(*group.order)
     )

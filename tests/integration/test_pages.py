@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,23 @@ def test_every_phase_is_in_the_group_that_says_what_it_needs(browser: Client) ->
     for phase in Phase:
         label = "not started" if phase is Phase.PENDING else FACTS[phase].label
         assert f"is {phase}</a>" in page and f"{label}</span>" in page
+
+
+def test_who_waits_longest_comes_first_and_of_what_ended_the_last(browser: Client) -> None:
+    """Not what was created last: a task that waited for a week and is done now is news."""
+    now, day = timezone.now(), timedelta(days=1)
+    for title, days in (("long ago", 9), ("lately", 1), ("before", 4)):
+        ended = {"title": f"{title} ended", "phase": Phase.DONE, "ended_at": now - days * day}
+        TaskFactory(**ended)
+        TaskFactory(**{**ended, "title": f"{title} failed", "phase": Phase.FAILED})
+        QuestionFactory(task__title=f"{title} asked", task__phase=Phase.WAITING_FOR_INPUT,
+                        asked_at=now - days * day)  # fmt: skip
+    shown = re.findall(r">((?:long ago|lately|before) \w+)</a>", browser.get("/").text)
+    assert shown == [
+        *("long ago asked", "before asked", "lately asked"),
+        *("lately failed", "before failed", "long ago failed"),
+        *("lately ended", "before ended", "long ago ended"),
+    ]
 
 
 def test_a_waiting_task_shows_its_question_and_a_failed_one_its_reason(browser: Client) -> None:
