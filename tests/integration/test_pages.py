@@ -589,6 +589,18 @@ def test_the_live_page_shows_questions_first_then_what_runs(browser: Client) -> 
     assert "line 19." in page and "line 16." in page and "line 15." not in page
 
 
+def test_the_live_page_says_where_the_other_questions_are(
+    browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks_app.views.live.MOST", 2)
+    asked = [QuestionFactory() for _ in range(2)]
+    assert "all are in the inbox" not in browser.get("/live/").text
+    asked.append(QuestionFactory())
+    page = browser.get("/live/").text
+    assert page.count("card-open") == 2 and f'id="question-{asked[2].pk}"' not in page
+    assert "These 2 wait longest; all are in the inbox." in re.sub(r"<[^>]+>", "", page)
+
+
 def test_the_empty_live_page_says_what_to_do(browser: Client) -> None:
     assert "Nothing runs." in browser.get("/live/").text
 
