@@ -28,12 +28,16 @@ def clean_env(home: Path, extra: Mapping[str, str]) -> dict[str, str]:
 
 
 def search_path() -> str:
-    """The portal's PATH without relative and missing folders: a guest must not run `./git`."""
-    folders = [Path(part) for part in os.environ.get("PATH", "").split(os.pathsep) if part]
-    return (
-        os.pathsep.join(str(path) for path in folders if path.is_absolute() and path.is_dir())
-        or _FALLBACK_PATH
-    )
+    """The portal's PATH without relative and missing folders: a guest must not run `./git`.
+
+    Nor with those of others, as of root after `su`, which this user cannot look into.
+    """
+    folders = [part for part in os.environ.get("PATH", "").split(os.pathsep) if Path(part).is_absolute()]
+    return os.pathsep.join(part for part in folders if _can_be_searched(part)) or _FALLBACK_PATH
+
+
+def _can_be_searched(folder: str) -> bool:
+    return os.path.isdir(folder) and os.access(folder, os.X_OK)  # noqa: PTH112 (Path.is_dir raises)
 
 
 def _language() -> dict[str, str]:

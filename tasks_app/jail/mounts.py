@@ -154,8 +154,15 @@ def _etc() -> Iterator[_Bind]:
     for path in (found for name in _ETC for found in etc.glob(name)):
         # A link is followed here, as its target may lie where the jail has nothing (resolv.conf in /run).
         source = path.resolve()
-        if source.exists() and source.stat().st_mode & 0o004:
+        if _others_may_read(source):
             yield _Bind(source, path)
+
+
+def _others_may_read(path: Path) -> bool:
+    try:
+        return bool(path.stat().st_mode & 0o004)
+    except OSError:  # it is not there, or in a folder that this user may not look into
+        return False
 
 
 def _asked_for(shown: Shown) -> Iterator[_Bind]:

@@ -35,6 +35,12 @@ def test_relative_empty_and_missing_folders_leave_the_path(monkeypatch: pytest.M
     assert clean_env(Path("/h"), {})["PATH"] == "/usr/bin:/bin"
 
 
+def test_a_folder_that_cannot_be_looked_at_leaves_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R5: root's PATH after `su`, say. A name that is too long fails in the same way, for root too."""
+    monkeypatch.setenv("PATH", f"/{'x' * 300}:/usr/bin:/usr/bin/env")
+    assert clean_env(Path("/h"), {})["PATH"] == "/usr/bin"
+
+
 def test_an_empty_path_becomes_the_usual_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PATH")
     assert "/usr/bin" in clean_env(Path("/h"), {})["PATH"]
