@@ -21,7 +21,7 @@ from tasks_app.live.hub import hub
 from tasks_app.live.news import REPLAY_LIMIT
 from tasks_app.live.tailer import Tailer
 from tasks_app.live.waiters import Interval
-from tasks_app.models import Change, Membership, Project, Task, User
+from tasks_app.models import Change, Membership, Project, Role, Task, User
 from tests.browser import signed_in
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -65,6 +65,12 @@ def _make() -> World:
     membership = Membership.objects.create(user=ann, project=tasks[0].project)
     client = signed_in(ann)
     return World(ann, membership, *tasks, client, Tailer(Interval(0), hub))
+
+
+def _make_a_task_of(user: User) -> Task:
+    project = Project.objects.create(name="own", source="/srv/own", branch="main")
+    Membership.objects.create(user=user, project=project)
+    return Task.objects.create(project=project, slug="a", title="own", pipeline="feature")
 
 
 def scope(
@@ -161,6 +167,22 @@ async def test_a_member_is_told_in_one_frame_per_task(world: World) -> None:
             "kinds": ["phase", "question"],
             "upto": last,
         }
+
+
+@pytest.mark.parametrize("role", ["outsider", *Role.values, "site admin"])
+async def test_each_is_told_of_the_tasks_that_they_may_see_and_of_no_others(world: World, role: str) -> None:
+    """W1: a stranger gets no connection at all, see above."""
+    await world.membership.adelete()
+    if role in Role.values:
+        await Membership.objects.acreate(user=world.ann, project_id=world.ours.project_id, role=role)
+    await User.objects.aupdate(is_superuser=role == "site admin")
+    seen = {"outsider": [], "site admin": [world.theirs, world.ours]}.get(role, [world.ours])
+    last = await sync_to_async(_make_a_task_of)(world.ann)
+    async with Browser(world.client) as browser:
+        await world.change(world.theirs, world.ours)
+        await world.change(last)
+        told = [(await browser.frame())["task"] for _ in [*seen, last]]
+        assert told == [task.pk for task in [*seen, last]]
 
 
 @pytest.mark.parametrize("ending", ["password", "elsewhere", "logout"])
