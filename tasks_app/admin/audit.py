@@ -30,6 +30,12 @@ COLUMNS = [
 ]  # fmt: skip
 
 
+class Times(admin.DateFieldListFilter):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.title = "time"
+
+
 class People(admin.RelatedOnlyFieldListFilter):
     """Those who did something; agents, strangers and the portal itself are no persons of it."""
 
@@ -52,7 +58,7 @@ class AuditEntryAdmin(History):
     """What the list shows, as filtered, is what “Export” takes out: all of it, streamed."""
 
     list_display = ["at", "actor_name", "action", "subject", "project_name", "via", "address"]
-    list_filter = ["at", ("actor", People), ("project_name", Projects), "via", "action"]
+    list_filter = [("at", Times), ("actor", People), ("project_name", Projects), "via", "action"]
     search_fields = SEARCHED
     date_hierarchy = "at"
     change_list_template = "admin/audit_entries.html"
