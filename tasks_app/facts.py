@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import asdict
@@ -11,7 +12,7 @@ from django.conf import settings
 from django.urls import reverse
 
 from tasks_app import places, stats
-from tasks_app.models import Question, QuestionKind, Run, Sequence, Step, Task, User, WorkerBeat
+from tasks_app.models import Project, Question, QuestionKind, Run, Sequence, Step, Task, User, WorkerBeat
 from tasks_app.stats import Figures
 from tasks_app.types import JsonObject, Usage
 
@@ -199,7 +200,12 @@ def how_to_fetch(task: Task) -> str | None:
     """The git command that brings the task's branch into a person's clone; None if it has no work yet."""
     if not task.head_commit:
         return None
-    return f"git fetch {places.repository(task.project).path} {task.branch}"
+    return fetch_command(task.project, task.branch)
+
+
+def fetch_command(project: Project, branch: str) -> str:
+    """Makes the branch in a person's clone, too: with its name alone there would only be a FETCH_HEAD."""
+    return shlex.join(["git", "fetch", str(places.repository(project).path), f"{branch}:{branch}"])
 
 
 def _tokens(usage: Usage) -> dict[str, int]:

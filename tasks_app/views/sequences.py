@@ -10,9 +10,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST
 
-from tasks_app import places, stats
+from tasks_app import stats
 from tasks_app.actions.access import may_act
 from tasks_app.actions.sequences import cancel_sequence, files_to_come, go_on_sequence, start_sequence
+from tasks_app.facts import fetch_command
 from tasks_app.models import Question, QuestionState, Sequence, Task
 from tasks_app.state.phases import CANCELLABLE, RESUMABLE, Phase
 from tasks_app.stats import Figures
@@ -56,8 +57,8 @@ class SequenceFacts:
         return phase in RESUMABLE
 
     @property
-    def repository(self) -> str:
-        return str(places.repository(self.sequence.project).path)
+    def fetch(self) -> str:
+        return fetch_command(self.sequence.project, self.sequence.branch)
 
 
 def sequence_page(request: HttpRequest, sequence_id: int) -> HttpResponse:

@@ -8,9 +8,10 @@ from typing import Any
 
 from django.utils import timezone
 
-from tasks_app import places, stats
+from tasks_app import stats
 from tasks_app.actions.retrying import has_successor
 from tasks_app.engine.limits import reset_words
+from tasks_app.facts import fetch_command
 from tasks_app.models import Outcome, Run, Step, Task
 from tasks_app.state.phases import CANCELLABLE, RESUMABLE, RETRYABLE, Phase
 from tasks_app.types import Usage
@@ -86,7 +87,7 @@ class TaskFacts:
     spent: Usage
     seconds: float | None
     working: float | None
-    repository: str
+    fetch: str
 
     @property
     def phase(self) -> Phase:
@@ -120,7 +121,7 @@ def facts_of(task: Task) -> TaskFacts:
         spent=figures.usage,
         seconds=figures.duration.total,
         working=figures.duration.working,
-        repository=str(places.repository(task.project).path),
+        fetch=fetch_command(task.project, task.branch),
     )
 
 

@@ -67,7 +67,7 @@ def test_the_sample_is_done_with_an_answer_from_a_pipe(installation: Installatio
     assert "check passed: python3 -m unittest discover -s tests" in done.stdout
     fetch = done.stdout.rsplit("Get the work with  ", 1)[1].split()
     subprocess.run(fetch, cwd=installation.data_dir / "sample", check=True, capture_output=True)
-    shown = ["git", "show", "FETCH_HEAD:billsplit/__init__.py"]
+    shown = ["git", "show", f"{fetch[-1].partition(':')[0]}:billsplit/__init__.py"]
     code = subprocess.run(shown, cwd=installation.data_dir / "sample", check=True, capture_output=True)
     assert b"[share + left_over]" in code.stdout
     assert "\x1b" not in done.stdout

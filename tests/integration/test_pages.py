@@ -490,7 +490,8 @@ def test_the_diff_of_a_task_and_of_a_step_is_shown(browser: Client, project: Any
     whole, step = browser.get(address).text, browser.get(f"{address}?step=1", headers=HTMX).text
     assert "# &lt;shop&gt;" in whole and "CENT = 1" in whole and "<html" in whole
     assert "# &lt;shop&gt;" in step and "CENT = 1" not in step and "<html" not in step
-    assert f"git fetch {places.repository(project).path} {task.branch}" in browser.get(page_of(task)).text
+    fetch = f"git fetch {places.repository(project).path} {task.branch}:{task.branch}"
+    assert fetch in browser.get(page_of(task)).text
 
 
 def test_a_large_file_is_loaded_when_it_is_wanted(browser: Client, project: Any, tmp_path: Path) -> None:
