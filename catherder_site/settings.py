@@ -252,6 +252,8 @@ LOGGING = {
     "loggers": {
         # Scanners of the internet name any host; each gets its 400 and no traceback.
         "django.security.DisallowedHost": {"level": "CRITICAL"},
+        # What a page refuses is told on the page, and an address may hold the secret of an invitation.
+        "django.request": {"level": "ERROR"},
         "tasks_app": {"level": "INFO"},
         "huey": {"level": "WARNING"},
         # Calls an agent that was stopped on purpose a fatal error; how a run ended is told by its row.

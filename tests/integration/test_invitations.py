@@ -35,6 +35,16 @@ def at(project: Project, boss: User) -> Client:
     return signed_in(boss)
 
 
+def test_what_a_page_refuses_is_not_logged_with_its_address(
+    project: Project, boss: User, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The link of an invitation is a secret until it was used."""
+    link = link_for(project, boss)
+    assert client.post(link, {**NEW, "password": "password"}).status_code == 400
+    assert client.get("/no/such/page/").status_code in {302, 404}
+    assert caplog.messages == []
+
+
 def link_for(project: Project, boss: User, email: str = "ann@example.org", role: Role = Role.MEMBER) -> str:
     return reverse("invitation", args=[invite(project, email, role, by=boss)[1]])
 
