@@ -7,6 +7,7 @@ import secrets
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from difflib import get_close_matches
 from email.utils import parseaddr
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
@@ -226,6 +227,14 @@ def load(source: Mapping[str, str]) -> Environment:
     if faults:
         raise BadSetting("\n".join(faults))
     return environment.model_copy(update={"data_dir": environment.data_dir.expanduser().resolve()})
+
+
+def misspelt(source: Mapping[str, str]) -> Iterator[str]:
+    """A sentence for each variable that is nearly one of ours: it is not read, which nobody would notice."""
+    known = {field.alias for field in Environment.model_fields.values() if field.alias}
+    for name in sorted(name for name in source if name.startswith("CATHERDER_") and name not in known):
+        if meant := get_close_matches(name, known, n=1, cutoff=0.85):
+            yield f"{name} is not a variable of Cat Herder; did you mean {meant[0]}?"
 
 
 def _half_given(given: Mapping[str, str]) -> Iterator[str]:

@@ -18,6 +18,7 @@ from catherder_site.environment import (
     BadSetting,
     Bind,
     load,
+    misspelt,
     note_address,
     prepare_data_dir,
     secret_key,
@@ -157,6 +158,17 @@ def test_no_proxy_is_believed_but_where_there_must_be_one() -> None:
     assert load({"CATHERDER_URL": "https://herd.example"}).proxies == here
     named = {"CATHERDER_URL": "https://herd.example", "CATHERDER_PROXY": "10.1.0.0/16"}
     assert load(named).proxies == (ip_network("10.1.0.0/16"),)
+
+
+def test_a_variable_that_is_nearly_one_of_ours_is_told() -> None:
+    given = {
+        "CATHERDER_SANBOX": "require",
+        "CATHERDER_WORKERS": "2",
+        "CATHERDER_TEST_ROUNDS": "2",
+        "HOME": "/",
+    }
+    said = "CATHERDER_SANBOX is not a variable of Cat Herder; did you mean CATHERDER_SANDBOX?"
+    assert list(misspelt(given)) == [said]
 
 
 MAIL = {"CATHERDER_EMAIL_FROM": "Cat Herder <herder@example.org>"}

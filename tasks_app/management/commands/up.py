@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import socket
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from catherder_site.environment import Bind, note_address
+from catherder_site.environment import Bind, misspelt, note_address
 from tasks_app import workshop
 from tasks_app.errors import CatHerderError
 from tasks_app.management.first_start import NewAdmin, ensure_admin, ensure_sample
@@ -30,6 +31,8 @@ class Command(BaseCommand):
         parser.add_argument("--no-sample", action="store_true", help="do not add the sample project")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        for sentence in misspelt(os.environ):
+            self.stderr.write(sentence)
         lock = _only_one(Path(settings.DATA_DIR))
         try:
             jail = workshop.jail()
