@@ -92,6 +92,16 @@ def front_matter(text: str, *, where: str) -> YamlDocument:
     return _front_matter(lines[1 : _front_matter_end(lines, where=where)], where=where)
 
 
+def below_front_matter(text: str) -> str:
+    """The text without its front matter, whatever that says; all of it if that is never closed."""
+    try:
+        lines = _clean(text, where="").split("\n")
+        end = _front_matter_end(lines, where="")
+    except BadInput:
+        return text
+    return "\n".join(lines[end + 1 if end else 0 :])
+
+
 def with_settings(text: str, wanted: Mapping[str, object], *, where: str) -> str:
     """The text with these settings in its front matter; what stands there with the same value stays as it is.
 

@@ -163,7 +163,8 @@ def _question(filters: Filters, question: Question) -> Asked:
     words = _snippet(answer, filters.words)
     if not words and not snippet(line, filters.words):
         words = _snippet(question.headline[:_SHOWN], filters.words)
-    words = words or [Part(plain_text(answer[:_ANSWER]))]
+    if answer and not words:
+        words = [Part(plain_text(answer[:_ANSWER]))]
     return Asked(question, marked(line, filters.words), words)
 
 

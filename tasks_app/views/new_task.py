@@ -16,7 +16,7 @@ from tasks_app import access
 from tasks_app.actions.sequences import create_sequence, start_sequence
 from tasks_app.actions.tasks import create_task, start_task
 from tasks_app.config.faults import ConfigInvalid
-from tasks_app.config.task_file import TaskDefinition, parse_task, with_settings
+from tasks_app.config.task_file import TaskDefinition, below_front_matter, parse_task, with_settings
 from tasks_app.errors import BadInput, CatHerderError, NotAllowed
 from tasks_app.forms.new_task import NewTaskForm
 from tasks_app.models import Project, Sequence, Task
@@ -172,7 +172,10 @@ def _preview(given: dict[str, str]) -> dict[str, Any]:
         text = with_settings(given["text"], form.settings(), where=WHERE)
         return {"definition": parse_task(text, where=WHERE), "faults": []}
     except CatHerderError as error:
-        return {"definition": TaskDefinition("", given["text"]), "faults": list(_sentences(error))}
+        return {
+            "definition": TaskDefinition("", below_front_matter(given["text"])),
+            "faults": list(_sentences(error)),
+        }
 
 
 def _start(request: HttpRequest, made: Task | Sequence) -> None:

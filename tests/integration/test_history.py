@@ -220,6 +220,12 @@ def test_questions_are_listed_in_plain_words(client: Client, project: Project) -
     assert "The rules are <mark>silent</mark>." in client.get("/history/?kind=questions&q=silent").text
 
 
+def test_a_question_without_an_answer_leaves_no_room_for_one(client: Client, project: Project) -> None:
+    QuestionFactory(task__project=project)
+    page = client.get("/history/?kind=questions").text
+    assert "How should half cents be rounded?" in page and "row-answer" not in page
+
+
 def test_htmx_gets_the_list_alone(client: Client, varied: dict[str, Task]) -> None:
     part = client.get("/history/?q=old", headers={"HX-Request": "true"}).text
     assert "<mark>old</mark>" in part and "<form" not in part and "<html" not in part

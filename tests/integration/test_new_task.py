@@ -166,6 +166,7 @@ def test_the_preview_shows_the_text_and_what_its_settings_come_to(project: Proje
     assert "<h3>Paint it</h3>" in told and "<dd>quick</dd>" in told and "<script>" not in told
     faulty = client.post(PREVIEW, {"text": "---\ninteractionThreshold: high\n---\n# Still shown"}).text
     assert "Line 2: interactionThreshold" in faulty and "Still shown" in faulty
+    assert "high</h" not in faulty, "front matter is no heading"
     assert "nothing to show" in client.post(PREVIEW, {"text": ""}).text
     assert client.post(PREVIEW, {"text": "a\0b", "threshold": "x"}).status_code == 200
     page = client.post(PAGE, {"project": project.pk, "text": TEXT, "preview": "1"})

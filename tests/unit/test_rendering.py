@@ -13,7 +13,7 @@ from tasks_app.views.rendering.ansi import render_ansi, without_ansi
 from tasks_app.views.rendering.diff import parse_diff
 from tasks_app.views.rendering.entries import Output
 from tasks_app.views.rendering.markdown import render_inline, render_markdown
-from tasks_app.views.rendering.tools import edit_lines
+from tasks_app.views.rendering.tools import edit_lines, shown_input
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -221,3 +221,14 @@ def test_times_are_relative_until_they_are_old(age: timedelta, shown: str) -> No
 def test_counts_and_dollars_are_short() -> None:
     assert [words.count(n) for n in (940, 1000, 12_345, 2_500_000)] == ["940", "1k", "12.3k", "2.5M"]
     assert [words.dollars(x) for x in (0, 0.0731, 12.5)] == ["$0.00", "$0.0731", "$12.50"]
+
+
+def test_a_list_of_things_to_do_is_shown_as_one() -> None:
+    todos = [
+        {"content": "Plan it", "status": "completed"},
+        {"content": "Do it", "status": "in_progress", "activeForm": "Doing it"},
+        {"content": "Test it", "status": "pending"},
+    ]
+    assert shown_input("TodoWrite", {"todos": todos}) == "✓ Plan it\n→ Do it\n· Test it"
+    for odd in ({"todos": "none"}, {"todos": [1]}, {"todos": []}, {}):
+        assert "✓" not in shown_input("TodoWrite", odd)

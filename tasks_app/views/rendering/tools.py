@@ -27,9 +27,19 @@ def shown_input(name: str, given: dict[str, Any]) -> str:
     """The input as text for the opened fold: a command as it is, few words as lines, the rest as JSON."""
     if name == "Bash":
         return str(given.get("command", ""))
+    if name == "TodoWrite" and (steps := _steps(given.get("todos"))):
+        return steps
     if all(isinstance(value, str | int | float) for value in given.values()):
         return "\n".join(f"{key}: {value}" for key, value in given.items())
     return json.dumps(given, indent=2, ensure_ascii=False)
+
+
+def _steps(todos: Any) -> str:
+    """What is to be done, a line each; empty if it is no such list."""
+    if not isinstance(todos, list) or not all(isinstance(one, dict) and "content" in one for one in todos):
+        return ""
+    marks = {"completed": "✓", "in_progress": "→"}
+    return "\n".join(f"{marks.get(str(one.get('status')), '·')} {one['content']}" for one in todos)
 
 
 def _edit(given: dict[str, Any]) -> list[DiffLine]:
