@@ -38,13 +38,21 @@ def add_project(name: str, source: str, *, by: User | None = None, is_sample: bo
     return project
 
 
+def require_site_admin(user: User, what: str) -> None:
+    """For what names a place on the portal's machine, where the code of any project may lie.
+
+    Raises NotAllowed for all others, and for a site admin's token that is restricted to some projects.
+    """
+    if not user.is_superuser or user.reach is not None:
+        raise NotAllowed(f"Only a site admin can {what}, and not with a token that is restricted to some.")
+
+
 def add_project_meanwhile(name: str, source: str, *, by: User, patience: float = ADDING_PATIENCE) -> Project:
     """As `add_project`, for a site admin who waits for a page: a long fetch goes on after `patience` seconds.
 
     Raises NotAllowed for others. A fetch that fails later is told on the project's page.
     """
-    if not by.is_superuser:
-        raise NotAllowed("Only a site admin can add a project.")
+    require_site_admin(by, "add a project")
     project = _store(name, source, by=by, is_sample=False, seconds=INSPECTING_SECONDS)
     ended = fetch_meanwhile(project, by=by, patience=patience)
     project.refresh_from_db()
@@ -78,8 +86,7 @@ def change_source(project: Project, source: str, *, by: User, patience: float = 
     fetch goes on after `patience` seconds, and its failure is told on the project's page. Raises NotAllowed
     for all but site admins, BadInput or WorkspaceError; then the project is as it was.
     """
-    if not by.is_superuser:
-        raise NotAllowed("Only a site admin can say where a project's repository is.")
+    require_site_admin(by, "say where a project's repository is")
     facts = inspect_source(source, seconds=INSPECTING_SECONDS)
     stays = has_branch(facts.source, project.branch, seconds=INSPECTING_SECONDS)
     before = {"source": project.source, "branch": project.branch, "fetch_fault": project.fetch_fault}

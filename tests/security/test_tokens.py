@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from tasks_app.models import ApiToken, Task, User
 from tests.addresses import NAMES, OPEN_TO_ALL, POST_ONLY, address
 from tests.api import Script
 from tests.browser import signed_in
-from tests.factories import MembershipFactory
+from tests.factories import MembershipFactory, ProjectFactory
+from tests.integration.git_repository import GitRepository
 from tests.security.test_web import question  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.django_db
@@ -69,3 +71,14 @@ def test_the_login_of_a_browser_changes_nothing_through_the_api_for_another_site
         )
         assert answer.status_code in (403, 405)
     assert not Task.objects.exists()
+
+
+def test_a_token_kept_to_one_project_does_not_lead_it_to_the_code_of_another(tmp_path: Path) -> None:
+    """A source is any folder of the portal's machine, the repositories of all other projects among them."""
+    GitRepository.make(tmp_path / "other", **{"secret.md": "# Of another project\n"})
+    project = ProjectFactory(source=str(GitRepository.make(tmp_path / "own").path))
+    script = Script(User.objects.create_superuser("root"), projects=[project])
+    answer = script.send("patch", f"/projects/{project}", {"source": str(tmp_path / "other")})
+    assert answer.status_code == 403
+    project.refresh_from_db()
+    assert project.source == str(tmp_path / "own")

@@ -29,7 +29,6 @@ from tasks_app.api.schemas.projects import (
     Validation,
 )
 from tasks_app.config.pipeline import ProjectConfig, step_to_json
-from tasks_app.errors import NotAllowed
 from tasks_app.models import Membership, Project, Scope, User
 from tasks_app.validation import validate_commit
 
@@ -51,8 +50,7 @@ def list_projects(request: HttpRequest, paging: Query[Paging]) -> ProjectPage:
 def add_project(request: HttpRequest, body: NewProject) -> Status[ProjectFacts]:
     """Add a repository as a project. For site admins: it may lie anywhere on the portal's machine."""
     user = person(request)
-    if not user.is_superuser or user.reach is not None:
-        raise NotAllowed("Only a site admin adds projects, and not with a token that is restricted to some.")
+    actions.require_site_admin(user, "add a project")
     project = actions.add_project(body.project, body.source, by=user)
     return Status(201, _said(project, role=_role(user, "")))
 
