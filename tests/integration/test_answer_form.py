@@ -85,6 +85,13 @@ def test_previews_stand_beside_the_options_where_they_fit(
     assert f'<fieldset class="{classes}"' in page
 
 
+def test_only_keys_that_there_are_stand_beside_options(browser: Client, question: Question) -> None:
+    options = [{"label": f"Country {number}"} for number in range(20)]
+    Question.objects.filter(pk=question.pk).update(items=[{**ROUNDING, "options": options}])
+    page = browser.get(reverse("question", args=[question.pk]), headers=HTMX).text
+    assert '<kbd aria-hidden="true">9</kbd>' in page and '<kbd aria-hidden="true">10</kbd>' not in page
+
+
 def test_something_else_is_an_answer(browser: Client, question: Question) -> None:
     send(browser, question, item_0="", item_0_other="Never round")
     assert stored(question) == {ROUNDING["question"]: "Never round"}
