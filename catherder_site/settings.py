@@ -247,6 +247,7 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "filters": {"seldom_without_redis": {"()": "catherder_site.logs.SeldomWithoutRedis"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
     "root": {"handlers": ["console"], "level": "WARNING"},
     "loggers": {
@@ -256,6 +257,10 @@ LOGGING = {
         "django.request": {"level": "ERROR"},
         "tasks_app": {"level": "INFO"},
         "huey": {"level": "WARNING"},
+        "huey.consumer.Worker": {"filters": ["seldom_without_redis"]},
+        "huey.consumer.Scheduler": {"filters": ["seldom_without_redis"]},
+        "tasks_app.engine.sweeper": {"filters": ["seldom_without_redis"]},
+        "channels_redis.pubsub": {"filters": ["seldom_without_redis"]},
         # Calls an agent that was stopped on purpose a fatal error; how a run ended is told by its row.
         "claude_agent_sdk._internal.query": {"level": "CRITICAL"},
     },
