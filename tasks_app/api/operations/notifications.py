@@ -36,10 +36,10 @@ from tasks_app.notifications.own import choose
 router = Router(tags=["Notifications"])
 
 
-@router.get("/projects/{project}/targets", response=responses(TargetPage, 404), auth=doors(Scope.MANAGE))
+@router.get("/projects/{project}/targets", response=responses(TargetPage, 404), auth=doors(Scope.READ))
 def list_targets(request: HttpRequest, project: ProjectName, paging: Query[Paging]) -> TargetPage:
-    """The webhooks and chats that hear of a project's tasks. For maintainers."""
-    rows = Target.objects.filter(project=_managed(request, project))
+    """The webhooks and chats that hear of a project's tasks."""
+    rows = Target.objects.filter(project=access.project_named(person(request), project))
     found, following = page_of(request, rows, paging, newest_first=False)
     return TargetPage(items=[TargetFacts(**_target(row)) for row in found], next=following)
 
@@ -105,10 +105,11 @@ def try_target(request: HttpRequest, project: ProjectName, target_id: TargetId) 
     return _delivery(actions.try_target(target, by=person(request)))
 
 
-@router.get("/projects/{project}/deliveries", response=responses(DeliveryPage, 404), auth=doors(Scope.MANAGE))
+@router.get("/projects/{project}/deliveries", response=responses(DeliveryPage, 404), auth=doors(Scope.READ))
 def list_deliveries(request: HttpRequest, project: ProjectName, paging: Query[Paging]) -> DeliveryPage:
-    """What was sent to a project's targets, the newest first. For maintainers."""
-    rows = Delivery.objects.filter(target__project=_managed(request, project)).select_related("transition")
+    """What was sent to a project's targets, the newest first."""
+    seen = access.project_named(person(request), project)
+    rows = Delivery.objects.filter(target__project=seen).select_related("transition")
     found, following = page_of(request, rows, paging)
     return DeliveryPage(items=[_delivery(row) for row in found], next=following)
 
