@@ -122,6 +122,15 @@ def test_no_markdown_is_a_bomb(piece: str) -> None:
     assert len(render_markdown(piece * (200_000 // len(piece)))) < 20 * MEGABYTE
 
 
+def test_an_address_that_is_named_once_and_used_often_is_no_bomb() -> None:
+    """29 kB that an agent writes into a question were 30 MB of page, and 200 kB were 1.7 GB."""
+    text = f"[a]: https://e.example/{'x' * 20_000}\n\n{'[a] ' * 3_000}"
+    shown = render_markdown(text)
+    assert len(shown) < MEGABYTE
+    assert shown.startswith('<p><a href="https://e.example/x')
+    assert shown.count(">a</a>") == 3_000
+
+
 @pytest.mark.parametrize("opening", ["\x1b]0;", "\x1b]8;;http://x"])
 def test_an_unfinished_terminal_title_hides_nothing(opening: str) -> None:
     shown = render_ansi(f"seen {opening} also seen\nrm -rf /")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 
 import nh3
 from django.utils.html import escape
@@ -19,6 +20,8 @@ _TAGS = {
     *("h3", "h4", "h5", "h6", "table", "tbody", "td", "th", "thead", "tr"),
 }
 _LIMIT = 200_000
+#: Characters of addresses in all links together: a long one can be named once and used ten thousand times.
+_ADDRESSES = 200_000
 #: Tokens that hold text, and those that part no words from one another.
 _SAYS = {"text", "code_inline", "code_block", "fence"}
 _WITHIN = {f"{name}_{end}" for name in ("em", "strong", "s", "link") for end in ("open", "close")}
@@ -35,6 +38,7 @@ def render_markdown(text: str) -> SafeString:
     for token in tokens:
         if token.type in ("heading_open", "heading_close"):
             token.tag = f"h{min(6, int(token.tag[1]) + 2)}"
+    _bound_addresses(tokens)
     html = _parser.renderer.render(tokens, _parser.options, {})
     clean = nh3.clean(
         html,
@@ -45,6 +49,15 @@ def render_markdown(text: str) -> SafeString:
     )
     cut = "" if len(text) <= _LIMIT else "<p>… cut: the rest is in the logs to download.</p>"
     return mark_safe(clean + cut)  # noqa: S308 (cleaned by nh3 the line before)
+
+
+def _bound_addresses(tokens: list[Token]) -> None:
+    """What comes when there were too many keeps its words and leads nowhere."""
+    left = _ADDRESSES
+    for token in chain.from_iterable(token.children or () for token in tokens):
+        left -= sum(len(str(value)) for value in token.attrs.values())
+        if left < 0:
+            token.attrs.clear()
 
 
 def plain_text(text: str) -> str:
