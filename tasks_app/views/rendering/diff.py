@@ -7,10 +7,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tasks_app.visible import visible
+
 #: Lines of one file, and of all files together, that stand in a page; more is fetched when it is opened.
 _FILE_IN_PAGE = 400
 _ALL_IN_PAGE = 1500
 _KEEP = 5000
+
+#: A character in a name that git puts into quotes.
+_QUOTED = re.compile(r"\\([0-7]{3}|.)")
+_ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@ ?(.*)")
 
@@ -19,7 +25,8 @@ LineKind = Literal["add", "del", "same", "hunk", "note"]
 
 @dataclass(frozen=True)
 class DiffLine:
-    """One line; the numbers are those of the old and the new file, empty where it has none."""
+    """One line, with all that could hide a part of it. The numbers are those of the old and the new file,
+    empty where it has none."""
 
     kind: LineKind
     text: str
@@ -42,6 +49,11 @@ class FileDiff:
     fetched: bool = False
     old_path: str = ""
     lines: list[DiffLine] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The path with all that could hide a part of it, in one line."""
+        return visible(self.path).replace("\n", "␊").replace("\t", "␉")
 
     def take(self, line: DiffLine) -> None:
         self.added += line.kind == "add"
@@ -81,20 +93,44 @@ def _file(lines: list[str]) -> FileDiff:
 
 
 def _header(lines: list[str]) -> FileDiff:
-    file = FileDiff(path=lines[0].removeprefix("diff --git ").rpartition(" b/")[2])
+    file = FileDiff(path=_path(lines[0].removeprefix("diff --git ")))
     for line in lines[1:]:
         if line.startswith("new file"):
             file.status = "new"
         elif line.startswith("deleted file"):
             file.status = "deleted"
         elif line.startswith("rename from "):
-            file.old_path = line.removeprefix("rename from ")
-            file.status = f"renamed from {file.old_path}"
+            file.old_path = _unquoted(line.removeprefix("rename from "))
+            file.status = f"renamed from {visible(file.old_path)}"
+        elif line.startswith("rename to "):
+            file.path = _unquoted(line.removeprefix("rename to "))
         elif line.startswith("Binary files"):
             file.take(DiffLine("note", "A binary file: its content is not shown."))
         elif line.startswith("[… "):  # that the diff was cut
             file.take(DiffLine("note", line))
     return file
+
+
+def _path(names: str) -> str:
+    """Of `a/NAME b/NAME`: both halves are the same, and a name that holds ` b/` itself passes for no other.
+
+    Those of a renamed file are not the same; they stand in lines of their own.
+    """
+    half = _unquoted(names[len(names) // 2 + 1 :])
+    return half.removeprefix("b/")
+
+
+def _unquoted(name: str) -> str:
+    """As git writes a name: with a quote, a backslash or a control character in it, as a C string."""
+    if not name.startswith('"'):
+        return name
+    return _QUOTED.sub(lambda found: _character(found[1]), name[1:-1])
+
+
+def _character(escape: str) -> str:
+    if escape.isdigit():
+        return chr(int(escape, 8))
+    return chr(_ESCAPES[escape]) if escape in _ESCAPES else escape
 
 
 def _hunks(file: FileDiff, lines: list[str]) -> None:
@@ -103,15 +139,20 @@ def _hunks(file: FileDiff, lines: list[str]) -> None:
         if match := _HUNK.match(line):
             old, new = int(match[1]), int(match[2])
             if file.lines or old > 1:  # nothing was left out before a hunk that begins the file
-                file.take(DiffLine("hunk", match[3]))
+                file.take(DiffLine("hunk", visible(match[3])))
         elif line.startswith("+"):
-            file.take(DiffLine("add", line[1:], new=new))
+            file.take(DiffLine("add", _seen(line), new=new))
             new += 1
         elif line.startswith("-"):
-            file.take(DiffLine("del", line[1:], old=old))
+            file.take(DiffLine("del", _seen(line), old=old))
             old += 1
         elif line.startswith(" "):
-            file.take(DiffLine("same", line[1:], old, new))
+            file.take(DiffLine("same", _seen(line), old, new))
             old, new = old + 1, new + 1
         elif line:  # "\\ No newline at end of file", or that the diff was cut
             file.take(DiffLine("note", line.removeprefix("\\ ")))
+
+
+def _seen(line: str) -> str:
+    """People judge by it what an agent wrote: text that turns direction reads as other code than it is."""
+    return visible(line[1:].removesuffix("\r"))
