@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,8 +26,9 @@ _USER_NAMESPACES: tuple[tuple[str, ...], ...] = (
     ("--unshare-user",),
     (),
 )
-# bubblewrap ends with 1 for a program that it cannot find; a shell says 127 as everywhere else.
-_EXEC = ("/bin/sh", "-c", 'exec "$0" "$@"')
+# The portal's source is not in the jail, so the program comes as an argument. It also says 127 for a program
+# that it cannot find, as a shell does: bubblewrap would end with 1.
+_SEAL = (sys.executable, "-ISc", (Path(__file__).parent / "seal.py").read_text())
 _PROBE_SECONDS = 20
 _PORTAL = Path(__file__).resolve().parents[2]
 
@@ -88,7 +90,7 @@ class Jail:
         shown = Shown((*writable, workspace, home), tuple(readable), (*self.hidden, *_own_source()))
         words = [str(self.bwrap), *self.user_namespace, *_NAMESPACES, *_CONFINED, *mount_arguments(shown)]
         # The root itself is a tmpfs: read-only, or a guest could fill the memory and think it wrote files.
-        words += ["--remount-ro", "/", "--chdir", str(workspace), "--", *_EXEC, *argv]
+        words += ["--remount-ro", "/", "--chdir", str(workspace), "--", *_SEAL, *argv]
         return JailedCommand(tuple(words), environment, workspace)
 
 

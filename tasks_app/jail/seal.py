@@ -1,0 +1,48 @@
+"""The last step into the jail, which becomes the guest. `sandbox.py` hands its text to the portal's Python.
+
+Two things are no files, and so no mount hides them. Sockets with abstract names belong to the network, which
+is shared: a desktop's X11 and D-Bus may listen there, and whoever speaks to them is out of the jail. The
+keyring of the session that started the worker can hold tickets and passwords, and is inherited.
+What a kernel lacks is done without: sockets take Linux 6.12.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+
+_LANDLOCK_CREATE, _LANDLOCK_RESTRICT = 444, 446
+_SCOPE_ABSTRACT_SOCKETS = 1
+_KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271, "s390x": 280}
+_JOIN_SESSION_KEYRING = 1
+#: SIGPIPE and SIGXFSZ: Python ignores them, and what is ignored stays so in the program that comes.
+_IGNORED_BY_PYTHON = (13, 25)
+
+
+def seal() -> None:
+    kernel = ctypes.CDLL(None)
+    # What is handled of files, of the network, and the scope (struct landlock_ruleset_attr).
+    rules = (ctypes.c_uint64 * 3)(0, 0, _SCOPE_ABSTRACT_SOCKETS)
+    ruleset = kernel.syscall(_LANDLOCK_CREATE, rules, ctypes.sizeof(rules), 0)
+    if ruleset >= 0:
+        kernel.syscall(_LANDLOCK_RESTRICT, ruleset, 0)
+        os.close(ruleset)
+    if number := _KEYCTL.get(os.uname().machine):
+        kernel.syscall(number, _JOIN_SESSION_KEYRING, None)
+    for number in _IGNORED_BY_PYTHON:
+        kernel.signal(number, None)
+
+
+def main(argv: list[str]) -> int:
+    """Does not return when all is well; else what a shell answers."""
+    seal()
+    try:
+        os.execvp(argv[0], argv)  # noqa: S606
+    except OSError as error:
+        sys.stderr.write(f"{argv[0]}: {error.strerror}\n")
+        return 127 if isinstance(error, FileNotFoundError) else 126
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
