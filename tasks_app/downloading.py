@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterable, Iterator
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any
 
 from django.http import StreamingHttpResponse
@@ -12,12 +14,17 @@ from tasks_app.csv_text import csv_lines
 from tasks_app.difference import difference_of
 from tasks_app.errors import WorkspaceError
 from tasks_app.events.streaming import streamed, streamed_bytes
-from tasks_app.models import Sequence, Step, Task
+from tasks_app.models import Sequence, Step, Task, User
 
 #: The forms in which rows can be taken away.
 FORMS = ("csv", "json")
 #: The media type of a patch.
 PATCH = "text/x-diff"
+#: Patches that one person can take at once. For each git runs, with all of a large file in its memory, until
+#: the last piece of it is read.
+PATCHES = 4
+_taken: Counter[int] = Counter()
+_lock = threading.Lock()
 
 
 def download(pieces: Iterator[str], *, name: str, kind: str) -> StreamingHttpResponse:
@@ -25,15 +32,37 @@ def download(pieces: Iterator[str], *, name: str, kind: str) -> StreamingHttpRes
     return _file(streamed(pieces), name=name, kind=f"{kind}; charset=utf-8")
 
 
-def download_patch(what: Task | Step | Sequence) -> StreamingHttpResponse:
+def download_patch(what: Task | Step | Sequence, *, by: User) -> StreamingHttpResponse:
     """What it changed, for `git apply`. Without a charset: each file of a repository has its own.
 
-    Raises WorkspaceError if there is nothing to compare yet, or if a commit is gone.
+    Raises WorkspaceError if there is nothing to compare yet, if a commit is gone, or if the person takes
+    `PATCHES` already.
     """
     difference = difference_of(what)
     if difference is None:
         raise WorkspaceError("There is nothing to compare yet.")
-    return _file(streamed_bytes(difference.patch()), name=f"{_name(what)}.patch", kind=PATCH)
+    _take(by)
+    pieces = _given_back(by, difference.patch)
+    next(pieces)
+    return _file(streamed_bytes(pieces), name=f"{_name(what)}.patch", kind=PATCH)
+
+
+def _take(person: User) -> None:
+    with _lock:
+        if _taken[person.pk] >= PATCHES:
+            raise WorkspaceError(f"You are taking {PATCHES} patches at once. Wait for one of them to end.")
+        _taken[person.pk] += 1
+
+
+def _given_back(person: User, patch: Callable[[], Iterator[bytes]]) -> Iterator[bytes]:
+    """Begins with a piece that is none: what has begun ends in any case, also if nobody reads on."""
+    try:
+        pieces = patch()
+        yield b""
+        yield from pieces
+    finally:
+        with _lock:
+            _taken[person.pk] -= 1
 
 
 def _name(what: Task | Step | Sequence) -> str:

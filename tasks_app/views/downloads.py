@@ -12,7 +12,7 @@ from tasks_app.downloading import download, download_patch
 from tasks_app.errors import WorkspaceError
 from tasks_app.events.logs import LogKind, render_log
 from tasks_app.models import Sequence, Step, Task
-from tasks_app.views.access import sequence_or_404, step_or_404, task_or_404
+from tasks_app.views.access import person, sequence_or_404, step_or_404, task_or_404
 from tasks_app.views.task_diff import chosen_step
 
 
@@ -38,7 +38,7 @@ def sequence_patch(request: HttpRequest, sequence_id: int) -> HttpResponseBase:
 
 def _patch(request: HttpRequest, what: Task | Step | Sequence, *, back: str) -> HttpResponseBase:
     try:
-        return download_patch(what)
+        return download_patch(what, by=person(request))
     except WorkspaceError as error:
         messages.error(request, str(error))
         return redirect(back)

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import csv
+import gc
+import itertools
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.http import QueryDict
 
+from tasks_app import downloading
 from tasks_app.csv_text import csv_lines
+from tasks_app.downloading import PATCHES, download_patch
+from tasks_app.errors import WorkspaceError
 from tasks_app.models import Run
 from tasks_app.search.filters import Filters
 from tasks_app.usage import _within
-from tests.factories import QuestionFactory, UserFactory
+from tests.factories import QuestionFactory, TaskFactory, UserFactory
 
 FORMULAS = ["=1+1", "+1", "-1", "@SUM(1)", "\t=1", "\r=1", "\n=1", "\uff1d1+1", "\uff201", "a;=1+1", 'a";=1']
 
@@ -37,3 +44,46 @@ def test_a_site_admin_sees_no_further_than_the_token_in_use() -> None:
     assert [asked.pk for asked in filters.asked(user)] == [mine.pk]
     runs = _within(Run.objects.all(), user, "", "step__task__project__in")
     assert other.run not in runs and mine.run in runs
+
+
+class Large:
+    """A difference that is never read to its end; git is at work on it as long as `at_work` says so."""
+
+    def __init__(self) -> None:
+        self.at_work = 0
+
+    def patch(self) -> Iterator[bytes]:
+        self.at_work += 1
+        try:
+            yield from itertools.repeat(b"x" * 1000)
+        finally:
+            self.at_work -= 1
+
+
+@pytest.mark.django_db
+def test_who_reads_slowly_keeps_only_so_many_gits_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a large file of the repository whole in its memory: forty slow readers were 4 GB."""
+    large, (ann, ben) = Large(), (UserFactory(), UserFactory())
+    monkeypatch.setattr(downloading, "difference_of", lambda _: large)
+    task = TaskFactory()
+    reading = [download_patch(task, by=ann) for _ in range(PATCHES)]
+    with pytest.raises(WorkspaceError, match="at once"):
+        download_patch(task, by=ann)
+    download_patch(task, by=ben)
+    reading.pop().close()
+    gc.collect()
+    reading.append(download_patch(task, by=ann))
+    assert large.at_work <= PATCHES
+
+
+@pytest.mark.django_db
+def test_a_patch_that_cannot_be_made_takes_nobodys_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(_: Any) -> Any:
+        raise WorkspaceError("gone")
+
+    monkeypatch.setattr(Large, "patch", gone)
+    monkeypatch.setattr(downloading, "difference_of", lambda _: Large())
+    ann, task = UserFactory(), TaskFactory()
+    for _ in range(PATCHES + 1):
+        with pytest.raises(WorkspaceError, match="gone"):
+            download_patch(task, by=ann)

@@ -93,7 +93,7 @@ def go_on_with_sequence(request: HttpRequest, sequence_id: SequenceId) -> Sequen
 )
 def get_sequence_patch(request: HttpRequest, sequence_id: SequenceId) -> StreamingHttpResponse:
     """What all tasks of a sequence changed so far, whole and with binary files: for `git apply`."""
-    return download_patch(access.sequence_for(person(request), sequence_id))
+    return download_patch(access.sequence_for(person(request), sequence_id), by=person(request))
 
 
 def _rows(request: HttpRequest, only: SequenceFilters) -> QuerySet[Sequence]:

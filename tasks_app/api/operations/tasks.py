@@ -212,7 +212,7 @@ def get_diff(request: HttpRequest, task_id: TaskId, which: Query[StepChoice]) ->
 )
 def get_patch(request: HttpRequest, task_id: TaskId, which: Query[StepChoice]) -> StreamingHttpResponse:
     """What a task, or one step of it, changed, whole and with binary files: for `git apply`."""
-    return download_patch(_task_or_step(request, task_id, which))
+    return download_patch(_task_or_step(request, task_id, which), by=person(request))
 
 
 @router.get(
