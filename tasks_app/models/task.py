@@ -132,6 +132,7 @@ class Task(Phased):
             models.Index(fields=["created_at"]),
             models.Index(fields=["phase", "lease_expires"]),
             models.Index(fields=["project", "phase"]),
+            models.Index(fields=["phase", "ended_at"]),
         ]
 
     def __str__(self) -> str:

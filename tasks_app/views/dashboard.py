@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from django.core.paginator import Page, Paginator
-from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, Exists, F, OuterRef, QuerySet, Subquery
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from tasks_app.models import Project, Question, Sequence, Step, Task
+from tasks_app.search.paging import in_order
 from tasks_app.state.phases import Phase
 from tasks_app.views.access import is_htmx, person
 
@@ -65,7 +67,7 @@ def _all_groups(request: HttpRequest) -> dict[str, Any]:
     shelves = []
     for group in GROUPS:
         if total := sum(counts.get(phase, 0) for phase in group.phases):
-            shelves.append(Shelf(group, list(_rows(request, group)[: group.first]), total))
+            shelves.append(Shelf(group, _rows(_in(request, group)[: group.first]), total))
     context: dict[str, Any] = {"shelves": shelves, "stuck": list(_stuck(request))}
     if not shelves:
         context["has_projects"] = Project.objects.visible_to(person(request)).exists()
@@ -83,8 +85,9 @@ def _one_group(request: HttpRequest, key: str) -> dict[str, Any]:
     group = next((group for group in GROUPS if group.key == key), None)
     if group is None:
         raise Http404(f"There is no group of tasks named “{key}”.")
-    page: Page[Task] = Paginator(_rows(request, group), PAGE).get_page(request.GET.get("page"))
-    return {"shelves": [Shelf(group, list(page), page.paginator.count)], "page": page, "group": group}
+    page: Page[int] = Paginator(_in(request, group), PAGE).get_page(request.GET.get("page"))
+    shelf = Shelf(group, _rows(page.object_list), page.paginator.count)
+    return {"shelves": [shelf], "page": page, "group": group}
 
 
 def _counts(request: HttpRequest) -> dict[str, int]:
@@ -92,20 +95,25 @@ def _counts(request: HttpRequest) -> dict[str, int]:
     return dict(tasks.values_list("phase").annotate(Count("pk")))
 
 
-def _rows(request: HttpRequest, group: Group) -> QuerySet[Task]:
-    """The tasks of a group with their current step and, if one is open, the question."""
-    steps = Step.objects.filter(task=OuterRef("pk"))
-    current = steps.filter(~Q(phase=Phase.DONE)).order_by("position")
-    asked = Question.objects.open().filter(task=OuterRef("pk")).order_by("asked_at", "pk")
-    return (
-        Task.objects.visible_to(person(request))
-        .filter(phase__in=group.phases)
-        .select_related("project", "sequence")
-        .defer("text", "body")
-        .annotate(
-            current_step=Subquery(current.values("name")[:1]),
-            question_items=Subquery(asked.values("items")[:1]),
-            asked_at=Subquery(asked.values("asked_at")[:1]),
-        )
-        .order_by(*group.order)
+def _in(request: HttpRequest, group: Group) -> QuerySet[Task, int]:
+    """The numbers of a group's tasks in their order."""
+    tasks = Task.objects.visible_to(person(request)).filter(phase__in=group.phases)
+    asked_at = Subquery(_asked().values("asked_at")[:1])
+    return tasks.annotate(asked_at=asked_at).order_by(*group.order).values_list("pk", flat=True)
+
+
+def _rows(numbers: Iterable[int]) -> list[Task]:
+    """These tasks with their step and, if one is open, the question: looked up for these alone."""
+    current = Step.objects.filter(task=OuterRef("pk")).exclude(phase=Phase.DONE).order_by("position")
+    rows = Task.objects.select_related("project", "sequence").defer("text", "body")
+    rows = rows.annotate(
+        current_step=Subquery(current.values("name")[:1]),
+        question_items=Subquery(_asked().values("items")[:1]),
+        asked_at=Subquery(_asked().values("asked_at")[:1]),
     )
+    return in_order(rows, list(numbers))
+
+
+def _asked() -> QuerySet[Question]:
+    """The question of a task that waits longest."""
+    return Question.objects.open().filter(task=OuterRef("pk")).order_by("asked_at", "pk")
