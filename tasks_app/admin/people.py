@@ -10,17 +10,26 @@ from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
 from allauth.socialaccount.models import SocialAccount, SocialApp, SocialToken
 from django.contrib import admin
-from django.contrib.auth.admin import UserAdmin
+from django.contrib.auth.admin import GroupAdmin, UserAdmin
+from django.contrib.auth.models import Group
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest
 
 from tasks_app.actions.members import record_no_role, record_role
-from tasks_app.admin.base import BySiteAdmins, History, KeepsHistory, NotByHand, TellsRemovals, admin_of
+from tasks_app.admin.base import (
+    BySiteAdmins,
+    History,
+    KeepsHistory,
+    NotByHand,
+    TellsEdits,
+    TellsRemovals,
+    admin_of,
+)
 from tasks_app.audit import record
 from tasks_app.models import Action, BrowserSession, Invitation, Membership, User
 
 # Who vouches is said by variables, and tokens of other services are not kept.
-for _model in (SocialApp, SocialToken, SocialAccount, EmailAddress, Authenticator):
+for _model in (SocialApp, SocialToken, SocialAccount, EmailAddress, Authenticator, Group):
     admin.site.unregister(_model)
 
 
@@ -59,6 +68,21 @@ def _tell(user: User, *, by: User, **detail: Any) -> None:
     record(Action.ACCOUNT_CHANGED, by=by, subject=user.get_username(), **detail)
 
 
+@admin.register(Group)
+class PermissionsAdmin(TellsRemovals, TellsEdits, BySiteAdmins, GroupAdmin):
+    """What those may look at whom a site admin lets into the audit room. They could give themselves more."""
+
+    def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        record(Action.ACCOUNT_CHANGED, by=admin_of(request), subject=str(obj), made="group")
+        return super().log_addition(request, obj, message)
+
+    def tell_edited(self, obj: Group, changed: dict[str, Any], *, by: User) -> None:
+        record(Action.ACCOUNT_CHANGED, by=by, subject=str(obj), changed=sorted(changed))
+
+    def tell_removed(self, obj: Group, *, by: User) -> None:
+        record(Action.ACCOUNT_CHANGED, by=by, subject=str(obj), removed="group")
+
+
 @admin.register(Membership)
 class MembershipAdmin(TellsRemovals, BySiteAdmins):
     list_display = ["user", "project", "role"]
@@ -93,7 +117,7 @@ class _Removable(TellsRemovals, NotByHand):
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return super(NotByHand, self).has_delete_permission(request, obj)
+        return bool(admin_of(request).is_superuser)
 
     def tell_removed(self, obj: Any, *, by: User) -> None:
         name = obj.user.get_username() if obj.user else "a stranger"

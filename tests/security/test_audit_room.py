@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from django.contrib.auth.models import Permission
+from allauth.mfa.models import Authenticator
+from django.contrib.auth.models import Group, Permission
 from django.test import Client
 from django.urls import reverse
 
-from tasks_app.models import Action, AuditEntry, Membership, Role, User
+from tasks_app.models import Action, AuditEntry, BrowserSession, Membership, Role, User
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, UserFactory
 
@@ -70,3 +71,34 @@ def test_a_role_that_is_given_on_the_page_of_a_project_is_told() -> None:
     gone[f"{rows}-1-id"] = Membership.objects.get(user=new).pk
     assert root.post(page, gone).status_code == 302
     assert AuditEntry.objects.get(action=Action.ROLE_TAKEN).subject == membership.user.username
+
+
+def test_nobody_else_gives_themselves_more_by_a_group() -> None:
+    client, user = clerk("view_group", "change_group", "add_group", "delete_group")
+    group = Group.objects.create(name="clerks")
+    user.groups.add(group)
+    page = reverse("admin:auth_group_change", args=[group.pk])
+    everything = {"name": "clerks", "permissions": [str(one.pk) for one in Permission.objects.all()]}
+    assert client.get(page).status_code == 200
+    assert client.post(page, everything).status_code == 403
+    assert client.post(reverse("admin:auth_group_add"), {"name": "more"}).status_code == 403
+    assert not group.permissions.exists()
+    root = signed_in(UserFactory(is_superuser=True, is_staff=True))
+    assert root.post(page, everything).status_code == 302
+    told = AuditEntry.objects.get(action=Action.ACCOUNT_CHANGED)
+    assert (told.subject, told.detail) == ("clerks", {"changed": ["permissions"]})
+
+
+def test_only_a_site_admin_takes_off_a_second_factor_or_ends_a_session() -> None:
+    root = UserFactory(is_superuser=True, is_staff=True)
+    factor = Authenticator.objects.create(user=root, type="totp", data={"secret": "hidden"})
+    signed_in(root)
+    session = BrowserSession.objects.get(user=root)
+    client, _ = clerk(
+        *(f"{may}_{what}" for may in ("view", "delete") for what in ("authenticator", "browsersession"))
+    )
+    for name, row in (("mfa_authenticator", factor), ("tasks_app_browsersession", session)):
+        assert client.get(reverse(f"admin:{name}_changelist")).status_code == 200
+        gone = reverse(f"admin:{name}_delete", args=[row.pk])
+        assert client.post(gone, {"post": "yes"}).status_code == 403
+        assert type(row).objects.filter(pk=row.pk).exists()
