@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,14 +30,11 @@ class Pickable:
 
     def folders(self, query: str = "") -> list[str]:
         """Folders with task files directly in them whose path has all words of the query."""
-        paths = (file.path for file in self._markdown if "/" in file.path)
-        return _fitting(sorted({_folder(path) for path in paths if task_files([_name(path)])}), query)
+        return _fitting(sorted(folder for folder, names in self._folders.items() if task_files(names)), query)
 
     def would_run(self, folder: str) -> list[str]:
         """Names of the task files of a folder in the order in which they would run."""
-        wanted = folder.strip().strip("/")
-        paths = (file.path for file in self._markdown if "/" in file.path)
-        return task_files([_name(path) for path in paths if _folder(path) == wanted])
+        return task_files(self._folders.get(folder.strip().strip("/"), []))
 
     def text_of(self, path: str) -> str:
         """The text of a Markdown file. Raises BadInput if there is no such file, or it is no such text."""
@@ -51,6 +49,16 @@ class Pickable:
             raise BadInput(f"{path} is not UTF-8 text.") from None
 
     @cached_property
+    def _folders(self) -> dict[str, list[str]]:
+        """The names in each folder: looking through all files for each of many folders takes the square."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for file in self._markdown:
+            folder, slash, name = file.path.rpartition("/")
+            if slash:
+                found[folder].append(name)
+        return found
+
+    @cached_property
     def _markdown(self) -> list[TreeFile]:
         first = self.task_folder.strip("/") + "/"
         found = [file for file in self.files if file.path.endswith(".md") and not file.is_link]
@@ -60,11 +68,3 @@ class Pickable:
 def _fitting(names: Sequence[str], query: str) -> list[str]:
     words = query[:_LONGEST].casefold().split()
     return [name for name in names if all(word in name.casefold() for word in words)]
-
-
-def _folder(path: str) -> str:
-    return path.rsplit("/", 1)[0]
-
-
-def _name(path: str) -> str:
-    return path.rsplit("/", 1)[-1]
