@@ -251,8 +251,11 @@ LOGGING = {
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
     "root": {"handlers": ["console"], "level": "WARNING"},
     "loggers": {
-        # Scanners of the internet name any host; each gets its 400 and no traceback.
-        "django.security.DisallowedHost": {"level": "CRITICAL"},
+        # Scanners of the internet name any host and send anything; each gets its 400 and no traceback.
+        **{
+            f"django.security.{fault}": {"level": "CRITICAL"}
+            for fault in ("DisallowedHost", "TooManyFieldsSent", "TooManyFilesSent", "RequestDataTooBig")
+        },
         # What a page refuses is told on the page, and an address may hold the secret of an invitation.
         "django.request": {"level": "ERROR"},
         "tasks_app": {"level": "INFO"},

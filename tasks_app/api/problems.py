@@ -26,6 +26,8 @@ from tasks_app.storable import storable
 
 MEDIA_TYPE = "application/problem+json"
 DOCS = "/api/v1/docs"
+#: Faults of one request that are told: a body can have a hundred thousand.
+MOST_TOLD = 50
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,7 @@ def _invalid(request: HttpRequest, error: Any) -> HttpResponse:
     """A number in an address that no row can have is an address at which there is nothing."""
     if any(fault["loc"][0] == "path" for fault in error.errors):
         return _not_found(request, error)
-    errors = [{"where": _place(fault["loc"]), "message": fault["msg"]} for fault in error.errors]
+    errors = [{"where": _place(fault["loc"]), "message": fault["msg"]} for fault in error.errors[:MOST_TOLD]]
     told = "; ".join(f"{one['where']}: {one['message']}" for one in errors[:3])
     return problem(Kind.BAD_INPUT, told, errors=errors)
 
