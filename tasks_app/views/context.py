@@ -44,7 +44,7 @@ class Installation:
 
     @property
     def open_questions(self) -> int:
-        """How many questions wait in the projects that the person sees."""
+        """How many questions wait that the person may answer."""
         return self._now[0]
 
     @property
@@ -66,8 +66,8 @@ class Installation:
         """Open questions, whether a worker lives, notices: one query, as every page shows all of them."""
         if not isinstance(self._user, User):
             return 0, True, 0, 0
-        visible = Question.objects.visible_to(self._user).open().order_by()
-        counted = visible.values("state").annotate(number=Count("pk", distinct=True)).values("number")
+        answerable = Question.objects.answerable_by(self._user).open().order_by()
+        counted = answerable.values("state").annotate(number=Count("pk", distinct=True)).values("number")
         unread = Notice.objects.shown_to(self._user).unread().order_by().values("user")
         newest = Notice.objects.filter(user=self._user).order_by().values("user")
         now = User.objects.filter(pk=self._user.pk).annotate(

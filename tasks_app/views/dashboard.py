@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.core.paginator import Page, Paginator
-from django.db.models import Count, Exists, F, OuterRef, QuerySet, Subquery
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
@@ -21,20 +21,25 @@ PAGE = 50
 
 @dataclass(frozen=True)
 class Group:
-    """Tasks that want the same of people, and in which `order`; the dashboard shows the `first` of them."""
+    """Tasks that want the same of people, and in which `order`; the dashboard shows the `first` of them.
+
+    `mine`: only those in projects where the person may act, or only the others.
+    """
 
     key: str
     title: str
     phases: tuple[Phase, ...]
     order: tuple[Any, ...] = ("-created_at", "-pk")
     first: int = PAGE
+    mine: bool | None = None
 
 
 _LONGEST_WAITING = (F("asked_at").asc(nulls_last=True), "pk")
 _LAST_ENDED = (F("ended_at").desc(nulls_last=True), "-pk")
 
 GROUPS = (
-    Group("needs-you", "Needs you", (Phase.WAITING_FOR_INPUT,), _LONGEST_WAITING),
+    Group("needs-you", "Needs you", (Phase.WAITING_FOR_INPUT,), _LONGEST_WAITING, mine=True),
+    Group("needs-others", "Needs others", (Phase.WAITING_FOR_INPUT,), _LONGEST_WAITING, mine=False),
     Group("running", "Running", (Phase.RUNNING, Phase.WAITING_FOR_RESET)),
     Group("not-running", "Not started", (Phase.PENDING,)),
     Group("failed", "Failed or interrupted", (Phase.FAILED, Phase.INTERRUPTED), _LAST_ENDED),
@@ -66,7 +71,7 @@ def _all_groups(request: HttpRequest) -> dict[str, Any]:
     counts = _counts(request)
     shelves = []
     for group in GROUPS:
-        if total := sum(counts.get(phase, 0) for phase in group.phases):
+        if total := counts[group.key]:
             shelves.append(Shelf(group, _rows(_in(request, group)[: group.first]), total))
     context: dict[str, Any] = {"shelves": shelves, "stuck": list(_stuck(request))}
     if not shelves:
@@ -91,13 +96,31 @@ def _one_group(request: HttpRequest, key: str) -> dict[str, Any]:
 
 
 def _counts(request: HttpRequest) -> dict[str, int]:
-    tasks = Task.objects.visible_to(person(request)).order_by()
-    return dict(tasks.values_list("phase").annotate(Count("pk")))
+    """How many tasks each group has, by its key."""
+    mine = _mine(request)
+    tasks = Task.objects.visible_to(person(request)).order_by().values_list("phase")
+    counted = [
+        (phase, whose, number)
+        for phase, *numbers in tasks.annotate(mine=Count("pk", filter=mine), others=Count("pk", filter=~mine))
+        for whose, number in zip((True, False), numbers, strict=True)
+    ]
+    return {
+        group.key: sum(
+            n for phase, whose, n in counted if phase in group.phases and group.mine in (None, whose)
+        )
+        for group in GROUPS
+    }
+
+
+def _mine(request: HttpRequest) -> Q:
+    return Q(project__in=Project.objects.actable_by(person(request)).order_by())
 
 
 def _in(request: HttpRequest, group: Group) -> QuerySet[Task, int]:
     """The numbers of a group's tasks in their order."""
     tasks = Task.objects.visible_to(person(request)).filter(phase__in=group.phases)
+    if group.mine is not None:
+        tasks = tasks.filter(_mine(request) if group.mine else ~_mine(request))
     asked_at = Subquery(_asked().values("asked_at")[:1])
     return tasks.annotate(asked_at=asked_at).order_by(*group.order).values_list("pk", flat=True)
 

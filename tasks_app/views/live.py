@@ -30,7 +30,8 @@ class Running:
 
 
 def live(request: HttpRequest) -> HttpResponse:
-    context = {"cards": waiting(request), "running": _running(request)}
+    cards = waiting(request, most=MOST + 1)
+    context = {"cards": cards[:MOST], "more": len(cards) > MOST, "running": _running(request)}
     return render(request, "live/page.html", context)
 
 
@@ -38,10 +39,10 @@ def live_running(request: HttpRequest) -> HttpResponse:
     return render(request, "live/_running.html", {"running": _running(request)})
 
 
-def waiting(request: HttpRequest) -> list[Card]:
+def waiting(request: HttpRequest, *, most: int = MOST) -> list[Card]:
     questions = Question.objects.visible_to(person(request)).open()
     related = questions.select_related("task__project", "step", "run", "answered_by")
-    return cards_of(request, related.order_by("asked_at", "pk")[:MOST])
+    return cards_of(request, related.order_by("asked_at", "pk")[:most])
 
 
 def _running(request: HttpRequest) -> list[Running]:

@@ -176,6 +176,24 @@ def test_every_phase_is_in_the_group_that_says_what_it_needs(browser: Client) ->
         assert f"is {phase}</a>" in page and f"{label}</span>" in page
 
 
+def test_what_one_may_not_answer_needs_others() -> None:
+    """A badge and a headline that ask for what one cannot give are noise."""
+    open_here, open_there = QuestionFactory(), QuestionFactory()
+    for question in (open_here, open_there):
+        Task.objects.filter(pk=question.task_id).update(phase=Phase.WAITING_FOR_INPUT)
+    user = MembershipFactory(project=open_here.task.project, role="viewer").user
+    browser = signed_in(user)
+    page = browser.get("/").text
+    assert '">Needs others <span class="number">1<' in page and "Needs you" not in page
+    assert 'data-open="0"' in browser.get("/navigation/").text
+    assert open_here.task.title in browser.get("/?group=needs-others").text
+    assert open_here.items[0]["question"] in browser.get("/inbox/").text
+    MembershipFactory(project=open_there.task.project, user=user)
+    page = browser.get("/").text
+    assert '">Needs you <span class="number">1<' in page and '">Needs others <span class="number">1<' in page
+    assert 'data-open="1"' in browser.get("/navigation/").text
+
+
 def test_who_waits_longest_comes_first_and_of_what_ended_the_last(browser: Client) -> None:
     """Not what was created last: a task that waited for a week and is done now is news."""
     now, day = timezone.now(), timedelta(days=1)
