@@ -241,13 +241,19 @@ class TestCancelAndRetry:
         assert len(herd.agent.runs) == runs
         assert Task.objects.due().count() == 1
 
-    @pytest.mark.parametrize("thing", ["1", "sequence:1"])
+    @pytest.mark.parametrize(
+        ("thing", "told"),
+        [
+            ("1", "Task 1 is done; --from STEP does it again from a step (do)."),
+            ("sequence:1", "is done and cannot become pending"),
+        ],
+    )
     def test_what_is_done_cannot_be_retried(
-        self, manage: Manage, project: Project, herd: Herd, thing: str
+        self, manage: Manage, project: Project, herd: Herd, thing: str, told: str
     ) -> None:
         manage(*RUN)
         code, _, err = manage("retry", thing)
-        assert code == 1 and "is done and cannot become pending" in err
+        assert code == 1 and told in err
 
     @pytest.mark.parametrize("command", ["cancel", "retry"])
     @pytest.mark.parametrize(

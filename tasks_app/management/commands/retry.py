@@ -10,7 +10,7 @@ from django.core.management.base import CommandParser
 from tasks_app.actions.retrying import retry_from
 from tasks_app.actions.sequences import go_on_sequence
 from tasks_app.actions.tasks import go_on
-from tasks_app.errors import BadInput, IllegalMove
+from tasks_app.errors import BadInput, CatHerderError, IllegalMove
 from tasks_app.models import Sequence, Task, User
 from tasks_app.state.phases import RESUMABLE, Phase
 from tasks_app.terminal.command import Exit, TerminalCommand
@@ -57,8 +57,7 @@ examples:
         elif options["files_before"]:
             raise BadInput("--files-before needs --from STEP", where="retry")
         elif thing.phase not in RESUMABLE:
-            kind = "Task" if isinstance(thing, Task) else "Sequence"
-            raise IllegalMove(f"{kind} “{thing}”", thing.phase, Phase.PENDING)
+            raise _no_retry(thing)
         if options["queue"]:
             code = self._queue(thing, person, quiet=options["json"])
         else:
@@ -96,3 +95,11 @@ examples:
         if isinstance(thing, Task):
             return work_here(thing, person, screen, may_prompt=may_prompt)
         return go_through(thing, person, screen, may_prompt=may_prompt)
+
+
+def _no_retry(thing: Task | Sequence) -> CatHerderError:
+    if isinstance(thing, Task) and thing.phase == Phase.DONE:
+        steps = ", ".join(thing.steps.values_list("name", flat=True))
+        return CatHerderError(f"Task {thing.pk} is done; --from STEP does it again from a step ({steps}).")
+    kind = "Task" if isinstance(thing, Task) else "Sequence"
+    return IllegalMove(f"{kind} “{thing}”", thing.phase, Phase.PENDING)
