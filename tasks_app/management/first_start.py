@@ -8,9 +8,12 @@ from pathlib import Path
 
 from django.conf import settings
 from django.contrib.auth.hashers import make_password
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
 
 from tasks_app.actions.projects import add_project
 from tasks_app.actions.tasks import create_task
+from tasks_app.errors import BadInput
 from tasks_app.models import Project, User
 from tasks_app.rehearsal.sample import SAMPLE_TASK_FILE, create_sample_repository
 
@@ -26,10 +29,15 @@ class NewAdmin:
 
 
 def ensure_admin() -> NewAdmin | None:
-    """Make the first site admin; None if there is one. An existing password is never changed."""
+    """Make the first site admin; None if there is one. An existing password is never changed.
+
+    Raises BadInput if the password that was given would not be taken from anybody else.
+    """
     if User.objects.filter(is_superuser=True).exists():
         return None
     environment = settings.ENVIRONMENT
+    if environment.admin_password:
+        _require_good(environment.admin_password, User(username=environment.admin_user))
     made_up = None if environment.admin_password else secrets.token_urlsafe(12)
     User.objects.update_or_create(
         username=environment.admin_user,
@@ -41,6 +49,13 @@ def ensure_admin() -> NewAdmin | None:
         },
     )
     return NewAdmin(environment.admin_user, made_up)
+
+
+def _require_good(password: str, user: User) -> None:
+    try:
+        validate_password(password, user)
+    except ValidationError as error:
+        raise BadInput(" ".join(error.messages), where="CATHERDER_ADMIN_PASSWORD") from None
 
 
 def ensure_sample() -> Project | None:

@@ -36,12 +36,12 @@ class Command(BaseCommand):
         lock = _only_one(Path(settings.DATA_DIR))
         try:
             jail = workshop.jail()
+            listener = _listener()
+            require_services()
+            call_command("migrate", verbosity=0, interactive=False)
+            admin = ensure_admin()
         except CatHerderError as error:
             raise CommandError(str(error), returncode=2) from None
-        listener = _listener()
-        require_services()
-        call_command("migrate", verbosity=0, interactive=False)
-        admin = ensure_admin()
         if not options["no_sample"]:
             self._sample()
         self._announce(admin, jail.reason)
