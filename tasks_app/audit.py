@@ -6,10 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
+
+from django.http import QueryDict
 
 from tasks_app.models import Action, AuditEntry, Project, Task, User
 from tasks_app.storable import storable, storable_text
+
+#: Of what an address asks for, an entry holds so many names with so many values of so many characters.
+_NAMES, _VALUES, _LONGEST = 30, 10, 300
 
 
 @dataclass(frozen=True)
@@ -69,3 +75,11 @@ def record(
         subject=storable_text(subject)[:300],
         detail=storable(detail),
     )
+
+
+def asked_for(query: QueryDict) -> dict[str, list[str]]:
+    """What an address asked for, as an entry may hold it: anybody can put 60 kB of anything behind a `?`."""
+    return {
+        name[:_LONGEST]: [value[:_LONGEST] for value in values[:_VALUES]]
+        for name, values in islice(query.lists(), _NAMES)
+    }

@@ -14,7 +14,7 @@ from django.urls import path
 from django.utils.safestring import mark_safe
 
 from tasks_app.admin.base import History, admin_of
-from tasks_app.audit import record
+from tasks_app.audit import asked_for, record
 from tasks_app.csv_text import csv_lines
 from tasks_app.models import Action, AuditEntry
 from tasks_app.models.audit import SEARCHED
@@ -74,7 +74,7 @@ class AuditEntryAdmin(History):
         if form not in FORMS:
             raise Http404
         entries = self.get_changelist_instance(request).get_queryset(request)
-        filters = dict(request.GET.lists())
+        filters = asked_for(request.GET)
         record(Action.EXPORTED, by=admin_of(request), subject="audit entries", form=form, filters=filters)
         kind, lines = FORMS[form]
         response = StreamingHttpResponse(lines(entries), content_type=f"{kind}; charset=utf-8")

@@ -10,7 +10,7 @@ from ninja import Field, Schema
 
 from tasks_app import downloading
 from tasks_app.api.door import person
-from tasks_app.audit import record
+from tasks_app.audit import asked_for, record
 from tasks_app.models import Action
 
 #: The media types of what comes.
@@ -25,6 +25,6 @@ def taken(
     request: HttpRequest, columns: list[str], rows: Iterable[dict[str, Any]], *, name: str, which: Taken
 ) -> StreamingHttpResponse:
     """The rows as a file. Call it with rows that are read while they are sent."""
-    filters = dict(request.GET.lists())
+    filters = asked_for(request.GET)
     record(Action.EXPORTED, by=person(request), subject=name, form=which.form, filters=filters)
     return downloading.table(columns, rows, name=name, form=which.form)

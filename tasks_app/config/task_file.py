@@ -19,6 +19,8 @@ from tasks_app.config.yaml_text import MAX_BYTES, YamlDocument, read_yaml
 from tasks_app.errors import BadInput
 
 MAX_TITLE = 120
+#: Characters of front matter. It has a few short settings, and YAML is read slowly: a megabyte takes seconds.
+MAX_FRONT_MATTER = 20_000
 
 Resume = Literal["session", "replay"]
 
@@ -152,7 +154,10 @@ def _front_matter_end(lines: list[str], *, where: str) -> int:
 
 
 def _front_matter(lines: list[str], *, where: str) -> YamlDocument:
-    return read_yaml("\n".join(lines), where=where, first_line=2)
+    text = "\n".join(lines)
+    if len(text) > MAX_FRONT_MATTER:
+        raise BadInput(f"the front matter is longer than {MAX_FRONT_MATTER:,} characters", where=f"{where}:1")
+    return read_yaml(text, where=where, first_line=2)
 
 
 def _title_in(body: str) -> str:

@@ -13,7 +13,7 @@ from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpRespons
 from django.shortcuts import render
 
 from tasks_app import downloading, stats
-from tasks_app.audit import record
+from tasks_app.audit import asked_for, record
 from tasks_app.models import Action, Channel, Project, Question, QuestionState, Run, Sequence, Task, User
 from tasks_app.search.exports import QUESTION_COLUMNS, TASK_COLUMNS, question_rows, task_rows
 from tasks_app.search.filters import Filters
@@ -78,7 +78,7 @@ def history_export(request: HttpRequest, form: str) -> StreamingHttpResponse:
         raise Http404(f"There is no export as “{form}”.")
     user, filters = person(request), Filters.of(request.GET)
     kind = QUESTIONS if request.GET.get("kind") == QUESTIONS else TASKS
-    record(Action.EXPORTED, by=user, subject=kind, form=form, filters=dict(request.GET.lists()))
+    record(Action.EXPORTED, by=user, subject=kind, form=form, filters=asked_for(request.GET))
     if kind == QUESTIONS:
         rows, columns = question_rows(filters.asked(user)), QUESTION_COLUMNS
     else:

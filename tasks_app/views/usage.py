@@ -13,7 +13,7 @@ from django.shortcuts import render
 from django.utils import timezone
 
 from tasks_app import downloading
-from tasks_app.audit import record
+from tasks_app.audit import asked_for, record
 from tasks_app.models import Action, Project, User
 from tasks_app.stats import By
 from tasks_app.storable import storable_text
@@ -105,7 +105,7 @@ def usage_export(request: HttpRequest) -> StreamingHttpResponse:
     """What the chart shows as CSV: a row for each bucket and name."""
     user = person(request)
     choice = _choice(user, request.GET)
-    record(Action.EXPORTED, by=user, subject="usage", form="csv", filters=dict(request.GET.lists()))
+    record(Action.EXPORTED, by=user, subject="usage", form="csv", filters=asked_for(request.GET))
     days = by_day(runs_in(user, choice.period, choice.project), choice.dimension)
     return downloading.table(COLUMNS, _rows(choice, _bucketed(choice, days)), name="usage", form="csv")
 

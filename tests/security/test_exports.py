@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gc
 import itertools
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,9 +16,11 @@ from tasks_app import downloading
 from tasks_app.csv_text import csv_lines
 from tasks_app.downloading import PATCHES, download_patch
 from tasks_app.errors import WorkspaceError
-from tasks_app.models import Run
+from tasks_app.models import Action, AuditEntry, Run
 from tasks_app.search.filters import Filters
 from tasks_app.usage import _within
+from tests.addresses import text_of
+from tests.browser import signed_in
 from tests.factories import QuestionFactory, TaskFactory, UserFactory
 
 FORMULAS = ["=1+1", "+1", "-1", "@SUM(1)", "\t=1", "\r=1", "\n=1", "\uff1d1+1", "\uff201", "a;=1+1", 'a";=1']
@@ -87,3 +90,13 @@ def test_a_patch_that_cannot_be_made_takes_nobodys_place(monkeypatch: pytest.Mon
     for _ in range(PATCHES + 1):
         with pytest.raises(WorkspaceError, match="gone"):
             download_patch(task, by=ann)
+
+
+@pytest.mark.django_db
+def test_an_export_puts_no_more_into_the_audit_than_it_asks_for() -> None:
+    client, long = signed_in(UserFactory()), "x" * 20_000
+    for page in ("history/export.csv", "usage/export.csv"):
+        text_of(client.get(f"/{page}?q={long}&{long}=1&{'&'.join(f'a{n}=1&b=2' for n in range(300))}"))
+    for entry in AuditEntry.objects.filter(action=Action.EXPORTED):
+        assert len(json.dumps(entry.detail)) < 3_000
+    assert AuditEntry.objects.filter(action=Action.EXPORTED).count() == 2

@@ -117,6 +117,15 @@ def test_no_settings_file_is_a_bomb(text: str) -> None:
         parse_task(f"---\n{text}\n---\nDo it.", where="task.md")
 
 
+@pytest.mark.parametrize("text", ["title: " + "a " * 400_000, "title: >\n" + " a\n" * 300_000])
+def test_no_front_matter_holds_up_the_preview(text: str) -> None:
+    """Anybody with a login can ask for one; each of these took four seconds."""
+    began = time.process_time()
+    with pytest.raises(BadInput, match=r"task\.md:1.*front matter is longer"):
+        parse_task(f"---\n{text}\n---\nDo it.", where="task.md")
+    assert time.process_time() - began < 1
+
+
 @pytest.mark.parametrize(
     "piece", ["[", "![", "**a ", "`", "> ", "- ", "  - a\n", "|a", "a|b\n", "[]()", "<!--"]
 )
