@@ -70,6 +70,14 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         tried = credentials.get("email") or credentials.get("username") or ""
         return f"{self.get_client_ip(request)} {_folded(tried)}"
 
+    def authenticate(self, request: HttpRequest, **credentials: Any) -> Any:
+        """An address comes as a name too, and allauth's backend looks for both under that alone. Given twice,
+        the password would be checked twice, and the time would tell a stranger that the address is known.
+        """
+        if credentials.get("email") == credentials.get("username"):
+            credentials.pop("email", None)
+        return super().authenticate(request, **credentials)
+
     def pre_authenticate(self, request: HttpRequest, **credentials: Any) -> None:
         """A second, wider limit for who changes addresses as easily as an agent on this machine can."""
         super().pre_authenticate(request, **credentials)

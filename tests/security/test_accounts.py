@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import pytest
+from allauth.account.models import EmailAddress
 from django.conf import settings as installed
 from django.core.cache import cache
 from django.test import Client
@@ -145,3 +146,20 @@ def test_no_newcomer_takes_the_address_of_another_for_a_login(login: str, status
     _, token = invite(by.project, "own@example.org", Role.VIEWER, by=by.user)
     given = {"username": login, "password": "battery staple"}
     assert Client().post(f"/invitations/{token}/", given).status_code == status
+
+
+@pytest.mark.parametrize(
+    "known", ["ann", "ann@example.org", "ann@example.com", "nobody", "nobody@example.org"]
+)
+def test_how_long_a_login_takes_tells_nobody_who_is_known(
+    known: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A known address took twice as long: its password was looked at twice."""
+    ann = User.objects.create_user("ann", email="ann@example.org", password="correct horse")
+    EmailAddress.objects.create(user=ann, email=ann.email, primary=True, verified=True)
+    User.objects.create_user("ann@example.com", password="correct horse")
+    hashed: list[str] = []
+    for name in ("check_password", "set_password"):
+        monkeypatch.setattr(User, name, lambda _, password, name=name: hashed.append(name) or False)
+    Client().post("/login/", {"username": known, "password": "wrong"})
+    assert len(hashed) == 1
