@@ -222,8 +222,10 @@ def test_only_those_who_may_act_get_a_start_button(browser: Client) -> None:
     task = TaskFactory()
     viewer = signed_in(MembershipFactory(project=task.project, role="viewer").user)
     start = reverse("task_start", args=[task.pk])
-    assert start in browser.get("/").text
-    assert start not in viewer.get("/").text and task.title in viewer.get("/").text
+    hint = "Start one: an agent works on it"
+    assert start in browser.get("/").text and hint in browser.get("/").text
+    page = viewer.get("/").text
+    assert task.title in page and start not in page and hint not in page
 
 
 @pytest.mark.parametrize("address", ["/", "/?group=done", "/?group=needs-you", "/live/"])
