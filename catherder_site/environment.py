@@ -258,9 +258,8 @@ def prepare_data_dir(path: Path) -> Path:
     """Make the data directory, readable by nobody else. Raises BadSetting if it cannot be written."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        probe = path / ".writable"
-        probe.touch()
-        probe.unlink()
+        # A name of its own: all processes of the portal do this at the same time.
+        tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
         raise BadSetting(f"CATHERDER_DATA_DIR: {path} cannot be written ({error.strerror})") from error
     return path

@@ -312,6 +312,12 @@ class TestTheDataDirectory:
         with pytest.raises(BadSetting, match=f"^CATHERDER_DATA_DIR: {tmp_path}/file cannot be written"):
             prepare_data_dir(tmp_path / "file")
 
+    def test_processes_that_start_together_do_not_disturb_each_other(self, tmp_path: Path) -> None:
+        """R2: worker and web server are started at once, and agents' programs beside them."""
+        with ThreadPoolExecutor(8) as starting:
+            for done in [starting.submit(prepare_data_dir, tmp_path) for _ in range(800)]:
+                assert done.result() == tmp_path
+
 
 class TestTheSecretKey:
     def test_a_configured_one_is_taken_and_none_is_written(self, tmp_path: Path) -> None:
