@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from tasks_app.errors import WorkspaceError
 from tasks_app.workspace.git import valid_commit
@@ -72,14 +74,15 @@ def committed_names(repository: Repository, *, commit: str, folder: str) -> list
 
 
 def working_names(workspace: Path, folder: str) -> list[str]:
-    """Names of the regular files in a folder as the agent left it, sorted; links are not followed."""
-    target = workspace / folder
-    if target.is_symlink() or not target.is_dir():
-        return []
-    if not target.resolve().is_relative_to(workspace.resolve()):
-        return []
-    with os.scandir(target) as entries:
-        return sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+    """Names of the regular files in a folder as the agent left it, sorted; links are not followed.
+
+    The agent may be at work: somebody looks at the page of its sequence.
+    """
+    with _opened(workspace, folder, os.O_DIRECTORY) as descriptor:
+        if descriptor is None:
+            return []
+        with os.scandir(descriptor) as entries:
+            return sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
 
 
 def working_text(workspace: Path, path: str, *, limit: int = TEXT_BYTES) -> str | None:
@@ -87,14 +90,31 @@ def working_text(workspace: Path, path: str, *, limit: int = TEXT_BYTES) -> str 
 
     The agent may have put a link there that leads to a file of the portal: links are not followed.
     """
-    target = workspace / path
-    if not target.parent.resolve().is_relative_to(workspace.resolve()):
-        return None
-    try:
-        descriptor = os.open(target, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return None
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    with _opened(workspace, path) as descriptor:
+        if descriptor is None or not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return None
-        return file.read(limit).decode("utf-8", errors="replace")
+        with os.fdopen(os.dup(descriptor), "rb") as file:
+            return file.read(limit).decode("utf-8", errors="replace")
+
+
+@contextmanager
+def _opened(workspace: Path, path: str, flags: int = 0) -> Iterator[int | None]:
+    """What is there, opened to be read; None for nothing, or for a link anywhere on the way.
+
+    One step at a time: what was looked at by its whole name could be a link by the time it is opened.
+    """
+    parts = PurePosixPath(path).parts
+    with ExitStack() as held:
+        try:
+            if not parts or parts[0] == "/" or ".." in parts:
+                raise ValueError(path)
+            here = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY)
+            held.callback(os.close, here)
+            for name in parts[:-1]:
+                here = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
+                held.callback(os.close, here)
+            found = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | flags, dir_fd=here)
+            held.callback(os.close, found)
+        except (OSError, ValueError):
+            found = None
+        yield found
