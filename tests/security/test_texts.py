@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.utils.html import escape
 
 from tasks_app import places
 from tasks_app.actions.answers import Reply, answer_question
@@ -131,6 +132,21 @@ def test_no_front_matter_holds_up_the_preview(text: str) -> None:
 )
 def test_no_markdown_is_a_bomb(piece: str) -> None:
     assert len(render_markdown(piece * (200_000 // len(piece)))) < 20 * MEGABYTE
+
+
+@pytest.mark.parametrize("piece", ["[", "[a][b", "*a_ ", "a\n", "# a\n", "x\n=\n", "\\", "1. a\n", "***a** "])
+def test_no_question_holds_up_the_inbox(piece: str) -> None:
+    """A script of the agent can ask twenty of these at once; each took up to five seconds of every page."""
+    began = time.process_time()
+    shown = render_markdown(piece * (200_000 // len(piece)))
+    assert time.process_time() - began < 1
+    assert escape(piece * 10) in shown
+
+
+def test_a_long_text_of_people_is_markdown_all_the_same() -> None:
+    page = "# Prices\n\nThe `total` is **wrong**, see [the list](https://e.example/a_b).\n\n- one\n- two\n\n"
+    text = page + ("Some words that say what is wanted, and why. " * 8 + "\n\n") * 500
+    assert "<strong>wrong</strong>" in render_markdown(text)
 
 
 def test_an_address_that_is_named_once_and_used_often_is_no_bomb() -> None:

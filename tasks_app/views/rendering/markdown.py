@@ -20,6 +20,10 @@ _TAGS = {
     *("h3", "h4", "h5", "h6", "table", "tbody", "td", "th", "thead", "tr"),
 }
 _LIMIT = 200_000
+#: Signs of Markdown, line ends among them. Each is looked at for some 25 µs, and a text of nothing else takes
+#: seconds: one with more of them than any that people read is shown as it is.
+_SIGNS = "[]*_`~|!<>&\\#-\n"
+_MOST_SIGNS = 20_000
 #: Characters of addresses in all links together: a long one can be named once and used ten thousand times.
 _ADDRESSES = 200_000
 #: Tokens that hold text, and those that part no words from one another.
@@ -34,7 +38,11 @@ def render_markdown(text: str) -> SafeString:
 
     Headings begin two levels down: a page has one h1, and its own h2 stand above what others wrote.
     """
-    tokens = _parser.parse(without_ansi(text[:_LIMIT]))
+    shown = without_ansi(text[:_LIMIT])
+    cut = "" if len(text) <= _LIMIT else "<p>… cut: the rest is in the logs to download.</p>"
+    if _is_bomb(shown):
+        return mark_safe(f"<pre>{escape(shown)}</pre>{cut}")  # noqa: S308 (escaped here)
+    tokens = _parser.parse(shown)
     for token in tokens:
         if token.type in ("heading_open", "heading_close"):
             token.tag = f"h{min(6, int(token.tag[1]) + 2)}"
@@ -47,7 +55,6 @@ def render_markdown(text: str) -> SafeString:
         url_schemes={"http", "https", "mailto"},
         link_rel="noopener noreferrer nofollow",
     )
-    cut = "" if len(text) <= _LIMIT else "<p>… cut: the rest is in the logs to download.</p>"
     return mark_safe(clean + cut)  # noqa: S308 (cleaned by nh3 the line before)
 
 
@@ -62,8 +69,13 @@ def _bound_addresses(tokens: list[Token]) -> None:
 
 def plain_text(text: str) -> str:
     """What Markdown says, in one line without its signs; not safe for a page before it is escaped."""
-    said = "".join(map(_said, _parser.parse(without_ansi(text[:_LIMIT]))))
+    shown = without_ansi(text[:_LIMIT])
+    said = shown if _is_bomb(shown) else "".join(map(_said, _parser.parse(shown)))
     return " ".join(said.split())
+
+
+def _is_bomb(text: str) -> bool:
+    return len(text) > _MOST_SIGNS and sum(map(text.count, _SIGNS)) > _MOST_SIGNS
 
 
 def _said(token: Token) -> str:
