@@ -12,6 +12,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "catherder_site.settings")
 pages = get_asgi_application()
 
 from catherder_site.bounds import BoundedBodies  # noqa: E402 - only now are there settings
+from catherder_site.guests import NoGuests  # noqa: E402
 from tasks_app.live.lifespan import lifespan  # noqa: E402 - needs the models that were loaded above
 from tasks_app.live.origin import OwnPagesOnly  # noqa: E402
 from tasks_app.live.routing import websocket_urlpatterns  # noqa: E402
@@ -22,8 +23,10 @@ sockets = AllowedHostsOriginValidator(SessionMiddlewareStack(URLRouter(websocket
 application = ProtocolTypeRouter(
     {
         # Well above what forms may hold, so that those can say it in their own words.
-        "http": BoundedBodies(pages, limit=10 * settings.DATA_UPLOAD_MAX_MEMORY_SIZE),
-        "websocket": OwnPagesOnly(sockets),
+        "http": NoGuests(
+            BoundedBodies(pages, limit=10 * settings.DATA_UPLOAD_MAX_MEMORY_SIZE), folder=settings.DATA_DIR
+        ),
+        "websocket": NoGuests(OwnPagesOnly(sockets), folder=settings.DATA_DIR),
         "lifespan": lifespan,
     }
 )

@@ -93,16 +93,5 @@ class Client:
 
 
 def client_of(portal: UpPortal) -> Client:
-    """A session is made on the rows: logging in is not what is measured."""
-    key = portal.rows(
-        "from importlib import import_module\n"
-        "from django.conf import settings\n"
-        "from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY\n"
-        "user = User.objects.get(username='admin')\n"
-        "session = import_module(settings.SESSION_ENGINE).SessionStore()\n"
-        "session[SESSION_KEY] = str(user.pk)\n"
-        "session[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[0]\n"
-        "session[HASH_SESSION_KEY] = user.get_session_auth_hash()\n"
-        "session.create()\nresult = session.session_key"
-    )
-    return Client(portal.url, {"sessionid": key})
+    """Logging in is not what is measured."""
+    return Client(portal.url, {"sessionid": portal.session("admin")})

@@ -111,6 +111,22 @@ class UpPortal:
             )
         )
 
+    def session(self, username: str) -> str:
+        """The cookie of a session that was made on the rows."""
+        return str(
+            self.rows(
+                "from importlib import import_module\n"
+                "from django.conf import settings\n"
+                "from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY\n"
+                f"user = User.objects.get(username={username!r})\n"
+                "session = import_module(settings.SESSION_ENGINE).SessionStore()\n"
+                "session[SESSION_KEY] = str(user.pk)\n"
+                "session[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[0]\n"
+                "session[HASH_SESSION_KEY] = user.get_session_auth_hash()\n"
+                "session.create()\nresult = session.session_key"
+            )
+        )
+
     def agents(self) -> list[int]:
         """Processes of agents at work for this portal, wherever they descend from."""
         mark = f"{COOKIE}={self.data_dir}".encode()
