@@ -33,7 +33,7 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True)
 class Caller:
-    """The socket that called: its user, and its number, which no other socket has; 0 when it was closed."""
+    """The socket that called: its user and its number, which no other has; both 0 once it is closed."""
 
     user: int
     inode: int
@@ -46,7 +46,7 @@ def caller_of(client: Address, server: Address) -> Caller | None:
         if _HEADER.unpack_from(reply)[1] != _ERROR:
             return Caller(*_USER_AND_INODE.unpack_from(reply, _HEADER.size + _USER_AT))
         gone = -_ERRNO.unpack_from(reply, _HEADER.size)[0] == errno.ENOENT
-        return Caller(os.geteuid(), 0) if gone and _is_own(client[0]) else None
+        return Caller(user=0, inode=0) if gone and _is_own(client[0]) else None
     except (OSError, ValueError, AttributeError, struct.error):
         return None
 
@@ -86,7 +86,7 @@ def is_guest(caller: Caller, *, folder: Path) -> bool:
     While there are guests, nobody else is believed to have a socket that was closed, as a guest may do
     once it has sent its request; nor one that is seen nowhere, if a guest hides its own.
     """
-    if caller.user != os.geteuid():
+    if caller.inode and caller.user != os.geteuid():
         return False
     guests = _guests(folder)
     if not guests or not caller.inode:
