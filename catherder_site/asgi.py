@@ -23,8 +23,8 @@ sockets = AllowedHostsOriginValidator(SessionMiddlewareStack(URLRouter(websocket
 application = ProtocolTypeRouter(
     {
         # Well above what forms may hold, so that those can say it in their own words.
-        "http": NoGuests(
-            BoundedBodies(pages, limit=10 * settings.DATA_UPLOAD_MAX_MEMORY_SIZE), folder=settings.DATA_DIR
+        "http": BoundedBodies(
+            NoGuests(pages, folder=settings.DATA_DIR), limit=10 * settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         ),
         "websocket": NoGuests(OwnPagesOnly(sockets), folder=settings.DATA_DIR),
         "lifespan": lifespan,
