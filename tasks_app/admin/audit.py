@@ -16,8 +16,11 @@ from django.utils.safestring import mark_safe
 from tasks_app.admin.base import History, admin_of
 from tasks_app.audit import asked_for, record
 from tasks_app.csv_text import csv_lines
+from tasks_app.downloading import download
 from tasks_app.models import Action, AuditEntry
 from tasks_app.models.audit import SEARCHED
+from tasks_app.search.exports import PART
+from tasks_app.search.paging import all_ids
 
 if TYPE_CHECKING:
     from django.urls import URLPattern
@@ -77,13 +80,13 @@ class AuditEntryAdmin(History):
         filters = asked_for(request.GET)
         record(Action.EXPORTED, by=admin_of(request), subject="audit entries", form=form, filters=filters)
         kind, lines = FORMS[form]
-        response = StreamingHttpResponse(lines(entries), content_type=f"{kind}; charset=utf-8")
-        response["Content-Disposition"] = f'attachment; filename="audit.{form}"'
-        return response
+        return download(lines(entries), name=f"audit.{form}", kind=kind)
 
 
 def _rows(entries: Entries) -> Iterator[tuple[Any, ...]]:
-    return entries.values_list(*COLUMNS).iterator(chunk_size=1000)
+    """Newest first."""
+    for ids in all_ids(entries, PART):
+        yield from AuditEntry.objects.filter(pk__in=ids).order_by("-pk").values_list(*COLUMNS)
 
 
 def _as_csv(entries: Entries) -> Iterator[str]:

@@ -14,6 +14,7 @@ from tasks_app.actions.projects import remove_project
 from tasks_app.actions.tasks import cancel_task, go_on, start_task
 from tasks_app.audit import Origin, acting_from, record
 from tasks_app.models import Action, AuditEntry, Channel, Project, Question, User
+from tests.addresses import text_of
 from tests.factories import MembershipFactory, TaskFactory, UserFactory
 
 pytestmark = pytest.mark.django_db
@@ -89,7 +90,8 @@ def test_what_the_list_shows_is_what_is_exported(root: Client, form: str) -> Non
     record(Action.EXPORTED, subject="not asked for")
     address = reverse("admin:tasks_app_auditentry_export", args=[form])
     response: Any = root.get(address, {"action": Action.LOGIN_FAILED})
-    text = "".join(part.decode() for part in response.streaming_content)
+    assert response.is_async, "else the server would read all of it before it sends the first line"
+    text = text_of(response)
     assert text.count("login_failed") == 2
     assert "not asked for" not in text
     if form == "csv":
@@ -99,7 +101,7 @@ def test_what_the_list_shows_is_what_is_exported(root: Client, form: str) -> Non
 
 
 def test_taking_entries_out_is_recorded_itself(root: Client) -> None:
-    b"".join(root.get(reverse("admin:tasks_app_auditentry_export", args=["csv"])).streaming_content)  # type: ignore[attr-defined]
+    text_of(root.get(reverse("admin:tasks_app_auditentry_export", args=["csv"])))
     assert actions() == [Action.EXPORTED]
 
 
