@@ -122,7 +122,7 @@ def _is_jail(pid: int, folder: Path) -> bool:
         words = (_PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
-    shown = (os.fsencode(folder), os.fsencode(folder.resolve()))
+    shown = tuple(os.fsencode(f"{path}/") for path in (folder, folder.resolve()))
     return words[0].endswith(b"bwrap") and any(word.startswith(shown) for word in words)
 
 
