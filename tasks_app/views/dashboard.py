@@ -33,6 +33,9 @@ class Group:
     first: int = PAGE
     mine: bool | None = None
 
+    def has(self, phase: str, *, mine: bool) -> bool:
+        return phase in self.phases and self.mine in (None, mine)
+
 
 _LONGEST_WAITING = (F("asked_at").asc(nulls_last=True), "pk")
 _LAST_ENDED = (F("ended_at").desc(nulls_last=True), "-pk")
@@ -99,17 +102,10 @@ def _counts(request: HttpRequest) -> dict[str, int]:
     """How many tasks each group has, by its key."""
     mine = _mine(request)
     tasks = Task.objects.visible_to(person(request)).order_by().values_list("phase")
-    counted = [
-        (phase, whose, number)
-        for phase, *numbers in tasks.annotate(mine=Count("pk", filter=mine), others=Count("pk", filter=~mine))
-        for whose, number in zip((True, False), numbers, strict=True)
-    ]
-    return {
-        group.key: sum(
-            n for phase, whose, n in counted if phase in group.phases and group.mine in (None, whose)
-        )
-        for group in GROUPS
-    }
+    counted: list[tuple[str, bool, int]] = []
+    for phase, own, others in tasks.annotate(own=Count("pk", filter=mine), others=Count("pk", filter=~mine)):
+        counted += [(phase, True, own), (phase, False, others)]
+    return {group.key: sum(n for phase, own, n in counted if group.has(phase, mine=own)) for group in GROUPS}
 
 
 def _mine(request: HttpRequest) -> Q:
