@@ -20,18 +20,7 @@ def test_nothing_starts_without_the_sandbox_that_is_demanded(command: str, tmp_p
     programs.mkdir()
     for name in ("git", "sh"):
         (programs / name).symlink_to(str(shutil.which(name)))
-    done = subprocess.run(
-        [sys.executable, "manage.py", command],
-        cwd=REPOSITORY,
-        env={
-            "PATH": str(programs), "CATHERDER_SANDBOX": "require", "CATHERDER_BIND": "127.0.0.1:0",
-            "CATHERDER_DATA_DIR": str(tmp_path / "data"),
-        },
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )  # fmt: skip
+    done = _started(command, tmp_path, PATH=str(programs), CATHERDER_SANDBOX="require")
     assert done.returncode == 2
     assert "CATHERDER_SANDBOX=require, but there is no sandbox: bubblewrap is not installed" in done.stderr
     assert "Traceback" not in done.stderr
@@ -48,18 +37,20 @@ def test_nothing_starts_without_the_sandbox_that_is_demanded(command: str, tmp_p
 def test_a_service_that_does_not_answer_stops_the_start_and_is_named(
     command: str, variable: str, address: str, tmp_path: Path
 ) -> None:
-    done = subprocess.run(
+    done = _started(command, tmp_path, **{variable: address})
+    assert done.returncode == 2
+    assert f"{variable}: " in done.stderr and "cannot be used: " in done.stderr
+    assert "Traceback" not in done.stderr and "secret" not in done.stderr
+
+
+def _started(command: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    kept = {"PATH": os.environ["PATH"], "CATHERDER_BIND": "127.0.0.1:0"}
+    return subprocess.run(
         [sys.executable, "manage.py", command],
         cwd=REPOSITORY,
-        env={
-            "PATH": os.environ["PATH"], "CATHERDER_BIND": "127.0.0.1:0",
-            "CATHERDER_DATA_DIR": str(tmp_path / "data"), variable: address,
-        },
+        env={**kept, "CATHERDER_DATA_DIR": str(folder / "data"), **variables},
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert f"{variable}: " in done.stderr and "cannot be used: " in done.stderr
-    assert "Traceback" not in done.stderr and "secret" not in done.stderr
+    )
