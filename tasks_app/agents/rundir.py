@@ -84,7 +84,7 @@ def lay_out(order: RunOrder, *, argv: list[str], env: Mapping[str, str], jail: J
 def lay_gate(inside: Path) -> None:
     """The gate's program, and beside it what it needs of the portal.
 
-    Compiled: it starts for each tool call, and compiling would be a third of its time.
+    Compiled: it starts for each tool call, and would compile itself each time.
     """
     _lay_compiled(ROOM / "gate.py", inside)
     for name in ("patterns.py", "shell.py", "shell_reader.py"):
