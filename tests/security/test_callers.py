@@ -8,11 +8,12 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tasks_app.jail import Jail, SandboxMode, detect
+from tasks_app.jail import Jail, SandboxMode, callers, detect
 from tasks_app.jail.callers import caller_of, is_guest
 from tests.e2e.portal import UpPortal
 
@@ -81,6 +82,23 @@ def street(tmp_path: Path) -> Iterator[Street]:
 def test_a_guest_is_known(street: Street, how: list[str]) -> None:
     street.start(*how)
     assert street.called_by_guest()
+
+
+def test_who_hides_is_one_unless_somebody_else_is_seen(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root sees through what a guest hides. Here it does not, as any other user would not."""
+    seen = callers._has
+    guests = cache(lambda: callers._guests(street.folder))
+
+    def hidden(pid: int, inode: int) -> bool | None:
+        return None if pid in guests() else seen(pid, inode)
+
+    monkeypatch.setattr(callers, "_has", hidden)
+    street.start()
+    assert street.called_by_guest()
+    street.start(jailed=False)
+    assert not street.called_by_guest()
 
 
 def test_nobody_else_is_taken_for_a_guest(street: Street, tmp_path: Path) -> None:
