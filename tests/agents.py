@@ -18,6 +18,7 @@ from tasks_app.agents.port import Agent, AgentEvent, Places, RunOrder, RunResult
 from tasks_app.jail import Jail
 from tasks_app.rehearsal.scenario import SHIPPED
 from tasks_app.rehearsal.server import RehearsalServer
+from tasks_app.types import Usage
 
 OWN_SCENARIOS = Path(__file__).parent / "integration" / "scenarios"
 
@@ -27,6 +28,7 @@ class MemoryRecorder:
 
     def __init__(self) -> None:
         self.events: list[AgentEvent] = []
+        self.used: list[tuple[Usage, str]] = []
         self.transcripts: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
         self.looked: Callable[[], None] = lambda: None
         self.heard: Callable[[AgentEvent], None] = lambda event: None
@@ -35,6 +37,9 @@ class MemoryRecorder:
         self.events += events
         for event in events:
             self.heard(event)
+
+    def record_usage(self, usage: Usage, model: str) -> None:
+        self.used.append((usage, model))
 
     def tick(self) -> None:
         self.looked()
@@ -174,7 +179,7 @@ def rehearsal(base: Path) -> Iterator[RehearsalServer]:
 
 def connection_to(server: RehearsalServer) -> Callable[[], Any]:
     @contextmanager
-    def connect() -> Iterator[Connection]:
+    def connect(order: RunOrder) -> Iterator[Connection]:
         yield Connection(api_key="rehearsal", base_url=server.url)
 
     return connect

@@ -19,7 +19,7 @@ from typing import Any, NoReturn, TypeAlias
 from claude_agent_sdk import project_key_for_directory
 
 from tasks_app.agents.asks import ask_in
-from tasks_app.agents.gate import approval
+from tasks_app.agents.gate import NOBODY, approval
 from tasks_app.agents.notes import clear_notes
 from tasks_app.agents.outcome import run_result
 from tasks_app.agents.port import Ending, Recorder, RunOrder, RunResult, Stop, require_session_id
@@ -78,7 +78,9 @@ class Limit:
 
 @dataclass(frozen=True)
 class Die:
-    """The process ends in the middle of a line, without a result."""
+    """The process ends in the middle of a line, without a result. Below zero: by that signal."""
+
+    exit_code: int = 1
 
 
 @dataclass(frozen=True)
@@ -164,9 +166,10 @@ class FakeAgent:
 class _Over(Exception):
     """The run has ended; `problem` is what went wrong outside the stream."""
 
-    def __init__(self, problem: str = "") -> None:
+    def __init__(self, problem: str = "", exit_code: int = 1) -> None:
         super().__init__(problem)
         self.problem = problem
+        self.exit_code = exit_code
 
 
 class _Performance:
@@ -190,7 +193,7 @@ class _Performance:
         try:
             self._play()
         except _Over as over:
-            return self._conclude(over.problem)
+            return self._conclude(over.problem, over.exit_code)
         except Stop as stop:
             stop.partial = replace(self._conclude(""), ending=Ending.STOPPED, error="")
             raise
@@ -198,6 +201,8 @@ class _Performance:
 
     def _play(self) -> None:
         entries = self._stored()
+        if self._order.resume and not entries:
+            raise _Over("No conversation found with this session id.")
         self._emit({"type": "system", "subtype": "init", "model": MODEL})
         if self._order.prompt is None:
             self._take_up(entries)
@@ -218,10 +223,15 @@ class _Performance:
         entries = self._stored().get("", [])
         done = {entry["act"] for entry in entries if "act" in entry}
         prompt = next(str(e["message"]["content"]) for e in entries if e.get("type") == "user")
-        acts = [act for act in self._script(prompt) if self._order.may_ask or not _asking(act)]
+        acts = [act for act in self._script(prompt) if self._has_tools_for(act)]
         for number, act in enumerate(acts):
             if f"msg_{number}" not in done:
                 yield number, act
+
+    def _has_tools_for(self, act: Act) -> bool:
+        offered, may_ask = self._order.tools_for_halting.ask, self._order.may_ask
+        calls = [call for call in act.calls if call.asks] if isinstance(act, Turn) else []
+        return all(offered or (may_ask and call.name == "Bash") for call in calls)
 
     def _take_up(self, transcript: dict[str, list[dict[str, Any]]]) -> None:
         """Look again at the call that the session waits at, as the real one does without a prompt."""
@@ -252,9 +262,9 @@ class _Performance:
                 raise _Over
             case Limit(resets_at):
                 self._limit(resets_at, identity)
-            case Die():
+            case Die(exit_code):
                 self._said(identity, [{"type": "text", "text": "Half a "}])
-                raise _Over("The agent's process ended with exit code 1.")
+                raise _Over(f"The agent's process ended with exit code {exit_code}.", exit_code)
             case Hang(call):
                 self._hang(call, identity)
             case End():
@@ -292,7 +302,9 @@ class _Performance:
         return (call.asks and self._order.may_ask) or approval(given, orders) is not None
 
     def _make(self, call_id: str, call: Call) -> None:
-        if self._planning and call.name in WRITING:
+        if call.asks and self._order.asks_no_more:
+            self._result_of(call_id, NOBODY, is_error=True)
+        elif self._planning and call.name in WRITING:
             self._result_of(call_id, "Only a plan may be written now.", is_error=True)
         else:
             self._result_of(call_id, call.work(self._workspace))
@@ -375,12 +387,9 @@ class _Performance:
     def _keep(self, entry: dict[str, Any]) -> None:
         self._recorder.append_transcript(self._key, [{**entry, "uuid": str(uuid.uuid4())}])
 
-    def _conclude(self, problem: str) -> RunResult:
-        return run_result(self._stream, self._order, problem=problem, exit_code=1 if problem else 0)
-
-
-def _asking(act: Act) -> bool:
-    return isinstance(act, Turn) and any(call.asks for call in act.calls)
+    def _conclude(self, problem: str, exit_code: int = 1) -> RunResult:
+        code = exit_code if problem else 0
+        return run_result(self._stream, self._order, problem=problem, exit_code=code)
 
 
 def _call_in(transcript: Mapping[str, list[dict[str, Any]]], call: str) -> tuple[str, Mapping[str, Any]]:

@@ -17,12 +17,16 @@ if __name__ == "__main__":  # as a program it finds what it needs beside it, in 
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
 
 from tasks_app.patterns import WRITING, allowed, asked_before, within
-from tasks_app.shell import ASIDE, PREFIXES, SCRIPT_OPTION, is_operator, split_words, without_heredocs
+from tasks_app.shell import SHELLS, program, runs
+from tasks_app.shell_reader import plain
 
-FROM_HEREDOC = re.compile(r"\A\$\(\s*cat <<heredoc-(\d+)\s*\)\Z")
-QUOTED_SUBSTITUTION = re.compile(r'"(?=\$\(\s*[^\s"]*cat-herder\s+ask\b)')
 #: What a call is refused with that the gate cannot judge.
 BROKEN = "The gate of this run is broken"
+#: What asking is refused with once the threshold is 0, in a session that began with a way to ask.
+NOBODY = (
+    "The interaction threshold is 0 now, so nobody can be asked. Decide by yourself, and write down what you "
+    "assumed."
+)
 #: Time for one decision. Ended by its alarm, the gate has blocked the call.
 SECONDS = 15
 NO_QUESTION = "(no question was given)"
@@ -35,55 +39,20 @@ def questions_in(command: str) -> list[str]:
     """
     if "cat-herder" not in command:
         return []
-    command, texts = without_heredocs(command.replace("\\\n", ""))
     try:
-        questions = _by_words(split_words(_without_quotes_around_asks(command)))
-    except ValueError:
-        questions = _loosely(command)
-    return [_spelled_out(question, texts) for question in questions]
+        found = [_question(words) for words in runs(command) if isinstance(words, list)]
+    except (ValueError, RecursionError):
+        return _loosely(command)
+    return list(dict.fromkeys(question for question in found if question))
 
 
-def _without_quotes_around_asks(command: str) -> str:
-    """`"$(cat-herder ask …)"` without its quotes: what is in them is a command."""
-    parts: list[str] = []
-    done = 0
-    while begin := QUOTED_SUBSTITUTION.search(command, done):
-        end = command.find(')"', begin.end())
-        if end < 0:
-            break
-        parts += [command[done : begin.start()], command[begin.end() : end + 1]]
-        done = end + 2
-    return "".join([*parts, command[done:]])
-
-
-def _spelled_out(question: str, texts: list[str]) -> str:
-    """The here-document itself where the question is `$(cat <<'EOF' …)`."""
-    found = FROM_HEREDOC.match(question)
-    return (texts[int(found[1])].strip() or NO_QUESTION) if found else question
-
-
-def _by_words(words: list[str]) -> list[str]:
-    found = []
-    starts = True
-    for index, word in enumerate(words):
-        after = words[index + 1 : index + 2]
-        if starts and word.rsplit("/", 1)[-1] == "cat-herder" and after == ["ask"]:
-            found.append(_until_operator(words[index + 2 :]))
-        if starts and SCRIPT_OPTION.match(word):
-            found += questions_in("".join(after))
-        starts = is_operator(word) or (starts and (word in PREFIXES or bool(ASIDE.match(word))))
-    return found
-
-
-def _until_operator(words: list[str]) -> str:
-    question: list[str] = []
-    for word in words:
-        if is_operator(word):
-            if word[0] in "<>" and question and question[-1] in {"0", "1", "2"}:
-                question.pop()  # the 2 of 2>&1
-            break
-        question.append(word)
-    return " ".join(question[question[:1] == ["--"] :]).strip() or NO_QUESTION
+def _question(words: list[str]) -> str:
+    """The question that a command asks; empty for any other command."""
+    if words[:1] and words[0] in SHELLS:  # `bash cat-herder ask …`
+        words = [program(word) for word in words[1:2]] + words[2:]
+    if words[:2] != ["cat-herder", "ask"]:
+        return ""
+    return " ".join(map(plain, words[2 + (words[2:3] == ["--"]) :])).strip() or NO_QUESTION
 
 
 def _loosely(command: str) -> list[str]:
@@ -99,12 +68,14 @@ def decide(call: dict, decisions: dict) -> dict | None:  # type: ignore[type-arg
     stored = _stored(call, decisions)
     if stored is not None:
         return stored
+    return {"permissionDecision": "defer"} if _is_ask(call) else None
+
+
+def _is_ask(call: dict) -> bool:  # type: ignore[type-arg]
     name = call.get("tool_name")
-    if name == "AskUserQuestion":
-        return {"permissionDecision": "defer"}
-    if name == "Bash" and questions_in(str(call.get("tool_input", {}).get("command", ""))):
-        return {"permissionDecision": "defer"}
-    return None
+    return name == "AskUserQuestion" or (
+        name == "Bash" and bool(questions_in(str(call.get("tool_input", {}).get("command", ""))))
+    )
 
 
 def _stored(call: dict, decisions: dict) -> dict | None:  # type: ignore[type-arg]
@@ -168,6 +139,8 @@ def verdict(call: dict, run_dir: str) -> dict | None:  # type: ignore[type-arg]
     orders = _read(run_dir, "orders.json")
     decisions = _read(run_dir, "decisions.json")
     decision = decide(call, decisions) if orders.get("may_ask") else _stored(call, decisions)
+    if decision is None and orders.get("asks_no_more") and _is_ask(call):
+        return _deny(NOBODY)
     if decision is not None or writes_plan(call, orders):
         return decision
     return guard(call, orders) or approval(call, orders)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Collection
-from datetime import datetime
 from pathlib import Path
 
 from tasks_app.agents.approvals import approval_of
 from tasks_app.agents.notes import noted_asks
 from tasks_app.agents.port import Decision, Ending, RunOrder, RunResult
+from tasks_app.agents.proxy import RunMeter
 from tasks_app.agents.stream import Stream
 from tasks_app.storable import storable_text
 from tasks_app.types import Ask
+
+#: Exit codes of a program that found nothing to go on with; it was not killed, and could be started.
+_ENDS_BY_ITSELF = (0, 1)
+#: A program that crashes gets others: SIGSEGV, SIGABRT.
+_FROM_OUTSIDE = {signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM}
 
 
 def open_asks(
@@ -39,17 +45,27 @@ def _delivered(stream: Stream, call: str, decision: Decision) -> bool:
     return good is decision.allow
 
 
+def killed_by(exit_code: int | None) -> str:
+    """The name of the signal by which somebody else ended a process; "" if it ended or broke by itself.
+
+    A program that wraps another one, as bubblewrap does, reports a signal N as 128+N.
+    """
+    number = 0 if exit_code is None else -exit_code if exit_code < 0 else exit_code - 128
+    return signal.Signals(number).name if number in _FROM_OUTSIDE else ""
+
+
 def run_result(
     stream: Stream,
     order: RunOrder,
     *,
     problem: str,
     exit_code: int | None,
-    resets_at: datetime | None = None,
+    meter: RunMeter | None = None,
 ) -> RunResult:
     """`problem` is what went wrong outside the stream, empty if nothing did.
 
-    `resets_at` is the reset time that is known from elsewhere, for a limit of which the stream tells none.
+    What `meter` counted is taken for the run's usage: processes in the sandbox can write to the stream. It
+    also knows when a limit resets of which the stream tells nothing.
     """
     asks = open_asks(
         stream,
@@ -60,11 +76,16 @@ def run_result(
     )
     delivered = frozenset(i for i, decision in order.decisions.items() if _delivered(stream, i, decision))
     ending, error = stream.ending(asks, problem=problem)
+    if ending is Ending.FAILED and stream.result is None and (name := killed_by(exit_code)):
+        ending, error = Ending.KILLED, f"The agent's process was ended from outside by {name}."
     if ending is Ending.ASKED and not asks and stream.deferred in order.decisions:
         ending, error = Ending.FAILED, "The gate did not find what a human had decided."
     if ending is Ending.FINISHED and delivered != set(order.decisions):
         # A gate that broke lets the agent go on without its answer, and end as if all were well.
         ending, error = Ending.FAILED, "The human's answer did not reach the agent."
+    if order.resume and ending is Ending.FAILED and stream.is_silent and exit_code in _ENDS_BY_ITSELF:
+        ending = Ending.LOST
+    said = stream.usage(cost_before=order.cost_before)
     return RunResult(
         ending=ending,
         asks=asks,
@@ -72,8 +93,10 @@ def run_result(
         delivered=delivered,
         error=storable_text(error),
         text=stream.text,
-        usage=stream.usage(cost_before=order.cost_before),
-        model=stream.model,
+        usage=said if meter is None else meter.usage,
+        metered=meter is not None,
+        reported_cost_usd=said.cost_usd if meter is not None and stream.result else None,
+        model=(meter and meter.model) or stream.model,
         exit_code=exit_code,
-        resets_at=stream.rejected_until or (resets_at if ending is Ending.LIMIT else None),
+        resets_at=stream.rejected_until or (meter.resets_at if meter and ending is Ending.LIMIT else None),
     )

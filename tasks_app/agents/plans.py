@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from contextlib import suppress
 from pathlib import Path
+
+from tasks_app.agents.config_dir import config_dir
 
 _BYTES = 400_000
 
 
 def plans_folder(home: Path) -> Path:
-    return home / ".claude" / "plans"
-
-
-def clear_plans(home: Path) -> None:
-    """No plan of an earlier session can be taken for this one's."""
-    folder = plans_folder(home)
-    if folder.parent.is_symlink() or folder.is_symlink() or folder.is_file():
-        (folder.parent if folder.parent.is_symlink() else folder).unlink()
-    shutil.rmtree(folder, ignore_errors=True)
+    return config_dir(home) / "plans"
 
 
 def plan_in(home: Path) -> str:

@@ -14,9 +14,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
+from tasks_app.agents.leftovers import Claim
 from tasks_app.agents.shelf import Shelf
 from tasks_app.errors import BadInput
-from tasks_app.types import Ask, Usage
+from tasks_app.types import Ask, Network, Usage
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,6 @@ class Decision:
     for_input: Mapping[str, Any] | None = None
     context: str = ""
 
-    @property
-    def is_answer(self) -> bool:
-        """Whether it hands in an answer, rather than a verdict on a call."""
-        return self.allow and self.for_input is None
-
 
 @dataclass(frozen=True)
 class Places:
@@ -51,15 +47,29 @@ class Places:
 
 
 @dataclass(frozen=True)
+class HaltingTools:
+    """Which of its tools for halting a session has: `AskUserQuestion`, and `ExitPlanMode`.
+
+    Decided when the session begins and kept to its end, because tools that change make the model read
+    everything anew: a provider's prompt cache matches from the first byte on, and tools come first.
+    """
+
+    ask: bool
+    plan: bool
+
+
+@dataclass(frozen=True)
 class RunOrder:
     """One agent process: a new session with a prompt, or an old one taken up again.
 
     With `resume` and no prompt the session goes on at the tool call it was deferred at, for which
-    `decisions` (by tool_use_id) holds what to do. `cost_before` is what the session had cost so far:
-    the agent reports totals. `allow_write` are the globs that the step may write (None: anywhere),
+    `decisions` (by tool_use_id) holds what to do. `cost_before` is what the session had cost so far: the
+    agent reports totals. `allow_write` are the globs that the step may write (None: anywhere),
     `allowed_tools` the permissions it has (None: every tool of the agent). `max_cost_usd` is what this
-    run may cost. `timeout` in seconds. `ask_before` are patterns of tool calls that a human must approve
-    first. With `planning` the agent may only look, until a human approves its plan.
+    run may cost. `network` is what its processes may reach. `timeout` in seconds. `ask_before` are
+    patterns of tool calls that a human must approve first. With `planning` the agent may only look, until
+    a human approves its plan. `halting` says which tools the session began with (None: it begins now).
+    `claim` is the holder of the task for whom it runs.
     """
 
     session_id: str
@@ -70,6 +80,7 @@ class RunOrder:
     may_ask: bool = True
     ask_before: tuple[str, ...] = ()
     planning: bool = False
+    halting: HaltingTools | None = None
     step: str = ""
     allow_write: tuple[str, ...] | None = None
     allowed_tools: tuple[str, ...] | None = None
@@ -78,6 +89,22 @@ class RunOrder:
     max_turns: int | None = None
     max_cost_usd: float | None = None
     timeout: float = 3600.0
+    network: Network = "full"
+    claim: Claim = field(default_factory=Claim)
+
+    @property
+    def tools_for_halting(self) -> HaltingTools:
+        return self.halting or HaltingTools(ask=self.may_ask, plan=self.planning)
+
+    @property
+    def asks_no_more(self) -> bool:
+        """Whether the agent has a tool for asking, but there is nobody to ask any more."""
+        return self.tools_for_halting.ask and not self.may_ask
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether the session may come to wait for a human."""
+        return self.tools_for_halting.ask or self.tools_for_halting.plan or bool(self.ask_before)
 
 
 @dataclass(frozen=True)
@@ -96,6 +123,8 @@ class Ending(StrEnum):
     FAILED = "failed"
     LIMIT = "limit"
     STOPPED = "stopped"
+    LOST = "lost"  # the session that it was to go on in could not be taken up
+    KILLED = "killed"  # by a signal from outside: the kernel without memory, or an operator
 
 
 @dataclass(frozen=True)
@@ -105,7 +134,8 @@ class RunResult:
     `asks` are the questions that nobody has answered yet, in the order asked; `deferred` is the
     tool_use_id at which the session waits (none: it must be told by a prompt). A run that asked and has
     no asks made several calls at once, of which one waits and none was put to a human. `delivered` are
-    the calls whose decision the agent was seen to get.
+    the calls whose decision the agent was seen to get. `usage` is what the API key proxy counted if
+    `metered`, and then `reported_cost_usd` is what the agent itself says of this run; else it is the agent's.
     """
 
     ending: Ending
@@ -115,6 +145,8 @@ class RunResult:
     error: str = ""
     text: str = ""
     usage: Usage = field(default_factory=Usage)
+    metered: bool = False
+    reported_cost_usd: float | None = None
     model: str = ""
     exit_code: int | None = None
     resets_at: datetime | None = None
@@ -134,6 +166,9 @@ class Recorder(Shelf, Protocol):
 
     def record(self, events: Sequence[AgentEvent]) -> None:
         """Store what happened. May raise Stop."""
+
+    def record_usage(self, usage: Usage, model: str) -> None:
+        """Store what was counted of the run so far, outside the agent, and the model it used most."""
 
     def tick(self) -> None:
         """Called about once a second while the run goes on. May raise Stop."""

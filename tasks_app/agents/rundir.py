@@ -15,14 +15,16 @@ from functools import cache
 from pathlib import Path
 from py_compile import PycInvalidationMode
 
-from tasks_app.agents.leftovers import COOKIE
+from tasks_app.agents.config_dir import clear_config_dir
 from tasks_app.agents.notes import clear_notes, notes_folder
-from tasks_app.agents.plans import clear_plans, plans_folder
+from tasks_app.agents.plans import plans_folder
 from tasks_app.agents.port import Decision, Places, RunOrder
-from tasks_app.jail import Jail
+from tasks_app.jail import Jail, JailedCommand, forwarded
 from tasks_app.patterns import WRITING
 
 ROOM = Path(__file__).parent
+#: How long the agent's program waits for the gate; the gate gives up by itself before (`gate.SECONDS`).
+HOOK_SECONDS = 30
 
 #: What the SDK itself sets for its child.
 FROM_SDK = (
@@ -44,29 +46,36 @@ class Layout:
     env: dict[str, str]
     settings: str
     inside: Path
+    command: JailedCommand
 
 
-def lay_out(order: RunOrder, *, argv: list[str], env: Mapping[str, str], jail: Jail) -> Layout:
-    """Write everything that the run needs before its process starts."""
+def lay_out(
+    order: RunOrder, *, argv: list[str], env: Mapping[str, str], jail: Jail, model: Path | None = None
+) -> Layout:
+    """Write everything that the run needs before its process starts.
+
+    `model` is the Unix socket of its model, for a jail without a network.
+    """
     places = order.places
     inside = places.run / "inside"
     for folder in (inside / "bin", places.answers):
         folder.mkdir(parents=True, exist_ok=True)
     clear_notes(places.home)
     if not order.resume:
-        clear_plans(places.home)
+        clear_config_dir(places.home)
     lay_gate(inside)
     shutil.copy(ROOM / "ask.py", inside / "ask.py")
     (inside / "decisions.json").write_text(json.dumps(_decisions(order.decisions)), encoding="utf-8")
     (inside / "orders.json").write_text(json.dumps(_gate_orders(order)), encoding="utf-8")
     if order.may_ask:
         _script(inside / "bin" / "cat-herder", f"{_python()} {shlex.quote(str(inside / 'ask.py'))}")
+    shown = [inside, places.answers, Path(argv[0]).parent]
     command = jail.command(
-        argv,
+        argv if model is None else forwarded(model, argv),
         workspace=places.workspace,
         home=places.home,
-        env=_environment(env, places, inside if order.may_ask else None),
-        readable=[inside, places.answers, Path(argv[0]).parent],
+        env=_environment(env, order, inside if order.may_ask else None),
+        readable=shown if model is None else [*shown, model.parent],
     )
     path = command.env["PATH"]
     if order.may_ask:
@@ -78,7 +87,7 @@ def lay_out(order: RunOrder, *, argv: list[str], env: Mapping[str, str], jail: J
         "lock": str(places.lock),
     }
     told = {"CAT_HERDER_PYTHON": sys.executable, "CAT_HERDER_ORDERS": str(_write_orders(places, orders))}
-    return Layout(ROOM / "launch.sh", told, _settings(order, inside), inside)
+    return Layout(ROOM / "launch.sh", told, _settings(order, inside), inside, command)
 
 
 def lay_gate(inside: Path) -> None:
@@ -87,7 +96,7 @@ def lay_gate(inside: Path) -> None:
     Compiled: it starts for each tool call, and would compile itself each time.
     """
     _lay_compiled(ROOM / "gate.py", inside)
-    for name in ("patterns.py", "shell.py", "shell_reader.py"):
+    for name in ("patterns.py", "shell.py", "shell_reader.py", "web_addresses.py"):
         _lay_compiled(ROOM.parent / name, inside / "tasks_app")
 
 
@@ -121,14 +130,15 @@ def _decisions(decisions: Mapping[str, Decision]) -> dict[str, dict[str, object]
     return written
 
 
-def _environment(env: Mapping[str, str], places: Places, inside: Path | None) -> dict[str, str]:
-    asked = {"CAT_HERDER_ASKED": str(notes_folder(places.home))} if inside else {}
-    return {**env, **asked, COOKIE: str(places.workspace)}
+def _environment(env: Mapping[str, str], order: RunOrder, inside: Path | None) -> dict[str, str]:
+    asked = {"CAT_HERDER_ASKED": str(notes_folder(order.places.home))} if inside else {}
+    return {**env, **asked, **order.claim.cookie(order.places.workspace)}
 
 
 def _gate_orders(order: RunOrder) -> dict[str, object]:
     return {
         "may_ask": order.may_ask,
+        "asks_no_more": order.asks_no_more,
         "step": order.step,
         "workspace": str(order.places.workspace),
         "allow_write": None if order.allow_write is None else list(order.allow_write),
@@ -139,16 +149,29 @@ def _gate_orders(order: RunOrder) -> dict[str, object]:
 
 def _settings(order: RunOrder, inside: Path) -> str:
     """The CLI's settings: the gate as a command hook, for the tools that it has a say in."""
-    asking = ["AskUserQuestion", "Bash"] if order.may_ask else []
+    asking = ["AskUserQuestion", "Bash"] if order.may_ask or order.asks_no_more else []
     writing = [] if order.allow_write is None else list(WRITING)
     every = ["*"] if order.ask_before or order.planning else []
+    settings: dict[str, object] = {}
+    if order.planning:
+        # Else a classifier that the portal does not offer judges what is no mere look, and ends the run.
+        settings["useAutoModeDuringPlan"] = False
     if not (asking or writing or every):
-        return json.dumps({})
-    # Any exit code but 2 would let the call through.
-    command = f"{_python()} {shlex.quote(str(inside / 'gate.pyc'))} {shlex.quote(str(inside))} || exit 2"
-    hook = {"type": "command", "command": command, "timeout": 30}
+        return json.dumps(settings)
+    # A gate that crashes, takes too long or is not there blocks the call.
+    hook = {
+        "type": "command",
+        "command": gate_command(inside),
+        "timeout": HOOK_SECONDS,
+        "onFailure": "block",
+    }
     matcher = "|".join(every or asking + writing)
-    return json.dumps({"hooks": {"PreToolUse": [{"matcher": matcher, "hooks": [hook]}]}})
+    return json.dumps({**settings, "hooks": {"PreToolUse": [{"matcher": matcher, "hooks": [hook]}]}})
+
+
+def gate_command(inside: Path) -> str:
+    """Any exit code but 2 would let the call through in a program that does not know `onFailure`."""
+    return f"{_python()} {shlex.quote(str(inside / 'gate.pyc'))} {shlex.quote(str(inside))} || exit 2"
 
 
 def _write_orders(places: Places, orders: Mapping[str, object]) -> Path:

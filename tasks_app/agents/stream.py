@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -16,6 +16,18 @@ Message = Mapping[str, Any]
 
 #: Later than this a reset time given in seconds would be in the year 5138: it is in milliseconds.
 MILLISECONDS = 100_000_000_000
+
+#: What no run comes near, and what every column, sum and page can hold. The messages are written in the
+#: sandbox: a number in them may be of any size and kind.
+MOST_TOKENS = 10**12
+MOST_DOLLARS = 1_000_000.0
+
+
+#: Messages in which the program speaks of itself; nothing of them concerns the work.
+HOUSEKEEPING = (
+    *("auth_status", "command_lifecycle", "keep_alive"),
+    *("prompt_suggestion", "tool_progress", "tool_use_summary"),
+)
 
 
 @dataclass
@@ -45,6 +57,7 @@ class Stream:
             "result": self._result,
             "system": self._system,
             "rate_limit_event": self._rate_limit,
+            **dict.fromkeys(HOUSEKEEPING, self._housekeeping),
         }
         reader = kinds.get(str(message.get("type")), self._unknown)
         try:
@@ -58,7 +71,7 @@ class Stream:
 
     def _assistant(self, message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
         body = message.get("message") or {}
-        self.model = str(body.get("model") or self.model)
+        self._note_model(body)
         if isinstance(body.get("usage"), dict):
             self._usage_by_message[str(body.get("id"))] = body["usage"]
         for block in _blocks(body):
@@ -104,9 +117,9 @@ class Stream:
                 "is_error": message.get("is_error") is True,
                 "stop_reason": message.get("stop_reason"),
                 "text": str(message.get("result") or ""),
-                "duration_ms": message.get("duration_ms"),
-                "num_turns": message.get("num_turns"),
-                "cost_usd": message.get("total_cost_usd"),
+                "duration_ms": _if_told(_count, message.get("duration_ms")),
+                "num_turns": _if_told(_count, message.get("num_turns")),
+                "cost_usd": _if_told(_dollars, message.get("total_cost_usd")),
             },
         )
 
@@ -119,8 +132,17 @@ class Stream:
                 self.asks.setdefault(identity, ask)
 
     def _system(self, message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
-        self.model = str(message.get("model") or self.model)
+        self._note_model(message)
         yield "system", {"subtype": str(message.get("subtype", ""))}
+
+    def _note_model(self, message: Message) -> None:
+        """What the program itself says in the model's place is of no model: it is marked as `<synthetic>`."""
+        model = str(message.get("model") or "")
+        if model and not model.startswith("<"):
+            self.model = model
+
+    def _housekeeping(self, message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
+        yield "system", {"subtype": str(message.get("type"))}
 
     def _rate_limit(self, message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
         info = message.get("rate_limit_info") or {}
@@ -178,20 +200,24 @@ class Stream:
             return Ending.FAILED, "The agent's process ended without a result."
         return Ending.FINISHED, ""
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether neither the agent nor one of its tools said anything."""
+        return not (self.text or self.calls or self.results or self._usage_by_message)
+
     def usage(self, *, cost_before: float) -> Usage:
         """What this run used: as its result says, else summed over the messages that came."""
         if self.result is not None and isinstance(self.result.get("usage"), dict):
-            cost = self.result.get("total_cost_usd")
-            cost = cost if isinstance(cost, int | float) else 0.0
+            cost = _dollars(self.result.get("total_cost_usd"))
             return _usage(self.result["usage"], max(0.0, cost - cost_before))
         total = Usage()
         for usage in self._usage_by_message.values():
             one = _usage(usage, 0.0)
             total = Usage(
-                total.input_tokens + one.input_tokens,
-                total.output_tokens + one.output_tokens,
-                total.cache_write_tokens + one.cache_write_tokens,
-                total.cache_read_tokens + one.cache_read_tokens,
+                min(MOST_TOKENS, total.input_tokens + one.input_tokens),
+                min(MOST_TOKENS, total.output_tokens + one.output_tokens),
+                min(MOST_TOKENS, total.cache_write_tokens + one.cache_write_tokens),
+                min(MOST_TOKENS, total.cache_read_tokens + one.cache_read_tokens),
             )
         return total
 
@@ -223,17 +249,31 @@ def _text_of(content: Any) -> str:
 
 
 def _usage(usage: Message, cost: float) -> Usage:
-    def count(name: str) -> int:
-        value = usage.get(name)
-        return value if isinstance(value, int) and value >= 0 else 0
-
     return Usage(
-        count("input_tokens"),
-        count("output_tokens"),
-        count("cache_creation_input_tokens"),
-        count("cache_read_input_tokens"),
+        _count(usage.get("input_tokens")),
+        _count(usage.get("output_tokens")),
+        _count(usage.get("cache_creation_input_tokens")),
+        _count(usage.get("cache_read_input_tokens")),
         cost,
     )
+
+
+def _if_told(read: Callable[[Any], float], value: Any) -> float | None:
+    return None if value is None else read(value)
+
+
+def _count(value: Any) -> int:
+    """A whole number from 0 to `MOST_TOKENS`; 0 for anything that is no such number."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        return 0
+    return min(value, MOST_TOKENS)
+
+
+def _dollars(value: Any) -> float:
+    """A sum from 0 to `MOST_DOLLARS`; 0 for anything that is no such number, NaN included."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        return 0.0
+    return float(min(value, MOST_DOLLARS))
 
 
 def moment(stamp: Any) -> datetime | None:

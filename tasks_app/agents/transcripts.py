@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
 from claude_agent_sdk import SessionKey, SessionListSubkeysKey, SessionStoreEntry, project_key_for_directory
 
 from tasks_app.agents.shelf import Entries, Key, Shelf, Transcript
+from tasks_app.errors import TranscriptDamaged
+
+#: Types of entries that the model has read or said; the others are notes of the CLI's own.
+_MESSAGES = {"user", "assistant"}
 
 
 class OwnSession:
@@ -57,13 +61,36 @@ class MirroredStore:
 
 
 def stored_transcript(shelf: Shelf, *, cwd: Path, session_id: str) -> dict[str, Entries]:
-    """A whole session, subpath ('' is the session itself) to its entries; empty if nothing is kept."""
+    """A whole session, subpath ('' is the session itself) to its entries; empty if nothing is kept.
+
+    Raises TranscriptDamaged for what the CLI would refuse, or would take up as if it had forgotten a part.
+    """
     key = {"project_key": project_key_for_directory(cwd), "session_id": session_id}
     main = shelf.load_transcript(key)
     if not main:
         return {}
+    require_sound(main)
     subpaths = shelf.transcript_subpaths(key)
     return {"": main} | {path: shelf.load_transcript({**key, "subpath": path}) or [] for path in subpaths}
+
+
+def require_sound(entries: Sequence[Any]) -> None:
+    """Raise TranscriptDamaged unless each entry is whole and each message follows one that is there."""
+    known: set[str | None] = {None}
+    for number, entry in enumerate(entries, start=1):
+        if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
+            raise TranscriptDamaged(f"entry {number} is not an object with a type")
+        if entry["type"] in _MESSAGES and not _is_message(entry):
+            raise TranscriptDamaged(f"entry {number} holds no message")
+        if entry.get("parentUuid") not in known:
+            raise TranscriptDamaged(f"entry {number} follows one that is missing")
+        known.add(entry.get("uuid"))
+
+
+def _is_message(entry: dict[str, Any]) -> bool:
+    message = entry.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    return isinstance(entry.get("uuid"), str) and isinstance(content, str | list)
 
 
 def restore(transcript: Transcript, *, config_dir: Path, cwd: Path, session_id: str) -> None:

@@ -24,10 +24,13 @@ from tasks_app.config.fields import (
 )
 from tasks_app.config.pipeline_faults import pipeline_problems
 from tasks_app.config.reading import read_model
+from tasks_app.config.tool_names import tool_problems
 from tasks_app.config.yaml_text import read_yaml
 from tasks_app.errors import BadInput
-from tasks_app.types import JsonObject
+from tasks_app.types import JsonObject, Network
 
+#: From the least to the most.
+NETWORKS: tuple[Network, ...] = ("none", "model", "full")
 DEFAULT_TASK_FOLDER = "cat-herder-tasks"
 
 
@@ -105,16 +108,20 @@ class StepConfig(FileModel):
     plan_approval: Flag = Field(
         default=False, description="The agent plans first and writes only once a human approved its plan."
     )
+    network: Network | None = Field(
+        default=None, description="What this step's agent and checks may reach: full, model or none."
+    )
 
-    def within(self, limits: Limits) -> StepConfig:
-        """The step with the project's times where it names none."""
+    def within(self, limits: Limits, *, network: Network) -> StepConfig:
+        """The step with the project's times where it names none, and with the network that it gets."""
         checks = tuple(
             check.model_copy(update={"timeout": limits.check_timeout})
             if isinstance(check, ShellCheck) and check.timeout is None
             else check
             for check in self.checks
         )
-        return self.model_copy(update={"checks": checks, "timeout": self.timeout or limits.step_timeout})
+        timeout = self.timeout or limits.step_timeout
+        return self.model_copy(update={"checks": checks, "timeout": timeout, "network": network})
 
     @property
     def allow_write(self) -> tuple[str, ...] | None:
@@ -156,6 +163,7 @@ class ProjectFile(FileModel):
     )
     manage_git_branch: Flag = Field(default=True, description="Work on a branch of its own for each task.")
     auto_commit: Flag = Field(default=False, description="Commit a checkpoint after each step.")
+    publish_plan: Flag = Field(default=False, description="Leave the plan (PLAN.md) in the result of a task.")
     wait_for_rate_limit_reset: Flag = Field(
         default=False, description="Wait for a usage limit to end, then go on."
     )
@@ -165,6 +173,11 @@ class ProjectFile(FileModel):
         description="Tool calls that a human must approve, such as Bash(git push*), Write(migrations/**).",
     )
     limits: Limits = Field(default_factory=Limits, description="Bounds on turns, cost and time.")
+    network: Network | None = Field(
+        default=None,
+        description="What agents and checks may reach: full (the machine's network), model (only the agent's "
+        "own model), none (not even what the model would fetch). For steps that say nothing; else full.",
+    )
 
 
 @dataclass(frozen=True)
@@ -177,7 +190,10 @@ class Pipeline:
 
 @dataclass(frozen=True)
 class ProjectConfig:
-    """What a repository asks for. `interaction_threshold` and `model` are None when it says nothing."""
+    """What a repository asks for. Without a default, None stands for what it does not say.
+
+    `network_limit` is not in the file: the portal sets it, and no step gets more.
+    """
 
     pipelines: tuple[Pipeline, ...]
     default_pipeline: str | None = None
@@ -185,10 +201,22 @@ class ProjectConfig:
     interaction_threshold: int | None = None
     manage_git_branch: bool = True
     auto_commit: bool = False
+    publish_plan: bool = False
     wait_for_rate_limit_reset: bool = False
     model: str | None = None
     ask_before: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
+    network: Network | None = None
+    network_limit: Network | None = None
+
+    def network_of(self, step: StepConfig) -> Network:
+        """What the step may reach: as it says, else the file, else everything; never more than the limit."""
+        return least_network(step.network or self.network or "full", self.network_limit or "full")
+
+
+def least_network(*networks: Network) -> Network:
+    """The one of them that reaches least."""
+    return min(networks, key=NETWORKS.index)
 
 
 BUILT_IN_PIPELINE = Pipeline(
@@ -210,7 +238,7 @@ def load_project_config(text: str | None, *, where: str = "cat-herder.yaml") -> 
     if text is None:
         return ProjectConfig(pipelines=(BUILT_IN_PIPELINE,))
     document = read_yaml(text, where=where)
-    together = pipeline_problems(document, built_in=BUILT_IN_PIPELINE.name)
+    together = [*pipeline_problems(document, built_in=BUILT_IN_PIPELINE.name), *tool_problems(document)]
     return _project_config(read_model(ProjectFile, document, where=where, keys_at=_model_at, also=together))
 
 
@@ -223,10 +251,12 @@ def _project_config(file: ProjectFile) -> ProjectConfig:
         interaction_threshold=file.interaction_threshold,
         manage_git_branch=file.manage_git_branch,
         auto_commit=file.auto_commit,
+        publish_plan=file.publish_plan,
         wait_for_rate_limit_reset=file.wait_for_rate_limit_reset,
         model=file.model,
         ask_before=file.ask_before,
         limits=file.limits,
+        network=file.network,
     )
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tasks_app.agents.claude import ClaudeAgent, Connection
-from tasks_app.agents.leftovers import leftovers
+from tasks_app.agents.leftovers import Claim, leftovers
 from tasks_app.agents.port import Ending, Stop
+from tasks_app.errors import PassingFault
 from tasks_app.jail import Jail
 from tests.agents import Bench
 
@@ -46,7 +47,7 @@ def bench(base: Path, program: str | None) -> Bench:
     if program is not None:
         cli.write_text(program)
         cli.chmod(0o755)
-    return Bench(ClaudeAgent(Jail(None), lambda: nullcontext(Connection()), cli=cli), base)
+    return Bench(ClaudeAgent(Jail(None), lambda order: nullcontext(Connection()), cli=cli), base)
 
 
 def speaking(base: Path, said: str, code: int = 1) -> Bench:
@@ -76,7 +77,6 @@ def test_a_program_that_cannot_be_executed_fails_the_run(tmp_path: Path) -> None
         '#!/bin/sh\nprintf \'{"type": "assis\'\nexit 1\n',
         "#!/bin/sh\necho 'hello, this is not JSON'\nexit 1\n",
         "#!/bin/sh\necho '[1, 2]'\nexit 1\n",
-        "#!/bin/sh\nkill -9 $$\n",
     ],
 )
 def test_a_program_that_exits_at_once_fails_the_run(tmp_path: Path, program: str) -> None:
@@ -84,6 +84,14 @@ def test_a_program_that_exits_at_once_fails_the_run(tmp_path: Path, program: str
     result = made.start("no-questions")
     assert result.ending is Ending.FAILED
     assert result.error
+    assert leftovers(made.workspace) == []
+
+
+def test_a_program_that_is_killed_at_once_was_interrupted(tmp_path: Path) -> None:
+    made = bench(tmp_path, "#!/bin/sh\nkill -9 $$\n")
+    result = made.start("no-questions")
+    assert result.ending is Ending.KILLED
+    assert "SIGKILL" in result.error
     assert leftovers(made.workspace) == []
 
 
@@ -168,13 +176,11 @@ def test_what_cannot_be_ended_afterwards_does_not_hide_how_the_run_ended(
     """A question that was asked would be lost with the result; the next run refuses to start instead."""
     asked: list[Path] = []
 
-    def stuck_at_the_end(workspace: Path) -> int:
+    def stuck_at_the_end(workspace: Path, claim: Claim) -> int:
         asked.append(workspace)
-        if len(asked) == 2:
-            raise TimeoutError("processes [7] of an earlier run cannot be ended")
-        return 0
+        raise PassingFault("processes [7] of an earlier run cannot be ended")
 
-    monkeypatch.setattr("tasks_app.agents.claude.end_leftovers", stuck_at_the_end)
+    monkeypatch.setattr("tasks_app.agents.claude.end_own", stuck_at_the_end)
     result = speaking(tmp_path, json.dumps(ASSISTANT) + "\n").start("no-questions")
     assert result.ending is Ending.FAILED
-    assert len(asked) == 2
+    assert len(asked) == 1

@@ -8,8 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tasks_app.agents.config_dir import clear_config_dir
+from tasks_app.agents.fake import FakeAgent
 from tasks_app.agents.notes import clear_notes, noted_asks, notes_folder
+from tasks_app.agents.rundir import lay_out
 from tasks_app.agents.transcripts import restore
+from tasks_app.jail import Jail
+from tests.agents import Bench
 
 SESSION = "12345678-1234-4234-8234-123456789012"
 
@@ -119,3 +124,35 @@ def test_a_file_that_is_a_link_is_replaced_and_its_target_left_alone(tmp_path: P
     put(tmp_path, {"": [{"n": 1}]})
     assert target.read_text() == "mine"
     assert transcript_file(tmp_path).read_text() == '{"n":1}\n'
+
+
+def laid_out(tmp_path: Path, *, resume: bool) -> Path:
+    """The home as a run finds it, after an agent that was there before."""
+    order = Bench(FakeAgent(lambda prompt: []), tmp_path).order("Go.", resume=resume)
+    kept = [".npm/cache.txt", ".claude/CLAUDE.md", ".claude/projects/x/memory/MEMORY.md"]
+    for path in (order.places.home / name for name in kept):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("from before")
+    (order.places.home / ".claude" / "projects").chmod(0o100)
+    lay_out(order, argv=["/bin/true"], env={}, jail=Jail(None))
+    return order.places.home
+
+
+def test_a_new_session_finds_nothing_that_the_program_kept_of_an_earlier_one(tmp_path: Path) -> None:
+    """What it reads by itself no log shows; what a step installed stays for the next."""
+    home = laid_out(tmp_path, resume=False)
+    assert not (home / ".claude").exists()
+    assert (home / ".npm" / "cache.txt").exists()
+
+
+def test_a_session_that_goes_on_keeps_its_own(tmp_path: Path) -> None:
+    assert (laid_out(tmp_path, resume=True) / ".claude" / "CLAUDE.md").exists()
+
+
+def test_a_link_in_the_place_of_the_programs_folder_is_removed_and_not_followed(tmp_path: Path) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    home.mkdir()
+    (elsewhere / "precious").mkdir(parents=True)
+    (home / ".claude").symlink_to(elsewhere)
+    clear_config_dir(home)
+    assert (elsewhere / "precious").is_dir() and not (home / ".claude").is_symlink()

@@ -59,7 +59,7 @@ def test_a_whole_session_comes_back_with_its_sub_agents(transactional_db: None, 
 
     async def main() -> None:
         await asyncio.gather(
-            store.append(key, [{"type": "user", "uuid": "1"}]),  # type: ignore[typeddict-item,arg-type]
+            store.append(key, [{"type": "user", "uuid": "1", "message": {"content": "hi"}}]),  # type: ignore[typeddict-item,arg-type]
             store.append({**key, "subpath": "subagents/a"}, [{"type": "x", "uuid": "2"}]),  # type: ignore[typeddict-item,arg-type]
         )
 

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import anyio
 import pytest
 from claude_agent_sdk import ClaudeAgentOptions, InMemorySessionStore, ResultError, ResultMessage, query
+from claude_agent_sdk._internal.transport import subprocess_cli
 from claude_agent_sdk.types import PermissionResultDeny
 
 from tasks_app.rehearsal.sample import SAMPLE_TASK_FILE, create_sample_repository
@@ -34,6 +36,13 @@ if asks:
     print(json.dumps({"hookSpecificOutput": {"hookEventName": "PreToolUse", **verdict}}))
 """
 TOOLS = ["Bash", "Edit", "Read", "Write", "AskUserQuestion"]
+
+
+@pytest.fixture(autouse=True)
+def plain_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SDK as it is: other tests of this process may have made it start its processes on sockets, which
+    only the portal's own transport closes."""
+    monkeypatch.setattr(subprocess_cli, "anyio", anyio)
 
 
 async def refuse(name: str, tool_input: dict[str, Any], context: object) -> PermissionResultDeny:

@@ -1,4 +1,4 @@
-"""The API key against an agent that has a pass of its own (R4)."""
+"""The API key against an agent that has a run token of its own (R4)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tasks_app.agents.keykeeper import KeyKeeper
+from tasks_app.agents.proxy import ApiKeyProxy
 
 
 @pytest.fixture
-def proxy() -> Iterator[socket.socket]:
+def upstream() -> Iterator[socket.socket]:
     """Where requests are sent on to; as a company's proxy, it would take them to any host."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(0)
@@ -20,8 +20,8 @@ def proxy() -> Iterator[socket.socket]:
 
 
 @pytest.fixture
-def keeper(proxy: socket.socket) -> Iterator[KeyKeeper]:
-    running = KeyKeeper(api_key="sk-real", upstream=f"http://127.0.0.1:{proxy.getsockname()[1]}")
+def proxy(upstream: socket.socket) -> Iterator[ApiKeyProxy]:
+    running = ApiKeyProxy(api_key="sk-real", upstream=f"http://127.0.0.1:{upstream.getsockname()[1]}")
     running.start()
     yield running
     running.stop()
@@ -38,27 +38,33 @@ def keeper(proxy: socket.socket) -> Iterator[KeyKeeper]:
         "*",
     ],
 )
-def test_the_key_goes_to_no_other_address(target: str, keeper: KeyKeeper, proxy: socket.socket) -> None:
-    with keeper.lend() as lent:
-        status = ask(keeper, f"POST {target} HTTP/1.1\r\nx-api-key: {lent}\r\ncontent-length: 2\r\n\r\n{{}}")
+def test_the_key_goes_to_no_other_address(target: str, proxy: ApiKeyProxy, upstream: socket.socket) -> None:
+    with proxy.run_token() as (token, _):
+        status = ask(
+            proxy, f"POST {target} HTTP/1.1\r\nhost: x\r\nx-api-key: {token}\r\ncontent-length: 2\r\n\r\n{{}}"
+        )
     assert status == 403
     with pytest.raises(BlockingIOError):
-        proxy.accept()
+        upstream.accept()
 
 
 @pytest.mark.parametrize("length", ["²", "-1", "1e9", "99999999999999", ""])
-def test_an_odd_length_is_refused_before_anything_is_read(length: str, keeper: KeyKeeper) -> None:
-    with keeper.lend() as lent:
-        words = f"POST /v1/messages HTTP/1.1\r\nx-api-key: {lent}\r\ncontent-length: {length}\r\n\r\n"
-        assert ask(keeper, words) == 413
+def test_an_odd_length_is_refused_before_anything_is_read(length: str, proxy: ApiKeyProxy) -> None:
+    with proxy.run_token() as (token, _):
+        words = (
+            f"POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: {token}\r\ncontent-length: {length}\r\n\r\n"
+        )
+        assert ask(proxy, words) in (400, 411, 413)
 
 
-def test_without_a_pass_not_even_the_length_counts(keeper: KeyKeeper) -> None:
-    assert ask(keeper, "POST /v1/messages HTTP/1.1\r\ncontent-length: 99999999999999\r\n\r\n") == 401
+def test_without_a_run_token_not_even_the_length_counts(proxy: ApiKeyProxy) -> None:
+    assert (
+        ask(proxy, "POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999999\r\n\r\n") == 401
+    )
 
 
-def ask(keeper: KeyKeeper, request: str) -> int:
-    place = urlsplit(keeper.url)
+def ask(proxy: ApiKeyProxy, request: str) -> int:
+    place = urlsplit(proxy.url)
     with socket.create_connection((place.hostname, place.port), timeout=20) as connection:
         connection.sendall(request.encode("latin-1"))
         return int(b"".join(iter(lambda: connection.recv(4096), b"")).split()[1])

@@ -369,6 +369,7 @@ def test_p2_a_snapshot_speaks_the_words_of_the_file() -> None:
         "timeout": 60,
         "askBefore": [],
         "planApproval": False,
+        "network": None,
     }
 
 
@@ -390,6 +391,8 @@ def test_p1_the_schema_for_editors_knows_every_key_and_describes_it() -> None:
         "model",
         "askBefore",
         "limits",
+        "network",
+        "publishPlan",
     }
     step = schema["$defs"]["StepConfig"]
     assert set(step["properties"]) == {
@@ -403,6 +406,7 @@ def test_p1_the_schema_for_editors_knows_every_key_and_describes_it() -> None:
         "timeout",
         "askBefore",
         "planApproval",
+        "network",
     }
     assert schema["additionalProperties"] is False
     assert all("description" in key for key in [*schema["properties"].values(), *step["properties"].values()])

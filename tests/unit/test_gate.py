@@ -179,6 +179,16 @@ class TestTheProgram:
         for part in ("patterns", "shell", "shell_reader"):
             assert f"code object from '{run_dir}/tasks_app/{part}.pyc'" in loaded
 
+    def test_it_judges_addresses_and_shell_lines_with_what_lies_beside_it(self, run_dir: Path) -> None:
+        orders = json.loads((run_dir / "orders.json").read_text())
+        rules = ["WebFetch(http://127.0.0.1/*)", "Bash(git push*)"]
+        (run_dir / "orders.json").write_text(json.dumps({**orders, "ask_before": rules}))
+        fetch = {"tool_name": "WebFetch", "tool_input": {"url": "http://[::ffff:7f00:1]/x"}}
+        for call in (fetch, bash("$(which git) push")):
+            done = self.ask(run_dir, json.dumps(call))
+            assert json.loads(done.stdout)["hookSpecificOutput"]["permissionDecision"] == "defer"
+        assert self.ask(run_dir, json.dumps(bash("npm test"))).stdout == ""
+
     def test_it_is_silent_about_other_calls(self, run_dir: Path) -> None:
         done = self.ask(run_dir, json.dumps(bash("make")))
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

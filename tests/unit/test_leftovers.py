@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agents.leftovers import COOKIE, end_leftovers, leftovers
+from tasks_app.agents.leftovers import COOKIE, Claim, end_earlier, end_own, leftovers
+from tasks_app.errors import PassingFault
 from tests.integration.fifo import Fifo
+
+CLAIM = Claim(task_id=7, epoch=3)
 
 
 @pytest.fixture
@@ -23,25 +26,26 @@ def workspace(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "work space"
     path.mkdir()
     yield path
-    end_leftovers(path)
+    end_earlier(path, Claim(7, 99))
 
 
-def start(workspace: Path, fifo: Path, script: str) -> subprocess.Popen[bytes]:
+def start(workspace: Path, fifo: Path, script: str, claim: Claim | None = CLAIM) -> subprocess.Popen[bytes]:
     """Run a shell with the cookie. Whoever holds descriptor 9 counts as alive for the fifo."""
-    env = {"PATH": os.environ["PATH"], COOKIE: str(workspace)}
+    cookie = {COOKIE: str(workspace)} if claim is None else claim.cookie(workspace)
+    env = {"PATH": os.environ["PATH"], **cookie}
     return subprocess.Popen(["sh", "-c", f"exec 9>'{fifo}'\n{script}"], env=env)
 
 
 def test_where_nothing_runs_nothing_is_ended(workspace: Path) -> None:
     assert leftovers(workspace) == []
-    assert end_leftovers(workspace) == 0
+    assert end_earlier(workspace, CLAIM) == 0
 
 
 def test_an_agent_and_its_children_are_ended(workspace: Path, fifo: Fifo, tmp_path: Path) -> None:
     agent = start(workspace, tmp_path / "alive", "sleep 600 & echo up >&9; wait")
     fifo.wait_for("up")
     assert agent.pid in leftovers(workspace)
-    assert end_leftovers(workspace) >= 1
+    assert end_earlier(workspace, CLAIM) >= 1
     fifo.wait_for_end()
     assert agent.wait() == -9
     assert leftovers(workspace) == []
@@ -54,7 +58,7 @@ def test_a_grandchild_with_a_session_of_its_own_is_ended(workspace: Path, fifo: 
     agent.kill()
     agent.wait()
     assert leftovers(workspace)
-    end_leftovers(workspace)
+    end_earlier(workspace, CLAIM)
     fifo.wait_for_end()
 
 
@@ -63,7 +67,7 @@ def test_who_ignores_signals_is_ended(workspace: Path, fifo: Fifo, tmp_path: Pat
         workspace, tmp_path / "alive", "trap '' TERM INT HUP; echo up >&9; while :; do sleep 600; done"
     )
     fifo.wait_for("up")
-    end_leftovers(workspace)
+    end_earlier(workspace, CLAIM)
     fifo.wait_for_end()
     agent.wait()
 
@@ -72,7 +76,7 @@ def test_who_keeps_forking_is_ended(workspace: Path, fifo: Fifo, tmp_path: Path)
     runaway = "f() { (setsid sleep 0.05; f) & }; f; f; echo up >&9; wait"
     agent = start(workspace, tmp_path / "alive", runaway)
     fifo.wait_for("up")
-    end_leftovers(workspace)
+    end_earlier(workspace, CLAIM)
     fifo.wait_for_end()
     agent.wait()
     assert leftovers(workspace) == []
@@ -83,22 +87,59 @@ def test_the_agent_of_another_workspace_goes_on(workspace: Path, fifo: Fifo, tmp
     other = Path(f"{workspace}-2")
     agent = start(other, tmp_path / "alive", "echo up >&9; exec sleep 600")
     fifo.wait_for("up")
-    assert end_leftovers(workspace) == 0
+    assert end_earlier(workspace, CLAIM) == 0
     assert agent.poll() is None
-    assert end_leftovers(other) == 1
+    assert end_earlier(other, CLAIM) == 1
     fifo.wait_for_end()
     agent.wait()
 
 
 def test_the_caller_itself_is_never_a_leftover(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(COOKIE, str(workspace))
-    assert end_leftovers(workspace) == 0
+    assert end_earlier(workspace, CLAIM) == 0
 
 
 def test_what_cannot_be_ended_in_time_is_an_error(workspace: Path, fifo: Fifo, tmp_path: Path) -> None:
     agent = start(workspace, tmp_path / "alive", "echo up >&9; exec sleep 600")
     fifo.wait_for("up")
-    with pytest.raises(TimeoutError, match=str(agent.pid)):
-        end_leftovers(workspace, patience=-1)
+    with pytest.raises(PassingFault, match=str(agent.pid)):
+        end_earlier(workspace, CLAIM, patience=-1)
+    agent.kill()
+    agent.wait()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [None, Claim(7, 2), Claim(7, 3), Claim(6, 9), Claim(8, 1)],
+    ids=["unmarked", "earlier", "own", "task-before", "task-after"],
+)
+def test_the_holder_ends_what_nobody_holds(
+    workspace: Path, fifo: Fifo, tmp_path: Path, other: Claim | None
+) -> None:
+    """Tasks of a sequence share a workspace, and one of them has a holder."""
+    agent = start(workspace, tmp_path / "alive", "echo up >&9; exec sleep 600", other)
+    fifo.wait_for("up")
+    assert end_earlier(workspace, CLAIM) == 1
+    assert agent.wait() == -9
+
+
+def test_a_later_holder_is_spared(workspace: Path, fifo: Fifo, tmp_path: Path) -> None:
+    """R2: a worker that comes back after its lease must not end its successor's agent."""
+    agent = start(workspace, tmp_path / "alive", "echo up >&9; exec sleep 600", Claim(7, 4))
+    fifo.wait_for("up")
+    assert end_earlier(workspace, CLAIM) == 0
+    assert agent.poll() is None
+    end_own(workspace, Claim(7, 4))
+    agent.wait()
+
+
+@pytest.mark.parametrize("other", [None, Claim(7, 2), Claim(7, 4), Claim(8, 3)])
+def test_after_a_run_only_what_it_started_itself_is_ended(
+    workspace: Path, fifo: Fifo, tmp_path: Path, other: Claim | None
+) -> None:
+    agent = start(workspace, tmp_path / "alive", "echo up >&9; exec sleep 600", other)
+    fifo.wait_for("up")
+    assert end_own(workspace, CLAIM) == 0
+    assert agent.poll() is None
     agent.kill()
     agent.wait()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tasks_app.agents.port import Ending
-from tasks_app.agents.stream import Stream, moment
+from tasks_app.agents.stream import MOST_DOLLARS, MOST_TOKENS, Stream, moment
 from tasks_app.types import Usage
 
 RESET = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
@@ -266,3 +266,50 @@ class TestEnding:
         """H3: a question just before the end of the turn, or before a crash, is not lost."""
         stream, _ = read(assistant(tool("AskUserQuestion", **question("A?"))), self.LIMIT)
         assert stream.ending(stream.open_asks(), problem="It broke.")[0] is Ending.ASKED
+
+
+class TestForgedNumbers:
+    """Whatever number a message claims, rows, sums and pages can hold what is made of it."""
+
+    KEYS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+    NO_NUMBERS = (-1, -(10**30), float("nan"), float("-inf"), True, "12", [1], {"a": 1}, None)
+
+    @pytest.mark.parametrize("claimed", [10**12 + 1, 10**18, 10**30])
+    def test_a_count_beyond_reason_is_the_greatest_that_there_is(self, claimed: int) -> None:
+        stream, _ = read({"type": "result", "usage": dict.fromkeys(self.KEYS, claimed)})
+        assert stream.usage(cost_before=0) == Usage(MOST_TOKENS, MOST_TOKENS, MOST_TOKENS, MOST_TOKENS)
+
+    @pytest.mark.parametrize("claimed", [1e300, float("inf"), 10**400])
+    def test_so_are_dollars(self, claimed: float) -> None:
+        stream, events = read({"type": "result", "usage": {}, "total_cost_usd": claimed})
+        assert stream.usage(cost_before=0).cost_usd == MOST_DOLLARS
+        assert events[0][1]["cost_usd"] == MOST_DOLLARS
+
+    @pytest.mark.parametrize("claimed", NO_NUMBERS)
+    def test_what_is_no_number_counts_nothing(self, claimed: Any) -> None:
+        told = {"total_cost_usd": claimed, "num_turns": claimed, "duration_ms": claimed}
+        stream, events = read({"type": "result", "usage": dict.fromkeys(self.KEYS, claimed), **told})
+        assert stream.usage(cost_before=0) == Usage()
+        assert {events[0][1][name] for name in ("cost_usd", "num_turns", "duration_ms")} <= {0, None}
+
+    def test_many_great_messages_add_up_to_no_more(self) -> None:
+        usage = dict.fromkeys(self.KEYS, 10**12)
+        stream, _ = read(*(assistant(identity=str(number), usage=usage) for number in range(50)))
+        assert stream.usage(cost_before=0) == Usage(MOST_TOKENS, MOST_TOKENS, MOST_TOKENS, MOST_TOKENS)
+
+
+@pytest.mark.parametrize("kind", ["command_lifecycle", "keep_alive", "tool_progress"])
+def test_what_the_program_says_of_itself_is_not_unknown(kind: str) -> None:
+    """H8: the logs do not show it as something that nobody knows."""
+    message = {"type": kind, "state": "queued"}
+    (event,) = Stream().read(message)
+    assert (event.kind, event.payload, event.raw) == ("system", {"subtype": kind}, message)
+
+
+def test_what_the_program_says_in_the_models_place_is_of_no_model() -> None:
+    """P11: no model of that name in any statistics."""
+    stream = Stream()
+    stream.read({"type": "system", "subtype": "init", "model": "claude-opus-5-5"})
+    made = {"id": "m", "model": "<synthetic>", "content": [{"type": "text", "text": "API Error"}]}
+    stream.read({"type": "assistant", "message": made})
+    assert (stream.model, stream.text) == ("claude-opus-5-5", "API Error")

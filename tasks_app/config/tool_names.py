@@ -1,0 +1,55 @@
+"""Names of tools in patterns and permissions: one that does not exist would never match, and fail unseen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tasks_app.config.faults import Location, Problem, did_you_mean, key_path, shown
+from tasks_app.config.yaml_text import YamlDocument
+from tasks_app.patterns import CALL_PATTERN, call_pattern_fault, wild
+from tasks_app.tools import KNOWN, MCP
+
+
+def unknown_tool(rule: str) -> str | None:
+    """Why `Tool` or `Tool(…)` names no tool, as the rest of a sentence; None if it names one.
+
+    A name with `*` must stand for some tool. What is no such rule at all is judged elsewhere.
+    """
+    found = CALL_PATTERN.match(rule)
+    if found is None or call_pattern_fault(rule) or found[1] in KNOWN or found[1].startswith(MCP):
+        return None
+    name, rest = found[1], rule[len(found[1]) :]
+    if "*" in name:
+        if any(wild(tool, name) for tool in KNOWN) or wild(MCP, f"{name.rstrip('*')}*"):
+            return None
+        return f"is {shown(rule)}, and {shown(name)} stands for no tool"
+    same = next((tool for tool in KNOWN if tool.lower() == name.lower()), "")
+    hint = f"; did you mean {shown(same + rest)}?" if same else did_you_mean(name, sorted(KNOWN))
+    if name.lower().startswith("mcp"):
+        hint = f"; names of MCP tools begin with {shown(MCP)}"
+    return f"is {shown(rule)}, and there is no tool {shown(name)}{hint}"
+
+
+def tool_problems(document: YamlDocument) -> list[Problem]:
+    """Unknown tools in `askBefore` and `allowedTools`, in the raw values of the file, each at its line.
+
+    For files that people write. Steps that tasks keep are not held against the list: a task that waits must
+    go on after an upgrade that knows other tools.
+    """
+    value = document.value
+    if not isinstance(value, dict):
+        return []
+    found = list(_in_list(document, ("askBefore",), value.get("askBefore")))
+    pipelines = value.get("pipelines")
+    for name, steps in pipelines.items() if isinstance(pipelines, dict) else ():
+        for index, step in enumerate(steps if isinstance(steps, list) else ()):
+            for key in ("askBefore", "allowedTools") if isinstance(step, dict) else ():
+                found += _in_list(document, ("pipelines", name, index, key), step.get(key))
+    return found
+
+
+def _in_list(document: YamlDocument, location: Location, rules: object) -> Iterator[Problem]:
+    for index, rule in enumerate(rules if isinstance(rules, list) else ()):
+        place = (*location, index)
+        if isinstance(rule, str) and (message := unknown_tool(rule)):
+            yield Problem(document.line_of(place), key_path(place), message)

@@ -1,0 +1,129 @@
+"""What runs use is counted outside of them (M8, P11): the real CLI behind the API key proxy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from tasks_app import workshop
+from tasks_app.agents.claude import ClaudeAgent
+from tasks_app.agents.fake import say
+from tasks_app.agents.port import Ending
+from tasks_app.jail import Jail
+from tasks_app.models import Outcome, Run
+from tasks_app.rehearsal.server import RehearsalServer
+from tasks_app.state.phases import Phase
+from tests.agents import Bench, rehearsal
+from tests.works import Works
+
+
+@pytest.fixture
+def bench(tmp_path: Path, behind_the_proxy: Any) -> Iterator[Bench]:
+    with rehearsal(tmp_path) as server:
+        behind_the_proxy(server)
+        yield Bench(ClaudeAgent(Jail(None), workshop.connect), tmp_path, server)
+
+
+def test_the_counts_are_those_of_the_model_s_answers(bench: Bench) -> None:
+    result = bench.start("no-questions")
+    assert result.ending is Ending.FINISHED
+    assert result.metered
+    used = [used for used, _ in bench.recorder.used]
+    assert used[-1] == result.usage
+    assert result.usage.any
+    assert result.model.startswith("claude-")
+    # The CLI counts the same with the same prices; it leaves out what a side request cost.
+    assert result.reported_cost_usd == pytest.approx(result.usage.cost_usd, rel=0.05)
+
+
+def test_counts_are_told_before_the_event_that_they_belong_to(bench: Bench) -> None:
+    """What a worker's death leaves has the counts of every event that is stored."""
+    at_event: list[tuple[str, int]] = []
+    bench.recorder.heard = lambda event: at_event.append((event.kind, len(bench.recorder.used)))
+    bench.start("no-questions")
+    assert all(told for kind, told in at_event if kind in ("text", "tool_use"))
+
+
+def test_the_login_s_token_is_counted_too(tmp_path: Path, behind_the_proxy: Any) -> None:
+    """With a subscription the CLI holds the token itself, and its requests pass the proxy all the same."""
+    with rehearsal(tmp_path) as server:
+        behind_the_proxy(server, claude_oauth_token="sk-ant-oat01-token")
+        bench = Bench(ClaudeAgent(Jail(None), workshop.connect), tmp_path, server)
+        result = bench.start("no-questions")
+    assert (result.ending, result.metered) == (Ending.FINISHED, True)
+    assert result.usage.any
+
+
+def test_a_model_that_the_step_does_not_name_is_refused(bench: Bench) -> None:
+    """The model answers nothing, and the agent's own program says why."""
+    order = bench.order("Do as the script says.\nrehearsal: ask-the-model", model="sonnet", may_ask=False)
+    result = bench.run(order)
+    assert result.ending is Ending.FINISHED
+    assert "permission_error" in json.dumps(bench.recorder.entries)
+    assert bench.server
+    assert {one["model"].split("-")[1] for one in bench.server.requests} <= {"sonnet", "haiku"}
+
+
+BUDGET = """\
+limits: {maxCostUsd: 0.07}
+pipelines:
+  default:
+    - {name: one, command: self, check: {type: shell, command: "true"}, retry: 3}
+"""
+
+
+@pytest.mark.bubblewrap
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.once(on="sqlite")
+def test_dollars_are_held_against_curl(metered: Works, server: RehearsalServer) -> None:
+    """The agent's shell asks the model again and again; the task ends at its limit, with the sentence."""
+    task = metered.task(text="# Ask\n\nrehearsal: ask-the-model-often\n", project=metered.project(BUDGET))
+    metered.advance(task)
+    task.refresh_from_db()
+    assert task.phase == Phase.FAILED
+    assert task.failure == "The task has cost the $0.07 that its project allows (limits.maxCostUsd)."
+    spent = sum(run.cost_usd for run in Run.objects.all())
+    assert 0.07 <= spent < 0.1
+    results = json.dumps([event.payload for run in Run.objects.all() for event in run.events.all()])
+    assert "billing_error" in results
+
+
+@pytest.mark.bubblewrap
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.once(on="sqlite")
+def test_a_halted_session_counts_nothing_twice(metered: Works) -> None:
+    """P11: the CLI reports totals of the session; what is stored is what each run used."""
+    task = metered.task(text="# Ask\n\nrehearsal: ask-and-end\n")
+    metered.advance(task)
+    metered.answer_all(task, "Stop")
+    metered.advance(task)
+    first, second = Run.objects.order_by("number")
+    assert (first.outcome, second.outcome) == (Outcome.ASKED, Outcome.FINISHED)
+    assert first.metered
+    assert second.metered
+    for run in (first, second):
+        assert run.cost_usd > 0
+        assert run.reported_cost_usd == pytest.approx(run.cost_usd, rel=0.3)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_counts_outlive_the_worker_that_made_them(works: Works) -> None:
+    """P11: what the proxy had counted when a worker died stays, whatever the agent's stream claims."""
+    task = works.task([say("Done.")])
+    step = task.steps.get()
+    died = Run.objects.create(
+        step=step, number=1, reason="first", session_id="12345678-1234-4234-8234-123456789012",
+        metered=True, input_tokens=10, output_tokens=20, cost_usd=0.5, model="claude-opus-5-5",
+    )  # fmt: skip
+    claim = {"type": "result", "subtype": "success", "total_cost_usd": 9.0, "usage": {"input_tokens": 10**7}}
+    died.events.create(seq=0, kind="result", at=timezone.now(), raw=claim)
+    works.advance(task)
+    died.refresh_from_db()
+    assert died.outcome
+    assert (died.input_tokens, died.output_tokens, died.cost_usd) == (10, 20, 0.5)
+    assert (died.model, died.metered, died.reported_cost_usd) == ("claude-opus-5-5", True, 9.0)
