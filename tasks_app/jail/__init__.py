@@ -1,11 +1,35 @@
 """Where guests run: agents, checks and their git, in bubblewrap if the machine has it.
 
-The network is shared with the machine, and with it abstract sockets and services on loopback: those
+The network is shared with the machine unless a step says otherwise, and with it services on loopback: those
 must ask for a password themselves.
 """
 
 from tasks_app.jail.environment import clean_env
+from tasks_app.jail.limits import TEMPORARY_FILES, Held, Limits, delegated_group
 from tasks_app.jail.process import Finished, run
-from tasks_app.jail.sandbox import Jail, JailedCommand, SandboxMode, detect
+from tasks_app.jail.sandbox import (
+    FORWARDED_PORT,
+    Jail,
+    JailedCommand,
+    SandboxMode,
+    detect,
+    forwarded,
+)
+from tasks_app.jail.watch import Watch
 
-__all__ = ["Finished", "Jail", "JailedCommand", "SandboxMode", "clean_env", "detect", "run"]
+__all__ = [
+    "FORWARDED_PORT",
+    "TEMPORARY_FILES",
+    "Finished",
+    "Held",
+    "Jail",
+    "JailedCommand",
+    "Limits",
+    "SandboxMode",
+    "Watch",
+    "clean_env",
+    "delegated_group",
+    "detect",
+    "forwarded",
+    "run",
+]

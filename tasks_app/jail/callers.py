@@ -1,11 +1,13 @@
-"""Whether a guest is at the other end of a connection to a server of this machine.
+"""Whether a sandboxed process is at the other end of a connection to a server of this machine.
 
-Guests share the network. A browser sends the portal's cookies to any port of the portal's host, so
+Agents share the network. A browser sends the portal's cookies to any port of the portal's host, so
 to a development server that an agent started as well: what it gets must be of no use to it.
 
-The kernel is asked which socket called (sock_diag), and /proc which processes are guests: the
-descendants of the portal's own bubblewrap processes. Where the kernel cannot be asked, and for calls
-from other machines, nobody is taken for a guest.
+The kernel is asked which socket called (sock_diag), and /proc which process holds it. This portal's own
+agents are the descendants of its bubblewrap processes. Agents of another portal on this machine, and
+anything else in a sandbox or container that shares our network, live in another PID namespace: the line
+`NSpid` in /proc/PID/status has more numbers than ours, and everybody may read it. Where the kernel cannot
+be asked, and for calls from other machines, nobody is taken for sandboxed.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum, auto
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 
@@ -29,6 +32,14 @@ _ERRNO = struct.Struct("=l")
 _PROC = Path("/proc")
 
 Address = tuple[str, int]
+
+
+class Peer(Enum):
+    """What is known of the process that called."""
+
+    AGENT = auto()  # it runs in a sandbox of this portal
+    SANDBOXED = auto()  # it runs in some other sandbox or container of this machine
+    OTHER = auto()  # neither was seen: an ordinary program, or one of another machine
 
 
 @dataclass(frozen=True)
@@ -80,6 +91,13 @@ def _packed(client: str, server: str) -> tuple[int, bytes, bytes]:
     return family, source, target
 
 
+def identify(caller: Caller, *, folder: Path) -> Peer:
+    """Say which kind of process called; `folder` is the data directory of this portal. See `Peer`."""
+    if is_guest(caller, folder=folder):
+        return Peer.AGENT
+    return Peer.SANDBOXED if _in_another_namespace(caller) else Peer.OTHER
+
+
 def is_guest(caller: Caller, *, folder: Path) -> bool:
     """Whether the socket belongs to a guest whose jail shows something of `folder`, the data directory.
 
@@ -97,6 +115,58 @@ def is_guest(caller: Caller, *, folder: Path) -> bool:
     if None not in held.values():
         return False
     return not any(_has(pid, caller.inode) for pid in _pids() if pid not in guests)
+
+
+def _in_another_namespace(caller: Caller) -> bool:
+    """Whether the socket belongs to a process of a PID namespace below our own.
+
+    Sockets of other users can be looked at by root only. Without root such a caller counts as sandboxed if
+    all processes of its user are; else it is let through, because a reverse proxy is often another user.
+    A closed socket has no user any more: it counts as sandboxed while our own user has a sandboxed process
+    in our network.
+    """
+    depth = len(_status("self", "NSpid"))
+    nested = {pid: user for pid in _pids() if (user := _nested_user(pid, depth)) is not None}
+    if not caller.inode:
+        return any(user == os.geteuid() and _shares_network(pid) for pid, user in nested.items())
+    held = {pid: _has(pid, caller.inode) for pid in nested}
+    if any(held.values()):
+        return True
+    if not any(found is None and nested[pid] == caller.user for pid, found in held.items()):
+        return False
+    others = [pid for pid in _pids() if pid not in nested]
+    if caller.user != os.geteuid():
+        return all(_user(pid) != caller.user for pid in others)
+    return not any(_has(pid, caller.inode) for pid in others)
+
+
+def _nested_user(pid: int, depth: int) -> int | None:
+    """The user of a process in a PID namespace below our own, which is `depth` deep; None for others."""
+    return _user(pid) if len(_status(pid, "NSpid")) > depth else None
+
+
+def _user(pid: int) -> int | None:
+    users = _status(pid, "Uid")
+    return int(users[1]) if len(users) > 1 else None
+
+
+def _status(pid: int | str, name: str) -> list[str]:
+    """The values of a line in /proc/PID/status, empty if there is none: the process may have ended."""
+    try:
+        lines = (_PROC / str(pid) / "status").read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    return next((line.split()[1:] for line in lines if line.startswith(f"{name}:")), [])
+
+
+def _shares_network(pid: int) -> bool:
+    """Whether its network namespace is ours, or may not be looked at."""
+    try:
+        return (_PROC / str(pid) / "ns/net").readlink() == (_PROC / "self/ns/net").readlink()
+    except PermissionError:
+        return True
+    except OSError:  # it has ended
+        return False
 
 
 def _guests(folder: Path) -> set[int]:

@@ -109,17 +109,26 @@ class Shown:
     hidden: tuple[Path, ...]
 
 
-def mount_arguments(shown: Shown) -> list[str]:
+def mount_arguments(shown: Shown, *, tmp_size: int = 0) -> list[str]:
     """bubblewrap's arguments for the whole view, outer paths before those within them.
+
+    `tmp_size` is how many bytes each temporary folder may hold, shared memory included; 0 leaves it to the
+    kernel: half the memory.
 
     Raises JailError for a path that is missing, is the root, or was made to lead out of a folder
     which the guest can write.
     """
     _refuse_unsafe(shown)
     binds = [*_system(), *_etc(), *_tools(shown.hidden), *_asked_for(shown)]
-    mounts = [*_kernel(), *(_mount(bind) for bind in binds), *_masks(binds, shown.hidden)]
+    mounts = [
+        *_kernel(),
+        *_temporary(tmp_size),
+        *(_mount(bind) for bind in binds),
+        *_masks(binds, shown.hidden, tmp_size),
+    ]
     ordered = sorted(mounts, key=lambda mount: len(mount.path.parts))
-    return [word for mount in ordered for word in mount.arguments]
+    # bubblewrap makes /dev a tmpfs that nothing bounds.
+    return [*(word for mount in ordered for word in mount.arguments), "--remount-ro", "/dev"]
 
 
 @dataclass(frozen=True)
@@ -137,12 +146,19 @@ def _mount(bind: _Bind) -> Mount:
 def _kernel() -> Iterator[Mount]:
     yield Mount(Path("/proc"), ("--proc", "/proc"))
     yield Mount(Path("/dev"), ("--dev", "/dev"))
-    yield Mount(Path("/tmp"), ("--tmpfs", "/tmp"))  # noqa: S108
-    yield Mount(Path("/var/tmp"), ("--tmpfs", "/var/tmp"))  # noqa: S108
     for path in filter(Path.exists, _PROC_READ_ONLY):
         yield _mount(_Bind(path, path))
     for path in filter(Path.is_symlink, _SYSTEM):
         yield Mount(path, ("--symlink", str(path.readlink()), str(path)))
+
+
+def _temporary(size: int) -> Iterator[Mount]:
+    for path in ("/tmp", "/var/tmp", "/dev/shm"):  # noqa: S108
+        yield Mount(Path(path), _tmpfs(path, size))
+
+
+def _tmpfs(path: str, size: int) -> tuple[str, ...]:
+    return (*(("--size", str(size)) if size else ()), "--tmpfs", path)
 
 
 def _system() -> Iterator[_Bind]:
@@ -212,17 +228,17 @@ def _is_home_or_above(folder: Path) -> bool:
     return real.parent in (Path("/home"), Path("/Users")) or _within(Path.home().resolve(), [real])
 
 
-def _masks(binds: Iterable[_Bind], hidden: Sequence[Path]) -> Iterator[Mount]:
+def _masks(binds: Iterable[_Bind], hidden: Sequence[Path], size: int) -> Iterator[Mount]:
     """An empty folder over every hidden place that some bind would show, under each of its names."""
     for bind in binds:
         for secret in (path.resolve() for path in hidden):
             if secret != bind.source and _within(secret, [bind.source]) and secret.exists():
-                yield _mask(secret, bind.target / secret.relative_to(bind.source))
+                yield _mask(secret, bind.target / secret.relative_to(bind.source), size)
 
 
-def _mask(secret: Path, place: Path) -> Mount:
+def _mask(secret: Path, place: Path, size: int) -> Mount:
     if secret.is_dir():
-        return Mount(place, ("--tmpfs", str(place)))
+        return Mount(place, _tmpfs(str(place), size))
     return Mount(place, ("--ro-bind", "/dev/null", str(place)))
 
 

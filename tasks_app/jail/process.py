@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import IO, Literal
 
 from tasks_app.jail.sandbox import JailedCommand
+from tasks_app.jail.watch import Watch
 
 _CHUNK = 65_536
 _STOP_LOOKS_EVERY = 0.1
@@ -27,13 +28,15 @@ _End = Literal["exited", "timed out", "stopped"]
 @dataclass(frozen=True)
 class Finished:
     """How a command ended. `exit_code` is None if it was killed for `timed_out` or `stopped`;
-    128+N means that signal N ended it, 127 that it could not be started. `output` is standard
+    128+N means that signal N ended it, 127 that it could not be started. `over_limit` says which limit it
+    passed, if that is why it was killed. `output` is standard
     output and error as they came, cut at the front where it was too long, which it then says."""
 
     exit_code: int | None
     output: str
     timed_out: bool = False
     stopped: bool = False
+    over_limit: str = ""
 
 
 def run(
@@ -52,20 +55,41 @@ def run(
         process = _start(command)
     except OSError as error:
         return Finished(_NOT_STARTED, f"{command.argv[0]}: {error.strerror or error}")
-    tail = _Tail(output_limit)
+    tail, limits = _Tail(output_limit), _Limited(command.watch(process.pid))
     with process:
         try:
-            end = _follow(process, tail, time.monotonic() + timeout, stop)
+            end = _follow(process, tail, time.monotonic() + timeout, _either(stop, limits))
         finally:
             _kill_group(process)
         _take_last_words(_pipe(process), tail)
         code = process.wait()
+    over_limit = limits.after_the_end()
     return Finished(
-        exit_code=_shell_code(code) if end == "exited" else None,
+        exit_code=_shell_code(code) if end == "exited" and not over_limit else None,
         output=tail.text(),
         timed_out=end == "timed out",
-        stopped=end == "stopped",
+        stopped=end == "stopped" and not over_limit,
+        over_limit=over_limit,
     )
+
+
+class _Limited:
+    """Remembers which limit was passed."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._problem = ""
+
+    def is_passed(self) -> bool:
+        self._problem = self._problem or self._watch.problem()
+        return bool(self._problem)
+
+    def after_the_end(self) -> str:
+        return self._problem or self._watch.last_words()
+
+
+def _either(stop: Callable[[], bool] | None, limits: _Limited) -> Callable[[], bool]:
+    return lambda: limits.is_passed() or (stop is not None and stop())
 
 
 def _start(command: JailedCommand) -> subprocess.Popen[bytes]:
@@ -81,23 +105,19 @@ def _start(command: JailedCommand) -> subprocess.Popen[bytes]:
     )
 
 
-def _follow(
-    process: subprocess.Popen[bytes], tail: _Tail, deadline: float, stop: Callable[[], bool] | None
-) -> _End:
+def _follow(process: subprocess.Popen[bytes], tail: _Tail, deadline: float, stop: Callable[[], bool]) -> _End:
     """Take output until the process itself ends; its pipe may close earlier or much later."""
     pipe = _pipe(process)
     with selectors.DefaultSelector() as selector, _exit_watch(process) as ended:
         selector.register(pipe, selectors.EVENT_READ)
         selector.register(ended, selectors.EVENT_READ)
         while (left := deadline - time.monotonic()) > 0:
-            ready = {
-                key.fileobj for key, _ in selector.select(min(left, _STOP_LOOKS_EVERY) if stop else left)
-            }
+            ready = {key.fileobj for key, _ in selector.select(min(left, _STOP_LOOKS_EVERY))}
             if pipe in ready and not tail.take(pipe):
                 selector.unregister(pipe)
             if ended in ready:
                 return "exited"
-            if stop is not None and stop():
+            if stop():
                 return "stopped"
     return "timed out"
 

@@ -9,7 +9,9 @@ What a kernel lacks is done without: sockets take Linux 6.12.
 from __future__ import annotations
 
 import ctypes
+import json
 import os
+import resource
 import sys
 
 _LANDLOCK_CREATE, _LANDLOCK_RESTRICT = 444, 446
@@ -34,9 +36,24 @@ def seal() -> None:
         kernel.signal(number, None)
 
 
+def limit(limits: dict[str, int]) -> None:
+    """Bound this process and those that it starts. `oom_score` and `nice` are raised, never lowered."""
+    with open("/proc/self/oom_score_adj", "r+") as file:  # noqa: PTH123
+        score = max(int(file.read()), limits.pop("oom_score", 0))
+        file.seek(0)
+        file.write(str(score))
+    os.nice(limits.pop("nice", 0))
+    for name, wanted in limits.items():
+        which = getattr(resource, f"RLIMIT_{name}")
+        _, hard = resource.getrlimit(which)
+        bound = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(which, (bound, bound))
+
+
 def main(argv: list[str]) -> int:
-    """Does not return when all is well; else what a shell answers."""
+    """Does not return when all is well; else what a shell answers. The limits come first, as JSON."""
     seal()
+    limit(json.loads(argv.pop(0)))
     try:
         os.execvp(argv[0], argv)  # noqa: S606
     except OSError as error:

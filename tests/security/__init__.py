@@ -8,7 +8,7 @@
 | … forges messages of its own program | test_guest: a_forged_message |
 | … leaves processes behind | test_guest: nothing_outlives_the_run |
 | … plants settings, hooks, servers or an "all hooks off" | test_guest: planted_settings |
-| … uses the API key beyond its pass | test_key; integration/test_key_keeper |
+| … uses the API key beyond its run | test_key; integration/test_key_proxy |
 | … links PLAN.md or CLAUDE.md to a secret | test_texts: no_file_of_the_portal_gets_into_a_prompt |
 | … replaces .git, plants filters and hooks for the portal's git | integration/test_workspace_git |
 | … forges notes of `cat-herder ask` | test_texts: notes_of_any_name; integration/test_agent_home |
@@ -37,6 +37,8 @@
 | Numbers and words of forms that are none | test_numbers |
 | Bodies without end, JSON and numbers of any shape | test_web: a_body, json_of_any_shape, odd_numbers |
 | An answer lost, doubled, or given to another question | test_answers; integration/test_answers |
+| A step without a network reaches something | integration/test_step_network |
+| A database or Redis of the portal that lets agents in without a password | test_open_services |
 | No sandbox, and nobody notices | test_web: a_missing_sandbox; test_start |
 
 Not bounded here: processes, memory and disk of an agent; logins that an attacker keeps throttled; services on

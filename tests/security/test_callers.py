@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tasks_app.jail import Jail, SandboxMode, callers, detect
-from tasks_app.jail.callers import caller_of, is_guest
+from tasks_app.jail.callers import Peer, caller_of, identify
 from tests.e2e.portal import UpPortal
 
 pytestmark = pytest.mark.bubblewrap
@@ -53,13 +53,16 @@ class Street:
             argv, environment = list(command.argv), command.env
         self.running.append(subprocess.Popen(argv, env=environment))
 
-    def called_by_guest(self) -> bool:
+    def called_by(self) -> Peer:
         here, client = self.server.accept()
         with here:
             time.sleep(0.3)  # for who closes at once to have closed
             caller = caller_of(client, here.getsockname())
             assert caller
-            return is_guest(caller, folder=self.folder)
+            return identify(caller, folder=self.folder)
+
+    def called_by_guest(self) -> bool:
+        return self.called_by() is Peer.AGENT
 
 
 @pytest.fixture
@@ -101,15 +104,52 @@ def test_who_hides_is_one_unless_somebody_else_is_seen(
     assert not street.called_by_guest()
 
 
-def test_nobody_else_is_taken_for_a_guest(street: Street, tmp_path: Path) -> None:
-    """Though there are guests; and not who is in a sandbox of somebody else, as browsers may be."""
+def test_nobody_else_is_taken_for_a_guest(street: Street) -> None:
+    """Though there are guests, and one hides."""
     street.start("hidden")
     assert street.called_by_guest()
     street.start(jailed=False)
-    assert not street.called_by_guest()
+    assert street.called_by() is Peer.OTHER
+
+
+@pytest.mark.parametrize("how", [[], ["hidden"], ["closed"]], ids=["plain", "hidden", "closed"])
+def test_an_agent_of_another_portal_is_known(street: Street, tmp_path: Path, how: list[str]) -> None:
+    """Nothing of it names our data directory; it lives in another PID namespace."""
     other = Street(tmp_path / "other", street.jail, street.server, street.running)
+    other.start(*how)
+    assert street.called_by() is Peer.SANDBOXED
+    street.start(jailed=False)
+    assert street.called_by() is Peer.OTHER
+
+
+def test_an_agent_of_another_portal_is_known_to_a_user_who_cannot_look_at_it(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root sees through what a process hides. Here it does not, as any other user would not."""
+    seen = callers._has
+    depth = len(callers._status("self", "NSpid"))
+
+    def hidden(pid: int, inode: int) -> bool | None:
+        return seen(pid, inode) if callers._nested_user(pid, depth) is None else None
+
+    monkeypatch.setattr(callers, "_has", hidden)
+    other = Street(street.folder / "other", street.jail, street.server, street.running)
     other.start()
-    assert not street.called_by_guest()
+    assert Street.called_by(other) is not Peer.OTHER
+    street.start(jailed=False)
+    assert street.called_by() is Peer.OTHER
+
+
+@pytest.mark.parametrize(("users", "found"), [({1: 33, 2: 33}, Peer.OTHER), ({1: 33, 2: 1}, Peer.SANDBOXED)])
+def test_of_another_user_a_proxy_is_believed_and_what_only_sandboxes_can_be_is_not(
+    users: dict[int, int], found: Peer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Process 1 is in a sandbox, process 2 is not, and only root could look which of them called."""
+    monkeypatch.setattr(callers, "_pids", lambda: iter(users))
+    monkeypatch.setattr(callers, "_user", users.get)
+    monkeypatch.setattr(callers, "_nested_user", lambda pid, depth: users[pid] if pid == 1 else None)
+    monkeypatch.setattr(callers, "_has", lambda pid, inode: None)
+    assert identify(callers.Caller(user=33, inode=5), folder=tmp_path) is found
 
 
 def test_without_guests_a_closed_connection_is_nobodys(street: Street) -> None:
@@ -143,13 +183,62 @@ def test_the_portal_refuses_a_guest_with_a_persons_cookie(street: Street) -> Non
         host, port = portal.url.removeprefix("http://").split(":")
         cookie = f"sessionid={portal.session('admin')}"
         argv = [sys.executable, "-c", ASKS, host, port, cookie, "/me/", "/api/v1/me", "/ws/live/"]
-        work = street.folder / "tasks" / "1"
-        work.mkdir(parents=True, exist_ok=True)
-        guest = street.jail.command(argv, workspace=work, home=work, env={})
         assert _said(argv) == ["200", "200", "101"]
-        assert _said(guest.argv, guest.env) == ["403", "403", "403"]
+        assert _from(street.folder, street.jail, argv) == ["403", "403", "403"]
+        assert _from(street.folder.parent / "another portal", street.jail, argv) == ["403", "403", "403"]
     finally:
         portal.stop()
+
+
+TRIES = """\
+import http.client, sys
+host, port, token = sys.argv[1:]
+for number in range(8):
+    portal = http.client.HTTPConnection(host, int(port), timeout=20)
+    told = {"X-Forwarded-For": f"8.8.8.{number}", "X-Forwarded-Proto": "https", "Host": "herder.example"}
+    if number == 0:
+        portal.request("GET", "/api/v1/me", headers={**told, "Authorization": f"Bearer {token}"})
+    else:
+        form = f"csrfmiddlewaretoken={'a' * 32}&username=admin&password={number}"
+        told |= {"Cookie": f"csrftoken={'a' * 32}", "Referer": "https://herder.example/login/"}
+        told |= {"Content-Type": "application/x-www-form-urlencoded"}
+        portal.request("POST", "/login/", form, told)
+    print(portal.getresponse().status)
+    portal.close()
+"""
+TOKEN = """\
+from tasks_app.actions.tokens import make_token
+result = make_token("t", list(Scope), by=User.objects.get(username="admin")).secret
+"""
+ADDRESSES = (
+    "result = sorted(AuditEntry.objects.filter(action='login_failed').values_list('address', flat=True))"
+)
+
+
+def test_behind_https_no_agent_passes_for_somebody_elsewhere(street: Street) -> None:
+    """Loopback is where the proxy is, so its headers are believed; but not when an agent writes them.
+
+    A token does not work for it, it cannot try a password, and the audit log gets no false address.
+    """
+    portal = UpPortal(street.folder, CATHERDER_URL="https://herder.example").start()
+    try:
+        host, port = "127.0.0.1", portal.env["CATHERDER_BIND"].rpartition(":")[2]
+        argv = [sys.executable, "-c", TRIES, host, port, portal.rows(TOKEN)]
+        for folder in (street.folder, street.folder.parent / "another portal"):
+            assert _from(folder, street.jail, argv) == ["403"] * 8
+        assert portal.rows(ADDRESSES) == []
+        assert _said(argv) == ["200", *["200"] * 7]
+        assert portal.rows(ADDRESSES) == [f"8.8.8.{number}" for number in range(1, 8)]
+    finally:
+        portal.stop()
+
+
+def _from(folder: Path, jail: Jail, argv: Sequence[str]) -> list[str]:
+    """What `argv` prints in a sandbox of the portal with this data directory."""
+    work = folder / "tasks" / "1"
+    work.mkdir(parents=True, exist_ok=True)
+    command = jail.command(argv, workspace=work, home=work, env={})
+    return _said(command.argv, command.env)
 
 
 def _said(argv: Sequence[str], env: dict[str, str] | None = None) -> list[str]:

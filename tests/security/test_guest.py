@@ -126,6 +126,25 @@ def test_a_forged_message_writes_into_no_other_session(burglary: Burglary) -> No
     assert not (burglary.bench.workspace / "allowed").exists()
 
 
+def test_no_process_of_the_sandbox_can_write_into_the_agents_streams(
+    tmp_path: Path, server: RehearsalServer
+) -> None:
+    """A forged result would end the run as the agent likes, at the cost that it likes.
+
+    Its streams are sockets: nobody can open them by their names in /proc, neither a shell nor the CLI's own
+    tool, as everybody can open a pipe.
+    """
+    bench = bench_in(tmp_path, server)
+    result = bench.start("forger")
+    (_, tried), (_, written) = bench.results()
+    assert tried.splitlines() == ["/proc/2/fd/0", "/proc/2/fd/1", "/proc/2/fd/2", "=== end"]
+    assert "not a regular file" in written
+    said = [event.payload["text"] for event in bench.recorder.events if event.kind == "result"]
+    assert said == ["I have tried everything."]
+    assert (result.ending, result.text) == (Ending.FINISHED, said[0])
+    assert 0 < result.usage.input_tokens < 1_000_000
+
+
 def test_nothing_outlives_the_run_whatever_it_forgot_of_itself(burglary: Burglary) -> None:
     """Neither a session of its own, nor a lost parent, nor an emptied environment helps (R2)."""
     assert still_running(str(burglary.bench.workspace)) == []

@@ -1,0 +1,15 @@
+"""What the sandbox of a step may reach."""
+
+from __future__ import annotations
+
+from django.conf import settings
+
+from tasks_app.config.pipeline import least_network, step_from_json
+from tasks_app.models import Step
+from tasks_app.types import Network
+
+
+def network_of(step: Step) -> Network:
+    """As the step's task was given it when it was created, and never more than this installation allows."""
+    allowed: Network = settings.ENVIRONMENT.network
+    return least_network(step_from_json(step.config).network or "full", allowed)

@@ -1,0 +1,75 @@
+"""A way to one service for a sandbox without a network: a port on its own loopback, led to a Unix socket.
+
+`sandbox.py` hands its text to the portal's Python: `forward.py SOCKET PORT PROGRAM ARGUMENTS…`. It listens,
+leaves a child behind that passes bytes on, and becomes the program. The child ends with the sandbox.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+from contextlib import suppress
+
+#: Connections at once; further ones wait to be accepted.
+MOST = 64
+CHUNK = 65_536
+
+
+def serve(listening: socket.socket, path: str) -> None:
+    """Pass bytes on, both ways, for ever."""
+    places = threading.BoundedSemaphore(MOST)
+    while True:
+        places.acquire()
+        client, _ = listening.accept()
+        threading.Thread(target=_connect, args=(client, path, places), daemon=True).start()
+
+
+def _connect(client: socket.socket, path: str, places: threading.BoundedSemaphore) -> None:
+    try:
+        with client, socket.socket(socket.AF_UNIX) as service:
+            service.connect(path)
+            back = threading.Thread(target=_pass_on, args=(service, client), daemon=True)
+            back.start()
+            _pass_on(client, service)
+            back.join()
+    except OSError:
+        pass  # the client sees its connection end
+    finally:
+        places.release()
+
+
+def _pass_on(source: socket.socket, target: socket.socket) -> None:
+    """Until the source has said all, which the target is told, or either is gone."""
+    try:
+        while data := source.recv(CHUNK):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+    except OSError:
+        for one in (source, target):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+
+def main(argv: list[str]) -> int:
+    """Does not return when all is well; else what a shell answers."""
+    path, port, *program = argv
+    listening = socket.create_server(("127.0.0.1", int(port)), backlog=MOST)
+    if os.fork() == 0:
+        os.setsid()
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for standard in (0, 1, 2):  # who reads the program's output must see its end
+            os.dup2(nothing, standard)
+        os.closerange(3, listening.fileno())
+        os.closerange(listening.fileno() + 1, 256)
+        serve(listening, path)
+    try:
+        os.execvp(program[0], program)  # noqa: S606
+    except OSError as error:
+        sys.stderr.write(f"{program[0]}: {error.strerror}\n")
+    return 127
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,269 @@
+"""M7: no agent and no check takes the machine from the portal. What holds each limit is said."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks_app import workshop
+from tasks_app.checks import Shell, run_checks
+from tasks_app.errors import PassingFault
+from tasks_app.jail import Jail, Limits, SandboxMode, detect, run
+from tasks_app.jail.limits import make_group, ran_out_of_memory, usable_group
+from tasks_app.jail.watch import Watch, exact_usage_of, size_of_folder, usage_of
+
+MIB = 1024**2
+
+
+@pytest.fixture(params=[pytest.param("sandbox", marks=pytest.mark.bubblewrap), "none"])
+def jail(request: pytest.FixtureRequest) -> Jail:
+    return detect(SandboxMode.REQUIRE if request.param == "sandbox" else SandboxMode.OFF)
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> dict[str, Path]:
+    made = {"workspace": tmp_path / "workspace", "home": tmp_path / "home"}
+    for folder in made.values():
+        folder.mkdir()
+    return made
+
+
+def test_the_portal_holds_agents_and_checks_to_the_limits_that_were_set(settings: Any) -> None:
+    """All of them, in the sandbox that the worker uses."""
+    wanted = {"agent_memory": 1, "agent_processes": 2, "agent_disk": 3, "agent_tmp": 4, "keep_free_disk": 5}
+    settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update=wanted)
+    workshop.jail.cache_clear()
+    try:
+        assert workshop.jail().limits == Limits(memory=1, processes=2, disk=3, tmp=4, free_disk=5)
+    finally:
+        workshop.jail.cache_clear()
+
+
+def _report(jail: Jail, limits: Limits, command: str, folders: dict[str, Path]) -> str:
+    (report,) = run_checks([Shell(command, timeout=60)], jail=jail.limited(limits, cgroup=None), **folders)
+    assert not report.passed and not report.timed_out
+    return report.problem
+
+
+def test_a_check_that_takes_more_memory_is_ended_and_told_why(jail: Jail, folders: dict[str, Path]) -> None:
+    """Spread over several processes, as no rlimit would see it."""
+    holding = "x = bytearray(60 << 20); x[::4096] = b'1' * len(x[::4096])"
+    hog = f'python3 -c "import time; {holding}; time.sleep(60)"'
+    problem = _report(jail, Limits(memory=150 * MIB), f"for i in 1 2 3 4; do {hog} & done; wait", folders)
+    assert "of memory in" in problem and "more than the 150 MiB" in problem
+    assert "CATHERDER_AGENT_MEMORY" in problem
+
+
+def test_a_check_that_starts_too_many_processes_is_ended(jail: Jail, folders: dict[str, Path]) -> None:
+    problem = _report(jail, Limits(processes=40), "for i in $(seq 200); do sleep 60 & done; wait", folders)
+    assert "more than the 40 that" in problem and "CATHERDER_AGENT_PROCESSES" in problem
+
+
+def test_no_file_grows_past_the_limit(jail: Jail, folders: dict[str, Path]) -> None:
+    limited = jail.limited(Limits(disk=MIB), cgroup=None)
+    command = limited.command(["sh", "-c", "head -c 5000000 /dev/zero >big; echo $?"], env={}, **folders)
+    assert run(command, timeout=30).exit_code is not None
+    assert (folders["workspace"] / "big").stat().st_size == MIB
+
+
+def test_files_that_together_are_too_large_end_a_check(
+    jail: Jail, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks_app.jail.watch.FOLDER_SECONDS", 0.0)
+    many = "for i in $(seq 8); do head -c 900000 /dev/zero >f$i; done; sleep 60"
+    problem = _report(jail, Limits(disk=MIB), many, folders)
+    assert "more than the 1 MiB" in problem and "CATHERDER_AGENT_DISK" in problem
+
+
+def test_a_full_disk_is_nobodys_failed_attempt(folders: dict[str, Path]) -> None:
+    watch = Watch(Limits(free_disk=10**18), os.getpid(), folders=list(folders.values()))
+    with pytest.raises(PassingFault, match="CATHERDER_KEEP_FREE_DISK"):
+        watch.problem()
+
+
+@pytest.mark.bubblewrap
+def test_temporary_folders_are_bounded(folders: dict[str, Path]) -> None:
+    jail = detect(SandboxMode.REQUIRE).limited(Limits(tmp=2 * MIB), cgroup=None)
+    if not jail.bounds_tmp:
+        assert {held.name: held.by for held in jail.holding}["Temporary files"] == ""
+        return
+    command = jail.command(
+        ["sh", "-c", "head -c 9000000 /dev/zero >/tmp/big; stat -c %s /tmp/big"], env={}, **folders
+    )
+    assert run(command, timeout=30).output.endswith(f"{2 * MIB}\n")
+
+
+HELD = 40 * MIB
+SHARED_MEMORY = {
+    "mapped": "m = mmap.mmap(-1, size)\nfor at in range(0, size, 4096): m[at] = 1",
+    "in a file without a name": "f = os.memfd_create('x')\nos.write(f, b'x' * size)",
+}
+
+
+@pytest.mark.parametrize("how", SHARED_MEMORY.values(), ids=SHARED_MEMORY)
+def test_shared_memory_counts(jail: Jail, folders: dict[str, Path], how: str) -> None:
+    (folders["workspace"] / "take.py").write_text(
+        f"import mmap, os, time\nsize = {HELD}\n{how}\ntime.sleep(60)\n"
+    )
+    assert "of memory in" in _report(jail, Limits(memory=HELD // 2), "python3 take.py", folders)
+
+
+def test_memory_that_processes_share_counts_once(folders: dict[str, Path]) -> None:
+    """Else every server that forks would seem to use a multiple of what it does."""
+    script = f"""
+import mmap, os, time
+shared = mmap.mmap(-1, {HELD})
+own = bytearray(b"x" * {HELD})
+for at in range(0, {HELD}, 4096): shared[at] = 1
+for _ in range(5):
+    if os.fork() == 0:
+        sum(shared[at] + own[at] for at in range(0, {HELD}, 4096))
+        print(flush=True)
+        time.sleep(60)
+for _ in range(5): os.wait()
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        for _ in range(5):
+            process.stdout.readline()
+        several = usage_of(process.pid)
+        used = exact_usage_of(process.pid)
+        for line in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+            os.kill(int(line), signal.SIGKILL)
+    assert used.processes == several.processes == 6
+    assert several.memory > 6 * 2 * HELD
+    assert 2 * HELD < used.memory < 4 * HELD
+
+
+@pytest.mark.bubblewrap
+def test_no_folder_of_the_sandbox_is_memory_without_a_bound(folders: dict[str, Path], tmp_path: Path) -> None:
+    """`/dev`, its shared memory, and the empty folders over what is hidden are memory too."""
+    (hidden := folders["workspace"] / "hidden").mkdir()
+    jail = detect(SandboxMode.REQUIRE, hidden=[hidden]).limited(Limits(tmp=2 * MIB), cgroup=None)
+    if not jail.bounds_tmp:
+        return
+    script = "\n".join(
+        f"head -c 9000000 /dev/zero >{place}/big; stat -c %s {place}/big"
+        for place in ("/dev/shm", hidden, "/dev")
+    )
+    said = run(jail.command(["sh", "-c", script], env={}, **folders), timeout=30).output
+    assert [line for line in said.splitlines() if line.isdigit()] == [str(2 * MIB), str(2 * MIB)]
+    assert "/dev/big: Read-only file system" in said
+
+
+def test_a_fork_bomb_is_not_counted_to_its_end() -> None:
+    """Counting thousands of processes takes longer than starting them."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(8):
+            process = stack.enter_context(subprocess.Popen(["sleep", "60"]))
+            stack.callback(process.kill)
+        assert usage_of(os.getpid(), most_processes=3).processes == 4
+
+
+def test_files_count_though_they_are_empty_and_once_though_they_have_two_names(tmp_path: Path) -> None:
+    for number in range(100):
+        (tmp_path / f"empty-{number}").touch()
+    assert size_of_folder(tmp_path) == 100 * 4096
+    (tmp_path / "large").write_bytes(b"x" * MIB)
+    (tmp_path / "same").hardlink_to(tmp_path / "large")
+    assert size_of_folder(tmp_path) < 2 * MIB
+
+
+def test_what_must_work_on_a_full_disk_does() -> None:
+    """What people look with for what is wrong must work there, as `doctor`."""
+    jail = Jail(None).limited(Limits(free_disk=10**18, disk=5), cgroup=None).on_a_full_disk()
+    assert jail.limits == Limits(disk=5)
+
+
+@pytest.mark.bubblewrap
+def test_the_kernel_ends_agents_before_the_portal_and_lets_them_wait(folders: dict[str, Path]) -> None:
+    jail = detect(SandboxMode.REQUIRE)
+    script = "cat /proc/self/oom_score_adj; nice; ulimit -c"
+    done = run(jail.command(["sh", "-c", script], env={}, **folders), timeout=30)
+    assert done.output.split() == ["500", str(min(19, os.nice(0) + 10)), "0"]
+
+
+@pytest.mark.bubblewrap
+def test_limits_are_inherited_and_cannot_be_raised(folders: dict[str, Path]) -> None:
+    jail = detect(SandboxMode.REQUIRE).limited(Limits(disk=MIB), cgroup=None)
+    done = run(jail.command(["bash", "-c", "ulimit -f unlimited; ulimit -f"], env={}, **folders), timeout=30)
+    assert done.output.splitlines()[-1] == "1024"
+
+
+def test_what_a_sandbox_uses_is_the_sum_of_its_tree() -> None:
+    used = usage_of(os.getpid())
+    assert used.processes >= 1 and used.memory > MIB
+    assert usage_of(2**22 + 7).processes == 0
+
+
+def test_a_folder_that_goes_away_meanwhile_counts_as_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x" * 8192)
+    (tmp_path / "out").symlink_to("/")
+    assert 8192 <= size_of_folder(tmp_path) < MIB
+    assert size_of_folder(tmp_path / "gone") == 0
+
+
+class TestCgroup:
+    """Files in place of a kernel's cgroup: on most machines of tests no cgroup is handed over to divide."""
+
+    @pytest.fixture
+    def delegated(self, tmp_path: Path) -> Path:
+        group = tmp_path / "delegated"
+        group.mkdir()
+        (group / "cgroup.controllers").write_text("cpu io memory pids")
+        (group / "cgroup.procs").write_text("")
+        (group / "cgroup.subtree_control").write_text("")
+        return group
+
+    def test_a_delegated_group_is_divided(self, delegated: Path) -> None:
+        assert usable_group(delegated) == delegated
+        assert (delegated / "portal").is_dir()
+        assert (delegated / "cgroup.subtree_control").read_text() == "+memory +pids +cpu"
+
+    def test_a_restarted_worker_in_the_portals_group_finds_its_parent(self, delegated: Path) -> None:
+        usable_group(delegated)
+        assert usable_group(delegated / "portal") == delegated
+
+    def test_without_the_controllers_there_is_none(self, delegated: Path) -> None:
+        (delegated / "cgroup.controllers").write_text("hugetlb")
+        assert usable_group(delegated) is None
+
+    def test_each_command_has_a_group_with_its_limits_and_joins_it(
+        self, delegated: Path, folders: dict[str, Path]
+    ) -> None:
+        jail = Jail(None).limited(Limits(memory=7 * MIB, processes=9), cgroup=delegated)
+        command = jail.command(["true"], env={}, **folders)
+        group = command.group
+        assert group is not None and group.parent == delegated
+        assert (group / "memory.max").read_text() == str(7 * MIB)
+        assert (group / "pids.max").read_text() == "9"
+        assert run(command, timeout=30).exit_code == 0
+        assert (group / "cgroup.procs").read_text().strip().isdigit()
+        assert {held.by for held in jail.holding if held.name in {"Memory", "Processes", "CPU"}} == {"cgroup"}
+
+    def test_groups_of_the_past_are_removed(self, delegated: Path) -> None:
+        old = delegated / "sandbox-1-old"
+        old.mkdir()
+        make_group(delegated, Limits())
+        assert not old.exists()
+
+    def test_the_kernels_word_is_the_reason(self, tmp_path: Path) -> None:
+        (tmp_path / "memory.events").write_text("low 0\nhigh 0\nmax 3\noom 1\noom_kill 1\n")
+        assert ran_out_of_memory(tmp_path)
+        watch = Watch(Limits(memory=MIB), os.getpid(), folders=[], group=tmp_path)
+        assert "more memory than the 1 MiB" in watch.last_words()
+
+
+def test_limits_that_hold_nothing_are_said_to_hold_nothing() -> None:
+    rows = {held.name: held for held in Jail(None).limited(Limits(tmp=5, memory=0), cgroup=None).holding}
+    assert rows["Memory"].value == "no limit"
+    assert rows["Temporary files"].by == ""
+    assert json.dumps([held.value for held in rows.values()])
