@@ -6,7 +6,8 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from tasks_app.shell import commands_in
+from tasks_app.shell import runs, without_options
+from tasks_app.shell_reader import REPLACED, UNKNOWN, UNKNOWN_WORD, is_known, plain, read
 
 GLOB_PARTS = re.compile(r"(\*\*/|\*\*|\*|\?|\[!?[^\]]+\])")
 #: Tools that write files, and the key of the path in their input. A rule for one of them holds for all.
@@ -16,10 +17,8 @@ WRITING = {
     "MultiEdit": "file_path",
     "NotebookEdit": "notebook_path",
 }
-#: Host, and what comes after it; a port that goes without saying is no part of either.
-WEB_ADDRESS = re.compile(
-    r"\A\s*https?://([^/?#:]*(?::[^/?#@]*@[^/?#:]*)?)(?::80|:443|:)?([:/?#].*)?\Z", re.I | re.S
-)
+#: A character that bash may replace, with its mark: it stands for anything.
+KNOWN_TO_BE_REPLACED = re.compile(f"(?:{REPLACED}.)+", re.DOTALL)
 CALL_PATTERN = re.compile(r"\A([A-Za-z*][\w*-]*)(?:\((.+)\))?\Z")
 LONGEST_PATTERN = 300
 
@@ -60,16 +59,20 @@ def _argument_matches(
     if name in WRITING or "file_path" in tool_input:
         path = str(tool_input.get(WRITING.get(name, "file_path"), ""))
         return any(matches(spelling, glob) for spelling in _paths(path, workspace, cwd))
-    return any(wild(spelling, glob) for text in _texts(tool_input) for spelling in _addresses(text))
+    return any(_matches_text(text, glob) for text in _texts(tool_input))
 
 
-def _addresses(text: str) -> Iterator[str]:
-    """The text, and where it is an address, the ways in which it is spelled most plainly."""
-    yield text
-    if found := WEB_ADDRESS.match(text):
-        host = found[1].rpartition("@")[2].lower().rstrip(".")
-        for scheme in ("https", "http"):
-            yield f"{scheme}://{host}{found[2] or '/'}"
+def _matches_text(text: str, glob: str) -> bool:
+    """Whether the text matches, as it is or, if it is an address, in its plainest spelling."""
+    if wild(text, glob):
+        return True
+    if not text.lstrip().lower().startswith(("http:", "https:")):
+        return False
+    from tasks_app.web_addresses import plain_addresses
+
+    begin = re.match(r"[A-Za-z]+://[^/]*", glob)
+    lowered = glob if begin is None else begin[0].lower() + glob[begin.end() :]
+    return any(wild(spelling, lowered) for spelling in plain_addresses(text))
 
 
 def _paths(path: str, workspace: str, cwd: str) -> Iterator[str]:
@@ -87,15 +90,79 @@ def _paths(path: str, workspace: str, cwd: str) -> Iterator[str]:
 def command_matches(command: str, glob: str) -> bool:
     """Whether the line, or any command that it may run, matches. `*` stands for any characters.
 
-    `git push:*` means the same as `git push*`. What cannot be taken apart is searched loosely.
+    `git push:*` means the same as `git push*`. Where the name of a program cannot be known, and for a line
+    that cannot be taken apart, the answer is yes: better asked once too often.
     """
     glob = " ".join(glob.removesuffix(":*").split()) + ("*" if glob.endswith(":*") else "")
     if wild(" ".join(command.split()), glob):
         return True
     try:
-        return any(_wild_command(simple, glob) for simple in commands_in(command))
+        return any(_may_run(run, glob) for run in runs(command))
     except (ValueError, RecursionError):
-        return wild(" ".join(re.sub(r"[\"'\\\\]", "", command).split()), f"*{glob}*")
+        return True
+
+
+def _may_run(run: list[str] | str, glob: str) -> bool:
+    """Whether the command, or the program in another language, may be what the glob stands for."""
+    if isinstance(run, str):
+        return wild(run, f"* {glob}*") or wild(run.replace("/", " "), f"* {glob}*")
+    return any(_wild_command(text, glob) for text in _spellings(run)) or _may_become(run, glob)
+
+
+def _spellings(words: list[str]) -> Iterator[str]:
+    """The command with single blanks, and without the options before its subcommand."""
+    for spelled in (words, without_options(words)):
+        yield " ".join(" ".join(map(plain, spelled)).split())
+
+
+def _may_become(words: list[str], glob: str) -> bool:
+    """Whether what is not known of the words may make them the beginning of the glob."""
+    if words[0] == UNKNOWN:
+        return True
+    head, star, _ = glob.partition("*")
+    pieces = head.split(" ") if head else []
+    return any(_begins(spelled, pieces, open_end=bool(star)) for spelled in (words, without_options(words)))
+
+
+def _begins(words: list[str], pieces: list[str], *, open_end: bool) -> bool:
+    guessed = False
+    for index, piece in enumerate(pieces):
+        last = open_end and index == len(pieces) - 1
+        if index >= len(words):
+            return guessed and last and not piece
+        word = KNOWN_TO_BE_REPLACED.sub(UNKNOWN, words[index])
+        before, mark, after = _parted(word)
+        if not mark:
+            if word != piece and not (last and word.startswith(piece)):
+                return False
+        elif not (piece.startswith(before) or (last and before.startswith(piece))):
+            return False
+        elif mark == UNKNOWN:
+            return True  # it may be several words
+        elif not last and not piece.endswith(after):
+            return False
+        guessed = guessed or bool(mark)
+    return guessed
+
+
+def _parted(word: str) -> tuple[str, str, str]:
+    """What is known of a word at its beginning and its end, and the mark of what is not."""
+    found = re.search(f"[{UNKNOWN}{UNKNOWN_WORD}]", word)
+    if found is None:
+        return word, "", ""
+    mark = UNKNOWN if UNKNOWN in word else UNKNOWN_WORD
+    return word[: found.start()], mark, re.split(f"[{UNKNOWN}{UNKNOWN_WORD}]", word)[-1]
+
+
+def every_command_matches(command: str, globs: Iterable[str]) -> bool:
+    """Whether each command of the line matches one of the globs, so that it may be run without asking."""
+    rules = [glob.removesuffix(":*") + "*" if glob.endswith(":*") else glob for glob in globs]
+    try:
+        commands = read(command)
+    except (ValueError, RecursionError):
+        return False
+    lines = [" ".join(map(plain, one.words)) if is_known(one.words[0]) else "" for one in commands]
+    return bool(lines) and all(any(_wild_command(one, rule) for rule in rules) for one in lines)
 
 
 def _wild_command(command: str, glob: str) -> bool:

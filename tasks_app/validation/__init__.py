@@ -8,7 +8,7 @@ from tasks_app.validation.findings import Finding, Report, Severity
 from tasks_app.validation.git_state import is_repository
 from tasks_app.validation.ground import Ground
 from tasks_app.validation.permission import SETTINGS_FILE, grant_permission
-from tasks_app.validation.whole import validate
+from tasks_app.validation.whole import may_ask, validate
 
 __all__ = [
     "SETTINGS_FILE",
@@ -19,6 +19,7 @@ __all__ = [
     "grant_permission",
     "is_repository",
     "laid_out",
+    "may_ask",
     "validate",
     "validate_commit",
 ]

@@ -15,15 +15,16 @@ REPOSITORY = ""
 
 
 class Severity(StrEnum):
-    """An error stops tasks or lets them go wrong; a warning may be meant."""
+    """An error stops tasks or lets them go wrong; a warning may be meant; a hint is advice, and no fault."""
 
     ERROR = "error"
     WARNING = "warning"
+    HINT = "hint"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault in `file` (relative to the repository; absolute for a file of the portal).
+    """One fault, or hint, in `file` (relative to the repository; absolute for a file of the portal).
 
     `fixable`: `validate --fix` can mend it.
     """
@@ -72,11 +73,20 @@ class Report:
     def warnings(self) -> tuple[Finding, ...]:
         return tuple(one for one in self.findings if one.severity is Severity.WARNING)
 
+    @property
+    def hints(self) -> tuple[Finding, ...]:
+        return tuple(one for one in self.findings if one.severity is Severity.HINT)
+
+    @property
+    def faults(self) -> tuple[Finding, ...]:
+        return (*self.errors, *self.warnings)
+
     def as_json(self) -> JsonObject:
         return {
             "ok": self.ok,
             "errors": [one.as_json() for one in self.errors],
             "warnings": [one.as_json() for one in self.warnings],
+            "hints": [one.as_json() for one in self.hints],
         }
 
 

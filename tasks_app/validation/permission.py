@@ -1,4 +1,8 @@
-"""The permission to ask, in the repository's `.claude/settings.json` (H12)."""
+"""The permission to ask, in the repository's `.claude/settings.json` (H12).
+
+The portal never reads that file: its agents get the permission from the portal. It matters to people who run
+Claude Code in the repository by hand, with the same prompts, so all that is said here is advice.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,12 @@ import json
 import re
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tasks_app.config.faults import ConfigInvalid, Problem, shown
 from tasks_app.errors import BadInput
-from tasks_app.validation.findings import Finding, error, findings_in
+from tasks_app.validation.findings import Finding, Severity, findings_in
 from tasks_app.validation.ground import Ground, read_text
 from tasks_app.validation.json_text import line_of, member, read_json, top, with_added
 
@@ -35,14 +39,15 @@ class _Rules:
 
 
 def permission_findings(ground: Ground, *, why: str) -> list[Finding]:
-    """What keeps an agent that may ask from asking; `why` says where the threshold above 0 is."""
+    """What keeps Claude Code from asking when it is run by hand; `why` says where the threshold above 0 is.
+
+    A repository without the file is only used by the portal, and nothing is to be said of it.
+    """
     try:
         text = read_text(ground, SETTINGS_FILE)
-        if text is None:
-            return [_missing(f"does not exist, so the agent may not ask, but {why}", line=None, key="")]
-        return list(_faults(text, _rules(text), why=why))
+        return [] if text is None else list(_faults(text, _rules(text), why=why))
     except BadInput as fault:
-        return list(findings_in(fault, file=SETTINGS_FILE))
+        return [replace(one, severity=Severity.HINT) for one in findings_in(fault, file=SETTINGS_FILE)]
 
 
 def has_permission(text: str) -> bool:
@@ -80,15 +85,16 @@ def _faults(text: str, rules: _Rules, *, why: str) -> Iterator[Finding]:
     if not any(map(_COVERING.fullmatch, rules.allow)):
         places = [("permissions.allow", rules.allow_at), ("permissions", rules.permissions_at)]
         key, at = next(((key, at) for key, at in places if at is not None), ("", top(text)))
-        yield _missing(f"lacks {shown(PERMISSION)}, but {why}", line=line_of(text, at), key=key)
+        message = f"lacks {shown(PERMISSION)}, without which Claude Code run by hand cannot ask, but {why}"
+        words = message if key else f"the file {message}"
+        yield _hint(words, line=line_of(text, at), key=key, fixable=True)
     for rule in filter(_COVERING.fullmatch, rules.deny):
-        message = f"has {shown(rule)}, which forbids the agent to ask, but {why}"
-        yield error(SETTINGS_FILE, message, line=rules.deny_line, key="permissions.deny")
+        message = f"has {shown(rule)}, which forbids Claude Code run by hand to ask, but {why}"
+        yield _hint(message, line=rules.deny_line, key="permissions.deny")
 
 
-def _missing(message: str, *, line: int | None, key: str) -> Finding:
-    words = message if key else f"the file {message}"
-    return Finding(SETTINGS_FILE, Problem(line, key, words), fixable=True)
+def _hint(message: str, *, line: int | None, key: str, fixable: bool = False) -> Finding:
+    return Finding(SETTINGS_FILE, Problem(line, key, message), Severity.HINT, fixable=fixable)
 
 
 def _rules(text: str) -> _Rules:

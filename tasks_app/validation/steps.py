@@ -9,6 +9,7 @@ from dataclasses import replace
 from tasks_app.config.faults import ConfigInvalid, Location, did_you_mean, shown
 from tasks_app.errors import BadInput
 from tasks_app.prompting.instructions import SELF, load_step_instructions, repository_place
+from tasks_app.tools import MCP
 from tasks_app.validation.findings import Finding, Severity, error, findings_in, warning
 from tasks_app.validation.ground import Ground, read_text
 from tasks_app.validation.runnable import broken_package, complaints, package_folders
@@ -23,11 +24,6 @@ _MODEL = re.compile(
 )
 _FOREIGN_MODEL = re.compile(r"arn:.+|.+/.+")
 
-_TOOLS = (
-    "Agent", "AskUserQuestion", "Bash", "BashOutput", "Edit", "ExitPlanMode", "Glob", "Grep", "KillShell",
-    "LS", "MultiEdit", "NotebookEdit", "NotebookRead", "Read", "Skill", "SlashCommand", "Task", "TodoWrite",
-    "WebFetch", "WebSearch", "Write",
-)  # fmt: skip
 _RULE = re.compile(r"(?P<tool>[A-Za-z][\w-]*\*?)(?P<rest>\((?P<what>.*)\))?", re.DOTALL)
 
 
@@ -90,8 +86,6 @@ def _tools(settings: SettingsFile, step: RawStep) -> Iterator[Finding]:
         location = (*step.location, "allowedTools", index)
         if isinstance(rule, str) and rule.strip() and (message := malformed(rule)):
             yield Finding(CONFIG_FILE, settings.problem(location, message))
-        elif isinstance(rule, str) and rule.strip() and (message := _unknown_tool(rule)):
-            yield Finding(CONFIG_FILE, settings.problem(location, message), Severity.WARNING)
 
 
 def malformed(rule: str) -> str | None:
@@ -103,19 +97,9 @@ def malformed(rule: str) -> str | None:
         return f"has nothing between its parentheses: {shown(rule)}"
     if match["what"] and ":*" in match["what"].removesuffix(":*") and match["tool"] == "Bash":
         return f"has ':*' in the middle, where it does not count; it belongs at the end: {shown(rule)}"
-    if not match["tool"].startswith("mcp__") and match["tool"].rstrip("*").lower() in map(str.lower, _TOOLS):
-        if match["tool"].endswith("*"):
-            return f"has '*' behind the name of a tool: {shown(rule)}"
-        if match["tool"] not in _TOOLS:
-            return f"is {shown(rule)}, which is no tool{did_you_mean(match['tool'], _TOOLS)}"
+    if match["tool"].endswith("*") and not match["tool"].startswith(MCP):
+        return f"has '*' behind the name of a tool: {shown(rule)}"
     return None
-
-
-def _unknown_tool(rule: str) -> str | None:
-    tool = rule.partition("(")[0]
-    if tool in _TOOLS or tool.startswith("mcp__"):
-        return None
-    return f"names {shown(tool)}, which is no tool that is known here{did_you_mean(tool, _TOOLS)}"
 
 
 def _checks(step: RawStep) -> Iterator[tuple[Location, Mapping[str, object]]]:

@@ -50,6 +50,12 @@ def why_it_may_ask(settings: SettingsFile, tasks: Sequence[TaskFile], ground: Gr
     return None
 
 
+def may_ask(ground: Ground) -> bool:
+    """Whether any task of the repository may ask."""
+    settings = read_settings_file(ground)
+    return why_it_may_ask(settings, read_task_files(settings, ground), ground) is not None
+
+
 def _contents(settings: SettingsFile, tasks: Sequence[TaskFile], ground: Ground) -> Iterator[Finding]:
     yield from settings.findings
     yield from step_findings(settings, ground)

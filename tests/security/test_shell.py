@@ -6,7 +6,10 @@ A tripwire and no wall: a script that the agent wrote, an alias of git or a text
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tasks_app.agents.gate import questions_in
 from tasks_app.patterns import asked_before, command_matches
 
 RUN = [
@@ -75,18 +78,22 @@ def test_what_is_only_text_is_not(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "command",
+    ("command", "asked"),
     [
-        "x=aa;" + "x=$x$x;" * 60 + "$x",
-        "cat <<A\n" + "\\\nA\n" * 30_000,
-        "bash <<A\n" * 3_000 + "A\n" * 3_000,
-        "$((" * 5_000,
-        "bash " + "'a b' " * 20_000,
+        ("x=aa;" + "x=$x$x;" * 60 + "$x", True),
+        ("cat <<A\n" + "\\\nA\n" * 30_000, False),
+        ("cat " + "<<A\n" * 30_000, False),
+        ("bash <<A\n" * 3_000 + "A\n" * 3_000, True),
+        ("$((" * 5_000, True),
+        ("bash " + "'a b' " * 20_000, False),
+        ("echo " + "{" * 50_000, False),
+        ("echo a[b " * 10_000, False),
     ],
-    ids=["values-in-values", "slashes", "documents", "brackets", "scripts"],
+    ids=["values-in-values", "slashes", "endless", "documents", "brackets", "scripts", "braces", "classes"],
 )
-def test_no_line_holds_up_the_gate(command: str) -> None:
-    assert not command_matches(command, "git push*")
+def test_no_line_holds_up_the_gate(command: str, asked: bool) -> None:
+    """What cannot be taken apart is asked about."""
+    assert command_matches(command, "git push*") is asked
 
 
 @pytest.mark.parametrize(
@@ -98,6 +105,22 @@ def test_no_line_holds_up_the_gate(command: str) -> None:
         "https://api.example.com./x",
         "https://ann:b@api.example.com/x",
         " https://api.example.com/x",
+        "https://ok.example.org@api.example.com/x",
+        "https://api.example.com\\@ok.example.org/x",
+        "https:\\\\api.example.com\\x",
+        "https:api.example.com/x",
+        "https:////api.example.com/x",
+        "https://api.exa%6Dple.com/x",
+        "https://ap\ti.example\n.com/x",
+        "https://api\u3002example\uff0ecom/x",
+        "https://\uff41pi.example.com/x",
+        "https://ap\u00adi.example.com/x",
+        "https://api.example.com/y/../x",
+        "https://api.example.com/%2e%2E/./x",
+        "https://api.example.com#@ok.example.org",
+        "https://api.example.com?@ok.example.org",
+        "https://api.example.com:0443/x",
+        "https://api.example.com:/x",
     ],
 )
 def test_one_address_in_many_spellings_is_one(url: str) -> None:
@@ -105,3 +128,74 @@ def test_one_address_in_many_spellings_is_one(url: str) -> None:
     rules = ["WebFetch(https://api.example.com/*)"]
     assert asked_before(rules, "WebFetch", {"url": url}, workspace="/w")
     assert not asked_before(rules, "WebFetch", {"url": "https://api.example.com:8443/x"}, workspace="/w")
+
+
+@pytest.mark.parametrize(
+    ("rule", "url"),
+    [
+        ("http://127.0.0.1/*", "http://2130706433/x"),
+        ("http://127.0.0.1/*", "http://0x7f.1/x"),
+        ("http://127.0.0.1/*", "http://0177.0.0.1/x"),
+        ("http://127.0.0.1/*", "http://127.1/x"),
+        ("http://127.0.0.1/*", "http://[::ffff:127.0.0.1]/x"),
+        ("http://127.0.0.1/*", "http://[::ffff:7f00:1]/x"),
+        ("http://127.0.0.1/*", "http://127.0.0.1./x"),
+        ("http://[::1]/*", "http://[0:0:0:0:0:0:0:1]/x"),
+        ("http://127.0.0.1:8000/*", "http://0x7f000001:8000/x"),
+        ("https://bücher.example/*", "https://xn--bcher-kva.example/x"),
+        ("https://xn--bcher-kva.example/*", "https://BÜCHER.example/x"),
+        ("https://API.Example.com/*", "https://api.example.com/x"),
+        ("https://api.example.com/admin*", "https://api.example.com/%61dmin/x"),
+        ("https://api.example.com/admin*", "https://api.example.com/x/../admin"),
+    ],
+)
+def test_an_address_is_found_by_its_plain_spelling(rule: str, url: str) -> None:
+    assert asked_before([f"WebFetch({rule})"], "WebFetch", {"url": url}, workspace="/w")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://api.example.com@ok.example.org/x",
+        "https://ok.example.org/?u=https://api.example.com/x",
+        "https://ok.example.org#https://api.example.com/x",
+        "https://api.example.com.ok.example.org/x",
+        "https://ok.example.org\\@api.example.com/x",
+        "https://[::1/x",
+        "https://%ff/x",
+        "https://09.1/x",
+        "https:",
+        "about:blank",
+    ],
+)
+def test_another_address_is_not(url: str) -> None:
+    rules = ["WebFetch(https://api.example.com/*)"]
+    assert not asked_before(rules, "WebFetch", {"url": url}, workspace="/w")
+
+
+def _shell_text() -> st.SearchStrategy[str]:
+    pieces = [*"abc$`'\"\\(){}[]<>|&;!#~*?=@+ \n\t", "git", "push", "${", "$(", "$((", "<<A\n", "\nA\n"]
+    pieces += [
+        "case x in ",
+        "esac",
+        "[[ ",
+        " ]]",
+        "bash -c ",
+        "eval ",
+        "cat-herder ask ",
+        "x=",
+        "$x",
+        "\0",
+        "\1",
+        "\2",
+        "é",
+    ]
+    return st.lists(st.sampled_from(pieces), max_size=40).map("".join)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(_shell_text())
+def test_no_text_breaks_the_reader(text: str) -> None:
+    """Whatever an agent writes, the gate has an answer, and questions can be looked for."""
+    assert command_matches(text, "git push*") in (True, False)
+    assert all(questions_in(text))

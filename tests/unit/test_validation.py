@@ -355,7 +355,9 @@ class TestModelsAndTools:
             ("Bash npm", "must be a tool or Tool(what it may do)"),
             ("Bash()", "has nothing between its parentheses"),
             ("Bash(npm:*test)", "has ':*' in the middle"),
-            ("bash(ls)", 'is "bash(ls)", which is no tool; did you mean "Bash"?'),
+            ("bash(ls)", 'is "bash(ls)", and there is no tool "bash"; did you mean "Bash(ls)"?'),
+            ("Wriet", 'is "Wriet", and there is no tool "Wriet"; did you mean "Write"?'),
+            ("Bash*", "has '*' behind the name of a tool"),
         ],
     )
     def test_a_malformed_permission_is_an_error(self, repository: Repository, rule: str, fault: str) -> None:
@@ -363,11 +365,39 @@ class TestModelsAndTools:
         (told,) = repository.told()
         assert told.startswith(f"E cat-herder.yaml:3: pipelines.default[0].allowedTools[1] {fault}")
 
-    def test_a_tool_that_nobody_knows_is_a_warning(self, repository: Repository) -> None:
-        repository.pipeline("{name: a, command: implement, allowedTools: [Wriet]}")
-        (told,) = repository.told()
-        assert told.startswith("W cat-herder.yaml:3: ")
-        assert told.endswith('names "Wriet", which is no tool that is known here; did you mean "Write"?')
+    @pytest.mark.parametrize(
+        ("pattern", "fault"),
+        [
+            ("bash(git push*)", 'and there is no tool "bash"; did you mean "Bash(git push*)"?'),
+            ("Bush(x)", 'and there is no tool "Bush"; did you mean "Bash"?'),
+            ("WEBFETCH", 'did you mean "WebFetch"?'),
+            ("Xyzzy*(x)", '"Xyzzy*" stands for no tool'),
+            ("mcp_db__query", 'names of MCP tools begin with "mcp__"'),
+            ("Nothing", 'there is no tool "Nothing"'),
+        ],
+    )
+    def test_a_pattern_for_a_tool_that_does_not_exist_is_an_error(
+        self, repository: Repository, pattern: str, fault: str
+    ) -> None:
+        """It would never match, and everybody would think that it does."""
+        repository.write(
+            "cat-herder.yaml",
+            f"askBefore:\n  - Read\n  - '{pattern}'\npipelines:\n  default:\n    - name: do\n"
+            f"      command: implement\n      askBefore: ['{pattern}']\n",
+        )
+        own, of_step = repository.told()
+        assert own.startswith("E cat-herder.yaml:3: askBefore[1] is ") and own.endswith(fault)
+        assert of_step.startswith("E cat-herder.yaml:8: pipelines.default[0].askBefore[0] is ")
+        assert of_step.endswith(fault)
+
+    @pytest.mark.parametrize(
+        "pattern", ["*", "Web*", "mcp__*", "mcp__db__query(*drop*)", "*Edit(a)", "Agent"]
+    )
+    def test_a_pattern_may_stand_for_several_tools_and_for_those_of_mcp_servers(
+        self, repository: Repository, pattern: str
+    ) -> None:
+        repository.write("cat-herder.yaml", f"askBefore: ['{pattern}']\n")
+        assert repository.told() == []
 
 
 class TestPermissionToAsk:
@@ -391,21 +421,26 @@ class TestPermissionToAsk:
             ("README", "", "CATHERDER_INTERACTION_THRESHOLD is 1"),
         ],
     )
-    def test_h12_a_threshold_anywhere_needs_the_permission(
+    def test_h12_a_threshold_anywhere_wants_the_permission(
         self, repository: Repository, name: str, text: str, why: str
     ) -> None:
         repository.write(name, text)
+        assert repository.told(threshold=1) == []  # the portal does not need the file
+        repository.write(".claude/settings.json", "{}")
         report = repository.report(threshold=1)
         (finding,) = report.findings
         assert (finding.file, finding.fixable) == (".claude/settings.json", True)
-        assert finding.problem.sentence == f"the file does not exist, so the agent may not ask, but {why}"
+        assert finding.problem.sentence.endswith(
+            f"without which Claude Code run by hand cannot ask, but {why}"
+        )
+        assert (report.faults, report.hints, report.ok) == ((), (finding,), True)
         repository.write(".claude/settings.json", ASKING)
         assert repository.told(threshold=1) == []
 
     @pytest.mark.parametrize(
         ("text", "fault"),
         [
-            ("{}", '1: the file lacks "Bash(cat-herder ask:*)", but interactionThreshold is 3'),
+            ("{}", '1: the file lacks "Bash(cat-herder ask:*)", without which Claude Code'),
             ('{\n"permissions": {}}', "2: permissions lacks"),
             ('{\n"permissions": {\n\n"allow": ["Read"]}}', "4: permissions.allow lacks"),
             ('{\n"permissions": []}', "2: permissions must be an object"),
@@ -414,7 +449,7 @@ class TestPermissionToAsk:
             ('{\n  "a": 1,\n}', "3: this is not JSON: "),
             (
                 ASKING.replace("]\n", '],\n"deny": ["Bash"]\n'),
-                '4: permissions.deny has "Bash", which forbids the agent to ask',
+                '4: permissions.deny has "Bash", which forbids Claude Code run by hand to ask',
             ),
         ],
     )
@@ -423,7 +458,7 @@ class TestPermissionToAsk:
     ) -> None:
         repository.write("cat-herder.yaml", "interactionThreshold: 3\n").write(".claude/settings.json", text)
         (told,) = repository.told()
-        assert told.startswith(f"E .claude/settings.json:{fault}")
+        assert told.startswith(f"H .claude/settings.json:{fault}")
 
 
 class TestChecks:
