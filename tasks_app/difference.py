@@ -31,14 +31,14 @@ class Difference:
 def difference_of(what: Task | Step | Sequence) -> Difference | None:
     """None until there is something to compare."""
     task = what.task if isinstance(what, Step) else what
-    base = _base(what) if isinstance(what, Task) else what.base_commit
+    base = base_of(what) if isinstance(what, Task) else what.base_commit
     if not (base and what.head_commit):
         return None
     return Difference(places.repository(task.project), base, what.head_commit)
 
 
-def _base(task: Task) -> str:
-    """A task of a sequence begins where the one before it ended, not where the sequence did."""
+def base_of(task: Task) -> str:
+    """The commit where the task began: one of a sequence begins where the one before it ended."""
     if not task.sequence_id:
         return task.base_commit
     first = task.steps.first()

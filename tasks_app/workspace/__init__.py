@@ -5,32 +5,44 @@ from tasks_app.workspace.difference import ChangedFile, changed_files, diff, pat
 from tasks_app.workspace.files import (
     TreeFile,
     blob_bytes,
+    committed_blob,
+    committed_bytes,
     committed_names,
     committed_text,
     committed_tree,
+    replace_file,
     working_names,
     working_text,
 )
-from tasks_app.workspace.repository import CommitFacts, Repository
+from tasks_app.workspace.recording import AUTHOR, EMPTY_LIST, Snapshot, ignored_files
+from tasks_app.workspace.repository import CommitFacts, Fetched, Repository
 from tasks_app.workspace.source import SourceFacts, has_branch, inspect_source
 
 __all__ = [
+    "AUTHOR",
+    "EMPTY_LIST",
     "ChangedFile",
     "CommitFacts",
+    "Fetched",
     "Repository",
+    "Snapshot",
     "SourceFacts",
     "TreeFile",
     "Workspace",
     "blob_bytes",
     "branch_name",
     "changed_files",
+    "committed_blob",
+    "committed_bytes",
     "committed_names",
     "committed_text",
     "committed_tree",
     "diff",
     "has_branch",
+    "ignored_files",
     "inspect_source",
     "patch",
+    "replace_file",
     "working_names",
     "working_text",
 ]

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 from tasks_app.errors import WorkspaceError
-from tasks_app.workspace.git import NETWORK_SECONDS, valid_commit
+from tasks_app.workspace.git import BIG_FILE, NETWORK_SECONDS, valid_commit
 from tasks_app.workspace.repository import Repository
 
 Status = Literal["A", "M", "D", "R"]
 
 _PLAIN = ("--no-ext-diff", "--no-textconv", "--no-color", "--find-renames", "--ignore-submodules=none")
 _LIST_BYTES = 50_000_000
+#: What git says of a file that it compares as binary, with the ids of both versions.
+_AS_BINARY = re.compile(r"^(index (\w+)\.\.(\w+)[^\n]*\n)Binary files [^\n]*$", re.MULTILINE)
 _STATUS: dict[str, Status] = {"A": "A", "D": "D", "R": "R"}
 
 
@@ -38,10 +42,12 @@ def diff(
     """
     only = [f":(top,literal){path}" for path in paths]
     words = ("diff", *_PLAIN, "--src-prefix=a/", "--dst-prefix=b/", *_range(base, head), *only)
-    output, more = repository.git.beginning(*words, limit=limit)
+    with _lost_commits_named(repository, base, head):
+        output, more = repository.git.beginning(*words, limit=limit)
     text = output.decode("utf-8", errors="ignore" if more else "replace").replace(
         "\0", "\N{REPLACEMENT CHARACTER}"
     )
+    text = _large_files_named(repository, text)
     return f"{text}\n[… the diff is longer than {limit} bytes and cut here …]\n" if more else text
 
 
@@ -52,7 +58,8 @@ def patch(repository: Repository, *, base: str, head: str) -> Iterator[bytes]:
     the first piece if a commit is not there.
     """
     words = ("diff", *_PLAIN, "--binary", "--full-index", "--src-prefix=a/", "--dst-prefix=b/")
-    return repository.git.pieces(*words, *_range(base, head), timeout=NETWORK_SECONDS)
+    with _lost_commits_named(repository, base, head):
+        return repository.git.pieces(*words, *_range(base, head), timeout=NETWORK_SECONDS)
 
 
 def changed_files(repository: Repository, *, base: str, head: str) -> tuple[ChangedFile, ...]:
@@ -62,10 +69,43 @@ def changed_files(repository: Repository, *, base: str, head: str) -> tuple[Chan
     pass a guard unseen.
     """
     words = ("diff", *_PLAIN, "--raw", "--numstat", "-z", *_range(base, head))
-    output, more = repository.git.beginning(*words, limit=_LIST_BYTES)
+    with _lost_commits_named(repository, base, head):
+        output, more = repository.git.beginning(*words, limit=_LIST_BYTES)
     if more:
         raise WorkspaceError(f"The list of files changed since {base} is longer than {_LIST_BYTES} bytes.")
     return tuple(_parse(output.decode("utf-8", errors="replace")))
+
+
+@contextmanager
+def _lost_commits_named(repository: Repository, *commits: str) -> Iterator[None]:
+    """A failure because a commit is gone says which one, and that only this change is concerned."""
+    try:
+        yield
+    except WorkspaceError as error:
+        for commit in commits:
+            if not repository.has(commit):
+                raise WorkspaceError(
+                    f"This change cannot be shown: the portal's repository no longer has the commit "
+                    f"{commit[:12]}, which was recorded for it. It was lost with a damaged repository."
+                ) from error
+        raise
+
+
+def _large_files_named(repository: Repository, text: str) -> str:
+    """Files above BIG_FILE are not compared line by line; git calls them binary, which they may not be."""
+    compared = list(_AS_BINARY.finditer(text))
+    if not compared:
+        return text
+    names = sorted({name for found in compared for name in (found[2], found[3]) if name.strip("0")})
+    said = repository.git.run(
+        "cat-file", "--batch-check=%(objectsize)", stdin="".join(f"{name}\n" for name in names).encode()
+    )
+    sizes = zip(names, said.decode().splitlines(), strict=True)
+    large = {name for name, size in sizes if size.isdecimal() and int(size) > BIG_FILE}
+    note = f"[… this file is larger than {BIG_FILE // 1024**2} MB and not shown here …]"
+    return _AS_BINARY.sub(
+        lambda found: f"{found[1]}{note}" if {found[2], found[3]} & large else found[0], text
+    )
 
 
 def _range(base: str, head: str) -> tuple[str, ...]:

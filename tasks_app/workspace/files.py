@@ -54,14 +54,32 @@ def blob_bytes(repository: Repository, file: TreeFile, *, limit: int = TEXT_BYTE
 
 def committed_text(repository: Repository, *, commit: str, path: str) -> str | None:
     """The text of `path` in a commit, up to 1 MB; None if the commit has no such file."""
+    content = committed_bytes(repository, commit=commit, path=path)
+    return None if content is None else content.decode("utf-8", errors="replace")
+
+
+def committed_bytes(
+    repository: Repository, *, commit: str, path: str, limit: int = TEXT_BYTES
+) -> bytes | None:
+    """The content of `path` in a commit; None if the commit has no such file.
+
+    Raises WorkspaceError for more than `limit` bytes.
+    """
+    blob = committed_blob(repository, commit=commit, path=path)
+    if blob is None:
+        return None
+    content, more = repository.git.beginning("cat-file", "blob", blob, limit=limit)
+    if more:
+        raise WorkspaceError(f"{path} is larger than {limit:,} bytes.")
+    return content
+
+
+def committed_blob(repository: Repository, *, commit: str, path: str) -> str | None:
+    """What git calls the content of `path` in a commit; None if the commit has no such file."""
     listed = repository.git.run("ls-tree", "-z", "--full-tree", valid_commit(commit), "--", path)
     if not listed.startswith(b"100"):  # a regular file, neither folder, link nor submodule
         return None
-    blob = listed.split(b"\t", 1)[0].split()[2].decode()
-    content, more = repository.git.beginning("cat-file", "blob", blob, limit=TEXT_BYTES)
-    if more:
-        raise WorkspaceError(f"{path} is larger than {TEXT_BYTES:,} bytes.")
-    return content.decode("utf-8", errors="replace")
+    return listed.split(b"\t", 1)[0].split()[2].decode()
 
 
 def committed_names(repository: Repository, *, commit: str, folder: str) -> list[str]:
@@ -95,6 +113,43 @@ def working_text(workspace: Path, path: str, *, limit: int = TEXT_BYTES) -> str 
             return None
         with os.fdopen(os.dup(descriptor), "rb") as file:
             return file.read(limit).decode("utf-8", errors="replace")
+
+
+def replace_file(workspace: Path, name: str, content: bytes | None) -> bool:
+    """Put a file into the root of a workspace in which no agent runs, or take it away (None).
+
+    Return whether anything changed.
+    A link in its place is replaced, not followed; a folder, or whatever else is no file, is left alone.
+    """
+    root = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        kind = _kind(root, name)
+        if kind not in (None, stat.S_IFREG, stat.S_IFLNK) or (kind is None and content is None):
+            return False
+        if kind == stat.S_IFREG and content is not None and _content(root, name) == content:
+            return False
+        if kind is not None:
+            os.unlink(name, dir_fd=root)
+        if content is not None:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            with os.fdopen(os.open(name, flags, 0o644, dir_fd=root), "wb") as file:
+                file.write(content)
+        return True
+    finally:
+        os.close(root)
+
+
+def _kind(folder: int, name: str) -> int | None:
+    try:
+        return stat.S_IFMT(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return None
+
+
+def _content(folder: int, name: str) -> bytes:
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read()
 
 
 @contextmanager

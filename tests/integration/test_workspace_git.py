@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,7 @@ class Desk:
         return GitRepository(self.workspace.path)
 
     def snapshot(self, label: str = "plan", *, publish: bool = False) -> str:
-        return self.workspace.snapshot(label=label, jail=self.jail, home=self.home, publish=publish)
+        return self.workspace.snapshot(label=label, jail=self.jail, publish=publish).commit
 
     def changes(self, label: str = "plan") -> tuple[ChangedFile, ...]:
         return changed_files(self.repository, base=self.base, head=self.snapshot(label))
@@ -193,11 +194,12 @@ def test_a_snapshot_leaves_the_agents_index_head_and_files_alone(desk: Desk) -> 
     desk.write("a", "then changed\n")
     desk.write("c")
     before = (desk.workspace.path / ".git/index").read_bytes(), desk.agent.git("status", "--porcelain")
-    snapshot = desk.snapshot()
+    refs = desk.agent.git("for-each-ref")
+    desk.snapshot()
     assert (desk.workspace.path / ".git/index").read_bytes() == before[0]
     assert desk.agent.git("status", "--porcelain") == before[1] == "MM a\n?? c"
     assert desk.agent.git("rev-parse", "HEAD") == desk.base
-    assert desk.agent.git("rev-parse", "refs/cat-herder/plan") == snapshot
+    assert desk.agent.git("for-each-ref") == refs
 
 
 def test_a_snapshot_is_on_top_of_what_the_agent_committed(desk: Desk) -> None:
@@ -294,7 +296,7 @@ def test_what_many_recordings_left_is_put_together(desk: Desk, monkeypatch: pyte
         desk.write("c", f"{number}\n")
         commits.append(desk.snapshot(f"step-{number}"))
     desk.repository.git.run("update-ref", "-d", "refs/cat-herder/cat-herder/fix/step-3")
-    assert _packs(desk.repository) == 4
+    assert _packs(desk.repository) == 5, "what was fetched, and four recordings"
     with desk.repository.lock_file.open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         assert not desk.repository.tidy(), "somebody fetches"
@@ -437,14 +439,45 @@ def test_no_program_that_the_agent_set_up_is_run(desk: Desk, tmp_path: Path, how
     assert not marker.exists()
 
 
-@in_the_jail
-def test_a_filter_runs_in_the_jail_only(desk: Desk, tmp_path: Path) -> None:
-    """Filters decide what a file's content is (Git LFS), so they stay in force, where the agent is."""
+@pytest.mark.parametrize("place", [".gitattributes", ".git/info/attributes"])
+def test_a_filter_of_the_agent_changes_nothing_and_never_runs(desk: Desk, tmp_path: Path, place: str) -> None:
+    """What is published is what was checked, whatever the clone's own settings say."""
     marker = tmp_path / "ran"
-    desk.write(".gitattributes", "c filter=evil\n")
+    (desk.workspace.path / ".git/info").mkdir(exist_ok=True)
+    desk.write(place, "* filter=evil\n")
     desk.agent.git("config", "filter.evil.clean", f"touch {marker}; tr a-z A-Z")
+    desk.agent.git("config", "filter.evil.required", "true")
+    desk.write("c", "quiet\n")
+    assert "+quiet" in diff(desk.repository, base=desk.base, head=desk.snapshot())
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    ("attribute", "content"),
+    [
+        ("text", b"a\r\n"),
+        ("working-tree-encoding=UTF-16LE", "a\n".encode("utf-16le")),
+        ("ident", b"$Id: x $\n"),
+    ],
+)
+def test_a_file_that_is_stored_in_another_form_is_named(desk: Desk, attribute: str, content: bytes) -> None:
+    """P5: a check saw the file as it is on the disk."""
+    desk.write(".gitattributes", f"c {attribute}\n")
+    (desk.workspace.path / "c").write_bytes(content)
+    desk.write("d", "plain\r\n")
+    made = desk.workspace.snapshot(label="plan", jail=desk.jail)
+    assert made.notes == ("Stored in another form than checks saw, as .gitattributes wants it: c.",)
+
+
+@in_the_jail
+def test_a_filter_that_the_installation_lists_runs_in_the_jail(desk: Desk, tmp_path: Path) -> None:
+    """Git LFS works so. The portal's file system is not there for it."""
+    marker = tmp_path / "ran"
+    desk.write(".gitattributes", "c filter=loud\n")
     desk.write("c", "loud\n")
-    assert "+LOUD" in diff(desk.repository, base=desk.base, head=desk.snapshot())
+    listed = replace(desk.workspace, filters=(("loud", f"touch {marker} 2>/dev/null; tr a-z A-Z"),))
+    made = listed.snapshot(label="plan", jail=desk.jail)
+    assert "+LOUD" in diff(desk.repository, base=desk.base, head=made.commit)
     assert not marker.exists()
 
 
@@ -479,53 +512,86 @@ def test_another_tasks_clone_cannot_be_recorded_through_a_link(desk: Desk, link:
         git.symlink_to(other.path / ".git") if link == "symlink" else git.write_text(
             f"gitdir: {other.path}/.git\n"
         )
-    with pytest.raises(WorkspaceError, match="cannot be recorded"):
-        desk.snapshot()
+    desk.write("c")
+    assert desk.changes() == (ChangedFile("c", "A", 1, 0),)
     assert not desk.repository.has(secret)
+    desk.agent.git("status")
+    with pytest.raises(subprocess.CalledProcessError):
+        desk.agent.git("cat-file", "-e", secret)
 
 
 def test_a_recording_that_is_a_link_is_not_followed(desk: Desk) -> None:
-    """A filter runs while the outcome is written, and may put a link to a file of the portal there."""
+    """A listed filter runs while the outcome is written, and could put a link to a file of the portal in."""
     desk.write(".gitattributes", "c filter=evil\n")
-    desk.agent.git(
-        "config", "filter.evil.clean", 'rm -f "$OUTCOME/pack"; ln -s /etc/hostname "$OUTCOME/commit"; cat'
+    evil = (
+        f'rm -f "{desk.repository.path.parent}"/.1-*/result.json; ln -s /etc/hostname "$GIT_DIR/../pack"; cat'
     )
     desk.write("c")
-    with pytest.raises(WorkspaceError):
-        desk.snapshot()
+    listed = replace(desk.workspace, filters=(("evil", evil),))
+    with contextlib.suppress(WorkspaceError):
+        listed.snapshot(label="plan", jail=desk.jail)
+    assert "c" in {change.path for change in desk.changes("again")}
 
 
-@pytest.mark.parametrize(
-    "damage", ["no git folder", "no head", "empty head", "bad config", "bad index", "orphan"]
-)
-def test_a_broken_clone_is_an_error_with_the_reason(desk: Desk, damage: str) -> None:
-    git = desk.workspace.path / ".git"
-    match damage:
-        case "no git folder":
-            git.rename(git.with_name("git"))
-        case "no head":
-            (git / "HEAD").unlink()
-        case "empty head":
-            (git / "HEAD").write_text("")
-        case "bad config":
-            (git / "config").write_text("[core\n")
-        case "bad index":
-            (git / "index").write_bytes(b"rubbish")
-        case "orphan":
-            desk.agent.git("symbolic-ref", "HEAD", "refs/heads/nowhere")
-    with pytest.raises(WorkspaceError, match=r"cannot be recorded: \S+"):
-        desk.snapshot()
+DAMAGES = {
+    "no git folder": lambda git: git.rename(git.with_name(".old")),
+    "a file": lambda git: (git.rename(git.with_name(".old")), git.write_text("gitdir: .old\n")),
+    "a link": lambda git: (git.rename(git.with_name(".old")), git.symlink_to(".old")),
+    "no head": lambda git: (git / "HEAD").unlink(),
+    "empty head": lambda git: (git / "HEAD").write_text(""),
+    "no objects": lambda git: shutil.rmtree(git / "objects"),
+    "empty ref": lambda git: (git / "refs/heads/cat-herder/fix").write_text(""),
+    "empty objects": lambda git: [
+        one.chmod(0o600) or one.write_bytes(b"")
+        for one in (*git.glob("objects/??/*"), *git.glob("objects/pack/*"))
+    ],
+    "no commit": lambda git: (git / "HEAD").write_text("ref: refs/heads/nowhere\n"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_clone_without_a_usable_git_directory_is_recorded_and_made_whole(desk: Desk, damage: str) -> None:
+    """R1, R2: the files go on top of what was recorded last, and it is said what was lost."""
+    desk.write(".gitignore", ".old\n*.log\n")
+    desk.write("c", "first\n")
+    first = desk.snapshot("first")
+    desk.write("c", "second\n")
+    desk.write("x.log")
+    DAMAGES[damage](desk.workspace.path / ".git")
+    made = desk.workspace.snapshot(label="second", jail=desk.jail, recorded=first)
+    assert desk.repository.commit(f"{made.commit}^") == first
+    assert changed_files(desk.repository, base=first, head=made.commit) == (ChangedFile("c", "M", 1, 1),)
+    assert made.notes and first[:10] in made.notes[0] and "stashes" in made.notes[0]
+    assert desk.agent.git("status", "--porcelain") == "M c"
+    assert desk.agent.git("rev-parse", "HEAD") == first
+    assert (desk.workspace.path / "x.log").exists()
+    desk.write("d")
+    again = desk.workspace.snapshot(label="third", jail=desk.jail, recorded=made.commit)
+    assert not again.notes and [one.path for one in desk.changes("fourth")] == [".gitignore", "c", "d"]
+
+
+@pytest.mark.parametrize("part", ["config", "index"])
+def test_settings_and_an_index_that_cannot_be_read_lose_nothing(desk: Desk, part: str) -> None:
+    own = desk.agent.commit(c="mine\n")
+    (desk.workspace.path / ".git" / part).write_text("[core\n")
+    desk.write("d")
+    snapshot = desk.snapshot()
+    assert desk.repository.commit(f"{snapshot}^") == own
+    assert [change.path for change in desk.changes("again")] == ["c", "d"]
 
 
 def test_missing_objects_are_found_out_before_they_are_taken(desk: Desk) -> None:
+    """The clone's own list of shallow commits says that nothing is missing; it is not believed."""
     own = desk.agent.commit(c="mine\n")
     desk.agent.commit(d="more\n")
     (desk.workspace.path / ".git" / "shallow").write_text(desk.agent.git("rev-parse", "HEAD") + "\n")
     (desk.workspace.path / ".git" / "objects" / own[:2] / own[2:]).unlink()
-    with pytest.raises(WorkspaceError):
-        desk.snapshot()
-    with pytest.raises(WorkspaceError):
-        desk.repository.commit("refs/cat-herder/cat-herder/fix/plan")
+    made = desk.workspace.snapshot(label="plan", jail=desk.jail)
+    assert desk.repository.commit(f"{made.commit}^") == desk.base and made.notes
+    assert [change.path for change in changed_files(desk.repository, base=desk.base, head=made.commit)] == [
+        "c",
+        "d",
+    ]
 
 
 def test_a_workspace_that_is_gone_is_an_error(desk: Desk) -> None:
@@ -583,3 +649,21 @@ def test_two_processes_may_fetch_at_once(desk: Desk) -> None:
     command = [sys.executable, "-c", script, str(other), str(desk.source.path)]
     processes = [subprocess.Popen(command) for _ in range(2)]
     assert [process.wait(60) for process in processes] == [0, 0]
+
+
+def test_a_shallow_source_can_be_worked_on(tmp_path: Path) -> None:
+    """What a `git clone --depth` made has a branch like any other; its history just ends earlier."""
+    full = GitRepository.make(tmp_path / "full", a="one\n")
+    full.commit(a="two\n")
+    url = f"file://{full.path}"
+    subprocess.run(["git", "clone", "-q", "--depth=1", url, str(tmp_path / "shallow")], check=True)
+    repository = Repository(tmp_path / "data" / "1.git", str(tmp_path / "shallow"))
+    repository.fetch()
+    base = repository.head("main")
+    workspace = Workspace(tmp_path / "data" / "work", repository, branch_name("fix"))
+    workspace.create(base=base)
+    GitRepository(workspace.path).commit(b="own\n")
+    (workspace.path / "c").write_text("new\n")
+    made = workspace.snapshot(label="plan", jail=Jail(None), publish=True)
+    assert [one.path for one in changed_files(repository, base=base, head=made.commit)] == ["b", "c"]
+    assert not made.notes

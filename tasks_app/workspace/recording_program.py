@@ -1,0 +1,532 @@
+"""Turn the files of a workspace into a git tree. Runs in the sandbox as a program of its own.
+
+Standard library only: `recording.py` hands this text to the portal's Python, which is in the sandbox, while
+the portal's source is not. It uses a git directory of its own, with its own settings: no configuration,
+attributes file, exclude list, hook or index mark of the clone has any effect. From the clone it takes data
+only: HEAD, refs, objects, and the names in the index.
+
+Argument: a folder with `order.json`. Writes `result.json` and `pack` into it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+#: Of this many ignored files, and bytes, the content is compared; of further ones size and time.
+_READ_FILES, _READ_BYTES = 20_000, 1_000_000_000
+_PIECE = 1 << 20
+_ZERO = b"0" * 40
+_NAMED = 5
+
+
+class CloneBroken(Exception):
+    """The clone's git directory cannot be used; its files may be as good as ever."""
+
+
+class NotRecorded(Exception):
+    """The files cannot be recorded; the text says which and what to do."""
+
+
+class Git:
+    """git with a directory of our own; `source` is the git directory that gives HEAD, refs and objects."""
+
+    def __init__(self, place: str, source: str, tree: str, order: dict[str, Any]) -> None:
+        self.tree = os.fsencode(tree)
+        self._env = {
+            **os.environ,
+            "GIT_DIR": place,
+            "GIT_WORK_TREE": tree,
+            "GIT_INDEX_FILE": place + "/index",
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+            "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_NO_REPLACE_OBJECTS": "1",
+            "GIT_NO_LAZY_FETCH": "1",
+            "GIT_TERMINAL_PROMPT": "0",
+            "LC_ALL": "C.UTF-8",
+        }
+        _make_directory(place, source, order)
+
+    def run(
+        self,
+        *words: str,
+        stdin: bytes = b"",
+        at: bytes = b"",
+        fails: type[Exception] = NotRecorded,
+        into: int = subprocess.PIPE,
+        fine: tuple[int, ...] = (0,),
+        env: dict[str, str] | None = None,
+    ) -> bytes:
+        """Standard output, unless it goes `into` a file. A failure raises `fails` with git's own reason."""
+        done = subprocess.run(
+            ["git", *words],
+            input=stdin,
+            stdout=into,
+            stderr=subprocess.PIPE,
+            env={**self._env, **(env or {})},
+            cwd=os.path.join(self.tree, at),
+            check=False,
+        )
+        said = done.stderr.decode("utf-8", "replace").strip()
+        if done.returncode not in fine:
+            raise fails(said[-1500:] or f"git {words[0]} ended with {done.returncode}")
+        _refuse_half(said)
+        return done.stdout or b""
+
+    def names(self, *words: str, at: bytes = b"", env: dict[str, str] | None = None) -> list[bytes]:
+        return [name for name in self.run(*words, at=at, env=env).split(b"\0") if name]
+
+
+def _refuse_half(said: str) -> None:
+    """git only warns of what it leaves out."""
+    for line in said.splitlines():
+        if "could not open directory" in line:
+            raise NotRecorded(f"{line.removeprefix('warning: ')}. Make it readable, or remove it.")
+        if line.startswith("Ignoring path "):
+            name = line.removeprefix("Ignoring path ")
+            raise NotRecorded(
+                f"git takes no file named {name}. Rename it, remove it, or let .gitignore name it."
+            )
+
+
+def _make_directory(place: str, source: str, order: dict[str, Any]) -> None:
+    """Nothing in it comes from the source but HEAD as a copy, and links to refs and objects."""
+    head = _head_of(source)
+    os.makedirs(place + "/objects/info")
+    os.makedirs(place + "/info")
+    links = ["refs", "packed-refs", *(name for name in os.listdir(source) if name.startswith("sharedindex."))]
+    for name in links:
+        if os.path.lexists(f"{source}/{name}"):
+            os.symlink(f"{source}/{name}", f"{place}/{name}")
+    for name, text in (
+        ("HEAD", head),
+        ("config", order["config"]),
+        ("shallow", order["shallow"]),
+        ("objects/info/alternates", f"{source}/objects\n"),
+    ):
+        if text:
+            with open(f"{place}/{name}", "w", encoding="utf-8", errors="surrogateescape") as file:
+                file.write(text)
+
+
+def _has_refs_beside_head(source: str) -> bool:
+    """Whether there are branches, tags or stashes besides the branch that HEAD names, without starting git.
+
+    Packed references, and whatever else is unusual, count as such: git is asked then.
+    """
+    with open(source + "/HEAD", encoding="utf-8", errors="surrogateescape") as file:
+        current = file.read(10_000).strip().removeprefix("ref: ")
+    if os.path.exists(source + "/packed-refs") or os.path.exists(source + "/refs/stash"):
+        return True
+    found = []
+    for kind in ("heads", "tags"):
+        for where, _, names in os.walk(f"{source}/refs/{kind}"):
+            found += [f"{where}/{name}" for name in names]
+    return found != [f"{source}/{current}"]
+
+
+def _shallow_of(source: str) -> str:
+    """Where the history of a repository was cut off; empty if it is whole."""
+    place = source + "/shallow"
+    if not os.path.isfile(place) or os.path.islink(place):
+        return ""
+    with open(place, encoding="utf-8", errors="surrogateescape") as file:
+        return file.read(1_000_000)
+
+
+def _head_of(source: str) -> str:
+    try:
+        kind = os.lstat(source).st_mode
+    except OSError:
+        raise CloneBroken("was removed") from None
+    if not stat.S_ISDIR(kind):
+        raise CloneBroken("was replaced by a link or a file")
+    try:
+        if not stat.S_ISREG(os.lstat(source + "/HEAD").st_mode):
+            raise CloneBroken("has a HEAD that is not a file")
+        with open(source + "/HEAD", encoding="utf-8", errors="surrogateescape") as file:
+            return file.read(4096)
+    except OSError as error:
+        raise CloneBroken(f"has no HEAD that can be read ({error.strerror})") from None
+
+
+class Recording:
+    """One recording, from the order to the result."""
+
+    def __init__(self, folder: str, order: dict[str, Any]) -> None:
+        self.folder, self.order = folder, order
+        self.tree = os.fsencode(order["workspace"])
+        self.notes: list[str] = []
+        self.unrecorded: list[str] = []
+        self.moved: set[bytes] = set()
+        self.ignored: list[bytes] = []
+        self.git = Git(folder + "/git", order["git_directory"], order["workspace"], order)
+
+    def make(self) -> dict[str, Any]:
+        git = self.git
+        said = git.run("rev-parse", "--quiet", "HEAD^{commit}", "HEAD^{tree}", fails=_broken("has no commit"))
+        head, head_tree = said.decode().split()
+        git.run("read-tree", head, fails=_broken("lacks a part of its newest commit"))
+        in_head, links = self._index()
+        staged, index_broken = self._agents_index()
+        add, remove = self._changes(links)
+        add |= {name for name in staged - in_head - add if self._is_file(name)}
+        self._update(add, remove)
+        self._note_converted(add, in_head)
+        tree = git.run("write-tree", fails=_broken("lacks objects")).decode().strip()
+        self._pack(tree, head)
+        self._note_own_history(head)
+        return {
+            "head": head,
+            "head_tree": head_tree,
+            "tree": tree,
+            "notes": self.notes,
+            "unrecorded": self.unrecorded,
+            "index_broken": index_broken,
+            "ignored": {"count": len(self.ignored), "names": _shown(self.ignored[:20])},
+        }
+
+    def _index(self) -> tuple[set[bytes], dict[bytes, bytes]]:
+        """All names in HEAD, and its gitlinks with their commits."""
+        names, links = set(), {}
+        for line in self.git.names("ls-files", "--stage", "-z"):
+            facts, name = line.split(b"\t", 1)
+            names.add(name)
+            if facts.startswith(b"160000"):
+                links[name] = facts.split()[1]
+        return names, links
+
+    def _agents_index(self) -> tuple[set[bytes], bool]:
+        """The names in the agent's index: what it added although it is ignored is there alone. And whether
+        the index cannot be read."""
+        index = self.order["git_directory"] + "/index"
+        if not os.path.lexists(index):
+            return set(), False
+        try:
+            return set(self.git.names("ls-files", "--cached", "-z", env={"GIT_INDEX_FILE": index})), False
+        except NotRecorded:
+            return set(), True
+
+    def _changes(self, links: dict[bytes, bytes]) -> tuple[set[bytes], set[bytes]]:
+        """Names to add or update, and names that must go first (gitlinks that become files)."""
+        add, remove, nested = set(), set(), []
+        for kind, name in self._status():
+            if kind == b"!":
+                self.ignored.append(name)
+            elif name.endswith(b"/"):
+                nested.append(name)
+            elif name not in links or not os.path.isdir(self._path(name)):
+                add.add(name)
+        modules = {**links, **dict.fromkeys((name.rstrip(b"/") for name in nested), b"")}
+        registered = self._registered(modules)
+        nested = []
+        for name, commit in modules.items():
+            if not os.path.isdir(self._path(name)) or not os.listdir(self._path(name)):
+                continue
+            if name in registered and (moved := self._submodule(name, commit)) is not None:
+                self.moved |= {name} if moved else set()
+            elif name not in registered or not commit:
+                nested.append(name + b"/")
+                remove |= {name} if commit else set()
+        return add | self._nested(nested), remove
+
+    def _status(self) -> Iterator[tuple[bytes, bytes]]:
+        """Changed files, untracked ones (`?`) and ignored ones (`!`); a nested repository ends with `/`."""
+        told = self.git.names(
+            "status", "--porcelain=v2", "-z", "--no-renames", "--untracked-files=all", "--ignored=matching",
+            "--ignore-submodules=dirty",
+        )  # fmt: skip
+        for line in told:
+            kind = line[:1]
+            yield kind, line[2:] if kind in b"?!" else line.split(b" ", 10 if kind == b"u" else 8)[-1]
+
+    def _registered(self, modules: dict[bytes, bytes]) -> set[bytes]:
+        """The paths of submodules in `.gitmodules`: other nested repositories are files like any."""
+        if not modules or not self._is_file(b".gitmodules"):
+            return set()
+        words = ("config", "--no-includes", "--file", ".gitmodules", "-z")
+        try:
+            said = self.git.names(*words, "--get-regexp", r"^submodule\..*\.path$")
+        except NotRecorded:  # it names none, or cannot be read
+            return set()
+        return {line.partition(b"\n")[2].rstrip(b"/") for line in said}
+
+    def _submodule(self, name: bytes, recorded: bytes) -> bool | None:
+        """Say what of a submodule is not carried; whether its gitlink is to move to its present commit.
+
+        None if it cannot be read as a repository.
+        """
+        shown = _shown([name])[0]
+        try:
+            inner = self._inside(name)
+            here = inner.run("rev-parse", "HEAD^{commit}").strip()
+            own = len(inner.run("rev-list", "--max-count=1000", "HEAD", "--not", "--remotes").split())
+            inner.run("read-tree", "HEAD")
+            words = ("status", "--porcelain=v2", "-z", "--no-renames", "--untracked-files=all")
+            changed = len(inner.names(*words, "--ignore-submodules=all"))
+        except (CloneBroken, NotRecorded, OSError):
+            if recorded:
+                self.unrecorded.append(f"Submodule {shown}: its files are not part of the result.")
+            return None
+        lost = [
+            *([f"{changed} changed or new files"] if changed else []),
+            *([f"{own} commits that no remote has"] if own else []),
+        ]
+        if lost:
+            self.unrecorded.append(
+                f"Submodule {shown}: {' and '.join(lost)} in it are not part of the result."
+            )
+        return here != recorded and not own
+
+    def _inside(self, name: bytes) -> Git:
+        """git for a submodule; its directory may be in the superproject's."""
+        folder = os.fsdecode(self._path(name))
+        source = folder + "/.git"
+        if os.path.isfile(source) and not os.path.islink(source):
+            with open(source, encoding="utf-8", errors="surrogateescape") as file:
+                target = file.read(4096).removeprefix("gitdir:").strip()
+            source = os.path.realpath(os.path.join(folder, target))
+        number = sum(one.startswith("inner-") for one in os.listdir(self.folder))
+        order = {**self.order, "shallow": _shallow_of(source)}
+        return Git(f"{self.folder}/inner-{number}", source, folder, order)
+
+    def _nested(self, folders: list[bytes]) -> set[bytes]:
+        """The files of nested repositories: theirs to ignore, and the workspace's."""
+        found: set[bytes] = set()
+        queue, repositories = list(folders), list[bytes]()
+        while queue:
+            folder = queue.pop()
+            repositories.append(folder)
+            place = {
+                "GIT_WORK_TREE": os.fsdecode(self._path(folder)),
+                "GIT_INDEX_FILE": self.folder + "/no-index",
+            }
+            inside = self.git.names("ls-files", "--others", "--exclude-standard", "-z", at=folder, env=place)
+            queue += [folder + name for name in inside if name.endswith(b"/")]
+            found |= {folder + name for name in inside if not name.endswith(b"/")}
+        if repositories:
+            self._note_nested(sorted(repositories))
+        return found - self._ignored_among(found) if found else found
+
+    def _note_nested(self, folders: list[bytes]) -> None:
+        own = [folder for folder in folders if self._has_own_history(folder)]
+        others = [folder for folder in folders if folder not in own]
+        said = "their files are recorded, their own history is not"
+        if others:
+            self.notes.append(f"Nested repositories ({_few(others)}): {said}.")
+        if own:
+            self.unrecorded.append(
+                f"Nested repositories ({_few(own)}): {said}. They have commits that no remote has."
+            )
+
+    def _has_own_history(self, folder: bytes) -> bool:
+        """Whether a nested repository has commits or stashes that exist nowhere else, as far as it shows.
+
+        A further worktree of the workspace's repository has its branches there.
+        """
+        try:
+            inner = self._inside(folder)
+            return bool(inner.run("rev-list", "--max-count=1", "--all", "--not", "--remotes").strip())
+        except (CloneBroken, NotRecorded, OSError):
+            return not os.path.isfile(os.path.join(self._path(folder), b".git"))
+
+    def _note_own_history(self, head: str) -> None:
+        """Name the agent's branches, tags and stashes that HEAD does not reach: they are not carried."""
+        if not _has_refs_beside_head(self.order["git_directory"]):
+            return
+        known = "".join(f"^{one}\n" for one in self.order["known"]).encode()
+        words = (
+            "rev-list",
+            "--max-count=1",
+            "--ignore-missing",
+            "--stdin",
+            "--all",
+            "--not",
+            "--remotes",
+            head,
+        )
+        try:
+            own = self.git.run(*words, stdin=known)
+        except NotRecorded:  # a broken reference: what it led to is lost already
+            return
+        if own:
+            self.unrecorded.append(
+                "Commits on branches, tags or stashes of the agent's own are not part of the result:"
+                f" {_few(self._refs_beside(head))}."
+            )
+
+    def _refs_beside(self, head: str) -> list[bytes]:
+        """Short names of the references that `head` does not reach."""
+        words = ("for-each-ref", "--format=%(refname:short)", f"--no-merged={head}")
+        named = self.git.run(*words, "refs/heads", "refs/tags", "refs/stash").split(b"\n")
+        return [name for name in named if name]
+
+    def _ignored_among(self, names: set[bytes]) -> set[bytes]:
+        listed = b"".join(name + b"\0" for name in names)
+        words = ("check-ignore", "--no-index", "-z", "--stdin")
+        return set(self.git.run(*words, stdin=listed, fine=(0, 1)).split(b"\0"))  # 1: it found none
+
+    def _update(self, add: set[bytes], remove: set[bytes]) -> None:
+        odd = {name for name in add if self._is_special(name)}
+        # Also files that were in a folder where there is a link now, which update-index would not touch.
+        remove |= {name for name in add if not self._is_file(name)}
+        add -= remove
+        closed = sorted(name for name in add - odd if not self._readable(name))
+        if closed:
+            raise NotRecorded(
+                f"These files cannot be read: {_few(closed)}. Make them readable, remove them, or let"
+                " .gitignore name them."
+            )
+        if odd:
+            self.notes.append(f"Not part of the result, as git has no such files: {_few(sorted(odd))}.")
+        if gone := remove | odd:
+            lines = b"".join(b"0 " + _ZERO + b"\t" + name + b"\0" for name in gone)
+            self.git.run("update-index", "-z", "--index-info", stdin=lines)
+        if wanted := (add - odd) | self.moved:
+            listed = b"".join(name + b"\0" for name in sorted(wanted))
+            self.git.run("update-index", "--add", "--remove", "--replace", "-z", "--stdin", stdin=listed)
+
+    def _note_converted(self, added: set[bytes], in_head: set[bytes]) -> None:
+        """Line ends, encodings, filters: a checkout of the branch may differ from what the checks saw."""
+        if not any(name.rpartition(b"/")[2] == b".gitattributes" for name in in_head | added):
+            return
+        converted = []
+        for line in self.git.names("ls-files", "--stage", "-z"):
+            facts, name = line.split(b"\t", 1)
+            if name in added and facts.startswith(b"100") and facts.split()[1] != self._plain_id(name):
+                converted.append(name)
+        if converted:
+            self.notes.append(
+                f"Stored in another form than checks saw, as .gitattributes wants it: {_few(converted)}."
+            )
+
+    def _plain_id(self, name: bytes) -> bytes:
+        """The id that git would give the file as it is."""
+        digest = hashlib.sha1(usedforsecurity=False)
+        with open(self._path(name), "rb") as file:
+            digest.update(b"blob %d\0" % os.fstat(file.fileno()).st_size)
+            while piece := file.read(_PIECE):
+                digest.update(piece)
+        return digest.hexdigest().encode()
+
+    def _pack(self, tree: str, head: str) -> None:
+        """What the portal lacks: of a commit that the clone lacks git would not know what it has."""
+        known = self.order["known"]
+        here = self.git.run(
+            "cat-file", "--batch-check=%(objecttype) %(objectname)", stdin="\n".join([*known, ""]).encode()
+        )
+        without = [line[7:] for line in here.decode().splitlines() if line.startswith("commit ")]
+        wanted = "\n".join([tree, head, *(f"^{one}" for one in without), ""]).encode()
+        words = ("pack-objects", "--revs", "--stdout", "-q")
+        with open(self.folder + "/pack", "wb") as file:
+            self.git.run(*words, stdin=wanted, into=file.fileno(), fails=_broken("lacks objects"))
+
+    def manifest(self) -> None:
+        """Fingerprints of the ignored files, to see later which of them a step made or changed."""
+        left = [_READ_FILES, _READ_BYTES]
+        skipped = {name.encode() for name in self.order["tool_folders"]}
+        with open(self.folder + "/manifest", "wb") as file:
+            for name in sorted(self._files_among(self.ignored, skipped)):
+                file.write(self._fingerprint(name, left) + b"\t" + name + b"\0")
+
+    def _files_among(self, names: Iterable[bytes], skipped: set[bytes]) -> Iterator[bytes]:
+        for name in names:
+            if skipped.intersection(name.rstrip(b"/").split(b"/")):
+                continue
+            if not name.endswith(b"/"):
+                yield name
+                continue
+            for where, folders, files in os.walk(self._path(name.rstrip(b"/"))):
+                folders[:] = [one for one in folders if one not in skipped and one != b".git"]
+                inner = os.path.relpath(where, self.tree)
+                yield from (os.path.join(inner, one) for one in files if one not in skipped)
+
+    def _fingerprint(self, name: bytes, left: list[int]) -> bytes:
+        path = self._path(name)
+        try:
+            facts = os.lstat(path)
+            if stat.S_ISLNK(facts.st_mode):
+                return b"link:" + hashlib.blake2b(os.readlink(path), digest_size=16).hexdigest().encode()
+            if not stat.S_ISREG(facts.st_mode):
+                return b"special"
+            left[0] -= 1
+            left[1] -= facts.st_size
+            if min(left) < 0:
+                return f"{facts.st_size}:{facts.st_mtime_ns}".encode()
+            with open(path, "rb") as file:
+                return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest().encode()
+        except OSError:
+            return b"unreadable"
+
+    def _path(self, name: bytes) -> bytes:
+        return os.path.join(self.tree, name)
+
+    def _is_file(self, name: bytes) -> bool:
+        """Whether it is there, and no folder above it is a link."""
+        parts = name.split(b"/")
+        above = [self._path(b"/".join(parts[:depth])) for depth in range(1, len(parts))]
+        try:
+            return all(stat.S_ISDIR(os.lstat(one).st_mode) for one in above) and not stat.S_ISDIR(
+                os.lstat(self._path(name)).st_mode
+            )
+        except OSError:
+            return False
+
+    def _is_special(self, name: bytes) -> bool:
+        try:
+            kind = os.lstat(self._path(name)).st_mode
+        except OSError:
+            return False
+        return not (stat.S_ISREG(kind) or stat.S_ISLNK(kind) or stat.S_ISDIR(kind))
+
+    def _readable(self, name: bytes) -> bool:
+        path = self._path(name)
+        return os.path.islink(path) or not os.path.exists(path) or os.access(path, os.R_OK)
+
+
+def _broken(what: str) -> type[Exception]:
+    """CloneBroken that says `what` before git's own reason."""
+
+    class Broken(CloneBroken):
+        def __init__(self, reason: str) -> None:
+            super().__init__(f"{what} ({reason})")
+
+    return Broken
+
+
+def _shown(names: Iterable[bytes]) -> list[str]:
+    return [name.decode("utf-8", "replace") for name in names]
+
+
+def _few(names: list[bytes]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(_shown(names[:_NAMED])) + more
+
+
+def main(folder: str) -> int:
+    with open(folder + "/order.json", encoding="utf-8", errors="surrogateescape") as file:
+        order = json.load(file)
+    result: dict[str, Any]
+    try:
+        recording = Recording(folder, order)
+        result = recording.make()
+        if order["manifest"]:
+            recording.manifest()
+    except CloneBroken as broken:
+        result = {"broken": str(broken)}
+    except NotRecorded as reason:
+        result = {"problem": str(reason)}
+    with open(folder + "/result.json", "w", encoding="utf-8", errors="replace") as file:
+        json.dump(result, file)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,391 @@
+"""R1, R3, P7: nothing is done that is not recorded, and what the workspace holds beside it is said."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db.models import F
+from django.utils import timezone
+
+from tasks_app import places
+from tasks_app.actions.retrying import retry_from
+from tasks_app.actions.sequences import create_sequence, start_sequence
+from tasks_app.actions.tasks import go_on
+from tasks_app.agents.fake import Call, End, FakeAgent, Turn, ask, say, shell, write
+from tasks_app.engine.cleaning import clean_workspaces
+from tasks_app.facts import task_facts
+from tasks_app.jail import Jail
+from tasks_app.models import Event, Run, Task
+from tasks_app.state.phases import Phase
+from tasks_app.workspace import clone
+from tests.works import Works, diff_of, file_in
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+RETRY = "pipelines: {default: [{name: do, command: self, retry: 1}]}\n"
+GUARDED = """\
+pipelines:
+  default:
+    - name: first
+      command: implement
+      check: {type: shell, command: "mkdir -p build && date +%N > build/out"}
+    - name: second
+      command: implement
+      fileAccess: {allowWrite: ["docs/**"]}
+"""
+
+
+def git(where: Path, *arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=where, check=True, capture_output=True, text=True).stdout
+
+
+def published(task: Task) -> set[str]:
+    return set(git(places.repository(task.project).path, "ls-tree", "-r", "--name-only", task.branch).split())
+
+
+def told(task: Task) -> str:
+    events = Event.objects.filter(run__step__task=task, kind__in=["note", "error"]).order_by("run", "seq")
+    return "\n".join(event.payload["text"] for event in events)
+
+
+def unrecordable() -> Call:
+    """git takes no such name, so nothing can record it."""
+    return shell("mkdir -p .GIT && echo x > .GIT/x")
+
+
+@pytest.mark.parametrize("then", ["", " && git -C sub add . && git -C sub commit -qm one"])
+def test_the_files_of_a_nested_repository_are_published(works: Works, then: str) -> None:
+    """Without a commit of its own, and with one; also one within it, and its own ignore rules."""
+    making = (
+        "git init -q sub && cd sub && git config user.email a@b && git config user.name a && echo s > s.txt"
+        " && echo '*.tmp' > .gitignore && echo t > t.tmp && echo l > x.log && git init -q deep"
+        " && echo d > deep/d.txt && cd .."
+    )
+    project = works.project(**{".gitignore": "*.log\n"})
+    task = works.task([Turn(calls=(shell(making + then),)), say("Done.")], project=project)
+    assert works.advance(task).phase == Phase.DONE, task.failure
+    assert {"sub/s.txt", "sub/.gitignore", "sub/deep/d.txt"} <= published(task)
+    assert not {"sub/t.tmp", "sub/x.log", "sub"} & published(task)
+    assert "+s\n" in diff_of(task)
+    assert "Nested repositories (sub/" in told(task)
+    assert any("Nested" in note for note in task.left_out) and task_facts(task)["left_out"] == task.left_out
+
+
+def test_a_later_step_sees_changes_in_a_nested_repository(works: Works) -> None:
+    steps = "[{name: a, command: implement}, {name: b, command: implement}]"
+    config = f"autoCommit: true\npipelines: {{default: {steps}}}\n"
+    play = {
+        "a": [Turn(calls=(shell("git init -q sub && echo 1 > sub/one"),)), say("Done.")],
+        "b": [Turn(calls=(shell("echo 2 > sub/one; echo 2 > sub/two"),)), say("Done.")],
+    }
+    task = works.advance(works.task(play, config=config))
+    assert task.phase == Phase.DONE
+    assert {"sub/one", "sub/two"} <= published(task)
+    assert git(places.repository(task.project).path, "show", f"{task.branch}:sub/one") == "2\n"
+
+
+def test_edits_and_commits_in_a_submodule_are_named_as_not_carried(works: Works) -> None:
+    project = works.project()
+    source = Path(project.source)
+    library = works.folder / "library"
+    git(works.folder, "init", "-q", str(library))
+    git(library, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "one")
+    allow = ("-c", "protocol.file.allow=always")
+    git(source, *allow, "submodule", "--quiet", "add", str(library), "lib")
+    git(source, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qam", "lib")
+    places.repository(project).fetch()
+    project.refresh_from_db()
+    change = (
+        "git -c protocol.file.allow=always submodule --quiet update --init && cd lib && echo e > edited"
+        " && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m own"
+    )
+    task = works.task([Turn(calls=(shell(change),)), say("Done.")], project=project)
+    works.advance(task)
+    lost = "Submodule lib: 1 changed or new files and 1 commits that no remote has"
+    assert lost in told(task)
+    assert any(note.startswith(lost) for note in task.left_out)
+    before = git(source, "rev-parse", "HEAD:lib")
+    assert git(places.repository(project).path, "rev-parse", f"{task.branch}:lib") == before
+    Task.objects.update(ended_at=timezone.now() - timedelta(days=30))
+    (one,) = clean_workspaces(older_than=timedelta(days=14), jail=Jail(None))
+    assert "Submodule lib" in one.kept and file_in(task, "lib/edited").exists()
+
+
+ELSEWHERE = {
+    "a stash": ("echo s >> cat-herder.yaml; git stash -q", "stash"),
+    "another branch": (
+        "git checkout -qb idea; git commit -q --allow-empty -m one; git checkout -q -",
+        "idea",
+    ),
+    "a tag": (
+        "git checkout -q --detach; git commit -q --allow-empty -m one; git tag old; git checkout -q -",
+        "old",
+    ),
+    "one within a nested repository": (
+        "git init -q a; git init -q a/b; cd a/b; git commit -q --allow-empty -m one; echo > x",
+        "a/b/",
+    ),
+    "a nested repository": ("git init -q sub; cd sub; git commit -q --allow-empty -m one; echo > x", "sub/"),
+}
+
+
+@pytest.mark.parametrize("kind", ELSEWHERE)
+def test_a_workspace_with_history_that_is_nowhere_else_is_not_cleaned(works: Works, kind: str) -> None:
+    """It is said on the page from the beginning, and cleaning names the folder."""
+    command, named = ELSEWHERE[kind]
+    me = "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b; "
+    task = works.advance(works.task([Turn(calls=(shell(me + command),)), say("Done.")]))
+    assert task.phase == Phase.DONE
+    note = task.left_out[0]
+    assert named in note and note in told(task)
+    Task.objects.update(ended_at=timezone.now() - timedelta(days=30))
+    (one,) = clean_workspaces(older_than=timedelta(days=14), jail=Jail(None))
+    assert note in one.kept and f"remove {one.path}" in one.kept and one.path.exists()
+
+
+def test_history_that_is_elsewhere_keeps_no_workspace(works: Works) -> None:
+    """Branches that HEAD reaches, a clone of another repository, also a shallow one."""
+    source = works.folder / "library"
+    git(works.folder, "init", "-q", str(source))
+    for number in "12":
+        git(
+            source, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", number
+        )
+    clones = f"git clone -q {source} whole; git clone -q --depth 1 file://{source} cut"
+    play = f"git branch old; {clones}; echo > cut/x"
+    task = works.advance(works.task([Turn(calls=(shell(play),)), say("Done.")]))
+    assert "cut/x" in published(task)
+    Task.objects.update(ended_at=timezone.now() - timedelta(days=30))
+    (one,) = clean_workspaces(older_than=timedelta(days=14), jail=Jail(None))
+    assert not one.kept and not one.path.exists()
+
+
+def test_a_guard_that_cannot_see_ignored_files_says_so(works: Works) -> None:
+    """P7: their list before the step could not be made, for what the task before it left."""
+    config = """\
+pipelines:
+  default: [{name: do, command: implement, check: {type: shell, command: "mkdir .GIT && touch .GIT/x"}}]
+  guarded: [{name: do, command: implement, fileAccess: {allowWrite: ["docs/**"]}}]
+"""
+    second = "---\npipeline: guarded\n---\n# Second\n"
+    files = {"tasks/01-first.md": "# First\n", "tasks/02-second.md": second}
+    project = works.project(config, **files)
+    mends = [Turn(calls=(shell("rm -r .GIT; mkdir docs; echo > docs/a"),)), say("Done.")]
+    works.agent = FakeAgent(lambda prompt: mends if "# Second" in prompt else [say("Done.")])
+    sequence = create_sequence(project, "tasks", by=works.user)
+    start_sequence(sequence, by=works.user)
+    while due := Task.objects.due().first():
+        works.advance(due)
+    first, last = sequence.tasks.order_by("pk")
+    assert last.phase == Phase.DONE, last.failure
+    assert "The files before step do could not be recorded" in told(first)
+    assert (
+        "that .gitignore hides: they could not be listed"
+        in Run.objects.get(step__task=last).checks[0]["check"]
+    )
+
+
+def test_an_agent_that_removed_git_loses_nothing(works: Works) -> None:
+    """Issue: green, without a branch. Now the branch has its work, and the log says what was lost."""
+    hidden = (
+        "git -c user.name=a -c user.email=a@b commit -q --allow-empty -m mine; echo w > work.txt; rm -rf .git"
+    )
+    task = works.advance(works.task([Turn(calls=(shell(hidden),)), say("Done.")]))
+    assert task.phase == Phase.DONE
+    assert "work.txt" in published(task)
+    assert "The workspace's .git was removed" in told(task) and "stashes" in told(task)
+    git(places.workspace(task).path, "status")
+
+
+def test_a_run_whose_work_cannot_be_recorded_is_a_failed_attempt(works: Works) -> None:
+    play = [
+        Turn(calls=(unrecordable(),)),
+        say("Done."),
+        End(),
+        Turn(calls=(shell("rm -rf .GIT"),)),
+        say("So."),
+    ]
+    task = works.advance(works.task(play, config=RETRY))
+    assert task.phase == Phase.DONE
+    first, second = Run.objects.order_by("number")
+    assert not first.checks[0]["passed"] and first.checks[0]["check"] == "recording"
+    assert ".GIT/x" in second.prompt and "record" in second.prompt
+    assert second.head_commit == task.head_commit
+
+
+def test_after_the_last_attempt_the_task_has_failed_and_says_why(works: Works) -> None:
+    play = [Turn(calls=(unrecordable(), write("work.txt", "x"))), say("Done.")]
+    task = works.advance(works.task(play))
+    assert task.phase == Phase.FAILED
+    assert "could not be recorded" in task.failure and ".GIT/x" in task.failure
+    Task.objects.update(ended_at=timezone.now() - timedelta(days=30))
+    (one,) = clean_workspaces(older_than=timedelta(days=14), jail=Jail(None))
+    assert "cannot be recorded" in one.kept and file_in(task, "work.txt").exists()
+
+
+def test_files_that_git_refuses_are_the_workspaces_fault(works: Works) -> None:
+    """A name of a submodule that would lead out of `.git`: the agent is told that, and nothing is broken."""
+    evil = write(".gitmodules", '[submodule "../../x"]\n\tpath = sub\n\turl = y\n')
+    play = [Turn(calls=(evil,)), say("Done."), End(), Turn(calls=(shell("rm .gitmodules"),)), say("So.")]
+    task = works.advance(works.task(play, config=RETRY))
+    assert task.phase == Phase.DONE and ".git was" not in told(task)
+    prompt = Run.objects.order_by("number").last().prompt  # type: ignore[union-attr]
+    assert "git refuses what is in it" in prompt and "disallowed submodule name" in prompt
+    assert "own repository" not in prompt
+
+
+def test_a_question_is_asked_although_the_work_beside_it_cannot_be_recorded(works: Works) -> None:
+    play = [
+        Turn(calls=(unrecordable(),)),
+        Turn(calls=(ask("Which?"),)),
+        Turn(calls=(shell("rm -rf .GIT"),)),
+        say("D"),
+    ]
+    task = works.advance(works.task(play))
+    assert task.phase == Phase.WAITING_FOR_INPUT and task.questions.open().count() == 1
+    assert "The work could not be recorded" in told(task)
+    works.answer_all(task)
+    assert works.advance(task).phase == Phase.DONE
+
+
+DAMAGES = {
+    "gone": lambda git: shutil.rmtree(git),
+    "a file": lambda git: (shutil.rmtree(git), git.write_text("gitdir: /nowhere\n")),
+    "a link": lambda git: (shutil.rmtree(git), git.symlink_to("/nowhere")),
+    "locked": lambda git: ((git / "index.lock").touch(), (git / "HEAD.lock").touch()),
+    "corrupt": lambda git: [one.chmod(0o600) or one.write_bytes(b"") for one in git.glob("objects/??/*")],
+    "empty ref": lambda git: [one.write_bytes(b"") for one in git.glob("refs/heads/**/*") if one.is_file()],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_going_on_works_in_a_damaged_workspace(works: Works, damage: str) -> None:
+    """A power cut or an agent; the file stays, and the step's work ends up in the branch."""
+    config = (
+        "pipelines: {default: [{name: do, command: self, check: {type: shell, command: test -e b.txt}}]}\n"
+    )
+    play = [
+        Turn(calls=(write("a.txt", "x"),)),
+        say("Half."),
+        End(),
+        Turn(calls=(shell("git add . && echo > b.txt"),)),
+        say("D"),
+    ]
+    task = works.advance(works.task(play, config="autoCommit: true\n" + config))
+    assert task.phase == Phase.FAILED
+    DAMAGES[damage](places.workspace(task).path / ".git")
+    go_on(task, by=works.user, ring=False)
+    assert works.advance(task).phase == Phase.DONE, task.failure
+    assert {"a.txt", "b.txt"} <= published(task)
+    git(places.workspace(task).path, "fsck")
+    assert git(places.workspace(task).path, "status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize("damage", ["gone", "a file", "corrupt", "unrecordable"])
+def test_putting_the_files_back_works_in_a_damaged_workspace(works: Works, damage: str) -> None:
+    play = [Turn(calls=(write("a.txt", "x"),)), say("Done.")]
+    task = works.advance(works.task(play))
+    file_in(task, "late.txt").write_text("late")
+    if damage == "unrecordable":
+        file_in(task, ".GIT").mkdir()
+        file_in(task, ".GIT/x").touch()
+    else:
+        DAMAGES[damage](places.workspace(task).path / ".git")
+    retry_from(task, task.steps.get(), by=works.user, put_back=True, ring=False)
+    works.advance(task)
+    assert task.phase == Phase.DONE and not file_in(task, "late.txt").exists()
+    if damage == "unrecordable":
+        (aside,) = places.workspace(task).path.parent.glob("workspace.*/late.txt")
+        assert aside.read_text() == "late" and "could not be recorded; they are in" in told(task)
+    else:
+        assert "late.txt" in git(places.repository(task.project).path, "log", "--all", "--name-only")
+
+
+def test_a_stale_lock_of_the_portals_repository_does_not_stop_a_recording(works: Works) -> None:
+    task = works.task([Turn(calls=(write("a.txt", "x"),)), say("Done.")])
+    lock = places.repository(task.project).path / f"refs/heads/{task.branch}.lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    os.utime(lock, (1, 1))
+    assert works.advance(task).phase == Phase.DONE, task.failure
+    assert "a.txt" in published(task) and not lock.exists()
+
+
+def test_what_a_check_saw_and_the_branch_lacks_is_said(works: Works) -> None:
+    project = works.project(**{".gitignore": ".env\nout/\n"})
+    task = works.task(
+        [Turn(calls=(shell("echo k > .env; mkdir out; echo o > out/o"),)), say("Done.")], project=project
+    )
+    works.advance(task)
+    said = "Not part of the result, because .gitignore names it: .env, out/. Checks saw it."
+    assert task.left_out == [said] and told(task).count(said) == 1
+
+
+def guarded(works: Works, command: str, ignore: str = "*.log\nbuild/\nlocal/\n") -> Task:
+    project = works.project(GUARDED, **{".gitignore": ignore})
+    play = {
+        "first": [
+            Turn(calls=(shell("mkdir local; echo 1 > local/before; echo 1 > first.log"),)),
+            say("Done."),
+        ],
+        "second": [Turn(calls=(shell(command),)), say("Done.")],
+    }
+    return works.advance(works.task(play, project=project))
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("echo x > new.log", "new.log"),
+        ("echo 2 > local/before", "local/before"),
+        ("mkdir -p local/deep; echo x > local/deep/x", "local/deep/x"),
+        ("ln -s /etc/passwd local/link", "local/link"),
+        ("mkdir -p .git/info; echo code.py > .git/info/exclude; echo x > code.py", "code.py"),
+    ],
+)
+def test_ignored_files_are_held_against_the_guard(works: Works, command: str, named: str) -> None:
+    task = guarded(works, command)
+    assert task.phase == Phase.FAILED and named in task.failure.splitlines(), task.failure
+    assert "first.log" not in task.failure
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "mkdir -p docs; echo x > docs/a.log",
+        "mkdir -p src/__pycache__ .pytest_cache; echo x > src/__pycache__/a.pyc; echo x > .pytest_cache/x",
+        "mkdir -p node_modules/x; echo x > node_modules/x/y",
+        "date > build/out",
+        "touch local/before first.log",
+        "rm -r local",
+    ],
+)
+def test_what_tools_and_checks_write_is_no_violation(works: Works, command: str) -> None:
+    """Allowed by a glob; caches and dependencies; what a check wrote before; content that is the same."""
+    task = guarded(works, command, "*.log\nbuild/\nlocal/\n__pycache__/\n.pytest_cache\nnode_modules\n")
+    assert task.phase == Phase.DONE, task.failure
+
+
+def test_who_lost_the_task_during_a_recording_publishes_nothing(
+    works: Works, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R2: the successor may have published newer work, which an older snapshot must not replace."""
+    task = works.task([Turn(calls=(write("one.txt", "1\n"),)), say("Done.")])
+    record = clone.record
+
+    def taken_over_meanwhile(*words: Any, **options: Any) -> Any:
+        made = record(*words, **options)
+        Task.objects.filter(pk=task.pk).update(lease_epoch=F("lease_epoch") + 1, lease_owner="successor")
+        return made
+
+    monkeypatch.setattr(clone, "record", taken_over_meanwhile)
+    works.advance(task)
+    references = git(places.repository(task.project).path, "for-each-ref", "refs/heads", "refs/cat-herder")
+    assert references == ""
+    assert task.phase == Phase.RUNNING and task.lease_owner == "successor"

@@ -1,0 +1,67 @@
+"""The engine without workspaces: for tests of rows and leases that let hundreds of runs happen.
+
+Everything that reads or writes files of a repository does nothing; every write to the database is the real
+one, in the real order.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks_app.agents.fake import FakeAgent
+from tasks_app.engine import advance, judging, prompts, recording, steps
+from tasks_app.models import Membership, Project, Role, Task, User
+from tests.factories import ProjectFactory, TaskFactory
+from tests.works import Works
+
+
+def leave_out_git(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(*args: object, **more: object) -> None: ...
+
+    def recorded(*args: object) -> str:
+        return ""
+
+    for module in (steps, judging):
+        monkeypatch.setattr(module, "record_work", recorded)
+    for module, names in {
+        steps: ("begin_plan", "end_earlier"),
+        judging: ("note_plan", "checkpoint", "leave_out_plan"),
+        advance: ("tidy",),
+        prompts: ("committed_text",),
+    }.items():
+        for name in names:
+            monkeypatch.setattr(module, name, nothing)
+    monkeypatch.setattr(steps, "prepare", _folders_only)
+
+
+def _folders_only(step: Any, lease: object, shop: object) -> None:
+    folders = recording.places
+    for folder in (folders.workspace(step.task).path, folders.home(step.task)):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+class Rows(Works):
+    """Works whose projects and tasks are rows alone."""
+
+    @classmethod
+    def of(cls, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Rows:
+        leave_out_git(monkeypatch)
+        return cls(folder, User.objects.create_user("ann", is_superuser=True), FakeAgent(lambda prompt: []))
+
+    def member(self, project: Project, name: str) -> User:
+        person = User.objects.create_user(name)
+        Membership.objects.create(user=person, project=project, role=Role.MEMBER)
+        return person
+
+    def rows(self, *names: str, project: Project | None = None, **fields: Any) -> Task:
+        """A task with these steps, not started unless `queued_at` says so."""
+        task: Task = TaskFactory(
+            project=project or ProjectFactory(), steps=names or ("do",), created_by=self.user, **fields
+        )
+        for step in task.steps.all():
+            step.config, step.plan = {"name": step.name, "command": "implement", "retry": 1}, None
+            step.save()
+        return task
