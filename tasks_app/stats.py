@@ -86,9 +86,10 @@ def of_tasks(tasks: Collection[Task]) -> dict[int, Figures]:
 def of_steps(steps: Collection[Step]) -> dict[int, Figures]:
     """Figures by the step's id; its pauses are those of its own history."""
     used = _by_model(Run.objects.filter(step__in=[step.pk for step in steps]), "step")
-    paused = _paused_steps(steps)
+    paused, queued = _paused_steps(steps)
     return {
-        step.pk: _figures(used[step.pk], Duration(_total(step), paused.get(step.pk, 0.0))) for step in steps
+        step.pk: _figures(used[step.pk], _duration_of_step(step, paused[step.pk], queued[step.pk]))
+        for step in steps
     }
 
 
@@ -158,6 +159,12 @@ def _duration_of(task: Task, pause_began: datetime | None) -> Duration:
     return Duration(_total(task), task.paused_seconds + _since(pause_began))
 
 
+def _duration_of_step(step: Step, paused: float, queued: float) -> Duration:
+    """`queued`: seconds since it was put back to pending. Its time goes on when a worker takes it up."""
+    total = _total(step)
+    return Duration(None if total is None else max(0.0, total - queued), paused)
+
+
 def _total(thing: Phased) -> float | None:
     if thing.started_at is None:
         return None
@@ -177,17 +184,23 @@ def _pauses_began(tasks: Iterable[Task], phases: Collection[Phase] = PAUSES) -> 
     return dict(moves.values_list("task").annotate(Max("at")))
 
 
-def _paused_steps(steps: Iterable[Step]) -> dict[int, float]:
-    """Seconds between each move of a step into a pause, or to its end, and the move out of it again."""
+def _paused_steps(steps: Iterable[Step]) -> tuple[dict[int, float], dict[int, float]]:
+    """Seconds that each step did not work: in pauses that are over or last, and pending until now.
+
+    A pause lasts from the move into it, or to an end or back to pending, to the move out of it.
+    """
     ids = [step.pk for step in steps if step.started_at is not None]
     paused: dict[int, float] = defaultdict(float)
+    queued: dict[int, float] = defaultdict(float)
     last: dict[int, tuple[str, datetime]] = {}
     moves = Transition.objects.filter(step__in=ids).order_by("at", "pk").values_list("step", "target", "at")
     for step, target, at in moves:
-        if step in last and last[step][0] in PAUSES | ENDED:
+        if step in last and last[step][0] in PAUSES | ENDED | {Phase.PENDING}:
             paused[step] += (at - last[step][1]).total_seconds()
         last[step] = (target, at)
     for step, (target, at) in last.items():
         if target in PAUSES:
             paused[step] += _since(at)
-    return paused
+        elif target == Phase.PENDING:
+            queued[step] = _since(at)
+    return paused, queued

@@ -9,6 +9,10 @@ from typing import Literal, TypeAlias
 Json: TypeAlias = "str | int | float | bool | Sequence[Json] | Mapping[str, Json] | None"
 JsonObject: TypeAlias = dict[str, "Json"]
 
+#: What the sandbox of a step reaches: the machine's network (`full`), only the agent's own model (`model`),
+#: or that without anything that the model's provider would fetch (`none`).
+Network = Literal["none", "model", "full"]
+
 #: `call` is any other tool call, made only after its approval.
 AskWay = Literal["AskUserQuestion", "command", "call", "ExitPlanMode"]
 AskKind = Literal["clarification", "approval", "plan"]

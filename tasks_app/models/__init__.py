@@ -2,6 +2,7 @@
 
 from tasks_app.models.audit import Action, AuditEntry
 from tasks_app.models.idempotency import IdempotencyKey
+from tasks_app.models.installation import Installation
 from tasks_app.models.invitation import Invitation
 from tasks_app.models.notification import (
     OCCASION_OF,
@@ -47,6 +48,7 @@ __all__ = [
     "EventKind",
     "Extent",
     "IdempotencyKey",
+    "Installation",
     "Invitation",
     "Medium",
     "Membership",

@@ -9,6 +9,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator, RegexVa
 from django.db import models
 from django.utils import timezone
 
+from tasks_app.models.installation import new_folder_key
 from tasks_app.models.people import ACTING_ROLES, Role, User, within_reach
 
 NAME = RegexValidator(
@@ -54,6 +55,7 @@ class Project(models.Model):
     model = models.CharField(max_length=100, blank=True)
     wait_for_reset = models.BooleanField(null=True, blank=True)
     auto_commit = models.BooleanField(null=True, blank=True)
+    publish_plan = models.BooleanField(null=True, blank=True)
     manage_git_branch = models.BooleanField(null=True, blank=True)
     max_turns = models.PositiveIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
     max_cost_usd = models.FloatField(null=True, blank=True, validators=[MinValueValidator(0.01)])
@@ -64,11 +66,24 @@ class Project(models.Model):
         max_length=10_000,
         help_text="Patterns of tool calls that a human must approve, one in a line.",
     )
+    network = models.CharField(
+        max_length=10,
+        blank=True,
+        choices=[("full", "full"), ("model", "model"), ("none", "none")],
+        help_text="The most that a step's agent and checks may reach.",
+    )
     # How the portal's copy of the source stands.
     fetched_at = models.DateTimeField(null=True, blank=True)
     fetching_since = models.DateTimeField(null=True, blank=True, editable=False)
     fetch_fault = models.TextField(blank=True, help_text="Why the last fetch failed.")
     is_sample = models.BooleanField(default=False)
+    folder_key = models.CharField(
+        max_length=16,
+        blank=True,
+        editable=False,
+        default=new_folder_key,
+        help_text="Random part of the name of its folder; empty in rows from before there was one.",
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     objects = ProjectQuerySet.as_manager()

@@ -21,14 +21,15 @@ class Reason(models.TextChoices):
 
 
 class Outcome(models.TextChoices):
-    """How a run ended. Empty while it runs, or when its worker died."""
+    """How a run ended. Empty while it runs, or until somebody finds that its worker died."""
 
     FINISHED = "finished", "the agent ended its turn"
     ASKED = "asked", "the agent asked and stopped"
     FAILED = "failed", "the agent ended with an error"
     LIMIT = "limit", "a usage limit stopped it"
     INTERRUPTED = "interrupted", "it was stopped"
-    CRASHED = "crashed", "its worker died"
+    CRASHED = "crashed", "its worker or its process was killed"
+    LOST = "lost", "its session could not be resumed"
 
 
 class Run(models.Model):
@@ -57,8 +58,17 @@ class Run(models.Model):
     checked_commit = models.CharField(
         max_length=64, blank=True, help_text="The workspace as the checks left it, where a guard must know."
     )
+    head_ignored = models.CharField(
+        max_length=64, blank=True, help_text="The list of files that git ignores, as the agent left them."
+    )
+    checked_ignored = models.CharField(
+        max_length=64, blank=True, help_text="The list of files that git ignores, as the checks left them."
+    )
     model = models.CharField(max_length=100, blank=True)
     sandboxed = models.BooleanField(default=False)
+    network = models.CharField(
+        max_length=10, blank=True, help_text="What its processes could reach: full, model or none."
+    )
     started_at = models.DateTimeField(auto_now_add=True)
     ended_at = models.DateTimeField(null=True, blank=True)
     exit_code = models.IntegerField(null=True, blank=True)
@@ -67,6 +77,12 @@ class Run(models.Model):
     cache_write_tokens = models.PositiveBigIntegerField(default=0)
     cache_read_tokens = models.PositiveBigIntegerField(default=0)
     cost_usd = models.FloatField(default=0)
+    metered = models.BooleanField(
+        default=False, help_text="Whether the API key proxy counted tokens and cost, not the agent itself."
+    )
+    reported_cost_usd = models.FloatField(
+        null=True, blank=True, help_text="What the agent itself reported as the cost of this run."
+    )
     lease_epoch = models.PositiveIntegerField(default=0)
 
     class Meta:
@@ -86,6 +102,13 @@ class Run(models.Model):
             self.cache_read_tokens,
             self.cost_usd,
         )
+
+    @property
+    def agent_reports_other_cost(self) -> bool:
+        """Whether the agent's own number is another than what was counted, by more than a tenth."""
+        if not self.metered or self.reported_cost_usd is None:
+            return False
+        return abs(self.reported_cost_usd - self.cost_usd) > max(0.001, self.cost_usd / 10)
 
     def next_seq(self) -> int:
         last: int | None = self.events.aggregate(last=Max("seq"))["last"]

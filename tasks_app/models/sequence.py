@@ -7,6 +7,7 @@ from typing import Self
 from django.db import models
 from django.db.models import Q
 
+from tasks_app.models.installation import new_folder_key
 from tasks_app.models.people import User, within_reach
 from tasks_app.models.phased import Phased
 from tasks_app.models.project import Project
@@ -37,6 +38,13 @@ class Sequence(Phased):
     )
     base_commit = models.CharField(max_length=64, blank=True)
     head_commit = models.CharField(max_length=64, blank=True)
+    folder_key = models.CharField(
+        max_length=16,
+        blank=True,
+        editable=False,
+        default=new_folder_key,
+        help_text="Random part of the name of its folder; empty in rows from before there was one.",
+    )
     created_by = models.ForeignKey(
         User, null=True, blank=True, on_delete=models.SET_NULL, related_name="sequences"
     )

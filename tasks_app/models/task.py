@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import timedelta
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Self
 
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from tasks_app.models.installation import new_folder_key
 from tasks_app.models.people import User, within_reach
 from tasks_app.models.phased import Phased
 from tasks_app.models.project import Project
@@ -19,28 +23,49 @@ if TYPE_CHECKING:
     from tasks_app.models.run import Run
 
 
+#: Seconds after which a lease that is not renewed ends.
+LEASE_SECONDS = 20.0
+#: The longest pause before a task is tried again after a fault that passes.
+LONGEST_RETRY_SECONDS = 300.0
+#: A lease that ends later than this many lengths from now was written before the clock was set back. Twice
+#: the length, because a statement may have waited for a row while its own idea of "now" grew old.
+_LEASE_TOO_FAR = 2
+
+
 class TaskQuerySet(models.QuerySet["Task"]):
     def visible_to(self, user: User) -> Self:
         reached = self.filter(within_reach(user, "project"))
         return reached if user.is_superuser else reached.filter(project__memberships__user=user)
 
     def free(self) -> Self:
-        """Tasks that nobody holds: never claimed, let go, or held by somebody who stopped renewing."""
-        return self.filter(Q(lease_expires=None) | Q(lease_expires__lt=Now()))
+        """Tasks that nobody holds: never claimed, let go, or held by somebody who stopped renewing.
+
+        A lease that lies further ahead than its length is none: the clock was set back since.
+        """
+        too_far = Now() + timedelta(seconds=_LEASE_TOO_FAR * LEASE_SECONDS)
+        over = Q(lease_expires=None) | Q(lease_expires__lt=Now()) | Q(lease_expires__gt=too_far)
+        return self.filter(over)
 
     def due(self) -> Self:
         """Tasks on which work can be done now, by the rows alone: what the sweeper rings for.
 
-        A task that is `running` while nobody holds it lost its worker.
+        A task that is `running` while nobody holds it lost its worker. A pause that lies further ahead than
+        the longest is over: the clock was set back.
         """
         queued = Q(phase=Phase.PENDING, queued_at__isnull=False)
         reset_came = Q(phase=Phase.WAITING_FOR_RESET, resets_at__lte=Now())
-        return self.free().filter(queued | reset_came | Q(phase=Phase.RUNNING))
+        too_far = Now() + timedelta(seconds=2 * LONGEST_RETRY_SECONDS)
+        may_try = Q(retry_at=None) | Q(retry_at__lte=Now()) | Q(retry_at__gt=too_far)
+        return self.free().filter(((queued | reset_came) & may_try) | Q(phase=Phase.RUNNING))
 
     def claim(self, task_id: int, *, owner: str, seconds: float) -> int | None:
         """Take the lease of a due task; the new epoch, or None if there is nothing to take."""
+        return self.due().take(task_id, owner=owner, seconds=seconds)
+
+    def take(self, task_id: int, *, owner: str, seconds: float) -> int | None:
+        """Take the lease of this task if it is among these and free; the new epoch, or None."""
         taken = (
-            self.due()
+            self.free()
             .filter(pk=task_id)
             .update(
                 lease_owner=owner,
@@ -50,11 +75,21 @@ class TaskQuerySet(models.QuerySet["Task"]):
         )
         if not taken:
             return None
-        return self.filter(pk=task_id, lease_owner=owner).values_list("lease_epoch", flat=True).first()
+        held = Task.objects.filter(pk=task_id, lease_owner=owner)
+        return held.values_list("lease_epoch", flat=True).first()
 
     def held(self, task_id: int, *, epoch: int) -> Self:
         """The task, if the holder of this epoch still has it."""
         return self.filter(pk=task_id, lease_epoch=epoch)
+
+    def held_by(self, leases: Collection[tuple[int, int]]) -> Self:
+        """The tasks of these leases, given as task and epoch, that were neither let go nor taken over."""
+        mine = reduce(or_, (Q(pk=task_id, lease_epoch=epoch) for task_id, epoch in leases), Q(pk__in=[]))
+        return self.filter(mine).exclude(lease_owner="")
+
+    def renew(self, leases: Collection[tuple[int, int]], *, seconds: float) -> int:
+        """Hold these tasks for `seconds` from now, in one statement; how many are still held."""
+        return self.held_by(leases).update(lease_expires=Now() + timedelta(seconds=seconds))
 
 
 class Task(Phased):
@@ -91,6 +126,7 @@ class Task(Phased):
     max_turns = models.PositiveIntegerField(null=True, blank=True, help_text="Turns that one run may take.")
     max_cost_usd = models.FloatField(null=True, blank=True, help_text="Dollars that the whole task may cost.")
     auto_commit = models.BooleanField(default=False, help_text="Commit a checkpoint after each step.")
+    publish_plan = models.BooleanField(default=False, help_text="Leave PLAN.md in the result.")
     ask_before: models.JSONField[list[str], list[str]] = models.JSONField(
         default=list, blank=True, help_text="Patterns of tool calls that a human must approve."
     )
@@ -100,8 +136,18 @@ class Task(Phased):
     )
     base_commit = models.CharField(max_length=64, blank=True)
     head_commit = models.CharField(max_length=64, blank=True)
+    left_out = models.JSONField(
+        default=list, blank=True, help_text="Sentences on what the workspace holds and the result does not."
+    )
     reset_to = models.CharField(
         max_length=64, blank=True, help_text="The commit to put the files back to before the next run."
+    )
+    folder_key = models.CharField(
+        max_length=16,
+        blank=True,
+        editable=False,
+        default=new_folder_key,
+        help_text="Random part of the name of its folder; empty in rows from before there was one.",
     )
     created_by = models.ForeignKey(
         User, null=True, blank=True, on_delete=models.SET_NULL, related_name="tasks"
@@ -109,6 +155,18 @@ class Task(Phased):
     created_at = models.DateTimeField(auto_now_add=True)
     queued_at = models.DateTimeField(null=True, blank=True)
     resets_at = models.DateTimeField(null=True, blank=True)
+    fault = models.TextField(
+        blank=True,
+        editable=False,
+        help_text="What was in the way last that passes by itself.",
+    )
+    fault_at = models.DateTimeField(null=True, blank=True, editable=False)
+    faults = models.PositiveSmallIntegerField(
+        default=0, editable=False, help_text="Faults in a row that pass by themselves."
+    )
+    retry_at = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="Not tried again before, after a fault."
+    )
     paused_seconds = models.FloatField(default=0, help_text="Time spent waiting for humans and for limits.")
     lease_owner = models.CharField(max_length=100, blank=True, editable=False)
     lease_epoch = models.PositiveIntegerField(default=0, editable=False)
@@ -143,8 +201,19 @@ class Task(Phased):
         return Phase(self.phase) in ENDED
 
     @property
+    def waits_for_retry(self) -> bool:
+        """Whether nothing runs because of a fault that passes, and it is tried again by itself."""
+        return self.phase in (Phase.PENDING, Phase.WAITING_FOR_RESET) and self.retry_at is not None
+
+    @property
     def not_started(self) -> bool:
         return self.phase == Phase.PENDING and self.queued_at is None
+
+
+class StepQuerySet(models.QuerySet["Step"]):
+    def with_plan(self) -> StepQuerySet:
+        """Steps that wrote or changed the plan, in order."""
+        return self.exclude(plan=None).exclude(plan="").order_by("position")
 
 
 class Step(Phased):
@@ -161,7 +230,15 @@ class Step(Phased):
         default=1, help_text="The first run that counts: those before it are history since somebody retried."
     )
     base_commit = models.CharField(max_length=64, blank=True, help_text="The snapshot the step started from.")
+    base_ignored = models.CharField(
+        max_length=64, blank=True, help_text="The list of files that git ignores, before the step."
+    )
     head_commit = models.CharField(max_length=64, blank=True, help_text="The snapshot after its last run.")
+    plan = models.TextField(  # noqa: DJ001 (None: it ended before plans were kept)
+        null=True, blank=True, help_text="The plan (PLAN.md) that the step wrote, or changed."
+    )
+
+    objects = StepQuerySet.as_manager()
 
     class Meta:
         ordering = ["task", "position"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from django.db import models
@@ -21,6 +21,11 @@ class SessionEntryQuerySet(models.QuerySet["SessionEntry"]):
     def append(self, key: Mapping[str, str], entries: Iterable[Mapping[str, Any]]) -> None:
         place = {name: key.get(name, "") for name in ("project_key", "session_id", "subpath")}
         self.bulk_create(SessionEntry(**place, entry=storable(entry)) for entry in entries)
+
+    def ends_with(self, key: Mapping[str, str], entries: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether exactly these entries were appended last."""
+        last = self.of(key).order_by("-pk").values_list("entry", flat=True)[: len(entries)]
+        return list(last)[::-1] == [storable(entry) for entry in entries]
 
     def entries(self, key: Mapping[str, str]) -> list[dict[str, Any]] | None:
         """In the order appended; None for a key that was never written."""

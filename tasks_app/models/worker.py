@@ -18,8 +18,11 @@ KEPT = timedelta(days=1)
 
 class WorkerBeatQuerySet(models.QuerySet["WorkerBeat"]):
     def heard_lately(self) -> Self:
-        """Workers that were there within the grace; of one that ended another may be taking the place."""
-        return self.filter(seen_at__gt=Now() - GRACE)
+        """Workers that were there within the grace; of one that ended another may be taking the place.
+
+        A beat that lies ahead was written before the clock was set back, and says nothing.
+        """
+        return self.filter(seen_at__gt=Now() - GRACE, seen_at__lt=Now() + GRACE)
 
     def alive(self) -> Self:
         return self.heard_lately().filter(ended=False)

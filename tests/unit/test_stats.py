@@ -149,6 +149,17 @@ class TestDurations:
             stats.Duration(near(6 * HOUR), near(2 * HOUR)),
         ]
 
+    def test_a_step_that_is_pending_again_stands_still(self) -> None:
+        """Put back by a worker that stopped, or to be done again: nothing works on it."""
+        task = TaskFactory(started_at=ago(10), phase=Phase.PENDING)
+        step = task.steps.all()[0]
+        Step.objects.filter(pk=step.pk).update(started_at=ago(10), phase=Phase.PENDING)
+        moved(step, (Phase.RUNNING, 10), (Phase.PENDING, 9), (Phase.RUNNING, 8), (Phase.PENDING, 6))
+        step.refresh_from_db()
+        figures = stats.of_steps([step])[step.pk]
+        assert figures.duration == stats.Duration(near(4 * HOUR), near(HOUR))
+        assert figures.duration.working == near(3 * HOUR)
+
     def test_a_sequence_waited_when_its_tasks_did(self) -> None:
         sequence = SequenceFactory(started_at=ago(10), phase=Phase.WAITING_FOR_INPUT)
         TaskFactory(
