@@ -5,17 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache, partial
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from django.conf import settings
 
 from tasks_app.agents.claude import ClaudeAgent, Connection
-from tasks_app.agents.keykeeper import KeyKeeper
+from tasks_app.agents.port import RunOrder
+from tasks_app.agents.proxy import ApiKeyProxy, RunLimits
 from tasks_app.engine.heartbeat import process_name
 from tasks_app.engine.shop import Shop
 from tasks_app.engine.stopping import StopSignal
-from tasks_app.jail import Jail, SandboxMode, detect
+from tasks_app.jail import FORWARDED_PORT, Jail, Limits, SandboxMode, delegated_group, detect
 from tasks_app.rehearsal.server import RehearsalServer
 
 _starting = threading.Lock()
@@ -23,8 +25,23 @@ _starting = threading.Lock()
 
 @cache
 def jail() -> Jail:
-    """How guests are run on this machine; found out once. Raises SandboxUnavailable."""
-    return detect(SandboxMode(settings.ENVIRONMENT.sandbox), hidden=[Path(settings.DATA_DIR)])
+    """How agents and checks are run on this machine, and what they may use of it; found out once.
+
+    Raises SandboxUnavailable.
+    """
+    found = detect(SandboxMode(settings.ENVIRONMENT.sandbox), hidden=[Path(settings.DATA_DIR)])
+    return found.limited(_limits(), cgroup=delegated_group())
+
+
+def _limits() -> Limits:
+    environment = settings.ENVIRONMENT
+    return Limits(
+        memory=environment.agent_memory,
+        processes=environment.agent_processes,
+        disk=environment.agent_disk,
+        tmp=environment.agent_tmp,
+        free_disk=environment.keep_free_disk,
+    )
 
 
 @cache
@@ -35,40 +52,48 @@ def _rehearsal() -> RehearsalServer:
 
 
 @cache
-def _key_keeper() -> KeyKeeper:
+def _proxy() -> ApiKeyProxy:
+    """The way of this process's agents to the model. The rehearsal's script is behind it too."""
     environment = settings.ENVIRONMENT
-    keeper = KeyKeeper(
-        api_key=environment.anthropic_api_key or "", upstream=environment.anthropic_base_url or ""
-    )
-    keeper.start()
-    return keeper
+    if environment.rehearsal:
+        proxy = ApiKeyProxy(api_key="rehearsal", upstream=_rehearsal().url)
+    else:
+        proxy = ApiKeyProxy(
+            api_key=environment.anthropic_api_key or "", upstream=environment.anthropic_base_url or ""
+        )
+    proxy.start()
+    return proxy
 
 
 @contextmanager
-def connect() -> Iterator[Connection]:
-    """A run's way to its model: the rehearsal's script without key or login, else the real one.
+def connect(order: RunOrder) -> Iterator[Connection]:
+    """A run's way to its model: through the API key proxy, which counts and limits what passes.
 
-    An API key stays with the key keeper. The token of a login does not: the CLI must hold it itself.
+    An API key stays there. The token of a login does not: the CLI must hold it itself.
     """
     environment = settings.ENVIRONMENT
-    if environment.rehearsal:
-        with _starting:
-            url = _rehearsal().url
-        yield Connection(api_key="rehearsal", base_url=url)
-    elif environment.anthropic_api_key:
-        with _starting:
-            keeper = _key_keeper()
-        with keeper.lend() as lent:
-            yield Connection(api_key=lent, base_url=keeper.url, resets_at=partial(keeper.resets_at, lent))
-    else:
-        yield Connection(
-            oauth_token=environment.claude_oauth_token or "", base_url=environment.anthropic_base_url or ""
-        )
+    limits = RunLimits(
+        model=order.model, max_cost_usd=order.max_cost_usd, reaches_out=order.network != "none"
+    )
+    with _starting:
+        proxy = _proxy()
+    with proxy.run_token(limits) as (token, meter):
+        connection = Connection(api_key=token, base_url=proxy.url, meter=meter)
+        if not (environment.rehearsal or environment.anthropic_api_key):
+            login = environment.claude_oauth_token or ""
+            connection = replace(connection, api_key="", oauth_token=login, run_token=token)
+        yield connection if order.network == "full" else _by_socket(connection, proxy)
+
+
+def _by_socket(connection: Connection, proxy: ApiKeyProxy) -> Connection:
+    """The same for a sandbox without a network: a port on its own loopback leads to the proxy's socket."""
+    return replace(connection, base_url=f"http://127.0.0.1:{FORWARDED_PORT}", socket=proxy.socket_path)
 
 
 def shop(stop_signal: StopSignal) -> Shop:
     """All that `advance` needs."""
-    return Shop(agent=ClaudeAgent(jail=jail(), connect=connect), jail=jail(), stop_signal=stop_signal)
+    agent = ClaudeAgent(jail=jail(), connect=connect, prompt_cache=settings.ENVIRONMENT.prompt_cache)
+    return Shop(agent=agent, jail=jail(), stop_signal=stop_signal)
 
 
 def owner() -> str:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
+from django.db import connection
 from django.utils import timezone
 
 from tasks_app.actions.sequences import look_for_next, proceed
-from tasks_app.engine.conclude import fail
+from tasks_app.engine.conclude import fail, put_off
 from tasks_app.engine.crashpoints import reached
-from tasks_app.engine.lease import Lease
-from tasks_app.engine.recording import tidy
-from tasks_app.engine.recovery import note_crash, salvage
+from tasks_app.engine.faults import passing, patiently
+from tasks_app.engine.lease import Lease, keeper, kept
+from tasks_app.engine.recording import settle_in_sequence, tidy
+from tasks_app.engine.recovery import note_crash, note_fault, salvage
 from tasks_app.engine.shop import Shop
 from tasks_app.engine.steps import work_on
 from tasks_app.engine.stopping import Stopped, StopReason
@@ -31,17 +34,26 @@ def advance(task_id: int, *, owner: str, shop: Shop) -> bool:
     makes it worth calling again, and calling it twice is harmless: whoever holds the lease works,
     anybody else returns at once.
     """
+    if keeper.holds(task_id):
+        return False
     worked = False
-    while (lease := Lease.claim(task_id, owner=owner)) is not None:
+    while (lease := _claimed(task_id, owner)) is not None:
         worked = True
         reached("claimed")
         try:
-            _work(lease, shop)
+            with kept(lease):
+                _work(lease, shop)
         except LeaseLost as lost:
             logger.warning("%s", lost)
             return worked
+        except Exception as error:
+            if not (fault := passing(error)):
+                raise
+            # Not even that could be written. The lease lapses, and then the task is due again.
+            logger.warning("task %s is taken up again when its lease has lapsed: %s", task_id, fault)
+            return worked
         finally:
-            lease.release()
+            _release(lease)
         if shop.stop_signal():
             return worked
         # An answer may have come while the lease was still held: then the task is due again.
@@ -50,28 +62,74 @@ def advance(task_id: int, *, owner: str, shop: Shop) -> bool:
     return worked
 
 
+def _claimed(task_id: int, owner: str) -> Lease | None:
+    """The lease, if there is something to do; also none if the database cannot be written now."""
+    try:
+        return Lease.claim(task_id, owner=owner)
+    except Exception as error:
+        if not (fault := passing(error)):
+            raise
+        logger.warning("task %s cannot be taken up now: %s", task_id, fault)
+        connection.close()
+        return None
+
+
+def _release(lease: Lease) -> None:
+    try:
+        lease.release()
+    except Exception as error:
+        if not passing(error):
+            raise
+        connection.close()  # it lapses by itself
+
+
 def _work(lease: Lease, shop: Shop) -> None:
     try:
-        task = _begin(lease)
-        if task.phase != Phase.RUNNING:
-            return
-        reached("begun")
-        for step in task.steps.exclude(phase=Phase.DONE).select_related("task__project"):
-            if not work_on(step, lease, shop):
-                return
-        _finish(task, lease, shop)
-        reached("task-done")
+        _go_on(lease, shop)
     except LeaseLost:
         raise
     except Stopped as stopped:
-        _put_back(lease, stopped.reason)
+        patiently(partial(_put_back, lease, stopped.reason))
     except IllegalMove as error:
-        _settle(lease, error)
-    except CatHerderError as error:
-        _give_up(lease, str(error))
+        patiently(partial(_settle, lease, error))
     except Exception as error:
-        logger.exception("task %s stopped at a fault of the portal", lease.task_id)
-        _give_up(lease, f"The portal itself failed ({type(error).__name__}: {error}). Its log says more.")
+        if fault := passing(error):
+            logger.warning("task %s is put off: %s (%s)", lease.task_id, fault, error)
+            patiently(partial(_put_off, lease, fault))
+        else:
+            patiently(partial(_give_up, lease, _reason(lease, error)))
+
+
+def _go_on(lease: Lease, shop: Shop) -> None:
+    task = _begin(lease)
+    if task.phase != Phase.RUNNING:
+        return
+    reached("begun")
+    for step in task.steps.exclude(phase=Phase.DONE).select_related("task__project"):
+        if not work_on(step, lease, shop):
+            return
+    _finish(task, lease, shop)
+    reached("task-done")
+
+
+def _reason(lease: Lease, error: Exception) -> str:
+    """Why the task fails, in words for people."""
+    if isinstance(error, CatHerderError):
+        return str(error)
+    logger.error("task %s stopped at a fault of the portal", lease.task_id, exc_info=error)
+    return (
+        f"The portal itself failed ({type(error).__name__}: {error}). Resume the task to try again; "
+        f"if it fails again, report it with what the worker's log says of task {lease.task_id}."
+    )
+
+
+def _put_off(lease: Lease, fault: str) -> None:
+    """What was in the way passes. What the run had said until then counts."""
+    salvaged = salvage(lease)
+    with lease.fenced() as task:
+        for found in salvaged:
+            note_fault(task, found, lease, fault)
+        put_off(lease, fault)
 
 
 def _settle(lease: Lease, error: IllegalMove) -> None:
@@ -86,6 +144,8 @@ def _settle(lease: Lease, error: IllegalMove) -> None:
 def _finish(task: Task, lease: Lease, shop: Shop) -> None:
     """Done; and in the same transaction the next task of its sequence is queued, so that none is lost."""
     sequence = task.sequence
+    if sequence:
+        settle_in_sequence(task, shop)
     upcoming = look_for_next(sequence) if sequence else None
     with lease.fenced() as task:
         move(task, Phase.DONE, epoch=lease.epoch)
@@ -104,7 +164,7 @@ def _begin(lease: Lease) -> Task:
         if task.phase == Phase.WAITING_FOR_RESET:
             _limit_is_over(task, lease)
         if task.phase == Phase.PENDING:
-            move(task, Phase.RUNNING, epoch=lease.epoch)
+            move(task, Phase.RUNNING, epoch=lease.epoch, retry_at=None)
     return task
 
 

@@ -10,22 +10,20 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from django.db.models import F, Q
-from django.db.models.functions import Now
+from django.db.models import Q
 from django.utils import timezone
 
 from tasks_app import places
-from tasks_app.engine.lease import Lease
+from tasks_app.engine.lease import Lease, kept
+from tasks_app.engine.recording import UNRECORDED
 from tasks_app.errors import WorkspaceError
-from tasks_app.jail import Jail
+from tasks_app.jail import Jail, Limits
 from tasks_app.models import Sequence, Task
 from tasks_app.state.phases import ENDED
 
 logger = logging.getLogger(__name__)
 
 OWNER = "cleaning"
-#: Recording and removing a large workspace may take minutes.
-HOLD_SECONDS = 900.0
 
 
 @dataclass(frozen=True)
@@ -42,8 +40,10 @@ def clean_workspaces(*, older_than: timedelta, jail: Jail, dry_run: bool = False
     """Remove workspaces (and agents' homes) of tasks that ended longer than `older_than` ago.
 
     The work in each is recorded once more before; one that cannot be recorded is kept. A task that goes
-    on afterwards gets a new workspace from what was recorded.
+    on afterwards gets a new workspace from what was recorded. Limits for agents do not hold here: a disk that
+    is too full for them is why somebody cleans up.
     """
+    jail = jail.limited(Limits(), cgroup=None)
     for task in _candidates(older_than):
         path = places.workspace(task).path
         if not path.exists():
@@ -69,24 +69,29 @@ def _candidates(older_than: timedelta) -> list[Task]:
 @contextmanager
 def _held(task: Task) -> Iterator[bool]:
     """The lease of an ended task, so that nobody goes on with it meanwhile."""
-    until = Now() + timedelta(seconds=HOLD_SECONDS)
-    ended = Task.objects.free().filter(pk=task.pk, phase__in=ENDED)
-    taken = ended.update(lease_owner=OWNER, lease_epoch=F("lease_epoch") + 1, lease_expires=until)
+    lease = Lease.claim_ended(task.pk, owner=OWNER)
     task.refresh_from_db(fields=["lease_epoch", "phase"])
+    if lease is None:
+        yield False
+        return
     try:
-        yield bool(taken)
+        with kept(lease):  # recording and removing a large workspace may take minutes
+            yield True
     finally:
-        if taken:
-            Lease(task.pk, OWNER, task.lease_epoch).release()
+        lease.release()
 
 
 def _clean(task: Task, path: Path, jail: Jail) -> Cleaned:
     try:
-        _record(task, jail)
-    except WorkspaceError as error:
+        lost = _record(task, jail)
+    except UNRECORDED as error:
         return Cleaned(task, path, kept=f"its work cannot be recorded: {error}")
+    if lost:
+        words = f"a part of its work is not recorded: {' '.join(lost)} If nobody needs that, remove {path}."
+        return Cleaned(task, path, kept=words)
     freed, kept = 0, ""
-    for folder in (path, places.home(task), places.check_home(task)):
+    broken_git = places.workspace(task).broken_git
+    for folder in (path, broken_git, places.home(task), places.check_home(task)):
         size = _size(folder)
         try:
             if folder.exists():
@@ -97,17 +102,19 @@ def _clean(task: Task, path: Path, jail: Jail) -> Cleaned:
     return Cleaned(task, path, freed=freed, kept=kept)
 
 
-def _record(task: Task, jail: Jail) -> None:
+def _record(task: Task, jail: Jail) -> tuple[str, ...]:
+    """Record what nobody has recorded yet; sentences about what would be lost with the workspace."""
     workspace = places.workspace(task)
-    snapshot = workspace.snapshot(
-        label=f"{task.pk}-last", jail=jail, home=places.home(task), message=task.title
+    made = workspace.snapshot(
+        label=f"{task.pk}-last", jail=jail, recorded=task.head_commit or task.base_commit, message=task.title
     )
     tree = places.repository(task.project).tree
-    if not task.head_commit or tree(snapshot) != tree(task.head_commit):
-        workspace.publish(snapshot)
-        Task.objects.filter(pk=task.pk).update(head_commit=snapshot)
+    if not task.head_commit or tree(made.commit) != tree(task.head_commit):
+        workspace.publish(made.commit)
+        Task.objects.filter(pk=task.pk).update(head_commit=made.commit)
         if task.sequence:
-            Sequence.objects.filter(pk=task.sequence.pk).update(head_commit=snapshot)
+            Sequence.objects.filter(pk=task.sequence.pk).update(head_commit=made.commit)
+    return made.unrecorded
 
 
 def _size(folder: Path) -> int:

@@ -8,11 +8,13 @@ from itertools import chain, count
 from typing import Any
 
 from django.db.models import F
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from tasks_app.agents.port import Ending, RunResult
 from tasks_app.audit import record
 from tasks_app.config.pipeline import step_from_json
+from tasks_app.engine.faults import retry_pause
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.recorder import RunRecorder
 from tasks_app.errors import IllegalMove
@@ -40,6 +42,8 @@ OUTCOMES = {
     Ending.FAILED: Outcome.FAILED,
     Ending.LIMIT: Outcome.LIMIT,
     Ending.STOPPED: Outcome.INTERRUPTED,
+    Ending.LOST: Outcome.LOST,
+    Ending.KILLED: Outcome.CRASHED,
 }
 
 
@@ -47,7 +51,9 @@ def store_result(run: Run, result: RunResult, recorder: RunRecorder) -> None:
     """The run's own row, and which answers the agent now has. Called inside `lease.fenced()`."""
     run.outcome = OUTCOMES[result.ending]
     run.error = storable_text(result.error)
-    run.model = result.model
+    run.model = storable_text(result.model)[:100]
+    run.metered = result.metered
+    run.reported_cost_usd = result.reported_cost_usd
     run.exit_code = result.exit_code
     run.ended_at = timezone.now()
     for name, value in asdict(result.usage).items():
@@ -173,6 +179,28 @@ def put_back(lease: Lease, step: Step, target: Phase, reason: str, **fields: Any
     with lease.fenced() as task:
         move(step, target, reason=reason, epoch=lease.epoch)
         move(task, target, reason=reason, epoch=lease.epoch, **fields)
+
+
+def put_off(lease: Lease, fault: str, *, faults: int | None = None) -> None:
+    """Have the task tried again later, because of something in the way that passes.
+
+    `faults`: how often in a row by now, which makes the pause longer; counted in the task's row if not given.
+    """
+    with lease.fenced() as task:
+        task.faults = min(task.faults + 1, 1000) if faults is None else faults
+        fields = {"fault": fault, "fault_at": Now(), "faults": task.faults}
+        Task.objects.filter(pk=task.pk).update(retry_at=Now() + retry_pause(task.faults), **fields)
+        step = task.steps.filter(phase=Phase.RUNNING).first()
+        if step is not None:
+            move(step, Phase.PENDING, reason=fault[:300], epoch=lease.epoch)
+        if task.phase == Phase.RUNNING:
+            move(task, Phase.PENDING, reason=fault[:300], epoch=lease.epoch)
+
+
+def note_progress(lease: Lease) -> None:
+    """A run came to its own end, so nothing is in the way any more."""
+    rows = Task.objects.held(lease.task_id, epoch=lease.epoch).exclude(faults=0)
+    rows.update(faults=0, fault="", fault_at=None, retry_at=None)
 
 
 def _both(step: Step, task: Task, target: Phase, *, reason: str, epoch: int, **fields: Any) -> None:

@@ -5,12 +5,15 @@ The gate stops Write and Edit beforehand; only the diff shows what a shell comma
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tasks_app import places
 from tasks_app.checks import CheckReport
 from tasks_app.config.pipeline import step_from_json
+from tasks_app.engine.recording import runs_in_workspace
 from tasks_app.models import Run
 from tasks_app.patterns import allowed
-from tasks_app.workspace import ChangedFile, Repository, changed_files
+from tasks_app.workspace import ChangedFile, Repository, changed_files, ignored_files
 
 SHOWN = 50
 
@@ -21,13 +24,14 @@ def guard_report(run: Run) -> CheckReport | None:
     globs = step_from_json(step.config).allow_write
     if globs is None:
         return None
-    title = f"file guard: only {', '.join(globs)}"
+    title = f"file guard: only {', '.join(globs)}{_without_ignored(run)}"
     if not run.head_commit:
         return CheckReport(
             False, title, problem="What the step changed could not be recorded, so it cannot be judged."
         )
     repository = places.repository(step.task.project)
     changed = _changed(repository, step.base_commit, run.head_commit) - _made_by_checks(repository, run)
+    changed |= _changed_ignored(repository, run)
     outside = sorted(path for path in changed if not allowed(path, list(globs)))
     if not outside:
         return CheckReport(True, title)
@@ -56,6 +60,39 @@ def _made_by_checks(repository: Repository, run: Run) -> set[str]:
     return made
 
 
+def _without_ignored(run: Run) -> str:
+    """What the guard could not look at, for its title."""
+    if run.step.base_ignored:
+        return ""
+    return " (without files that .gitignore hides: they could not be listed before the step)"
+
+
+def _changed_ignored(repository: Repository, run: Run) -> set[str]:
+    """Files hidden by .gitignore that the step made or changed, without what checks make themselves.
+
+    Those in folders that tools fill wherever they run (`TOOL_FOLDERS`) are not in the lists.
+    """
+    step = run.step
+    if not (step.base_ignored and run.head_ignored):  # from before the lists were kept
+        return set()
+    before, after = (ignored_files(repository, one) for one in (step.base_ignored, run.head_ignored))
+    changed = _new_in(before, after)
+    return changed - _ignored_made_by_checks(repository, run) if changed else changed
+
+
+def _ignored_made_by_checks(repository: Repository, run: Run) -> set[str]:
+    """What a check writes once it writes again: the agent may run the same command."""
+    made: set[str] = set()
+    for earlier in runs_in_workspace(run.step.task).filter(pk__lt=run.pk).exclude(checked_ignored=""):
+        lists = (ignored_files(repository, one) for one in (earlier.head_ignored, earlier.checked_ignored))
+        made |= _new_in(*lists)
+    return made
+
+
+def _new_in(before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
+    return {path for path, fingerprint in after.items() if before.get(path) != fingerprint}
+
+
 def _changed(repository: Repository, base: str, head: str) -> set[str]:
     return {path for change in changed_files(repository, base=base, head=head) for path in _paths(change)}
 
@@ -68,4 +105,7 @@ def _paths(change: ChangedFile) -> list[str]:
 def _put_back(outside: list[str]) -> str:
     more = f"\n… and {len(outside) - SHOWN} more" if len(outside) > SHOWN else ""
     listed = "\n".join(outside[:SHOWN])
-    return f"Put them back as they were:\n{listed}{more}"
+    return (
+        f"Put them back as they were:\n{listed}{more}\n\n"
+        "Files that .gitignore hides count too; remove those that you or a command of yours made."
+    )

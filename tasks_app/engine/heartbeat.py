@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from django.db import close_old_connections, connection
 from django.db.models.functions import Now
 
+from tasks_app.engine.faults import passing
 from tasks_app.models import Task, WorkerBeat
 from tasks_app.models.worker import BEAT_SECONDS
 
@@ -52,8 +53,9 @@ class Heartbeat(threading.Thread):
             if prune:
                 WorkerBeat.objects.prune()
             beat(slots=self._slots, ended=ended)
-        except Exception:
-            logger.exception("a heartbeat failed; the next one is in %s seconds", BEAT_SECONDS)
+        except Exception as error:
+            trace = None if passing(error) else error
+            logger.error("a heartbeat failed (%s); the next is in %s s", error, BEAT_SECONDS, exc_info=trace)
 
 
 def beat(*, slots: int, ended: bool = False) -> None:

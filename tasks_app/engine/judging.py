@@ -7,15 +7,16 @@ from collections.abc import Iterable
 from dataclasses import asdict
 
 from tasks_app import places
-from tasks_app.agents.leftovers import COOKIE
 from tasks_app.checks import Check, CheckReport, FileExists, NoCheck, Shell, run_checks
 from tasks_app.config.pipeline import FileExistsCheck, ShellCheck, StepConfig, step_from_json
 from tasks_app.engine.conclude import may_try_again
 from tasks_app.engine.crashpoints import reached
 from tasks_app.engine.guard import guard_report, plan_report
 from tasks_app.engine.lease import Lease
+from tasks_app.engine.network import network_of
+from tasks_app.engine.plan import PLAN_FILE, leave_out_plan, note_plan
 from tasks_app.engine.recorder import RunRecorder
-from tasks_app.engine.recording import checkpoint, record_checks, record_work
+from tasks_app.engine.recording import checkpoint, publish_without, record_checks, record_work
 from tasks_app.engine.shop import Shop
 from tasks_app.events.append import NewEvent
 from tasks_app.models import EventKind, Run
@@ -30,13 +31,19 @@ def judge(run: Run, lease: Lease, shop: Shop) -> bool | None:
     nothing.
     """
     if run.checks is None:
-        record_work(run, lease, shop)
-        _check(run, lease, shop)
+        if unrecorded := record_work(run, lease, shop):
+            recorder = RunRecorder(lease, run, stop_signal=shop.stop_signal, timeout=float("inf"))
+            _store_reports(run, [_unrecorded("What the step did", unrecorded)], lease, recorder)
+        else:
+            note_plan(run, lease)
+            _check(run, lease, shop)
         if not _passed(run) and not may_try_again(run.step, lease, _failed_check(run)):
             return False
     if not _passed(run):
         return None
-    checkpoint(run.step, lease, shop)
+    if leave_out_plan(run.step):
+        publish_without(PLAN_FILE, run, lease)
+    checkpoint(run, lease, shop)
     with lease.fenced():
         move(run.step, Phase.DONE, epoch=lease.epoch)
     reached("step-done")
@@ -54,15 +61,23 @@ def _check(run: Run, lease: Lease, shop: Shop) -> None:
     reports = run_checks(
         checks_of(step_from_json(run.step.config)),
         workspace=places.workspace(task).path,
-        jail=shop.jail,
+        jail=shop.jail if network_of(run.step) == "full" else shop.jail.without_network(),
         home=places.check_home(task),
-        env={COOKIE: str(places.workspace(task).path)},  # so that a successor can end what it leaves behind
+        # So that a successor can end what it leaves behind.
+        env=lease.as_claim.cookie(places.workspace(task).path),
         stop=ticking.stop,
     )
     ticking.raise_problem()
     recorder.tick()
-    record_checks(run, lease, shop)
+    if unrecorded := record_checks(run, lease, shop):
+        reports = (*reports, _unrecorded("What the checks left", unrecorded))
     _store_reports(run, (*guarded, *reports), lease, recorder)
+
+
+def _unrecorded(what: str, reason: str) -> CheckReport:
+    """Nothing counts as done that is not in the portal's repository."""
+    order = f"{reason}\n\nMake it possible to record all files of the workspace with git, then end your turn."
+    return CheckReport(False, "recording", order, problem=f"{what} could not be recorded: {reason}")
 
 
 def _store_reports(run: Run, reports: Iterable[CheckReport], lease: Lease, recorder: RunRecorder) -> None:
@@ -75,7 +90,7 @@ def _store_reports(run: Run, reports: Iterable[CheckReport], lease: Lease, recor
 
 
 class _Ticking:
-    """Keeps the lease while a check runs, and ends the check when the work is to stop."""
+    """Ends a check when the work is to stop."""
 
     def __init__(self, recorder: RunRecorder) -> None:
         self._recorder = recorder

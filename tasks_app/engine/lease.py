@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, field
 
 from django.db import connection, transaction
-from django.db.models.functions import Now
 
+from tasks_app.agents.leftovers import Claim
 from tasks_app.errors import LeaseLost
 from tasks_app.models import Task
+from tasks_app.models.task import LEASE_SECONDS
+from tasks_app.state.phases import ENDED
+
+logger = logging.getLogger(__name__)
 
 #: A holder that stops renewing loses the task after this; it renews four times as often.
-SECONDS = 20.0
+SECONDS = LEASE_SECONDS
 RENEW_SECONDS = SECONDS / 4
+#: Pause before the next attempt when a renewal failed, because the database is locked say.
+RETRY_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -26,6 +32,7 @@ class Lease:
     task_id: int
     owner: str
     epoch: int
+    _lost: threading.Event = field(default_factory=threading.Event, compare=False, repr=False)
 
     @classmethod
     def claim(cls, task_id: int, *, owner: str) -> Lease | None:
@@ -33,48 +40,137 @@ class Lease:
         epoch = Task.objects.claim(task_id, owner=owner, seconds=SECONDS)
         return None if epoch is None else cls(task_id, owner, epoch)
 
+    @classmethod
+    def claim_ended(cls, task_id: int, *, owner: str) -> Lease | None:
+        """The lease of a task that has ended, so that nobody takes it up meanwhile; None if it is held."""
+        epoch = Task.objects.filter(phase__in=ENDED).take(task_id, owner=owner, seconds=SECONDS)
+        return None if epoch is None else cls(task_id, owner, epoch)
+
     @contextmanager
     def fenced(self) -> Iterator[Task]:
-        """One transaction in which the task is surely still ours. Raises LeaseLost."""
+        """Lock the task's row in a transaction and check that this lease still holds it.
+
+        Raises LeaseLost otherwise.
+        """
         with transaction.atomic():
             rows = Task.objects.held(self.task_id, epoch=self.epoch).select_for_update(of=("self",))
             task = rows.select_related("project").first()
             if task is None:
-                raise LeaseLost(f"task {self.task_id} was taken over by somebody else")
+                raise self._loss()
             yield task
 
-    def renew(self) -> None:
-        """Hold it for another while. Raises LeaseLost."""
-        expires = Now() + timedelta(seconds=SECONDS)
-        if not Task.objects.held(self.task_id, epoch=self.epoch).update(lease_expires=expires):
-            raise LeaseLost(f"task {self.task_id} was taken over by somebody else")
+    def phase(self) -> str:
+        """Return the task's phase, by a plain read. Raises LeaseLost if somebody else holds the task."""
+        if self._lost.is_set():
+            raise self._loss()
+        phase = Task.objects.held(self.task_id, epoch=self.epoch).values_list("phase", flat=True).first()
+        if phase is None:
+            raise self._loss()
+        return phase
 
     def release(self) -> None:
         """Let go at once, so that the next can begin. Harmless if it was lost."""
         Task.objects.held(self.task_id, epoch=self.epoch).update(lease_expires=None, lease_owner="")
 
+    def note_lost(self) -> None:
+        """Somebody else has the task: whoever works under this lease stops at the next look."""
+        self._lost.set()
+
+    @property
+    def as_claim(self) -> Claim:
+        """How processes that are started under this lease are marked."""
+        return Claim(self.task_id, self.epoch)
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """The task and the epoch."""
+        return self.task_id, self.epoch
+
+    def _loss(self) -> LeaseLost:
+        return LeaseLost(f"task {self.task_id} was taken over by somebody else")
+
+
+class LeaseKeeper:
+    """Renew all leases that this process holds: in one thread, with one UPDATE for all of them.
+
+    The thread lives while there is a lease to keep. Nothing else renews a lease, so it does not matter
+    in how many parts the work is done or how long each of them takes.
+    """
+
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._held: set[Lease] = set()
+        self._thread: threading.Thread | None = None
+        self._stop_wanted = threading.Event()
+
+    def add(self, lease: Lease) -> None:
+        with self._changing:
+            self._held.add(lease)
+            if self._thread is None:
+                self._stop_wanted = threading.Event()
+                self._thread = threading.Thread(
+                    target=self._run, args=(self._stop_wanted,), name="lease-keeper", daemon=True
+                )
+                self._thread.start()
+
+    def remove(self, lease: Lease) -> None:
+        with self._changing:
+            self._held.discard(lease)
+            if self._held or self._thread is None:
+                return
+            thread, self._thread = self._thread, None
+            self._stop_wanted.set()
+        # Not for long: a database that does not answer may hold the thread up, and it ends by itself.
+        thread.join(RETRY_SECONDS)
+
+    def holds(self, task_id: int) -> bool:
+        """Whether this process works on the task."""
+        with self._changing:
+            return any(lease.task_id == task_id for lease in self._held)
+
+    def _run(self, stop_wanted: threading.Event) -> None:
+        pause = RENEW_SECONDS
+        while not stop_wanted.wait(pause):
+            pause = self._renew()
+        connection.close()
+
+    def _renew(self) -> float:
+        """One renewal of all leases; the seconds until the next one."""
+        with self._changing:
+            held = list(self._held)
+        try:
+            self._note_lost(held, kept=_renewed(held))
+        except Exception as error:
+            # The work goes on: whether the lease is still held is checked again at each write.
+            logger.warning("leases could not be renewed, trying again: %s", error)
+            connection.close()
+            return min(RETRY_SECONDS, RENEW_SECONDS)
+        return RENEW_SECONDS
+
+    def _note_lost(self, held: Collection[Lease], *, kept: Collection[tuple[int, int]]) -> None:
+        for lease in held:
+            if lease.key not in kept:
+                lease.note_lost()
+                with self._changing:
+                    self._held.discard(lease)
+
+
+def _renewed(held: Collection[Lease]) -> set[tuple[int, int]]:
+    """Renew them; task and epoch of those that are still held."""
+    keys = {lease.key for lease in held}
+    if Task.objects.renew(keys, seconds=SECONDS) == len(keys):
+        return keys
+    return set(Task.objects.held_by(keys).values_list("pk", "lease_epoch"))
+
+
+keeper = LeaseKeeper()
+
 
 @contextmanager
 def kept(lease: Lease) -> Iterator[None]:
-    """Renew the lease while something slow is done that cannot do it itself, git on a large clone say.
-
-    A lease that is lost meanwhile shows at the next fenced write.
-    """
-    done = threading.Event()
-    keeper = threading.Thread(target=_keep, args=(lease, done), name="lease-keeper", daemon=True)
-    keeper.start()
+    """Keep the lease from its claim to its release, whatever is done in between."""
+    keeper.add(lease)
     try:
         yield
     finally:
-        done.set()
-        keeper.join()
-
-
-def _keep(lease: Lease, done: threading.Event) -> None:
-    try:
-        while not done.wait(RENEW_SECONDS):
-            lease.renew()
-    except LeaseLost:
-        return
-    finally:
-        connection.close()
+        keeper.remove(lease)

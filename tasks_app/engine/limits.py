@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from tasks_app.models import Task
+
 #: A wait that no longer ends within a working day is worth a plain word.
 LONG = timedelta(hours=8)
 SHORTEST_WAIT = timedelta(minutes=1)
+
+
+def fault_words(task: Task) -> str:
+    """What keeps a task from going on that passes by itself, and when it is tried again; else empty."""
+    if not task.waits_for_retry or task.retry_at is None or task.fault_at is None:
+        return ""
+    return f"{task.fault} ({task.fault_at:%H:%M} UTC). Tried again at {task.retry_at:%H:%M} UTC."
 
 
 def reset_words(resets_at: datetime | None, *, now: datetime) -> str:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from django.db.models import Sum
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from tasks_app import places
 from tasks_app.agents.asks import GivenAnswer, decision_for, set_aside, uncertain
-from tasks_app.agents.port import Decision
+from tasks_app.agents.port import Decision, HaltingTools
 from tasks_app.agents.shelf import Transcript
 from tasks_app.agents.transcripts import (
     deferred_call,
@@ -21,8 +22,9 @@ from tasks_app.agents.transcripts import (
     stored_transcript,
 )
 from tasks_app.config.pipeline import STEP_SECONDS, step_from_json
-from tasks_app.engine.prompts import step_prompt, threshold_text
+from tasks_app.engine.prompts import attempts_left_of, step_prompt, threshold_text
 from tasks_app.engine.shelf import TranscriptShelf
+from tasks_app.errors import TranscriptDamaged
 from tasks_app.events.past import past_actions
 from tasks_app.models import Outcome, Question, QuestionKind, Reason, Run, Step, Verdict
 from tasks_app.prompting.feedback import (
@@ -46,7 +48,7 @@ class NextRun:
     """A run before it starts: with `resume` in the session of an earlier run, else in a new one.
 
     `answers` are the questions whose answers it hands in, `turned_down` says of those calls that a human did
-    not want who said what. While `planning` the agent may only look.
+    not want who said what. While `planning` the agent may only look. `note` is for the log.
     """
 
     reason: Reason
@@ -58,6 +60,11 @@ class NextRun:
     answers: tuple[int, ...] = ()
     turned_down: dict[str, str] = field(default_factory=dict)
     planning: bool = False
+    note: str = ""
+
+
+#: Outcomes of runs that stored at least the prompt of their session.
+_HAS_A_SESSION = (Outcome.ASKED, Outcome.FINISHED, Outcome.LIMIT)
 
 
 def next_run(step: Step) -> NextRun:
@@ -65,9 +72,11 @@ def next_run(step: Step) -> NextRun:
     last = step.current_runs.last()
     if last is None:
         return replace(_first(step), planning=step_from_json(step.config).plan_approval)
-    transcript = transcript_of(last)
+    transcript, damage = _stored_session(last)
     open_answers = undelivered(step, last, transcript)
     planned = _after(step, last, transcript, open_answers)
+    if not planned.resume:
+        planned = replace(planned, note=_why_replayed(last, transcript, damage))
     answers = tuple(question.pk for question in open_answers)
     turned_down = {one.tool_use_id: _by_whom(one) for one in open_answers if one.is_turned_down}
     return replace(planned, answers=answers, turned_down=turned_down, planning=_planning(step, planned))
@@ -97,11 +106,12 @@ def _first(step: Step) -> NextRun:
 
 
 def _after(step: Step, last: Run, transcript: Transcript, open_answers: Sequence[Question]) -> NextRun:
-    reason = _reason(last)
-    if not transcript or step.task.resume == "replay":
-        return _replayed(step, reason, _feedback(step, last, open_answers))
+    before = _before_it_was_lost(step, last)
+    reason = _reason(before)
+    if not transcript or before != last or step.task.resume == "replay":
+        return _replayed(step, reason, _feedback(step, before, open_answers))
     session = str(last.session_id)
-    cost = cost_before(last) + last.cost_usd
+    cost = cost_before(last) + _reported_cost(last)
     news = _threshold_news(step, last)
     waits_at = deferred_call(transcript)
     decisions = _decisions(step, last, open_answers, waits_at=waits_at, news=news)
@@ -110,6 +120,27 @@ def _after(step: Step, last: Run, transcript: Transcript, open_answers: Sequence
         return NextRun(reason, session, None, resume=True, decisions=decisions, cost_before=cost)
     prompt = "\n\n".join(filter(None, [_feedback(step, last, open_answers), news]))
     return NextRun(reason, session, prompt, resume=True, cost_before=cost)
+
+
+def _before_it_was_lost(step: Step, last: Run) -> Run:
+    """The run whose session could not be resumed: how that one ended is why the agent is at work again."""
+    if last.outcome != Outcome.LOST:
+        return last
+    return step.current_runs.exclude(outcome=Outcome.LOST).last() or last
+
+
+def _why_replayed(last: Run, transcript: Transcript, damage: str) -> str:
+    """What the log says of a session that is not gone on with; nothing if that was wished for."""
+    if last.outcome == Outcome.LOST:
+        damage = last.error
+    elif not damage and not transcript and last.outcome in _HAS_A_SESSION:
+        damage = "nothing of it is stored"
+    if not damage:
+        return ""
+    return (
+        f"The session of run {last.number} cannot be resumed ({damage}). "
+        "A new session begins with what was done so far."
+    )
 
 
 def _threshold_news(step: Step, last: Run) -> str:
@@ -123,11 +154,32 @@ def _threshold_news(step: Step, last: Run) -> str:
     )
     if known is None or known == step.task.threshold:
         return ""
-    return threshold_feedback(step.task.threshold, instructions=threshold_text(step.task))
+    has_tool = halting_tools(last).ask
+    return threshold_feedback(step.task.threshold, instructions=threshold_text(step.task), has_tool=has_tool)
+
+
+def halting_tools(run: Run) -> HaltingTools:
+    """The tools for halting that the run's session began with; see `HaltingTools`."""
+    runs = run.step.runs.filter(session_id=run.session_id, threshold__isnull=False)
+    began_with = runs.order_by("number").values_list("threshold", flat=True).first()
+    threshold = run.step.task.threshold if began_with is None else began_with
+    return HaltingTools(ask=threshold > 0, plan=step_from_json(run.step.config).plan_approval)
 
 
 def transcript_of(run: Run) -> Transcript:
-    """The session of the run as stored; empty if nothing is."""
+    """The session of the run as stored; empty if nothing is, or if it is damaged."""
+    return _stored_session(run)[0]
+
+
+def _stored_session(run: Run) -> tuple[Transcript, str]:
+    """The session, and in what way it is damaged; a damaged one counts as none (H9)."""
+    try:
+        return _read_session(run), ""
+    except TranscriptDamaged as damage:
+        return {}, str(damage)
+
+
+def _read_session(run: Run) -> Transcript:
     cwd = places.workspace(run.step.task).path
     return stored_transcript(TranscriptShelf(), cwd=cwd, session_id=str(run.session_id))
 
@@ -232,7 +284,13 @@ def _feedback(step: Step, last: Run, answers: Sequence[Question]) -> Feedback:
         return set_aside_feedback()
     if last.outcome == Outcome.FINISHED and last.checks:
         report = next((one for one in last.checks if not one["passed"]), last.checks[-1])
-        return failed_check_feedback(check=report["check"], reason=_why(report), output=report["output"])
+        return failed_check_feedback(
+            check=report["check"],
+            reason=_why(report),
+            output=report["output"],
+            passed_already=report.get("exit_code") == 0 and not report["passed"],
+            attempts=attempts_left_of(step),
+        )
     if last.outcome == Outcome.LIMIT:
         return usage_limit_feedback(reset_at=step.task.resets_at)
     if last.outcome == Outcome.FAILED:
@@ -257,9 +315,13 @@ def _replayed(step: Step, reason: Reason, feedback: Feedback) -> NextRun:
 
 
 def cost_before(run: Run) -> float:
-    """What the run's session had cost in its earlier runs: the agent reports totals of the session."""
+    """What the agent said of its session's earlier runs: it reports totals of the session."""
     rows = Run.objects.filter(step=run.step_id, session_id=run.session_id, number__lt=run.number)
-    return float(rows.aggregate(total=Sum("cost_usd"))["total"] or 0.0)
+    return float(rows.aggregate(total=Sum(Coalesce("reported_cost_usd", "cost_usd")))["total"] or 0.0)
+
+
+def _reported_cost(run: Run) -> float:
+    return run.cost_usd if run.reported_cost_usd is None else run.reported_cost_usd
 
 
 def timeout_of(step: Step) -> float:

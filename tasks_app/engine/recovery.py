@@ -1,4 +1,4 @@
-"""Taking over from a worker that died."""
+"""Closing runs that have no end: their worker died, or something was in the way that passes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,15 @@ from tasks_app.agents.port import Ending, RunResult
 from tasks_app.agents.shelf import Transcript
 from tasks_app.agents.stream import Stream
 from tasks_app.agents.transcripts import deferred_call
-from tasks_app.engine.conclude import ask_humans, fail, store_result
-from tasks_app.engine.lease import Lease, kept
+from tasks_app.engine.conclude import ask_humans, store_result
+from tasks_app.engine.deaths import fail_if_hopeless
+from tasks_app.engine.lease import Lease
 from tasks_app.engine.next_run import cost_before, transcript_of, undelivered
 from tasks_app.engine.recorder import RunRecorder
 from tasks_app.engine.stopping import never
 from tasks_app.events.append import NewEvent
-from tasks_app.models import EventKind, Outcome, QuestionKind, Run, Step, Task
-from tasks_app.state.phases import Phase
+from tasks_app.models import EventKind, Outcome, Run, Task
 from tasks_app.types import Ask
-
-#: So many workers may die one after the other in one step.
-CRASHES = 5
 
 
 @dataclass(frozen=True)
@@ -38,13 +35,25 @@ def salvage(lease: Lease) -> list[Salvaged]:
 
     Reading a long run again is slow, so it is done before the transaction that notes what it says.
     """
-    with kept(lease):
-        rows = Run.objects.filter(step__task=lease.task_id, outcome="").select_related("step__task__project")
-        return [Salvaged(run, _reread(run), transcript_of(run)) for run in rows]
+    rows = Run.objects.filter(step__task=lease.task_id, outcome="").select_related("step__task__project")
+    return [Salvaged(run, _reread(run), transcript_of(run)) for run in rows]
 
 
 def note_crash(task: Task, found: Salvaged, lease: Lease) -> None:
-    """Close a run that has no end. Called inside `lease.fenced()`.
+    """Close a run whose worker died. Called inside `lease.fenced()`."""
+    said = "The worker of this run died; it goes on from here."
+    if _close(task, found, lease, Outcome.CRASHED, note=said):
+        fail_if_hopeless(found.run.step, lease)
+
+
+def note_fault(task: Task, found: Salvaged, lease: Lease, fault: str) -> None:
+    """Close a run that was cut off by a fault that passes. Called inside `lease.fenced()`."""
+    said = f"{fault}. The run was interrupted and is tried again."
+    _close(task, found, lease, Outcome.INTERRUPTED, note=said)
+
+
+def _close(task: Task, found: Salvaged, lease: Lease, outcome: Outcome, *, note: str) -> bool:
+    """Whether it had no end of its own, so that `outcome` is how it ended.
 
     What was used counts, what was asked is asked now, and a run that had said all is taken as finished.
     """
@@ -54,35 +63,38 @@ def note_crash(task: Task, found: Salvaged, lease: Lease) -> None:
     if ending is Ending.ASKED and stream.deferred in _decided(run):
         ending = Ending.STOPPED
     recorder = RunRecorder(lease, run, stop_signal=never, timeout=0.0)
-    recorder.write(NewEvent(EventKind.NOTE, {"text": "The worker of this run died; it goes on from here."}))
-    usage = stream.usage(cost_before=cost_before(run))
-    store_result(run, RunResult(ending, usage=usage, model=stream.model or run.model), recorder)
+    recorder.write(NewEvent(EventKind.NOTE, {"text": note}))
+    store_result(run, _result(run, stream, ending), recorder)
     undelivered(run.step, run, found.transcript)  # what the agent has got by now is noted
     if ending is Ending.STOPPED:
-        Run.objects.filter(pk=run.pk).update(outcome=Outcome.CRASHED)
-        _fail_if_hopeless(run.step, lease)
+        Run.objects.filter(pk=run.pk).update(outcome=outcome)
     if ending is Ending.ASKED:
         waits_at = deferred_call(found.transcript)
         ask_humans(task, run, asks, deferred=waits_at, recorder=recorder, epoch=lease.epoch)
+    return ending is Ending.STOPPED
 
 
-def _fail_if_hopeless(step: Step, lease: Lease) -> None:
-    """A task that kills whoever works on it must not do so for ever, at some dollars each time."""
-    told = step.transitions.filter(target=Phase.PENDING, actor__isnull=False).last()
-    runs = step.runs.filter(started_at__gt=told.at) if told else step.runs.all()
-    outcomes = list(runs.order_by("-number").values_list("outcome", flat=True)[:CRASHES])
-    if outcomes == [Outcome.CRASHED] * CRASHES and step.phase == Phase.RUNNING:
-        fail(lease, step, f"Its worker died {CRASHES} times in a row while this step was at work.")
+def _result(run: Run, stream: Stream, ending: Ending) -> RunResult:
+    """What the proxy had counted is in the run's row already, and is believed rather than the stream."""
+    said = stream.usage(cost_before=cost_before(run))
+    if not run.metered:
+        return RunResult(ending, usage=said, model=stream.model or run.model)
+    reported = said.cost_usd if stream.result else None
+    return RunResult(ending, usage=run.usage, metered=True, reported_cost_usd=reported, model=run.model)
 
 
 def _could_ask(run: Run) -> bool:
-    """By the threshold as it was for this run; or because it was given an answer to a question."""
-    threshold = run.step.task.threshold if run.threshold is None else run.threshold
-    return threshold > 0 or run.answers_handed_in.filter(kind=QuestionKind.CLARIFICATION).exists()
+    """By the threshold as it was for this run."""
+    return (run.step.task.threshold if run.threshold is None else run.threshold) > 0
 
 
 def _open_asks(run: Run, stream: Stream, *, may_ask: bool) -> list[Ask]:
-    """What was asked and is not yet known, noted questions included."""
+    """What was asked and is not yet known, noted questions included.
+
+    Nothing if the step was retried since: the answer would belong to an attempt that no longer counts.
+    """
+    if run.number < run.step.first_run:
+        return []
     task = run.step.task
     known = set(task.questions.values_list("tool_use_id", flat=True))
     found = open_asks(

@@ -8,14 +8,26 @@ from django.db.models import Count
 from django.utils import timezone
 
 from tasks_app import places, stats
+from tasks_app.agents.leftovers import Claim, end_earlier
 from tasks_app.agents.port import Ending, Places, RunOrder, RunResult
 from tasks_app.config.pipeline import step_from_json
-from tasks_app.engine.conclude import fail, halt, may_try_again, put_back, store_result
+from tasks_app.engine.conclude import (
+    fail,
+    halt,
+    may_try_again,
+    note_progress,
+    put_back,
+    put_off,
+    store_result,
+)
 from tasks_app.engine.crashpoints import reached
+from tasks_app.engine.deaths import deaths_without_progress, fail_if_hopeless
 from tasks_app.engine.judging import judge
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.limits import SHORTEST_WAIT, reset_words
-from tasks_app.engine.next_run import NextRun, next_run, timeout_of
+from tasks_app.engine.network import network_of
+from tasks_app.engine.next_run import NextRun, halting_tools, next_run, timeout_of
+from tasks_app.engine.plan import begin_plan
 from tasks_app.engine.recorder import RunRecorder
 from tasks_app.engine.recording import prepare, record_work
 from tasks_app.engine.shop import Shop
@@ -34,7 +46,9 @@ def work_on(step: Step, lease: Lease, shop: Shop) -> bool:
     with lease.fenced():
         if step.phase == Phase.PENDING:
             move(step, Phase.RUNNING, epoch=lease.epoch)
+    _end_what_earlier_holders_left(step, lease)
     prepare(step, lease, shop)
+    begin_plan(step, lease)
     while True:
         last = step.current_runs.last()
         if last is not None and last.outcome == Outcome.FINISHED:
@@ -45,11 +59,15 @@ def work_on(step: Step, lease: Lease, shop: Shop) -> bool:
             return False
 
 
+def _end_what_earlier_holders_left(step: Step, lease: Lease) -> None:
+    """Nothing but this holder's own work may change the workspace while it is recorded and checked."""
+    lease.phase()  # raises LeaseLost
+    end_earlier(places.workspace(step.task).path, lease.as_claim)
+
+
 def _run(step: Step, lease: Lease, shop: Shop) -> bool:
     """One run of the agent; whether the step goes on at once afterwards."""
-    if step.task.max_cost_usd is not None and _spent(step) >= step.task.max_cost_usd:
-        allowed = f"${step.task.max_cost_usd:g}"
-        fail(lease, step, f"The task has cost the {allowed} that its project allows (limits.maxCostUsd).")
+    if _budget_used_up(step, lease) or _network_cannot_be_kept_out(step, lease, shop):
         return False
     step.task.refresh_from_db(fields=["threshold"])  # somebody may have changed it during the last run
     planned = next_run(step)
@@ -58,6 +76,8 @@ def _run(step: Step, lease: Lease, shop: Shop) -> bool:
     recorder = RunRecorder(
         lease, run, stop_signal=shop.stop_signal, timeout=timeout, turned_down=planned.turned_down
     )
+    if planned.note:
+        recorder.write(NewEvent(EventKind.NOTE, {"text": planned.note}))
     reached("run-opened")
     try:
         result = shop.agent.run(_order(run, planned, timeout), recorder)
@@ -65,6 +85,29 @@ def _run(step: Step, lease: Lease, shop: Shop) -> bool:
         return _stopped(run, stopped, lease, recorder, shop)
     reached("agent-ended")
     return _ended(run, result, lease, recorder, shop)
+
+
+def _budget_used_up(step: Step, lease: Lease) -> bool:
+    """Fail the step if its task has cost what it may."""
+    if step.task.max_cost_usd is None or _spent(step) < step.task.max_cost_usd:
+        return False
+    allowed = f"${step.task.max_cost_usd:g}"
+    fail(lease, step, f"The task has cost the {allowed} that its project allows (limits.maxCostUsd).")
+    return True
+
+
+def _network_cannot_be_kept_out(step: Step, lease: Lease, shop: Shop) -> bool:
+    """Fail a step that must not have the network rather than run it with one."""
+    network = network_of(step)
+    if network == "full" or shop.jail.keeps_network_out:
+        return False
+    why = shop.jail.reason or shop.jail.network_reason
+    fail(
+        lease,
+        step,
+        f"This step must not have the network (network: {network}), but it cannot be kept out: {why}",
+    )
+    return True
 
 
 def _spent(step: Step) -> float:
@@ -84,6 +127,7 @@ def _open(step: Step, planned: NextRun, lease: Lease, shop: Shop) -> Run:
             threshold=step.task.threshold,
             model=step_from_json(step.config).model or step.task.model,
             sandboxed=shop.agent.sandboxed,
+            network=network_of(step),
             lease_epoch=lease.epoch,
         )
         step.questions.filter(pk__in=planned.answers).update(handed_in=run)
@@ -107,8 +151,8 @@ def _order(run: Run, planned: NextRun, timeout: float) -> RunOrder:
         prompt=planned.prompt,
         resume=planned.resume,
         decisions=planned.decisions,
-        # A question from before the threshold became 0 still gets its answer, by the tool that asked.
-        may_ask=task.threshold > 0 or any(one.is_answer for one in planned.decisions.values()),
+        may_ask=task.threshold > 0,
+        halting=halting_tools(run),
         ask_before=(*task.ask_before, *config.ask_before),
         planning=planned.planning,
         model=run.model,
@@ -119,6 +163,8 @@ def _order(run: Run, planned: NextRun, timeout: float) -> RunOrder:
         max_turns=task.max_turns,
         max_cost_usd=None if task.max_cost_usd is None else task.max_cost_usd - _spent(run.step),
         timeout=timeout,
+        network=network_of(run.step),
+        claim=Claim(task.pk, run.lease_epoch),
     )
 
 
@@ -131,13 +177,27 @@ def _ended(run: Run, result: RunResult, lease: Lease, recorder: RunRecorder, sho
     with lease.fenced():
         store_result(run, result, recorder)
     reached("result-stored")
+    if result.ending is Ending.KILLED:
+        return _killed(run, result, lease, shop)
+    note_progress(lease)
     if result.ending is Ending.LIMIT:
         _limit_reached(run, result, lease)
         return False
-    if result.ending is Ending.FINISHED:
+    if result.ending in {Ending.FINISHED, Ending.LOST}:
         return True
     record_work(run, lease, shop)
-    return may_try_again(run.step, lease, result.error)
+    return not _budget_used_up(run.step, lease) and may_try_again(run.step, lease, result.error)
+
+
+def _killed(run: Run, result: RunResult, lease: Lease, shop: Shop) -> bool:
+    """Somebody else ended the agent's process: no failed attempt. Tried again at once, then later."""
+    record_work(run, lease, shop)
+    if fail_if_hopeless(run.step, lease):
+        return False
+    deaths = deaths_without_progress(run.step)
+    if deaths > 1:
+        put_off(lease, result.error.rstrip("."), faults=deaths - 1)
+    return deaths <= 1
 
 
 def _keeps_setting_aside(step: Step, lease: Lease) -> bool:

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from django.db import close_old_connections
 
+from tasks_app.engine.faults import passing
 from tasks_app.models import Change, IdempotencyKey, Task
 
 logger = logging.getLogger(__name__)
@@ -48,8 +49,10 @@ class Sweeper(threading.Thread):
                 sweep(self._ring, pending=self._pending)
                 Change.objects.prune_changes(CHANGES_KEPT)
                 IdempotencyKey.objects.prune(KEYS_KEPT)
-            except Exception:
-                logger.exception("a sweep failed; the next one is in %s seconds", SECONDS)
+            except Exception as error:
+                # What passes is one line: it may be said every 10 s for hours.
+                trace = None if passing(error) else error
+                logger.error("a sweep failed (%s); the next is in %s s", error, SECONDS, exc_info=trace)
             finally:
                 close_old_connections()
             if self._stop_wanted.wait(SECONDS):

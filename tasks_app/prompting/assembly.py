@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from tasks_app.prompting.foreign import foreign, quoted, section
+from tasks_app.prompting.foreign import foreign, head, quoted, section
+from tasks_app.prompting.judged import Judged, judged_text
 
-PLAN_STEP = "plan"
+PLAN_FILE = "PLAN.md"
+#: Characters of a plan that stand in a prompt.
+MAX_PLAN = 100_000
 
+
+# All prompts begin alike, to the letter: the model's provider can then keep what they share.
 ROLE = """\
-You are a software engineer who works alone in a clone of a git repository, as one step of a pipeline. Your
-working directory is the root of the repository; keep inside it. Stay on the branch that is checked out and
-do not push. When you end your turn, your step counts as finished and is checked; so end it only when the work
-of your step is whole.
+You are a software engineer who works alone in a fresh clone of a git repository. Your working directory is
+the root of the repository; keep inside it. Stay on the branch that is checked out and do not push. When you
+end your turn, your work counts as finished; so end it only when it is whole.
+
+The clone was made for {owner}. It holds what is committed: what git ignores, such as
+installed dependencies, build results and local settings, is there only if {makers} put it there.
 
 Below, sections begin with a line of capitals between dashes. A line of that kind that has a backslash before
 it is part of a text that somebody else wrote, not a section."""
+
+
+#: In place of when and how to ask, where nobody is asked.
+UNASKED = (
+    "What the task leaves open, decide by yourself: read the code, follow what the repository already does,\n"
+    "and write down in your last message what you assumed."
+)
+_POINTS_TO_AGENTS, _POINTS_TO_CLAUDE = "@AGENTS.md", "@CLAUDE.md"
 
 
 @dataclass(frozen=True)
@@ -25,6 +40,7 @@ class HistoryEntry:
     """One question of this task that a human has settled. The times are aware of their zone.
 
     `outcome` is Answered, Dismissed (`answer` then holds notes at most), or a verdict on a call or a plan.
+    `chosen` are the options that were taken, with what was said of each. `task` names the task of a sequence.
     """
 
     step: str
@@ -34,6 +50,8 @@ class HistoryEntry:
     question: str
     answer: str
     outcome: str = "Answered"
+    chosen: tuple[tuple[str, str], ...] = ()
+    task: str = ""
 
 
 @dataclass(frozen=True)
@@ -41,8 +59,10 @@ class PromptParts:
     """Everything that the prompt of one step is made of.
 
     `steps` are the names of the whole pipeline in order. `threshold_text` is `InteractionIntro.render(…)`,
-    empty for a threshold of 0. `plan` is the text of PLAN.md, None when there is none yet. `history` is in
-    the order of asking.
+    empty for a threshold of 0. `plan` is the plan of the task, None when there is none yet, which the step
+    `plan_step` wrote. `history` is in the order of asking. `base_commit` is where the task began. Of the
+    repository's own instructions `project_instructions` are those of CLAUDE.md, `agents_instructions` those
+    of AGENTS.md.
     """
 
     step: str
@@ -52,7 +72,11 @@ class PromptParts:
     threshold_text: str = ""
     sequence_folder: str | None = None
     plan: str | None = None
+    plan_step: str = "plan"
     project_instructions: str | None = None
+    agents_instructions: str | None = None
+    base_commit: str = ""
+    judged: Judged = field(default_factory=Judged)
     history: tuple[HistoryEntry, ...] = ()
 
 
@@ -62,13 +86,31 @@ def assemble(parts: PromptParts) -> str:
 
 
 def _opening(parts: PromptParts) -> Iterator[str]:
-    yield ROLE
-    if parts.threshold_text:
-        yield parts.threshold_text
+    alone = len(parts.steps) == 1
+    owner = "this task and those before it in its sequence" if parts.sequence_folder else "this task"
+    makers = "you" if alone and not parts.sequence_folder else "you or those before you"
+    yield ROLE.format(owner=owner, makers=makers)
+    yield parts.threshold_text or UNASKED
     if parts.sequence_folder:
         yield _sequence(parts.sequence_folder)
-    yield _steps(parts.steps)
-    yield f'You are responsible for the step "{parts.step}". Leave the other steps to those who do them.'
+    if not alone:
+        yield _steps(parts.steps)
+    responsible = f'You are responsible for the step "{parts.step}".'
+    yield responsible if alone else f"{responsible} Leave the other steps to those who do them."
+    if judged := judged_text(parts.judged):
+        yield judged
+    if parts.base_commit:
+        yield _changes(parts)
+
+
+def _changes(parts: PromptParts) -> str:
+    """The command that shows all of the task's changes: new files, which git diff passes over, included."""
+    without_plan = f" ':(exclude){PLAN_FILE}'" if _shows_plan(parts) else ""
+    return (
+        f"The task began at the commit {parts.base_commit}. This command shows the diff of the\n"
+        f"task, new files and what is not committed included:\n\n"
+        f"    git add --intent-to-add . && git diff {parts.base_commit} -- .{without_plan}"
+    )
 
 
 def _sequence(folder: str) -> str:
@@ -86,23 +128,37 @@ def _steps(steps: Sequence[str]) -> str:
 
 def _sections(parts: PromptParts) -> Iterator[str]:
     yield section("TASK DEFINITION", foreign(parts.task))
-    if parts.plan and parts.plan.strip() and _comes_after_plan(parts):
-        yield section("PLAN", foreign(parts.plan))
-    if parts.project_instructions and parts.project_instructions.strip():
-        yield section("PROJECT INSTRUCTIONS (CLAUDE.md)", foreign(parts.project_instructions))
+    if _shows_plan(parts):
+        yield section("PLAN", foreign(head(parts.plan or "", limit=MAX_PLAN)))
+    for name, text in _project_instructions(parts):
+        yield section(f"PROJECT INSTRUCTIONS ({name})", foreign(text))
     if parts.history:
         yield section("HUMAN INTERACTION HISTORY", _history(parts.history))
     yield section("INSTRUCTIONS FOR YOUR STEP", foreign(parts.instructions))
 
 
+def _project_instructions(parts: PromptParts) -> Iterator[tuple[str, str]]:
+    """Both files, and once what is in both of them, or what one only points to."""
+    claude, agents = (parts.project_instructions or "").strip(), (parts.agents_instructions or "").strip()
+    if claude and claude != _POINTS_TO_AGENTS and claude not in agents:
+        yield "CLAUDE.md", claude
+    if agents and agents != _POINTS_TO_CLAUDE and (agents not in claude or claude == agents):
+        yield "AGENTS.md", agents
+
+
+def _shows_plan(parts: PromptParts) -> bool:
+    return bool(parts.plan and parts.plan.strip()) and _comes_after_plan(parts)
+
+
 def _comes_after_plan(parts: PromptParts) -> bool:
     before = parts.steps[: parts.steps.index(parts.step)] if parts.step in parts.steps else ()
-    return PLAN_STEP in before
+    return parts.plan_step in before
 
 
 def _history(history: Sequence[HistoryEntry]) -> str:
     entries = (_entry(number, entry) for number, entry in enumerate(history, start=1))
-    return "\n\n".join(["What humans have decided in this task so far. It holds for you too.", *entries])
+    of_what = "in this sequence of tasks" if any(entry.task for entry in history) else "in this task"
+    return "\n\n".join([f"What humans have decided {of_what} so far. It holds for you too.", *entries])
 
 
 def _entry(number: int, entry: HistoryEntry) -> str:
@@ -114,20 +170,34 @@ def _entry(number: int, entry: HistoryEntry) -> str:
         notes = f" Notes:\n{quoted(entry.answer, indent='   ')}" if entry.answer else ""
         answer = f"   No answer: decide it by your own best judgement.{notes}"
     return (
-        f"{number}. Step: {entry.step}\n"
+        f"{number}. {_where(entry)}\n"
         f"   Asked at: {_moment(entry.asked_at)}\n"
         f"   {settled} at: {_moment(entry.answered_at)}\n"
         f"   {settled} by: {_one_line(entry.answered_by)}\n"
-        f"   Question:\n{quoted(entry.question, indent='   ')}\n{answer}"
+        f"   Question:\n{quoted(entry.question, indent='   ')}\n{answer}{_options(entry)}"
     )
+
+
+def _where(entry: HistoryEntry) -> str:
+    task = f"Task: {_one_line(entry.task)}\n   " if entry.task else ""
+    return f"{task}Step: {entry.step}"
+
+
+def _options(entry: HistoryEntry) -> str:
+    """What was said of the options that were taken: a label alone rarely says what was decided."""
+    described = [f"{label}: {description}" for label, description in entry.chosen if description.strip()]
+    return "".join(f"\n   What that means:\n{quoted(text, indent='   ')}" for text in described)
 
 
 def _verdict(number: int, entry: HistoryEntry) -> str:
     """In one line; the answer begins with what was decided."""
-    return (
-        f"{number}. Step {entry.step}, {_moment(entry.answered_at)}: {_one_line(entry.question)} "
-        f"{_one_line(entry.answer)} (by {_one_line(entry.answered_by)})"
-    )
+    where = f"{_in_task(entry)}Step {entry.step}, {_moment(entry.answered_at)}"
+    said = f"{_one_line(entry.question)} {_one_line(entry.answer)} (by {_one_line(entry.answered_by)})"
+    return f"{number}. {where}: {said}"
+
+
+def _in_task(entry: HistoryEntry) -> str:
+    return f"Task “{_one_line(entry.task)}”, " if entry.task else ""
 
 
 def _one_line(text: str) -> str:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import NewType
 
 from tasks_app.prompting.foreign import fenced, foreign, quoted, tail
+from tasks_app.prompting.judged import attempts_left
 
 # A reason to go on, in words; made by the functions below, which make what others wrote safe.
 Feedback = NewType("Feedback", str)
@@ -71,21 +72,43 @@ def set_aside_feedback() -> Feedback:
     )
 
 
-def failed_check_feedback(*, check: str, reason: str, output: str, limit: int = MAX_OUTPUT) -> Feedback:
+def failed_check_feedback(
+    *,
+    check: str,
+    reason: str,
+    output: str,
+    limit: int = MAX_OUTPUT,
+    passed_already: bool = False,
+    attempts: int | None = None,
+) -> Feedback:
     """The check that the agent's work did not pass.
 
     `check` says what was checked (a command, a file), `reason` how it failed ("it ended with exit code 1").
     Of the output the last `limit` characters are kept, since that is where the verdict stands.
+    `passed_already`: the command was to fail, for tests of what is not there yet, and succeeded. `attempts`
+    is how often the agent may be sent back after this one.
     """
     parts = [f"Your work was checked after you ended your turn, and the check failed: {foreign(reason)}."]
     parts.append(f"The check:\n\n{fenced(check)}")
     if output.strip():
         parts.append(f"Its output:\n\n{fenced(tail(output, limit=limit))}")
-    parts.append(
-        "Find the cause and repair it in your work. Do not weaken the checks: change, skip or delete no "
-        "test, check or setting in order to make it pass."
-    )
+    parts.append(_PASSED_ALREADY if passed_already else _REPAIR)
+    if attempts is not None:
+        parts.append(f"If your work does not pass again, {attempts_left(attempts)}")
     return Feedback("\n\n".join(parts))
+
+
+_REPAIR = (
+    "Find the cause and repair it in your work. Do not weaken the checks: change, skip or delete no "
+    "test, check or setting in order to make it pass."
+)
+_PASSED_ALREADY = (
+    "These tests pass already, before the change that they are to call for, so they do not show that "
+    "anything is missing. Find out why: they may not be run by this command, may not test what the task "
+    "demands, or may test what is there already. Write tests that fail because that behaviour is missing. Do "
+    "not make them fail in any other way: break no code, and write no test that can never pass. If all that "
+    "the task demands is there already, say so in your last message, with the place."
+)
 
 
 def retry_feedback() -> Feedback:
@@ -96,8 +119,11 @@ def retry_feedback() -> Feedback:
     )
 
 
-def threshold_feedback(threshold: int, *, instructions: str) -> str:
-    """A person has changed how readily the agent is to ask; `instructions` are those of the new threshold."""
+def threshold_feedback(threshold: int, *, instructions: str, has_tool: bool = True) -> str:
+    """A person has changed how readily the agent is to ask; `instructions` are those of the new threshold.
+
+    Without `has_tool` the session began at a threshold of 0, and its tools stay as they were.
+    """
     if threshold == 0:
         return (
             "[From the portal: the interaction threshold is now 0. From here on nobody can be asked. Where "
@@ -105,8 +131,14 @@ def threshold_feedback(threshold: int, *, instructions: str) -> str:
         )
     return (
         f"[From the portal: the interaction threshold is now {threshold}. From here on the following holds, "
-        f"in place of what you were told of it before.]\n\n{instructions}"
+        f"in place of what you were told of it before.]\n\n{instructions}{'' if has_tool else _BY_COMMAND}"
     )
+
+
+_BY_COMMAND = (
+    "\n\nThe tool `AskUserQuestion` is not among your tools now, because you began without it: ask with the "
+    "command."
+)
 
 
 def usage_limit_feedback(*, reset_at: datetime | None) -> Feedback:

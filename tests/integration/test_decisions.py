@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tasks_app.actions.answers import Reply, answer_question, decide, dismiss_question
 from tasks_app.actions.tasks import cancel_task, go_on
+from tasks_app.api.app import document
 from tasks_app.errors import AnswerEmpty, AnswerTooLong, BadInput, NotAllowed, NotOpen
 from tasks_app.events.lines import line
+from tasks_app.management.commands.answer import Command as AnswerCommand
 from tasks_app.models import (
     Action,
     AuditEntry,
@@ -109,6 +112,16 @@ def test_a_verdict_must_fit_the_question(kind: QuestionKind, verdict: str) -> No
     question = asked(kind)
     with pytest.raises(BadInput, match="Question 1 is a"):
         decide(question, verdict, by=member_of(question), via=WEB, notes="why")
+
+
+def test_the_readme_the_command_and_the_api_say_that_only_questions_can_be_dismissed() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    shown = AnswerCommand().create_parser("manage.py", "answer").format_help()
+    (described,) = [
+        one["post"]["description"] for path, one in document()["paths"].items() if path.endswith("/dismiss")
+    ]
+    for text in (readme, shown, described):
+        assert "Approvals and plans cannot be dismissed" in " ".join(text.split())
 
 
 @pytest.mark.parametrize("kind", [QuestionKind.APPROVAL, QuestionKind.PLAN])

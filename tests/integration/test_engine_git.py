@@ -13,7 +13,7 @@ from tasks_app import places
 from tasks_app.actions.tasks import go_on
 from tasks_app.agents.fake import Turn, ask, say, write
 from tasks_app.engine.cleaning import clean_workspaces
-from tasks_app.jail import Jail
+from tasks_app.jail import Jail, Limits
 from tasks_app.models import Task
 from tasks_app.state.phases import Phase
 from tests.works import TWO_STEPS, Works, file_in
@@ -62,7 +62,7 @@ def test_auto_commit_makes_a_checkpoint_of_each_step_on_the_tasks_branch(works: 
 
 
 def test_without_auto_commit_the_agents_branch_and_index_are_its_own(works: Works) -> None:
-    task = works.task(PLAY, config=TWO_STEPS)
+    task = works.task(PLAY, config="publishPlan: true\n" + TWO_STEPS)
     works.advance(task)
     workspace = places.workspace(task).path
     assert git(workspace, "rev-parse", "HEAD") == task.base_commit
@@ -105,7 +105,8 @@ def test_workspaces_of_young_and_of_waiting_tasks_stay(works: Works) -> None:
 
 def test_a_workspace_that_cannot_be_recorded_is_kept(works: Works) -> None:
     task = works.advance(works.task(PLAY, config=TWO_STEPS))
-    (places.workspace(task).path / ".git" / "HEAD").write_text("broken")
+    file_in(task, ".GIT").mkdir()  # git takes no file in it
+    file_in(task, ".GIT/x").touch()
     end_long_ago(task)
     assert cleaned() == [(task.pk, True)]
     assert file_in(task, "paint.txt").exists()
@@ -123,6 +124,16 @@ def test_nothing_outside_the_data_directory_is_removed(works: Works, tmp_path: P
     end_long_ago(task)
     assert cleaned() == [(task.pk, True)]
     assert (precious / "diary.txt").read_text() == "mine"
+
+
+def test_a_disk_that_is_too_full_for_agents_is_cleaned(works: Works) -> None:
+    """The error that agents get there says that this command helps."""
+    task = works.advance(works.task(PLAY, config=TWO_STEPS))
+    file_in(task, "late.txt").write_text("x")
+    end_long_ago(task)
+    full = Jail(None).limited(Limits(free_disk=10**18), cgroup=None)
+    (one,) = clean_workspaces(older_than=FORTNIGHT, jail=full)
+    assert not one.kept and not places.workspace(task).path.exists()
 
 
 def test_a_cleaned_task_goes_on_from_what_was_recorded(works: Works) -> None:

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
+from collections.abc import Callable, Collection
+from contextlib import ExitStack
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 from django.utils import timezone
 
 from tasks_app.actions.tasks import go_on
 from tasks_app.agents.fake import Turn, ask, say
 from tasks_app.agents.port import AgentEvent, Ending, RunResult
+from tasks_app.engine import cleaning
 from tasks_app.engine.conclude import fail, halt, may_try_again, put_back
-from tasks_app.engine.lease import Lease, kept
+from tasks_app.engine.deaths import DEATHS
+from tasks_app.engine.lease import SECONDS, Lease, keeper, kept
 from tasks_app.engine.recorder import RunRecorder
-from tasks_app.engine.recovery import CRASHES
 from tasks_app.engine.stopping import never
 from tasks_app.engine.sweeper import CHANGES_KEPT, Sweeper, sweep
 from tasks_app.errors import IllegalMove, LeaseLost
+from tasks_app.jail import Jail
 from tasks_app.models import Change, Event, Outcome, Question, Run, SessionEntry, Task
+from tasks_app.models.task import TaskQuerySet
 from tasks_app.state.phases import Phase
 from tests.works import Works, runs, step
 
@@ -89,7 +96,7 @@ def test_an_expired_lease_is_taken_over_and_the_old_holder_is_refused(works: Wor
         lambda: halt(old, run, result, recorder),
         lambda: fail(old, step(task), "late"),
         lambda: put_back(old, step(task), Phase.PENDING, "late"),
-        lambda: old.renew(),
+        lambda: old.phase(),
     ):
         with pytest.raises(LeaseLost):
             late()
@@ -225,80 +232,187 @@ def test_a_sweep_forgets_old_notices_but_not_the_newest(works: Works) -> None:
     assert list(Change.objects.values_list("pk", flat=True)) == [newest]
 
 
-def test_a_chatty_run_keeps_its_lease(works: Works) -> None:
-    """R2: renewed by ticks, which come however much the agent says (see the bridge)."""
-    task = works.task([say(f"Line {n}.") for n in range(5)])
+CHECKED = """\
+pipelines:
+  default:
+    - name: do
+      command: self
+      check: {type: shell, command: "false"}
+      retry: 17
+"""
+
+
+@pytest.fixture
+def quick_renewals(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Renew every 10 ms; counts renewals, and the leases that each of them renewed."""
+    counted: Counter[str] = Counter()
+    renew = TaskQuerySet.renew
+
+    def counting(self: TaskQuerySet, leases: Collection[tuple[int, int]], *, seconds: float) -> int:
+        done = renew(self, leases, seconds=seconds)
+        counted.update(renewals=1, leases=len(leases))
+        return done
+
+    monkeypatch.setattr(TaskQuerySet, "renew", counting)
+    monkeypatch.setattr("tasks_app.engine.lease.RENEW_SECONDS", 0.01)
+    return counted
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+@pytest.mark.once(on="sqlite")
+def test_many_phases_shorter_than_the_renewal_interval_do_not_add_up(
+    works: Works, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R2: a lease of 3 s, renewed every 0.5 s; 18 runs of 0.25 s each, with a check and a recording each."""
+    monkeypatch.setattr("tasks_app.engine.lease.SECONDS", 3.0)
+    monkeypatch.setattr("tasks_app.engine.lease.RENEW_SECONDS", 0.5)
+    task = works.task([say("Done.")], config=CHECKED)
+    original, lapsed = works.fake.run, []
+
+    def run(order, recorder):  # type: ignore[no-untyped-def]
+        time.sleep(0.25)
+        lapsed.append(Task.objects.free().exists())
+        return original(order, recorder)
+
+    works.fake.run = run  # type: ignore[method-assign]
+    assert works.advance(task).phase == Phase.FAILED
+    assert lapsed == [False] * 18
+
+
+def test_a_lease_is_renewed_in_every_phase_by_one_thread(works: Works, quick_renewals: Counter[str]) -> None:
+    """R2: reading an old run again, cloning, running, checking, recording: none of them renews by itself."""
+    task = works.task([say("Done.")])
+    threads: set[str] = set()
     original = works.fake.run
 
     def run(order, recorder):  # type: ignore[no-untyped-def]
-        recorder._renewed -= 1000
-        Task.objects.update(lease_expires=timezone.now() + timedelta(seconds=1))
-        result = original(order, recorder)
-        assert Task.objects.get().lease_expires > timezone.now() + timedelta(seconds=10)  # type: ignore[operator]
-        return result
+        before = quick_renewals["renewals"]
+        expire(task)
+        wait_until(lambda: quick_renewals["renewals"] > before + 1)
+        assert not Task.objects.free().exists()
+        threads.update(thread.name for thread in threading.enumerate() if "lease" in thread.name)
+        return original(order, recorder)
 
     works.fake.run = run  # type: ignore[method-assign]
     assert works.advance(task).phase == Phase.DONE
+    assert threads == {"lease-keeper"}
+    assert not [thread for thread in threading.enumerate() if "lease" in thread.name]
+    after = quick_renewals["renewals"]
+    assert Task.objects.get().lease_expires is None
+    assert quick_renewals["renewals"] == after, "who let go does not renew"
 
 
-def test_a_lease_is_kept_while_git_takes_its_time(works: Works, monkeypatch: pytest.MonkeyPatch) -> None:
-    """R2: recording a large clone may last longer than a lease; nobody else may come in meanwhile."""
-    task = works.task([say("Done.")])
-    lease = claim(task, "slow")
-    renewed = threading.Semaphore(0)
-    renew = Lease.renew
-
-    def counted(lease: Lease) -> None:
-        renew(lease)
-        renewed.release()
-
-    monkeypatch.setattr(Lease, "renew", counted)
-    monkeypatch.setattr("tasks_app.engine.lease.RENEW_SECONDS", 0.01)
-    expire(task)
-    with kept(lease):
-        assert renewed.acquire(timeout=10)
-        assert Lease.claim(task.pk, owner="other") is None
-    lease.release()
-
-
-def test_a_lease_lost_while_git_works_shows_at_the_next_write(
-    works: Works, monkeypatch: pytest.MonkeyPatch
+def test_all_leases_of_a_process_are_renewed_in_one_statement(
+    works: Works, quick_renewals: Counter[str]
 ) -> None:
-    task = works.task([say("Done.")])
-    lease = claim(task, "slow")
-    expire(task)
-    claim(task, "other")
-    monkeypatch.setattr("tasks_app.engine.lease.RENEW_SECONDS", 0.0)
-    with kept(lease):
-        pass
-    with pytest.raises(LeaseLost), lease.fenced():
+    """Four slots cost one thread and one write every 5 s."""
+    project = works.project()
+    tasks = [works.task([], project=project) for _ in range(4)]
+    with ExitStack() as all_of_them:
+        for task in tasks:
+            all_of_them.enter_context(kept(claim(task, "slow")))
+            expire(task)
+        wait_until(lambda: not Task.objects.free().exists())
+        assert len([thread for thread in threading.enumerate() if thread.name == "lease-keeper"]) == 1
+        before = quick_renewals.copy()
+        wait_until(lambda: quick_renewals["renewals"] >= before["renewals"] + 3)
+    since = quick_renewals - before
+    assert since["leases"] == 4 * since["renewals"]
+
+
+def test_a_lease_that_was_let_go_is_not_renewed(works: Works) -> None:
+    """A renewal that was on its way must not hold a task for nobody."""
+    lease = claim(works.task([]), "slow")
+    lease.release()
+    assert Task.objects.renew([lease.key], seconds=SECONDS) == 0
+    assert Task.objects.get().lease_expires is None
+
+
+def test_the_keeper_notices_that_a_lease_is_lost_and_the_work_stops(
+    works: Works, quick_renewals: Counter[str]
+) -> None:
+    """The other lease is kept; whoever works under the lost one stops at the next tick."""
+    project = works.project()
+    lost, other = claim(works.task([], project=project), "a"), claim(works.task([], project=project), "b")
+    with kept(lost), kept(other):
+        expire(Task.objects.get(pk=lost.task_id))
+        Task.objects.filter(pk=lost.task_id).update(lease_epoch=lost.epoch + 1)
+        wait_until(lambda: not keeper.holds(lost.task_id))
+        assert keeper.holds(other.task_id)
+        with pytest.raises(LeaseLost):
+            lost.phase()
+    with pytest.raises(LeaseLost), lost.fenced():
         raise AssertionError("not reached")
 
 
-def test_the_lease_is_kept_while_git_takes_its_time(works: Works, monkeypatch: pytest.MonkeyPatch) -> None:
-    """R2: cloning or recording a large repository must not let a second worker in."""
-    monkeypatch.setattr("tasks_app.engine.lease.RENEW_SECONDS", 0.01)
-    task = works.task([])
-    lease = claim(task, "slow")
-    expire(task)
-    with kept(lease):
-        until = time.monotonic() + 30
-        while Task.objects.free().exists():
-            assert time.monotonic() < until
-    assert Lease.claim(task.pk, owner="other") is None
-
-
-def test_a_lease_that_is_lost_meanwhile_shows_at_the_next_write(
-    works: Works, monkeypatch: pytest.MonkeyPatch
+def test_a_renewal_that_fails_is_tried_again(
+    works: Works, quick_renewals: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks_app.engine.lease.RENEW_SECONDS", 0.01)
-    task = works.task([])
-    lease = claim(task, "slow")
+    """The database was locked for a while: the lease is held all the same, and one line is logged."""
+    counting, failures = TaskQuerySet.renew, [OperationalError("database is locked")] * 3
+
+    def failing(self: TaskQuerySet, leases: Collection[tuple[int, int]], *, seconds: float) -> int:
+        if failures:
+            raise failures.pop()
+        return counting(self, leases, seconds=seconds)
+
+    monkeypatch.setattr(TaskQuerySet, "renew", failing)
+    lease = claim(works.task([]), "slow")
     with kept(lease):
+        wait_until(lambda: quick_renewals["renewals"] > 0)
+        assert lease.phase() == Phase.PENDING
+
+
+def test_cleaning_keeps_its_lease_like_everybody_else(
+    works: Works, quick_renewals: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may take minutes, and holds the task no longer than others if it dies."""
+    task = works.advance(works.task([say("Done.")]))
+    remove = cleaning._clean
+
+    def slowly(task: Task, path: Path, jail: Jail) -> cleaning.Cleaned:
         expire(task)
-        Task.objects.filter(pk=task.pk).update(lease_epoch=lease.epoch + 1)
-    with pytest.raises(LeaseLost), lease.fenced():
-        pass
+        wait_until(lambda: not Task.objects.free().exists())
+        return remove(task, path, jail)
+
+    monkeypatch.setattr(cleaning, "_clean", slowly)
+    (cleaned,) = cleaning.clean_workspaces(older_than=timedelta(0), jail=works.jail)
+    assert (cleaned.task, cleaned.kept) == (task, "")
+    assert Task.objects.get().lease_expires is None
+
+
+def test_a_process_does_not_take_a_task_from_itself(works: Works) -> None:
+    """After a database that was locked for long the lease has lapsed, and the sweeper rings for the task."""
+    task = works.task([say("Done.")])
+    with kept(claim(task, "this process")):
+        expire(task)
+        assert works.advance(task, owner="another thread").phase == Phase.PENDING
+    assert works.advance(task, owner="another thread").phase == Phase.DONE
+
+
+@pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.PENDING])
+def test_a_clock_that_was_set_back_does_not_keep_a_task_from_being_taken_up(
+    works: Works, phase: Phase
+) -> None:
+    """R2, R3: its holder died, and the lease ends in an hour by the clock as it is now."""
+    task = works.task([say("Done.")])
+    claim(task, "died")
+    Task.objects.update(phase=phase, lease_expires=timezone.now() + timedelta(hours=1))
+    assert Task.objects.due().get() == task
+    assert works.advance(task).phase == Phase.DONE
+
+
+def test_a_lease_just_renewed_by_a_clock_a_little_ahead_is_a_lease(works: Works) -> None:
+    task = works.task([])
+    claim(task, "alive")
+    Task.objects.update(lease_expires=timezone.now() + timedelta(seconds=SECONDS + 10))
+    assert Lease.claim(task.pk, owner="other") is None
 
 
 def test_a_task_that_kills_its_workers_fails_in_the_end(works: Works) -> None:
@@ -309,13 +423,13 @@ def test_a_task_that_kills_its_workers_fails_in_the_end(works: Works) -> None:
         raise SystemExit(137)
 
     works.fake.run = die  # type: ignore[method-assign]
-    for _ in range(CRASHES):
+    for _ in range(DEATHS):
         with pytest.raises(SystemExit):
             works.advance(task)
     works.advance(task)
     task.refresh_from_db()
     assert task.phase == Phase.FAILED
-    assert f"died {CRASHES} times" in task.failure
+    assert f"died {DEATHS} times" in task.failure
     go_on(task, by=works.user, ring=False)
     with pytest.raises(SystemExit):
         works.advance(task)

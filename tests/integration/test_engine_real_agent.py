@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from tasks_app import places
 from tasks_app.actions.tasks import cancel_task
+from tasks_app.agents.claude import ClaudeAgent
 from tasks_app.agents.leftovers import COOKIE, leftovers
+from tasks_app.jail import Limits
 from tasks_app.models import Event, SessionEntry, Task
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.state.phases import Phase
@@ -178,7 +181,7 @@ for n in range({WAITING}):
         time.sleep(2)  # a figure over time wants time to pass
         used = cpu_ticks(worker.pid) - before
         assert used <= 0.25 * 2 * os.sysconf("SC_CLK_TCK"), f"{used} ticks in 2 s"
-        # Main, sweeper, scheduler, four that wait for work, the key keeper: none for a task.
+        # Main, sweeper, scheduler, four that wait for work, the API key proxy: none for a task.
         assert threads <= 10
         assert threads_of(worker.pid) <= threads
         installation.answer_in_the_web(7, "Stop", by="ann")
@@ -190,3 +193,19 @@ for n in range({WAITING}):
     finally:
         worker.terminate()
         assert worker.wait(40) == 0
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.once(on="sqlite")
+def test_an_agent_that_takes_all_memory_has_failed_and_is_told_why(real: Works) -> None:
+    """M7, P6: a failed attempt; sent back, the same session is told and goes on."""
+    assert isinstance(real.agent, ClaudeAgent)
+    real.agent.jail = real.agent.jail.limited(Limits(memory=1 << 30), cgroup=None)
+    config = "pipelines:\n  default:\n    - {name: do, command: self, retry: 1}\n"
+    task = real.task(text=playing("take-all-memory"), config=config)
+    assert real.advance(task).phase == Phase.DONE
+    first, second = runs(task)
+    assert first.session_id == second.session_id
+    assert "The agent was ended. It used" in first.error and "CATHERDER_AGENT_MEMORY" in first.error
+    assert "It used" in second.prompt
+    assert leftovers(places.workspace(task).path) == []

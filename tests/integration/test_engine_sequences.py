@@ -154,6 +154,17 @@ def test_each_task_shows_what_it_changed_itself(herd: Herd) -> None:
     assert "second.txt" in page.text and "first.txt" not in page.text
 
 
+def test_each_commit_of_the_branch_has_the_title_of_its_own_task(herd: Herd) -> None:
+    """P9, P10. Without commits of the agents all work was one commit with the last task's title."""
+    sequence = herd.start()
+    git = places.repository(herd.project).git
+    titles = git.line("log", "--format=%s", f"{sequence.base_commit}..{sequence.head_commit}").splitlines()
+    assert titles == ["Task last", "Task second", "Task first"]
+    for task in herd.tasks:
+        (name,) = git.line("show", "--format=", "--name-only", task.head_commit).splitlines()
+        assert name == f"{task.title.removeprefix('Task ')}.txt"
+
+
 def test_the_agent_is_told_of_the_folder(herd: Herd) -> None:
     """P4."""
     herd.start()

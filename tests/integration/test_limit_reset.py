@@ -1,4 +1,4 @@
-"""Limits with an API key (P8): the real CLI behind the key keeper, which sees when they reset."""
+"""Limits with an API key (P8): the real CLI behind the API key proxy, which sees when they reset."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from django.conf import settings
 from tasks_app import workshop
 from tasks_app.agents.claude import ClaudeAgent, Connection
 from tasks_app.agents.port import Ending
+from tasks_app.agents.proxy import RunMeter
 from tasks_app.jail import Jail
 from tests.agents import Bench, rehearsal
 
@@ -23,12 +24,12 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     with rehearsal(tmp_path) as server:
         keyed = {"anthropic_api_key": "sk-real", "anthropic_base_url": server.url}
         monkeypatch.setattr(settings, "ENVIRONMENT", settings.ENVIRONMENT.model_copy(update=keyed))
-        workshop._key_keeper.cache_clear()
+        workshop._proxy.cache_clear()
         try:
             yield Bench(ClaudeAgent(Jail(None), workshop.connect), tmp_path, server)
         finally:
-            workshop._key_keeper().stop()
-            workshop._key_keeper.cache_clear()
+            workshop._proxy().stop()
+            workshop._proxy.cache_clear()
 
 
 def test_a_limit_has_the_time_that_the_answer_named(bench: Bench) -> None:
@@ -49,7 +50,8 @@ def test_a_limit_of_which_nothing_is_said_has_no_time(bench: Bench) -> None:
 def test_a_run_that_went_well_has_no_time(tmp_path: Path) -> None:
     """Even if it was told on its way to wait for a moment."""
     with rehearsal(tmp_path) as server:
-        told = Connection(api_key="rehearsal", base_url=server.url, resets_at=lambda: datetime.now(UTC))
-        bench = Bench(ClaudeAgent(Jail(None), lambda: nullcontext(told)), tmp_path, server)
+        meter = RunMeter(resets_at=datetime.now(UTC))
+        told = Connection(api_key="rehearsal", base_url=server.url, meter=meter)
+        bench = Bench(ClaudeAgent(Jail(None), lambda order: nullcontext(told)), tmp_path, server)
         result = bench.start("no-questions")
     assert (result.ending, result.resets_at) == (Ending.FINISHED, None)

@@ -24,7 +24,7 @@ pytestmark = [
 CHECKED = """\
 pipelines:
   default:
-    - {name: do, command: self, check: {type: shell, command: "echo it is missing; false"}, retry: 1}
+    - {name: do, command: self, check: {type: shell, command: "echo it is $(echo missing); false"}, retry: 1}
 """
 
 

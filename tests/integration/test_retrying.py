@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from django.test import Client
@@ -13,7 +14,7 @@ from tasks_app import places
 from tasks_app.actions.retrying import retry_from
 from tasks_app.actions.tasks import cancel_task, go_on
 from tasks_app.agents.fake import Fail, Turn, ask, say, shell, write
-from tasks_app.engine import recording
+from tasks_app.engine import crashpoints, recording
 from tasks_app.errors import BadInput, IllegalMove, NotAllowed
 from tasks_app.models import Action, AuditEntry, Outcome, Reason, Role, Step, Task, Transition
 from tasks_app.state.phases import Phase
@@ -27,7 +28,7 @@ PAINTED = [Turn(calls=(write("paint.txt", "red\n"),)), say("Painted.")]
 
 
 def done(works: Works) -> Task:
-    task = works.task({"plan": PLANNED, "implement": PAINTED}, config=TWO_STEPS)
+    task = works.task({"plan": PLANNED, "implement": PAINTED}, config="publishPlan: true\n" + TWO_STEPS)
     assert works.advance(task).phase == Phase.DONE
     return task
 
@@ -104,12 +105,12 @@ def test_a_worker_that_dies_while_it_puts_files_back_leaves_it_to_the_next(
 def test_what_cannot_be_recorded_is_not_removed(works: Works) -> None:
     task = done(works)
     retry_from(task, step(task, "implement"), by=works.user, put_back=True)
-    (places.workspace(task).path / ".git" / "HEAD").write_text("nonsense")
-    assert works.advance(task).phase == Phase.FAILED
-    assert "cannot be recorded" in task.failure and file_in(task, "paint.txt").exists()
-    retry_from(task, step(task, "implement"), by=works.user)
-    task.refresh_from_db()
-    assert task.reset_to == ""
+    file_in(task, ".GIT").mkdir()  # git takes no file in it
+    file_in(task, ".GIT/paint.txt").write_text("precious")
+    assert works.advance(task).phase == Phase.DONE
+    assert task.reset_to == "" and not file_in(task, ".GIT").exists()
+    (aside,) = places.workspace(task).path.parent.glob("workspace.*/.GIT/paint.txt")
+    assert aside.read_text() == "precious"
 
 
 def test_what_was_asked_before_is_history_and_not_asked_again(works: Works) -> None:
@@ -283,3 +284,29 @@ def test_a_task_is_retried_from_a_step_by_command(manage: Manage, failed: Task) 
     ):
         code, _, said = manage("retry", failed.pk, *words, "--queue", "--as", "ann")
         assert code in (1, 2) and message in " ".join(said.split())
+
+
+def test_what_a_dead_run_of_an_earlier_attempt_asked_is_not_asked(
+    works: Works, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R1: nobody would get the answer. The worker died after the question, and the step was retried."""
+    task = works.task(lambda prompt: [Turn("I ask.", (ask("Red?"),)), say("Painted.")])
+
+    class Died(BaseException):
+        pass
+
+    def die(code: int) -> None:
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(crashpoints, "_armed", "ask-recorded")
+        patch.setattr(crashpoints, "os", SimpleNamespace(_exit=die))
+        with pytest.raises(Died):
+            works.advance(task)
+    cancel_task(task, by=works.user)
+    retry_from(task, step(task), by=works.user)
+    works.agent = type(works.fake)(lambda prompt: [say("Painted at once.")])
+    assert works.advance(task).phase == Phase.DONE
+    assert not task.questions.exists()
+    first, second = runs(task)
+    assert (first.outcome, second.outcome) == (Outcome.CRASHED, Outcome.FINISHED)

@@ -1,0 +1,55 @@
+"""Recording a workspace again after the portal's repository lost what was recorded of it."""
+
+from __future__ import annotations
+
+import logging
+
+from tasks_app import places
+from tasks_app.engine.lease import Lease
+from tasks_app.engine.shop import Shop
+from tasks_app.models import Change, ChangeKind, Sequence, Step, Task
+
+logger = logging.getLogger(__name__)
+
+
+#: How the sentence on the task's page begins; later recordings keep it there.
+RECORDED_AGAIN = "Recorded again"
+
+
+def restore_lost_work(step: Step, lease: Lease, shop: Shop) -> None:
+    """If the task's newest commit is no longer in the portal's repository, record its workspace anew.
+
+    A repository that was damaged or deleted has been fetched again, but the source does not have what tasks
+    made. As long as the workspace is there nothing of the result is lost; the commits between are. The step
+    is compared with what is recorded now, or, if it is the task's first, with the task's start. Raises
+    WorkspaceError.
+    """
+    task = step.task
+    workspace = places.workspace(task)
+    repository = workspace.repository
+    if not task.head_commit or not workspace.path.is_dir() or repository.has(task.head_commit):
+        return
+    label = f"{task.pk}-{step.position:02d}-restored-{task.lease_epoch}"
+    commit = workspace.snapshot(
+        label=label, jail=shop.jail, recorded=task.base_commit, message=task.title, publish=True
+    ).commit
+    note = (
+        f"{RECORDED_AGAIN}, because the portal's repository had lost commit {task.head_commit[:10]}: the"
+        " files are as they were, but the changes of earlier steps can no longer be shown one by one."
+    )
+    logger.warning("task %s: %s", task.pk, note)
+    began = step.base_commit
+    if began and not repository.has(began):
+        began = task.base_commit if step.position == _first_position(task) else commit
+    with lease.fenced() as current:
+        left_out = [note, *current.left_out]
+        Task.objects.filter(pk=task.pk).update(head_commit=commit, left_out=left_out)
+        if task.sequence_id:
+            Sequence.objects.filter(pk=task.sequence_id).update(head_commit=commit)
+        Step.objects.filter(pk=step.pk).update(base_commit=began)
+        Change.objects.create(task=current, kind=ChangeKind.TASK)
+    task.head_commit, task.left_out, step.base_commit = commit, left_out, began
+
+
+def _first_position(task: Task) -> int:
+    return min(task.steps.values_list("position", flat=True))

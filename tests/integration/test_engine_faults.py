@@ -1,0 +1,300 @@
+"""Faults that pass fail no task: it waits, or is put back and tried again with growing pauses (R2, R3)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from django.core.management import call_command
+from django.db import DatabaseError, IntegrityError, OperationalError, connection, transaction
+from django.utils import timezone
+
+from tasks_app.agents.fake import say
+from tasks_app.agents.port import RunResult
+from tasks_app.engine import faults
+from tasks_app.engine.faults import passing, retry_pause
+from tasks_app.errors import PassingFault, WorkspaceError
+from tasks_app.facts import task_facts
+from tasks_app.models import Outcome, Task, User
+from tasks_app.state.phases import Phase
+from tasks_app.workspace import Workspace
+from tests import machine
+from tests.browser import signed_in
+from tests.works import Works, runs, step
+
+SAYS = [say("First."), say("Second.")]
+
+
+def same_database() -> str:
+    """The address of the tests' database, for a connection that is not Django's."""
+    name = connection.settings_dict["NAME"]
+    return urlsplit(machine.POSTGRES)._replace(path=f"/{name}").geturl()
+
+
+class Lock:
+    """Keeps everybody else from writing, until `pauses` pauses were made by who waits.
+
+    The clock of the waiting is this one's too, so nobody really waits.
+    """
+
+    def __init__(self, holder: Any) -> None:
+        self._holder = holder
+        self.pauses = 0
+        self.now = 0.0
+        self.lasts = 3
+
+    def begin(self) -> None:
+        if connection.vendor == "sqlite":
+            self._holder.execute("BEGIN IMMEDIATE")
+        else:
+            self._holder.execute("LOCK TABLE tasks_app_task IN ACCESS EXCLUSIVE MODE")
+
+    def pause(self, seconds: float) -> None:
+        self.now += seconds
+        self.pauses += 1
+        if self.pauses == self.lasts:
+            self._holder.rollback()
+
+
+@pytest.fixture
+def lock(monkeypatch: pytest.MonkeyPatch, works: Works) -> Iterator[Lock]:
+    options = {"timeout": 0.05}
+    if machine.ON_POSTGRES:
+        options = {"options": "-c lock_timeout=50ms"}  # type: ignore[dict-item]
+        holder: Any = psycopg.connect(same_database())
+    else:
+        holder = sqlite3.connect(connection.settings_dict["NAME"], isolation_level=None)
+    for name, value in options.items():
+        monkeypatch.setitem(connection.settings_dict["OPTIONS"], name, value)
+    connection.close()
+    with closing(holder):
+        lock = Lock(holder)
+        clock = SimpleNamespace(monotonic=lambda: lock.now, sleep=lock.pause)
+        monkeypatch.setattr(faults, "time", clock)
+        yield lock
+    connection.close()
+
+
+def locked_once_at_work(works: Works, lock: Lock) -> None:
+    original = works.fake.run
+
+    def run(order, recorder):  # type: ignore[no-untyped-def]
+        works.fake.run = original  # type: ignore[method-assign]
+        lock.begin()
+        return original(order, recorder)
+
+    works.fake.run = run  # type: ignore[method-assign]
+
+
+def pass_the_pause(task: Task) -> None:
+    assert not Task.objects.due().exists()
+    Task.objects.filter(pk=task.pk).update(retry_at=timezone.now() - timedelta(seconds=1))
+
+
+def test_while_the_database_is_locked_the_agent_waits_and_nothing_of_it_is_lost(
+    works: Works, lock: Lock
+) -> None:
+    """Longer than the database's own time-out: one run, each of its events once."""
+    task = works.task(SAYS)
+    locked_once_at_work(works, lock)
+    assert works.advance(task).phase == Phase.DONE
+    assert lock.pauses == lock.lasts
+    (run,) = runs(task)
+    texts = [event.payload["text"] for event in run.events.filter(kind="text")]
+    assert (run.outcome, texts) == (Outcome.FINISHED, ["First.", "Second."])
+    assert (task.faults, task.fault, task.retry_at) == (0, "", None)
+
+
+def test_a_lock_longer_than_the_patience_puts_the_run_back(
+    works: Works, lock: Lock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent is ended, and when the database is there again the rows say so (R3)."""
+    task = works.task(SAYS)
+    lock.lasts = 8
+    monkeypatch.setattr("tasks_app.engine.recorder.PATIENCE", 1.0)
+    monkeypatch.setattr("tasks_app.engine.recorder.SECONDS", 1.0)
+    locked_once_at_work(works, lock)
+    assert works.advance(task).phase == step(task).phase == Phase.PENDING
+    assert "database" in task.fault
+    assert (task.faults, task.failure, task.lease_owner) == (1, "", "")
+    (run,) = runs(task)
+    assert run.outcome == Outcome.INTERRUPTED
+    pass_the_pause(task)
+    assert works.advance(task).phase == Phase.DONE
+    assert step(task).failures == 0
+
+
+def test_a_database_that_stays_away_lets_the_lease_lapse(
+    works: Works, lock: Lock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing at all can be written: the next one that comes takes the run up as if the worker had died."""
+    task = works.task(SAYS)
+    lock.lasts = 60
+    for name in ("recorder.PATIENCE", "recorder.SECONDS", "faults.PATIENCE"):
+        monkeypatch.setattr(f"tasks_app.engine.{name}", 1.0)
+    locked_once_at_work(works, lock)
+    from tasks_app.engine.advance import advance
+
+    assert advance(task.pk, owner="first", shop=works.shop)
+    assert not advance(task.pk, owner="second", shop=works.shop), "it cannot be claimed either"
+    lock._holder.rollback()
+    task.refresh_from_db()
+    assert (task.phase, task.lease_owner) == (Phase.RUNNING, "first")
+    Task.objects.update(lease_expires=timezone.now() - timedelta(seconds=1))
+    assert works.advance(task).phase == Phase.DONE
+
+
+if machine.ON_POSTGRES:  # a file has no connection
+
+    def test_a_connection_that_is_lost_is_made_anew(works: Works) -> None:
+        task = works.task(SAYS)
+        original = works.fake.run
+
+        def run(order, recorder):  # type: ignore[no-untyped-def]
+            with psycopg.connect(same_database()) as other:
+                other.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                )
+            return original(order, recorder)
+
+        works.fake.run = run  # type: ignore[method-assign]
+        assert works.advance(task).phase == Phase.DONE
+        assert len(runs(task)) == 1
+
+
+def test_a_full_disk_is_tried_again_with_growing_pauses(works: Works) -> None:
+    task = works.task(SAYS)
+    original, full = works.fake.run, [1, 2, 3]
+
+    def run(order, recorder):  # type: ignore[no-untyped-def]
+        if full:
+            full.pop()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "orders.json")
+        return original(order, recorder)
+
+    works.fake.run = run  # type: ignore[method-assign]
+    pauses = []
+    for _ in range(3):
+        assert works.advance(task).phase == step(task).phase == Phase.PENDING
+        assert task.retry_at and task.fault_at
+        pauses.append(round((task.retry_at - task.fault_at).total_seconds()))
+        pass_the_pause(task)
+    assert pauses == [5, 10, 20]
+    assert works.advance(task).phase == Phase.DONE
+    assert (task.faults, task.fault, step(task).failures) == (0, "", 0)
+    assert [run.outcome for run in runs(task)] == [Outcome.INTERRUPTED] * 3 + [Outcome.FINISHED]
+
+
+def test_pauses_grow_to_five_minutes_and_no_further() -> None:
+    assert [retry_pause(n).total_seconds() for n in (1, 2, 3, 7, 8, 30_000)] == [5, 10, 20, 300, 300, 300]
+
+
+def test_a_disk_that_is_full_for_git_does_not_repeat_the_run(
+    works: Works, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is published, nothing has failed, and the agent is not asked to do it again."""
+
+    task = works.task(SAYS)
+    snapshot = Workspace.snapshot
+
+    def full(self: Workspace, **more: Any) -> str:
+        raise WorkspaceError("The clone cannot be recorded: error: No space left on device")
+
+    monkeypatch.setattr(Workspace, "snapshot", full)
+    assert works.advance(task).phase == Phase.PENDING
+    assert task.fault == "The disk is full"
+    monkeypatch.setattr(Workspace, "snapshot", snapshot)
+    pass_the_pause(task)
+    assert works.advance(task).phase == Phase.DONE
+    assert len(runs(task)) == 1
+
+
+@pytest.mark.parametrize("error", [IntegrityError("a row is there"), TypeError("no such thing")])
+def test_what_does_not_pass_fails_the_task_and_says_what_to_do(works: Works, error: Exception) -> None:
+    task = works.task(SAYS)
+
+    def run(order: object, recorder: object) -> RunResult:
+        raise error
+
+    works.fake.run = run  # type: ignore[method-assign]
+    assert works.advance(task).phase == Phase.FAILED
+    assert str(error) in task.failure
+    assert "Resume the task" in task.failure
+    assert f"task {task.pk}" in task.failure
+
+
+def test_a_pause_does_not_outlast_a_clock_that_was_set_back(works: Works) -> None:
+    task = works.task(SAYS)
+    Task.objects.update(retry_at=timezone.now() + timedelta(seconds=250))
+    assert not Task.objects.due().exists()
+    Task.objects.update(retry_at=timezone.now() + timedelta(hours=1))
+    assert Task.objects.due().get() == task
+
+
+def test_people_are_told_what_is_in_the_way_and_when_it_is_tried_again(
+    works: Works, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """R3: on the page, in the terminal and in the API."""
+    task = works.task(SAYS)
+
+    def run(order: object, recorder: object) -> RunResult:
+        raise PassingFault("The disk is full.")
+
+    works.fake.run = run  # type: ignore[method-assign]
+    works.advance(task)
+    assert task.retry_at and task.fault_at
+    told = f"The disk is full ({task.fault_at:%H:%M} UTC). Tried again at {task.retry_at:%H:%M} UTC."
+    User.objects.filter(pk=works.user.pk).update(is_superuser=True)
+    page = signed_in(User.objects.get(pk=works.user.pk)).get(f"/tasks/{task.pk}/")
+    assert told in page.text
+    call_command("status", str(task.pk))
+    assert told in " ".join(capsys.readouterr().out.split())
+    call_command("status")
+    assert f"Task {task.pk}: {told}" in " ".join(capsys.readouterr().out.split())
+    known = task_facts(task)
+    assert (known["fault"], known["retry_at"]) == ("The disk is full", task.retry_at.isoformat())
+
+
+def test_what_passes_is_told_by_the_error_itself() -> None:
+    """Only a few of the errors of a class pass: a missing table is an OperationalError of SQLite, too."""
+    assert passing(OSError(errno.ENOSPC, "full")) == "The disk is full"
+    assert passing(OSError(errno.ENOENT, "gone")) == ""
+    assert passing(PassingFault("Something is left.")) == "Something is left"
+    assert passing(TypeError("No")) == ""
+    wrapped = WorkspaceError("git cannot be started")
+    wrapped.__cause__ = OSError(errno.EMFILE, "too many")
+    assert passing(wrapped) == "The portal has too many open files"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("statement", ["SELECT * FROM nowhere", "SELEC 1"])
+def test_a_mistake_in_a_statement_does_not_pass(statement: str) -> None:
+    with pytest.raises(DatabaseError) as raised, transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(statement)
+    assert passing(raised.value) == ""
+
+
+if not machine.ON_POSTGRES:  # only SQLite has a full disk on demand
+
+    @pytest.mark.django_db(transaction=True)
+    def test_a_full_disk_of_the_database_passes() -> None:
+        """As SQLite says it itself when it gets no further page."""
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA page_count")
+            cursor.execute(f"PRAGMA max_page_count = {cursor.fetchone()[0]}")
+        try:
+            with pytest.raises(OperationalError) as raised:
+                User.objects.create(username="x", first_name="y" * 3_000_000)
+            assert passing(raised.value) == "The disk of the database is full"
+        finally:
+            connection.close()
