@@ -16,15 +16,25 @@ from channels_redis.pubsub import RedisPubSubChannelLayer
 class RedisServer:
     """Listens on a port that was free a moment ago."""
 
-    def __init__(self, program: str) -> None:
+    def __init__(self, program: str, *options: str) -> None:
         self._program = program
+        self._options = options
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        command = [self._program, "--port", str(self.port), "--save", "", "--bind", "127.0.0.1"]
+        command = [
+            self._program,
+            "--port",
+            str(self.port),
+            "--save",
+            "",
+            "--bind",
+            "127.0.0.1",
+            *self._options,
+        ]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout
         patience = threading.Timer(30, self._process.kill)
@@ -53,12 +63,12 @@ class RedisServer:
 
 
 @contextmanager
-def redis_server() -> Iterator[RedisServer]:
+def redis_server(*options: str) -> Iterator[RedisServer]:
     """A running server; skips the test where Redis is not installed."""
     program = shutil.which("redis-server")
     if program is None:
         pytest.skip("redis-server is not installed; on Debian: apt install redis-server")
-    server = RedisServer(program)
+    server = RedisServer(program, *options)
     server.start()
     try:
         yield server

@@ -1,0 +1,199 @@
+"""Huey's queue, made to be what it is for: a hint. Whatever happens to it, workers go on.
+
+A ring that the queue cannot take is kept in this process's memory. The sweeper runs in the workers' process,
+so due tasks are taken up without a queue file and without Redis as well, at the latest after its next look.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import queue
+import sqlite3
+import time
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from huey.storage import BaseStorage, RedisStorage, SqliteStorage
+from redis import ConnectionPool
+from redis.exceptions import RedisError
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Seconds for which a queue that failed is left alone.
+PAUSE_SECONDS = 1.0
+#: Rings kept in memory; the sweeper repeats what is lost.
+MOST_KEPT = 10_000
+#: Seconds that a worker's thread waits for a ring from memory while Redis is away.
+MEMORY_WAIT = 0.2
+#: Seconds that Redis gets to answer; longer than the second for which Huey waits for a job.
+REDIS_SECONDS = 5.0
+
+_FAILED: Any = object()
+#: Results of SQLite that pass: nothing is wrong with the file. A full disk may say so as a failed write.
+_PASSING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
+_FILES = ("", "-wal", "-shm", "-journal")
+
+
+class TolerantStorage(BaseStorage):  # type: ignore[misc]
+    """A storage whose failures are logged once, when they begin and when they are over, and never raised."""
+
+    faults: tuple[type[Exception], ...] = ()
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._kept: queue.Queue[bytes] = queue.Queue(MOST_KEPT)
+        self._failing = False
+        self._try_again_at = 0.0
+        super().__init__(*args, **options)
+
+    def enqueue(self, data: bytes, priority: float | None = None) -> None:
+        if self._tried(partial(super().enqueue, data, priority), _FAILED) is _FAILED:
+            with suppress(queue.Full):
+                self._kept.put_nowait(data)
+
+    def dequeue(self) -> bytes | None:
+        with suppress(queue.Empty):
+            return self._kept.get_nowait()
+        found: bytes | None = self._tried(super().dequeue, None)
+        if found is None and self._failing and self.blocking:
+            with suppress(queue.Empty):  # Huey does not pause after a storage that blocks by itself
+                return self._kept.get(timeout=MEMORY_WAIT)
+        return found
+
+    def queue_size(self) -> int:
+        return self._kept.qsize() + self._tried(super().queue_size, 0)
+
+    def peek_many(self, keys: Iterable[str]) -> dict[str, bytes]:
+        """Before each job Huey asks whether it was revoked, which the portal never does."""
+        return self._tried(partial(super().peek_many, keys), {})
+
+    def delete_data(self, key: str) -> bool:
+        """After each job Huey forgets that it was revoked."""
+        return self._tried(partial(super().delete_data, key), False)
+
+    def read_schedule(self, ts: datetime) -> list[bytes]:
+        return self._tried(partial(super().read_schedule, ts), [])
+
+    def _tried(self, action: Callable[[], T], otherwise: T) -> T:
+        if time.monotonic() < self._try_again_at:
+            return otherwise
+        try:
+            result = action()
+        except self.faults as error:
+            self._failed(error)
+            return otherwise
+        if self._failing:
+            self._failing = False
+            logger.warning("%s works again.", self._name)
+        return result
+
+    def _failed(self, error: Exception) -> None:
+        self._try_again_at = time.monotonic() + PAUSE_SECONDS
+        if not self._failing:
+            self._failing = True
+            logger.warning("%s cannot be used (%s); due tasks are found without it.", self._name, error)
+
+    @property
+    def _name(self) -> str:
+        raise NotImplementedError
+
+
+class QueueFile(TolerantStorage, SqliteStorage):  # type: ignore[misc]
+    """The queue as an SQLite file. A damaged one is put aside, and a new one is made in its place."""
+
+    faults = (sqlite3.Error, OSError)
+    _conn: sqlite3.Connection | None
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._inode: int | None = None
+        super().__init__(*args, **options)
+
+    @property
+    def _name(self) -> str:
+        return f"The queue {self.filename}"
+
+    def initialize_schema(self) -> None:
+        """At the start of every process; a fault is not a reason not to start."""
+        self._tried(super().initialize_schema, None)
+
+    @property
+    def conn(self) -> sqlite3.Connection:
+        """Opened anew if another process put the file aside, or somebody removed it."""
+        if self._conn is not None and _inode(self.filename) != self._inode:
+            self._conn.close()
+            self._conn = None
+        if self._conn is None:
+            fresh: sqlite3.Connection = self._create_connection()
+            for statement in self.ddl:
+                fresh.execute(statement)
+            self._conn, self._inode = fresh, _inode(self.filename)
+        return self._conn
+
+    def _failed(self, error: Exception) -> None:
+        if _is_damage(error) and self._put_aside(error):
+            return
+        super()._failed(error)
+
+    def _put_aside(self, error: Exception) -> bool:
+        """Whether there is a sound file now. One process does it; the others find it done."""
+        with suppress(sqlite3.Error):
+            self.close()
+        try:
+            with Path(f"{self.filename}.lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not _is_sound(self.filename):
+                    aside = f"{self.filename}.damaged-{time.strftime('%Y%m%d-%H%M%S')}"
+                    for end in _FILES:
+                        with suppress(FileNotFoundError):
+                            Path(self.filename + end).rename(aside + end)
+                    logger.warning("%s was damaged (%s); it is now %s.", self._name, error, aside)
+                SqliteStorage.initialize_schema(self)
+        except (sqlite3.Error, OSError):
+            return False
+        return True
+
+
+class RedisQueue(TolerantStorage, RedisStorage):  # type: ignore[misc]
+    """The queue in Redis, with a bound on every wait."""
+
+    faults = (RedisError, OSError)
+
+    def __init__(self, *args: Any, url: str, **options: Any) -> None:
+        bounds = {"socket_connect_timeout": REDIS_SECONDS, "socket_timeout": REDIS_SECONDS}
+        pool = ConnectionPool.from_url(url, **bounds)
+        super().__init__(*args, connection_pool=pool, **options)
+
+    @property
+    def _name(self) -> str:
+        return "The queue in Redis"
+
+
+def _inode(path: str) -> int | None:
+    try:
+        return Path(path).stat().st_ino
+    except OSError:
+        return None
+
+
+def _is_sound(path: str) -> bool:
+    """Whether the file can be read as a queue, all of it; one that is not there cannot."""
+    try:
+        with closing(sqlite3.connect(f"{Path(path).as_uri()}?mode=rw", uri=True, timeout=5)) as connection:
+            connection.execute("select count(*), max(data), max(priority) from task").fetchone()
+            return bool(connection.execute("pragma quick_check(1)").fetchone() == ("ok",))
+    except sqlite3.Error as error:
+        return not _is_damage(error)
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether the file itself is at fault; one that is too short ends in a read that is too short."""
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None:
+        return False
+    return code == sqlite3.SQLITE_IOERR_SHORT_READ or code & 0xFF not in _PASSING
