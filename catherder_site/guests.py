@@ -7,35 +7,49 @@ from collections import OrderedDict
 from pathlib import Path
 
 from catherder_site.bounds import Application, Message, Receive, Send
-from tasks_app.jail.callers import caller_of, is_guest
+from tasks_app.jail.callers import Peer, caller_of, identify
 
 #: Connections whose caller is remembered: they make many requests.
 _REMEMBERED = 1_000
-_WORDS = b"Agents cannot use the portal. An agent asks with AskUserQuestion or `cat-herder ask`.\n"
+_REFUSALS = {
+    Peer.AGENT: "Agents cannot use the portal. An agent asks with AskUserQuestion or `cat-herder ask`.\n",
+    Peer.SANDBOXED: (
+        "This program runs in a sandbox or container on the portal's own machine, where agents run too, so "
+        "the portal does not answer it. If it is your browser or your reverse proxy, start the portal with "
+        "CATHERDER_LOCAL_SANDBOXES=allow.\n"
+    ),
+}
 
 
 class NoGuests:
-    """Refuses requests and sockets that come from a guest of this machine. See `tasks_app.jail.callers`."""
+    """Refuse requests and sockets that come from a sandboxed process of this machine.
 
-    def __init__(self, application: Application, *, folder: Path) -> None:
+    It judges the connection itself, so it must stand before anything that believes a proxy's headers.
+    `allow_others` lets callers in that are in a sandbox, but not in one of this portal. See
+    `tasks_app.jail.callers`.
+    """
+
+    def __init__(self, application: Application, *, folder: Path, allow_others: bool = False) -> None:
         self._application = application
         self._folder = folder
-        self._known: OrderedDict[int, bool] = OrderedDict()
+        self._refused = {Peer.AGENT} if allow_others else {Peer.AGENT, Peer.SANDBOXED}
+        self._known: OrderedDict[int, Peer] = OrderedDict()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if await self._from_guest(scope):
-            await _refuse(scope, send)
+        peer = await self._identified(scope)
+        if peer in self._refused:
+            await _refuse(scope, send, _REFUSALS[peer].encode())
         else:
             await self._application(scope, receive, send)
 
-    async def _from_guest(self, scope: Message) -> bool:
+    async def _identified(self, scope: Message) -> Peer:
         client, server = scope.get("client"), scope.get("server")
         caller = caller_of(tuple(client), tuple(server)) if client and server and server[1] else None
         if caller is None:
-            return False
+            return Peer.OTHER
         if caller.inode in self._known:
             return self._known[caller.inode]
-        found = await asyncio.to_thread(is_guest, caller, folder=self._folder)
+        found = await asyncio.to_thread(identify, caller, folder=self._folder)
         if caller.inode:
             self._known[caller.inode] = found
             while len(self._known) > _REMEMBERED:
@@ -43,11 +57,11 @@ class NoGuests:
         return found
 
 
-async def _refuse(scope: Message, send: Send) -> None:
+async def _refuse(scope: Message, send: Send, words: bytes) -> None:
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 4403})
         return
-    length = str(len(_WORDS)).encode()
+    length = str(len(words)).encode()
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", length)]
     await send({"type": "http.response.start", "status": 403, "headers": headers})
-    await send({"type": "http.response.body", "body": _WORDS})
+    await send({"type": "http.response.body", "body": words})

@@ -14,6 +14,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from tasks_app.accounts.browsers import browser_words
+from tasks_app.accounts.failures import note_failed_login
 from tasks_app.actions.sessions import end_sessions
 from tasks_app.audit import record
 from tasks_app.models import Action, User
@@ -42,12 +43,12 @@ def logged_out(user: User | None, **_: Any) -> None:
 @receiver(auth.user_login_failed)
 def login_failed(credentials: dict[str, Any], **_: Any) -> None:
     tried = str(credentials.get("username") or credentials.get("email") or "")
-    record(Action.LOGIN_FAILED, actor_name="somebody", subject=tried)
+    note_failed_login(tried)
 
 
 @receiver(mfa.authentication_failed)
 def second_factor_failed(user: User, **_: Any) -> None:
-    record(Action.LOGIN_FAILED, actor_name="somebody", subject=user.get_username(), why="second factor")
+    note_failed_login(user.get_username(), why="second factor")
 
 
 @receiver(account.password_changed)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from ipaddress import ip_network
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
 
+from catherder_site.proxies import ForwardedClients
 from tests.integration.portal import Portal
 
-OPTIONS = "from tasks_app.management.commands import up; result = up.proxy_options()"
+OPTIONS = "from tasks_app.management.commands import up; result = up.server_options()"
 FAILED = "result = list(AuditEntry.objects.filter(action='login_failed').values_list('address', flat=True))"
 
 
@@ -39,3 +44,65 @@ def test_only_a_proxy_that_was_named_says_whose_request_it_is(
         assert addresses_of_failed_logins(portal) == seen
     finally:
         portal.stop()
+
+
+TRUSTED = [ip_network("10.0.0.0/8"), ip_network("::1/128")]
+
+
+def passed_on(client: str, *headers: tuple[str, str], kind: str = "http") -> dict[str, Any]:
+    """What the application gets of a request by `client` with these headers."""
+    got: dict[str, Any] = {}
+
+    async def application(scope: dict[str, Any], *_: Any) -> None:
+        got.update(scope)
+
+    raw = [(name.encode(), value.encode("latin-1")) for name, value in headers]
+    scope = {"type": kind, "scheme": kind[:4].replace("webs", "ws"), "client": (client, 7), "headers": raw}
+    entry = ForwardedClients(application, networks=TRUSTED)
+    asyncio.run(entry(scope, None, None))  # type: ignore[arg-type]
+    return got
+
+
+@pytest.mark.parametrize(
+    ("named", "seen"),
+    [
+        (["192.0.2.1"], "192.0.2.1"),
+        (["6.6.6.6, 192.0.2.1"], "192.0.2.1"),
+        (["6.6.6.6, 192.0.2.1, 10.2.0.1"], "192.0.2.1"),
+        (["6.6.6.6", "192.0.2.1"], "192.0.2.1"),
+        (["10.3.0.1, 10.2.0.1"], "10.3.0.1"),
+        (["192.0.2.1:8080"], "192.0.2.1"),
+        (["[2001:db8::1]:80"], "2001:db8::1"),
+        (["::ffff:192.0.2.1"], "192.0.2.1"),
+        (["192.0.2.1, <script>"], "10.0.0.1"),
+        (["192.0.2.1, <script>, 10.2.0.1"], "10.2.0.1"),
+        ([""], "10.0.0.1"),
+        ([], "10.0.0.1"),
+    ],
+)
+def test_the_client_is_the_nearest_that_no_trusted_proxy_is(named: Sequence[str], seen: str) -> None:
+    headers = [("x-forwarded-for", one) for one in named]
+    assert passed_on("10.0.0.1", *headers)["client"][0] == seen
+
+
+@pytest.mark.parametrize(
+    ("kind", "told", "scheme"),
+    [
+        ("http", ["https"], "https"),
+        ("websocket", ["https"], "wss"),
+        ("http", ["nonsense"], "http"),
+        ("http", ["https", "http"], "http"),
+        ("http", [], "http"),
+    ],
+)
+def test_a_trusted_proxy_says_whether_it_was_asked_by_https(kind: str, told: list[str], scheme: str) -> None:
+    headers = [("x-forwarded-proto", one) for one in told]
+    assert passed_on("::1", *headers, kind=kind)["scheme"] == scheme
+
+
+def test_nobody_else_gets_a_header_of_proxies_through() -> None:
+    """Django itself reads X-Forwarded-Proto behind https, whoever sent it."""
+    names = ("X-Forwarded-For", "x-forwarded-proto", "X-Forwarded-Host", "Forwarded", "X-Real-IP")
+    got = passed_on("192.0.2.9", *((name, "https") for name in names), ("accept", "*/*"))
+    assert got["headers"] == [(b"accept", b"*/*")]
+    assert (got["client"], got["scheme"]) == (("192.0.2.9", 7), "http")

@@ -1,0 +1,89 @@
+"""Find out for whom a reverse proxy asks, and believe only the proxies that the installation names.
+
+uvicorn would rewrite the address before any of our code runs, so it is started without its own support for
+proxies, and this takes its place behind the check of the connection itself (`guests.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+
+from catherder_site.bounds import Application, Message, Receive, Send
+
+Address = IPv4Address | IPv6Address
+Headers = list[tuple[bytes, bytes]]
+#: Only a proxy may send these headers. They are removed from other requests: Django reads some itself.
+_OF_PROXIES = frozenset(
+    {
+        b"x-forwarded-for",
+        b"x-forwarded-proto",
+        b"x-forwarded-host",
+        b"x-forwarded-port",
+        b"x-real-ip",
+        b"forwarded",
+    }
+)
+
+
+class ForwardedClients:
+    """Replace the client's address and the scheme by what a proxy in `networks` says of them.
+
+    A list of addresses is read from its end, which the nearest proxy wrote, to the first address outside
+    `networks`: whatever stands before that one was written by a client.
+    """
+
+    def __init__(self, application: Application, *, networks: Sequence[IPv4Network | IPv6Network]) -> None:
+        self._application = application
+        self._networks = networks
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        await self._application(self._believed(scope), receive, send)
+
+    def _believed(self, scope: Message) -> Message:
+        headers: Headers = scope["headers"]
+        peer = parsed_address((scope.get("client") or ("",))[0])
+        if peer is None or not self.trusts(peer):
+            return {**scope, "headers": [one for one in headers if one[0].lower() not in _OF_PROXIES]}
+        told = {**scope, "scheme": _scheme(scope, _values(headers, b"x-forwarded-proto"))}
+        client = self._first_stranger(_values(headers, b"x-forwarded-for"))
+        return {**told, "client": (str(client), 0)} if client else told
+
+    def trusts(self, address: Address) -> bool:
+        return any(address in network for network in self._networks)
+
+    def _first_stranger(self, values: Iterable[str]) -> Address | None:
+        """Return the nearest address that is no trusted proxy, else the farthest proxy, else None."""
+        found: Address | None = None
+        for text in reversed(",".join(values).split(",")):
+            address = parsed_address(text.strip())
+            if address is None:  # nobody knows what came before it
+                break
+            found = address
+            if not self.trusts(address):
+                break
+        return found
+
+
+def _values(headers: Headers, name: bytes) -> list[str]:
+    return [value.decode("latin-1") for key, value in headers if key.lower() == name]
+
+
+def _scheme(scope: Message, told: Sequence[str]) -> str:
+    scheme: str = told[-1].strip().lower() if told else ""
+    if scheme not in {"http", "https", "ws", "wss"}:
+        return str(scope.get("scheme", "http"))
+    return scheme.replace("http", "ws") if scope["type"] == "websocket" else scheme
+
+
+def parsed_address(text: str) -> Address | None:
+    """The address in `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1` or `[2001:db8::1]:80`; None if it is none."""
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    with suppress(ValueError):
+        address = ip_address(text.partition("%")[0])
+        return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
+    return None
