@@ -44,10 +44,13 @@ def task_facts(
         "started_at": _iso(task.started_at),
         "ended_at": _iso(task.ended_at),
         "resets_at": _iso(task.resets_at),
+        "fault": task.fault if task.waits_for_retry else "",
+        "retry_at": _iso(task.retry_at) if task.waits_for_retry else None,
         **figures_facts(figures or stats.of_task(task)),
         "branch": task.branch,
         "commit": task.head_commit,
         "fetch": how_to_fetch(task),
+        "left_out": task.left_out,
     }
 
 
@@ -148,6 +151,7 @@ def step_facts(step: Step) -> JsonObject:
         "name": step.name,
         "phase": step.phase,
         "failure": step.failure,
+        "plan": step.plan or "",
         "runs": [run_facts(run) for run in step.runs.all()],
     }
 
@@ -162,6 +166,9 @@ def run_facts(run: Run) -> JsonObject:
         "started_at": run.started_at.isoformat(),
         "ended_at": _iso(run.ended_at),
         "exit_code": run.exit_code,
+        "network": run.network,
+        "metered": run.metered,
+        "reported_cost_usd": run.reported_cost_usd,
         **asdict(run.usage),
     }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from django.conf import settings
 
 from tasks_app.errors import WorkspaceError
-from tasks_app.models import Project, Run, Task
+from tasks_app.models import Project, Run, Sequence, Task
 from tasks_app.workspace import Repository, Workspace
 
 
@@ -18,7 +18,7 @@ def data_dir() -> Path:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder of the data directory with all that is in it; nothing if it is not there.
+    """Remove a folder of the data directory with all that is in it, or a file; nothing if it is not there.
 
     Nothing outside goes, whatever a link or a wrong row says. Raises WorkspaceError.
     """
@@ -28,6 +28,9 @@ def remove_folder(folder: Path) -> None:
     if not folder.exists():
         return
     try:
+        if not folder.is_dir():
+            folder.unlink()
+            return
         _make_writable(folder)
         shutil.rmtree(folder)
     except OSError as error:
@@ -45,16 +48,25 @@ def _make_writable(folder: Path) -> None:
 
 def repository(project: Project) -> Repository:
     """The portal's own bare copy of the project's repository."""
-    return Repository(path=data_dir() / "repositories" / f"{project.pk}.git", source=project.source)
+    path = data_dir() / "repositories" / f"{_folder(project)}.git"
+    return Repository(path=path, source=project.source, name=project.name)
 
 
 def task_dir(task: Task) -> Path:
-    return data_dir() / "tasks" / str(task.pk)
+    return data_dir() / "tasks" / _folder(task)
 
 
 def shared_dir(task: Task) -> Path:
     """What a task shares with the others of its sequence; without one it is the task's own."""
-    return data_dir() / "sequences" / str(task.sequence_id) if task.sequence_id else task_dir(task)
+    return data_dir() / "sequences" / _folder(task.sequence) if task.sequence else task_dir(task)
+
+
+def _folder(row: Project | Sequence | Task) -> str:
+    """A name that no other row ever has: a new or restored database counts its rows from 1 again.
+
+    Rows from before there was a key keep their path, because the agent's session is stored under it.
+    """
+    return f"{row.pk}-{row.folder_key}" if row.folder_key else str(row.pk)
 
 
 def workspace(task: Task) -> Workspace:
@@ -64,6 +76,7 @@ def workspace(task: Task) -> Workspace:
         repository=repository(task.project),
         branch=task.branch,
         checkout=task.checkout,
+        filters=settings.ENVIRONMENT.git_filters,
     )
 
 

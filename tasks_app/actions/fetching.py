@@ -13,9 +13,10 @@ from django.utils import timezone
 from tasks_app import places
 from tasks_app.actions.access import require_actor
 from tasks_app.errors import CatHerderError
-from tasks_app.models import Project, User
+from tasks_app.models import Project, Task, User
 from tasks_app.models.project import LONGEST_FETCH
 from tasks_app.storable import storable_text
+from tasks_app.workspace import Fetched
 
 logger = logging.getLogger(__name__)
 
@@ -24,14 +25,59 @@ PATIENCE = 4.0
 _LONGEST_FAULT = 2000
 
 
-def fetch(project: Project) -> None:
-    """Fetch from the project's source. Raises WorkspaceError, which the project's row tells as well."""
+def fetch(project: Project, *, thorough: bool = False) -> list[str]:
+    """Fetch from the project's source; what had to be repaired, in sentences.
+
+    With `thorough` damage is looked for even if nobody met any. Raises WorkspaceError, which the project's
+    row tells as well.
+    """
     try:
-        places.repository(project).fetch()
+        fetched = places.repository(project).fetch(thorough=thorough)
+        repaired = _repaired(project, fetched) if fetched.repaired else []
     except Exception as error:
         _settle(project, fetch_fault=storable_text(str(error))[:_LONGEST_FAULT])
         raise
     _settle(project, fetched_at=timezone.now(), fetch_fault="")
+    return repaired
+
+
+def check_repository(project: Project) -> list[str]:
+    """What is wrong with the portal's copy of the repository; empty if it is sound. Reads all of it."""
+    return places.repository(project).problems()
+
+
+def repair_repository(project: Project) -> list[str]:
+    """Fetch again what is damaged; what was done, in sentences. Raises WorkspaceError."""
+    return fetch(project, thorough=True)
+
+
+def _repaired(project: Project, fetched: Fetched) -> list[str]:
+    """Give the tasks their references back, and say which recorded work is lost."""
+    wanted = {ref: commit for task in project.tasks.order_by("pk") for ref, commit in _refs_of(task).items()}
+    lost = places.repository(project).restore_refs(wanted)
+    done = []
+    if fetched.removed:
+        done.append(f"Damaged parts of the repository were moved aside: {', '.join(fetched.removed[:20])}.")
+    elif wanted:
+        done.append("The repository was gone and has been made again.")
+    if lost:
+        branches = sorted({ref.split("/", 2)[2] for ref in lost if ref.startswith("refs/heads/")})
+        done.append(
+            f"Recorded work is lost that the source does not have: {', '.join(branches) or 'old starts'}."
+        )
+    for sentence in done:
+        logger.warning("project %s: %s", project, sentence)
+    return done
+
+
+def _refs_of(task: Task) -> dict[str, str]:
+    """What the engine made of a task's work, by the name of the reference."""
+    refs = {
+        f"refs/cat-herder-base/{task.branch}": task.base_commit,
+        f"refs/cat-herder/{task.branch}/{task.pk}-restored": task.head_commit,
+        f"refs/heads/{task.branch}": task.head_commit,  # of a sequence the last task's, which comes later
+    }
+    return {ref: commit for ref, commit in refs.items() if commit}
 
 
 def fetch_meanwhile(project: Project, *, by: User, patience: float = PATIENCE) -> bool:
@@ -56,7 +102,7 @@ def _claim(project: Project) -> bool:
 
 def _fetch_alone(project: Project) -> None:
     try:
-        fetch(project)
+        fetch(project, thorough=True)
     except CatHerderError as error:
         logger.info("project %s could not be fetched: %s", project, error)
     except Exception:

@@ -130,7 +130,12 @@ def remove_project(project: Project, *, by: User) -> None:
         tasks = list(project.tasks.select_for_update())
         _refuse_while_at_work(project, tasks)
         repository = places.repository(project)
-        folders = {repository.path, *map(places.task_dir, tasks), *map(places.shared_dir, tasks)}
+        folders = {
+            repository.path,
+            *repository.besides(),
+            *map(places.task_dir, tasks),
+            *map(places.shared_dir, tasks),
+        }
         # Rows of sessions hang on no other row, as the agent alone knows their keys.
         sessions = Run.objects.filter(step__task__project=project).values_list("session_id", flat=True)
         SessionEntry.objects.filter(session_id__in=set(map(str, sessions))).delete()
@@ -141,7 +146,6 @@ def remove_project(project: Project, *, by: User) -> None:
             places.remove_folder(folder)
         except WorkspaceError as error:
             logger.warning("a folder of the removed project %s is left: %s", project, error)
-    repository.lock_file.unlink(missing_ok=True)
 
 
 def _refuse_while_at_work(project: Project, tasks: list[Task]) -> None:

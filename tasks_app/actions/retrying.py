@@ -36,8 +36,8 @@ def retry_from(task: Task, step: Step, *, by: User, put_back: bool = False, ring
             _begin_anew(one, reason=reason, by=by)
         paused = paused_until_now(task)
         move(
-            task, Phase.PENDING, reason=reason, by=by, failure="", paused_seconds=paused, resets_at=None,
-            queued_at=task.queued_at or timezone.now(), reset_to=reset_to,
+            task, Phase.PENDING, reason=reason, by=by, failure="", paused_seconds=paused,
+            resets_at=None, retry_at=None, queued_at=task.queued_at or timezone.now(), reset_to=reset_to,
         )  # fmt: skip
         record(Action.TASK_RETRIED, by=by, task=task, step=step.name, put_back=put_back)
         if ring:
@@ -77,6 +77,7 @@ def _begin_anew(step: Step, *, reason: str, by: User) -> None:
         "failure": "",
         "first_run": step.runs.count() + 1,
         "base_commit": "",
+        "base_ignored": "",
         "head_commit": "",
     }
     if step.phase == Phase.PENDING:

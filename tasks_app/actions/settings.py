@@ -12,6 +12,7 @@ from tasks_app import places
 from tasks_app.audit import record
 from tasks_app.config.fields import model_name
 from tasks_app.config.pipeline import Limits, ProjectConfig, choose_pipeline, load_project_config
+from tasks_app.config.tool_names import unknown_tool
 from tasks_app.errors import BadInput, NotAllowed
 from tasks_app.models import Action, Project, User
 from tasks_app.patterns import call_pattern_fault
@@ -29,12 +30,14 @@ class Overrides:
     model: str = ""
     wait_for_reset: bool | None = None
     auto_commit: bool | None = None
+    publish_plan: bool | None = None
     manage_git_branch: bool | None = None
     max_turns: int | None = None
     max_cost_usd: float | None = None
     step_timeout: int | None = None
     check_timeout: int | None = None
     ask_before: str = ""
+    network: str = ""
 
 
 def repository_settings(project: Project, *, commit: str) -> ProjectConfig:
@@ -55,8 +58,10 @@ def effective(config: ProjectConfig, overrides: Overrides) -> ProjectConfig:
         "model": overrides.model or None,
         "wait_for_rate_limit_reset": overrides.wait_for_reset,
         "auto_commit": overrides.auto_commit,
+        "publish_plan": overrides.publish_plan,
         "manage_git_branch": overrides.manage_git_branch,
         "ask_before": patterns_in(overrides.ask_before) or None,
+        "network_limit": overrides.network or None,
     }
     limits = {name: getattr(overrides, name) for name in Limits.model_fields}
     return replace(
@@ -70,12 +75,17 @@ def _set(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def patterns_in(text: str) -> tuple[str, ...]:
-    """Patterns of tool calls as a person typed them, one in a line. Raises BadInput that names the line."""
+def patterns_in(text: str, *, typed: bool = False) -> tuple[str, ...]:
+    """Patterns of tool calls, one in a line. Raises BadInput that names the line.
+
+    What is `typed` now must also name tools that exist. What was stored earlier need not: an upgrade that
+    knows other tools must not take a project out of service.
+    """
     patterns = []
     for number, line in enumerate(text.splitlines(), start=1):
         if pattern := line.strip():
-            if reason := call_pattern_fault(pattern):
+            reason = call_pattern_fault(pattern) or (unknown_tool(pattern) if typed else None)
+            if reason:
                 raise BadInput(f"line {number}, “{pattern[:60]}”, {reason}", where="ask before")
             patterns.append(pattern)
     return tuple(dict.fromkeys(patterns))
@@ -89,7 +99,7 @@ def change_settings(project: Project, overrides: Overrides, *, by: User, commit:
     _require_maintainer(by, project)
     if overrides.model:
         model_name(overrides.model)
-    patterns_in(overrides.ask_before)
+    patterns_in(overrides.ask_before, typed=True)
     before = overrides_of(project)
     if overrides.default_pipeline and overrides.default_pipeline != before.default_pipeline:
         choose_pipeline(

@@ -94,7 +94,8 @@ def _go_on(question: Question, task: Task, *, by: User) -> None:
     reason = f"{by.shown_name} {_DID[question.outcome]} question {question.number}"
     move(question.step, Phase.PENDING, reason=reason, by=by)
     paused = paused_until_now(task)
-    move(task, Phase.PENDING, reason=reason, by=by, paused_seconds=paused)
+    # What was in the way when the agent had asked must not make the answer wait.
+    move(task, Phase.PENDING, reason=reason, by=by, paused_seconds=paused, retry_at=None)
     ring_on_commit(task.pk)
 
 

@@ -182,6 +182,7 @@ def store_task(
             model=plan.definition.model or plan.config.model or "",
             wait_for_reset=plan.config.wait_for_rate_limit_reset,
             auto_commit=plan.config.auto_commit,
+            publish_plan=plan.config.publish_plan,
             ask_before=list(plan.config.ask_before),
             max_turns=plan.config.limits.max_turns,
             max_cost_usd=plan.config.limits.max_cost_usd,
@@ -196,7 +197,7 @@ def store_task(
                 task=task,
                 position=position,
                 name=step.name,
-                config=step_to_json(step.within(plan.config.limits)),
+                config=step_to_json(step.within(plan.config.limits, network=plan.config.network_of(step))),
             )
             for position, step in enumerate(plan.pipeline.steps, start=1)
         )
@@ -257,7 +258,8 @@ def go_on(task: Task, *, by: User, ring: bool = True) -> None:
         paused = paused_until_now(task)
         move(
             task, target, reason=reason, by=by,
-            failure="", paused_seconds=paused, resets_at=None, queued_at=task.queued_at or timezone.now(),
+            failure="", paused_seconds=paused, resets_at=None, retry_at=None,
+            queued_at=task.queued_at or timezone.now(),
         )  # fmt: skip
         record(Action.TASK_WENT_ON, by=by, task=task)
         if withdrawn:

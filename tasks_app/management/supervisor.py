@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import resource
 import signal
 import socket
 import subprocess
@@ -37,19 +38,25 @@ def listen(host: str, port: int) -> socket.socket:
 
 @dataclass
 class Child:
-    """A process that is to run all the time; `fds` are open in it as well."""
+    """A process that is to run all the time; `fds` are open in it as well, and it may open `files` files."""
 
     name: str
     argv: Sequence[str]
     fds: tuple[int, ...] = ()
+    files: int = 0
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
     failures: int = 0
     not_before: float = field(default=0.0)
 
     def start(self) -> None:
-        self.process = subprocess.Popen(self.argv, pass_fds=self.fds, preexec_fn=_end_with_parent)
+        self.process = subprocess.Popen(self.argv, pass_fds=self.fds, preexec_fn=self._prepare)
         self.started = time.monotonic()
+
+    def _prepare(self) -> None:
+        """In the new process, before its program runs."""
+        _end_with_parent()
+        raise_file_limit(self.files)
 
     def look(self, say: Callable[[str], None]) -> None:
         """Start it again if it ended, later and later if it keeps ending."""
@@ -101,6 +108,14 @@ class Supervisor:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def raise_file_limit(wanted: int) -> None:
+    """Raise this process's limit of open files to `wanted` or its hard limit; never lower it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _end_with_parent() -> None:

@@ -57,7 +57,10 @@ examples:
         parser.add_argument("--deny", metavar="REASON", help="deny the tool call; the agent is told why")
         parser.add_argument("--send-back", metavar="COMMENTS", help="send the plan back to be revised")
         parser.add_argument(
-            "--dismiss", action="store_true", help="decline to answer: the agent decides by its own judgement"
+            "--dismiss",
+            action="store_true",
+            help="decline to answer a question: the agent decides by its own judgement. Approvals and plans "
+            "cannot be dismissed",
         )
         parser.add_argument("--json", action="store_true", help="tell the outcome as JSON")
         add_person_argument(parser)

@@ -6,10 +6,12 @@ import json
 from datetime import timedelta
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from tasks_app import workshop
+from tasks_app.actions.data_directory import require_own_data_dir
 from tasks_app.engine.cleaning import Cleaned, clean_workspaces
+from tasks_app.errors import CatHerderError
 
 
 class Command(BaseCommand):
@@ -26,6 +28,10 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="one JSON object per workspace")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            require_own_data_dir()
+        except CatHerderError as error:
+            raise CommandError(str(error), returncode=2) from None
         looked_at = clean_workspaces(
             older_than=timedelta(days=options["older_than"]), jail=workshop.jail(), dry_run=options["dry_run"]
         )

@@ -7,6 +7,8 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from tasks_app.actions.access import require_actor
+from tasks_app.actions.fetching import fetch
 from tasks_app.actions.projects import add_project, remove_project
 from tasks_app.errors import BadInput
 from tasks_app.models import Project
@@ -20,13 +22,14 @@ from tasks_app.types import JsonObject
 
 class Command(TerminalCommand):
     help = """\
-Adds, lists and removes projects. A project is a git repository: a folder on this machine, or an
+Adds, lists, fetches and removes projects. A project is a git repository: a folder on this machine, or an
 https or ssh address. The portal works on a copy of its own and never writes to yours."""
     examples = """\
 examples:
   manage.py project add billing ~/code/billing
   manage.py project add website git@example.org:team/website.git
   manage.py project list
+  manage.py project fetch billing     the newest commits; repairs the portal's copy if it is damaged
   manage.py project remove billing"""
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -37,16 +40,19 @@ examples:
             "source", metavar="PATH", help="the repository's folder, or its https or ssh address"
         )
         listing = actions.add_parser("list", help="show all projects")
+        again = actions.add_parser("fetch", help="fetch the source again, and repair the portal's copy of it")
+        again.add_argument("name", metavar="NAME")
         remove = actions.add_parser("remove", help="remove a project with its tasks and their history")
         remove.add_argument("name", metavar="NAME")
         remove.add_argument("--yes", action="store_true", help="do not ask whether it is meant")
-        for one in (add, listing, remove):
+        for one in (add, listing, again, remove):
             one.add_argument("--json", action="store_true", help="tell the outcome as JSON")
-        for one in (add, remove):
+        for one in (add, again, remove):
             add_person_argument(one)
 
     def work(self, options: dict[str, Any]) -> int:
-        {"add": self._add, "list": self._list, "remove": self._remove}[options["action"]](options)
+        actions = {"add": self._add, "list": self._list, "fetch": self._fetch, "remove": self._remove}
+        actions[options["action"]](options)
         return Exit.DONE
 
     def _add(self, options: dict[str, Any]) -> None:
@@ -69,6 +75,18 @@ examples:
         else:
             self.stdout.ending = ""
             Screen(self.stdout, no_color=options["no_color"]).table(projects_table(projects))
+
+    def _fetch(self, options: dict[str, Any]) -> None:
+        person = acting_user(options["username"])
+        project = project_named(options["name"], projects=Project.objects.visible_to(person))
+        require_actor(person, project)
+        repaired = fetch(project, thorough=True)
+        if options["json"]:
+            self.write_json({**_facts(project), "repaired": list(repaired)})
+            return
+        for sentence in repaired:
+            self.stdout.write(sentence)
+        self.stdout.write(f"Project “{project.name}” is fetched: {project.source}.")
 
     def _remove(self, options: dict[str, Any]) -> None:
         person = acting_user(options["username"])

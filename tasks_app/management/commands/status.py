@@ -8,9 +8,9 @@ from django.core.management.base import CommandParser
 from django.db.models import Case, QuerySet, Value, When
 
 from tasks_app import stats
+from tasks_app.engine.limits import fault_words
 from tasks_app.facts import (
     facts_of,
-    how_to_fetch,
     open_questions,
     sequence_facts,
     step_facts,
@@ -22,6 +22,7 @@ from tasks_app.state.phases import Phase
 from tasks_app.terminal.card import show_question, show_ways
 from tasks_app.terminal.command import Exit, TerminalCommand
 from tasks_app.terminal.finding import SEQUENCE, project_named, sequence_meant, task_meant
+from tasks_app.terminal.result import show_result
 from tasks_app.terminal.screen import Screen
 from tasks_app.terminal.tables import sequences_table, spent, steps_table, tasks_table
 
@@ -91,7 +92,13 @@ examples:
             self._screen.say()
         self._screen.table(tasks_table(listed))
         self._more(tasks.count() - len(listed))
+        self._faults(listed)
         self._workers()
+
+    def _faults(self, tasks: list[Task]) -> None:
+        for task in tasks:
+            if fault := fault_words(task):
+                self._screen.say(f"Task {task.pk}: {fault}", style="yellow")
 
     def _workers(self) -> None:
         if not WorkerBeat.objects.alive().exists():
@@ -125,7 +132,7 @@ examples:
         say(f"branch {task.branch}, pipeline {task.pipeline}, threshold {task.threshold}", indent=2)
         if task.sequence:
             say(f"part of {SEQUENCE}{task.sequence.pk}, {task.sequence.folder}/{task.file}", indent=2)
-        self._fetch(task)
+        show_result(self._screen, task)
         self._questions(task)
 
     def _sequence(self, sequence: Sequence) -> None:
@@ -141,19 +148,17 @@ examples:
         say(spent(stats.of_sequence(sequence)), indent=2)
         say(f"branch {sequence.branch}", indent=2)
         for task in tasks[-1:]:
-            self._fetch(task)
+            show_result(self._screen, task)
         for task in tasks:
             self._questions(task)
 
     def _standing(self, thing: Task | Sequence) -> None:
         facts = thing.phase_facts
         self._screen.say(f"{facts.label}: {facts.sentence}", indent=2)
+        if isinstance(thing, Task) and (fault := fault_words(thing)):
+            self._screen.say(fault, indent=2, style="yellow")
         if thing.failure:
             self._screen.say(thing.failure, indent=2, style="red")
-
-    def _fetch(self, task: Task) -> None:
-        if fetch := how_to_fetch(task):
-            self._screen.say(f"Get the work with  {fetch}", indent=2)
 
     def _questions(self, task: Task) -> None:
         for question in open_questions(task):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import sys
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from django.conf import settings
 from django.core.management import call_command
@@ -15,10 +14,16 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from catherder_site.environment import Bind, misspelt, note_address
 from tasks_app import workshop
+from tasks_app.actions.data_directory import require_own_data_dir, require_plausible_data_dir
 from tasks_app.errors import CatHerderError
 from tasks_app.management.first_start import NewAdmin, ensure_admin, ensure_sample
-from tasks_app.management.services import require_services
+from tasks_app.management.only_one import only_one
+from tasks_app.management.services import require_git, require_services, sentence_for_database
 from tasks_app.management.supervisor import Child, Supervisor, listen
+from tasks_app.operations.open_services import require_closed_services
+
+#: Open files of the web server, as far as the machine allows: connections and whatever else it opens.
+WEB_FILES = 65_536
 
 
 class Command(BaseCommand):
@@ -33,24 +38,33 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         for sentence in misspelt(os.environ):
             self.stderr.write(sentence)
-        lock = _only_one(Path(settings.DATA_DIR))
+        with only_one():
+            self._run(sample=not options["no_sample"])
+
+    def _run(self, *, sample: bool) -> None:
         try:
             jail = workshop.jail()
             listener = _listener()
+            require_git()
             require_services()
-            call_command("migrate", verbosity=0, interactive=False)
-            admin = ensure_admin()
+            open_services = require_closed_services()
+            with sentence_for_database():
+                require_plausible_data_dir()
+                call_command("migrate", verbosity=0, interactive=False)
+                require_own_data_dir()
+                admin = ensure_admin()
         except CatHerderError as error:
             raise CommandError(str(error), returncode=2) from None
-        if not options["no_sample"]:
+        if sample:
             self._sample()
+        for sentence in open_services:
+            self._say(f"Open to agents: {sentence}")
         self._announce(admin, jail.reason)
         host, port, *_ = listener.getsockname()
         bound = Bind(host=host, port=port)
         note_address(Path(settings.DATA_DIR), bound.address)
         supervisor = Supervisor(children(listener), self._say)
         supervisor.run(ready=lambda: _answers(bound), when_ready=lambda: self._ready(bound))
-        lock.close()
 
     def _sample(self) -> None:
         try:
@@ -90,30 +104,23 @@ def children(listener: socket.socket) -> list[Child]:
     manage = str(Path(settings.BASE_DIR) / "manage.py")
     web = [sys.executable, "-m", "uvicorn", "catherder_site.asgi:application", "--fd", str(listener.fileno())]
     web += ["--lifespan", "on", "--no-access-log", "--log-level", "warning"]
-    web += ["--timeout-graceful-shutdown", "3", *proxy_options()]
+    web += ["--timeout-graceful-shutdown", "3", *server_options()]
     return [
-        Child("web server", web, fds=(listener.fileno(),)),
+        Child("web server", web, fds=(listener.fileno(),), files=WEB_FILES),
         Child("worker", [sys.executable, manage, "worker"]),
     ]
 
 
-def proxy_options() -> list[str]:
-    """Whose word is taken for a browser's address: uvicorn would believe whoever is on this machine."""
-    known = settings.ENVIRONMENT.proxies
-    if not known:
-        return ["--no-proxy-headers"]
-    return ["--proxy-headers", "--forwarded-allow-ips", ",".join(str(network) for network in known)]
+def server_options() -> list[str]:
+    """Options of uvicorn that our own code at the entry relies on.
 
-
-def _only_one(data_dir: Path) -> IO[str]:
-    """Two portals on one data directory would start everything twice."""
-    lock = (data_dir / "up.lock").open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        raise CommandError(f"Cat Herder is already running on {data_dir}.", returncode=2) from None
-    return lock
+    uvicorn would rewrite the peer's address before that code runs; `catherder_site/proxies.py` does it after
+    the connection itself was judged.
+    """
+    connections = "catherder_site.connections"
+    options = ["--no-proxy-headers", "--http", f"{connections}:Connection", "--ws", f"{connections}:Socket"]
+    # Of a burst so many are accepted at once, before the first of them can be counted.
+    return [*options, "--backlog", "128", "--ws-max-size", "65536"]
 
 
 def _listener() -> socket.socket:

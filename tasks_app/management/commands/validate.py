@@ -13,7 +13,7 @@ from tasks_app.terminal.command import Exit, TerminalCommand
 from tasks_app.terminal.faults import show_report
 from tasks_app.terminal.repository import Place, ground, opened, prompts
 from tasks_app.terminal.screen import Screen
-from tasks_app.validation import SETTINGS_FILE, Report, grant_permission, validate
+from tasks_app.validation import SETTINGS_FILE, Report, grant_permission, may_ask, validate
 
 
 class Command(TerminalCommand):
@@ -40,7 +40,9 @@ examples:
             help="the top folder of a repository, its https or ssh address, or the name of a project",
         )
         parser.add_argument(
-            "--fix", action="store_true", help="mend what can be mended: the permission to ask"
+            "--fix",
+            action="store_true",
+            help="add the permission to ask to .claude/settings.json, for people who run Claude Code by hand",
         )
         parser.add_argument("--json", action="store_true", help="tell the findings as JSON")
         parser.add_argument(
@@ -60,8 +62,9 @@ examples:
         return Exit.DONE if report.ok else Exit.FAILED
 
     def _mended(self, place: Place, report: Report) -> bool:
-        """Mend what is fixable; whether anything was."""
-        if not any(one.fixable for one in report.findings):
+        """Add the permission to ask, in a file of its own if there is none; whether anything was done."""
+        missing = not (place.root / SETTINGS_FILE).exists() and may_ask(ground(place.root))
+        if not missing and not any(one.fixable for one in report.findings):
             return False
         if place.copy:
             raise BadInput("only a copy of this repository is here: mend it in a clone", where=place.name)

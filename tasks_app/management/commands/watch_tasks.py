@@ -23,8 +23,9 @@ from tasks_app.terminal.watch import Watch
 
 class Command(TerminalCommand):
     help = """\
-Watches a folder of task files: each file that is new or changed becomes a task and is run, one after
-the other, here at the terminal as run_task does.
+Watches a folder of task files: each file that is saved from now on becomes a task and is run, one after
+the other, here at the terminal as run_task does. Files that are there already are left alone until they
+are changed; --existing runs them as well. What an earlier watch left unfinished goes on.
 
 A file whose content ran before is not run again, also after a restart. Files whose names begin with _
 and files that are not Markdown are left alone. A faulty file is told with its line and does not end
@@ -37,6 +38,7 @@ examples:
   manage.py watch_tasks --project shop                the taskFolder of the project's cat-herder.yaml
   manage.py watch_tasks --project shop ~/code/shop/todo
   manage.py watch_tasks --project shop --parallel 3   three at a time, in a running portal
+  manage.py watch_tasks --project shop --existing     what is there now, then what is saved
   manage.py watch_tasks --project shop --once         what is there now, then end"""
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -45,6 +47,9 @@ examples:
             help="looked for here, then in the project's repository; default: its taskFolder",
         )  # fmt: skip
         parser.add_argument("--project", metavar="NAME", required=True, help="the project")
+        parser.add_argument(
+            "--existing", action="store_true", help="also run the files that are there already"
+        )
         parser.add_argument("--once", action="store_true", help="run what is there and end")
         parser.add_argument(
             "--parallel", metavar="N", type=int, default=0,
@@ -64,7 +69,8 @@ examples:
             raise BadInput("a number from 1 is needed.", where="--parallel")
         folder = _folder(options["folder"], project)
         screen.say(f"Watching {folder} for tasks of {project.name}", style="bold")
-        screen.say(f"{len(states(folder))} task file(s) there; what ran before is not run again", indent=2)
+        there, takes_all = states(folder), options["once"] or options["existing"]
+        screen.say(_about(len(there), takes_all=takes_all), indent=2)
         if options["parallel"]:
             screen.say("A running portal does the work (make up).", indent=2)
         else:
@@ -72,8 +78,15 @@ examples:
         watch = Watch(
             project, folder, person, screen,
             may_prompt=not options["no_input"], parallel=options["parallel"],
+            before=None if takes_all else there,
         )  # fmt: skip
         return watch.run(once=options["once"])
+
+
+def _about(count: int, *, takes_all: bool) -> str:
+    if takes_all or not count:
+        return f"{count} task file(s) there; what ran before is not run again"
+    return f"{count} task file(s) there, left alone until they are changed; --existing runs them"
 
 
 def _folder(named: str | None, project: Project) -> Path:

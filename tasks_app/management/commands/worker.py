@@ -13,11 +13,13 @@ from huey.consumer import Consumer
 from huey.contrib.djhuey import HUEY
 
 from tasks_app import tasks, workshop
+from tasks_app.actions.data_directory import require_own_data_dir
 from tasks_app.engine.heartbeat import Heartbeat
 from tasks_app.engine.sweeper import Sweeper
 from tasks_app.errors import CatHerderError
-from tasks_app.management.services import require_services
+from tasks_app.management.services import require_git, require_services, sentence_for_database
 from tasks_app.notifications.courier import Courier
+from tasks_app.operations.open_services import require_closed_services
 
 logger = logging.getLogger(__name__)
 
@@ -31,9 +33,13 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             workshop.jail()  # CATHERDER_SANDBOX=require must stop the start, not the first task
+            require_git()
+            require_services()
+            require_closed_services()  # `up` shows what is open; here it counts only where it is forbidden
+            with sentence_for_database():
+                require_own_data_dir()
         except CatHerderError as error:
             raise CommandError(str(error), returncode=2) from None
-        require_services()
         sweeper = Sweeper(tasks.ring, pending=HUEY.pending_count)
         heartbeat = Heartbeat(slots=settings.ENVIRONMENT.workers)
         courier = Courier()

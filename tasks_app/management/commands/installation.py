@@ -1,0 +1,75 @@
+"""`manage.py installation`: whether the data directory and the database belong together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from tasks_app.actions.data_directory import Ownership, Verdict, adopt, ownership, set_aside
+from tasks_app.management.only_one import only_one
+from tasks_app.terminal.command import Exit, TerminalCommand, require_tables
+from tasks_app.types import JsonObject
+
+
+class Command(TerminalCommand):
+    help = """\
+Shows whether the data directory and the database belong to the same installation. Neither is used with one
+of another installation: an agent would find the files of another task. After one of them was restored or
+moved, `adopt` and `set-aside` say what to do. Stop the portal before."""
+    examples = """\
+exit codes: 0 they belong together, 1 they do not, 2 wrong use
+
+examples:
+  manage.py installation
+  manage.py installation adopt          this data directory does belong to this database
+  manage.py installation set-aside      start anew: move the old work into a folder beside, delete nothing"""
+    requires_tables = False
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "action",
+            nargs="?",
+            choices=("show", "adopt", "set-aside"),
+            default="show",
+            help="what to do (default: show)",
+        )
+        parser.add_argument("--json", action="store_true", help="tell the outcome as JSON")
+
+    def work(self, options: dict[str, Any]) -> int:
+        if options["action"] == "set-aside":
+            with only_one():
+                moved = set_aside()
+            self.stderr.write(f"The old work is in {moved}. Nothing was deleted.")
+        elif options["action"] == "adopt":
+            require_tables()
+            with only_one():
+                adopt()
+        found = ownership()
+        if options["json"]:
+            self.write_json(_facts(found))
+        else:
+            self.stdout.write(_text(found))
+        return Exit.DONE if found.verdict in (Verdict.SAME, Verdict.NEW) else Exit.FAILED
+
+
+def _facts(found: Ownership) -> JsonObject:
+    return {
+        "data_directory": str(found.folder),
+        "data_directory_id": str(found.folder_id or ""),
+        "database": found.database,
+        "database_id": str(found.database_id or ""),
+        "work": dict(found.work),
+        "state": found.verdict.name.lower(),
+        "meaning": found.verdict.value,
+    }
+
+
+def _text(found: Ownership) -> str:
+    return (
+        f"Data directory  {found.folder}  ({found.shown_work or 'no work'})\n"
+        f"                {found.folder_id or 'no id yet'}\n"
+        f"Database        {found.database}\n"
+        f"                {found.database_id or 'no id yet'}\n"
+        f"{found.verdict.value}"
+    )

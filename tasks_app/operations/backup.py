@@ -1,0 +1,220 @@
+"""`backup FILE`: everything that cannot be made again, while the portal runs.
+
+Rows come first, from one snapshot, and repositories afterwards: these only grow, so every commit that a row
+of the snapshot names is in the repository by then. Workspaces are left out: they are made anew from the last
+recorded commit, and what an agent can write must not be followed by a process of the portal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import IO, Any
+
+from django.conf import settings
+from django.db import connections
+from django.db.models.functions import Now
+
+from tasks_app import places
+from tasks_app.errors import BackupError, WorkspaceError
+from tasks_app.models import Project, Task
+from tasks_app.operations import repositories, rows
+from tasks_app.operations.archive import ArchiveReader, ArchiveWriter
+from tasks_app.operations.health import applied_migrations
+from tasks_app.state.phases import Phase
+from tasks_app.workspace.durable import sync_folder
+
+FORMAT = 1
+PRODUCT = "cat-herder"
+#: How often, and how long, a backup looks for a moment at which no halted task is still being recorded.
+_QUIET_LOOKS, _QUIET_SECONDS = 20, 0.5
+#: What a secret key is compared by without being told.
+_KEY_SALT = b"cat-herder-backup:"
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Written:
+    """What went into a backup. `warnings` are sentences for people."""
+
+    rows: dict[str, int] = field(default_factory=dict)
+    repositories: dict[str, dict[str, int]] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    size: int = 0
+
+
+def key_digest(key: str) -> str:
+    return hashlib.sha256(_KEY_SALT + key.encode()).hexdigest()
+
+
+def write_backup(target: Path, *, say: Say, overwrite: bool = False, with_key: bool = True) -> Written:
+    """Write a backup to `target`, readable by this user alone; it has its name only when it is whole.
+
+    Raises BackupError, and leaves what was there before.
+    """
+    if target.is_dir():
+        raise BackupError(f"{target} is a folder: name the file that the backup is to be.")
+    if target.exists() and not overwrite:
+        raise BackupError(f"{target} is there already: choose another name, or say --force.")
+    unfinished = target.with_name(target.name + ".part")
+    try:
+        return _written(target, unfinished, say=say, with_key=with_key)
+    except OSError as error:
+        raise BackupError(f"{target} cannot be written: {error.strerror or error}.") from error
+    finally:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+
+
+def _written(target: Path, unfinished: Path, *, say: Say, with_key: bool) -> Written:
+    descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w+b") as file:
+        os.fchmod(descriptor, 0o600)  # a leftover of an earlier try may have other permissions
+        written = stream_backup(file, say=say, with_key=with_key)
+        file.flush()
+        os.fsync(descriptor)
+        say("Reading it again.")
+        ArchiveReader(file, name=str(target)).verified()
+        written.size = os.fstat(descriptor).st_size
+    unfinished.replace(target)
+    sync_folder(target.parent)
+    return written
+
+
+def stream_backup(file: IO[bytes], *, say: Say, with_key: bool = True) -> Written:
+    """Write a backup to a file that need not be seekable. Raises BackupError."""
+    for look in range(_QUIET_LOOKS):
+        with rows.snapshot() as alias:
+            unrecorded = _being_recorded(alias)
+            if not unrecorded or look == _QUIET_LOOKS - 1:
+                return _write(file, alias, unrecorded, say=say, with_key=with_key)
+        time.sleep(_QUIET_SECONDS)
+    raise AssertionError("unreachable")
+
+
+def _being_recorded(alias: str) -> list[int]:
+    """Tasks that wait for people while their worker still records the workspace: seconds after the halt."""
+    held = Task._base_manager.using(alias).filter(lease_expires__gt=Now())
+    return list(held.filter(phase=Phase.WAITING_FOR_INPUT).values_list("pk", flat=True))
+
+
+def _write(file: IO[bytes], alias: str, unrecorded: list[int], *, say: Say, with_key: bool) -> Written:
+    dumped = rows.dumped_models()
+    written = Written()
+    written.warnings += [
+        f"Task {task} waits, but its files were still being recorded: what its last run wrote may be missing."
+        for task in unrecorded
+    ]
+    with ArchiveWriter(file, _manifest(dumped, with_key=with_key)) as archive:
+        for model in dumped:
+            label = model._meta.label_lower
+            archive.add_parts(f"rows/{label}", _counted(rows.lines(model, alias=alias), label, written, say))
+        named = rows.commits_by_project(alias)
+        for project in Project._base_manager.using(alias).order_by("pk"):
+            _write_repository(archive, project, named.get(project.pk, set()), written, say)
+        _write_files(archive, with_key=with_key)
+        archive.finish(
+            {
+                "rows": written.rows,
+                "repositories": written.repositories,
+                "warnings": written.warnings,
+                "last_numbers": rows.last_numbers(connections[alias], dumped),
+            }
+        )
+    return written
+
+
+def _manifest(dumped: list[rows.Model], *, with_key: bool) -> dict[str, Any]:
+    return {
+        "product": PRODUCT,
+        "format": FORMAT,
+        "version": _version(),
+        "made_at": datetime.now(UTC).isoformat(),
+        "database": connections["default"].vendor,
+        "data_dir": str(places.data_dir()),
+        "migrations": sorted(map(list, applied_migrations())),
+        "fields": {
+            model._meta.label_lower: [one.attname for one in rows.fields_of(model)] for model in dumped
+        },
+        "secret_key": "included" if _key_file(with_key) else "left out",
+        "key_digest": key_digest(settings.SECRET_KEY),
+    }
+
+
+def _version() -> str:
+    try:
+        return version(PRODUCT)
+    except PackageNotFoundError:  # run from a checkout that was not installed
+        return ""
+
+
+def _counted(found: Iterator[bytes], label: str, written: Written, say: Say) -> Iterator[bytes]:
+    written.rows[label] = 0
+    for line in found:
+        written.rows[label] += 1
+        if written.rows[label] % 50_000 == 0:
+            say(f"{label}: {written.rows[label]:,} rows")
+        yield line
+
+
+def _write_repository(
+    archive: ArchiveWriter, project: Project, named: set[str], written: Written, say: Say
+) -> None:
+    repository = places.repository(project)
+    if not repository.path.exists():
+        written.warnings.append(f"Project {project.name} has no repository in the data directory.")
+        return
+    say(f"Repository of {project.name}")
+    folder = f"repositories/{repository.path.name}"
+    try:
+        with repository.undisturbed():
+            held = repositories.contents(repository, named)
+            archive.add(f"{folder}/refs", held.refs.encode())
+            if held.tips:
+                archive.add_parts(f"{folder}/pack", repositories.packed(repository, held.tips))
+            if shallow := repositories.shallow_commits(repository):
+                archive.add(f"{folder}/shallow", shallow.encode())
+            for name, pieces in repositories.lfs_files(repository):
+                archive.add_parts(f"{folder}/lfs/{name}", pieces)
+    except WorkspaceError as error:
+        raise BackupError(f"The repository of project {project.name} cannot be read: {error}") from error
+    refs = len(held.refs.splitlines())
+    written.repositories[repository.path.name] = {"refs": refs, "commits": len(held.commits)}
+    if held.missing:
+        few = ", ".join(sorted(held.missing)[:3])
+        written.warnings.append(
+            f"Project {project.name}: {len(held.missing)} commit(s) that tasks name are not in its "
+            f"repository ({few})."
+        )
+
+
+def _key_file(with_key: bool) -> Path | None:
+    """Where the key lies, if the installation has it in the data directory and it is wanted."""
+    path = places.data_dir() / "secret_key"
+    return path if with_key and not settings.ENVIRONMENT.secret_key and path.exists() else None
+
+
+def _write_files(archive: ArchiveWriter, *, with_key: bool) -> None:
+    if key := _key_file(with_key):
+        archive.add("files/secret_key", key.read_bytes())
+    top = places.data_dir()
+    for folder in (top / "sample", *sorted(top.glob("tasks/*/answers"))):
+        for path in _regular_files(folder):
+            with suppress(FileNotFoundError):  # removed since it was found
+                archive.add(f"files/{path.relative_to(top)}", path.read_bytes())
+
+
+def _regular_files(folder: Path) -> Iterator[Path]:
+    """Files in a folder that only the portal writes; what is no plain file is none of ours."""
+    for where, _, names in os.walk(folder):
+        for path in (Path(where) / name for name in sorted(names)):
+            if path.is_file() and not path.is_symlink():
+                yield path

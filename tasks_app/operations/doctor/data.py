@@ -1,0 +1,184 @@
+"""Checks of what lies on the disk: the data directory, the secret key, the repositories."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from django.conf import settings
+from django.db import DatabaseError
+
+from tasks_app import places
+from tasks_app.actions.data_directory import Verdict, data_dir_problems, ownership
+from tasks_app.actions.fetching import check_repository, repair_repository
+from tasks_app.errors import CatHerderError, WorkspaceError
+from tasks_app.models import Project, Task
+from tasks_app.operations.doctor.finding import Finding, ok, problem, warning
+from tasks_app.operations.repositories import commits_in
+from tasks_app.state.phases import ENDED
+from tasks_app.workspace.repairing import is_readable
+
+#: Free bytes below which agents soon fail, and below which somebody should know.
+LITTLE_SPACE, SCARCE_SPACE = 500 * 1000**2, 5 * 1000**3
+#: Seconds for adding up sizes; a workspace may have a million files.
+SIZING_SECONDS = 5.0
+
+
+def data_directory() -> Iterator[Finding]:
+    path = places.data_dir()
+    facts = path.stat()
+    if facts.st_uid != os.geteuid():
+        yield warning("data directory", f"{path} belongs to another user", f"chown -R $(id -un) {path}")
+    private = (path, *_private_files(path))
+    opened = [one for one in private if stat.S_IMODE(one.stat().st_mode) & 0o077]
+    if opened and (path in opened):
+        yield problem(
+            "data directory", f"{path} can be read by other users of this machine", f"chmod 700 {path}",
+            mend=lambda: _close(path),
+        )  # fmt: skip
+    else:
+        yield ok("data directory", f"{path}, readable by this user alone")
+
+
+def _private_files(path: Path) -> list[Path]:
+    return [one for one in (path / "secret_key", path / "catherder.sqlite3") if one.exists()]
+
+
+def _close(path: Path) -> str:
+    path.chmod(0o700)
+    return f"{path} can be read by its owner alone now"
+
+
+def free_space() -> Iterator[Finding]:
+    free = shutil.disk_usage(places.data_dir()).free
+    shown = f"{free / 1e9:.1f} GB free for the data directory"
+    advice = "manage.py clean_workspaces --older-than 7 removes workspaces of ended tasks."
+    if free < LITTLE_SPACE:
+        yield problem("disk", shown, advice)
+    elif free < SCARCE_SPACE:
+        yield warning("disk", shown, advice)
+    else:
+        yield ok("disk", shown)
+
+
+def sizes() -> Iterator[Finding]:
+    until = time.monotonic() + SIZING_SECONDS
+    found, whole = [], True
+    for name in ("repositories", "tasks", "sequences"):
+        size, all_of_it = _size(places.data_dir() / name, until)
+        whole = whole and all_of_it
+        found.append(f"{name} {'' if all_of_it else 'at least '}{size / 1e6:,.0f} MB")
+    yield ok("disk use", ", ".join(found) + ("" if whole else " (not counted to the end)"))
+
+
+def _size(folder: Path, until: float) -> tuple[int, bool]:
+    """Bytes on the disk, and whether all was counted in time."""
+    total = 0
+    for where, _, names in os.walk(folder):
+        if time.monotonic() > until:
+            return total, False
+        for name in names:
+            try:
+                total += (Path(where) / name).lstat().st_blocks * 512
+            except OSError:  # removed meanwhile
+                continue
+    return total, True
+
+
+#: Neither right nor wrong yet. The first start finds out and notes it.
+_NOT_JOINED = {
+    Verdict.NEW: ok("installation", "the data directory is new to this database; the first start joins both"),
+    Verdict.UNPROVEN: warning(
+        "installation",
+        "neither has noted yet that the data directory and the database belong together",
+        "The next start compares the commits in the repositories with those of the tasks, and notes it.",
+    ),
+}
+
+
+def installation() -> Iterator[Finding]:
+    try:
+        if told := _NOT_JOINED.get(ownership().verdict):
+            yield told
+            return
+        problems = data_dir_problems()
+    except DatabaseError:
+        return  # told by the check of the database
+    except CatHerderError as error:
+        problems = [str(error)]
+    for text in problems:
+        yield problem("installation", text, "manage.py installation shows both sides and the ways out.")
+    if not problems:
+        yield ok("installation", "the data directory and the database belong together")
+
+
+def secret_key() -> Iterator[Finding]:
+    path = places.data_dir() / "secret_key"
+    if settings.ENVIRONMENT.secret_key:
+        yield ok("secret key", "from CATHERDER_SECRET_KEY; a backup does not have it, so keep it safe")
+    elif stat.S_IMODE(path.stat().st_mode) & 0o077:
+        yield problem(
+            "secret key", f"{path} can be read by others", f"chmod 600 {path}",
+            mend=lambda: _hide(path),
+        )  # fmt: skip
+    else:
+        yield ok("secret key", str(path))
+
+
+def _hide(path: Path) -> str:
+    path.chmod(0o600)
+    return f"{path} can be read by its owner alone now"
+
+
+def repositories(*, deep: bool = False) -> Iterator[Finding]:
+    """References and the commits of unfinished tasks are there; `deep`: every object is read."""
+    try:
+        projects = list(Project.objects.all())
+    except DatabaseError:
+        return  # told by the check of the database
+    faulty = 0
+    for project in projects:
+        for fault in _faults(project, deep=deep):
+            faulty += 1
+            yield problem(
+                "repository", f"{project.name}: {fault}",
+                f"manage.py project fetch {project.name} repairs it; what its source lacks is in a backup.",
+                mend=partial(_repair, project),
+            )  # fmt: skip
+            break
+    if projects and not faulty:
+        yield ok("repositories", f"{len(projects)} looked at{', every object read' if deep else ''}")
+
+
+def _faults(project: Project, *, deep: bool) -> Iterator[str]:
+    path = places.repository(project).path
+    if not path.exists():
+        yield f"there is none at {path}"
+    elif not is_readable(path):
+        yield "it is damaged"
+    elif missing := _missing(project):
+        yield f"{len(missing)} commit(s) of unfinished tasks are missing, as {min(missing)}"
+    elif deep:
+        yield from check_repository(project)
+
+
+def _missing(project: Project) -> set[str]:
+    unfinished = Task.objects.filter(project=project).exclude(phase__in=ENDED)
+    pairs = unfinished.values_list("base_commit", "head_commit")
+    named = {commit for pair in pairs for commit in pair if commit}
+    return named - commits_in(places.repository(project).git, named)
+
+
+def _repair(project: Project) -> str:
+    done = repair_repository(project)
+    if still := next(_faults(project, deep=False), ""):
+        raise WorkspaceError(still)
+    return " ".join(done) or f"{project.name} was fetched again"
+
+
+CHECKS = (data_directory, free_space, sizes, installation, secret_key)

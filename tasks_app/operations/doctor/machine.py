@@ -1,0 +1,151 @@
+"""Checks of the machine: programs, the sandbox, limits, memory."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from django.conf import settings
+
+from tasks_app import workshop
+from tasks_app.agents.claude import bundled_cli
+from tasks_app.errors import SandboxUnavailable
+from tasks_app.jail import TEMPORARY_FILES, Jail, run
+from tasks_app.operations.doctor.finding import Finding, ok, problem, warning
+
+#: `git repack --geometric`, which puts the packs of many recordings together.
+OLDEST_GIT = (2, 32)
+#: Open files that a web server with many browsers needs.
+OPEN_FILES = 4096
+#: Bytes of memory that an agent takes by itself, without what it starts.
+AGENT_BYTES = 300 * 1024**2
+_SECONDS = 30.0
+_DELEGATE = (
+    "The kernel holds memory, processes and CPU at once where the portal has a cgroup to divide: "
+    "Delegate=yes in its systemd unit, or systemd-run --user --scope -p Delegate=yes make up"
+)
+_INSTALL_NEWER = "Install bubblewrap 0.7 or newer, which can bound them."
+
+
+def python() -> Iterator[Finding]:
+    """An older one than the portal needs would not have come so far."""
+    yield ok("Python", f"{sys.version.split()[0]}, {sys.executable}")
+
+
+def git() -> Iterator[Finding]:
+    program = shutil.which("git")
+    if program is None:
+        yield problem("git", "it is not installed", "Debian and Ubuntu: apt install git")
+        return
+    told = subprocess.run(
+        [program, "--version"], capture_output=True, text=True, timeout=_SECONDS, check=True
+    )
+    found = re.search(r"(\d+)\.(\d+)[.\d]*", told.stdout)
+    if found and (int(found[1]), int(found[2])) < OLDEST_GIT:
+        oldest = ".".join(map(str, OLDEST_GIT))
+        yield problem("git", f"{found[0]} is too old", f"Install git {oldest} or newer.")
+    else:
+        yield ok("git", found[0] if found else told.stdout.strip())
+
+
+def sandbox() -> Iterator[Finding]:
+    try:
+        jail = workshop.jail()
+    except SandboxUnavailable as error:
+        yield problem("sandbox", str(error), "Install bubblewrap: apt install bubblewrap")
+        return
+    if jail.active:
+        yield ok("sandbox", "bubblewrap starts; agents see the system's programs and their workspace")
+    else:
+        yield warning(
+            "sandbox",
+            f"none: {jail.reason} Agents can do whatever this user can.",
+            "Install bubblewrap, and set CATHERDER_SANDBOX=require so that nothing starts without it.",
+        )
+
+
+def network() -> Iterator[Finding]:
+    """Whether steps can be run without the network; the sandbox itself has a check of its own."""
+    jail = _jail_or_none()
+    most = settings.ENVIRONMENT.network
+    if jail.keeps_network_out:
+        yield ok("network", f"it can be kept from steps; the most that any may reach: {most}")
+        return
+    text = f"it cannot be kept from steps: {jail.reason or jail.network_reason}"
+    if most == "full":
+        yield warning("network", text, "Steps with “network: model” or “none” fail until that is mended.")
+    else:
+        yield problem("network", text, f"CATHERDER_NETWORK={most} demands it, so every step fails.")
+
+
+def limits() -> Iterator[Finding]:
+    """What holds agents to their limits, as this terminal would start them; a service may do better."""
+    held = _jail_or_none().holding
+    shown = [f"{row.name} {row.value}{f' ({row.by})' if row.by else ''}" for row in held]
+    by_kernel = any(row.by == "cgroup" for row in held)
+    yield ok("limits", "; ".join(shown), "" if by_kernel else _DELEGATE)
+    for row in held:
+        if not row.by and row.is_set:
+            advice = _INSTALL_NEWER if row.name == TEMPORARY_FILES else _DELEGATE
+            yield warning("limits", f"nothing holds agents to {row.value} of {row.name.lower()}", advice)
+
+
+def agent() -> Iterator[Finding]:
+    """The agent program really starts, in the sandbox in which it will be run."""
+    program = bundled_cli()
+    if not program.exists():
+        yield problem("agent program", f"there is none at {program}", "Install it again: make clean, make up")
+        return
+    jail = _jail_or_none().on_a_full_disk()
+    with tempfile.TemporaryDirectory(prefix="cat-herder-doctor-") as folder:
+        here = Path(folder)
+        command = jail.command(
+            [str(program), "--version"], workspace=here, home=here, env={}, readable=[program]
+        )
+        done = run(command, timeout=_SECONDS, output_limit=500)
+    if done.exit_code == 0:
+        yield ok("agent program", f"{done.output.strip()} starts")
+    else:
+        said = "it did not end in time" if done.timed_out else done.output.strip() or f"exit {done.exit_code}"
+        yield problem("agent program", f"{program} does not start: {said}", "make clean, then make up")
+
+
+def _jail_or_none() -> Jail:
+    try:
+        return workshop.jail()
+    except SandboxUnavailable:
+        return Jail(None)
+
+
+def open_files() -> Iterator[Finding]:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # the portal raises its soft limit itself
+    if hard != resource.RLIM_INFINITY and hard < OPEN_FILES:
+        yield warning(
+            "open files",
+            f"a process may have {hard} at most; each open browser takes some",
+            f"Raise the limit to {OPEN_FILES} or more: LimitNOFILE= of systemd, ulimit -Hn, or "
+            "/etc/security/limits.conf",
+        )
+    else:
+        yield ok("open files", "no limit" if hard == resource.RLIM_INFINITY else f"up to {hard:,}")
+
+
+def memory() -> Iterator[Finding]:
+    found = re.search(r"^MemTotal:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    total = int(found[1]) * 1024 if found else 0
+    workers = settings.ENVIRONMENT.workers
+    shown = f"{total / 1e9:.1f} GB, {os.cpu_count()} processors for {workers} agents at the same time"
+    if total and total < workers * AGENT_BYTES * 2:
+        yield warning("memory", shown, "Set CATHERDER_WORKERS to fewer, or give the machine more.")
+    else:
+        yield ok("memory", shown)
+
+
+CHECKS = (python, git, sandbox, network, limits, agent, open_files, memory)

@@ -1,0 +1,259 @@
+"""Checks of what the portal talks to: database, queue, Redis, worker, web server, model, mail, sources."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import smtplib
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from datetime import datetime
+from ipaddress import ip_address
+
+from django.conf import settings
+from django.core.mail import get_connection
+from django.db import DatabaseError, connection
+from django.utils import timezone
+from redis import Redis
+from redis.exceptions import RedisError
+
+from catherder_site.environment import misspelt
+from tasks_app.database_errors import explain
+from tasks_app.errors import CatHerderError
+from tasks_app.models import Project, WorkerBeat
+from tasks_app.operations.doctor.finding import Finding, ok, problem, warning
+from tasks_app.operations.health import applied_migrations, needed_migrations
+from tasks_app.operations.open_services import check_open_services
+from tasks_app.search import schema
+from tasks_app.workspace import inspect_source
+from tasks_app.workspace.source import is_url
+
+#: Seconds that a server gets to answer.
+PATIENCE = 5.0
+#: Seconds by which the clocks of the machine and of the database may differ.
+CLOCKS = 5.0
+#: Older ones are not supported by Django.
+OLDEST_POSTGRES = 14
+
+
+def database() -> Iterator[Finding]:
+    """Reachable, prepared for this version, sound."""
+    try:
+        connection.ensure_connection()
+        yield from _tables()
+    except DatabaseError as error:
+        yield problem("database", explain(error), "Nothing works without it.")
+
+
+def _tables() -> Iterator[Finding]:
+    applied = applied_migrations() if "django_migrations" in connection.introspection.table_names() else set()
+    if lacking := needed_migrations() - applied:
+        text = f"{len(lacking)} migration(s) are missing" if applied else "it has no tables yet"
+        yield problem("database", text, "Start the portal with make up, or run manage.py migrate.")
+        return
+    if applied - needed_migrations():
+        yield problem("database", "a newer version of Cat Herder has used it", "Install that version.")
+        return
+    yield _sqlite() if connection.vendor == "sqlite" else _postgres()
+    yield _clock()
+    yield from _search_index()
+
+
+def _sqlite() -> Finding:
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA quick_check(1)")
+        (said,) = cursor.fetchone()
+    if said != "ok":
+        return problem(
+            "database", f"SQLite's file is damaged: {said}", "Stop the portal and restore a backup."
+        )
+    return ok("database", f"SQLite, sound, {connection.settings_dict['NAME']}")
+
+
+def _postgres() -> Finding:
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW server_version_num")
+        version = int(cursor.fetchone()[0]) // 10_000
+    if version < OLDEST_POSTGRES:
+        return problem("database", f"PostgreSQL {version} is too old", f"Use {OLDEST_POSTGRES} or newer.")
+    return ok("database", f"PostgreSQL {version}")
+
+
+def _clock() -> Finding:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT CURRENT_TIMESTAMP")
+        told = cursor.fetchone()[0]
+    at = told if isinstance(told, datetime) else datetime.fromisoformat(f"{told}+00:00")
+    off = abs((timezone.now() - at).total_seconds())
+    if off > CLOCKS:
+        return warning(
+            "clock",
+            f"this machine and the database differ by {off:,.0f} s",
+            "Let both follow a time server, or times on the pages will be wrong.",
+        )
+    return ok("clock", "as the database's")
+
+
+def _search_index() -> Iterator[Finding]:
+    if schema.is_whole(connection):
+        return
+    yield problem(
+        "search", "the index is not kept up to date", "manage.py doctor --fix",
+        mend=lambda: "the index was made again" if schema.mend(connection) else "it was whole already",
+    )  # fmt: skip
+
+
+def queue() -> Iterator[Finding]:
+    """It is only a doorbell: what is lost in it is rung for again."""
+    waiting = settings.HUEY.pending_count()
+    yield ok("queue", f"{waiting} message(s) wait" if waiting else "empty")
+
+
+def redis() -> Iterator[Finding]:
+    url = settings.ENVIRONMENT.redis_url
+    if not url:
+        return
+    try:
+        with Redis.from_url(url, socket_connect_timeout=PATIENCE, socket_timeout=PATIENCE) as there:
+            version = there.info("server").get("redis_version", "")
+    except (RedisError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        yield problem("Redis", f"it cannot be used: {reason}", "Start it, or correct REDIS_URL.")
+        return
+    yield ok("Redis", version)
+
+
+def open_services() -> Iterator[Finding]:
+    """Agents share the machine's network: what asks for no password there is a way out of the sandbox."""
+    for sentence in check_open_services():
+        yield warning("open services", sentence)
+
+
+def workers() -> Iterator[Finding]:
+    try:
+        alive = list(WorkerBeat.objects.alive())
+    except DatabaseError:
+        return  # told by the check of the database
+    if not alive:
+        yield warning(
+            "worker", "none runs: tasks wait", "Start the portal with make up, or manage.py worker."
+        )
+        return
+    busy, slots = sum(one.busy for one in alive), sum(one.slots for one in alive)
+    yield ok("worker", f"{len(alive)} alive, {busy} of {slots} agents at work")
+    if len(versions := {one.version for one in alive}) > 1:
+        yield warning(
+            "worker", f"they have different versions: {', '.join(sorted(versions))}", "Restart them."
+        )
+
+
+def web() -> Iterator[Finding]:
+    """As people reach it, so behind the proxy that there may be."""
+    address = settings.ENVIRONMENT.address
+    try:
+        with urllib.request.urlopen(f"{address}/healthz", timeout=PATIENCE) as answer:  # noqa: S310 - http(s)
+            whole = answer.read(100) == b"ok\n"
+    except urllib.error.HTTPError as error:
+        yield problem("web server", f"{address} answers {error.code}", "Is it the portal that is there?")
+        return
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        if isinstance(reason, ssl.SSLError):
+            yield problem("web server", f"{address}: {reason}", "Give the proxy a certificate that is valid.")
+        else:
+            yield warning("web server", f"{address} does not answer: {reason}", "Start it with make up.")
+        return
+    if whole:
+        yield ok("web server", f"answers at {address}")
+    else:
+        yield problem(
+            "web server", f"something else answers at {address}", "Correct CATHERDER_URL or the proxy."
+        )
+
+
+def exposure() -> Iterator[Finding]:
+    """Logins in the clear, and a proxy that nobody believes."""
+    environment = settings.ENVIRONMENT
+    bound = environment.bind.host
+    https = (environment.url or "").startswith("https://")
+    if not https and not _is_loopback(bound):
+        yield warning(
+            "https", f"the portal listens on {bound} without https: passwords cross the network in the clear",
+            "Put a proxy with TLS in front and set CATHERDER_URL=https://…",
+        )  # fmt: skip
+    elif https and not environment.proxies:
+        yield warning(
+            "https", "CATHERDER_URL is https, but no proxy is believed", "Set CATHERDER_PROXY to its network."
+        )
+    else:
+        yield ok("https", environment.url or "not needed on this machine alone")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def variables() -> Iterator[Finding]:
+    for sentence in misspelt(os.environ):
+        yield warning("settings", sentence, "It is not read.")
+
+
+def model() -> Iterator[Finding]:
+    environment = settings.ENVIRONMENT
+    if environment.rehearsal:
+        yield warning(
+            "model", "rehearsal: there is no key, so a script plays the model",
+            "Set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN for the real one.",
+        )  # fmt: skip
+    elif environment.anthropic_api_key:
+        yield ok("model", "an API key, which stays in the worker")
+    else:
+        yield warning(
+            "model", "the token of a subscription: agents hold it themselves",
+            "A team that shares one should read the provider's terms; an API key stays in the worker.",
+        )  # fmt: skip
+
+
+def mail() -> Iterator[Finding]:
+    """Connects and logs in; sends nothing."""
+    if not settings.SENDS_EMAIL:
+        yield ok("e-mail", "not configured")
+        return
+    server = get_connection()
+    try:
+        server.open()
+        yield ok("e-mail", f"{settings.EMAIL_HOST} takes the login")
+    except (OSError, smtplib.SMTPException) as error:
+        reason = " ".join(str(error).split())
+        yield problem(
+            "e-mail", f"{settings.EMAIL_HOST} cannot be used: {reason}", "Correct CATHERDER_EMAIL_URL."
+        )
+    finally:
+        server.close()
+
+
+def sources(*, remote: bool = False) -> Iterator[Finding]:
+    """Folders at once; those behind a network only if asked for, each for a few seconds."""
+    try:
+        projects = list(Project.objects.all())
+    except DatabaseError:
+        return
+    looked = [project for project in projects if remote or not is_url(project.source)]
+    for project in looked:
+        try:
+            inspect_source(project.source, seconds=PATIENCE)
+        except CatHerderError as error:
+            yield warning("source", f"{project.name}: {error}", "Correct it in the project's settings.")
+    left = len(projects) - len(looked)
+    if projects:
+        yield ok(
+            "sources", f"{len(looked)} looked at" + (f", {left} behind a network: --sources" if left else "")
+        )
+
+
+CHECKS = (database, queue, redis, open_services, workers, web, exposure, variables, model, mail)

@@ -1,0 +1,458 @@
+"""`backup` and `restore` (O2): while the portal runs, on both databases, in the middle of a waiting task."""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import hashlib
+import io
+import json
+import re
+import sqlite3
+import subprocess
+import sys
+import tarfile
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tasks_app.errors import BackupError
+from tasks_app.operations.restore import opened
+from tests.e2e.portal import PATIENCE, UpPortal
+from tests.integration.git_repository import GitRepository
+from tests.integration.installation import PLAIN_CONFIG, REPOSITORY, Installation, python_with_django
+from tests.integration.portal import Portal
+
+pytestmark = pytest.mark.once(on="sqlite")
+
+START = """
+from tasks_app.actions.projects import add_project
+from tasks_app.actions.tasks import create_task, start_task
+admin = User.objects.get(username="admin")
+project = add_project("plain", {source!r}, by=admin)
+text = "# Tea or coffee\\n\\nrehearsal: ask-then-ask\\n"
+start_task(create_task(project, text, by=admin, where="test"), by=admin)
+"""
+STATE = """
+task = Task.objects.get(title="Tea or coffee")  # not that of the sample
+result = {
+    "phase": task.phase, "failure": task.failure, "head": task.head_commit,
+    "lease": [task.lease_owner, str(task.lease_expires)],
+    "sessions": sorted({str(run.session_id) for run in Run.objects.all()}),
+    "resumed": [run.resumed for run in Run.objects.order_by("number")],
+    "answers": [question.answer_text for question in Question.objects.order_by("pk")],
+}
+"""
+ANSWER = """
+from tasks_app.actions.answers import Reply, answer_question
+question = Question.objects.open().get()
+admin = User.objects.get(username="admin")
+answer_question(question, Reply.to(question, {text!r}), by=admin, via=Channel.WEB)
+result = question.headline
+"""
+
+
+def wait_for(portal: UpPortal, phase: str, *, answers: int) -> dict[str, Any]:
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        state: dict[str, Any] = portal.rows(STATE)
+        if state["phase"] == phase and len([one for one in state["answers"] if one]) == answers:
+            return state
+        assert state["phase"] != "failed", state
+        assert time.monotonic() < deadline, (state, portal.said)
+        time.sleep(0.2)
+
+
+@pytest.fixture(params=[("sqlite", "postgres"), ("postgres", "sqlite")], ids="-to-".join)
+def databases(request: pytest.FixtureRequest) -> list[dict[str, str]]:
+    """The variables of the portal that is backed up, and of the one that it becomes."""
+    kinds: tuple[str, str] = request.param
+    url = request.getfixturevalue("postgres_url")
+    return [{"DATABASE_URL": url} if kind == "postgres" else {} for kind in kinds]
+
+
+@pytest.mark.bubblewrap
+@pytest.mark.postgres
+def test_a_waiting_task_goes_on_in_another_portal_from_a_backup(
+    databases: list[dict[str, str]], tmp_path: Path
+) -> None:
+    """With the real agent program: the same session, with the answer, in another folder and another kind of
+    database. The first question was answered before the backup, the second one after the restore."""
+    source = GitRepository.make(tmp_path / "plain", **{"cat-herder.yaml": PLAIN_CONFIG})
+    old = UpPortal(tmp_path / "old", **databases[0]).start()
+    file = tmp_path / "portal.tar.gz"
+    try:
+        old.rows(START.format(source=str(source.path)))
+        wait_for(old, "waiting_for_input", answers=0)
+        assert old.rows(ANSWER.format(text="Tea")) == "Tea or coffee?"
+        before = wait_for(old, "waiting_for_input", answers=1)
+        done = old.call("backup", str(file))
+        assert done.returncode == 0, done.stderr
+        assert "Warning" not in done.stderr
+    finally:
+        old.stop()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert not list(tmp_path.glob("*.part"))
+    new = UpPortal(tmp_path / "new", **databases[1])
+    restored = new.call("restore", str(file))
+    assert restored.returncode == 0, restored.stderr
+    after = new.rows(STATE)
+    assert {**after, "lease": []} == {**before, "lease": []}
+    assert after["lease"] == ["", "None"]
+    try:
+        new.start()
+        assert new.rows(ANSWER.format(text="Yes")) == "With milk?"
+        end = wait_for(new, "done", answers=2)
+    finally:
+        new.stop()
+    assert end["sessions"] == before["sessions"] and len(end["sessions"]) == 1
+    assert end["resumed"] == [False, True, True]
+    assert "No password" not in "".join(new.said)  # the admin came with the rows
+    assert not [line for line in new.said if "Log in as" in line]
+
+
+WRITE = """
+import itertools, time
+from tasks_app.actions.tasks import create_task
+from tasks_app.models import Project, User
+from tasks_app.places import workspace
+from tasks_app.jail import SandboxMode, detect
+ann = User.objects.get(username="ann")
+project = Project.objects.get(name="plain")
+jail = detect(SandboxMode.OFF)
+for number in itertools.count():
+    task = create_task(project, f"# Task {number}", by=ann, where="test")
+    place = workspace(task)
+    place.create(base=task.base_commit)
+    (place.path / "file").write_text(str(number))
+    task.head_commit = place.snapshot(label=f"{task.pk}-01-1", jail=jail, publish=True).commit
+    task.save(update_fields=["head_commit"])
+    place.repository.tidy()
+    sys.stdout.write("x"); sys.stdout.flush()
+"""
+
+
+def test_what_is_written_during_a_backup_does_not_make_it_inconsistent(
+    installation: Installation, tmp_path: Path
+) -> None:
+    """Whatever moment it caught: as many rows as it says, and every commit that a row names."""
+    writer = subprocess.Popen(
+        python_with_django(WRITE),
+        cwd=REPOSITORY, env=installation.env(), stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert writer.stdout
+    try:
+        writer.stdout.read(3)
+        for number in range(2):
+            done = installation.manage("backup", str(tmp_path / f"{number}.tar.gz"))
+            assert done.returncode == 0 and "Warning" not in done.stderr, done.stderr
+            assert writer.poll() is None, "the writer has ended"
+    finally:
+        writer.kill()
+        writer.communicate()
+    for number in range(2):
+        other = Installation(tmp_path / f"restored-{number}")
+        restored = other.manage("restore", str(tmp_path / f"{number}.tar.gz"))
+        assert restored.returncode == 0, restored.stderr
+        found = other.python(
+            "from tasks_app.models import Task; from tasks_app import places\n"
+            "recorded = Task.objects.exclude(head_commit='').select_related('project')\n"
+            "print(len(recorded), all(places.repository(t.project).has(t.head_commit) for t in recorded))"
+        )
+        count, whole = found.split()
+        assert int(count) >= 2 and whole == "True"
+
+
+@pytest.fixture
+def backup(installation: Installation, tmp_path: Path) -> Path:
+    file = tmp_path / "portal.tar.gz"
+    done = installation.manage("backup", "--quiet", str(file))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    return file
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Every file below, with its content; the lock of `up` says nothing."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "up.lock")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+class TestFiles:
+    def test_a_file_that_is_there_is_replaced_only_when_told(
+        self, installation: Installation, backup: Path
+    ) -> None:
+        before = backup.read_bytes()
+        done = installation.manage("backup", str(backup))
+        assert done.returncode == 1 and "is there already" in done.stderr
+        assert backup.read_bytes() == before
+        assert installation.manage("backup", "--force", str(backup)).returncode == 0
+        assert backup.read_bytes() != before
+
+    def test_a_folder_that_is_not_there_is_named(self, installation: Installation, tmp_path: Path) -> None:
+        done = installation.manage("backup", str(tmp_path / "no" / "such.tar.gz"))
+        assert done.returncode == 1 and "such.tar.gz cannot be written: No such file" in done.stderr
+        assert "Traceback" not in done.stderr
+
+    def test_standard_output_can_be_sent_elsewhere(self, installation: Installation, tmp_path: Path) -> None:
+        with (tmp_path / "piped").open("wb") as piped:
+            command = [sys.executable, "manage.py", "backup", "-"]
+            subprocess.run(command, cwd=REPOSITORY, env=installation.env(), stdout=piped, check=True)
+        listed = installation.manage("restore", "--list", str(tmp_path / "piped"))
+        told = json.loads(listed.stdout)
+        assert told["rows"]["tasks_app.project"] == 2 and len(told["repositories"]) == 2
+
+    def test_the_secret_key_can_be_left_out_and_is_then_missed(
+        self, installation: Installation, tmp_path: Path
+    ) -> None:
+        file = tmp_path / "without.tar.gz"
+        installation.manage("backup", "--without-secret-key", str(file))
+        key = (installation.data_dir / "secret_key").read_bytes()
+        assert key not in gzip.decompress(file.read_bytes())
+        other = Installation(tmp_path / "other")
+        restored = other.manage("restore", str(file))
+        assert restored.returncode == 0 and "The secret key here is not that of the backup" in restored.stderr
+        with_key = Installation(tmp_path / "with-key")
+        restored = with_key.manage("restore", str(file), CATHERDER_SECRET_KEY=key.decode())
+        assert restored.returncode == 0 and "secret key" not in restored.stderr
+
+
+def rewrite(source: Path, target: Path, old: bytes, new: bytes) -> None:
+    """The same archive with other words in its members."""
+    with tarfile.open(source) as read, tarfile.open(target, "w:gz") as written:
+        for member in read:
+            content = read.extractfile(member)
+            assert content
+            data = content.read().replace(old, new)
+            member.size = len(data)
+            written.addfile(member, io.BytesIO(data))
+
+
+#: What a worker on a machine with another data directory leaves in the database, as often as one does.
+BEAT = """
+import time
+from tasks_app.models import WorkerBeat
+while True:
+    WorkerBeat.objects.beat(host="elsewhere", pid=7, slots=4, busy=0, version="")
+    sys.stdout.write("x"); sys.stdout.flush()
+    time.sleep(1)
+"""
+
+
+class TestRefused:
+    """Each says a sentence, and nothing is changed."""
+
+    def refused(self, installation: Installation, *words: str, **variables: str) -> str:
+        before = tree(installation.data_dir)
+        done = installation.manage("restore", *words, **variables)
+        assert done.returncode in (1, 2) and "Traceback" not in done.stderr, done.stderr
+        assert tree(installation.data_dir) == before
+        return done.stderr
+
+    def test_data_that_are_there(self, installation: Installation, backup: Path) -> None:
+        assert "--replace moves all data aside" in self.refused(installation, str(backup))
+
+    def test_a_file_that_is_cut_off_damaged_or_something_else(
+        self, installation: Installation, backup: Path, tmp_path: Path
+    ) -> None:
+        whole = backup.read_bytes()
+        bad = tmp_path / "bad.tar.gz"
+        cases = [whole[:n] for n in (0, 10, len(whole) // 2, len(whole) - 1)]
+        cases += [b"no backup at all", gzip.compress(b"no tar"), whole[:500] + b"\0\1\2" + whole[503:]]
+        for content in cases:
+            bad.write_bytes(content)
+            with pytest.raises(BackupError, match=re.escape(str(bad))), opened(bad):
+                raise AssertionError("it was taken")
+        said = self.refused(installation, "--replace", str(bad))
+        assert str(bad) in said and len(said.strip().splitlines()) == 1, said
+
+    def test_a_backup_whose_members_were_changed(self, backup: Path, tmp_path: Path) -> None:
+        """A whole tar again, but not what was written; and one of a version that is not there yet."""
+        changed = tmp_path / "changed.tar.gz"
+        rewrite(backup, changed, b'"ann"', b'"eve"')
+        with pytest.raises(BackupError, match="its content is not what was written"), opened(changed):
+            raise AssertionError("it was taken")
+        rewrite(backup, changed, b"0005_what_ended_last", b"9999_of_tomorrow")
+        with pytest.raises(BackupError, match="made by a newer version"), opened(changed):
+            raise AssertionError("it was taken")
+
+    def test_a_portal_that_runs(self, installation: Installation, backup: Path) -> None:
+        with (installation.data_dir / "up.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            assert "stop it first" in self.refused(installation, "--replace", str(backup))
+
+    def test_a_worker_on_another_machine(self, installation: Installation, backup: Path) -> None:
+        worker = subprocess.Popen(
+            python_with_django(BEAT), cwd=REPOSITORY, env=installation.env(), stdout=subprocess.PIPE
+        )
+        assert worker.stdout
+        try:
+            worker.stdout.read(1)
+            done = installation.manage("restore", "--replace", str(backup))
+        finally:
+            worker.kill()
+            worker.communicate()
+        assert done.returncode == 1 and "elsewhere:7" in done.stderr and "stop them first" in done.stderr
+        assert not list(installation.data_dir.glob("*restor*"))
+
+
+def test_what_was_there_is_moved_aside(installation: Installation, backup: Path) -> None:
+    """And what came after the backup is gone from the portal, but not from the disk."""
+    installation.python(
+        "from tasks_app.actions.tasks import create_task; from tasks_app.models import Project, User\n"
+        "create_task(Project.objects.get(name='plain'), '# Later', by=User.objects.get(username='ann'), "
+        "where='test')"
+    )
+    done = installation.manage("restore", "--replace", str(backup))
+    assert done.returncode == 0, done.stderr
+    (aside,) = installation.data_dir.glob("before-restore-*")
+    assert str(aside) in done.stdout
+    assert installation.row("SELECT count(*) FROM tasks_app_task") == (0,)
+    with closing(sqlite3.connect(aside / "catherder.sqlite3")) as database:
+        assert database.execute("SELECT title FROM tasks_app_task").fetchall() == [("Later",)]
+    assert len(list((aside / "repositories").glob("*.git"))) == 2
+    assert not list(installation.data_dir.glob("restoring-*"))
+
+
+def test_a_repository_that_lacks_history_and_files_of_git_lfs_come_back(
+    installation: Installation, tmp_path: Path
+) -> None:
+    """Neither is reached by a ref: what the source never had, and contents that lie beside git's objects."""
+    source = GitRepository.make(tmp_path / "deep", **{"cat-herder.yaml": PLAIN_CONFIG})
+    source.commit(more="x")
+    shallow = tmp_path / "shallow"
+    subprocess.run(["git", "clone", "-q", "--depth=1", f"file://{source.path}", str(shallow)], check=True)
+    added = installation.manage("project", "add", "shallow", str(shallow))
+    assert added.returncode == 0, added.stderr
+    (key,) = installation.row("SELECT id FROM tasks_app_project WHERE name = 'shallow'")
+    (repository,) = (installation.data_dir / "repositories").glob(f"{key}*.git")
+    content = b"large" * 3_000_000  # in two parts
+    name = hashlib.sha256(content).hexdigest()
+    kept = repository / "lfs" / "objects" / name[:2] / name[2:4] / name
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(content)
+    file = tmp_path / "portal.tar.gz"
+    assert installation.manage("backup", str(file)).returncode == 0
+    other = Installation(tmp_path / "other")
+    done = other.manage("restore", str(file))
+    assert done.returncode == 0, done.stderr
+    restored = other.data_dir / "repositories" / repository.name
+    assert (other.data_dir / kept.relative_to(installation.data_dir)).read_bytes() == content
+    assert (restored / "shallow").read_text() == (repository / "shallow").read_text()
+    check = ["git", "-C", str(restored), "fsck", "--strict"]
+    assert subprocess.run(check, check=False, capture_output=True).returncode == 0
+
+
+def test_numbers_that_were_given_do_not_come_again(installation: Installation, tmp_path: Path) -> None:
+    """A task's number names folders and stands in the audit; that of a task that is gone stays its own."""
+    make = (
+        "from tasks_app.actions.tasks import create_task; from tasks_app.models import Project, Task, User\n"
+        "task = create_task(Project.objects.get(name='plain'), '# A', by=User.objects.get(username='ann'), "
+        "where='test')\nprint(task.pk)\n"
+    )
+    assert installation.python(make + "task.delete()") == "1\n"
+    file = tmp_path / "portal.tar.gz"
+    installation.manage("backup", str(file))
+    other = Installation(tmp_path / "other")
+    assert other.manage("restore", str(file)).returncode == 0
+    assert other.python(make) == "2\n"
+
+
+def test_what_was_to_be_sent_is_not_sent_again_and_sessions_are_over(
+    installation: Installation, tmp_path: Path
+) -> None:
+    installation.python("""
+from django.utils import timezone
+from tasks_app.actions.tasks import create_task
+from tasks_app.models import *
+ann = User.objects.get(username="ann")
+task = create_task(Project.objects.get(name="plain"), "# A", by=ann, where="test")
+told = Transition.objects.create(task=task, source="running", target="failed")
+Delivery.objects.create(transition=told, user=ann, occasion="failed", medium="email", due_at=timezone.now())
+from importlib import import_module
+from django.conf import settings
+session = import_module(settings.SESSION_ENGINE).SessionStore()
+session["a"] = "b"
+session.create()
+Task.objects.update(lease_owner="a:1", lease_epoch=3, lease_expires=timezone.now())
+WorkerBeat.objects.beat(host="here", pid=1, slots=1, busy=0, version="", ended=True)
+""")
+    file = tmp_path / "portal.tar.gz"
+    installation.manage("backup", str(file))
+    other = Installation(tmp_path / "other")
+    assert other.manage("restore", str(file)).returncode == 0
+    assert other.row("SELECT state FROM tasks_app_delivery") == ("dropped",)
+    assert other.row("SELECT count(*) FROM tasks_app_transition WHERE announced_at IS NULL") == (0,)
+    assert other.row("SELECT count(*) FROM tasks_app_browsersession") == (0,)
+    assert other.row("SELECT count(*) FROM tasks_app_workerbeat") == (0,)
+    assert other.row("SELECT lease_owner, lease_epoch, lease_expires FROM tasks_app_task") == ("", 3, None)
+
+
+@pytest.mark.postgres
+def test_on_postgresql_the_old_tables_go_into_a_schema_of_their_own(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    """In one transaction. Tables of others in the same database stay where they are."""
+    first = Portal(tmp_path / "data", DATABASE_URL=postgres_url)
+    first.run(
+        "User.objects.create(username='ann'); Project.objects.create(name='p', source='/p', branch='b')"
+    )
+    with psycopg.connect(postgres_url, autocommit=True) as database:
+        database.execute("CREATE TABLE somebody_elses (id int)")
+    installation = Installation(tmp_path / "data")
+    file = tmp_path / "portal.tar.gz"
+    backup = installation.manage("backup", str(file), DATABASE_URL=postgres_url)
+    assert backup.returncode == 0, backup.stderr
+    assert "Project p has no repository" in backup.stderr
+    first.run("User.objects.create(username='later')")
+    done = installation.manage("restore", "--replace", str(file), DATABASE_URL=postgres_url)
+    assert done.returncode == 0, done.stderr
+    assert first.run("result = list(User.objects.values_list('username', flat=True))") == ["ann"]
+    assert first.run("result = [User.objects.create(username='new').pk]") == [2]
+    with psycopg.connect(postgres_url) as database:
+        schemas = database.execute("SELECT nspname FROM pg_namespace WHERE nspname ~ 'restor'").fetchall()
+        ((aside,),) = schemas
+        assert aside.startswith("before_restore_")
+        users = database.execute(f"TABLE {aside}.tasks_app_user").fetchall()
+        assert len(users) == 2
+        database.execute("SELECT * FROM public.somebody_elses")
+    # Words are found: the functions and generated columns came along.
+    first.run("from tasks_app.search import schema")
+    again = installation.manage("restore", "--replace", str(file), DATABASE_URL=postgres_url)
+    assert again.returncode == 0, again.stderr
+
+
+#: A database and a backup as the version had them whose newest migration was 0004.
+AS_BEFORE = """
+from pathlib import Path
+from django.core.management import call_command
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+from tasks_app.operations import backup, rows
+call_command("migrate", "tasks_app", "0004", verbosity=0)
+loader = MigrationExecutor(connection).loader
+before = loader.project_state(list(loader.applied_migrations)).apps
+before.get_model("tasks_app", "User").objects.create(username="old", theme="dark")
+found = [model for model in before.get_models(include_auto_created=True) if rows._has_table(model)]
+rows.dumped_models = lambda: [model for model in found if model._meta.label_lower not in rows.LEFT_OUT]
+rows.commits_by_project = lambda alias: {{}}
+backup.Project = before.get_model("tasks_app", "Project")
+backup.write_backup(Path({file!r}), say=lambda text: None)
+"""
+
+
+def test_a_backup_of_an_older_version_is_brought_up_to_date(
+    installation: Installation, tmp_path: Path
+) -> None:
+    """Made with tables that lack what a later migration adds."""
+    older = Installation(tmp_path / "older")
+    file = tmp_path / "older.tar.gz"
+    older.python(AS_BEFORE.format(file=str(file)))
+    other = Installation(tmp_path / "other")
+    done = other.manage("restore", str(file))
+    assert done.returncode == 0, done.stderr
+    assert other.row("SELECT username, theme FROM tasks_app_user") == ("old", "dark")
+    assert other.manage("status").returncode == 0  # which refuses a database that is behind

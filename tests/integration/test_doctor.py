@@ -1,0 +1,216 @@
+"""`doctor` (O1): what an installation needs, one line each, and what to do."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from tasks_app import places
+from tasks_app.jail import Jail, Limits
+from tasks_app.operations.doctor import data, examination, machine, services
+from tasks_app.operations.doctor.finding import Finding, Level
+from tests.factories import ProjectFactory, TaskFactory, WorkerBeatFactory
+from tests.integration.installation import REPOSITORY, Installation
+from tests.works import Works
+
+
+def told(findings: Iterator[Finding]) -> list[tuple[str, str]]:
+    return [(finding.level.value, finding.text) for finding in findings]
+
+
+def only(findings: Iterator[Finding]) -> Finding:
+    (finding,) = findings
+    return finding
+
+
+@pytest.mark.once(on="sqlite")
+@pytest.mark.bubblewrap
+class TestCommand:
+    def test_a_sound_installation_has_no_problems(self, installation: Installation) -> None:
+        done = installation.manage("doctor", "--json", "--deep", "--sources")
+        found = json.loads(done.stdout)
+        assert [one for one in found if one["level"] == "problem"] == []
+        assert done.returncode == 0
+        warned = {one["subject"] for one in found if one["level"] == "warning"}
+        # It was never started, and there is no key.
+        assert {"worker", "web server", "model", "installation"} <= warned
+        subjects = {one["subject"] for one in found}
+        assert {"git", "sandbox", "agent program", "database", "repositories", "sources"} <= subjects
+
+    def test_without_a_database_all_else_is_still_looked_at(self, installation: Installation) -> None:
+        database = installation.data_dir / "catherder.sqlite3"
+        for leftover in installation.data_dir.glob("catherder.sqlite3*"):
+            leftover.unlink()
+        database.write_bytes(b"no database" * 1000)
+        done = installation.manage("doctor")
+        assert done.returncode == 1 and "Traceback" not in done.stdout + done.stderr
+        assert "✗ database" in done.stdout and "the database is damaged" in done.stdout
+        assert "✓ agent program" in done.stdout
+
+    def test_fix_mends_the_search_index(self, installation: Installation) -> None:
+        with closing(sqlite3.connect(installation.data_dir / "catherder.sqlite3")) as database, database:
+            triggers = "SELECT name FROM sqlite_master WHERE type = 'trigger' AND name LIKE 'search%'"
+            (name, *_) = database.execute(triggers).fetchone()
+            database.execute(f"DROP TRIGGER {name}")
+        assert installation.manage("doctor").returncode == 1
+        fixed = installation.manage("doctor", "--fix")
+        assert fixed.returncode == 0, fixed.stdout
+        assert fixed.stdout.count("mended: ") == 1
+
+
+def test_a_check_that_fails_itself_is_a_finding_and_keeps_no_other_from_being_made() -> None:
+    def broken() -> Iterator[Finding]:
+        raise RuntimeError("the moon")
+
+    found = list(examination.examine([broken, machine.python]))
+    assert told(iter(found[:1])) == [("problem", "could not be checked: the moon")]
+    assert found[1].level is Level.OK
+
+
+def test_a_machine_without_git_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    finding = only(machine.git())
+    assert finding.level is Level.PROBLEM and "apt install git" in finding.advice
+
+
+def test_make_up_without_git_says_so_at_once(tmp_path: Path) -> None:
+    """And installs nothing before."""
+    make = shutil.which("make")
+    assert make
+    done = subprocess.run(
+        [make, "up", f"VENV={tmp_path / 'venv'}"],
+        cwd=REPOSITORY, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        "Cat Herder needs git and finds none. On Debian and Ubuntu: apt install git\n"
+    )
+    assert not (tmp_path / "venv").exists()
+
+
+def jail_of(monkeypatch: pytest.MonkeyPatch, jail: Jail) -> None:
+    monkeypatch.setattr(machine.workshop, "jail", lambda: jail)
+
+
+SANDBOX = Jail(Path("/usr/bin/bwrap"), network_reason="", bounds_tmp=True)
+LIMITS = Limits(memory=2**30, processes=500, disk=2**30, tmp=2**30, free_disk=2**30)
+
+
+def test_each_limit_for_agents_is_shown_with_what_holds_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    jail_of(monkeypatch, SANDBOX.limited(LIMITS, cgroup=tmp_path))
+    finding = only(machine.limits())
+    assert finding.level is Level.OK and finding.advice == ""
+    assert "Memory 1 GiB (cgroup); Processes 500 (cgroup); Files 1 GiB (rlimit" in finding.text
+    jail_of(monkeypatch, SANDBOX.limited(LIMITS, cgroup=None))
+    assert "Delegate=yes" in only(machine.limits()).advice
+
+
+def test_a_limit_that_nothing_holds_is_a_warning_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not so one that nobody wants."""
+    older = replace(SANDBOX, bounds_tmp=False)
+    jail_of(monkeypatch, older.limited(LIMITS, cgroup=None))
+    _, unheld = machine.limits()
+    assert unheld.level is Level.WARNING and "1 GiB of temporary files" in unheld.text
+    assert "bubblewrap 0.7" in unheld.advice
+    jail_of(monkeypatch, older.limited(Limits(), cgroup=None))
+    assert "Temporary files no limit" in only(machine.limits()).text
+
+
+def test_a_network_that_cannot_be_kept_from_steps_is_told(
+    monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    jail_of(monkeypatch, SANDBOX)
+    assert only(machine.network()).level is Level.OK
+    jail_of(monkeypatch, replace(SANDBOX, network_reason="no loopback"))
+    finding = only(machine.network())
+    assert finding.level is Level.WARNING and "no loopback" in finding.text
+    settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"network": "none"})
+    finding = only(machine.network())
+    assert finding.level is Level.PROBLEM and "CATHERDER_NETWORK=none" in finding.advice
+
+
+def test_a_limit_of_open_files_that_is_too_low_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda which: (256, 1024))
+    finding = only(machine.open_files())
+    assert finding.level is Level.WARNING and "LimitNOFILE" in finding.advice
+
+
+@pytest.mark.django_db
+class TestServices:
+    def test_the_database_is_sound_and_its_clock_is_ours(self) -> None:
+        assert {finding.level for finding in services.database()} == {Level.OK}
+
+    def test_a_clock_that_is_off_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        late = timezone.now() + timedelta(minutes=5)
+        monkeypatch.setattr(services.timezone, "now", lambda: late)
+        finding = services._clock()
+        assert finding.level is Level.WARNING and "this machine and the database differ by 30" in finding.text
+
+    def test_without_a_worker_tasks_wait(self) -> None:
+        assert only(services.workers()).level is Level.WARNING
+        WorkerBeatFactory(busy=1)
+        assert told(services.workers()) == [("ok", "1 alive, 1 of 4 agents at work")]
+
+    def test_a_redis_that_is_away_is_a_problem_without_its_password(self, settings: Any) -> None:
+        changed = {"redis_url": "redis://:secret@127.0.0.1:1/0"}
+        settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update=changed)
+        finding = only(services.redis())
+        assert finding.level is Level.PROBLEM and "secret" not in finding.text
+
+    def test_a_mail_server_that_is_away_is_a_problem(self, settings: Any) -> None:
+        settings.SENDS_EMAIL = True
+        settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+        settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", 1
+        assert only(services.mail()).level is Level.PROBLEM
+
+    def test_a_subscription_that_is_shared_is_a_matter_of_its_terms(self, settings: Any) -> None:
+        changed = {"claude_oauth_token": "a-token"}
+        settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update=changed)
+        finding = only(services.model())
+        assert finding.level is Level.WARNING and "terms" in finding.advice
+
+    def test_a_source_that_is_gone_is_told(self) -> None:
+        ProjectFactory(name="shop", source="/nowhere/at/all")
+        ProjectFactory(name="far", source="https://git.example.org/far.git")
+        gone, count = services.sources()
+        assert gone.level is Level.WARNING and "shop: /nowhere/at/all does not exist" in gone.text
+        assert count.text == "1 looked at, 1 behind a network: --sources"
+
+
+@pytest.mark.django_db
+class TestRepositories:
+    def test_one_that_is_gone_or_lacks_a_commit_is_a_problem(self, works: Works) -> None:
+        project = works.project()
+        assert told(data.repositories(deep=True)) == [("ok", "1 looked at, every object read")]
+        TaskFactory(project=project, base_commit="1" * 40)
+        assert "1 commit(s) of unfinished tasks are missing" in only(data.repositories()).text
+        shutil.rmtree(places.repository(project).path)
+        project.tasks.all().delete()
+        gone = only(data.repositories())
+        assert gone.level is Level.PROBLEM and "project fetch" in gone.advice
+        assert examination.mended(gone).level is Level.OK
+        assert only(data.repositories()).level is Level.OK
+
+    def test_a_damaged_object_is_found_by_a_deep_look(self, works: Works) -> None:
+        project = works.project()
+        repository = places.repository(project)
+        objects = [path for path in repository.path.glob("objects/**/*") if path.is_file()]
+        largest = max(objects, key=lambda path: path.stat().st_size)
+        largest.chmod(0o644)
+        content = bytearray(largest.read_bytes())
+        content[len(content) // 2] ^= 0xFF
+        largest.write_bytes(content)
+        assert any(finding.level is Level.PROBLEM for finding in data.repositories(deep=True))
