@@ -9,7 +9,7 @@ from django import forms
 
 from tasks_app.actions.settings import Overrides, patterns_in
 from tasks_app.config.fields import duration_text, model_name, seconds_from_text
-from tasks_app.config.pipeline import ProjectConfig
+from tasks_app.config.pipeline import NETWORKS, ProjectConfig
 from tasks_app.errors import BadInput
 from tasks_app.forms.new_task import LEVELS
 
@@ -18,7 +18,7 @@ _WORDS = {True: "yes", False: "no", None: ""}
 #: What leaves a setting to the repository.
 LEFT = "as the file says"
 
-FLAGS = ("wait_for_reset", "auto_commit", "manage_git_branch")
+FLAGS = ("wait_for_reset", "auto_commit", "publish_plan", "manage_git_branch")
 DURATIONS = ("step_timeout", "check_timeout")
 
 
@@ -56,7 +56,11 @@ class ProjectSettingsForm(forms.Form):
     model = forms.CharField(required=False, max_length=100)
     wait_for_reset = _flag()
     auto_commit = _flag()
+    publish_plan = _flag()
     manage_git_branch = _flag()
+    network = forms.ChoiceField(
+        required=False, choices=[("", LEFT), *((one, one) for one in reversed(NETWORKS))]
+    )
     max_turns = forms.IntegerField(required=False, min_value=1, max_value=1_000_000)
     max_cost_usd = forms.FloatField(required=False, min_value=0.01, max_value=1_000_000)
     step_timeout = DurationField()
@@ -88,7 +92,7 @@ class ProjectSettingsForm(forms.Form):
     def clean_ask_before(self) -> str:
         given: str = self.cleaned_data["ask_before"].replace("\r\n", "\n").strip()
         try:
-            patterns_in(given)
+            patterns_in(given, typed=True)
         except BadInput as error:
             raise forms.ValidationError(f"{error.message[0].upper()}{error.message[1:]}.") from None
         return given

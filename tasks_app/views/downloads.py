@@ -1,4 +1,4 @@
-"""What can be taken away as a file: the three logs of a step, and what was changed."""
+"""What can be taken away as a file: the three logs of a step, its plan, and what was changed."""
 
 from __future__ import annotations
 
@@ -22,6 +22,13 @@ def step_log(request: HttpRequest, task_id: int, position: int, kind: str) -> St
         raise Http404(f"There is no log of kind “{kind}”.")
     name = f"task-{task_id}-step-{position}-{kind}.log"
     return download(render_log(step, LogKind(kind)), name=name, kind="text/plain")
+
+
+def step_plan(request: HttpRequest, task_id: int, position: int) -> StreamingHttpResponse:
+    step = step_or_404(request, task_id, position)
+    if not step.plan:
+        raise Http404("This step wrote no plan.")
+    return download(iter([step.plan]), name=f"task-{task_id}-plan.md", kind="text/markdown")
 
 
 def task_patch(request: HttpRequest, task_id: int) -> HttpResponseBase:

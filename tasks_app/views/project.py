@@ -11,9 +11,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST
 
+from tasks_app import workshop
 from tasks_app.actions.access import may_act
 from tasks_app.actions.fetching import fetch_meanwhile
-from tasks_app.errors import CatHerderError, NotAllowed
+from tasks_app.errors import CatHerderError, NotAllowed, SandboxUnavailable
+from tasks_app.jail import Held
 from tasks_app.models import Project, Task
 from tasks_app.state.phases import Phase
 from tasks_app.views.access import person, project_or_404
@@ -31,6 +33,7 @@ def project(request: HttpRequest, project_id: int) -> HttpResponse:
         "head": head,
         "trouble": trouble,
         "may_act": may_act(person(request), found),
+        "limits": _limits(),
         **_tasks(found),
     }
     return render(request, "projects/page.html", context)
@@ -54,6 +57,14 @@ def _head(found: Project) -> tuple[AtHead | None, str]:
         return at_head(found), ""
     except CatHerderError as error:
         return None, str(error)
+
+
+def _limits() -> tuple[Held, ...]:
+    """What holds agents and checks to their limits here; nothing where none of them may be run."""
+    try:
+        return workshop.jail().holding
+    except SandboxUnavailable:
+        return ()
 
 
 def _tasks(found: Project) -> dict[str, Any]:

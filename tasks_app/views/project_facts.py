@@ -20,6 +20,7 @@ from tasks_app.config.pipeline import (
     ShellCheck,
     StepConfig,
     choose_pipeline,
+    least_network,
     load_project_config,
 )
 from tasks_app.config.yaml_text import read_yaml
@@ -27,7 +28,9 @@ from tasks_app.errors import BadInput, CatHerderError, WorkspaceError
 from tasks_app.models import Project
 from tasks_app.prompting.instructions import SELF, repository_place
 from tasks_app.starter import settings_text
+from tasks_app.types import Network
 from tasks_app.validation import Finding, Report, Severity, laid_out, validate_commit
+from tasks_app.views.context import jail
 from tasks_app.views.rendering.words import duration
 from tasks_app.workspace import CommitFacts, Repository, TreeFile, committed_text, committed_tree
 
@@ -85,6 +88,8 @@ class ShownStep:
     checks: tuple[ShownCheck, ...]
     plan_approval: bool
     ask_before: tuple[str, ...]
+    network: Network
+    network_fault: str
 
 
 @dataclass(frozen=True)
@@ -221,8 +226,10 @@ FILE_KEYS = {
     "model": "model",
     "wait_for_reset": "waitForRateLimitReset",
     "auto_commit": "autoCommit",
+    "publish_plan": "publishPlan",
     "manage_git_branch": "manageGitBranch",
     "ask_before": "askBefore",
+    "network": "network",
     "max_turns": "limits.maxTurns",
     "max_cost_usd": "limits.maxCostUsd",
     "step_timeout": "limits.stepTimeout",
@@ -247,9 +254,12 @@ def _overridden(text: str, overrides: Overrides) -> Iterable[Remark]:
             yield Remark("note", f"{key} is overridden in the portal’s settings.", CONFIG_FILE, line)
 
 
+_TONES = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.HINT: "note"}
+
+
 def _remark(finding: Finding) -> Remark:
     problem = finding.problem
-    tone = "error" if finding.severity is Severity.ERROR else "warning"
+    tone = _TONES[finding.severity]
     here = finding.file == CONFIG_FILE
     place = finding.file.removeprefix(f"{settings.BASE_DIR}/")
     if problem.line and not here:
@@ -263,6 +273,7 @@ def _cut(line: str) -> str:
 
 
 def _shown(step: StepConfig, config: ProjectConfig, own: set[str]) -> ShownStep:
+    network = least_network(config.network_of(step), settings.ENVIRONMENT.network)
     return ShownStep(
         step,
         prompt=_prompt(step.command, own),
@@ -270,7 +281,15 @@ def _shown(step: StepConfig, config: ProjectConfig, own: set[str]) -> ShownStep:
         checks=tuple(_shown_check(check) for check in step.checks),
         plan_approval=step.plan_approval,
         ask_before=(*config.ask_before, *step.ask_before),
+        network=network,
+        network_fault="" if network == "full" else _network_fault(),
     )
+
+
+def _network_fault() -> str:
+    """Why the network cannot be taken away on this machine; empty if it can."""
+    found = jail()
+    return "" if found.keeps_network_out else found.reason or found.network_reason
 
 
 def _prompt(command: str, own: set[str]) -> str:

@@ -20,7 +20,7 @@ from tasks_app.actions.projects import change_source, remove_project
 from tasks_app.actions.settings import CONFIG_FILE, Overrides, change_branch, change_settings, overrides_of
 from tasks_app.checks.kinds import SHELL_SECONDS
 from tasks_app.config.faults import ConfigInvalid
-from tasks_app.config.pipeline import STEP_SECONDS, ProjectConfig, load_project_config
+from tasks_app.config.pipeline import STEP_SECONDS, ProjectConfig, least_network, load_project_config
 from tasks_app.errors import CatHerderError, NotAllowed
 from tasks_app.forms.project_settings import DURATIONS, LEFT, BranchForm, ProjectSettingsForm, SourceForm
 from tasks_app.models import Action, AuditEntry, Project, QuestionState
@@ -38,10 +38,16 @@ LABELS = {
     "model": ("Model", "Of steps and tasks that name none."),
     "wait_for_reset": ("Wait for a usage limit to reset", "Instead of failing."),
     "auto_commit": ("Checkpoints", "A commit after each step."),
+    "publish_plan": ("Plan in the result", "“no” takes PLAN.md out when the task ends; its page shows it."),
     "manage_git_branch": ("A branch for each task", "“no” checks out the project’s own branch."),
     "ask_before": (
         "Ask before",
         "Tool calls that a human must approve, one pattern a line: Bash(git push*), Write(migrations/**).",
+    ),
+    "network": (
+        "Network, at most",
+        "What agents and checks may reach: full is this machine’s network, model only the agent’s model, "
+        "none not even what the model would fetch. A step may get less.",
     ),
     "max_turns": ("Turns", "That one run may take."),
     "max_cost_usd": ("Dollars", "That one task may cost."),
@@ -226,9 +232,16 @@ def _row(name: str, form: ProjectSettingsForm, head: AtHead, config: ProjectConf
     said = _said(name, config)
     return Row(
         name, *LABELS[name], field=form[name], file=_words(name, said) if line else "", line=line,
-        holds=_words(name, stored if is_overridden else said) or _without(name, config),
+        holds=_words(name, _in_effect(name, stored, said)) or _without(name, config),
         is_overridden=is_overridden,
     )  # fmt: skip
+
+
+def _in_effect(name: str, stored: Any, said: Any) -> Any:
+    """What the portal says goes before the file; for the network it is the least of all."""
+    if name == "network":
+        return least_network(stored or "full", said or "full", settings.ENVIRONMENT.network)
+    return said if stored in (None, "") else stored
 
 
 def _said(name: str, config: ProjectConfig) -> Any:

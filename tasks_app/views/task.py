@@ -37,6 +37,10 @@ def task_timeline(request: HttpRequest, task_id: int) -> HttpResponse:
     return render(request, "tasks/_timeline.html", _facts(request, task_or_404(request, task_id)))
 
 
+def task_plan(request: HttpRequest, task_id: int) -> HttpResponse:
+    return render(request, "tasks/_plan.html", _facts(request, task_or_404(request, task_id)))
+
+
 def task_history(request: HttpRequest, task_id: int) -> HttpResponse:
     """Every question of the task with its answer: who, when, through which channel."""
     task = task_or_404(request, task_id)

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from tasks_app import stats
 from tasks_app.actions.retrying import has_successor
-from tasks_app.engine.limits import reset_words
+from tasks_app.engine.limits import fault_words, reset_words
 from tasks_app.facts import fetch_command
 from tasks_app.models import Outcome, Run, Step, Task
 from tasks_app.state.phases import CANCELLABLE, RESUMABLE, RETRYABLE, Phase
@@ -25,6 +25,7 @@ _ICONS = {
     Outcome.LIMIT: "clock",
     Outcome.INTERRUPTED: "pause",
     Outcome.CRASHED: "cross",
+    Outcome.LOST: "cross",
 }
 _TAIL_LINES = 12
 _TAIL_LENGTH = 2_000
@@ -103,10 +104,17 @@ class TaskFacts:
 
     @property
     def limit(self) -> str:
-        """When the usage limit that the task waits for resets."""
+        """What the task waits for, if it goes on by itself: a usage limit, or a fault that passes."""
+        if fault := fault_words(self.task):
+            return fault
         if self.phase is not Phase.WAITING_FOR_RESET:
             return ""
         return reset_words(self.task.resets_at, now=timezone.now())
+
+    @property
+    def planned(self) -> Step | None:
+        """The step whose plan holds: the last that wrote or changed it."""
+        return next((facts.step for facts in reversed(self.steps) if facts.step.plan), None)
 
     @property
     def current_step(self) -> Step | None:

@@ -585,7 +585,8 @@ def test_the_patch_of_a_step_has_that_step_alone(browser: Client, changed: Task,
 
 def test_a_patch_that_cannot_be_made_says_why(browser: Client, project: Any) -> None:
     gone = TaskFactory(project=project, base_commit="a" * 40, head_commit="b" * 40)
-    for task, why in ((gone, "git diff failed"), (TaskFactory(), "There is nothing to compare yet.")):
+    lost, nothing = "no longer has the commit aaaaaaaaaaaa", "There is nothing to compare yet."
+    for task, why in ((gone, lost), (TaskFactory(), nothing)):
         answer = browser.get(reverse("task_patch", args=[task.pk]), follow=True)
         assert answer.redirect_chain == [(reverse("task", args=[task.pk]), 302)] and why in answer.text
 

@@ -9,9 +9,13 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from tasks_app import workshop
 from tasks_app.actions.fetching import fetch
 from tasks_app.actions.tasks import create_task
+from tasks_app.errors import SandboxUnavailable
+from tasks_app.jail import Jail, Limits
 from tasks_app.models import Action, AuditEntry, Project, Role
+from tasks_app.views import project_facts
 from tests.browser import signed_in
 from tests.factories import MembershipFactory
 from tests.integration.git_repository import GitRepository
@@ -42,6 +46,7 @@ def given(**changed: Any) -> dict[str, Any]:
         "model": "",
         "wait_for_reset": "",
         "auto_commit": "",
+        "publish_plan": "",
         "manage_git_branch": "",
         "max_turns": "",
         "max_cost_usd": "",
@@ -215,3 +220,66 @@ def test_patterns_of_the_portal_stand_in_place_of_the_files(works: Works) -> Non
     project.refresh_from_db()
     task = create_task(project, TEXT, by=works.user, where="t")
     assert list(task.ask_before) == ["Bash(git push*)"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_network_chosen_here_is_the_most_that_a_step_gets(works: Works) -> None:
+    """M7: shown on the project's page and in its settings, and kept by the tasks that are created."""
+    step = "{name: do, command: self, network: none}"
+    project = works.project(f"network: full\npipelines: {{p: [{step}], q: [{{name: do, command: self}}]}}\n")
+    client = browser_of(project, Role.MAINTAINER)
+    page = client.get(reverse("project", args=[project.pk])).text
+    assert "shares the machine’s network" in page
+    assert "no network; its model fetches nothing either" in page
+    address = reverse("project_settings", args=[project.pk])
+    assert client.post(address, given(network="model")).status_code == 302
+    page = client.get(reverse("project", args=[project.pk])).text
+    project.refresh_from_db()
+    assert "no network, only its model" in page
+    assert "shares the machine’s network" not in page
+    for pipeline, network in (("p", "none"), ("q", "model")):
+        task = create_task(project, TEXT, by=works.user, where="t", pipeline=pipeline)
+        assert task.steps.get().config["network"] == network
+    assert client.post(address, given(network="some")).status_code == 400
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_network_that_cannot_be_kept_out_is_said_on_the_project_s_page(
+    works: Works, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(project_facts, "jail", lambda: Jail(None, "bubblewrap is not installed."))
+    project = works.project("network: model\npipelines: {p: [{name: do, command: self}]}\n")
+    page = browser_of(project, Role.VIEWER).get(reverse("project", args=[project.pk])).text
+    assert "cannot run here: bubblewrap is not installed." in page
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_page_of_a_project_lists_the_limits_and_warns_of_those_that_nothing_holds(
+    works: Works, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """M7: what cannot be held is shown."""
+    limits = Limits(memory=3 << 30, processes=77, tmp=5 << 20)
+    monkeypatch.setattr(workshop, "jail", lambda: Jail(None).limited(limits, cgroup=None))
+    project = works.project("pipelines: {p: [{name: do, command: self}]}\n")
+    client = browser_of(project, Role.VIEWER)
+    page = client.get(reverse("project", args=[project.pk])).text
+    section = page[page.index('aria-labelledby="limits-title"') :]
+    rows = {row.split("</th>")[0]: row for row in section.split('<th scope="row">')[1:]}
+    assert list(rows) == ["Memory", "Processes", "Files", "Temporary files", "Free disk kept", "CPU"]
+    assert "3 GiB" in rows["Memory"] and "watched once a second" in rows["Memory"]
+    assert "5 MiB" in rows["Temporary files"] and "tone-bad" in rows["Temporary files"]
+    assert "not set" in rows["Files"]
+    assert section.count("tone-bad") == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_where_no_agent_may_be_run_there_are_no_limits_to_list(
+    works: Works, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> Jail:
+        raise SandboxUnavailable("there is none")
+
+    monkeypatch.setattr(workshop, "jail", missing)
+    project = works.project("pipelines: {p: [{name: do, command: self}]}\n")
+    page = browser_of(project, Role.VIEWER).get(reverse("project", args=[project.pk]))
+    assert page.status_code == 200 and "limits-title" not in page.text

@@ -129,7 +129,7 @@ def test_what_cannot_be_fetched_is_not_added(tmp_path: Path, monkeypatch: pytest
     assert not Project.objects.exists()
 
 
-def refuse(*args: Any) -> None:
+def refuse(*args: Any, **options: Any) -> None:
     raise WorkspaceError("the disk is full")
 
 
@@ -242,7 +242,7 @@ def test_a_fetch_whose_process_died_does_not_stop_the_next(works: Works) -> None
 
 def test_a_fault_nobody_thought_of_is_told_too(works: Works, monkeypatch: pytest.MonkeyPatch) -> None:
     project = works.project()
-    monkeypatch.setattr("tasks_app.workspace.Repository.fetch", lambda self: 1 / 0)
+    monkeypatch.setattr("tasks_app.workspace.Repository.fetch", lambda self, **options: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         fetch(project)
     fetching._fetch_alone(project)
