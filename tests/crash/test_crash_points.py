@@ -132,7 +132,7 @@ def variables(installation: Installation, server: RehearsalServer) -> dict[str, 
 
 
 def workspace(installation: Installation) -> Path:
-    return installation.data_dir / "tasks" / "1" / "workspace"
+    return installation.task_dir() / "workspace"
 
 
 def wait_until(true: Any, *, seconds: float = 30.0) -> None:

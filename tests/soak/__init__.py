@@ -1,0 +1,1 @@
+"""A portal under fire: `make soak`."""
