@@ -15,13 +15,16 @@ ARGS ?=
 MAKEFLAGS += --no-print-directory
 # Images of containers often set it; then each of the many processes compiles every module anew.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help up test test-postgres lint pictures bench lock environment clean
+.PHONY: help up needs-git test test-postgres lint no-conflict-markers pictures bench soak lock environment clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-up: $(VENV)/.installed ## install what is needed, start the portal and print its address
+up: needs-git $(VENV)/.installed ## install what is needed, start the portal and print its address
 	@exec $(PY) manage.py up $(ARGS)
+
+needs-git:
+	@command -v git >/dev/null || { echo "Cat Herder needs git and finds none. On Debian and Ubuntu: apt install git" >&2; exit 1; }
 
 # PostgreSQL first, so that the last line is that of the whole suite. pytest ends with 5 if ARGS chose nothing.
 test: $(VENV)/.installed-dev ## every test that this machine can run; says what is skipped and why
@@ -31,7 +34,7 @@ test: $(VENV)/.installed-dev ## every test that this machine can run; says what 
 test-postgres: $(VENV)/.installed-dev ## the tests that use the database, on PostgreSQL (CATHERDER_TEST_POSTGRES)
 	@CATHERDER_TEST_DATABASE=postgres $(PYTEST) $(PARALLEL) -m django_db $(ARGS) || [ $$? = 5 ]
 
-lint: $(VENV)/.installed-dev ## style, types, layers, migrations, lock files
+lint: no-conflict-markers $(VENV)/.installed-dev ## style, types, layers, migrations, lock files
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
@@ -39,11 +42,18 @@ lint: $(VENV)/.installed-dev ## style, types, layers, migrations, lock files
 	CATHERDER_DATA_DIR=$(VENV)/lint-data $(PY) manage.py makemigrations --check --dry-run
 	$(PYTEST) -q tests/unit/test_lock_files.py
 
+# git grep ends with 1 if it found nothing, and with more if it cannot look.
+no-conflict-markers:
+	@git grep -nIE '^(<{7}|>{7})( |$$)'; [ $$? = 1 ] || { echo "Resolve these conflicts of a merge." >&2; exit 1; }
+
 pictures: $(VENV)/.installed-dev ## the pictures in docs/, from a portal in rehearsal (needs Chromium)
 	$(PY) -m tests.e2e.pictures
 
 bench: $(VENV)/.installed-dev ## the figures of this machine: medians with spread (needs Chromium; some minutes)
 	@$(PY) -m tests.bench $(ARGS)
+
+soak: $(VENV)/.installed-dev ## kill web server, worker and agents at random and count what is lost (ARGS="--cycles 200 --seed 1")
+	@$(PY) -m tests.soak $(ARGS)
 
 environment: $(VENV)/.installed-dev ## .venv with what development needs
 

@@ -11,22 +11,36 @@ from django.core.asgi import get_asgi_application
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "catherder_site.settings")
 pages = get_asgi_application()
 
-from catherder_site.bounds import BoundedBodies  # noqa: E402 - only now are there settings
+from catherder_site.bounds import Application, BoundedBodies  # noqa: E402 - only now are there settings
 from catherder_site.guests import NoGuests  # noqa: E402
+from catherder_site.probes import Probes, Readiness  # noqa: E402
+from catherder_site.proxies import ForwardedClients  # noqa: E402
 from tasks_app.live.lifespan import lifespan  # noqa: E402 - needs the models that were loaded above
 from tasks_app.live.origin import OwnPagesOnly  # noqa: E402
 from tasks_app.live.routing import websocket_urlpatterns  # noqa: E402
+from tasks_app.operations.health import not_ready  # noqa: E402
 
 # The session, not a user read once: the consumer asks again and again whose it is.
 sockets = AllowedHostsOriginValidator(SessionMiddlewareStack(URLRouter(websocket_urlpatterns)))
+
+
+def _entered(inner: Application) -> Application:
+    """The connection is judged as it is; only then is a proxy believed about whose request it passes on."""
+    return NoGuests(
+        ForwardedClients(inner, networks=settings.ENVIRONMENT.proxies),
+        folder=settings.DATA_DIR,
+        allow_others=settings.ENVIRONMENT.local_sandboxes == "allow",
+    )
+
 
 application = ProtocolTypeRouter(
     {
         # Well above what forms may hold, so that those can say it in their own words.
         "http": BoundedBodies(
-            NoGuests(pages, folder=settings.DATA_DIR), limit=10 * settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+            _entered(Probes(pages, readiness=Readiness(not_ready))),
+            limit=10 * settings.DATA_UPLOAD_MAX_MEMORY_SIZE,
         ),
-        "websocket": NoGuests(OwnPagesOnly(sockets), folder=settings.DATA_DIR),
+        "websocket": _entered(OwnPagesOnly(sockets)),
         "lifespan": lifespan,
     }
 )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -117,6 +119,23 @@ def _sender(value: str) -> str:
     return value
 
 
+#: Each is a name and the command that makes a file's content into what git stores; empty: the known one.
+GitFilters = tuple[tuple[str, str], ...]
+
+
+def _git_filters(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    pairs = [entry.strip().partition("=") for entry in value.split(";") if entry.strip()]
+    found = tuple((name.strip(), command.strip()) for name, _, command in pairs)
+    for name, command in found:
+        if not re.fullmatch(r"[A-Za-z0-9][\w-]*", name) or not command.isprintable():
+            raise ValueError("must be lfs, or NAME=COMMAND for other filters, with ; between them")
+        if not command and name != "lfs":
+            raise ValueError(f"must say which command the filter {name} is, as in {name}=COMMAND")
+    return found
+
+
 def _issuer(value: str) -> str:
     """Tokens are fetched from it over a trusted line, so it must be TLS or this very machine."""
     parts = urlsplit(_web_address(value))
@@ -140,6 +159,22 @@ def _networks(value: Any) -> Any:
         raise ValueError(f"must be networks as in 10.1.0.0/16, fd00::/8 ({error})") from error
 
 
+def _size(value: Any) -> Any:
+    """Bytes; `4G`, `512M`, or 0 for no limit."""
+    if not isinstance(value, str):
+        return value
+    found = re.fullmatch(r"(\d{1,15})(?:\s*([KMGT])(?:i?B)?)?", value.strip(), re.IGNORECASE)
+    if found is None:
+        raise ValueError("must be a size as in 4G or 512M, or 0 for no limit")
+    return int(found[1]) * 1024 ** (" KMGT".index(found[2].upper()) if found[2] else 0)
+
+
+def _memory_for_an_agent() -> int:
+    """4 GiB, or half of what the machine has if that is less."""
+    return min(4 * 1024**3, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
+
+
+Size = Annotated[int, BeforeValidator(_size), Field(ge=0)]
 Networks = tuple[IPv4Network | IPv6Network, ...]
 _THIS_MACHINE: Networks = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 WebAddress = Annotated[str, BeforeValidator(_web_address)]
@@ -156,15 +191,30 @@ class Environment(BaseModel):
     )
     url: WebAddress | None = Field(None, alias="CATHERDER_URL")
     proxy: Annotated[Networks, BeforeValidator(_networks)] | None = Field(None, alias="CATHERDER_PROXY")
+    local_sandboxes: Literal["refuse", "allow"] = Field("refuse", alias="CATHERDER_LOCAL_SANDBOXES")
+    connections: int = Field(4_000, alias="CATHERDER_CONNECTIONS", ge=50, le=60_000)
+    connections_of_one: int = Field(256, alias="CATHERDER_CONNECTIONS_PER_ADDRESS", ge=10, le=60_000)
+    sockets_of_one: int = Field(100, alias="CATHERDER_SOCKETS_PER_USER", ge=5, le=10_000)
     admin_user: str = Field("admin", alias="CATHERDER_ADMIN_USER", min_length=1, max_length=150)
     admin_password: str | None = Field(None, alias="CATHERDER_ADMIN_PASSWORD")
     user: str | None = Field(None, alias="CATHERDER_USER", description="Who acts in terminal commands.")
     sandbox: Literal["require", "auto", "off"] = Field("auto", alias="CATHERDER_SANDBOX")
+    network: Literal["none", "model", "full"] = Field("full", alias="CATHERDER_NETWORK")
+    git_filters: Annotated[GitFilters, BeforeValidator(_git_filters)] = Field(
+        (), alias="CATHERDER_GIT_FILTERS", description="Git filters that may run when work is recorded."
+    )
     secret_key: Annotated[str, BeforeValidator(_secret)] | None = Field(None, alias="CATHERDER_SECRET_KEY")
     threshold: int = Field(0, alias="CATHERDER_INTERACTION_THRESHOLD", ge=0, le=5)
     answer_limit: int = Field(200_000, alias="CATHERDER_ANSWER_LIMIT", ge=1_000, le=5_000_000)
     api_rate: int = Field(600, alias="CATHERDER_API_RATE", ge=0, le=1_000_000)
+    prompt_cache: Literal["auto", "5m", "1h"] = Field("auto", alias="CATHERDER_PROMPT_CACHE")
+    git_memory: int = Field(4096, alias="CATHERDER_GIT_MEMORY", ge=512, le=1_048_576)
     workers: int = Field(4, alias="CATHERDER_WORKERS", ge=1, le=64)
+    agent_memory: Size = Field(default_factory=_memory_for_an_agent, alias="CATHERDER_AGENT_MEMORY")
+    agent_processes: int = Field(500, alias="CATHERDER_AGENT_PROCESSES", ge=0, le=100_000)
+    agent_disk: Size = Field(20 * 1024**3, alias="CATHERDER_AGENT_DISK")
+    agent_tmp: Size = Field(1024**3, alias="CATHERDER_AGENT_TMP")
+    keep_free_disk: Size = Field(1024**3, alias="CATHERDER_KEEP_FREE_DISK")
     database_url: Annotated[str, BeforeValidator(_database)] | None = Field(None, alias="DATABASE_URL")
     redis_url: Annotated[str, BeforeValidator(_redis)] | None = Field(None, alias="REDIS_URL")
     anthropic_api_key: str | None = Field(None, alias="ANTHROPIC_API_KEY")
@@ -255,14 +305,52 @@ def _fault(fault: Any) -> str:
 
 
 def prepare_data_dir(path: Path) -> Path:
-    """Make the data directory, readable by nobody else. Raises BadSetting if it cannot be written."""
+    """Make the data directory, readable by nobody else; one that is there already is closed to others.
+
+    Raises BadSetting if it cannot be written or closed, or is a directory that others use as well.
+    """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         # A name of its own: all processes of the portal do this at the same time.
         tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
         raise BadSetting(f"CATHERDER_DATA_DIR: {path} cannot be written ({error.strerror})") from error
+    _close_to_others(path)
     return path
+
+
+#: Files of the portal in its data directory; the first are secrets, all of them are its own.
+_PRIVATE_FILES = ("secret_key", "*.sqlite3", "*.sqlite3-wal", "*.sqlite3-shm", "installation-id", "up.lock")
+_OTHERS = 0o077
+
+
+def _close_to_others(path: Path) -> None:
+    """A directory that was made by hand, or copied, may let others read the database and the secret key."""
+    files = [file for name in _PRIVATE_FILES for file in path.glob(name)]
+    try:
+        if path.stat().st_mode & _OTHERS:
+            if not files and any(one.name != "lost+found" for one in path.iterdir()):
+                raise BadSetting(
+                    f"CATHERDER_DATA_DIR: {path} can be read by others and holds files that are not Cat "
+                    f"Herder's. Name a directory of its own, or close this one: chmod 700 {path}"
+                )
+            path.chmod(0o700)
+        for file in files:
+            _close_file(file)
+    except OSError as error:
+        raise BadSetting(
+            f"CATHERDER_DATA_DIR: {error.filename or path} can be read by other users of this machine and "
+            f"belongs to another user, so it cannot be closed to them ({error.strerror}). "
+            f"As its owner run: chmod -R go= {path}"
+        ) from error
+
+
+def _close_file(file: Path) -> None:
+    """Journals of SQLite come and go; a link may lead to a file that is not in the directory."""
+    with suppress(FileNotFoundError):
+        mode = file.lstat().st_mode
+        if stat.S_ISREG(mode) and mode & _OTHERS:
+            file.chmod(0o600)
 
 
 def note_address(data_dir: Path, address: str) -> None:

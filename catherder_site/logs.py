@@ -1,16 +1,18 @@
-"""What the log of a portal leaves out."""
+"""What the log of a portal leaves out: secrets, and the same line again and again."""
 
 from __future__ import annotations
 
 import logging
+import re
 import time
+from typing import Any
 
 from redis.exceptions import RedisError
 
 
-class SeldomWithoutRedis(logging.Filter):
-    """Tells that Redis is away in one line every `seconds`; else each thread of a worker writes a traceback
-    ten times a second for as long as it lasts."""
+class SeldomWithoutServices(logging.Filter):
+    """Tells that Redis or the database is away in one line every `seconds`; else each thread of a worker and
+    each page writes a traceback, several times a second, for as long as it lasts."""
 
     def __init__(self, seconds: float = 30.0) -> None:
         super().__init__()
@@ -19,12 +21,88 @@ class SeldomWithoutRedis(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         fault = record.exc_info[1] if record.exc_info else None
-        if not isinstance(fault, RedisError):
+        if fault is None or (reason := _reason(fault)) is None:
             return True
-        record.msg, record.args = f"{record.getMessage().rstrip('.')}: {fault}", ()
+        record.msg, record.args = f"{record.getMessage().rstrip('.')}: {reason}", ()
         record.exc_info = record.exc_text = None
         key, now = (record.name, type(fault).__name__), time.monotonic()
         if now < self._not_before.get(key, 0.0):
             return False
         self._not_before[key] = now + self._seconds
         return True
+
+
+def _reason(fault: BaseException) -> str | None:
+    """What is to be said of a service that is away; None for any other fault."""
+    from tasks_app.database_errors import explain, is_unavailable  # needs settings, which name this module
+
+    if isinstance(fault, RedisError):
+        return str(fault)
+    return explain(fault) if is_unavailable(fault) else None
+
+
+class Seldom(logging.Filter):
+    """Let one of equal records through every `seconds`, and say with the next how many more there were.
+
+    For what a stranger can cause at will: connections beyond the limit of files, malformed requests, forms
+    without a token. Records are equal if their template, kind of error and last line of code are.
+    """
+
+    #: Kinds of records that are remembered.
+    MOST = 500
+
+    def __init__(self, seconds: float = 30.0) -> None:
+        super().__init__()
+        self._seconds = seconds
+        self._seen: dict[tuple[Any, ...], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        key, now = _kind_of(record), time.monotonic()
+        last, left_out = self._seen.get(key, (float("-inf"), 0))
+        if now - last < self._seconds:
+            self._seen[key] = (last, left_out + 1)
+            return False
+        if len(self._seen) >= self.MOST:
+            self._seen.clear()
+        self._seen[key] = (now, 0)
+        if left_out:
+            record.msg, record.args = f"{record.getMessage()} ({left_out:,} more like this before)", ()
+        return True
+
+
+def _kind_of(record: logging.LogRecord) -> tuple[Any, ...]:
+    fault, place = None, None
+    if record.exc_info and record.exc_info[1] is not None:
+        fault, trace = type(record.exc_info[1]).__name__, record.exc_info[2]
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        place = (trace.tb_frame.f_code.co_filename, trace.tb_lineno) if trace else None
+    return record.name, record.levelno, str(record.msg)[:100], fault, place
+
+
+#: Paths that hold a secret: whoever has it is let in. The secret is all up to the next slash.
+_SECRET_PATHS = re.compile(r"(?<=/)(invitations/|password/reset/|email/confirm/)[^/\s\"'?]{8,}")
+
+
+def without_secrets(text: str) -> str:
+    return _SECRET_PATHS.sub(r"\1[secret]", text)
+
+
+class WithoutSecrets(logging.Filter):
+    """Replace secrets in paths: links of invitations, for new passwords, to confirm an e-mail address.
+
+    Message and arguments are replaced one by one: uvicorn's formatter wants its arguments.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg = without_secrets(str(record.msg))
+        if isinstance(record.args, tuple):
+            record.args = tuple(without_secrets(one) if isinstance(one, str) else one for one in record.args)
+        return True
+
+
+class Formatter(logging.Formatter):
+    """As `WithoutSecrets`, for the whole text with its traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return without_secrets(super().format(record))

@@ -5,10 +5,11 @@ from typing import Any
 
 import dj_database_url
 from csp.constants import NONCE, NONE, SELF
-from huey import RedisHuey, SqliteHuey
+from huey import Huey
 from huey.serializer import SignedSerializer
 
 from catherder_site import environment as _environment
+from catherder_site.queue import QueueFile, RedisQueue
 
 BASE_DIR = _environment.BASE_DIR
 ENVIRONMENT = _environment.load(os.environ)
@@ -111,6 +112,19 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
         "transaction_mode": "IMMEDIATE",
         "timeout": 20,
         "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;",
+        **DATABASES["default"].get("OPTIONS", {}),
+    }
+else:
+    DATABASES["default"]["ENGINE"] = "catherder_site.postgresql"
+    DATABASES["default"]["OPTIONS"] = {
+        # A server that is gone, or hangs, must neither hold a worker's slot nor a page for minutes.
+        "connect_timeout": 5,
+        "answer_seconds": 20,
+        "keepalives_idle": 15,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 20_000,
+        **DATABASES["default"].get("OPTIONS", {}),
     }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
@@ -169,6 +183,11 @@ if ENVIRONMENT.github_client_id:
     }
 
 MFA_ADAPTER = "tasks_app.accounts.adapter.SecondFactorAdapter"
+MFA_FORMS = {
+    "activate_totp": "tasks_app.accounts.forms.ActivateTOTPForm",
+    "authenticate": "tasks_app.accounts.forms.AuthenticateForm",
+    "reauthenticate": "tasks_app.accounts.forms.ReauthenticateForm",
+}
 MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
 MFA_TOTP_ISSUER = "Cat Herder"
 MFA_TOTP_TOLERANCE = 1
@@ -186,9 +205,9 @@ _queue: dict[str, Any] = {
     "immediate": False,
 }
 HUEY = (
-    RedisHuey(url=ENVIRONMENT.redis_url, **_queue)
+    Huey(storage_class=RedisQueue, url=ENVIRONMENT.redis_url, **_queue)
     if ENVIRONMENT.redis_url
-    else SqliteHuey(filename=str(DATA_DIR / "huey.sqlite3"), **_queue)
+    else Huey(storage_class=QueueFile, filename=str(DATA_DIR / "huey.sqlite3"), **_queue)
 )
 
 # It counts attempts to log in, and a stranger's must not keep the database busy: so memory, not a table. One
@@ -246,9 +265,24 @@ FORMAT_MODULE_PATH = "catherder_site.formats"
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "filters": {"seldom_without_redis": {"()": "catherder_site.logs.SeldomWithoutRedis"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "formatters": {
+        "plain": {
+            "()": "catherder_site.logs.Formatter",
+            "format": "%(asctime)s %(levelname)s %(name)s: %(message)s",
+        }
+    },
+    "filters": {
+        "seldom_without_services": {"()": "catherder_site.logs.SeldomWithoutServices"},
+        "seldom": {"()": "catherder_site.logs.Seldom"},
+        "without_secrets": {"()": "catherder_site.logs.WithoutSecrets"},
+    },
+    "handlers": {
+        "console": {
+            "class": "logging.StreamHandler",
+            "formatter": "plain",
+            "filters": ["seldom_without_services"],
+        }
+    },
     "root": {"handlers": ["console"], "level": "WARNING"},
     "loggers": {
         # Scanners of the internet name any host and send anything; each gets its 400 and no traceback.
@@ -258,12 +292,13 @@ LOGGING = {
         },
         # What a page refuses is told on the page, and an address may hold the secret of an invitation.
         "django.request": {"level": "ERROR"},
+        # What strangers can cause as often as they like must not fill the disk.
+        "django.security.csrf": {"filters": ["seldom"]},
+        "asyncio": {"filters": ["seldom"]},
+        "uvicorn.error": {"filters": ["seldom"]},
+        "uvicorn.access": {"filters": ["without_secrets"]},
         "tasks_app": {"level": "INFO"},
         "huey": {"level": "WARNING"},
-        "huey.consumer.Worker": {"filters": ["seldom_without_redis"]},
-        "huey.consumer.Scheduler": {"filters": ["seldom_without_redis"]},
-        "tasks_app.engine.sweeper": {"filters": ["seldom_without_redis"]},
-        "channels_redis.pubsub": {"filters": ["seldom_without_redis"]},
         # Calls an agent that was stopped on purpose a fatal error; how a run ended is told by its row.
         "claude_agent_sdk._internal.query": {"level": "CRITICAL"},
     },

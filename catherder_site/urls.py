@@ -16,3 +16,6 @@ urlpatterns = [
     path("api/v1/", include("tasks_app.api.urls")),
     path("", include("tasks_app.views.urls")),
 ]
+
+#: Also where the database itself is why nothing could be shown.
+handler500 = "catherder_site.failing.something_broke"

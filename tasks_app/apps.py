@@ -1,6 +1,7 @@
 """Django's entry to the app."""
 
 from django.apps import AppConfig
+from django.conf import settings
 from django.db.models.signals import post_migrate
 
 
@@ -16,7 +17,9 @@ class TasksConfig(AppConfig):
         from tasks_app.actions import ringing
         from tasks_app.live import bell
         from tasks_app.search import schema
+        from tasks_app.workspace import git
 
         ringing.register(tasks.ring)
         bell.connect()
+        git.memory_limit = settings.ENVIRONMENT.git_memory * 1024**2
         post_migrate.connect(schema.mend_after_migration, sender=self)

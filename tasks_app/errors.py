@@ -2,6 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+
+#: What passes by itself although nobody mends the portal, in words for people, by its errno.
+MACHINE_FAULTS = {
+    errno.ENOSPC: "The disk is full",
+    errno.EDQUOT: "The disk quota is used up",
+    errno.EIO: "The disk cannot be read or written",
+    errno.ESTALE: "The network file system lost a file",
+    errno.ENOMEM: "The machine has no memory left",
+    errno.EMFILE: "The portal has too many open files",
+    errno.ENFILE: "The machine has too many open files",
+    errno.EAGAIN: "The machine has no room for another process",
+}
+
 
 class CatHerderError(Exception):
     """Base of all named errors; `str(error)` can be shown to a user as it is."""
@@ -20,6 +34,23 @@ class WorkspaceError(CatHerderError):
     """A git repository or a task's clone is not as it must be; says which and why."""
 
 
+class PassingFault(CatHerderError):
+    """Something is in the way that passes: it is tried again later. The message says what it is."""
+
+
+class RepositoryDamaged(WorkspaceError):
+    """The portal's own copy of a repository cannot be read; says which, and that fetching repairs it."""
+
+
+class WrongDataDirectory(CatHerderError):
+    """The data directory does not belong to the database; says what is in both and what to do."""
+
+
+def machine_fault(error: BaseException | None) -> str:
+    """What of the machine is in the way, if that is what the error says and it passes; else ""."""
+    return MACHINE_FAULTS.get(error.errno or 0, "") if isinstance(error, OSError) else ""
+
+
 class IllegalMove(CatHerderError):
     """A phase change that the table of moves does not allow, or that somebody else was first with."""
 
@@ -27,6 +58,10 @@ class IllegalMove(CatHerderError):
         super().__init__(f"{what} is {source} and cannot become {target}")
         self.source = source
         self.target = target
+
+
+class TranscriptDamaged(CatHerderError):
+    """The stored transcript of a session cannot be read or resumed from; the text says why."""
 
 
 class LeaseLost(CatHerderError):
@@ -72,3 +107,7 @@ class JailError(CatHerderError):
 
 class SandboxUnavailable(JailError):
     """A sandbox is demanded and this machine cannot give one; says why and what to do."""
+
+
+class BackupError(CatHerderError):
+    """A backup cannot be written, read or restored; says why. Nothing was changed."""

@@ -96,7 +96,7 @@ class TaskFactory(DjangoModelFactory[Task]):
     @factory.post_generation
     def steps(self: Any, create: bool, names: Any, **kwargs: Any) -> None:
         for position, name in enumerate(names or ("plan", "implement"), start=1):
-            Step.objects.create(task=self, position=position, name=name, config={})
+            Step.objects.create(task=self, position=position, name=name, config={}, plan="# Plan\n")
 
 
 class RunFactory(DjangoModelFactory[Run]):

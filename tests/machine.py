@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import tempfile
 from collections.abc import Callable, MutableMapping
 from functools import cache
 from pathlib import Path
@@ -70,10 +72,32 @@ def missing_redis() -> str:
     return ""
 
 
+def missing_disk() -> str:
+    """A file system of one's own, in a file, whose power can be cut by copying the file."""
+    if os.geteuid() != 0:
+        return "only root may mount a file system"
+    if not shutil.which("mkfs.ext4"):
+        return "mkfs.ext4 is not installed; on Debian: apt install e2fsprogs"
+    with tempfile.TemporaryDirectory() as name:
+        image, folder = Path(name) / "image", Path(name) / "disk"
+        folder.mkdir()
+        image.touch()
+        os.truncate(image, 8 * 1024**2)
+        subprocess.run(["mkfs.ext4", "-q", str(image)], check=True, capture_output=True)
+        done = subprocess.run(
+            ["mount", "-o", "loop", str(image), str(folder)], capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            return f"a file system in a file cannot be mounted: {done.stderr.strip()}"
+        subprocess.run(["umount", str(folder)], check=True)
+    return ""
+
+
 #: By marker: why tests with that marker cannot run here; empty if they can. Found out once, when needed.
 MISSING: dict[str, Callable[[], str]] = {
     "browser": cache(missing_browser),
     "bubblewrap": cache(missing_bubblewrap),
+    "disk": cache(missing_disk),
     "node": cache(missing_node),
     "postgres": cache(missing_postgres),
     "redis": cache(missing_redis),

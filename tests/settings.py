@@ -25,7 +25,7 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "catherder_site.settings"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 if machine.ON_POSTGRES:
-    DATABASES["default"] = dj_database_url.parse(machine.POSTGRES)
+    DATABASES["default"] = dj_database_url.parse(machine.POSTGRES, engine="catherder_site.postgresql")
     DATABASES["default"]["TEST"] = {"NAME": f"test_catherder_{uuid4().hex[:12]}"}
     # Nobody cuts the power of a test's database.
     DATABASES["default"]["OPTIONS"] = {"options": "-c synchronous_commit=off"}

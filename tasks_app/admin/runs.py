@@ -18,6 +18,7 @@ class RunAdmin(History):
         "outcome",
         "model",
         "sandboxed",
+        "network",
         "started_at",
         "cost_usd",
     ]

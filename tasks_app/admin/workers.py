@@ -1,11 +1,11 @@
-"""The workers that said they live."""
+"""The workers that said they live, and the installation that they belong to."""
 
 from __future__ import annotations
 
 from django.contrib import admin
 
 from tasks_app.admin.base import History
-from tasks_app.models import WorkerBeat
+from tasks_app.models import Installation, WorkerBeat
 
 
 @admin.register(WorkerBeat)
@@ -14,3 +14,9 @@ class WorkerBeatAdmin(History):
     list_filter = ["ended", "host"]
     search_fields = ["host"]
     date_hierarchy = "seen_at"
+
+
+@admin.register(Installation)
+class InstallationAdmin(History):
+    list_display = ["identity", "created_at"]
+    search_fields = ["identity"]

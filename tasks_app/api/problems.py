@@ -53,6 +53,7 @@ class Kind(Enum):
     KEY_REUSED = "key-reused"
     TOO_MANY_REQUESTS = "too-many-requests"
     PORTAL_AT_FAULT = "portal-at-fault"
+    DATABASE_UNAVAILABLE = "database-unavailable"
 
     @property
     def facts(self) -> Facts:
@@ -91,6 +92,9 @@ FACTS: Mapping[Kind, Facts] = {
     Kind.TOO_MANY_REQUESTS: Facts(429, "Too many requests", "Send it again after `Retry-After` seconds."),
     Kind.PORTAL_AT_FAULT: Facts(
         500, "The portal is at fault", "Its log has the reason. Nothing was changed half-way."
+    ),
+    Kind.DATABASE_UNAVAILABLE: Facts(
+        503, "The database cannot be used", "Nothing was changed. Send it again after `Retry-After` seconds."
     ),
 }
 

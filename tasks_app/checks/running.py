@@ -102,6 +102,8 @@ def _problem_with_end(check: Shell, done: Finished) -> str:
     command = _shown(" ".join(check.command.split()))
     if done.timed_out:
         return f"{command} did not end within {check.timeout:g} seconds."
+    if done.over_limit:
+        return f"{command} was ended. {done.over_limit}"
     if done.stopped:
         return f"{command} was stopped, because its task was."
     if check.expect == "pass":

@@ -143,6 +143,7 @@ def _header(run: Run, step: Step) -> str:
         "Threshold": str(task.threshold),
         "Settings": json.dumps(step.config, ensure_ascii=False, sort_keys=True),
         "Sandboxed": "yes" if run.sandboxed else "no",
+        **({"Network": run.network} if run.network else {}),
         "Started": f"{stamp(run.started_at)} (all times are UTC)",
     }
     return f"{'=' * 72}\n{_table(facts)}{'-' * 72}\n"
@@ -156,7 +157,7 @@ def _footer(run: Run) -> str:
         **({"Error": run.error} if run.error else {}),
         "Duration": _duration(run),
         "Tokens": _tokens(run),
-        "Cost": f"${run.cost_usd:.4f}",
+        "Cost": _cost(run),
     }
     return f"{'-' * 72}\n{_table(facts)}\n"
 
@@ -172,6 +173,11 @@ def _duration(run: Run) -> str:
     if run.ended_at is None:
         return "not ended"
     return f"{(run.ended_at - run.started_at).total_seconds():.1f} s"
+
+
+def _cost(run: Run) -> str:
+    said = f" (the agent reported ${run.reported_cost_usd:.4f})" if run.agent_reports_other_cost else ""
+    return f"${run.cost_usd:.4f}{said}"
 
 
 def _tokens(run: Run) -> str:

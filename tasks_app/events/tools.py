@@ -8,7 +8,7 @@ from typing import Any
 
 from tasks_app.events.lines import plain
 
-_WORKSPACE = re.compile(r"^.*/(?:tasks|sequences)/\d+/workspace/")
+_WORKSPACE = re.compile(r"^.*/(?:tasks|sequences)/\d+(?:-[0-9a-f]+)?/workspace/")
 _LENGTH = 160
 _PATH_KEYS = ("file_path", "notebook_path", "path")
 

@@ -19,6 +19,7 @@ class Access:
 
     projects: frozenset[int]
     at: float
+    user: int = 0
 
 
 def look_up(session_key: str | None) -> Access | None:
@@ -30,7 +31,7 @@ def look_up(session_key: str | None) -> Access | None:
     user = _owner(session_key)
     if user is None:
         return None
-    return Access(frozenset(Project.objects.visible_to(user).values_list("pk", flat=True)), at)
+    return Access(frozenset(Project.objects.visible_to(user).values_list("pk", flat=True)), at, user.pk)
 
 
 def _owner(session_key: str | None) -> User | None:

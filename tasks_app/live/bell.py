@@ -85,7 +85,8 @@ class Ringer:
         try:
             await asyncio.wait_for(self._layer.group_send(GROUP, message), PATIENCE)
         except Exception as error:
-            logger.warning("could not ring for change %s (%s); web processes look by themselves", upto, error)
+            # With the error, so that the log's filter can tell it seldom while Redis is away.
+            logger.warning("could not tell of changes; web processes look by themselves", exc_info=error)
 
 
 def connect() -> None:

@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import parse_qs
 
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
+from django.conf import settings
 
 from tasks_app.live.access import Access, look_up
 from tasks_app.live.hub import hub
@@ -21,9 +23,13 @@ from tasks_app.live.outbox import Outbox
 
 logger = logging.getLogger(__name__)
 
+#: Open sockets in this process by user.
+_open_sockets: Counter[int] = Counter()
+
 #: Close codes. A browser that is refused before the handshake sees 403 instead.
 LOGIN_NEEDED = 4401
 TRY_AGAIN = 1011
+TOO_MANY = 4429
 
 #: Seconds between two frames about one task.
 FRAME_SECONDS = 0.05
@@ -45,12 +51,14 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
     channel_layer_alias = "none"  # The hub brings the news.
 
     _courier: asyncio.Task[None] | None = None
+    _counted_for: int | None = None
 
     async def __call__(self, *asgi: Any) -> None:
         try:
             await super().__call__(*asgi)
         finally:  # Also when the server cancels the socket, which sends no `disconnect`.
             hub.leave(self)
+            self._uncount()
             if self._courier:
                 self._courier.cancel()
 
@@ -59,12 +67,30 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
         if access is None:
             await self.close(code=LOGIN_NEEDED)
             return
+        if not self._count(access.user):
+            await self.close(code=TOO_MANY)
+            return
         await self.accept()
         self._outbox = Outbox()
         self._news = asyncio.Event()
         # First join, then read: what is committed in between comes twice rather than never.
         hub.join(self)
         self._courier = asyncio.create_task(self._deliver(access))
+
+    def _count(self, user: int) -> bool:
+        """Note the socket for its user, unless there are too many. A page without one asks by itself."""
+        if _open_sockets[user] >= settings.ENVIRONMENT.sockets_of_one:
+            return False
+        _open_sockets[user] += 1
+        self._counted_for = user
+        return True
+
+    def _uncount(self) -> None:
+        if self._counted_for is not None:
+            _open_sockets[self._counted_for] -= 1
+            if not _open_sockets[self._counted_for]:
+                del _open_sockets[self._counted_for]
+            self._counted_for = None
 
     async def receive(self, **_: Any) -> None:
         """Browsers have nothing to say here."""

@@ -66,8 +66,8 @@ def how_to_choose(item: Mapping[str, Any]) -> str:
 
 
 def show_ways(screen: Screen, question: Question) -> None:
-    screen.say(f"Answer it with  {command_for(question)}", indent=2)
-    screen.say(f"or in the web   {web_address(question)}", indent=2)
+    screen.say(f"Answer it with  {command_for(question)}", indent=2, wrap=False)
+    screen.say(f"or in the web   {web_address(question)}", indent=2, wrap=False)
 
 
 def run_again(task_id: int, *, project: str) -> str:

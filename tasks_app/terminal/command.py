@@ -13,7 +13,9 @@ from django.core.management.base import BaseCommand, CommandParser, DjangoHelpFo
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
+from tasks_app.actions.data_directory import require_own_data_dir
 from tasks_app.audit import Origin, acting_from
+from tasks_app.database_errors import explain, is_unavailable
 from tasks_app.errors import (
     AnswerEmpty,
     AnswerTooLong,
@@ -22,6 +24,7 @@ from tasks_app.errors import (
     NotAllowed,
     SandboxUnavailable,
     WorkspaceError,
+    WrongDataDirectory,
 )
 from tasks_app.facts import facts_of
 from tasks_app.models import Channel, Sequence, Task
@@ -38,7 +41,9 @@ class Exit(IntEnum):
 
 
 #: Errors that mean "the command was not given what it needs"; every other named error is a failure.
-_WRONG_USE = (BadInput, WorkspaceError, AnswerEmpty, AnswerTooLong, NotAllowed, SandboxUnavailable)
+_WRONG_USE = (
+    BadInput, WorkspaceError, WrongDataDirectory, AnswerEmpty, AnswerTooLong, NotAllowed, SandboxUnavailable,
+)  # fmt: skip
 
 
 class _Help(DjangoHelpFormatter, RawDescriptionHelpFormatter):
@@ -94,12 +99,17 @@ class TerminalCommand(BaseCommand):
     def _code(self, options: dict[str, Any]) -> int:
         try:
             if self.requires_tables:
-                _require_tables()
+                require_tables()
+                require_own_data_dir()
             with acting_from(Origin(via=Channel.TERMINAL)):
                 code = self.work(options)
             self.stdout.flush()
         except CatHerderError as error:
             return self._refused(str(error), _code_of(error), options)
+        except DatabaseError as error:
+            if not is_unavailable(error):
+                raise
+            return self._refused(explain(error), Exit.FAILED, options)
         except KeyboardInterrupt:
             return self._refused("Interrupted.", Exit.INTERRUPTED, options)
         except BrokenPipeError:
@@ -119,13 +129,13 @@ def _code_of(error: CatHerderError) -> Exit:
     return Exit.WRONG_USE if isinstance(error, _WRONG_USE) else Exit.FAILED
 
 
-def _require_tables() -> None:
+def require_tables() -> None:
     """Raises BadInput if the database is not the one that this program works on."""
     try:
         executor = MigrationExecutor(connection)
         behind = bool(executor.migration_plan(executor.loader.graph.leaf_nodes()))
     except DatabaseError as error:
-        raise BadInput(f"The database cannot be used: {error}") from error
+        raise BadInput(explain(error)) from error
     if behind:
         raise BadInput(
             "The database is not prepared for this version. Run `make up` once, or `manage.py migrate`."

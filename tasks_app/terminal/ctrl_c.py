@@ -8,6 +8,8 @@ import time
 from types import FrameType
 from typing import Any, Self
 
+from tasks_app.terminal.keyboard import flush_terminal
+
 _LEAVING = b"\nLeft at once. The agent ended with this process; a running portal may go on with the task.\n"
 
 
@@ -42,5 +44,6 @@ class CtrlC:
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self._pressed:
             os.write(2, _LEAVING)
+            flush_terminal()
             os._exit(130)
         self._pressed = True

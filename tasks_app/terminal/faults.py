@@ -8,20 +8,21 @@ from itertools import groupby
 from tasks_app.terminal.screen import Screen
 from tasks_app.validation import Finding, Report
 
-_STYLES = {"error": "red", "warning": "yellow"}
+_STYLES = {"error": "red", "warning": "yellow", "hint": "blue"}
 
 
 def show_report(screen: Screen, report: Report, *, place: str) -> None:
     """Every finding with its line, and a summary; `place` is the repository."""
-    for what, findings in (("error", report.errors), ("warning", report.warnings)):
+    shown = (("error", report.errors), ("warning", report.warnings), ("hint", report.hints))
+    for what, findings in shown:
         if findings:
             screen.say(f"{counted(len(findings), what)}:", style=f"bold {_STYLES[what]}")
             _show_files(screen, findings)
             screen.say()
-    if not report.findings:
+    if report.faults:
+        screen.say(f"{summary(report)} in {place}: {report.looked_at}.", wrap=False)
+    else:
         screen.say(f"No faults in {place}: {report.looked_at}.", style="green", wrap=False)
-        return
-    screen.say(f"{summary(report)} in {place}: {report.looked_at}.", wrap=False)
     if any(one.fixable for one in report.findings):
         screen.say("`manage.py validate --fix` mends what is marked with (--fix).")
 

@@ -48,8 +48,7 @@ class Keyboard:
         """Drop what was typed before the question was on the screen. A pipe is kept: it is no person."""
         if self.is_terminal:
             self._read = b""
-            with suppress(termios.error):
-                termios.tcflush(self._descriptor, termios.TCIFLUSH)
+            flush_terminal(self._descriptor)
 
     def _take(self, seconds: float) -> None:
         if self._ended or not self._ready(seconds):
@@ -65,3 +64,17 @@ class Keyboard:
         poll = select.poll()
         poll.register(self._descriptor, select.POLLIN)
         return bool(poll.poll(seconds * 1000))
+
+
+def flush_terminal(descriptor: int = 0) -> None:
+    """Discard what was typed and not read, also half a line: a shell would read it when we have ended.
+
+    Only in the foreground: a job in the background would be stopped for it. Harmless without a terminal.
+    """
+    try:
+        behind = os.tcgetpgrp(descriptor) != os.getpgrp()
+    except OSError:  # not the terminal that controls our jobs, or none at all
+        behind = False
+    if not behind:
+        with suppress(termios.error):
+            termios.tcflush(descriptor, termios.TCIFLUSH)

@@ -6,11 +6,11 @@ from tasks_app import places, stats
 from tasks_app.actions.access import require_actor
 from tasks_app.actions.sequences import current_task, go_on_sequence, sequence_files, start_sequence
 from tasks_app.errors import IllegalMove
-from tasks_app.facts import how_to_fetch
 from tasks_app.models import Sequence, Task, User
 from tasks_app.state.phases import ENDED, RESUMABLE, Phase
 from tasks_app.terminal.command import Exit
 from tasks_app.terminal.here import introduce, say_surroundings
+from tasks_app.terminal.result import show_result
 from tasks_app.terminal.screen import Screen
 from tasks_app.terminal.sitting import Part, Sitting
 from tasks_app.terminal.tables import spent
@@ -108,7 +108,7 @@ class Procession:
 
     def _left_between(self) -> Exit:
         self._screen.say("You left between two tasks; a running portal goes on without this terminal.")
-        self._screen.say(f"Go on here with  {self._again()}", indent=2)
+        self._screen.say(f"Go on here with  {self._again()}", indent=2, wrap=False)
         return Exit.INTERRUPTED
 
     def _ended(self) -> Exit:
@@ -119,11 +119,15 @@ class Procession:
         if sequence.phase == Phase.FAILED:
             say(f"Failed: {sequence.failure}", style="bold red")
             if last and places.workspace(last).path.exists():
-                say(f"The folder is here:  {places.workspace(last).path / sequence.folder}", indent=2)
-            say(f"Mend it, then go on with  {self._again()}", indent=2)
+                say(
+                    f"The folder is here:  {places.workspace(last).path / sequence.folder}",
+                    indent=2,
+                    wrap=False,
+                )
+            say(f"Mend it, then go on with  {self._again()}", indent=2, wrap=False)
             return Exit.FAILED
         say(f"Done: {sequence.folder}, {len(self._files)} task(s)", style="bold green")
         say(spent(stats.of_sequence(sequence)), indent=2)
-        if last and (fetch := how_to_fetch(last)):
-            say(f"Get the work with  {fetch}", indent=2)
+        if last:
+            show_result(self._screen, last)
         return Exit.DONE

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from django.utils import timezone
 
 from tasks_app.actions.answers import answer_question, decide
-from tasks_app.engine.limits import reset_words
+from tasks_app.engine.limits import fault_words, reset_words
 from tasks_app.errors import AnswerRefused, BadInput, NotOpen
-from tasks_app.facts import how_to_fetch, open_questions
+from tasks_app.facts import open_questions
 from tasks_app.models import Channel, Question, QuestionKind, Task, User
 from tasks_app.state.phases import ENDED, Phase
 from tasks_app.terminal.asking import AnsweredElsewhere, Prompt
@@ -21,6 +21,7 @@ from tasks_app.terminal.hands import Hands, is_here
 from tasks_app.terminal.keyboard import Keyboard
 from tasks_app.terminal.news import News
 from tasks_app.terminal.progress import Progress
+from tasks_app.terminal.result import show_result
 from tasks_app.terminal.screen import Screen
 
 #: Between two looks at the rows while nothing is asked, in seconds.
@@ -84,6 +85,7 @@ class Sitting:
                 self._screen.fall()
             phase = self._look()
         self._farewell(phase)
+        self._keyboard.forget()  # half an answer, to a question that somebody else answered, is no command
         return Exit.INTERRUPTED if self.left and phase not in ENDED else _CODES.get(phase, Exit.INTERRUPTED)
 
     def _follow(self, ctrl_c: CtrlC, prompt: Prompt) -> None:
@@ -152,7 +154,9 @@ class Sitting:
     def _tell_who_works(self, phase: Phase) -> None:
         task, text = self._task, ""
         held = task.lease_expires is not None and task.lease_expires > timezone.now()
-        if phase is Phase.WAITING_FOR_RESET and task.resets_at:
+        if fault := fault_words(task):
+            text = fault
+        elif phase is Phase.WAITING_FOR_RESET and task.resets_at:
             words = reset_words(task.resets_at, now=timezone.now())
             text = f"A usage limit is reached. {words} Then it goes on by itself."
         elif held and not is_here(task.lease_owner):
@@ -181,9 +185,9 @@ class Sitting:
             say("You left; the task goes on without this terminal.")
         if phase is not Phase.DONE:
             again = self._part.again() if self._part else run_again(task.pk, project=task.project.name)
-            say(f"Go on here with  {again}", indent=2)
-        if not self._part and (fetch := how_to_fetch(task)):
-            say(f"Get the work with  {fetch}", indent=2)
+            say(f"Go on here with  {again}", indent=2, wrap=False)
+        if not self._part:
+            show_result(self._screen, task)
 
     def _last_reason(self) -> str:
         last = self._task.transitions.filter(step=None).last()

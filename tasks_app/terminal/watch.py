@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from watchfiles import watch
@@ -20,7 +20,7 @@ from tasks_app.terminal.ctrl_c import CtrlC
 from tasks_app.terminal.finding import tasks_of_file
 from tasks_app.terminal.here import sit_down
 from tasks_app.terminal.screen import Screen
-from tasks_app.terminal.settling import Settling, states
+from tasks_app.terminal.settling import Settling, State, states
 
 #: A file that has not changed for so long is taken for written.
 RESTED_SECONDS = 0.4
@@ -36,10 +36,20 @@ class Watch:
     """The rows say what ran already, the folder what there is; notices of changes only wake it up.
 
     `parallel`: how many tasks a worker of the portal is to have at a time; 0: one after the other, here.
+    `before`: files that were there already. As long as they stay as they are, no task is made from them;
+    one that an earlier watch made goes on.
     """
 
     def __init__(
-        self, project: Project, folder: Path, person: User, screen: Screen, *, may_prompt: bool, parallel: int
+        self,
+        project: Project,
+        folder: Path,
+        person: User,
+        screen: Screen,
+        *,
+        may_prompt: bool,
+        parallel: int,
+        before: Mapping[str, State] | None = None,
     ) -> None:
         self._project = project
         self._folder = folder
@@ -47,6 +57,7 @@ class Watch:
         self._screen = screen
         self._may_prompt = may_prompt
         self._parallel = parallel
+        self._before = dict(before or {})
         self._settling = Settling(RESTED_SECONDS)
         #: Tasks that have not ended, and what was told of them last.
         self._tasks: dict[int, str] = {}
@@ -78,22 +89,26 @@ class Watch:
     def _take_files(self, ctrl_c: CtrlC) -> None:
         """Every file that was written to its end."""
         while True:
-            for name in self._settling.look(states(self._folder), now=time.monotonic()):
-                self._take(self._folder / name)
+            found = states(self._folder)
+            for name in self._settling.look(found, now=time.monotonic()):
+                self._take(self._folder / name, old=self._before.get(name) == found[name])
             if not self._settling.moving:
                 return
             ctrl_c.pause(_LOOKS_EVERY)
 
-    def _take(self, path: Path) -> None:
+    def _take(self, path: Path, *, old: bool) -> None:
         try:
             text, _ = read_task_file(path)
             task = tasks_of_file(self._project, slug=path.stem, text=text).first()
+            if task is None and old:
+                return
             if task is None:
                 task = create_task(self._project, text, by=self._person, where=str(path), slug=path.stem)
                 self._screen.say_with_mark("+", f"{path.name}: task {task.pk}, {task.title}", style="bold")
         except CatHerderError as error:
-            self._failed = True
-            self._screen.say_with_mark("✗", str(error), style="red")
+            if not old:
+                self._failed = True
+                self._screen.say_with_mark("✗", str(error), style="red")
             return
         if task.phase not in ENDED:
             self._tasks.setdefault(task.pk, "")

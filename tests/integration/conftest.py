@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings as django_settings
 from django.core.management import call_command
 
 from tasks_app import workshop
@@ -27,8 +28,16 @@ Manage = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def manage(capsys: pytest.CaptureFixture[str]) -> Manage:
-    """Runs a command in this process: exit code, stdout and stderr."""
+def manage(
+    capsys: pytest.CaptureFixture[str],
+    settings: Any,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Manage:
+    """Runs a command in this process: exit code, stdout and stderr. The data directory is the test's own:
+    commands refuse one in which other tests, with other rows, have left their work."""
+    if tmp_path / "data" != settings.DATA_DIR:  # that of the fixture `works`
+        settings.DATA_DIR = tmp_path_factory.mktemp("data")
 
     def run(*words: object) -> tuple[int, str, str]:
         code: Any = 0
@@ -112,4 +121,28 @@ def real(works: Works, server: RehearsalServer) -> Works:
     jail = detect(SandboxMode.REQUIRE, hidden=[works.folder / "data"])
     works.agent = ClaudeAgent(jail, connection_to(server))
     works.jail = jail
+    return works
+
+
+@pytest.fixture
+def behind_the_proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Makes `workshop.connect` lead to a server, with an API key or with the token of a login."""
+
+    def lead(server: RehearsalServer, **credentials: str) -> None:
+        given = {"anthropic_base_url": server.url, **(credentials or {"anthropic_api_key": "sk-real"})}
+        environment = django_settings.ENVIRONMENT.model_copy(update=given)
+        monkeypatch.setattr(django_settings, "ENVIRONMENT", environment)
+        workshop._proxy.cache_clear()
+
+    yield lead
+    workshop._proxy().stop()
+    workshop._proxy.cache_clear()
+
+
+@pytest.fixture
+def metered(works: Works, server: RehearsalServer, behind_the_proxy: Any) -> Works:
+    """The works with the real agent program behind the proxy, sandboxed."""
+    behind_the_proxy(server)
+    works.jail = detect(SandboxMode.REQUIRE, hidden=[works.folder / "data"])
+    works.agent = ClaudeAgent(works.jail, workshop.connect)
     return works

@@ -22,7 +22,8 @@ from typing import Any
 from tests.integration.git_repository import GitRepository
 
 REPOSITORY = Path(__file__).parents[2]
-PATIENCE = 60.0
+#: Seconds until a process that does not end has failed; on a busy machine each start of one takes long.
+PATIENCE = 180.0
 
 #: One step whose prompt is the task itself, without checks: what happens is up to the scenario.
 PLAIN_CONFIG = """\
@@ -127,6 +128,11 @@ class Installation:
             found = database.execute(sql, values).fetchone()
         assert found is not None, sql
         return tuple(found)
+
+    def task_dir(self, task: int = 1) -> Path:
+        """The folder of a task that exists."""
+        (key,) = self.row("SELECT folder_key FROM tasks_app_task WHERE id = ?", task)
+        return self.data_dir / "tasks" / f"{task}-{key}"
 
     def phase(self, task: int = 1) -> str:
         return str(self.row("SELECT phase FROM tasks_app_task WHERE id = ?", task)[0])

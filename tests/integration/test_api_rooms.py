@@ -238,6 +238,7 @@ class TestProjects:
             "step_timeout": 900,
             "check_timeout": 60,
             "ask_before": "Bash(git push*)",
+            "network": "model",
         }
         answer = maintainer.send("patch", "/projects/shop/settings", wanted)
         assert answer.status_code == 200 and wanted.items() <= answer.json().items(), answer.content
@@ -254,6 +255,7 @@ class TestProjects:
             {"max_cost_usd": -1},
             {"step_timeout": 8 * 24 * 3600},
             {"ask_before": "git push"},
+            {"network": "some"},
             {"ask_before": "a\x00"},
         ],
     )

@@ -52,6 +52,12 @@ def asked() -> Task:
     return task
 
 
+def test_status_names_what_is_not_in_the_result(manage: Manage) -> None:
+    note = "Not part of the result, because .gitignore names it: .env. Checks saw it."
+    task = TaskFactory(phase=Phase.DONE, left_out=[note])
+    assert note in " ".join(manage("status", str(task.pk))[1].split())
+
+
 def test_a_table_of_tasks_begins_with_what_needs_a_person(manage: Manage, asked: Task) -> None:
     done = TaskFactory(phase=Phase.DONE)
     running = TaskFactory(phase=Phase.RUNNING)

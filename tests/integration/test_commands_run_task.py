@@ -55,7 +55,7 @@ def wait_for_the_end_of(pids: list[int]) -> None:
 
 
 def workspace(installation: Installation) -> Path:
-    return installation.data_dir / "tasks" / "1" / "workspace"
+    return installation.task_dir() / "workspace"
 
 
 def test_the_sample_is_done_with_an_answer_from_a_pipe(installation: Installation) -> None:
@@ -65,7 +65,7 @@ def test_the_sample_is_done_with_an_answer_from_a_pipe(installation: Installatio
         assert told in done.stdout
     assert "Answered by Ann in the terminal: The first guest pays" in done.stdout
     assert "check passed: python3 -m unittest discover -s tests" in done.stdout
-    fetch = done.stdout.rsplit("Get the work with  ", 1)[1].split()
+    fetch = done.stdout.rsplit("Get the work with  ", 1)[1].splitlines()[0].split()
     subprocess.run(fetch, cwd=installation.data_dir / "sample", check=True, capture_output=True)
     shown = ["git", "show", f"{fetch[-1].partition(':')[0]}:billsplit/__init__.py"]
     code = subprocess.run(shown, cwd=installation.data_dir / "sample", check=True, capture_output=True)
@@ -184,6 +184,33 @@ def test_the_web_answers_first_while_the_terminal_waits(
     terminal.expect("Answered by bob in the web: Go on")
     terminal.expect("The answer was: Go on")
     assert terminal.end() == 0
+
+
+def test_half_an_answer_does_not_fall_into_the_shell(plain: tuple[Installation, tuple[str, ...]]) -> None:
+    """Somebody else answers while it is being typed; the shell would take the rest for a command."""
+    installation, command = plain
+    terminal = installation.terminal(*command)
+    terminal.expect("> ")
+    shell = os.open(f"/proc/{terminal.process.pid}/fd/0", os.O_RDONLY | os.O_NOCTTY)
+    terminal.type("rm -rf")
+    terminal.expect("rm -rf")
+    assert installation.answer_in_the_web(1, "Go on") == ""
+    terminal.expect("The answer was: Go on")
+    assert terminal.process.wait(60) == 0
+    terminal.type("ls\n")
+    assert os.read(shell, 100) == b"ls\n"
+    os.close(shell)
+    terminal.end()
+
+
+def test_a_command_to_copy_is_one_line_in_a_narrow_terminal(installation: Installation) -> None:
+    terminal = installation.terminal(*ON_SAMPLE)
+    terminal.expect("> ")
+    terminal.type("2\n")
+    assert terminal.end() == 0
+    fetch = json.loads(installation.manage("status", "1", "--json").stdout)["fetch"]
+    assert len(fetch) > 100, "the terminal has 100 columns"
+    assert f"Get the work with  {fetch}\n" in terminal.seen
 
 
 def test_the_terminal_answers_first_and_the_web_is_told(

@@ -333,7 +333,7 @@ class TestAtATerminal:
         terminal.expect("Answered by Ann in the terminal: Go on")
         terminal.expect("task 2 of 2, step do (1 of 1)")
         terminal.expect("$ touch slow-started.txt")
-        terminal.expect(" s · $ touch slow-started.txt")  # the line that stands below
+        terminal.expect(" tokens · $ touch slow-started.txt")  # the line that stands below
         terminal.press_ctrl_c()
         assert terminal.end() == 130
         assert shop.phase(1) == "done" and shop.phase(2) == "interrupted"

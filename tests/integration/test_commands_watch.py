@@ -253,7 +253,7 @@ class TestUnderWatch:
         self, installation: Installation, todo: Path
     ) -> None:
         (todo / "slow.md").write_text("# Take your time\n\nrehearsal: slow\n")
-        terminal = installation.terminal("watch_tasks", "--project", "own")
+        terminal = installation.terminal("watch_tasks", "--project", "own", "--existing")
         terminal.expect("$ touch slow-started.txt")
         terminal.press_ctrl_c()
         assert terminal.end() == 130
@@ -263,6 +263,22 @@ class TestUnderWatch:
         terminal.press_ctrl_c()
         assert terminal.end() == 130
         assert installation.row("SELECT count(*) FROM tasks_app_task") == (1,)
+
+    def test_what_is_there_already_is_left_alone_until_it_is_changed(
+        self, installation: Installation, todo: Path
+    ) -> None:
+        """A folder may hold years of tasks; nobody wants them all run because a watch begins."""
+        for name in ("old", "changed"):
+            (todo / f"{name}.md").write_text(f"# {name}\n\nrehearsal: no-questions\n")
+        (todo / "faulty.md").write_text("---\nthreshold: 1\n---\n")
+        terminal = installation.terminal("watch_tasks", "--project", "own")
+        terminal.expect("3 task file(s) there, left alone until they are changed; --existing runs them")
+        (todo / "changed.md").write_text("# Changed\n\nrehearsal: no-questions\n")
+        terminal.expect("Done: Changed")
+        terminal.press_ctrl_c()
+        assert terminal.end() == 0
+        assert "faulty" not in terminal.seen
+        assert installation.row("SELECT count(*), max(slug) FROM tasks_app_task") == (1, "changed")
 
     def test_a_folder_that_goes_and_comes_back_is_watched_on(
         self, installation: Installation, todo: Path

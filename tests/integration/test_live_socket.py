@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from catherder_site.asgi import application
 from tasks_app.actions.sessions import end_sessions
 from tasks_app.live import consumers
 from tasks_app.live.access import look_up
+from tasks_app.live.consumers import _open_sockets
 from tasks_app.live.hub import hub
 from tasks_app.live.news import REPLAY_LIMIT
 from tasks_app.live.tailer import Tailer
@@ -125,6 +127,19 @@ async def refusal(client: Client, **handshake: str) -> Any:
 
 async def test_a_stranger_is_refused(world: World) -> None:
     assert await refusal(Client()) == {"type": "websocket.close", "code": 4401}
+
+
+async def test_a_person_has_so_many_sockets_and_no_more(world: World, settings: Any) -> None:
+    """Each costs the portal a file and work for every change; a page without one polls."""
+    settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"sockets_of_one": 5})
+    async with AsyncExitStack() as stack:
+        for _ in range(4):
+            await stack.enter_async_context(Browser(world.client))
+        async with Browser(world.client):
+            assert await refusal(world.client) == {"type": "websocket.close", "code": 4429}
+        async with Browser(world.client):
+            pass
+    assert not _open_sockets
 
 
 @pytest.mark.parametrize("cookie", ["a\\000b", "x", "z" * 5000])

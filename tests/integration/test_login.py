@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import pytest
@@ -273,7 +274,8 @@ class TestTheSecondFactor:
         page = confirm(inside, "/me/second-factor/").text
         secret = re.search(r'class="totp-key">(\w+)<', page)[1]  # type: ignore[index]
         counter = next(iter(yield_hotp_counters_from_time()))
-        given = {"code": format_hotp_value(hotp_value(secret, counter))}
+        self.first_code = format_hotp_value(hotp_value(secret, counter))
+        given = {"code": self.first_code}
         with django_capture_on_commit_callbacks(execute=True):
             done = inside.post("/me/second-factor/", given, follow=True)
         self.codes = re.findall(r"<li>(\d{8})</li>", done.text)
@@ -284,6 +286,32 @@ class TestTheSecondFactor:
         assert self.codes[0] in armed.get("/me/second-factor/codes.txt").text
         assert "recovery codes left" in armed.get("/me/security/").text
         assert [entry.actor for entry in told(Action.SECOND_FACTOR_ON)] == [ann]
+
+    def test_the_code_that_switched_it_on_does_not_count_again(self, ann: User, armed: Client) -> None:
+        """Whoever looked over the shoulder then, or has the password as well, has only that code."""
+        client = Client()
+        client.post("/login/", RIGHT)
+        page = client.post("/login/second-factor/", {"code": self.first_code})
+        assert "That is not the code" in page.text and not is_in(client)
+        spaced = f"{self.first_code[:3]} {self.first_code[3:]}"
+        page = client.post("/login/second-factor/", {"code": spaced})
+        assert not is_in(client)
+        assert client.post("/login/second-factor/", {"code": code_of(ann, later=1)}).status_code == 302
+
+    def test_a_code_does_not_count_again_as_long_as_it_would_count(
+        self, ann: User, armed: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It counts for three periods of 30 seconds; it must not be forgotten after one."""
+        code = code_of(ann, later=1)
+        client = Client()
+        client.post("/login/", RIGHT)
+        assert client.post("/login/second-factor/", {"code": code}).status_code == 302
+        now = time.time()
+        monkeypatch.setattr(time, "time", lambda: now + 45)
+        late = Client()
+        late.post("/login/", RIGHT)
+        late.post("/login/second-factor/", {"code": code})
+        assert not is_in(late)
 
     def test_its_secret_is_not_in_the_table(self, ann: User, inside: Client) -> None:
         page = confirm(inside, "/me/second-factor/").text

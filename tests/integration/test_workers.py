@@ -96,6 +96,12 @@ def test_a_worker_that_ends_well_is_not_counted_any_more() -> None:
     assert WorkerBeat.objects.alive().count() == 1
 
 
+def test_a_beat_from_before_the_clock_was_set_back_says_nothing(browser: Client) -> None:
+    """R3: the worker died; its beat lies an hour ahead."""
+    seen(WorkerBeatFactory(), -timedelta(hours=1))
+    assert SAID in browser.get("/workers/").text
+
+
 def test_old_workers_are_forgotten() -> None:
     old, new = WorkerBeatFactory(), WorkerBeatFactory()
     seen(old, KEPT + timedelta(minutes=1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
@@ -32,11 +33,24 @@ DEFAULTS = {
     "admin_user": "admin",
     "admin_password": None,
     "user": None,
+    "local_sandboxes": "refuse",
+    "connections": 4_000,
+    "connections_of_one": 256,
+    "sockets_of_one": 100,
+    "agent_disk": 20 * 2**30,
+    "agent_memory": 4 * 2**30,
+    "agent_processes": 500,
+    "agent_tmp": 2**30,
+    "keep_free_disk": 2**30,
     "sandbox": "auto",
+    "network": "full",
+    "git_filters": (),
     "secret_key": None,
     "threshold": 0,
     "answer_limit": 200_000,
     "api_rate": 600,
+    "prompt_cache": "auto",
+    "git_memory": 4096,
     "workers": 4,
     "database_url": None,
     "redis_url": None,
@@ -75,12 +89,20 @@ GOOD = [
     ("CATHERDER_ADMIN_USER", "ann", "admin_user", "ann"),
     ("CATHERDER_ADMIN_PASSWORD", "  spaces are kept ", "admin_password", "  spaces are kept "),
     ("CATHERDER_USER", "ben", "user", "ben"),
+    ("CATHERDER_LOCAL_SANDBOXES", "allow", "local_sandboxes", "allow"),
+    ("CATHERDER_CONNECTIONS", "500", "connections", 500),
+    ("CATHERDER_CONNECTIONS_PER_ADDRESS", "1000", "connections_of_one", 1000),
+    ("CATHERDER_SOCKETS_PER_USER", "20", "sockets_of_one", 20),
+    ("CATHERDER_GIT_FILTERS", "lfs; up=tr a-z A-Z", "git_filters", (("lfs", ""), ("up", "tr a-z A-Z"))),
     ("CATHERDER_SANDBOX", "require", "sandbox", "require"),
     ("CATHERDER_SANDBOX", "off", "sandbox", "off"),
+    ("CATHERDER_NETWORK", "model", "network", "model"),
     ("CATHERDER_SECRET_KEY", "k" * 32, "secret_key", "k" * 32),
     ("CATHERDER_INTERACTION_THRESHOLD", "5", "threshold", 5),
     ("CATHERDER_ANSWER_LIMIT", "1000", "answer_limit", 1000),
+    ("CATHERDER_GIT_MEMORY", "512", "git_memory", 512),
     ("CATHERDER_WORKERS", "64", "workers", 64),
+    ("CATHERDER_PROMPT_CACHE", "1h", "prompt_cache", "1h"),
     ("DATABASE_URL", "postgresql://ann:pw@db/herd", "database_url", "postgresql://ann:pw@db/herd"),
     ("DATABASE_URL", "sqlite:////srv/herd.sqlite3", "database_url", "sqlite:////srv/herd.sqlite3"),
     ("REDIS_URL", "rediss://cache:6380/1", "redis_url", "rediss://cache:6380/1"),
@@ -98,10 +120,17 @@ BAD = [
     ("CATHERDER_BIND", "localhost:-1", "HOST:PORT"),
     ("CATHERDER_BIND", "localhost:²", "HOST:PORT"),
     ("CATHERDER_PROXY", "10.0.0.0/8, proxy", "10.1.0.0/16"),
+    ("CATHERDER_LOCAL_SANDBOXES", "yes", "'refuse' or 'allow'"),
+    ("CATHERDER_CONNECTIONS", "many", "integer"),
+    ("CATHERDER_CONNECTIONS_PER_ADDRESS", "1", "greater than or equal to 10"),
+    ("CATHERDER_SOCKETS_PER_USER", "0", "greater than or equal to 5"),
     ("CATHERDER_URL", "herd.example", "http:// or https://"),
     ("CATHERDER_URL", "https://", "http:// or https://"),
     ("CATHERDER_ADMIN_USER", "a" * 151, "150"),
+    ("CATHERDER_GIT_FILTERS", "crypt", "must say which command the filter crypt is"),
+    ("CATHERDER_GIT_FILTERS", "a b=c", "must be lfs, or NAME=COMMAND"),
     ("CATHERDER_SANDBOX", "on", "'require', 'auto' or 'off'"),
+    ("CATHERDER_NETWORK", "some", "'none', 'model' or 'full'"),
     ("CATHERDER_SECRET_KEY", "short", "32 characters"),
     ("CATHERDER_INTERACTION_THRESHOLD", "6", "less than or equal to 5"),
     ("CATHERDER_INTERACTION_THRESHOLD", "-1", "greater than or equal to 0"),
@@ -110,7 +139,9 @@ BAD = [
     ("CATHERDER_INTERACTION_THRESHOLD", "true", "integer"),
     ("CATHERDER_ANSWER_LIMIT", "999", "1000"),
     ("CATHERDER_ANSWER_LIMIT", "5000001", "5000000"),
+    ("CATHERDER_GIT_MEMORY", "511", "greater than or equal to 512"),
     ("CATHERDER_WORKERS", "0", "greater than or equal to 1"),
+    ("CATHERDER_PROMPT_CACHE", "2h", "Input should be 'auto', '5m' or '1h'"),
     ("CATHERDER_WORKERS", "65", "less than or equal to 64"),
     ("DATABASE_URL", "mysql://db/herd", "postgresql:// or sqlite://"),
     ("DATABASE_URL", "/srv/herd.sqlite3", "postgresql:// or sqlite://"),
@@ -385,3 +416,59 @@ def test_networks_for_webhooks_are_read() -> None:
 def test_a_bad_network_is_refused(networks: str) -> None:
     with pytest.raises(BadSetting, match=r"^CATHERDER_WEBHOOK_ALLOW: must be networks"):
         load({"CATHERDER_WEBHOOK_ALLOW": networks})
+
+
+def open_to_all(data_dir: Path) -> list[Path]:
+    """A data directory as somebody may have copied it, with what is in it."""
+    data_dir.mkdir()
+    names = ("secret_key", "catherder.sqlite3", "catherder.sqlite3-wal", "huey.sqlite3")
+    files = [data_dir / name for name in names]
+    for file in files:
+        file.write_text("x" * 40)
+        file.chmod(0o644)
+    data_dir.chmod(0o755)
+    return files
+
+
+def test_an_existing_data_directory_is_closed_to_others(tmp_path: Path) -> None:
+    """R4: the database and the key that signs sessions are nobody else's to read."""
+    files = open_to_all(tmp_path / "data")
+    prepare_data_dir(tmp_path / "data")
+    for place in (tmp_path / "data", *files):
+        assert stat.S_IMODE(place.stat().st_mode) & 0o077 == 0, place
+
+
+def test_a_directory_that_others_use_as_well_is_not_touched(tmp_path: Path) -> None:
+    """CATHERDER_DATA_DIR=/srv would close it to all other services."""
+    shared = tmp_path / "srv"
+    (shared / "website").mkdir(parents=True)
+    shared.chmod(0o755)
+    with pytest.raises(BadSetting, match=r"^CATHERDER_DATA_DIR: .*srv can be read by others and holds files"):
+        prepare_data_dir(shared)
+    assert stat.S_IMODE(shared.stat().st_mode) == 0o755
+    shared.chmod(0o700)
+    prepare_data_dir(shared)
+
+
+def test_a_link_in_the_data_directory_changes_no_file_outside(tmp_path: Path) -> None:
+    open_to_all(tmp_path / "data")
+    outside = tmp_path / "outside"
+    outside.touch(0o644)
+    (tmp_path / "data/other.sqlite3").symlink_to(outside)
+    before = outside.stat().st_mode
+    prepare_data_dir(tmp_path / "data")
+    assert outside.stat().st_mode == before
+
+
+def test_an_open_directory_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel lets nobody but the owner (and root, as which tests may run) change the mode."""
+    open_to_all(tmp_path / "data")
+
+    def refused(self: Path, mode: int) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted", str(self))
+
+    monkeypatch.setattr(Path, "chmod", refused)
+    with pytest.raises(BadSetting, match=r"belongs to another user.*chmod -R go="):
+        prepare_data_dir(tmp_path / "data")

@@ -1,13 +1,14 @@
-"""What the log leaves out: the same line from every thread while Redis is away."""
+"""What the log leaves out: the same line from every thread while Redis or the database is away."""
 
 from __future__ import annotations
 
 import logging
 
-import pytest
+from django.conf import settings
+from django.db import OperationalError, ProgrammingError
 from redis.exceptions import ConnectionError as RedisAway
 
-from catherder_site.logs import SeldomWithoutRedis
+from catherder_site.logs import SeldomWithoutServices
 
 
 def record_of(fault: Exception) -> logging.LogRecord:
@@ -17,27 +18,37 @@ def record_of(fault: Exception) -> logging.LogRecord:
 
 
 def test_redis_that_is_away_is_told_once_in_a_while_and_without_a_traceback() -> None:
-    seldom = SeldomWithoutRedis(seconds=60)
+    seldom = SeldomWithoutServices(seconds=60)
     first, second = record_of(RedisAway("Connection refused.")), record_of(RedisAway("Connection refused."))
     assert seldom.filter(first) and not seldom.filter(second)
     assert first.getMessage() == "Error reading from queue: Connection refused." and not first.exc_info
 
 
 def test_it_is_told_again_after_a_while() -> None:
-    seldom = SeldomWithoutRedis(seconds=0)
+    seldom = SeldomWithoutServices(seconds=0)
     assert seldom.filter(record_of(RedisAway("gone"))) and seldom.filter(record_of(RedisAway("gone")))
 
 
 def test_every_other_fault_keeps_its_traceback() -> None:
-    seldom = SeldomWithoutRedis(seconds=60)
+    seldom = SeldomWithoutServices(seconds=60)
     for _ in range(2):
         record = record_of(KeyError("task"))
         assert seldom.filter(record) and record.exc_info
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["huey.consumer.Worker", "huey.consumer.Scheduler", "channels_redis.pubsub", "tasks_app.engine.sweeper"],
-)
-def test_who_reads_from_redis_without_pause_has_the_filter(name: str) -> None:
-    assert any(isinstance(one, SeldomWithoutRedis) for one in logging.getLogger(name).filters)
+def test_a_database_that_is_away_has_no_traceback_and_a_wrong_statement_has_one() -> None:
+    seldom = SeldomWithoutServices(seconds=60)
+    away, wrong = (
+        record_of(OperationalError("connection refused")),
+        record_of(ProgrammingError("no column x")),
+    )
+    assert seldom.filter(away) and not away.exc_info and "connection refused" in away.getMessage()
+    assert seldom.filter(wrong) and wrong.exc_info
+
+
+def test_all_that_is_logged_goes_through_the_filter() -> None:
+    """Also what libraries log, which read from Redis without a pause."""
+    console = settings.LOGGING["handlers"]["console"]
+    assert settings.LOGGING["root"]["handlers"] == ["console"]
+    assert console["filters"] == ["seldom_without_services"]
+    assert not any("handlers" in logger for logger in settings.LOGGING["loggers"].values())

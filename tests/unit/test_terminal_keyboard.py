@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
+import subprocess
+import sys
+import termios
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tasks_app.terminal.keyboard import Keyboard
+from tasks_app.terminal.keyboard import Keyboard, flush_terminal
+
+ROOT = Path(__file__).parents[2]
 
 LONG = 30.0
 
@@ -83,3 +90,55 @@ def test_ctrl_d_is_an_end(terminal: tuple[Keyboard, int]) -> None:
     os.write(master, b"\x04")
     with pytest.raises(EOFError):
         keyboard.line(LONG)
+
+
+SHELL = """\
+import os, sys
+from tasks_app.terminal.keyboard import flush_terminal
+print("typed", flush=True)
+os.read(int(sys.argv[2]), 1)
+if sys.argv[1] == "flush":
+    flush_terminal()
+os.write(1, b"ready\\n")
+print("the shell reads:", input(), flush=True)
+"""
+
+
+@pytest.mark.parametrize(("how", "read"), [("flush", "ls"), ("keep", "half an answerls")])
+def test_half_a_line_does_not_fall_into_the_shell(how: str, read: str) -> None:
+    """The second case shows that it would."""
+    master, slave = pty.openpty()
+    go, gone = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-c", SHELL, how, str(go)],
+        stdin=slave, stdout=slave, stderr=slave, start_new_session=True, pass_fds=(go,), cwd=ROOT,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )  # fmt: skip
+    os.close(slave)
+    until(master, "typed")
+    os.write(master, b"half an answer")
+    until(master, "half an answer")
+    os.write(gone, b"x")
+    until(master, "ready")
+    os.write(master, b"ls\n")
+    assert f"the shell reads: {read}\r\n" in until(master, "the shell reads: " + read)
+    process.wait(30)
+    for one in (master, go, gone):
+        os.close(one)
+
+
+def until(master: int, text: str) -> str:
+    seen = ""
+    while text not in seen or (not seen.endswith("\n") and text.startswith("the shell")):
+        seen += os.read(master, 4096).decode()
+    return seen
+
+
+def test_a_job_in_the_background_is_not_stopped_for_it() -> None:
+    """A terminal stops a job of the background that flushes it."""
+    master, slave = pty.openpty()
+    flush_terminal(slave)  # of a terminal that is not ours
+    os.close(slave)
+    os.close(master)
+    with open(os.devnull) as nothing:  # noqa: PTH123
+        flush_terminal(nothing.fileno())

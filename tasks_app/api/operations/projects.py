@@ -28,8 +28,9 @@ from tasks_app.api.schemas.projects import (
     SettingsPatch,
     Validation,
 )
-from tasks_app.config.pipeline import ProjectConfig, step_to_json
+from tasks_app.config.pipeline import ProjectConfig, StepConfig, least_network, step_to_json
 from tasks_app.models import Membership, Project, Scope, User
+from tasks_app.types import JsonObject
 from tasks_app.validation import validate_commit
 
 router = Router(tags=["Projects"])
@@ -112,12 +113,18 @@ def change_settings(request: HttpRequest, project: ProjectName, body: SettingsPa
     return _overrides(found)
 
 
+def _step(step: StepConfig, config: ProjectConfig) -> JsonObject:
+    """A step in the words of cat-herder.yaml, with the network that it gets in effect."""
+    network = least_network(config.network_of(step), settings.ENVIRONMENT.network)
+    return step_to_json(step.model_copy(update={"network": network}))
+
+
 @router.get("/projects/{project}/pipelines", response=responses(Pipelines, 404, 409), auth=doors(Scope.READ))
 def list_pipelines(request: HttpRequest, project: ProjectName) -> Pipelines:
     """The pipelines that a new task may run through, as the portal last fetched the repository."""
     config = _config(access.project_named(person(request), project))
     pipelines = [
-        Pipeline(name=one.name, steps=[step_to_json(step) for step in one.steps]) for one in config.pipelines
+        Pipeline(name=one.name, steps=[_step(step, config) for step in one.steps]) for one in config.pipelines
     ]
     return Pipelines(default=config.default_pipeline or config.pipelines[0].name, items=pipelines)
 

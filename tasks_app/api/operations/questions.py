@@ -99,7 +99,8 @@ def answer_question(request: HttpRequest, question_id: QuestionId, body: AnswerI
 def dismiss_question(request: HttpRequest, question_id: QuestionId, body: Dismissal) -> Status[Answered]:
     """Decline to answer: the agent decides by itself and says what it assumed.
 
-    Whoever comes after somebody else gets 409 with what was settled, as with answers.
+    Approvals and plans cannot be dismissed and get 400: decide about them. Whoever comes after somebody else
+    gets 409 with what was settled, as with answers.
     """
     question = access.question_for(person(request), question_id)
     act = partial(actions.dismiss_question, question, by=person(request), notes=body.notes)

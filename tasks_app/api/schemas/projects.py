@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from ninja import Schema
 from pydantic import Field
@@ -50,12 +50,14 @@ class Overrides(Schema):
     model: str = Field(description="The model of steps that name none.")
     wait_for_reset: bool | None = Field(description="Wait for a usage limit to reset instead of failing.")
     auto_commit: bool | None = Field(description="Make a checkpoint commit after each step.")
+    publish_plan: bool | None = Field(description="Leave the plan (PLAN.md) in the result of a task.")
     manage_git_branch: bool | None = Field(description="Work on a branch of the task's own.")
     max_turns: int | None = Field(description="Turns of one run.")
     max_cost_usd: float | None = Field(description="Dollars that one task may cost.")
     step_timeout: int | None = Field(description="Seconds for a run whose step names none.")
     check_timeout: int | None = Field(description="Seconds for a check that names none.")
     ask_before: str = Field(description="Tool calls that a human must approve, one pattern a line.")
+    network: str = Field(description="The most that a step may reach: full, model or none.")
 
 
 class SettingsPatch(Input):
@@ -72,6 +74,7 @@ class SettingsPatch(Input):
         None, description="Wait for a usage limit to reset instead of failing."
     )
     auto_commit: Flag | None = Field(None, description="Make a checkpoint commit after each step.")
+    publish_plan: Flag | None = Field(None, description="Leave the plan (PLAN.md) in the result of a task.")
     manage_git_branch: Flag | None = Field(None, description="Work on a branch of the task's own.")
     max_turns: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] | None = Field(
         None, description="Turns of one run."
@@ -83,6 +86,9 @@ class SettingsPatch(Input):
     check_timeout: Bound | None = Field(None, description="Seconds for a check that names none.")
     ask_before: Annotated[Storable, Field(max_length=10_000)] = Field(
         "", description="Tool calls that a human must approve, one pattern a line."
+    )
+    network: Literal["", "none", "model", "full"] = Field(
+        "", description="The most that a step may reach: full, model (only the agent's model) or none."
     )
 
 
@@ -127,3 +133,4 @@ class Validation(Schema):
     ok: bool = Field(description="Whether there are no errors.")
     errors: list[FindingFacts] = Field(description="What stops tasks or lets them go wrong.")
     warnings: list[FindingFacts] = Field(description="What may be meant.")
+    hints: list[FindingFacts] = Field(description="Advice; nothing of it keeps tasks from running.")

@@ -28,10 +28,15 @@ class TaskFacts(Timed, Figures):
     question: QuestionFacts | None = Field(description="The first open question.")
     questions: list[QuestionFacts] = Field(description="All open questions.")
     resets_at: str | None = Field(description=f"When the usage limit resets that it waits for. {AT}")
+    fault: str = Field(description="What is in the way that passes by itself, like a full disk; else empty.")
+    retry_at: str | None = Field(description=f"When it is tried again after such a fault. {AT}")
     branch: str = Field(description="The branch that it works on.")
     commit: str = Field(description="The newest commit of its work; empty before the first.")
     fetch: str | None = Field(
         description="The git command that brings its branch into a clone on that machine."
+    )
+    left_out: list[str] = Field(
+        description="What is in its workspace and not in its commit, or was lost, one sentence each."
     )
 
 
@@ -106,6 +111,11 @@ class RunFacts(Schema):
     started_at: str = Field(description=f"When the process started. {AT}")
     ended_at: str | None = Field(description=f"When it ended. {AT}")
     exit_code: int | None = Field(description="The exit code of the process.")
+    network: str = Field(
+        description="What its processes could reach: full, model or none; empty if not known."
+    )
+    metered: bool = Field(description="Whether the portal counted tokens and dollars, not the agent.")
+    reported_cost_usd: float | None = Field(description="US dollars as the agent reported them, if it did.")
     input_tokens: int = Field(description="Tokens read, neither from the cache nor written to it.")
     output_tokens: int = Field(description="Tokens written by the model.")
     cache_write_tokens: int = Field(description="Tokens read and written to the cache.")
@@ -120,6 +130,7 @@ class StepFacts(Schema):
     name: str = Field(description="Its name.")
     phase: Phase = Field(description="What it does or waits for.")
     failure: str = Field(description="Why it failed; else empty.")
+    plan: str = Field(description="The plan that it wrote, or changed, as Markdown; else empty.")
     runs: list[RunFacts] = Field(description="Its runs in order.")
 
 
