@@ -23,3 +23,19 @@ OTHER_NAMES = frozenset({
 KNOWN = BUILT_IN | OTHER_NAMES
 #: How the names of tools of MCP servers begin.
 MCP = "mcp__"
+
+#: How the program begins what it writes itself as the result of a call that was not made, or whose process
+#: died.
+_BROKEN_OFF = (
+    "[Tool call interrupted: ",
+    "[Tool call did not complete: ",
+    "[Tool call not completed: ",
+    "[Tool call not run: ",
+    "[Tool call skipped: ",
+    "[Tool result missing ",
+)
+
+
+def was_broken_off(result: str) -> bool:
+    """Whether a call's result says only that there is none."""
+    return result.lstrip().startswith(_BROKEN_OFF)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
+from enum import StrEnum
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -12,6 +13,7 @@ from claude_agent_sdk import SessionKey, SessionListSubkeysKey, SessionStoreEntr
 
 from tasks_app.agents.shelf import Entries, Key, Shelf, Transcript
 from tasks_app.errors import TranscriptDamaged
+from tasks_app.tools import was_broken_off
 
 #: Types of entries that the model has read or said; the others are notes of the CLI's own.
 _MESSAGES = {"user", "assistant"}
@@ -122,18 +124,32 @@ def _way_cleared(config_dir: Path, inside: PurePath) -> Path:
     return folder
 
 
-def result_in(transcript: Transcript, tool_use_id: str) -> bool | None:
-    """Whether the session holds a good result of that call: then its answer was delivered.
+class CallResult(StrEnum):
+    """What a session holds as the result of a tool call."""
 
-    False for an error as result, None for none at all.
+    GOOD = "good"
+    ERROR = "error"
+    BROKEN_OFF = "broken off"
+
+
+def result_in(transcript: Transcript, tool_use_id: str) -> CallResult | None:
+    """The call's first result; None if there is none yet.
+
+    A call that died with its process gets one from the program when the session is taken up again.
     """
     results = (
-        block.get("is_error") is not True
+        _kind_of(block)
         for entry in transcript.get("", [])
         for block in _blocks(entry)
         if block.get("type") == "tool_result" and block.get("tool_use_id") == tool_use_id
     )
     return next(results, None)
+
+
+def _kind_of(result: dict[str, Any]) -> CallResult:
+    if was_broken_off(_words(result.get("content"))):
+        return CallResult.BROKEN_OFF
+    return CallResult.ERROR if result.get("is_error") is True else CallResult.GOOD
 
 
 def has_prompt(transcript: Transcript, prompt: str) -> bool:

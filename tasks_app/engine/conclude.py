@@ -65,8 +65,13 @@ def store_result(run: Run, result: RunResult, recorder: RunRecorder) -> None:
 
 
 def _mark_delivered(run: Run, result: RunResult, *, spoke: bool) -> None:
-    """With the call that waited, also the answers that rode along; or those that the prompt told."""
-    if result.delivered or (run.prompt and spoke):
+    """With the call that waited, also the answers that rode along; or those that the prompt told.
+
+    What a process said just before it died may not have reached its session, with which the next run goes
+    on: of such a run the session decides (`next_run.undelivered`).
+    """
+    came_to_its_end = result.ending is Ending.FINISHED or bool(result.deferred)
+    if came_to_its_end and (result.delivered or (run.prompt and spoke)):
         run.answers_handed_in.filter(delivered_at=None).update(delivered_at=timezone.now())
 
 

@@ -16,6 +16,7 @@ from tasks_app.agents.asks import GivenAnswer, decision_for, set_aside, uncertai
 from tasks_app.agents.port import Decision, HaltingTools
 from tasks_app.agents.shelf import Transcript
 from tasks_app.agents.transcripts import (
+    CallResult,
     deferred_call,
     has_prompt,
     result_in,
@@ -199,8 +200,8 @@ def undelivered(step: Step, last: Run, transcript: Transcript) -> list[Question]
 
 def _has_result(question: Question, transcript: Transcript) -> bool:
     """An answer is a good result; a verdict may as well be that the call failed, or was refused."""
-    result = result_in(transcript, question.tool_use_id)
-    return result is not None if question.verdict else bool(result)
+    got = [CallResult.GOOD, CallResult.ERROR] if question.verdict else [CallResult.GOOD]
+    return result_in(transcript, question.tool_use_id) in got
 
 
 def _known(step: Step, call: str) -> bool:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from tasks_app import places
 from tasks_app.actions.tasks import go_on
+from tasks_app.agents.leftovers import leftovers
+from tasks_app.agents.port import AgentEvent
+from tasks_app.engine.recorder import RunRecorder
 from tasks_app.engine.stopping import StopReason, never
-from tasks_app.models import Task
+from tasks_app.models import Outcome, SessionEntry, Task
 from tasks_app.prompting.feedback import interruption_feedback, usage_limit_feedback
 from tasks_app.rehearsal.server import RehearsalServer
+from tasks_app.state.phases import Phase
+from tasks_app.workspace import committed_text
 from tests.works import ONE_STEP, Works, file_in, runs
 
 pytestmark = [
@@ -105,3 +113,51 @@ def test_a_replay_is_told_what_was_done_and_the_reason(
     assert f"rehearsal: {case.scenario}" in original
     assert case.done in actions
     assert case.told.splitlines()[0] in feedback
+
+
+@pytest.fixture
+def second_run_dies(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The second run's program is killed when its output shows an event of this kind, before anything of
+    that run is in its session."""
+    kinds: list[str] = []
+    record, append = RunRecorder.record, RunRecorder.append_transcript
+
+    def recorded(self: RunRecorder, events: Sequence[AgentEvent]) -> None:
+        record(self, events)
+        if self._run.number == 2 and any(event.kind in kinds for event in events):
+            for pid in leftovers(places.workspace(self._run.step.task).path):
+                os.kill(pid, signal.SIGKILL)
+
+    def appended(self: RunRecorder, key: Mapping[str, str], entries: list[dict[str, Any]]) -> None:
+        if self._run.number != 2:
+            append(self, key, entries)
+
+    monkeypatch.setattr(RunRecorder, "record", recorded)
+    monkeypatch.setattr(RunRecorder, "append_transcript", appended)
+    return kinds
+
+
+def ask_that_did_not_halt(task: Task) -> None:
+    """The session as if the program had died just after it asked."""
+    entries = SessionEntry.objects.order_by("pk")
+    asked = entries.filter(entry__type="assistant").last()
+    assert asked
+    entries.filter(pk__gt=asked.pk).delete()
+
+
+@pytest.mark.parametrize("kind", ["tool_result", "text"], ids=["as its result", "in a prompt"])
+def test_an_answer_that_is_not_in_the_session_is_handed_over_again(
+    real: Works, second_run_dies: list[str], kind: str
+) -> None:
+    """H8: however far the program had come with it before it was killed."""
+    task = real.task(text="# Paint it\n\nrehearsal: crash-story\n")
+    real.advance(task)
+    if kind == "text":
+        ask_that_did_not_halt(task)
+    real.answer_all(task, "Green")
+    second_run_dies += [kind, "tool_use"]
+    assert real.advance(task).phase == Phase.DONE
+    assert [run.outcome for run in runs(task)] == [Outcome.ASKED, Outcome.CRASHED, Outcome.FINISHED]
+    place = places.repository(task.project)
+    assert committed_text(place, commit=task.head_commit, path="after.txt") == "Green\n"
+    assert task.questions.get().delivered_at is not None
