@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tasks_app.errors import BadInput
 from tasks_app.rehearsal.scenario import questions_of
+from tasks_app.tools import was_broken_off
 
 # What the agent program writes into the conversation itself when a turn was broken off.
 _SYNTHETIC = "No response requested."
@@ -109,7 +110,12 @@ class Conversation(_Part):
 
     @cached_property
     def rounds(self) -> tuple[Round, ...]:
-        """The model's turns so far. Assistant messages in a row are one turn: the program may split it."""
+        """The model's turns so far, without those whose calls were broken off: they are to be made again."""
+        return tuple(one for one in self.all_rounds if not one.was_broken_off)
+
+    @cached_property
+    def all_rounds(self) -> tuple[Round, ...]:
+        """Every turn. Assistant messages in a row are one turn: the program may split it."""
         rounds: list[Round] = []
         in_turn = False
         for message in self.messages:
@@ -167,18 +173,21 @@ class Round:
     asks: tuple[Block, ...] = ()
     answers: tuple[Said, ...] = ()
     results: str = ""
+    was_broken_off: bool = False
 
     def with_calls(self, message: Message) -> Round:
         """Return the round with the asks of one more assistant message."""
         asks = [block for block in message.blocks if questions_of(block.name, block.input)]
-        return Round((*self.asks, *asks), self.answers, self.results)
+        return replace(self, asks=(*self.asks, *asks))
 
     def with_results(self, message: Message) -> Round:
         """Return the round with what a user message brings back for its asks."""
         by_id = {block.tool_use_id: block for block in message.blocks if block.type == "tool_result"}
         found = [_said_to(ask, by_id[ask.id].whole_text) for ask in self.asks if ask.id in by_id]
         results = "\n".join([self.results, *(block.whole_text for block in by_id.values())])
-        return Round(self.asks, (*self.answers, *found), results)
+        broken = [was_broken_off(block.whole_text) for block in by_id.values()]
+        died = self.was_broken_off or (bool(broken) and all(broken))
+        return Round(self.asks, (*self.answers, *found), results, died)
 
 
 def read_conversation(body: bytes) -> Conversation:

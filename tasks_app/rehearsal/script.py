@@ -48,7 +48,7 @@ def reply_to(conversation: Conversation, scenario: Scenario) -> Reply:
     """Return the scenario's next turn for this conversation, placeholders filled in."""
     place = _find_place(conversation, scenario)
     values = _values(conversation, place.answers)
-    identity = f"{scenario.name}:{len(conversation.rounds)}:{conversation.fingerprint}"
+    identity = f"{scenario.name}:{len(conversation.all_rounds)}:{conversation.fingerprint}"
     return Reply(
         id=f"msg_{_digest(identity)}",
         text=_filled(place.turn.text, values),

@@ -96,6 +96,12 @@ def answered(words: str, tool_use_id: str = "toolu_1", question: str = "Which?")
     }
 
 
+def answered_by_the_program() -> dict[str, Any]:
+    text = "[Tool call interrupted: the session ended before this call's result was recorded.]"
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": text}
+    return {"role": "user", "content": [result]}
+
+
 class TestReading:
     @pytest.mark.parametrize("name", SHIPPED_NAMES)
     def test_every_shipped_scenario_is_valid(self, name: str) -> None:
@@ -240,6 +246,19 @@ class TestTheNextTurn:
         said = conversation(user("go"), assistant("No response requested."), user("on"))
         assert said.rounds == ()
         assert len(conversation(user("go"), assistant("No response requested."), assistant("a")).rounds) == 1
+
+    def test_a_question_that_died_with_its_process_is_asked_again(self) -> None:
+        """As another call: one that has the id of the first would be taken for it."""
+        died = conversation(user("go"), asked(), answered_by_the_program(), user("You were interrupted."))
+        reply = reply_to(died, self.PLAY)
+        assert reply.text == "I ask."
+        assert reply.calls[0].id != reply_to(conversation(user("go")), self.PLAY).calls[0].id
+
+    def test_a_question_that_died_with_its_process_is_answered_by_the_next_prompt(self) -> None:
+        feedback = answer_feedback([AnsweredQuestion("Which?", "B")], answered_by="Ada")
+        told = str(feedback)
+        died = conversation(user("go"), asked(), answered_by_the_program(), user(told))
+        assert reply_to(died, self.PLAY).text == "You said B"
 
     def test_a_guard_looks_into_the_first_prompt(self) -> None:
         play = scenario(
