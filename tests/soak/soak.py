@@ -28,6 +28,7 @@ from tasks_app.state.phases import ENDED, Phase
 from tasks_app.workspace import committed_text
 from tests.agents import rehearsal
 from tests.integration.git_repository import GitRepository
+from tests.soak.story import story
 
 TEXT = "# Paint it\n\nrehearsal: crash-story\n"
 CONFIG = """\
@@ -48,6 +49,7 @@ class Client:
     url: str
     secret: str
     acknowledged: dict[int, str] = field(default_factory=dict)
+    sent: dict[int, str] = field(default_factory=dict)
     created: int = 0
 
     def create(self, project: str) -> bool:
@@ -60,6 +62,7 @@ class Client:
 
     def answer(self, question: Question) -> None:
         text = f"answer to {question.pk}: ☃ {question.pk * 7919 % 10007}"
+        self.sent[question.pk] = text  # a server that dies may have stored it, and told nobody
         if self._post(f"/questions/{question.pk}/answer", {"answer": text}) in {200, 201}:
             self.acknowledged[question.pk] = text
 
@@ -167,12 +170,15 @@ class Soak:
         return [f"{task.pk} {task.phase} {task.failure}" for task in Task.objects.exclude(phase__in=ENDED)]
 
     def _judge(self, client: Client) -> int:
-        faults = list(_faults(client))
+        faults = _faults(client)
         print(f"killed: {dict(sorted(self._killed.items()))}")
         print(f"tasks: {Task.objects.count()}, runs: {Run.objects.count()}")
         print(f"answers acknowledged: {len(client.acknowledged)}, faults: {len(faults)}")
         for fault in faults:
             print(f"  {fault}")
+        for task in Task.objects.select_related("project", "sequence"):
+            if _of_task(task, client):
+                print(story(task))
         return 1 if faults else 0
 
 
@@ -214,9 +220,9 @@ def _of_task(task: Task, client: Client) -> list[str]:
 
 
 def _of_question(question: Question, client: Client) -> list[str]:
-    text = client.acknowledged.get(question.pk)
+    text = client.sent.get(question.pk)
     if question.state != QuestionState.ANSWERED or text is None:
-        return [f"it is {question.state}, and the client was told {text!r}"]
+        return [f"it is {question.state}, and the client sent {text!r}"]
     found = []
     if text not in str(question.answers) + question.answer_text:
         found.append(f"the answer {text!r} is lost: {question.answers!r}")
