@@ -1,4 +1,4 @@
-"""Where the parts are put together: which agent, which jail, which model behind it."""
+"""Where the parts are put together: which agent, in which jail, with which model behind it."""
 
 from __future__ import annotations
 
@@ -7,41 +7,30 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 from django.conf import settings
 
+from tasks_app import sandboxing
 from tasks_app.agents.claude import ClaudeAgent, Connection
 from tasks_app.agents.port import RunOrder
 from tasks_app.agents.proxy import ApiKeyProxy, RunLimits
 from tasks_app.engine.heartbeat import process_name
 from tasks_app.engine.shop import Shop
 from tasks_app.engine.stopping import StopSignal
-from tasks_app.jail import FORWARDED_PORT, Jail, Limits, SandboxMode, delegated_group, detect
+from tasks_app.jail import FORWARDED_PORT, Jail, delegated_group, divided
 from tasks_app.rehearsal.server import RehearsalServer
 
 _starting = threading.Lock()
 
 
 @cache
-def jail() -> Jail:
-    """How agents and checks are run on this machine, and what they may use of it; found out once.
+def working_jail() -> Jail:
+    """The jail for those who run agents: with a cgroup for each, where this process has one to divide.
 
     Raises SandboxUnavailable.
     """
-    found = detect(SandboxMode(settings.ENVIRONMENT.sandbox), hidden=[Path(settings.DATA_DIR)])
-    return found.limited(_limits(), cgroup=delegated_group())
-
-
-def _limits() -> Limits:
-    environment = settings.ENVIRONMENT
-    return Limits(
-        memory=environment.agent_memory,
-        processes=environment.agent_processes,
-        disk=environment.agent_disk,
-        tmp=environment.agent_tmp,
-        free_disk=environment.keep_free_disk,
-    )
+    found = sandboxing.jail()
+    return found.limited(found.limits, cgroup=divided(delegated_group()))
 
 
 @cache
@@ -92,8 +81,8 @@ def _by_socket(connection: Connection, proxy: ApiKeyProxy) -> Connection:
 
 def shop(stop_signal: StopSignal) -> Shop:
     """All that `advance` needs."""
-    agent = ClaudeAgent(jail=jail(), connect=connect, prompt_cache=settings.ENVIRONMENT.prompt_cache)
-    return Shop(agent=agent, jail=jail(), stop_signal=stop_signal)
+    agent = ClaudeAgent(jail=working_jail(), connect=connect, prompt_cache=settings.ENVIRONMENT.prompt_cache)
+    return Shop(agent=agent, jail=working_jail(), stop_signal=stop_signal)
 
 
 def owner() -> str:

@@ -5,7 +5,7 @@ must ask for a password themselves.
 """
 
 from tasks_app.jail.environment import clean_env
-from tasks_app.jail.limits import TEMPORARY_FILES, Held, Limits, delegated_group
+from tasks_app.jail.limits import TEMPORARY_FILES, Held, Limits, delegated_group, divided
 from tasks_app.jail.process import Finished, run
 from tasks_app.jail.sandbox import (
     FORWARDED_PORT,
@@ -30,6 +30,7 @@ __all__ = [
     "clean_env",
     "delegated_group",
     "detect",
+    "divided",
     "forwarded",
     "run",
 ]

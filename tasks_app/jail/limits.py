@@ -119,7 +119,7 @@ def rlimits(limits: Limits, *, own_users: bool) -> dict[str, int]:
 def delegated_group() -> Path | None:
     """The cgroup below which this process may make others with limits; None where there is none.
 
-    The process itself, and those beside it, are moved into a group of their own below it.
+    Nothing is changed: who wants to make groups there has to divide it first.
     """
     mount = _cgroup_mount(_MOUNTS.read_text()) if _MOUNTS.exists() else None
     if mount is None:
@@ -130,16 +130,29 @@ def delegated_group() -> Path | None:
 
 
 def usable_group(own: Path) -> Path | None:
-    """`own` or its parent, made ready to have groups with limits below it; None if that cannot be done."""
+    """`own`, or its parent if it is the portal's; None if no groups with limits can be made below it."""
     group = own.parent if own.name == PORTAL_GROUP else own
     try:
-        if not set(_CONTROLLERS) <= set((group / "cgroup.controllers").read_text().split()):
-            return None
-        _move_portal(group)
-        (group / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in _CONTROLLERS))
-        return group
+        controllers = (group / "cgroup.controllers").read_text().split()
     except OSError:
         return None
+    ours = all(os.access(group / name, os.W_OK) for name in ("cgroup.procs", "cgroup.subtree_control"))
+    return group if ours and set(_CONTROLLERS) <= set(controllers) else None
+
+
+def divided(group: Path | None) -> Path | None:
+    """The group, made ready: its processes, this one among them, are moved into one below it.
+
+    None if that cannot be done, or if there is no group.
+    """
+    if group is None:
+        return None
+    try:
+        _move_portal(group)
+        (group / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in _CONTROLLERS))
+    except OSError:
+        return None
+    return group
 
 
 def _move_portal(group: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.conf import settings
 
-from tasks_app import workshop
+from tasks_app import sandboxing
 from tasks_app.actions.access import require_actor
 from tasks_app.actions.tasks import go_on, start_task
 from tasks_app.errors import IllegalMove
@@ -44,7 +44,7 @@ def say_surroundings(screen: Screen) -> None:
     """What is not as one might think: no model, no sandbox."""
     if settings.ENVIRONMENT.rehearsal:
         screen.say("Rehearsal: the agent is the real Claude Code, the model behind it is a script.", indent=2)
-    if reason := workshop.jail().reason:
+    if reason := sandboxing.jail().reason:
         screen.say(f"No sandbox: {reason}", indent=2)
 
 

@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST
 
-from tasks_app import workshop
+from tasks_app import sandboxing
 from tasks_app.actions.access import may_act
 from tasks_app.actions.fetching import fetch_meanwhile
 from tasks_app.errors import CatHerderError, NotAllowed, SandboxUnavailable
@@ -62,7 +62,7 @@ def _head(found: Project) -> tuple[AtHead | None, str]:
 def _limits() -> tuple[Held, ...]:
     """What holds agents and checks to their limits here; nothing where none of them may be run."""
     try:
-        return workshop.jail().holding
+        return sandboxing.holding()
     except SandboxUnavailable:
         return ()
 

@@ -100,7 +100,8 @@ def test_make_up_without_git_says_so_at_once(tmp_path: Path) -> None:
 
 
 def jail_of(monkeypatch: pytest.MonkeyPatch, jail: Jail) -> None:
-    monkeypatch.setattr(machine.workshop, "jail", lambda: jail)
+    monkeypatch.setattr(machine.sandboxing, "jail", lambda: jail)
+    monkeypatch.setattr(machine.sandboxing, "holding", lambda: jail.holding)
 
 
 SANDBOX = Jail(Path("/usr/bin/bwrap"), network_reason="", bounds_tmp=True)

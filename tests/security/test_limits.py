@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from tasks_app import workshop
+from tasks_app import sandboxing, workshop
 from tasks_app.checks import Shell, run_checks
 from tasks_app.errors import PassingFault
 from tasks_app.jail import Jail, Limits, SandboxMode, detect, run
-from tasks_app.jail.limits import make_group, ran_out_of_memory, usable_group
+from tasks_app.jail.limits import divided, make_group, ran_out_of_memory, usable_group
 from tasks_app.jail.watch import Watch, exact_usage_of, size_of_folder, usage_of
 
 MIB = 1024**2
@@ -36,15 +36,24 @@ def folders(tmp_path: Path) -> dict[str, Path]:
     return made
 
 
+def _forget() -> None:
+    workshop.working_jail.cache_clear()
+    sandboxing.jail.cache_clear()
+
+
 def test_the_portal_holds_agents_and_checks_to_the_limits_that_were_set(settings: Any) -> None:
     """All of them, in the sandbox that the worker uses."""
     wanted = {"agent_memory": 1, "agent_processes": 2, "agent_disk": 3, "agent_tmp": 4, "keep_free_disk": 5}
     settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update=wanted)
-    workshop.jail.cache_clear()
+    _forget()
     try:
-        assert workshop.jail().limits == Limits(memory=1, processes=2, disk=3, tmp=4, free_disk=5)
+        assert (
+            workshop.working_jail().limits
+            == sandboxing.jail().limits
+            == Limits(memory=1, processes=2, disk=3, tmp=4, free_disk=5)
+        )
     finally:
-        workshop.jail.cache_clear()
+        _forget()
 
 
 def _report(jail: Jail, limits: Limits, command: str, folders: dict[str, Path]) -> str:
@@ -225,11 +234,13 @@ class TestCgroup:
 
     def test_a_delegated_group_is_divided(self, delegated: Path) -> None:
         assert usable_group(delegated) == delegated
+        assert not (delegated / "portal").exists(), "who only looks moves no process"
+        assert divided(usable_group(delegated)) == delegated
         assert (delegated / "portal").is_dir()
         assert (delegated / "cgroup.subtree_control").read_text() == "+memory +pids +cpu"
 
     def test_a_restarted_worker_in_the_portals_group_finds_its_parent(self, delegated: Path) -> None:
-        usable_group(delegated)
+        divided(usable_group(delegated))
         assert usable_group(delegated / "portal") == delegated
 
     def test_without_the_controllers_there_is_none(self, delegated: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from tasks_app import workshop
+from tasks_app import sandboxing
 from tasks_app.actions.data_directory import require_own_data_dir
 from tasks_app.engine.cleaning import Cleaned, clean_workspaces
 from tasks_app.errors import CatHerderError
@@ -33,7 +33,9 @@ class Command(BaseCommand):
         except CatHerderError as error:
             raise CommandError(str(error), returncode=2) from None
         looked_at = clean_workspaces(
-            older_than=timedelta(days=options["older_than"]), jail=workshop.jail(), dry_run=options["dry_run"]
+            older_than=timedelta(days=options["older_than"]),
+            jail=sandboxing.jail(),
+            dry_run=options["dry_run"],
         )
         total = 0
         for cleaned in looked_at:

@@ -13,7 +13,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from catherder_site.environment import Bind, misspelt, note_address
-from tasks_app import workshop
+from tasks_app import sandboxing
 from tasks_app.actions.data_directory import require_own_data_dir, require_plausible_data_dir
 from tasks_app.errors import CatHerderError
 from tasks_app.management.first_start import NewAdmin, ensure_admin, ensure_sample
@@ -43,7 +43,7 @@ class Command(BaseCommand):
 
     def _run(self, *, sample: bool) -> None:
         try:
-            jail = workshop.jail()
+            jail = sandboxing.jail()
             listener = _listener()
             require_git()
             require_services()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from tasks_app import workshop
+from tasks_app import sandboxing
 from tasks_app.agents.claude import bundled_cli
 from tasks_app.errors import SandboxUnavailable
 from tasks_app.jail import TEMPORARY_FILES, Jail, run
@@ -57,7 +57,7 @@ def git() -> Iterator[Finding]:
 
 def sandbox() -> Iterator[Finding]:
     try:
-        jail = workshop.jail()
+        jail = sandboxing.jail()
     except SandboxUnavailable as error:
         yield problem("sandbox", str(error), "Install bubblewrap: apt install bubblewrap")
         return
@@ -87,7 +87,10 @@ def network() -> Iterator[Finding]:
 
 def limits() -> Iterator[Finding]:
     """What holds agents to their limits, as this terminal would start them; a service may do better."""
-    held = _jail_or_none().holding
+    try:
+        held = sandboxing.holding()
+    except SandboxUnavailable:
+        held = Jail(None).holding
     shown = [f"{row.name} {row.value}{f' ({row.by})' if row.by else ''}" for row in held]
     by_kernel = any(row.by == "cgroup" for row in held)
     yield ok("limits", "; ".join(shown), "" if by_kernel else _DELEGATE)
@@ -119,7 +122,7 @@ def agent() -> Iterator[Finding]:
 
 def _jail_or_none() -> Jail:
     try:
-        return workshop.jail()
+        return sandboxing.jail()
     except SandboxUnavailable:
         return Jail(None)
 
