@@ -18,11 +18,10 @@ class RunAdmin(History):
         "outcome",
         "model",
         "sandboxed",
-        "network",
         "started_at",
         "cost_usd",
     ]
-    list_filter = ["outcome", "reason", "sandboxed", "model", "step__task__project"]
+    list_filter = ["outcome", "reason", "sandboxed", "network", "model", "step__task__project"]
     list_select_related = ["step__task"]
     search_fields = ["step__name", "step__task__title", "=session_id", "error"]
     date_hierarchy = "started_at"
