@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ from tasks_app.engine.recording import UNRECORDED
 from tasks_app.errors import WorkspaceError
 from tasks_app.jail import Jail, Limits
 from tasks_app.models import Sequence, Task
-from tasks_app.state.phases import ENDED
+from tasks_app.state.phases import ENDED, Phase
+from tasks_app.workspace import Snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -28,19 +30,24 @@ OWNER = "cleaning"
 
 @dataclass(frozen=True)
 class Cleaned:
-    """A workspace that was looked at: `freed` bytes, or why it was `kept`."""
+    """A workspace that was looked at: `freed` bytes, or why it was `kept`.
+
+    `late` says where changes are that were made after the task's result was judged; empty if there are none.
+    """
 
     task: Task
     path: Path
     freed: int = 0
     kept: str = ""
+    late: str = ""
 
 
 def clean_workspaces(*, older_than: timedelta, jail: Jail, dry_run: bool = False) -> Iterator[Cleaned]:
     """Remove workspaces (and agents' homes) of tasks that ended longer than `older_than` ago.
 
-    The work in each is recorded once more before; one that cannot be recorded is kept. A task that goes
-    on afterwards gets a new workspace from what was recorded. Limits for agents do not hold here: a disk that
+    The work in each is recorded once more before; one that cannot be recorded is kept. The branch of a task
+    that is done stays what was judged. A task that goes on afterwards gets a new workspace from what was
+    recorded. Limits for agents do not hold here: a disk that
     is too full for them is why somebody cleans up.
     """
     jail = jail.limited(Limits(), cgroup=None)
@@ -83,12 +90,14 @@ def _held(task: Task) -> Iterator[bool]:
 
 def _clean(task: Task, path: Path, jail: Jail) -> Cleaned:
     try:
-        lost = _record(task, jail)
+        last = _recorded(task, jail)
     except UNRECORDED as error:
         return Cleaned(task, path, kept=f"its work cannot be recorded: {error}")
-    if lost:
-        words = f"a part of its work is not recorded: {' '.join(lost)} If nobody needs that, remove {path}."
+    if last.unrecorded:
+        lost = " ".join(last.unrecorded)
+        words = f"a part of its work is not recorded: {lost} If nobody needs that, remove {path}."
         return Cleaned(task, path, kept=words)
+    late = _keep(task, last.commit)
     freed, kept = 0, ""
     broken_git = places.workspace(task).broken_git
     for folder in (path, broken_git, places.home(task), places.check_home(task)):
@@ -99,22 +108,31 @@ def _clean(task: Task, path: Path, jail: Jail) -> Cleaned:
                 freed += size
         except (WorkspaceError, OSError) as error:  # one stubborn folder does not end the cleaning
             kept = str(error)
-    return Cleaned(task, path, freed=freed, kept=kept)
+    return Cleaned(task, path, freed=freed, kept=kept, late=late)
 
 
-def _record(task: Task, jail: Jail) -> tuple[str, ...]:
-    """Record what nobody has recorded yet; sentences about what would be lost with the workspace."""
-    workspace = places.workspace(task)
-    made = workspace.snapshot(
-        label=f"{task.pk}-last", jail=jail, recorded=task.head_commit or task.base_commit, message=task.title
+def _recorded(task: Task, jail: Jail) -> Snapshot:
+    return places.workspace(task).snapshot(
+        label=_label(task), jail=jail, recorded=task.head_commit or task.base_commit, message=task.title
     )
-    tree = places.repository(task.project).tree
-    if not task.head_commit or tree(made.commit) != tree(task.head_commit):
-        workspace.publish(made.commit)
-        Task.objects.filter(pk=task.pk).update(head_commit=made.commit)
-        if task.sequence:
-            Sequence.objects.filter(pk=task.sequence.pk).update(head_commit=made.commit)
-    return made.unrecorded
+
+
+def _label(task: Task) -> str:
+    return f"{task.pk}-last"
+
+
+def _keep(task: Task, commit: str) -> str:
+    """Make it the task's result, unless that was judged already: then say where it is."""
+    repository = places.repository(task.project)
+    if task.head_commit and repository.tree(commit) == repository.tree(task.head_commit):
+        return ""
+    if task.phase == Phase.DONE:
+        return f"git -C {shlex.quote(str(repository.path))} diff {task.head_commit[:12]} {commit[:12]}"
+    places.workspace(task).publish(commit)
+    Task.objects.filter(pk=task.pk).update(head_commit=commit)
+    if task.sequence:
+        Sequence.objects.filter(pk=task.sequence.pk).update(head_commit=commit)
+    return ""
 
 
 def _size(folder: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from datetime import timedelta
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from django.utils import timezone
 
 from tasks_app import places
-from tasks_app.actions.tasks import go_on
+from tasks_app.actions.tasks import cancel_task, go_on
 from tasks_app.agents.fake import Turn, ask, say, write
 from tasks_app.engine.cleaning import clean_workspaces
 from tasks_app.jail import Jail, Limits
@@ -81,17 +82,29 @@ def test_without_a_managed_branch_the_projects_own_is_checked_out_and_never_move
     assert source_refs(task) == before
 
 
-def test_old_workspaces_go_and_what_nobody_recorded_is_recorded_first(works: Works) -> None:
+def test_old_workspaces_go_and_what_nobody_judged_is_kept_beside_the_result(works: Works) -> None:
+    """The branch of a task that is done stays the tree that was judged."""
     task = works.advance(works.task(PLAY, config=TWO_STEPS))
     file_in(task, "late.txt").write_text("written after the last run")
     end_long_ago(task)
     assert cleaned(dry_run=True) == [(task.pk, False)]
     assert places.workspace(task).path.exists()
+    (one,) = clean_workspaces(older_than=FORTNIGHT, jail=Jail(None))
+    assert not one.kept and not places.workspace(task).path.exists()
+    bare = places.repository(task.project).path
+    assert git(bare, "rev-parse", task.branch) == task.head_commit
+    assert "+written after the last run" in git(bare, *shlex.split(one.late)[3:])
+    assert cleaned() == []
+
+
+def test_what_a_task_that_is_not_done_left_becomes_its_result(works: Works) -> None:
+    task = works.advance(works.task([Turn(calls=(ask("Which?"),)), say("Done.")]))
+    cancel_task(task, by=works.user)
+    file_in(task, "late.txt").write_text("written after the last run")
+    end_long_ago(task)
     assert cleaned() == [(task.pk, False)]
-    assert not places.workspace(task).path.exists()
     bare = places.repository(task.project).path
     assert git(bare, "show", f"{task.branch}:late.txt") == "written after the last run"
-    assert cleaned() == []
 
 
 def test_workspaces_of_young_and_of_waiting_tasks_stay(works: Works) -> None:

@@ -317,15 +317,15 @@ def test_a_sequence_whose_workspace_was_cleaned_away_goes_on_from_what_was_recor
     assert sequence.failure == f"{FOLDER}/02-a.md:1: the task has no text"
 
 
-def test_what_cleaning_records_last_is_the_newest_of_the_sequence_too(herd: Herd) -> None:
+def test_the_result_of_a_sequence_that_is_done_stays_when_it_is_cleaned(herd: Herd) -> None:
     sequence = herd.start()
     before = sequence.head_commit
     (herd.workspace / "late.txt").write_text("late")
     Task.objects.update(ended_at=timezone.now() - timedelta(days=30))
     (cleaned,) = clean_workspaces(older_than=timedelta(days=14), jail=herd.shop.jail)
     sequence.refresh_from_db()
-    assert not cleaned.kept and not herd.workspace.exists()
-    assert before != sequence.head_commit == sequence.tasks.latest("pk").head_commit
+    assert not cleaned.kept and cleaned.late and not herd.workspace.exists()
+    assert before == sequence.head_commit == sequence.tasks.latest("pk").head_commit
 
 
 @pytest.mark.parametrize("folder", ["nowhere", "tasks", "tasks/prices/01-first.md"])

@@ -51,9 +51,12 @@ def _line(cleaned: Cleaned, *, dry_run: bool) -> str:
     if cleaned.kept:
         return f"kept     task {cleaned.task.pk} “{cleaned.task}”: {cleaned.kept}"
     verb = "would go" if dry_run else "removed "
-    return f"{verb} task {cleaned.task.pk} “{cleaned.task}”: {cleaned.freed / 1e6:,.1f} MB"
+    line = f"{verb} task {cleaned.task.pk} “{cleaned.task}”: {cleaned.freed / 1e6:,.1f} MB"
+    if cleaned.late:
+        line += f"\n         What was changed after its result was judged is kept beside it: {cleaned.late}"
+    return line
 
 
 def _json(cleaned: Cleaned) -> str:
-    facts = {"task": cleaned.task.pk, "path": str(cleaned.path), "freed": cleaned.freed, "kept": cleaned.kept}
-    return json.dumps(facts)
+    facts = {"path": str(cleaned.path), "freed": cleaned.freed, "kept": cleaned.kept, "late": cleaned.late}
+    return json.dumps({"task": cleaned.task.pk, **facts})
