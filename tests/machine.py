@@ -48,6 +48,10 @@ def missing_bubblewrap() -> str:
     return detect(SandboxMode.AUTO).reason
 
 
+def missing_git_lfs() -> str:
+    return "" if shutil.which("git-lfs") else "Git LFS is not installed; on Debian: apt install git-lfs"
+
+
 def missing_node() -> str:
     return "" if shutil.which("node") else "Node.js is not installed; on Debian: apt install nodejs npm"
 
@@ -98,6 +102,7 @@ MISSING: dict[str, Callable[[], str]] = {
     "browser": cache(missing_browser),
     "bubblewrap": cache(missing_bubblewrap),
     "disk": cache(missing_disk),
+    "git_lfs": cache(missing_git_lfs),
     "node": cache(missing_node),
     "postgres": cache(missing_postgres),
     "redis": cache(missing_redis),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import shutil
 import subprocess
@@ -479,6 +480,25 @@ def test_a_filter_that_the_installation_lists_runs_in_the_jail(desk: Desk, tmp_p
     made = listed.snapshot(label="plan", jail=desk.jail)
     assert "+LOUD" in diff(desk.repository, base=desk.base, head=made.commit)
     assert not marker.exists()
+
+
+@pytest.mark.git_lfs
+@in_the_jail
+def test_files_of_git_lfs_are_recorded_as_pointers_and_their_contents_are_kept(desk: Desk) -> None:
+    """With the real program. Whoever fetches the result gets both, the pointer and the content."""
+    desk.write(".gitattributes", "*.bin filter=lfs diff=lfs merge=lfs -text\n")
+    content = bytes(range(256)) * 4096
+    (desk.workspace.path / "big.bin").write_bytes(content)
+    listed = replace(desk.workspace, filters=(("lfs", ""),))
+    made = listed.snapshot(label="plan", jail=desk.jail)
+    name = hashlib.sha256(content).hexdigest()
+    pointer = desk.repository.git.run("show", f"{made.commit}:big.bin").decode()
+    assert pointer.splitlines() == [
+        "version https://git-lfs.github.com/spec/v1", f"oid sha256:{name}", f"size {len(content)}"
+    ]  # fmt: skip
+    kept = desk.repository.path / "lfs" / "objects" / name[:2] / name[2:4] / name
+    assert kept.read_bytes() == content
+    assert made.notes == ("Stored in another form than checks saw, as .gitattributes wants it: big.bin.",)
 
 
 def test_a_worktree_elsewhere_is_not_recorded(desk: Desk, tmp_path: Path) -> None:
