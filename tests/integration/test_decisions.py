@@ -114,13 +114,13 @@ def test_a_verdict_must_fit_the_question(kind: QuestionKind, verdict: str) -> No
         decide(question, verdict, by=member_of(question), via=WEB, notes="why")
 
 
-def test_the_readme_the_command_and_the_api_say_that_only_questions_can_be_dismissed() -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
+def test_the_docs_the_command_and_the_api_say_that_only_questions_can_be_dismissed() -> None:
+    docs = (Path(__file__).parents[2] / "docs/approvals.md").read_text()
     shown = AnswerCommand().create_parser("manage.py", "answer").format_help()
     (described,) = [
         one["post"]["description"] for path, one in document()["paths"].items() if path.endswith("/dismiss")
     ]
-    for text in (readme, shown, described):
+    for text in (docs, shown, described):
         assert "Approvals and plans cannot be dismissed" in " ".join(text.split())
 
 
