@@ -14,7 +14,7 @@ from django.core.cache import cache
 from psycopg import sql
 
 from tasks_app.api import limits
-from tests import machine
+from tests import machine, rounds
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
@@ -56,7 +56,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _is_of_the_other_round(item: pytest.Item) -> bool:
     marker = item.get_closest_marker("once")
-    return marker is not None and machine.leaves_to_the_other_round(marker.kwargs["on"])
+    database = marker.kwargs["on"] if marker else rounds.only_round(item.path)
+    return database is not None and machine.leaves_to_the_other_round(database)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

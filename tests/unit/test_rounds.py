@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests import machine
+from tests import rounds as table
 
 ROUNDS = [(False, "sqlite"), (True, "postgres")]
 
@@ -38,3 +39,17 @@ def test_a_single_run_leaves_nothing_out(
     monkeypatch.setattr(machine, "IN_ROUNDS", False)
     monkeypatch.setattr(machine, "ON_POSTGRES", on_postgres)
     assert not any(machine.leaves_to_the_other_round(on) for on in ("sqlite", "postgres"))
+
+
+def test_each_listed_module_exists_and_is_listed_once() -> None:
+    listed = [*table.ON_POSTGRES, *table.ON_SQLITE]
+    assert [name for name in listed if not (table.TESTS / name).is_file()] == []
+    assert len(listed) == len(set(listed))
+
+
+@pytest.mark.parametrize(
+    ("module", "database"),
+    [("security/test_web.py", "postgres"), ("integration/test_access.py", "sqlite"), ("x/test_y.py", None)],
+)
+def test_a_module_that_is_not_listed_runs_in_both_rounds(module: str, database: str | None) -> None:
+    assert table.only_round(table.TESTS / module) == database

@@ -1,0 +1,69 @@
+"""Which tests `make test` runs on one database only.
+
+`make test` has two rounds: the tests that use the database on PostgreSQL, then the whole suite on SQLite.
+Models, services, the engine, the queue, live updates and everything about databases run in both rounds, and
+so does each test module that is not listed here. A page, a form or a command is a thin layer over these and
+needs one database. `test_query_counts` and `test_api_lists` request every page and every list on both.
+
+The marker `once` says the same of a single test and takes precedence.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+
+#: Input from people and scripts: PostgreSQL is the stricter about NUL, numbers, lengths, and statements after
+#: an error in a transaction.
+ON_POSTGRES = (
+    "integration/test_answer_form.py",
+    "integration/test_api_answers.py",
+    "integration/test_api_members.py",
+    "integration/test_api_more.py",
+    "integration/test_api_rooms.py",
+    "integration/test_api_taking.py",
+    "integration/test_commands_answer.py",
+    "integration/test_commands_listing.py",
+    "integration/test_decision_forms.py",
+    "integration/test_inbox.py",
+    "integration/test_invitations.py",
+    "integration/test_login.py",
+    "integration/test_me.py",
+    "integration/test_members.py",
+    "integration/test_new_task.py",
+    "integration/test_notifications_pages.py",
+    "integration/test_pages.py",
+    "integration/test_pages_sequence.py",
+    "integration/test_sessions.py",
+    "security/test_numbers.py",
+    "security/test_web.py",
+)
+#: Permissions of every URL, and what mostly happens outside of the database: git, files, terminals.
+ON_SQLITE = (
+    "integration/test_access.py",
+    "integration/test_admin_audit.py",
+    "integration/test_audit_by_hand.py",
+    "integration/test_commands_bad_input.py",
+    "integration/test_commands_validate.py",
+    "integration/test_engine_git.py",
+    "integration/test_file_guard.py",
+    "integration/test_moving_a_project.py",
+    "integration/test_project_settings.py",
+    "integration/test_projects_pages.py",
+    "integration/test_tokens_page.py",
+    "security/test_accounts.py",
+    "security/test_audit_room.py",
+    "security/test_check_home.py",
+    "security/test_exports.py",
+    "security/test_tokens.py",
+)
+
+_ROUNDS = dict.fromkeys(ON_POSTGRES, "postgres") | dict.fromkeys(ON_SQLITE, "sqlite")
+
+
+def only_round(module: Path) -> str | None:
+    """Return the database that is enough for this test module, or None if it needs both."""
+    if not module.is_relative_to(TESTS):
+        return None
+    return _ROUNDS.get(module.relative_to(TESTS).as_posix())
