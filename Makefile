@@ -15,7 +15,7 @@ ARGS ?=
 MAKEFLAGS += --no-print-directory
 # Images of containers often set it; then each of the many processes compiles every module anew.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help up needs-git test test-postgres lint no-conflict-markers pictures bench soak lock environment clean
+.PHONY: help up needs-git test test-postgres lint audit no-conflict-markers pictures bench soak lock environment clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ lint: no-conflict-markers $(VENV)/.installed-dev ## style, types, layers, migrat
 	$(VENV)/bin/lint-imports
 	CATHERDER_DATA_DIR=$(VENV)/lint-data $(PY) manage.py makemigrations --check --dry-run
 	$(PYTEST) -q tests/unit/test_lock_files.py
+
+audit: $(VENV)/.installed-dev ## known vulnerabilities of the locked packages (needs the network; says so without it)
+	@$(PY) -m tests.audit
 
 # git grep ends with 1 if it found nothing, and with more if it cannot look.
 no-conflict-markers:
