@@ -88,7 +88,8 @@ ASGI_APPLICATION = "catherder_site.asgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
+        # Before those of other applications: some of our templates replace theirs.
+        "DIRS": [BASE_DIR / "tasks_app" / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from django.conf import settings
-
 from tasks_app import places
 from tasks_app.config.pipeline import FileExistsCheck, NoCheck, ShellCheck, step_from_json
 from tasks_app.difference import base_of
 from tasks_app.engine.plan import PLAN_FILE, is_to_plan, plan_before
 from tasks_app.models import Question, Step, Task
+from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.prompting.assembly import HistoryEntry, PromptParts, assemble
 from tasks_app.prompting.instructions import load_step_instructions, repository_place
 from tasks_app.prompting.intro import read_interaction_intro
 from tasks_app.prompting.judged import CheckWords, Judged
 from tasks_app.workspace import committed_text, working_text
-
-
-def shipped(name: str) -> Path:
-    return Path(settings.BASE_DIR) / "prompts" / name
 
 
 def step_prompt(step: Step) -> str:
@@ -66,7 +59,7 @@ def _check_words(check: FileExistsCheck | ShellCheck, plans: bool) -> CheckWords
 
 def threshold_text(task: Task) -> str:
     """When and how to ask; nothing for a threshold of 0."""
-    return read_interaction_intro(shipped("interaction-intro.md")).render(task.threshold)
+    return read_interaction_intro(SHIPPED_PROMPTS / "interaction-intro.md").render(task.threshold)
 
 
 def _instructions(step: Step) -> str:
@@ -76,7 +69,7 @@ def _instructions(step: Step) -> str:
     text = committed_text(
         places.repository(task.project), commit=task.base_commit, path=repository_place(config.command)
     )
-    return load_step_instructions(config.command, repository_text=text, shipped_dir=shipped("steps"))
+    return load_step_instructions(config.command, repository_text=text, shipped_dir=SHIPPED_PROMPTS / "steps")
 
 
 def history(task: Task) -> tuple[HistoryEntry, ...]:

@@ -1,0 +1,6 @@
+"""Prompts as pure functions of values."""
+
+from pathlib import Path
+
+#: The texts that ship with the portal.
+SHIPPED_PROMPTS = Path(__file__).resolve().parent.parent / "prompts"

@@ -13,6 +13,7 @@ from django.db import DatabaseError
 
 from tasks_app.errors import BadInput
 from tasks_app.models import Project
+from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.validation import Ground, is_repository
 from tasks_app.workspace import inspect_source
 from tasks_app.workspace.git import NETWORK_SECONDS, Git
@@ -56,11 +57,7 @@ def folder(named: str) -> Path:
 
 def ground(root: Path) -> Ground:
     """The folder together with what this installation brings along."""
-    return Ground(root, prompts=prompts(), threshold=settings.ENVIRONMENT.threshold)
-
-
-def prompts() -> Path:
-    return Path(settings.BASE_DIR) / "prompts"
+    return Ground(root, prompts=SHIPPED_PROMPTS, threshold=settings.ENVIRONMENT.threshold)
 
 
 def _source_of_project(name: str) -> str:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from pathlib import Path
 
 from django.conf import settings
 
@@ -26,6 +25,7 @@ from tasks_app.config.pipeline import (
 from tasks_app.config.yaml_text import read_yaml
 from tasks_app.errors import BadInput, CatHerderError, WorkspaceError
 from tasks_app.models import Project
+from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.prompting.instructions import SELF, repository_place
 from tasks_app.starter import settings_text
 from tasks_app.types import Network
@@ -311,10 +311,6 @@ def _shown_check(check: Check) -> ShownCheck:
     return ShownCheck("check", "", "done when the agent ends its turn")
 
 
-def _prompts() -> Path:
-    return Path(settings.BASE_DIR) / "prompts"
-
-
 def _moment() -> int:
     return int(time.time() // _REMEMBERED_SECONDS)
 
@@ -322,10 +318,10 @@ def _moment() -> int:
 @lru_cache(maxsize=64)
 def _report(repository: Repository, commit: str, moment: int) -> Report:
     threshold = settings.ENVIRONMENT.threshold
-    return validate_commit(repository, commit, prompts=_prompts(), threshold=threshold)
+    return validate_commit(repository, commit, prompts=SHIPPED_PROMPTS, threshold=threshold)
 
 
 @lru_cache(maxsize=16)
 def _starter(repository: Repository, commit: str) -> str:
-    with laid_out(repository, commit, prompts=_prompts()) as ground:
+    with laid_out(repository, commit, prompts=SHIPPED_PROMPTS) as ground:
         return settings_text(ground)

@@ -157,7 +157,7 @@ def test_scripts_and_styles_come_from_files_alone(browser: Client) -> None:
     policy = browser.get("/")["Content-Security-Policy"]
     assert "script-src 'self'" in policy and "style-src 'self'" in policy and "unsafe" not in policy
     inline = re.compile(r"<style|<script(?![^>]*\bsrc=)|\sstyle=|\son[a-z]+=|hx-on|javascript:")
-    for template in Path(settings.BASE_DIR, "templates").rglob("*.html"):
+    for template in Path(settings.BASE_DIR, "tasks_app", "templates").rglob("*.html"):
         assert not inline.search(template.read_text()), template
 
 

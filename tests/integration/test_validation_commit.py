@@ -11,7 +11,7 @@ from tasks_app.validation.committed import laid_out
 from tasks_app.workspace import Repository
 from tests.integration.git_repository import GitRepository
 
-PROMPTS = Path(__file__).parents[2] / "prompts"
+PROMPTS = Path(__file__).parents[2] / "tasks_app" / "prompts"
 CONFIG = """\
 interactionThreshold: 2
 taskFolder: tasks

@@ -9,7 +9,7 @@ import pytest
 from tasks_app.validation import Report, validate
 from tests.integration.git_repository import GitRepository
 
-PROMPTS = Path(__file__).parents[2] / "prompts"
+PROMPTS = Path(__file__).parents[2] / "tasks_app" / "prompts"
 
 
 def report(root: Path) -> Report:

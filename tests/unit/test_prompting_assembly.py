@@ -16,7 +16,7 @@ from tasks_app.prompting.intro import read_interaction_intro
 from tasks_app.prompting.judged import CheckWords, Judged
 from tests.unit.golden_files import assert_golden
 
-PROMPTS = Path(__file__).parents[2] / "prompts"
+PROMPTS = Path(__file__).parents[2] / "tasks_app" / "prompts"
 INTRO = read_interaction_intro(PROMPTS / "interaction-intro.md")
 SHIPPED_STEPS = sorted(path.stem for path in (PROMPTS / "steps").glob("*.md"))
 

@@ -10,7 +10,7 @@ from tasks_app.config.threshold import Band, band_of
 from tasks_app.errors import BadInput
 from tasks_app.prompting.intro import load_interaction_intro, read_interaction_intro
 
-SHIPPED = Path(__file__).parents[2] / "prompts" / "interaction-intro.md"
+SHIPPED = Path(__file__).parents[2] / "tasks_app" / "prompts" / "interaction-intro.md"
 NAMES = ["COMMON", "LOW", "MEDIUM", "HIGH", *(f"LEVEL {level}" for level in range(1, 6))]
 
 

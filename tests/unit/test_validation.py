@@ -12,7 +12,7 @@ import pytest
 
 from tasks_app.validation import Report, validate
 
-PROMPTS = Path(__file__).parents[2] / "prompts"
+PROMPTS = Path(__file__).parents[2] / "tasks_app" / "prompts"
 ASKING = '{\n  "permissions": {\n    "allow": ["Bash(cat-herder ask:*)"]\n  }\n}\n'
 
 Write = Callable[..., "Repository"]

@@ -30,6 +30,7 @@ from tasks_app.api.schemas.projects import (
 )
 from tasks_app.config.pipeline import ProjectConfig, StepConfig, least_network, step_to_json
 from tasks_app.models import Membership, Project, Scope, User
+from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.types import JsonObject
 from tasks_app.validation import validate_commit
 
@@ -137,8 +138,8 @@ def get_validation(request: HttpRequest, project: ProjectName) -> Validation:
     found = access.project_named(person(request), project)
     repository = places.repository(found)
     commit = repository.head(found.branch)
-    prompts, threshold = settings.BASE_DIR / "prompts", settings.ENVIRONMENT.threshold
-    report = validate_commit(repository, commit, prompts=prompts, threshold=threshold)
+    threshold = settings.ENVIRONMENT.threshold
+    report = validate_commit(repository, commit, prompts=SHIPPED_PROMPTS, threshold=threshold)
     return Validation.model_validate({"commit": commit, **report.as_json()})
 
 

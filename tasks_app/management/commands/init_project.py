@@ -13,10 +13,11 @@ from django.utils.text import slugify
 from tasks_app.config.importing import Imported, convert, read_exported, to_yaml
 from tasks_app.errors import BadInput
 from tasks_app.jail import SandboxMode, detect
+from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.starter import Choices, Outcome, Written, starter_files, write_all
 from tasks_app.terminal.command import Exit, TerminalCommand
 from tasks_app.terminal.faults import show_report
-from tasks_app.terminal.repository import folder, ground, prompts
+from tasks_app.terminal.repository import folder, ground
 from tasks_app.terminal.screen import Screen
 from tasks_app.validation import Report, is_repository, validate
 
@@ -130,7 +131,7 @@ def _visible(path: Path, root: Path) -> Path:
 def _validated(root: Path) -> Report:
     # What was just made cannot be committed yet; the next command that is told does that.
     threshold = settings.ENVIRONMENT.threshold
-    return validate(root, prompts=prompts(), threshold=threshold, with_git=False)
+    return validate(root, prompts=SHIPPED_PROMPTS, threshold=threshold, with_git=False)
 
 
 def _show_files(screen: Screen, written: list[Written], notes: tuple[str, ...]) -> None:

@@ -9,9 +9,10 @@ from django.core.management.base import CommandParser
 
 from tasks_app.config.schema import json_schema
 from tasks_app.errors import BadInput
+from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.terminal.command import Exit, TerminalCommand
 from tasks_app.terminal.faults import show_report
-from tasks_app.terminal.repository import Place, ground, opened, prompts
+from tasks_app.terminal.repository import Place, ground, opened
 from tasks_app.terminal.screen import Screen
 from tasks_app.validation import SETTINGS_FILE, Report, grant_permission, may_ask, validate
 
@@ -85,7 +86,7 @@ examples:
 def _validated(place: Place) -> Report:
     return validate(
         place.root,
-        prompts=prompts(),
+        prompts=SHIPPED_PROMPTS,
         threshold=settings.ENVIRONMENT.threshold,
         with_git=True,
     )
