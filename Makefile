@@ -1,4 +1,4 @@
-# Python 3.11 or newer, git and make are all that is needed. Everything is installed into .venv.
+# Python 3.11 to 3.13, git and make are all that is needed. Everything is installed into .venv.
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -85,14 +85,14 @@ $(VENV)/.installed-dev: requirements-dev.lock pyproject.toml
 # $1 is the lock file. An installation that was interrupted is begun again: half a package cannot be told
 # from a whole one.
 define INSTALL
-right='import sys; sys.exit(sys.version_info < (3, 11))'
+right='import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))'
 if [ -e $(VENV)/.unfinished ] || ! $(PY) -c "$$right" 2>/dev/null || ! $(PY) -m pip --version >/dev/null 2>&1; then
     python=
     for name in $(PYTHON) python3 python3.13 python3.12 python3.11 python; do
         if "$$name" -c "$$right" 2>/dev/null; then python=$$name; break; fi
     done
     if [ -z "$$python" ]; then
-        echo "Cat Herder needs Python 3.11 or newer and finds $$(python3 --version 2>/dev/null || echo none)." >&2
+        echo "Cat Herder needs Python 3.11 to 3.13 and finds $$(python3 --version 2>/dev/null || echo none)." >&2
         echo "Install one, or name it: make up PYTHON=/path/to/python3" >&2
         exit 1
     fi

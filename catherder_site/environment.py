@@ -26,6 +26,22 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 _ADDRESS = "address"
 
 
+def in_checkout() -> bool:
+    """Whether the source tree runs, and not a package that is installed among others."""
+    return (BASE_DIR / "manage.py").is_file()
+
+
+def default_data_dir(source: Mapping[str, str]) -> Path:
+    """`data/` in a checkout; for an installed package the user's folder for data.
+
+    The XDG Base Directory Specification says to ignore a relative path in its variables.
+    """
+    if in_checkout():
+        return BASE_DIR / "data"
+    data_home = Path(source.get("XDG_DATA_HOME", ""))
+    return (data_home if data_home.is_absolute() else Path("~/.local/share")) / "cat-herder"
+
+
 class BadSetting(Exception):
     """A variable has a value that cannot be used; the message names it."""
 
@@ -185,7 +201,7 @@ class Environment(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    data_dir: Path = Field(BASE_DIR / "data", alias="CATHERDER_DATA_DIR")
+    data_dir: Path = Field(alias="CATHERDER_DATA_DIR")
     bind: Annotated[Bind, BeforeValidator(_bind)] = Field(
         Bind(host="127.0.0.1", port=8000), alias="CATHERDER_BIND"
     )
@@ -269,6 +285,7 @@ _TOGETHER = (
 def load(source: Mapping[str, str]) -> Environment:
     """The settings in `source`; empty values count as not set. Raises BadSetting for all faults at once."""
     given = {name: value for name, value in source.items() if value.strip()}
+    given.setdefault("CATHERDER_DATA_DIR", str(default_data_dir(given)))
     faults = list(_half_given(given))
     try:
         environment = Environment.model_validate(given)
@@ -276,7 +293,14 @@ def load(source: Mapping[str, str]) -> Environment:
         raise BadSetting("\n".join([*(_fault(fault) for fault in error.errors()), *faults])) from None
     if faults:
         raise BadSetting("\n".join(faults))
-    return environment.model_copy(update={"data_dir": environment.data_dir.expanduser().resolve()})
+    return environment.model_copy(update={"data_dir": _full_path(environment.data_dir)})
+
+
+def _full_path(data_dir: Path) -> Path:
+    try:
+        return data_dir.expanduser().resolve()
+    except RuntimeError as error:  # a service's user may have no home directory
+        raise BadSetting(f"CATHERDER_DATA_DIR: {data_dir} cannot be found ({error})") from None
 
 
 def misspelt(source: Mapping[str, str]) -> Iterator[str]:

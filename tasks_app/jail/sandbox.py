@@ -248,8 +248,9 @@ def _complaint(jail: Jail) -> str:
 
 
 def _own_source() -> tuple[Path, ...]:
-    """The portal's checkout, or its package where it is installed among others."""
-    return (_PORTAL,) if (_PORTAL / "manage.py").exists() else (_PORTAL / "tasks_app",)
+    """The portal's checkout, or its packages where they are installed among others."""
+    packages = (_PORTAL / "catherder_site", _PORTAL / "tasks_app")
+    return (_PORTAL,) if (_PORTAL / "manage.py").exists() else packages
 
 
 def _die_with_parent() -> tuple[str, ...]:

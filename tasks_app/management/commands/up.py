@@ -12,6 +12,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from catherder_site.command_line import in_new_process
 from catherder_site.environment import Bind, misspelt, note_address
 from tasks_app import sandboxing
 from tasks_app.actions.data_directory import require_own_data_dir, require_plausible_data_dir
@@ -74,6 +75,7 @@ class Command(BaseCommand):
             self._say(f"The sample project could not be made: {error}")
 
     def _announce(self, admin: NewAdmin | None, no_sandbox: str) -> None:
+        self._say(f"Data directory: {settings.DATA_DIR}")
         if admin and admin.password:
             self._say(
                 f"Log in as “{admin.username}” with the password  {admin.password}  (shown only this once)."
@@ -101,13 +103,13 @@ class Command(BaseCommand):
 
 def children(listener: socket.socket) -> list[Child]:
     """The web server on the given socket, and the worker."""
-    manage = str(Path(settings.BASE_DIR) / "manage.py")
-    web = [sys.executable, "-m", "uvicorn", "catherder_site.asgi:application", "--fd", str(listener.fileno())]
+    web = [sys.executable, "-P", "-m", "uvicorn", "--app-dir", str(settings.BASE_DIR)]
+    web += ["catherder_site.asgi:application", "--fd", str(listener.fileno())]
     web += ["--lifespan", "on", "--no-access-log", "--log-level", "warning"]
     web += ["--timeout-graceful-shutdown", "3", *server_options()]
     return [
         Child("web server", web, fds=(listener.fileno(),), files=WEB_FILES),
-        Child("worker", [sys.executable, manage, "worker"]),
+        Child("worker", in_new_process("worker")),
     ]
 
 
