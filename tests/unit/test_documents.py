@@ -7,6 +7,7 @@ import hmac
 import re
 import shlex
 import time
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 from django.core.management import get_commands, load_command_class
+from packaging.requirements import Requirement
 from pydantic import BaseModel
 
 from catherder_site.environment import Environment
@@ -220,6 +222,25 @@ def test_the_glossary_is_alphabetical_and_one_sentence_each() -> None:
     terms = table("glossary.md", "Term")
     assert list(terms) == sorted(terms, key=str.lower)
     assert [term for term, rest in terms.items() if not rest.endswith(".") or ". " in rest] == []
+
+
+def test_the_architecture_names_every_package_and_no_other() -> None:
+    listed = names_in(table("../ARCHITECTURE.md", "Package"))
+    packages = {path.parent.name for path in (ROOT / "tasks_app").glob("*/__init__.py")}
+    assert sorted(listed) == sorted(packages - {"migrations", "templatetags"})
+
+
+def test_the_architecture_says_why_each_dependency_is_there() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = project["dependencies"] + project["optional-dependencies"]["dev"]
+    listed = " ".join(table("../ARCHITECTURE.md", "Dependency")).lower().replace(",", "").split()
+    assert [name for name in wanted if Requirement(name).name.lower() not in listed] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_a_file_of_this_repository_that_a_page_names_exists(page: Path) -> None:
+    names = re.findall(r"`((?:tests|tasks_app|catherder_site|\.ci)/[\w./-]*)`", page.read_text())
+    assert [name for name in names if not (ROOT / name).exists()] == []
 
 
 def test_a_test_that_the_security_page_names_exists() -> None:
