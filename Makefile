@@ -15,7 +15,7 @@ ARGS ?=
 MAKEFLAGS += --no-print-directory
 # Images of containers often set it; then each of the many processes compiles every module anew.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help up needs-git test test-postgres lint audit no-conflict-markers pictures bench soak lock environment clean
+.PHONY: help up needs-git test test-postgres lint audit no-conflict-markers pictures bench soak lock wheel environment clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,12 @@ bench: $(VENV)/.installed-dev ## the figures of this machine: medians with sprea
 soak: $(VENV)/.installed-dev ## kill web server, worker and agents at random and count what is lost (ARGS="--cycles 200 --seed 1")
 	@$(PY) -m tests.soak $(ARGS)
 
+# setuptools takes over what an earlier build left in build/, files that are gone since included.
+wheel: $(VENV)/.installed-dev ## the package in dist/
+	rm -rf build dist
+	$(PY) -m pip wheel --disable-pip-version-check --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	rm -rf build
+
 environment: $(VENV)/.installed-dev ## .venv with what development needs
 
 # What is locked stays locked unless pyproject.toml forbids it; ARGS=--upgrade takes the newest.
@@ -71,7 +77,7 @@ lock: ## write the lock files anew from pyproject.toml (needs the network)
 	$(LOCK) --extra dev -c requirements.lock pyproject.toml "$$tools/build.in" -o requirements-dev.lock
 
 clean: ## remove .venv and caches; data/ stays
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build dist *.egg-info
 	find catherder_site tasks_app tests -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/.installed: requirements.lock pyproject.toml

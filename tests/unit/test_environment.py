@@ -164,6 +164,28 @@ def test_without_any_variable_the_defaults_hold() -> None:
     assert load({}).model_dump() == {**DEFAULTS, "bind": {"host": "127.0.0.1", "port": 8000}}
 
 
+@pytest.mark.parametrize(
+    ("data_home", "folder"),
+    [
+        ("", "/home/ann/.local/share/cat-herder"),
+        ("/srv/ann", "/srv/ann/cat-herder"),
+        ("relative", "/home/ann/.local/share/cat-herder"),
+    ],
+)
+def test_an_installed_package_keeps_its_data_in_the_folder_of_the_user(
+    data_home: str, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("catherder_site.environment.in_checkout", lambda: False)
+    monkeypatch.setenv("HOME", "/home/ann")
+    assert load({"XDG_DATA_HOME": data_home}).data_dir == Path(folder)
+    assert load({"XDG_DATA_HOME": data_home, "CATHERDER_DATA_DIR": "/srv/herd"}).data_dir == Path("/srv/herd")
+
+
+def test_a_user_without_a_home_has_to_name_a_data_directory() -> None:
+    with pytest.raises(BadSetting, match=r"^CATHERDER_DATA_DIR: ~nobody-of-that-name/data cannot be found"):
+        load({"CATHERDER_DATA_DIR": "~nobody-of-that-name/data"})
+
+
 @pytest.mark.parametrize(("variable", "value", "field", "meaning"), GOOD)
 def test_a_variable_is_read(variable: str, value: str, field: str, meaning: Any) -> None:
     assert getattr(load({variable: value}), field) == meaning
