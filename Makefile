@@ -72,7 +72,7 @@ LOCK := uv pip compile --quiet --generate-hashes --universal --python-version 3.
 lock: ## write the lock files anew from pyproject.toml (needs the network)
 	@set -e; tools=$$(mktemp -d); trap 'rm -rf "$$tools"' EXIT; \
 	$(PY) -m venv "$$tools"; "$$tools/bin/pip" install --quiet --disable-pip-version-check uv; \
-	PATH="$$tools/bin:$$PATH"; echo 'setuptools>=69' > "$$tools/build.in"; \
+	PATH="$$tools/bin:$$PATH"; echo 'setuptools>=77' > "$$tools/build.in"; \
 	$(LOCK) pyproject.toml "$$tools/build.in" -o requirements.lock; \
 	$(LOCK) --extra dev -c requirements.lock pyproject.toml "$$tools/build.in" -o requirements-dev.lock
 
