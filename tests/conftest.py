@@ -4,37 +4,26 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Generator, Iterator
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 import psycopg
 import pytest
 from django.core.cache import cache
+from django.test import TransactionTestCase
 from psycopg import sql
+from pytest_django.plugin import DjangoDbBlocker
+from servestatic.middleware import ServeStaticMiddleware
 
 from tasks_app.api import limits
-from tests import machine, rounds
+from tests import databases, machine, rounds, static_files
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 
-if machine.ON_POSTGRES:
-    from django.db.backends.postgresql.operations import DatabaseOperations
-
-    def _emptied(
-        self: DatabaseOperations,
-        style: Any,
-        tables: list[str],
-        *,
-        reset_sequences: bool = False,
-        allow_cascade: bool = False,
-    ) -> list[str]:
-        """After a test with transactions of its own. Django's TRUNCATE makes a new file for each table."""
-        assert not reset_sequences
-        return [f"DELETE FROM {self.quote_name(table)};" for table in tables]  # noqa: S608
-
-    DatabaseOperations.sql_flush = _emptied  # type: ignore[method-assign]
+TransactionTestCase._fixture_teardown = databases.empty_tables  # type: ignore[method-assign]
+ServeStaticMiddleware.add_files_from_finders = static_files.add_known_files  # type: ignore[method-assign]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -44,6 +33,11 @@ def pytest_configure(config: pytest.Config) -> None:
         reason = machine.MISSING["postgres"]()
         if reason:
             pytest.exit(f"Not run on PostgreSQL: {reason}", returncode=1 if machine.STRICT else 0)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        databases.drop_templates()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -84,6 +78,16 @@ def _strictly(report: Report) -> Report:
         report.outcome = "failed"
         report.longrepr = f"Nothing may be skipped here (CATHERDER_TEST_STRICT). {reason}"
     return report
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_test_environment: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """The test database, instead of pytest-django's, which migrates in each worker."""
+    with django_db_blocker.unblock():
+        configured = databases.set_up()
+    yield
+    with django_db_blocker.unblock():
+        databases.tear_down(configured)
 
 
 @pytest.fixture(autouse=True)

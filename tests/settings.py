@@ -12,6 +12,10 @@ from tests import machine
 _data = tempfile.TemporaryDirectory(prefix="catherder-tests-", ignore_cleanup_errors=True)
 machine.forget_this_machine(os.environ)
 os.environ["CATHERDER_DATA_DIR"] = _data.name
+# All workers of a run share a folder: that of the process which started them.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    _shared = tempfile.TemporaryDirectory(prefix="test-catherder-run-", ignore_cleanup_errors=True)
+    os.environ["CATHERDER_TEST_SHARED"] = _shared.name
 
 import dj_database_url  # noqa: E402
 

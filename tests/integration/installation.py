@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.databases import copy_migrated
 from tests.integration.git_repository import GitRepository
 
 REPOSITORY = Path(__file__).parents[2]
@@ -60,7 +61,7 @@ class Installation:
     def make(cls, data_dir: Path) -> Installation:
         """From nothing: the template that tests copy."""
         made = cls(data_dir)
-        made.python("from django.core.management import call_command; call_command('migrate', verbosity=0)")
+        copy_migrated(data_dir)
         GitRepository.make(data_dir / "plain", **{"cat-herder.yaml": PLAIN_CONFIG})
         made.python(_MAKE.format(data_dir=str(data_dir)))
         return made

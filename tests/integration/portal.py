@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any, Self
 
+from tests.databases import copy_migrated
+
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -26,7 +28,10 @@ class Portal:
         }
         self._server: subprocess.Popen[str] | None = None
         self.address = ""
-        self.run("from django.core.management import call_command; call_command('migrate', verbosity=0)")
+        if "DATABASE_URL" in variables:
+            self.run("from django.core.management import call_command; call_command('migrate', verbosity=0)")
+        else:
+            copy_migrated(data_dir)
 
     def run(self, code: str) -> Any:
         """Run Python in a process of its own, with Django set up; what it assigns to `result`."""
