@@ -144,6 +144,18 @@ def test_the_portals_source_is_absent(place: Place) -> None:
     assert place.run(f"test -e {Path(__file__).parents[2] / 'manage.py'}").exit_code == 1
 
 
+def test_the_packages_of_an_installed_portal_are_absent_and_those_beside_them_are_not(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site_packages = tmp_path / "site-packages"
+    for name in ("catherder_site", "tasks_app", "other"):
+        (site_packages / name).mkdir(parents=True)
+        (site_packages / name / "code.py").touch()
+    monkeypatch.setattr("tasks_app.jail.sandbox._PORTAL", site_packages)
+    done = place.run(f"cd {site_packages} && ls */code.py", readable=[site_packages])
+    assert done.output == "other/code.py\n"
+
+
 def test_the_portals_environment_is_absent(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DJANGO_SECRET_KEY", "very-secret")
     done = place.run("env; cat /proc/*/environ", env={"GIVEN": "yes"})
