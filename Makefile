@@ -15,7 +15,7 @@ ARGS ?=
 MAKEFLAGS += --no-print-directory
 # Images of containers often set it; then each of the many processes compiles every module anew.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help up needs-git test test-postgres lint audit no-conflict-markers pictures bench soak lock wheel environment clean
+.PHONY: help up needs-git test test-fast test-postgres lint audit no-conflict-markers pictures bench soak lock wheel environment clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,12 @@ needs-git:
 test: $(VENV)/.installed-dev ## every test that this machine can run; says what is skipped and why
 	@export CATHERDER_TEST_ROUNDS=2; status=0; $(MAKE) test-postgres || status=1; \
 	$(PYTEST) $(PARALLEL) $(ARGS) || [ "$$?$(if $(ARGS),,!)" = 5 ] || status=1; exit $$status
+
+# Services that need neither git nor a process. What needs one is left to `make test`.
+FAST = tests/unit $(patsubst %,tests/integration/test_%.py,actions_tasks audit decisions events_logs \
+	notifications question_order threshold_change)
+test-fast: $(VENV)/.installed-dev ## unit tests and tests of services, while you work
+	@$(PYTEST) $(PARALLEL) -q $(FAST) $(ARGS)
 
 test-postgres: $(VENV)/.installed-dev ## the tests that use the database, on PostgreSQL (CATHERDER_TEST_POSTGRES)
 	@CATHERDER_TEST_DATABASE=postgres $(PYTEST) $(PARALLEL) -m django_db $(ARGS) || [ $$? = 5 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -38,6 +39,17 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         databases.drop_templates()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import a module of which this round runs nothing: each worker collects all modules."""
+    if not collection_path.match("test_*.py"):
+        return None
+    database = rounds.only_round(collection_path)
+    if database is not None and machine.leaves_to_the_other_round(database):
+        return True
+    only_rows = machine.ON_POSTGRES and config.option.markexpr == "django_db"
+    return True if only_rows and "django_db" not in collection_path.read_text("utf-8") else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -5,7 +5,7 @@ Models, services, the engine, the queue, live updates and everything about datab
 so does each test module that is not listed here. A page, a form or a command is a thin layer over these and
 needs one database. `test_query_counts` and `test_api_lists` request every page and every list on both.
 
-The marker `once` says the same of a single test and takes precedence.
+The marker `once` says the same of a single test, in a module that is not listed.
 """
 
 from __future__ import annotations

@@ -47,6 +47,12 @@ def test_each_listed_module_exists_and_is_listed_once() -> None:
     assert len(listed) == len(set(listed))
 
 
+def test_no_listed_module_has_a_test_with_a_mark_of_its_own() -> None:
+    """The round that a module is not listed for does not even import it."""
+    for name in (*table.ON_POSTGRES, *table.ON_SQLITE):
+        assert "mark.once" not in (table.TESTS / name).read_text("utf-8"), name
+
+
 @pytest.mark.parametrize(
     ("module", "database"),
     [("security/test_web.py", "postgres"), ("integration/test_access.py", "sqlite"), ("x/test_y.py", None)],
