@@ -142,6 +142,12 @@ def test_every_make_target_that_a_page_names_exists(page: Path) -> None:
     assert named <= targets
 
 
+def test_the_contributing_page_has_every_make_target_and_no_other() -> None:
+    targets = re.findall(r"(?m)^([a-z-]+):.*## ", (ROOT / "Makefile").read_text())
+    listed = re.findall(r"`make ([a-z-]+)`", " ".join(table("contributing.md", "Target")))
+    assert sorted(listed) == sorted(targets)
+
+
 def test_the_example_of_the_api_calls_operations_that_exist() -> None:
     paths = [re.sub(r"\{\w+\}", "{}", path) for path in openapi()["paths"]]
     (example,) = blocks((DOCS / "api.md").read_text(), "sh")
