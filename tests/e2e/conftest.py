@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests import machine
+from tests.databases import copy_migrated
 from tests.e2e.portal import PASSWORD, UpPortal
 
 QUIET = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
@@ -21,7 +22,7 @@ SignIn = Callable[..., Page]
 
 @pytest.fixture(scope="session")
 def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpPortal]:
-    portal = UpPortal(tmp_path_factory.mktemp("portal") / "data").start()
+    portal = _on_migrated_rows(tmp_path_factory).start()
     yield portal
     portal.stop()
 
@@ -29,9 +30,16 @@ def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpPortal]:
 @pytest.fixture
 def own_portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpPortal]:
     """For tests that stop it, or count what it does."""
-    portal = UpPortal(tmp_path_factory.mktemp("portal") / "data").start()
+    portal = _on_migrated_rows(tmp_path_factory).start()
     yield portal
     portal.stop()
+
+
+def _on_migrated_rows(folders: pytest.TempPathFactory) -> UpPortal:
+    """A portal that need not migrate first; those of the security tests begin from nothing."""
+    data_dir = folders.mktemp("portal") / "data"
+    copy_migrated(data_dir)
+    return UpPortal(data_dir)
 
 
 # Not for the whole session: while Playwright lives its event loop runs, and no other can in this thread.
