@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from catherder_site import environment
-from tasks_app.agents import ask
+from tasks_app.agent import ask
 
 
 def main(argv: Sequence[str] | None = None) -> None:

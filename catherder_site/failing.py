@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
 from tasks_app.api.problems import Kind, problem
-from tasks_app.database_errors import explain, is_unavailable
+from tasks_app.models.database_errors import explain, is_unavailable
 
 #: Seconds after which a browser or script may well try again.
 RETRY_AFTER = "10"

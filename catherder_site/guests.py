@@ -7,7 +7,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 from catherder_site.bounds import Application, Message, Receive, Send
-from tasks_app.jail.callers import Peer, caller_of, identify
+from tasks_app.sandbox.peer_identity import Peer, caller_of, identify
 
 #: Connections whose caller is remembered: they make many requests.
 _REMEMBERED = 1_000
@@ -26,7 +26,7 @@ class NoGuests:
 
     It judges the connection itself, so it must stand before anything that believes a proxy's headers.
     `allow_others` lets callers in that are in a sandbox, but not in one of this portal. See
-    `tasks_app.jail.callers`.
+    `tasks_app.sandbox.peer_identity`.
     """
 
     def __init__(self, application: Application, *, folder: Path, allow_others: bool = False) -> None:

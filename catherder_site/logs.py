@@ -34,7 +34,10 @@ class SeldomWithoutServices(logging.Filter):
 
 def _reason(fault: BaseException) -> str | None:
     """What is to be said of a service that is away; None for any other fault."""
-    from tasks_app.database_errors import explain, is_unavailable  # needs settings, which name this module
+    from tasks_app.models.database_errors import (  # needs settings, which name this module
+        explain,
+        is_unavailable,
+    )
 
     if isinstance(fault, RedisError):
         return str(fault)

@@ -54,20 +54,20 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "servestatic.middleware.ServeStaticMiddleware",
     "csp.middleware.CSPMiddleware",
-    "tasks_app.views.privacy.NotKept",
+    "tasks_app.web.pages.privacy.NotKept",
     "tasks_app.api.boundary.problems_below_api",
-    "tasks_app.views.origin.told_to_the_audit",
+    "tasks_app.web.pages.origin.told_to_the_audit",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "tasks_app.accounts.middleware.ToTheLogin",
+    "tasks_app.web.accounts.middleware.ToTheLogin",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "allauth.account.middleware.AccountMiddleware",
-    "tasks_app.accounts.middleware.Seen",
-    "tasks_app.views.refusing.no_blank_page",
+    "tasks_app.web.accounts.middleware.Seen",
+    "tasks_app.web.pages.refusing.no_blank_page",
 ]
 
 CONTENT_SECURITY_POLICY: dict[str, Any] = {
@@ -96,7 +96,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "tasks_app.views.context.installation",
+                "tasks_app.web.pages.context.installation",
             ]
         },
     }
@@ -135,14 +135,14 @@ AUTH_PASSWORD_VALIDATORS = [
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
 ]
 AUTHENTICATION_BACKENDS = ["allauth.account.auth_backends.AuthenticationBackend"]
-SESSION_ENGINE = "tasks_app.accounts.sessions"
+SESSION_ENGINE = "tasks_app.web.accounts.sessions"
 
-ACCOUNT_ADAPTER = "tasks_app.accounts.adapter.AccountAdapter"
+ACCOUNT_ADAPTER = "tasks_app.web.accounts.adapter.AccountAdapter"
 ACCOUNT_FORMS = {
-    "login": "tasks_app.accounts.forms.LoginForm",
-    "change_password": "tasks_app.accounts.forms.ChangePasswordForm",
-    "set_password": "tasks_app.accounts.forms.SetPasswordForm",
-    "reset_password_from_key": "tasks_app.accounts.forms.ResetPasswordKeyForm",
+    "login": "tasks_app.web.accounts.forms.LoginForm",
+    "change_password": "tasks_app.web.accounts.forms.ChangePasswordForm",
+    "set_password": "tasks_app.web.accounts.forms.SetPasswordForm",
+    "reset_password_from_key": "tasks_app.web.accounts.forms.ResetPasswordKeyForm",
 }
 ACCOUNT_LOGIN_METHODS = {"username", "email"}
 ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "password1*"]
@@ -160,7 +160,7 @@ ACCOUNT_RATE_LIMITS = {
     "login_failed_anywhere": "100/h/key",
 }
 
-SOCIALACCOUNT_ADAPTER = "tasks_app.accounts.adapter.SocialAccountAdapter"
+SOCIALACCOUNT_ADAPTER = "tasks_app.web.accounts.adapter.SocialAccountAdapter"
 SOCIALACCOUNT_EMAIL_AUTHENTICATION_AUTO_CONNECT = True
 SOCIALACCOUNT_QUERY_EMAIL = True
 SOCIALACCOUNT_PROVIDERS: dict[str, Any] = {}
@@ -183,11 +183,11 @@ if ENVIRONMENT.github_client_id:
         **({"GITHUB_URL": ENVIRONMENT.github_url} if ENVIRONMENT.github_url else {}),
     }
 
-MFA_ADAPTER = "tasks_app.accounts.adapter.SecondFactorAdapter"
+MFA_ADAPTER = "tasks_app.web.accounts.adapter.SecondFactorAdapter"
 MFA_FORMS = {
-    "activate_totp": "tasks_app.accounts.forms.ActivateTOTPForm",
-    "authenticate": "tasks_app.accounts.forms.AuthenticateForm",
-    "reauthenticate": "tasks_app.accounts.forms.ReauthenticateForm",
+    "activate_totp": "tasks_app.web.accounts.forms.ActivateTOTPForm",
+    "authenticate": "tasks_app.web.accounts.forms.AuthenticateForm",
+    "reauthenticate": "tasks_app.web.accounts.forms.ReauthenticateForm",
 }
 MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
 MFA_TOTP_ISSUER = "Cat Herder"
@@ -214,7 +214,7 @@ HUEY = (
 # It counts attempts to log in, and a stranger's must not keep the database busy: so memory, not a table. One
 # machine has one web process, and a restart is in no stranger's hand; several machines share a Redis.
 CACHES = {
-    "default": {"BACKEND": "tasks_app.accounts.counts.RedisOrHere", "LOCATION": ENVIRONMENT.redis_url}
+    "default": {"BACKEND": "tasks_app.web.accounts.counts.RedisOrHere", "LOCATION": ENVIRONMENT.redis_url}
     if ENVIRONMENT.redis_url
     else {
         "BACKEND": "django.core.cache.backends.locmem.LocMemCache",

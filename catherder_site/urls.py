@@ -12,9 +12,9 @@ _to_own_page = RedirectView.as_view(pattern_name="account_change_password")
 urlpatterns = [
     path("admin/password_change/", _to_own_page, name="admin_password_change"),
     path("admin/", admin.site.urls),
-    path("", include("tasks_app.accounts.urls")),
+    path("", include("tasks_app.web.accounts.urls")),
     path("api/v1/", include("tasks_app.api.urls")),
-    path("", include("tasks_app.views.urls")),
+    path("", include("tasks_app.web.pages.urls")),
 ]
 
 #: Also where the database itself is why nothing could be shown.

@@ -13,13 +13,13 @@ class TasksConfig(AppConfig):
     def ready(self) -> None:
         """Actions ring the worker and open pages; both are above them, so they register themselves here."""
         from tasks_app import tasks
-        from tasks_app.accounts import signals  # noqa: F401 - they connect themselves
-        from tasks_app.actions import ringing
-        from tasks_app.live import bell
-        from tasks_app.search import schema
-        from tasks_app.workspace import git
+        from tasks_app.git import program
+        from tasks_app.reporting.search import schema
+        from tasks_app.services import ringing
+        from tasks_app.web.accounts import signals  # noqa: F401 - they connect themselves
+        from tasks_app.web.live import bell
 
         ringing.register(tasks.ring)
         bell.connect()
-        git.memory_limit = settings.ENVIRONMENT.git_memory * 1024**2
+        program.memory_limit = settings.ENVIRONMENT.git_memory * 1024**2
         post_migrate.connect(schema.mend_after_migration, sender=self)

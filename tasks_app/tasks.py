@@ -15,10 +15,10 @@ stopping = threading.Event()
 @db_task()  # type: ignore[untyped-decorator]
 def look_at(task_id: int) -> None:
     # Every process can ring, few run agents: their SDK takes half a second and some 50 MB to import.
-    from tasks_app import workshop
+    from tasks_app import composition
     from tasks_app.engine.advance import advance
 
-    advance(task_id, owner=workshop.owner(), shop=workshop.shop(_stop_signal))
+    advance(task_id, owner=composition.owner(), shop=composition.shop(_stop_signal))
 
 
 def ring(task_id: int) -> None:

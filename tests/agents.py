@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from tasks_app.agents import fake
-from tasks_app.agents.asks import GivenAnswer, decision_for
-from tasks_app.agents.claude import ClaudeAgent, Connection
-from tasks_app.agents.port import Agent, AgentEvent, Places, RunOrder, RunResult
-from tasks_app.jail import Jail
+from tasks_app.agent import fake
+from tasks_app.agent.asks import GivenAnswer, decision_for
+from tasks_app.agent.claude import ClaudeAgent, Connection
+from tasks_app.agent.port import Agent, AgentEvent, Places, RunOrder, RunResult
+from tasks_app.core.types import Usage
 from tasks_app.rehearsal.scenario import SHIPPED
 from tasks_app.rehearsal.server import RehearsalServer
-from tasks_app.types import Usage
+from tasks_app.sandbox import Jail
 
 OWN_SCENARIOS = Path(__file__).parent / "integration" / "scenarios"
 

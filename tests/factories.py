@@ -9,6 +9,7 @@ import factory
 from django.utils import timezone
 from factory.django import DjangoModelFactory
 
+from tasks_app.core.phases import Phase
 from tasks_app.models import (
     Membership,
     Project,
@@ -21,7 +22,6 @@ from tasks_app.models import (
     User,
     WorkerBeat,
 )
-from tasks_app.state.phases import Phase
 
 ROUNDING = {
     "question": "How should half cents be rounded?",

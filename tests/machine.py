@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg
 import redis
 
-from tasks_app.jail import SandboxMode, detect
+from tasks_app.sandbox import SandboxMode, detect
 
 POSTGRES = os.environ.get("CATHERDER_TEST_POSTGRES") or "postgresql://postgres@127.0.0.1:5432/postgres"
 REDIS = os.environ.get("CATHERDER_TEST_REDIS") or "redis://127.0.0.1:6379/15"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from django.db import connection, connections
 
-from tasks_app.errors import CatHerderError
+from tasks_app.core.errors import CatHerderError
 
 #: Rounds of a race. In each of them another contender is late, by another amount.
 ROUNDS = int(os.environ.get("CATHERDER_TEST_ROUNDS_OF_RACES", "6"))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agents.fake import FakeAgent
+from tasks_app.agent.fake import FakeAgent
 from tasks_app.engine import advance, judging, prompts, recording, steps
 from tasks_app.models import Membership, Project, Role, Task, User
 from tests.factories import ProjectFactory, TaskFactory

@@ -7,18 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tasks_app import places
-from tasks_app.actions.answers import Answered, Reply, answer_question
-from tasks_app.actions.projects import add_project
-from tasks_app.actions.tasks import create_task, start_task
-from tasks_app.agents.fake import Act, FakeAgent
-from tasks_app.agents.port import Agent
+from tasks_app.agent.fake import Act, FakeAgent
+from tasks_app.agent.port import Agent
 from tasks_app.engine.advance import advance
 from tasks_app.engine.shop import Shop
 from tasks_app.engine.stopping import StopSignal, never
-from tasks_app.jail import Jail
-from tasks_app.models import Channel, Event, Project, Question, Run, Step, Task, User
-from tasks_app.workspace import diff
+from tasks_app.git import diff
+from tasks_app.models import Channel, Event, Project, Question, Run, Step, Task, User, paths
+from tasks_app.sandbox import Jail
+from tasks_app.services.answers import Answered, Reply, answer_question
+from tasks_app.services.projects import add_project
+from tasks_app.services.tasks import create_task, start_task
 from tests.integration.git_repository import GitRepository
 
 ONE_STEP = """\
@@ -123,8 +122,8 @@ def results(task: Task) -> list[str]:
 
 
 def file_in(task: Task, name: str) -> Path:
-    return places.workspace(task).path / name
+    return paths.workspace(task).path / name
 
 
 def diff_of(task: Task) -> str:
-    return diff(places.repository(task.project), base=task.base_commit, head=task.head_commit)
+    return diff(paths.repository(task.project), base=task.base_commit, head=task.head_commit)

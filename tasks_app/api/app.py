@@ -11,7 +11,6 @@ from django.urls import URLPattern
 from ninja import NinjaAPI
 from ninja.operation import Operation
 
-from tasks_app import audit
 from tasks_app.api.door import caller
 from tasks_app.api.operation import CONTENT
 from tasks_app.api.operations import audit as audit_room
@@ -27,6 +26,7 @@ from tasks_app.api.operations import (
     usage,
 )
 from tasks_app.api.problems import MEDIA_TYPE, Kind, Refused, explain_errors
+from tasks_app.history import audit
 from tasks_app.models import Scope
 
 PREFIX = "api/v1/"

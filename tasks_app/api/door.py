@@ -9,11 +9,11 @@ from django.http import HttpRequest
 from ninja.security import APIKeyCookie, HttpBearer
 from ninja.utils import check_csrf
 
-from tasks_app import audit
-from tasks_app.actions.tokens import note_use, token_of
 from tasks_app.api.limits import count_request
 from tasks_app.api.problems import Kind, Refused
+from tasks_app.history import audit
 from tasks_app.models import ApiToken, Channel, Scope, User
+from tasks_app.services.tokens import note_use, token_of
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import Any, Literal
 from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Field, Schema
 
-from tasks_app import downloading
 from tasks_app.api.door import person
-from tasks_app.audit import asked_for, record
+from tasks_app.history.audit import asked_for, record
 from tasks_app.models import Action
+from tasks_app.reporting import downloads
 
 #: The media types of what comes.
 KINDS = ("application/json", "text/csv")
@@ -27,4 +27,4 @@ def taken(
     """The rows as a file. Call it with rows that are read while they are sent."""
     filters = asked_for(request.GET)
     record(Action.EXPORTED, by=person(request), subject=name, form=which.form, filters=filters)
-    return downloading.table(columns, rows, name=name, form=which.form)
+    return downloads.table(columns, rows, name=name, form=which.form)

@@ -10,7 +10,7 @@ from ninja import Schema
 from pydantic import BeforeValidator, Field
 
 from tasks_app.api.schemas.base import Storable
-from tasks_app.search.filters import Filters
+from tasks_app.reporting.search.filters import Filters
 
 Name = Annotated[Storable, Field(max_length=300)]
 

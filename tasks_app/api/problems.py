@@ -12,7 +12,7 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 
-from tasks_app.errors import (
+from tasks_app.core.errors import (
     AnswerEmpty,
     AnswerTooLong,
     BadInput,
@@ -22,7 +22,7 @@ from tasks_app.errors import (
     NotOpen,
     WorkspaceError,
 )
-from tasks_app.storable import storable
+from tasks_app.core.storable import storable
 
 MEDIA_TYPE = "application/problem+json"
 DOCS = "/api/v1/docs"

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from tasks_app.errors import BadInput
+from tasks_app.core.errors import BadInput
 
 Location = tuple[str | int, ...]
 

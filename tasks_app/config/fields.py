@@ -10,10 +10,10 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
+from tasks_app.agent.gate.patterns import LONGEST_PATTERN, call_pattern_fault
 from tasks_app.config.faults import fault, shown
 from tasks_app.config.threshold import HIGHEST, LOWEST, threshold_fault
-from tasks_app.errors import BadInput
-from tasks_app.patterns import LONGEST_PATTERN, call_pattern_fault
+from tasks_app.core.errors import BadInput
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # No leading dash, no blanks: the name becomes an argument of the agent's command line.

@@ -17,9 +17,9 @@ import yaml
 from tasks_app.config.faults import did_you_mean, shown
 from tasks_app.config.pipeline import ProjectFile, StepConfig
 from tasks_app.config.reading import file_keys
-from tasks_app.errors import BadInput
-from tasks_app.jail import Finished, Jail, run
-from tasks_app.jail.environment import search_path
+from tasks_app.core.errors import BadInput
+from tasks_app.sandbox import Finished, Jail, run
+from tasks_app.sandbox.environment import search_path
 
 SECONDS = 15.0
 _OUTPUT_BYTES = 1_000_000

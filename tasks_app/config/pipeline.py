@@ -26,8 +26,8 @@ from tasks_app.config.pipeline_faults import pipeline_problems
 from tasks_app.config.reading import read_model
 from tasks_app.config.tool_names import tool_problems
 from tasks_app.config.yaml_text import read_yaml
-from tasks_app.errors import BadInput
-from tasks_app.types import JsonObject, Network
+from tasks_app.core.errors import BadInput
+from tasks_app.core.types import JsonObject, Network
 
 #: From the least to the most.
 NETWORKS: tuple[Network, ...] = ("none", "model", "full")

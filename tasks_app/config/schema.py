@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tasks_app.config.pipeline import ProjectFile
-from tasks_app.types import JsonObject
+from tasks_app.core.types import JsonObject
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

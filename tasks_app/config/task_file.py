@@ -16,7 +16,7 @@ from tasks_app.config.faults import ConfigInvalid, Problem, shown
 from tasks_app.config.fields import FileModel, Line, ModelName, Name, Threshold
 from tasks_app.config.reading import read_model
 from tasks_app.config.yaml_text import MAX_BYTES, YamlDocument, read_yaml
-from tasks_app.errors import BadInput
+from tasks_app.core.errors import BadInput
 
 MAX_TITLE = 120
 #: Characters of front matter. It has a few short settings, and YAML is read slowly: a megabyte takes seconds.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from tasks_app.config.faults import shown
-from tasks_app.errors import BadInput
+from tasks_app.core.errors import BadInput
 
 LOWEST = 0
 HIGHEST = 5

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tasks_app.agent.gate.patterns import CALL_PATTERN, call_pattern_fault, wild
+from tasks_app.agent.tools import KNOWN, MCP
 from tasks_app.config.faults import Location, Problem, did_you_mean, key_path, shown
 from tasks_app.config.yaml_text import YamlDocument
-from tasks_app.patterns import CALL_PATTERN, call_pattern_fault, wild
-from tasks_app.tools import KNOWN, MCP
 
 
 def unknown_tool(rule: str) -> str | None:

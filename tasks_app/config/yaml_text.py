@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from tasks_app.config.faults import ConfigInvalid, Location, Problem, key_path
-from tasks_app.storable import storable_text
+from tasks_app.core.storable import storable_text
 
 MAX_BYTES = 1_000_000
 _MAX_DEPTH = 20

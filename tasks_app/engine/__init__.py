@@ -1,0 +1,4 @@
+"""Moving tasks: `advance`, leases, runs of steps, checks, recording, recovery, the sweeper.
+
+The rows are the truth: everything here may be killed at any line, and be called twice.
+"""

@@ -8,7 +8,8 @@ from functools import partial
 from django.db import connection
 from django.utils import timezone
 
-from tasks_app.actions.sequences import look_for_next, proceed
+from tasks_app.core.errors import CatHerderError, IllegalMove, LeaseLost
+from tasks_app.core.phases import Phase
 from tasks_app.engine.conclude import fail, put_off
 from tasks_app.engine.crashpoints import reached
 from tasks_app.engine.faults import passing, patiently
@@ -18,11 +19,10 @@ from tasks_app.engine.recovery import note_crash, note_fault, salvage
 from tasks_app.engine.shop import Shop
 from tasks_app.engine.steps import work_on
 from tasks_app.engine.stopping import Stopped, StopReason
-from tasks_app.errors import CatHerderError, IllegalMove, LeaseLost
+from tasks_app.history.statistics import paused_until_now
+from tasks_app.history.transitions import move
 from tasks_app.models import Outcome, Run, Step, Task
-from tasks_app.state.phases import Phase
-from tasks_app.stats import paused_until_now
-from tasks_app.transitions import move
+from tasks_app.services.sequences import look_for_next, proceed
 
 logger = logging.getLogger(__name__)
 

@@ -14,14 +14,13 @@ from pathlib import Path
 from django.db.models import Q
 from django.utils import timezone
 
-from tasks_app import places
+from tasks_app.core.errors import WorkspaceError
+from tasks_app.core.phases import ENDED, Phase
 from tasks_app.engine.lease import Lease, kept
 from tasks_app.engine.recording import UNRECORDED
-from tasks_app.errors import WorkspaceError
-from tasks_app.jail import Jail, Limits
-from tasks_app.models import Sequence, Task
-from tasks_app.state.phases import ENDED, Phase
-from tasks_app.workspace import Snapshot
+from tasks_app.git import Snapshot
+from tasks_app.models import Sequence, Task, paths
+from tasks_app.sandbox import Jail, Limits
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +51,7 @@ def clean_workspaces(*, older_than: timedelta, jail: Jail, dry_run: bool = False
     """
     jail = jail.limited(Limits(), cgroup=None)
     for task in _candidates(older_than):
-        path = places.workspace(task).path
+        path = paths.workspace(task).path
         if not path.exists():
             continue
         if dry_run:
@@ -69,7 +68,7 @@ def _candidates(older_than: timedelta) -> list[Task]:
     busy = Task.objects.exclude(phase__in=ENDED).exclude(sequence=None).values("sequence")
     found: dict[Path, Task] = {}
     for task in rows.exclude(sequence__in=busy).select_related("project", "sequence").order_by("pk"):
-        found[places.workspace(task).path] = task
+        found[paths.workspace(task).path] = task
     return list(found.values())
 
 
@@ -99,12 +98,12 @@ def _clean(task: Task, path: Path, jail: Jail) -> Cleaned:
         return Cleaned(task, path, kept=words)
     late = _keep(task, last.commit)
     freed, kept = 0, ""
-    broken_git = places.workspace(task).broken_git
-    for folder in (path, broken_git, places.home(task), places.check_home(task)):
+    broken_git = paths.workspace(task).broken_git
+    for folder in (path, broken_git, paths.home(task), paths.check_home(task)):
         size = _size(folder)
         try:
             if folder.exists():
-                places.remove_folder(folder)
+                paths.remove_folder(folder)
                 freed += size
         except (WorkspaceError, OSError) as error:  # one stubborn folder does not end the cleaning
             kept = str(error)
@@ -112,7 +111,7 @@ def _clean(task: Task, path: Path, jail: Jail) -> Cleaned:
 
 
 def _recorded(task: Task, jail: Jail) -> Snapshot:
-    return places.workspace(task).snapshot(
+    return paths.workspace(task).snapshot(
         label=_label(task), jail=jail, recorded=task.head_commit or task.base_commit, message=task.title
     )
 
@@ -123,12 +122,12 @@ def _label(task: Task) -> str:
 
 def _keep(task: Task, commit: str) -> str:
     """Make it the task's result, unless that was judged already: then say where it is."""
-    repository = places.repository(task.project)
+    repository = paths.repository(task.project)
     if task.head_commit and repository.tree(commit) == repository.tree(task.head_commit):
         return ""
     if task.phase == Phase.DONE:
         return f"git -C {shlex.quote(str(repository.path))} diff {task.head_commit[:12]} {commit[:12]}"
-    places.workspace(task).publish(commit)
+    paths.workspace(task).publish(commit)
     Task.objects.filter(pk=task.pk).update(head_commit=commit)
     if task.sequence:
         Sequence.objects.filter(pk=task.sequence.pk).update(head_commit=commit)

@@ -11,14 +11,18 @@ from django.db.models import F
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from tasks_app.agents.port import Ending, RunResult
-from tasks_app.audit import record
+from tasks_app.agent.port import Ending, RunResult
 from tasks_app.config.pipeline import step_from_json
+from tasks_app.core.errors import IllegalMove
+from tasks_app.core.phases import Phase
+from tasks_app.core.storable import storable, storable_text
+from tasks_app.core.types import Ask, Json
 from tasks_app.engine.faults import retry_pause
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.recorder import RunRecorder
-from tasks_app.errors import IllegalMove
-from tasks_app.events.append import NewEvent
+from tasks_app.history.audit import record
+from tasks_app.history.events.append import NewEvent
+from tasks_app.history.transitions import move
 from tasks_app.models import (
     Action,
     Change,
@@ -31,10 +35,6 @@ from tasks_app.models import (
     Step,
     Task,
 )
-from tasks_app.state.phases import Phase
-from tasks_app.storable import storable, storable_text
-from tasks_app.transitions import move
-from tasks_app.types import Ask, Json
 
 OUTCOMES = {
     Ending.FINISHED: Outcome.FINISHED,

@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from django.db import DatabaseError, InterfaceError, connection
 
-from tasks_app.database_errors import reason_of
-from tasks_app.errors import MACHINE_FAULTS, PassingFault, machine_fault
+from tasks_app.core.errors import MACHINE_FAULTS, PassingFault, machine_fault
+from tasks_app.models.database_errors import reason_of
 from tasks_app.models.task import LONGEST_RETRY_SECONDS
 
 logger = logging.getLogger(__name__)

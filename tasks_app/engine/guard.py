@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tasks_app import places
-from tasks_app.checks import CheckReport
+from tasks_app.agent.gate.patterns import allowed
 from tasks_app.config.pipeline import step_from_json
+from tasks_app.engine.checks import CheckReport
 from tasks_app.engine.recording import runs_in_workspace
-from tasks_app.models import Run
-from tasks_app.patterns import allowed
-from tasks_app.workspace import ChangedFile, Repository, changed_files, ignored_files
+from tasks_app.git import ChangedFile, Repository, changed_files, ignored_files
+from tasks_app.models import Run, paths
 
 SHOWN = 50
 
@@ -29,7 +28,7 @@ def guard_report(run: Run) -> CheckReport | None:
         return CheckReport(
             False, title, problem="What the step changed could not be recorded, so it cannot be judged."
         )
-    repository = places.repository(step.task.project)
+    repository = paths.repository(step.task.project)
     changed = _changed(repository, step.base_commit, run.head_commit) - _made_by_checks(repository, run)
     changed |= _changed_ignored(repository, run)
     outside = sorted(path for path in changed if not allowed(path, list(globs)))

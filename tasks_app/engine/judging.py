@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterable
 from dataclasses import asdict
 
-from tasks_app import places
-from tasks_app.checks import Check, CheckReport, FileExists, NoCheck, Shell, run_checks
 from tasks_app.config.pipeline import FileExistsCheck, ShellCheck, StepConfig, step_from_json
+from tasks_app.core.phases import Phase
+from tasks_app.engine.checks import Check, CheckReport, FileExists, NoCheck, Shell, run_checks
 from tasks_app.engine.conclude import may_try_again
 from tasks_app.engine.crashpoints import reached
 from tasks_app.engine.guard import guard_report, plan_report
@@ -18,10 +18,9 @@ from tasks_app.engine.plan import PLAN_FILE, leave_out_plan, note_plan
 from tasks_app.engine.recorder import RunRecorder
 from tasks_app.engine.recording import checkpoint, publish_without, record_checks, record_work
 from tasks_app.engine.shop import Shop
-from tasks_app.events.append import NewEvent
-from tasks_app.models import EventKind, Run
-from tasks_app.state.phases import Phase
-from tasks_app.transitions import move
+from tasks_app.history.events.append import NewEvent
+from tasks_app.history.transitions import move
+from tasks_app.models import EventKind, Run, paths
 
 
 def judge(run: Run, lease: Lease, shop: Shop) -> bool | None:
@@ -60,11 +59,11 @@ def _check(run: Run, lease: Lease, shop: Shop) -> None:
         return
     reports = run_checks(
         checks_of(step_from_json(run.step.config)),
-        workspace=places.workspace(task).path,
+        workspace=paths.workspace(task).path,
         jail=shop.jail if network_of(run.step) == "full" else shop.jail.without_network(),
-        home=places.check_home(task),
+        home=paths.check_home(task),
         # So that a successor can end what it leaves behind.
-        env=lease.as_claim.cookie(places.workspace(task).path),
+        env=lease.as_claim.cookie(paths.workspace(task).path),
         stop=ticking.stop,
     )
     ticking.raise_problem()

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 from django.db import connection, transaction
 
-from tasks_app.agents.leftovers import Claim
-from tasks_app.errors import LeaseLost
+from tasks_app.agent.leftovers import Claim
+from tasks_app.core.errors import LeaseLost
+from tasks_app.core.phases import ENDED
 from tasks_app.models import Task
 from tasks_app.models.task import LEASE_SECONDS
-from tasks_app.state.phases import ENDED
 
 logger = logging.getLogger(__name__)
 

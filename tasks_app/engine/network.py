@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.conf import settings
 
 from tasks_app.config.pipeline import least_network, step_from_json
+from tasks_app.core.types import Network
 from tasks_app.models import Step
-from tasks_app.types import Network
 
 
 def network_of(step: Step) -> Network:

@@ -11,23 +11,17 @@ from django.db.models import Sum
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from tasks_app import places
-from tasks_app.agents.asks import GivenAnswer, decision_for, set_aside, uncertain
-from tasks_app.agents.port import Decision, HaltingTools
-from tasks_app.agents.shelf import Transcript
-from tasks_app.agents.transcripts import (
-    CallResult,
-    deferred_call,
-    has_prompt,
-    result_in,
-    stored_transcript,
-)
+from tasks_app.agent.asks import GivenAnswer, decision_for, set_aside, uncertain
+from tasks_app.agent.port import Decision, HaltingTools
+from tasks_app.agent.shelf import Transcript
+from tasks_app.agent.transcripts import CallResult, deferred_call, has_prompt, result_in, stored_transcript
 from tasks_app.config.pipeline import STEP_SECONDS, step_from_json
+from tasks_app.core.errors import TranscriptDamaged
+from tasks_app.core.types import Ask, AskItem, AskKind, AskWay, Option
 from tasks_app.engine.prompts import attempts_left_of, step_prompt, threshold_text
 from tasks_app.engine.shelf import TranscriptShelf
-from tasks_app.errors import TranscriptDamaged
-from tasks_app.events.past import past_actions
-from tasks_app.models import Outcome, Question, QuestionKind, Reason, Run, Step, Verdict
+from tasks_app.history.events.past import past_actions
+from tasks_app.models import Outcome, Question, QuestionKind, Reason, Run, Step, Verdict, paths
 from tasks_app.prompting.feedback import (
     AnsweredQuestion,
     Feedback,
@@ -41,7 +35,6 @@ from tasks_app.prompting.feedback import (
     usage_limit_feedback,
 )
 from tasks_app.prompting.replay import anew, replay
-from tasks_app.types import Ask, AskItem, AskKind, AskWay, Option
 
 
 @dataclass(frozen=True)
@@ -181,7 +174,7 @@ def _stored_session(run: Run) -> tuple[Transcript, str]:
 
 
 def _read_session(run: Run) -> Transcript:
-    cwd = places.workspace(run.step.task).path
+    cwd = paths.workspace(run.step.task).path
     return stored_transcript(TranscriptShelf(), cwd=cwd, session_id=str(run.session_id))
 
 
@@ -227,7 +220,7 @@ def _decisions(
     `news` of the portal itself is told with the answer, because such a run has no prompt.
     """
     main = next((question for question in answers if question.tool_use_id == waits_at), None)
-    folder = places.answers_dir(step.task)
+    folder = paths.answers_dir(step.task)
     folder.mkdir(parents=True, exist_ok=True)
     others = [_given(question) for question in answers if question is not main]
     if main is None:

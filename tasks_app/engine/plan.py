@@ -8,15 +8,14 @@ page, and the file is taken out of the result when the task ends.
 
 from __future__ import annotations
 
-from tasks_app import places
+from tasks_app.agent.gate.patterns import allowed
 from tasks_app.config.pipeline import FileExistsCheck, StepConfig, step_from_json
-from tasks_app.difference import base_of
+from tasks_app.core.phases import Phase
+from tasks_app.core.storable import storable_text
 from tasks_app.engine.lease import Lease
-from tasks_app.models import Change, ChangeKind, Run, Step, Task
-from tasks_app.patterns import allowed
-from tasks_app.state.phases import Phase
-from tasks_app.storable import storable_text
-from tasks_app.workspace import committed_blob, committed_bytes, replace_file, working_text
+from tasks_app.git import committed_blob, committed_bytes, replace_file, working_text
+from tasks_app.models import Change, ChangeKind, Run, Step, Task, paths
+from tasks_app.services.difference import base_of
 
 PLAN_FILE = "PLAN.md"
 PLAN_STEP = "plan"
@@ -50,7 +49,7 @@ def begin_plan(step: Step, lease: Lease) -> None:
     _adopt(step, lease)
     if step.current_runs.exists() or not is_to_plan(step):
         return
-    replace_file(places.workspace(step.task).path, PLAN_FILE, None)
+    replace_file(paths.workspace(step.task).path, PLAN_FILE, None)
     _keep(step, "", lease)
 
 
@@ -74,7 +73,7 @@ def note_plan(run: Run, lease: Lease) -> None:
 
 def _written(step: Step) -> str:
     """What stands in the workspace as the plan now; empty if nothing does."""
-    text = working_text(places.workspace(step.task).path, PLAN_FILE, limit=4 * PLAN_LIMIT) or ""
+    text = working_text(paths.workspace(step.task).path, PLAN_FILE, limit=4 * PLAN_LIMIT) or ""
     return storable_text(text[:PLAN_LIMIT]) if text.strip() else ""
 
 
@@ -98,14 +97,14 @@ def leave_out_plan(step: Step) -> bool:
 
     Can be done twice: a worker may die before the result is recorded.
     """
-    task, repository = step.task, places.repository(step.task.project)
+    task, repository = step.task, paths.repository(step.task.project)
     if task.steps.filter(position__gt=step.position).exists() or not _has_plan_step(task):
         return False
     if task.publish_plan and task.steps.with_plan().exists():
         return False
     base = base_of(task)
     before = committed_bytes(repository, commit=base, path=PLAN_FILE, limit=FILE_LIMIT)
-    replace_file(places.workspace(task).path, PLAN_FILE, before)
+    replace_file(paths.workspace(task).path, PLAN_FILE, before)
     ends = (base, task.head_commit or base)
     began, ended = (committed_blob(repository, commit=commit, path=PLAN_FILE) for commit in ends)
     return began != ended

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from tasks_app import places
 from tasks_app.config.pipeline import FileExistsCheck, NoCheck, ShellCheck, step_from_json
-from tasks_app.difference import base_of
 from tasks_app.engine.plan import PLAN_FILE, is_to_plan, plan_before
-from tasks_app.models import Question, Step, Task
+from tasks_app.git import committed_text, working_text
+from tasks_app.models import Question, Step, Task, paths
 from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.prompting.assembly import HistoryEntry, PromptParts, assemble
 from tasks_app.prompting.instructions import load_step_instructions, repository_place
 from tasks_app.prompting.intro import read_interaction_intro
 from tasks_app.prompting.judged import CheckWords, Judged
-from tasks_app.workspace import committed_text, working_text
+from tasks_app.services.difference import base_of
 
 
 def step_prompt(step: Step) -> str:
     """The prompt of the step as it is now: with the plan as written and all that was answered so far."""
     task = step.task
-    workspace = places.workspace(task).path
+    workspace = paths.workspace(task).path
     planned = plan_before(step)
     return assemble(
         PromptParts(
@@ -67,7 +66,7 @@ def _instructions(step: Step) -> str:
     config = step_from_json(step.config)
     task = step.task
     text = committed_text(
-        places.repository(task.project), commit=task.base_commit, path=repository_place(config.command)
+        paths.repository(task.project), commit=task.base_commit, path=repository_place(config.command)
     )
     return load_step_instructions(config.command, repository_text=text, shipped_dir=SHIPPED_PROMPTS / "steps")
 

@@ -8,18 +8,17 @@ from pathlib import Path
 
 from django.db.models import Q, QuerySet
 
-from tasks_app import places
 from tasks_app.config.pipeline import step_from_json
-from tasks_app.difference import base_of
+from tasks_app.core.errors import JailError, WorkspaceError
 from tasks_app.engine.crashpoints import reached
 from tasks_app.engine.faults import passing
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.restoring import RECORDED_AGAIN, restore_lost_work
 from tasks_app.engine.shop import Shop
-from tasks_app.errors import JailError, WorkspaceError
-from tasks_app.events.append import append_one
-from tasks_app.models import Change, ChangeKind, EventKind, Outcome, Run, Sequence, Step, Task
-from tasks_app.workspace import AUTHOR, EMPTY_LIST, Snapshot
+from tasks_app.git import AUTHOR, EMPTY_LIST, Snapshot
+from tasks_app.history.events.append import append_one
+from tasks_app.models import Change, ChangeKind, EventKind, Outcome, Run, Sequence, Step, Task, paths
+from tasks_app.services.difference import base_of
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +30,7 @@ SHOWN_NAMES = 10
 def prepare(step: Step, lease: Lease, shop: Shop) -> None:
     """Make sure of the folders, the clone, and where the step started from."""
     task = step.task
-    for folder in (places.home(task), places.check_home(task), places.answers_dir(task)):
+    for folder in (paths.home(task), paths.check_home(task), paths.answers_dir(task)):
         folder.mkdir(parents=True, exist_ok=True)
     if task.reset_to:
         _put_files_back(step, lease, shop)
@@ -50,7 +49,7 @@ def _make_whole(task: Task, lease: Lease, shop: Shop) -> bool:
 
     Files are never touched: what is not recorded yet is in them.
     """
-    workspace = places.workspace(task)
+    workspace = paths.workspace(task)
     last = runs_in_workspace(task).last()
     if last is None or not _holds_files(workspace.path):
         _require_recorded(task)
@@ -58,7 +57,7 @@ def _make_whole(task: Task, lease: Lease, shop: Shop) -> bool:
         return True
     workspace.unlock()
     if last.outcome == Outcome.CRASHED:  # perhaps with the whole machine
-        fault = workspace.fault(jail=shop.jail, home=places.home(task))
+        fault = workspace.fault(jail=shop.jail, home=paths.home(task))
     else:
         fault = "" if workspace.looks_whole() else "could not be read"
     if fault:
@@ -68,7 +67,7 @@ def _make_whole(task: Task, lease: Lease, shop: Shop) -> bool:
 
 def _require_recorded(task: Task) -> None:
     """Raise WorkspaceError with the way out if neither the workspace nor what was recorded of it is left."""
-    if not task.head_commit or places.repository(task.project).has(task.head_commit):
+    if not task.head_commit or paths.repository(task.project).has(task.head_commit):
         return
     raise WorkspaceError(
         f"The work of this task is lost: its workspace is gone, and so is its last recorded commit"
@@ -130,7 +129,7 @@ def _snapshot(
     manifest: bool = False,
 ) -> Snapshot:
     """Raises LeaseLost, before anything is published, if somebody else holds the task by now."""
-    return places.workspace(task).snapshot(
+    return paths.workspace(task).snapshot(
         label=label,
         jail=shop.jail,
         recorded=_recorded(task),
@@ -173,7 +172,7 @@ def _put_files_back(step: Step, lease: Lease, shop: Shop) -> None:
     twice: a worker may die between any two.
     """
     task, commit = step.task, step.task.reset_to
-    workspace = places.workspace(task)
+    workspace = paths.workspace(task)
     workspace.repository.commit(commit)  # is it there at all?
     label = f"{task.pk}-{step.position:02d}-{step.first_run}-replaced"
     if workspace.path.is_dir() and not workspace.has_snapshot(label):
@@ -186,7 +185,7 @@ def _put_files_back(step: Step, lease: Lease, shop: Shop) -> None:
     with lease.fenced():
         _set_head(task, commit)
     lease.phase()  # a worker that comes back after long must not remove its successor's workspace
-    places.remove_folder(workspace.path)
+    paths.remove_folder(workspace.path)
     workspace.create(base=commit)
     workspace.publish(commit)
     with lease.fenced():
@@ -198,7 +197,7 @@ def _put_files_back(step: Step, lease: Lease, shop: Shop) -> None:
 
 def _keep_aside(step: Step, lease: Lease, label: str, error: Exception) -> None:
     """Files that cannot be recorded are not removed, and do not stop a person from beginning anew."""
-    old = places.workspace(step.task).path
+    old = paths.workspace(step.task).path
     aside = old.with_name(f"{old.name}.{label}")
     old.rename(aside)
     text = f"The files before they were put back could not be recorded; they are in {aside}. {error}"
@@ -300,7 +299,7 @@ def tidy(task_id: int) -> None:
     task = Task.objects.select_related("project").filter(pk=task_id).first()
     try:
         if task is not None:
-            places.repository(task.project).tidy()
+            paths.repository(task.project).tidy()
     except (WorkspaceError, OSError) as error:
         logger.warning("task %s: its repository could not be tidied: %s", task_id, error)
 
@@ -323,7 +322,7 @@ def publish_without(name: str, run: Run, lease: Lease) -> None:
 
 
 def _without(name: str, run: Run, commit: str, *, label: str, publish: bool = False) -> str:
-    task, workspace = run.step.task, places.workspace(run.step.task)
+    task, workspace = run.step.task, paths.workspace(run.step.task)
     made = workspace.repository.with_entry_of(
         commit, name, base_of(task), author=AUTHOR, message=_message(run.step)
     )
@@ -341,7 +340,7 @@ def settle_in_sequence(task: Task, shop: Shop) -> None:
     if not task.head_commit:
         return
     try:
-        note = places.workspace(task).commit(task.head_commit, jail=shop.jail, home=places.home(task))
+        note = paths.workspace(task).commit(task.head_commit, jail=shop.jail, home=paths.home(task))
     except WorkspaceError as error:  # its work is recorded all the same
         note = str(error)
     if note:
@@ -356,6 +355,6 @@ def checkpoint(run: Run, lease: Lease, shop: Shop) -> None:
     task = run.step.task
     if not task.auto_commit:
         return
-    note = places.workspace(task).commit(task.head_commit, jail=shop.jail, home=places.home(task))
+    note = paths.workspace(task).commit(task.head_commit, jail=shop.jail, home=paths.home(task))
     if note:
         _tell(run, lease, [note])

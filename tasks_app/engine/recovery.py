@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tasks_app import places
-from tasks_app.agents.outcome import open_asks
-from tasks_app.agents.port import Ending, RunResult
-from tasks_app.agents.shelf import Transcript
-from tasks_app.agents.stream import Stream
-from tasks_app.agents.transcripts import deferred_call
+from tasks_app.agent.outcome import open_asks
+from tasks_app.agent.port import Ending, RunResult
+from tasks_app.agent.shelf import Transcript
+from tasks_app.agent.stream import Stream
+from tasks_app.agent.transcripts import deferred_call
+from tasks_app.core.types import Ask
 from tasks_app.engine.conclude import ask_humans, store_result
 from tasks_app.engine.deaths import fail_if_hopeless
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.next_run import cost_before, transcript_of, undelivered
 from tasks_app.engine.recorder import RunRecorder
 from tasks_app.engine.stopping import never
-from tasks_app.events.append import NewEvent
-from tasks_app.models import EventKind, Outcome, Run, Task
-from tasks_app.types import Ask
+from tasks_app.history.events.append import NewEvent
+from tasks_app.models import EventKind, Outcome, Run, Task, paths
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ def _open_asks(run: Run, stream: Stream, *, may_ask: bool) -> list[Ask]:
     task = run.step.task
     known = set(task.questions.values_list("tool_use_id", flat=True))
     found = open_asks(
-        stream, _decided(run), may_ask=may_ask, workspace=places.workspace(task).path, home=places.home(task)
+        stream, _decided(run), may_ask=may_ask, workspace=paths.workspace(task).path, home=paths.home(task)
     )
     return [ask for ask in found if ask.way != "command" or ask.tool_use_id not in known]
 

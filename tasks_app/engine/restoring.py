@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from tasks_app import places
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.shop import Shop
-from tasks_app.models import Change, ChangeKind, Sequence, Step, Task
+from tasks_app.models import Change, ChangeKind, Sequence, Step, Task, paths
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +24,7 @@ def restore_lost_work(step: Step, lease: Lease, shop: Shop) -> None:
     WorkspaceError.
     """
     task = step.task
-    workspace = places.workspace(task)
+    workspace = paths.workspace(task)
     repository = workspace.repository
     if not task.head_commit or not workspace.path.is_dir() or repository.has(task.head_commit):
         return

@@ -9,7 +9,7 @@ from tasks_app.models import SessionEntry
 
 
 class TranscriptShelf:
-    """Keeps transcripts for `tasks_app.agents.transcripts`: keys and entries as the SDK has them."""
+    """Keeps transcripts for `tasks_app.agent.transcripts`: keys and entries as the SDK has them."""
 
     def append_transcript(self, key: Mapping[str, str], entries: list[dict[str, Any]]) -> None:
         SessionEntry.objects.append(key, entries)

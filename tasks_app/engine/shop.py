@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tasks_app.agents.port import Agent
+from tasks_app.agent.port import Agent
 from tasks_app.engine.stopping import StopSignal
-from tasks_app.jail import Jail
+from tasks_app.sandbox import Jail
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from django.db.models import Count
 from django.utils import timezone
 
-from tasks_app import places, stats
-from tasks_app.agents.leftovers import Claim, end_earlier
-from tasks_app.agents.port import Ending, Places, RunOrder, RunResult
+from tasks_app.agent.leftovers import Claim, end_earlier
+from tasks_app.agent.port import Ending, Places, RunOrder, RunResult
 from tasks_app.config.pipeline import step_from_json
+from tasks_app.core.phases import Phase
 from tasks_app.engine.conclude import (
     fail,
     halt,
@@ -32,10 +32,10 @@ from tasks_app.engine.recorder import RunRecorder
 from tasks_app.engine.recording import prepare, record_work
 from tasks_app.engine.shop import Shop
 from tasks_app.engine.stopping import Stopped, StopReason
-from tasks_app.events.append import NewEvent
-from tasks_app.models import EventKind, Outcome, Run, Step
-from tasks_app.state.phases import Phase
-from tasks_app.transitions import move
+from tasks_app.history import statistics
+from tasks_app.history.events.append import NewEvent
+from tasks_app.history.transitions import move
+from tasks_app.models import EventKind, Outcome, Run, Step, paths
 
 #: So many runs in a row may end with calls that were set aside.
 SET_ASIDE = 5
@@ -62,7 +62,7 @@ def work_on(step: Step, lease: Lease, shop: Shop) -> bool:
 def _end_what_earlier_holders_left(step: Step, lease: Lease) -> None:
     """Nothing but this holder's own work may change the workspace while it is recorded and checked."""
     lease.phase()  # raises LeaseLost
-    end_earlier(places.workspace(step.task).path, lease.as_claim)
+    end_earlier(paths.workspace(step.task).path, lease.as_claim)
 
 
 def _run(step: Step, lease: Lease, shop: Shop) -> bool:
@@ -112,7 +112,7 @@ def _network_cannot_be_kept_out(step: Step, lease: Lease, shop: Shop) -> bool:
 
 def _spent(step: Step) -> float:
     """Dollars that the task has cost so far."""
-    return stats.usage_of(Run.objects.filter(step__task=step.task_id)).cost_usd
+    return statistics.usage_of(Run.objects.filter(step__task=step.task_id)).cost_usd
 
 
 def _open(step: Step, planned: NextRun, lease: Lease, shop: Shop) -> Run:
@@ -136,17 +136,17 @@ def _open(step: Step, planned: NextRun, lease: Lease, shop: Shop) -> Run:
 
 def _order(run: Run, planned: NextRun, timeout: float) -> RunOrder:
     task = run.step.task
-    folder = places.run_dir(run)
+    folder = paths.run_dir(run)
     folder.mkdir(parents=True, exist_ok=True)
     config = step_from_json(run.step.config)
     return RunOrder(
         session_id=planned.session_id,
         places=Places(
-            workspace=places.workspace(task).path,
-            home=places.home(task),
-            answers=places.answers_dir(task),
+            workspace=paths.workspace(task).path,
+            home=paths.home(task),
+            answers=paths.answers_dir(task),
             run=folder,
-            lock=places.lock_file(task),
+            lock=paths.lock_file(task),
         ),
         prompt=planned.prompt,
         resume=planned.resume,

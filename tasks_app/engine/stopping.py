@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 
-from tasks_app.agents.port import Stop
+from tasks_app.agent.port import Stop
 
 
 class StopReason(StrEnum):

@@ -11,11 +11,11 @@ from django.contrib.auth.hashers import make_password
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 
-from tasks_app.actions.projects import add_project
-from tasks_app.actions.tasks import create_task
-from tasks_app.errors import BadInput
+from tasks_app.core.errors import BadInput
 from tasks_app.models import Project, User
 from tasks_app.rehearsal.sample import SAMPLE_TASK_FILE, create_sample_repository
+from tasks_app.services.projects import add_project
+from tasks_app.services.tasks import create_task
 
 SAMPLE_NAME = "sample"
 

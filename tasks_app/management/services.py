@@ -12,7 +12,7 @@ from django.db import DatabaseError, connection
 from redis import Redis
 from redis.exceptions import RedisError
 
-from tasks_app.database_errors import explain, is_unavailable
+from tasks_app.models.database_errors import explain, is_unavailable
 
 #: Seconds that Redis gets; without a bound a host that swallows packets would hold the start for minutes.
 PATIENCE = 5.0

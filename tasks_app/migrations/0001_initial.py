@@ -5,7 +5,7 @@ import django.contrib.auth.validators
 import django.core.validators
 import django.db.models.deletion
 import django.utils.timezone
-import tasks_app.state.phases
+import tasks_app.core.phases
 from django.conf import settings
 from django.db import migrations, models
 
@@ -42,7 +42,7 @@ class Migration(migrations.Migration):
             name='Step',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('phase', models.CharField(choices=[('pending', 'pending'), ('running', 'running'), ('waiting_for_input', 'waiting for you'), ('waiting_for_reset', 'waiting for reset'), ('interrupted', 'interrupted'), ('done', 'done'), ('failed', 'failed'), ('cancelled', 'cancelled')], default=tasks_app.state.phases.Phase['PENDING'], editable=False, max_length=20)),
+                ('phase', models.CharField(choices=[('pending', 'pending'), ('running', 'running'), ('waiting_for_input', 'waiting for you'), ('waiting_for_reset', 'waiting for reset'), ('interrupted', 'interrupted'), ('done', 'done'), ('failed', 'failed'), ('cancelled', 'cancelled')], default=tasks_app.core.phases.Phase['PENDING'], editable=False, max_length=20)),
                 ('failure', models.TextField(blank=True, help_text='Why it failed, for people.')),
                 ('started_at', models.DateTimeField(blank=True, null=True)),
                 ('ended_at', models.DateTimeField(blank=True, null=True)),
@@ -87,7 +87,7 @@ class Migration(migrations.Migration):
             name='Sequence',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('phase', models.CharField(choices=[('pending', 'pending'), ('running', 'running'), ('waiting_for_input', 'waiting for you'), ('waiting_for_reset', 'waiting for reset'), ('interrupted', 'interrupted'), ('done', 'done'), ('failed', 'failed'), ('cancelled', 'cancelled')], default=tasks_app.state.phases.Phase['PENDING'], editable=False, max_length=20)),
+                ('phase', models.CharField(choices=[('pending', 'pending'), ('running', 'running'), ('waiting_for_input', 'waiting for you'), ('waiting_for_reset', 'waiting for reset'), ('interrupted', 'interrupted'), ('done', 'done'), ('failed', 'failed'), ('cancelled', 'cancelled')], default=tasks_app.core.phases.Phase['PENDING'], editable=False, max_length=20)),
                 ('failure', models.TextField(blank=True, help_text='Why it failed, for people.')),
                 ('started_at', models.DateTimeField(blank=True, null=True)),
                 ('ended_at', models.DateTimeField(blank=True, null=True)),
@@ -157,7 +157,7 @@ class Migration(migrations.Migration):
             name='Task',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('phase', models.CharField(choices=[('pending', 'pending'), ('running', 'running'), ('waiting_for_input', 'waiting for you'), ('waiting_for_reset', 'waiting for reset'), ('interrupted', 'interrupted'), ('done', 'done'), ('failed', 'failed'), ('cancelled', 'cancelled')], default=tasks_app.state.phases.Phase['PENDING'], editable=False, max_length=20)),
+                ('phase', models.CharField(choices=[('pending', 'pending'), ('running', 'running'), ('waiting_for_input', 'waiting for you'), ('waiting_for_reset', 'waiting for reset'), ('interrupted', 'interrupted'), ('done', 'done'), ('failed', 'failed'), ('cancelled', 'cancelled')], default=tasks_app.core.phases.Phase['PENDING'], editable=False, max_length=20)),
                 ('failure', models.TextField(blank=True, help_text='Why it failed, for people.')),
                 ('started_at', models.DateTimeField(blank=True, null=True)),
                 ('ended_at', models.DateTimeField(blank=True, null=True)),

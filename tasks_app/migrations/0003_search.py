@@ -2,7 +2,7 @@
 
 from django.db import migrations
 
-from tasks_app.search import schema
+from tasks_app.reporting.search import schema
 
 
 class Migration(migrations.Migration):

@@ -11,11 +11,11 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from tasks_app.core.phases import Phase
 from tasks_app.models.people import User, within_reach
 from tasks_app.models.project import Project
 from tasks_app.models.task import Task
 from tasks_app.models.trail import Transition
-from tasks_app.state.phases import Phase
 
 
 class Occasion(models.TextChoices):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from django.db import models
 
-from tasks_app.state.phases import FACTS, Phase, PhaseFacts
+from tasks_app.core.phases import FACTS, Phase, PhaseFacts
 
 PHASE_CHOICES = [(phase.value, facts.label) for phase, facts in FACTS.items()]
 
 
 class Phased(models.Model):
-    """What has a phase. Only `tasks_app.transitions` writes it."""
+    """What has a phase. Only `tasks_app.history.transitions` writes it."""
 
     phase = models.CharField(max_length=20, choices=PHASE_CHOICES, default=Phase.PENDING, editable=False)
     failure = models.TextField(blank=True, help_text="Why it failed, for people.")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Max
 
+from tasks_app.core.types import Usage
 from tasks_app.models.task import Step
-from tasks_app.types import Usage
 
 
 class Reason(models.TextChoices):

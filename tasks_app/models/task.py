@@ -12,12 +12,12 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from tasks_app.core.phases import ENDED, Phase
 from tasks_app.models.installation import new_folder_key
 from tasks_app.models.people import User, within_reach
 from tasks_app.models.phased import Phased
 from tasks_app.models.project import Project
 from tasks_app.models.sequence import Sequence
-from tasks_app.state.phases import ENDED, Phase
 
 if TYPE_CHECKING:
     from tasks_app.models.run import Run

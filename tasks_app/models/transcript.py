@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from django.db import models
 
-from tasks_app.storable import storable
+from tasks_app.core.storable import storable
 
 
 class SessionEntryQuerySet(models.QuerySet["SessionEntry"]):

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
-from tasks_app.errors import BadInput
+from tasks_app.core.errors import BadInput
 from tasks_app.notifications.addresses import Network
 from tasks_app.notifications.errors import NotSent
 from tasks_app.notifications.message import Message

@@ -11,6 +11,8 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 
+from tasks_app.core.phases import Phase
+from tasks_app.core.storable import storable_text
 from tasks_app.models import (
     OCCASION_OF,
     Delivery,
@@ -23,8 +25,6 @@ from tasks_app.models import (
     Transition,
 )
 from tasks_app.notifications.plain_words import cut, one_line
-from tasks_app.state.phases import Phase
-from tasks_app.storable import storable_text
 
 _HEADLINE = 300
 _FAILURE = 2000

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Any, Self
 
-from tasks_app.errors import BackupError
+from tasks_app.core.errors import BackupError
 
 MANIFEST = "manifest.json"
 SUMMARY = "summary.json"

@@ -22,14 +22,13 @@ from django.conf import settings
 from django.db import connections
 from django.db.models.functions import Now
 
-from tasks_app import places
-from tasks_app.errors import BackupError, WorkspaceError
-from tasks_app.models import Project, Task
+from tasks_app.core.errors import BackupError, WorkspaceError
+from tasks_app.core.phases import Phase
+from tasks_app.git.durable import sync_folder
+from tasks_app.models import Project, Task, paths
 from tasks_app.operations import repositories, rows
 from tasks_app.operations.archive import ArchiveReader, ArchiveWriter
 from tasks_app.operations.health import applied_migrations
-from tasks_app.state.phases import Phase
-from tasks_app.workspace.durable import sync_folder
 
 FORMAT = 1
 PRODUCT = "cat-herder"
@@ -139,7 +138,7 @@ def _manifest(dumped: list[rows.Model], *, with_key: bool) -> dict[str, Any]:
         "version": _version(),
         "made_at": datetime.now(UTC).isoformat(),
         "database": connections["default"].vendor,
-        "data_dir": str(places.data_dir()),
+        "data_dir": str(paths.data_dir()),
         "migrations": sorted(map(list, applied_migrations())),
         "fields": {
             model._meta.label_lower: [one.attname for one in rows.fields_of(model)] for model in dumped
@@ -168,7 +167,7 @@ def _counted(found: Iterator[bytes], label: str, written: Written, say: Say) -> 
 def _write_repository(
     archive: ArchiveWriter, project: Project, named: set[str], written: Written, say: Say
 ) -> None:
-    repository = places.repository(project)
+    repository = paths.repository(project)
     if not repository.path.exists():
         written.warnings.append(f"Project {project.name} has no repository in the data directory.")
         return
@@ -198,14 +197,14 @@ def _write_repository(
 
 def _key_file(with_key: bool) -> Path | None:
     """Where the key lies, if the installation has it in the data directory and it is wanted."""
-    path = places.data_dir() / "secret_key"
+    path = paths.data_dir() / "secret_key"
     return path if with_key and not settings.ENVIRONMENT.secret_key and path.exists() else None
 
 
 def _write_files(archive: ArchiveWriter, *, with_key: bool) -> None:
     if key := _key_file(with_key):
         archive.add("files/secret_key", key.read_bytes())
-    top = places.data_dir()
+    top = paths.data_dir()
     for folder in (top / "sample", *sorted(top.glob("tasks/*/answers"))):
         for path in _regular_files(folder):
             with suppress(FileNotFoundError):  # removed since it was found

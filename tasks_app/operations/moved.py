@@ -18,9 +18,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.executor import MigrationExecutor
 from django.db.models.functions import Now
 
-from tasks_app import places
-from tasks_app.errors import BackupError
-from tasks_app.models import Delivery, DeliveryState, SessionEntry, Task, Transition
+from tasks_app.core.errors import BackupError
+from tasks_app.models import Delivery, DeliveryState, SessionEntry, Task, Transition, paths
 from tasks_app.operations import rows
 
 #: Rows in which a path is more than a text to read: where a project's source is, what a session goes on with,
@@ -132,7 +131,7 @@ def _move_sessions(using: str, old: Path, new: Path) -> None:
     if old == new:
         return
     tasks = Task._base_manager.using(using).select_related("project", "sequence").defer("text", "body")
-    workspaces = {places.workspace(task).path.relative_to(places.data_dir()) for task in tasks.iterator()}
+    workspaces = {paths.workspace(task).path.relative_to(paths.data_dir()) for task in tasks.iterator()}
     entries = SessionEntry._base_manager.using(using)
     known = set(entries.order_by().values_list("project_key", flat=True).distinct())
     for place in workspaces:

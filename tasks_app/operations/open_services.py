@@ -16,7 +16,7 @@ from django.conf import settings
 from redis import Redis
 from redis.exceptions import AuthenticationError, RedisError
 
-from tasks_app.errors import SandboxUnavailable
+from tasks_app.core.errors import SandboxUnavailable
 
 #: Seconds that each attempt gets.
 PATIENCE = 2

@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks_app.errors import BackupError, WorkspaceError
-from tasks_app.workspace import Repository
-from tasks_app.workspace.git import Git, valid_commit
+from tasks_app.core.errors import BackupError, WorkspaceError
+from tasks_app.git import Repository
+from tasks_app.git.program import Git, valid_commit
 
 #: A large repository takes its time.
 _SECONDS = 6 * 3600.0

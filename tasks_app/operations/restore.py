@@ -22,10 +22,10 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import DatabaseError, connections
 
-from tasks_app import places
-from tasks_app.actions.data_directory import ID_FILE
-from tasks_app.errors import BackupError, CatHerderError
-from tasks_app.models import Installation, Project, User
+from tasks_app.core.errors import BackupError, CatHerderError
+from tasks_app.core.types import Json
+from tasks_app.git.program import Git
+from tasks_app.models import Installation, Project, User, paths
 from tasks_app.operations import moved, repositories, target
 from tasks_app.operations.archive import MANIFEST, SUMMARY, ArchiveReader
 from tasks_app.operations.backup import FORMAT, PRODUCT, key_digest
@@ -33,8 +33,7 @@ from tasks_app.operations.health import needed_migrations
 from tasks_app.operations.repositories import commits_in
 from tasks_app.operations.rows import commits_by_project
 from tasks_app.operations.running import hold_data_dir, live_workers
-from tasks_app.types import Json
-from tasks_app.workspace.git import Git
+from tasks_app.services.data_directory import ID_FILE
 
 #: What the portal keeps in its data directory, besides SQLite's files. The queue is only a doorbell, but its
 #: jobs name tasks of the old database.
@@ -100,9 +99,9 @@ def restore(path: Path, *, say: Say, replace: bool = False) -> Restored:
     Raises BackupError, having changed nothing, if the portal runs, if there are data and `replace` is not
     given, or if the backup cannot be used.
     """
-    lock = hold_data_dir(places.data_dir())
+    lock = hold_data_dir(paths.data_dir())
     if lock is None:
-        raise BackupError(f"The portal runs on {places.data_dir()}: stop it first.")
+        raise BackupError(f"The portal runs on {paths.data_dir()}: stop it first.")
     with lock, opened(path) as backup:
         if workers := live_workers():
             raise BackupError(
@@ -122,13 +121,13 @@ def _is_empty() -> bool:
     except DatabaseError:
         rows = False
     return not rows and not any(
-        (places.data_dir() / name).exists() for name in _KEPT if name not in _ALWAYS_THERE
+        (paths.data_dir() / name).exists() for name in _KEPT if name not in _ALWAYS_THERE
     )
 
 
 def _restored(backup: Verified, *, say: Say) -> Restored:
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    fresh = places.data_dir() / f"restoring-{stamp}"
+    fresh = paths.data_dir() / f"restoring-{stamp}"
     fresh.mkdir(mode=0o700)
     result = Restored(backup.manifest["made_at"])
     try:
@@ -138,7 +137,7 @@ def _restored(backup: Verified, *, say: Say) -> Restored:
             say("Checking what was made.")
             _finish_rows(connection.alias, backup, fresh, result)
             _check(backup, connection.alias, fresh, result)
-        aside = places.data_dir() / f"before-restore-{stamp}"
+        aside = paths.data_dir() / f"before-restore-{stamp}"
         result.aside += target.exchange_database(fresh, aside, stamp)
         result.aside += _exchange_files(fresh, aside)
         _compare_keys(backup, result)
@@ -147,14 +146,14 @@ def _restored(backup: Verified, *, say: Say) -> Restored:
         raise BackupError(f"The backup cannot be restored: {' '.join(str(error).split())}.") from error
     finally:
         with suppress(CatHerderError):
-            places.remove_folder(fresh)
+            paths.remove_folder(fresh)
         target.drop_leftovers(stamp)
     return result
 
 
 def _read(backup: Verified, alias: str, fresh: Path, result: Restored, say: Say) -> None:
     """Bring every member to its place, rows first."""
-    loader = moved.Loader(connections[alias], backup.manifest, new_data_dir=places.data_dir())
+    loader = moved.Loader(connections[alias], backup.manifest, new_data_dir=paths.data_dir())
     members = ((name, data) for name, data in backup.reader.members() if name not in (MANIFEST, SUMMARY))
     with loader.transaction():
         for (kind, what), parts in groupby(members, key=lambda member: _place(member[0])):
@@ -214,7 +213,7 @@ def _finish_rows(alias: str, backup: Verified, fresh: Path, result: Restored) ->
     row = Installation._base_manager.using(alias).first()
     if row is not None:  # an older version had none; then the commits prove that both belong together
         (fresh / ID_FILE).write_text(f"{row.identity}\n", encoding="ascii")
-    moved.settle(connections[alias], backup.manifest, backup.summary, new_data_dir=places.data_dir())
+    moved.settle(connections[alias], backup.manifest, backup.summary, new_data_dir=paths.data_dir())
     result.warnings += backup.summary.get("warnings", [])
 
 
@@ -225,7 +224,7 @@ def _check(backup: Verified, alias: str, fresh: Path, result: Restored) -> None:
         raise BackupError(f"The backup says that it has {expected:,} rows, and {result.rows:,} came in.")
     named = commits_by_project(alias)
     for project in Project._base_manager.using(alias).all():
-        name = places.repository(project).path.name
+        name = paths.repository(project).path.name
         if held := backup.summary["repositories"].get(name):
             there = commits_in(Git(fresh / "repositories" / name), named.get(project.pk, set()))
             if len(there) < held["commits"]:
@@ -235,7 +234,7 @@ def _check(backup: Verified, alias: str, fresh: Path, result: Restored) -> None:
 
 def _exchange_files(fresh: Path, aside: Path) -> list[str]:
     """Move what is there aside and what was made to its place; where the old data lie now."""
-    top = places.data_dir()
+    top = paths.data_dir()
     for name in (*_KEPT, *_QUEUE):
         if name == "secret_key" and not (fresh / name).exists():
             continue  # the backup has none: the one that is here stays
@@ -248,7 +247,7 @@ def _exchange_files(fresh: Path, aside: Path) -> list[str]:
 
 
 def _compare_keys(backup: Verified, result: Restored) -> None:
-    path = places.data_dir() / "secret_key"
+    path = paths.data_dir() / "secret_key"
     key = settings.ENVIRONMENT.secret_key or (path.read_text().strip() if path.exists() else "")
     if key_digest(key) != backup.manifest.get("key_digest"):
         result.warnings.append(

@@ -16,7 +16,7 @@ from django.db import DatabaseError, connection, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
-from tasks_app import places
+from tasks_app.models import paths
 from tasks_app.operations.rows import database
 
 _ALIAS = "restoring"
@@ -73,7 +73,7 @@ def _exchange_files(fresh: Path, aside: Path, stamp: str) -> list[str]:
     """Also for a database that DATABASE_URL has outside the data directory."""
     connection.close()
     place = Path(connection.settings_dict["NAME"])
-    inside = place.parent == places.data_dir()
+    inside = place.parent == paths.data_dir()
     folder = aside if inside else place.with_name(f"before-restore-{stamp}")
     for ending in _SQLITE_FILES:
         old = place.with_name(place.name + ending)

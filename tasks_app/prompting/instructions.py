@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tasks_app.errors import BadInput
+from tasks_app.core.errors import BadInput
 
 SELF = "self"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks_app.errors import BadInput
+from tasks_app.core.errors import BadInput
 
 WHERE = "prompts/interaction-intro.md"
 PLACEHOLDER = "{{threshold}}"

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tasks_app.errors import BadInput
+from tasks_app.agent.tools import was_broken_off
+from tasks_app.core.errors import BadInput
 from tasks_app.rehearsal.scenario import questions_of
-from tasks_app.tools import was_broken_off
 
 # What the agent program writes into the conversation itself when a turn was broken off.
 _SYNTHETIC = "No response requested."

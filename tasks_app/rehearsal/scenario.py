@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeAlias
 import yaml
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
-from tasks_app.errors import BadInput
+from tasks_app.core.errors import BadInput
 
 SHIPPED = Path(__file__).parent / "scenarios"
 PLACEHOLDERS = frozenset({"answer", "answers", "result", "turn", "workspace"})

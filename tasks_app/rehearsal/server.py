@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tasks_app.errors import BadInput
+from tasks_app.core.errors import BadInput
 from tasks_app.rehearsal import wire
 from tasks_app.rehearsal.conversation import Conversation, read_conversation, tokens_in
 from tasks_app.rehearsal.scenario import SHIPPED, Scenario, choose_scenario, load_scenarios

@@ -12,9 +12,9 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from tasks_app.models import Sequence, Step, Task
-from tasks_app.views.rendering import words
-from tasks_app.views.rendering.ansi import render_ansi
-from tasks_app.views.rendering.markdown import render_inline, render_markdown
+from tasks_app.web.rendering import words
+from tasks_app.web.rendering.ansi import render_ansi
+from tasks_app.web.rendering.markdown import render_inline, render_markdown
 
 register = template.Library()
 

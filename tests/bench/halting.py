@@ -125,7 +125,7 @@ def _one_task(page: Page, portal: UpPortal) -> None:
 
 def _create(then: str) -> str:
     return (
-        "from tasks_app.actions.tasks import create_task, start_task\n"
+        "from tasks_app.services.tasks import create_task, start_task\n"
         "admin = User.objects.get(username='admin')\n"
         "task = create_task(Project.objects.get(name='bench'), '# Ask\\n\\nrehearsal: ask-command\\n',"
         " by=admin, where='bench', threshold=3)\n"

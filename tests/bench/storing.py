@@ -14,7 +14,7 @@ from tests.e2e.portal import ROOT, UpPortal
 
 WRITER = """
 import django, sys, time; django.setup()
-from tasks_app.events.append import NewEvent, append
+from tasks_app.history.events.append import NewEvent, append
 from tasks_app.models import EventKind, Run
 run = Run.objects.get(pk=int(sys.argv[1]))
 batch = int(sys.argv[2])

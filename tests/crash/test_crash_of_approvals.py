@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tasks_app.agents.leftovers import leftovers
+from tasks_app.agent.leftovers import leftovers
 from tasks_app.rehearsal.server import RehearsalServer
 from tests.crash.test_crash_points import PREPARE, run, server, wait_until, workspace
 from tests.integration.installation import Installation
@@ -17,7 +17,7 @@ __all__ = ["server"]
 BEGIN = (
     PREPARE
     + """
-from tasks_app.actions.answers import decide
+from tasks_app.services.answers import decide
 
 def approve():
     for question in Question.objects.open():
@@ -37,11 +37,11 @@ AFTER = START + "go()\napprove()\ncrashpoints._armed = POINT\ngo()\n"
 RECOVER = """
 from django.utils import timezone
 import datetime, json
-from tasks_app import places
+from tasks_app.models import paths
 past = timezone.now() - datetime.timedelta(seconds=1)
 Task.objects.exclude(lease_expires=None).update(lease_expires=past)
 task = Task.objects.get()
-made = (places.workspace(task).path / "guarded.txt").exists()
+made = (paths.workspace(task).path / "guarded.txt").exists()
 unapproved = made and not Question.objects.answered().exists()
 for _ in range(4):
     go()

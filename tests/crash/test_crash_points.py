@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agents.leftovers import leftovers
+from tasks_app.agent.leftovers import leftovers
 from tasks_app.engine.crashpoints import POINTS
 from tasks_app.rehearsal.server import RehearsalServer
 from tests.agents import rehearsal
@@ -28,9 +28,9 @@ ANSWER = {ANSWER!r}
 """
 PREPARE += """
 import os
-from tasks_app import workshop
-from tasks_app.actions.answers import Reply, answer_question
-from tasks_app.actions.tasks import create_task, start_task
+from tasks_app import composition
+from tasks_app.services.answers import Reply, answer_question
+from tasks_app.services.tasks import create_task, start_task
 from tasks_app.engine import crashpoints
 from tasks_app.engine.advance import advance
 from tasks_app.engine.stopping import never
@@ -39,7 +39,7 @@ from tasks_app.models import *
 ann = User.objects.get(username="ann")
 
 def go():
-    advance(1, owner=f"worker-{os.getpid()}", shop=workshop.shop(never))
+    advance(1, owner=f"worker-{os.getpid()}", shop=composition.shop(never))
 
 def reply():
     for question in Question.objects.open():
@@ -62,8 +62,8 @@ Task.objects.exclude(lease_expires=None).update(lease_expires=past)
 go()
 reply()
 go()
-from tasks_app import places
-from tasks_app.workspace import diff
+from tasks_app.models import paths
+from tasks_app.git import diff
 task = Task.objects.get()
 sys.stdout.write(json.dumps({
     "phase": task.phase,
@@ -74,7 +74,7 @@ sys.stdout.write(json.dumps({
         (r.outcome, r.input_tokens, r.events.filter(kind__in=["text", "tool_use"]).exists())
         for r in Run.objects.all()
     ],
-    "diff": diff(places.repository(task.project), base=task.base_commit, head=task.head_commit),
+    "diff": diff(paths.repository(task.project), base=task.base_commit, head=task.head_commit),
     "transitions": list(task.transitions.filter(step=None).values_list("target", flat=True)),
 }))
 """
@@ -234,7 +234,7 @@ def test_a_worker_killed_in_the_middle_leaves_nothing_running_and_the_next_goes_
     source = installation.data_dir / "killed"
     prepare = f"""
 from pathlib import Path
-from tasks_app.actions.projects import add_project
+from tasks_app.services.projects import add_project
 from tests.integration.git_repository import GitRepository
 config = "pipelines:\\n  default:\\n    - name: do\\n      command: self\\n      " + {config!r}
 GitRepository.make(Path({str(source)!r}), **{{"cat-herder.yaml": config}})

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.jail import Jail
-from tasks_app.workspace import Repository, Workspace, branch_name, durable, git
+from tasks_app.git import Repository, Workspace, branch_name, durable, program
+from tasks_app.sandbox import Jail
 from tests.integration.git_repository import GitRepository
 
 
@@ -104,7 +104,7 @@ def test_what_was_fetched_and_recorded_is_there_after_a_power_cut(disk: Disk, tm
 
     assert workspace.repository.problems() == []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tasks_app.workspace.repository.PACKS", 0)
+        patch.setattr("tasks_app.git.repository.PACKS", 0)
         assert workspace.repository.tidy()
     after = repository_at(disk.cut_power(), source)
     assert after.problems() == [] and after.commit("refs/heads/cat-herder/fix") == commit
@@ -117,9 +117,9 @@ def test_without_syncing_it_would_be_lost_and_a_fetch_repairs_it(
     """Without the syncs: the cut is a real one. And what an older portal left behind is repaired."""
     source = GitRepository.make(tmp_path / "source", a="one\n")
     repository_at(disk.root, source).fetch()
-    monkeypatch.setattr(git, "_SETTINGS", (*git._SETTINGS, "core.fsync=none"))
-    monkeypatch.setattr("tasks_app.workspace.repository.sync_folders", lambda folders: None)
-    monkeypatch.setattr("tasks_app.workspace.repository.sync_tree", lambda folder: None)
+    monkeypatch.setattr(program, "_SETTINGS", (*program._SETTINGS, "core.fsync=none"))
+    monkeypatch.setattr("tasks_app.git.repository.sync_folders", lambda folders: None)
+    monkeypatch.setattr("tasks_app.git.repository.sync_tree", lambda folder: None)
     source.commit(a="changed\n")
     repository = repository_at(disk.root, source)
     repository.git.run("config", "core.fsync", "none")
@@ -136,7 +136,7 @@ def test_without_syncing_it_would_be_lost_and_a_fetch_repairs_it(
 def test_every_call_that_must_sync_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files by git, which counts its own syncs; folders by the portal, because git syncs none."""
     events = tmp_path / "events"
-    monkeypatch.setitem(git._NEUTRAL, "GIT_TRACE2_EVENT", str(events))
+    monkeypatch.setitem(program._NEUTRAL, "GIT_TRACE2_EVENT", str(events))
     folders: list[Path] = []
     real = durable.sync_folder
     monkeypatch.setattr(durable, "sync_folder", lambda folder: (folders.append(folder), real(folder)))
@@ -160,7 +160,7 @@ def test_every_call_that_must_sync_does(tmp_path: Path, monkeypatch: pytest.Monk
     assert at / "refs/heads" in folders
 
     folders.clear()
-    monkeypatch.setattr("tasks_app.workspace.repository.PACKS", 0)
+    monkeypatch.setattr("tasks_app.git.repository.PACKS", 0)
     assert repository.tidy()
     assert _syncs(events) >= 3
     assert {at / "objects/pack", at / "refs"} <= set(folders)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agents.leftovers import leftovers
+from tasks_app.agent.leftovers import leftovers
 from tests.agents import rehearsal
 from tests.integration.installation import REPOSITORY, Installation
 
@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.bubblewrap, pytest.mark.once(on="sqlite")]
 
 TASK = """
 from pathlib import Path
-from tasks_app.actions.projects import add_project
-from tasks_app.actions.tasks import create_task, start_task
+from tasks_app.services.projects import add_project
+from tasks_app.services.tasks import create_task, start_task
 from tasks_app.models import User
 from tests.integration.git_repository import GitRepository
 ann = User.objects.get(username="ann")

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 from typing import Any, Self
 
-from tasks_app.agents.leftovers import COOKIE
+from tasks_app.agent.leftovers import COOKIE
 
 ROOT = Path(__file__).parents[2]
 PASSWORD = "a long enough password"
@@ -104,7 +104,7 @@ class UpPortal:
         """A task on the sample project, made as the page would make it; its number."""
         return int(
             self.rows(
-                "from tasks_app.actions.tasks import create_task, start_task\n"
+                "from tasks_app.services.tasks import create_task, start_task\n"
                 "admin = User.objects.get(username='admin')\n"
                 f"task = create_task(Project.objects.get(name='sample'), {text!r}, by=admin, where='test')\n"
                 f"{'start_task(task, by=admin)' if started else ''}\n"

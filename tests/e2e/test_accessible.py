@@ -192,7 +192,7 @@ def test_the_audit_room_is_accessible_and_fits(
 LONG = """
 from tests.factories import *
 from tests.e2e.walked import *
-from tasks_app.audit import Origin, acting_from
+from tasks_app.history.audit import Origin, acting_from
 word, words = "x" * 80, "some words that somebody wrote " * 8
 user = UserFactory(username=word, email=f"{word}@example.test", first_name=words[:100], last_name=words[:100])
 project = ProjectFactory(name=word, source=f"/srv/{word}/{word}")

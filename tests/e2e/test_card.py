@@ -17,7 +17,7 @@ pytestmark = pytest.mark.browser
 ASK = """
 import uuid
 from django.utils import timezone
-from tasks_app.actions.tasks import create_task
+from tasks_app.services.tasks import create_task
 admin = User.objects.get(username="admin")
 task = create_task(Project.objects.get(name="sample"), "# Export customers", by=admin, where="test")
 step = task.steps.first()
@@ -56,7 +56,7 @@ def asked(portal: UpPortal) -> tuple[int, int]:
 
 def say(portal: UpPortal, task: int, *events: tuple[str, dict[str, object]]) -> None:
     portal.rows(
-        "from tasks_app.events.append import NewEvent, append\n"
+        "from tasks_app.history.events.append import NewEvent, append\n"
         f"run = Run.objects.get(step__task={task})\n"
         f"append(run, [NewEvent(EventKind(kind), payload) for kind, payload in {list(events)!r}],"
         " seq=run.next_seq())"

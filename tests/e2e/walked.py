@@ -10,10 +10,9 @@ from django.conf import settings
 from django.test import Client
 from django.utils import timezone
 
-from tasks_app.actions.projects import add_project
-from tasks_app.actions.tokens import make_token
-from tasks_app.audit import record
-from tasks_app.events.append import append_one
+from tasks_app.core.phases import Phase
+from tasks_app.history.audit import record
+from tasks_app.history.events.append import append_one
 from tasks_app.models import (
     Action,
     AuditEntry,
@@ -28,7 +27,8 @@ from tasks_app.models import (
     User,
     Verdict,
 )
-from tasks_app.state.phases import Phase
+from tasks_app.services.projects import add_project
+from tasks_app.services.tokens import make_token
 from tests.addresses import NAMES, NOT_THERE, OPEN_TO_ALL, POST_ONLY, address
 from tests.factories import (
     COLUMNS,

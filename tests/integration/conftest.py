@@ -12,13 +12,13 @@ import pytest
 from django.conf import settings as django_settings
 from django.core.management import call_command
 
-from tasks_app import workshop
-from tasks_app.agents import fake
-from tasks_app.agents.claude import ClaudeAgent
+from tasks_app import composition
+from tasks_app.agent import fake
+from tasks_app.agent.claude import ClaudeAgent
 from tasks_app.engine.shop import Shop
-from tasks_app.jail import SandboxMode, detect
 from tasks_app.models import Project, Question, User
 from tasks_app.rehearsal.server import RehearsalServer
+from tasks_app.sandbox import SandboxMode, detect
 from tests.agents import connection_to, rehearsal
 from tests.factories import ProjectFactory, QuestionFactory
 from tests.integration.installation import Installation
@@ -82,7 +82,7 @@ def herd(monkeypatch: pytest.MonkeyPatch) -> Herd:
     """Commands that work on tasks in this process do it with this agent."""
     herd = Herd()
     jail = detect(SandboxMode.OFF)
-    monkeypatch.setattr(workshop, "shop", lambda stop_signal: Shop(herd.agent, jail, stop_signal))
+    monkeypatch.setattr(composition, "shop", lambda stop_signal: Shop(herd.agent, jail, stop_signal))
     return herd
 
 
@@ -126,17 +126,17 @@ def real(works: Works, server: RehearsalServer) -> Works:
 
 @pytest.fixture
 def behind_the_proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Makes `workshop.connect` lead to a server, with an API key or with the token of a login."""
+    """Makes `composition.connect` lead to a server, with an API key or with the token of a login."""
 
     def lead(server: RehearsalServer, **credentials: str) -> None:
         given = {"anthropic_base_url": server.url, **(credentials or {"anthropic_api_key": "sk-real"})}
         environment = django_settings.ENVIRONMENT.model_copy(update=given)
         monkeypatch.setattr(django_settings, "ENVIRONMENT", environment)
-        workshop._proxy.cache_clear()
+        composition._proxy.cache_clear()
 
     yield lead
-    workshop._proxy().stop()
-    workshop._proxy.cache_clear()
+    composition._proxy().stop()
+    composition._proxy.cache_clear()
 
 
 @pytest.fixture
@@ -144,5 +144,5 @@ def metered(works: Works, server: RehearsalServer, behind_the_proxy: Any) -> Wor
     """The works with the real agent program behind the proxy, sandboxed."""
     behind_the_proxy(server)
     works.jail = detect(SandboxMode.REQUIRE, hidden=[works.folder / "data"])
-    works.agent = ClaudeAgent(works.jail, workshop.connect)
+    works.agent = ClaudeAgent(works.jail, composition.connect)
     return works

@@ -37,7 +37,7 @@ pipelines:
 _MAKE = """
 from pathlib import Path
 from django.contrib.auth.hashers import make_password
-from tasks_app.actions.projects import add_project
+from tasks_app.services.projects import add_project
 from tasks_app.rehearsal.sample import create_sample_repository
 from tasks_app.models import Membership, User
 here = Path({data_dir!r})
@@ -148,8 +148,8 @@ def python_with_django(code: str) -> list[str]:
 
 def answering(question: int, text: str, *, by: str = "bob") -> str:
     return f"""
-from tasks_app.actions.answers import Reply, answer_question
-from tasks_app.errors import CatHerderError
+from tasks_app.services.answers import Reply, answer_question
+from tasks_app.core.errors import CatHerderError
 from tasks_app.models import Channel, Question, User
 question = Question.objects.get(pk={question!r})
 person = User.objects.get(username={by!r})

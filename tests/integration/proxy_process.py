@@ -2,7 +2,7 @@
 
 import sys
 
-from tasks_app.agents.proxy import ApiKeyProxy
+from tasks_app.agent.proxy import ApiKeyProxy
 
 proxy = ApiKeyProxy(api_key="sk-real", upstream=sys.argv[1])
 proxy.start()

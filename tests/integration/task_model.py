@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tasks_app.state.phases import CANCELLABLE, ENDED, RESUMABLE, RETRYABLE, Phase
+from tasks_app.core.phases import CANCELLABLE, ENDED, RESUMABLE, RETRYABLE, Phase
 
 STEPS = ("plan", "implement")
 #: Failed attempts that a step may make beside its first.

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app import places
-from tasks_app.actions.tasks import create_task
+from tasks_app.models import paths
+from tasks_app.services.tasks import create_task
 from tests.works import Works
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -27,6 +27,6 @@ def test_a_dirty_source_gives_its_newest_commit(works: Works) -> None:
     project = works.project()
     (Path(project.source) / "uncommitted.txt").write_text("not yet")
     task = create_task(project, "# Paint it\n\nBlue.\n", by=works.user, where="test")
-    places.workspace(task).create(base=task.base_commit)
-    assert not (places.workspace(task).path / "uncommitted.txt").exists()
+    paths.workspace(task).create(base=task.base_commit)
+    assert not (paths.workspace(task).path / "uncommitted.txt").exists()
     assert (Path(project.source) / "uncommitted.txt").exists()

@@ -22,7 +22,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from tasks_app.audit import record
+from tasks_app.core.phases import Phase
+from tasks_app.history.audit import record
 from tasks_app.models import (
     Action,
     ApiToken,
@@ -55,7 +56,6 @@ from tasks_app.models import (
     User,
     WorkerBeat,
 )
-from tasks_app.state.phases import Phase
 from tests.factories import WorkerBeatFactory
 
 pytestmark = pytest.mark.django_db

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agents.asks import GivenAnswer, decision_for, set_aside
-from tasks_app.agents.port import Decision, Ending, RunResult
-from tasks_app.jail import SandboxMode, detect
+from tasks_app.agent.asks import GivenAnswer, decision_for, set_aside
+from tasks_app.agent.port import Decision, Ending, RunResult
+from tasks_app.sandbox import SandboxMode, detect
 from tests.agents import Bench, fake_bench, real_bench
 
 JAILED = pytest.param("jailed", marks=pytest.mark.bubblewrap)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agents.claude import ClaudeAgent, Connection
-from tasks_app.agents.leftovers import Claim, leftovers
-from tasks_app.agents.port import Ending, Stop
-from tasks_app.errors import PassingFault
-from tasks_app.jail import Jail
+from tasks_app.agent.claude import ClaudeAgent, Connection
+from tasks_app.agent.leftovers import Claim, leftovers
+from tasks_app.agent.port import Ending, Stop
+from tasks_app.core.errors import PassingFault
+from tasks_app.sandbox import Jail
 from tests.agents import Bench
 
 #: Answers the SDK's greeting, as the real one does, and then says what it is told to.
@@ -180,7 +180,7 @@ def test_what_cannot_be_ended_afterwards_does_not_hide_how_the_run_ended(
         asked.append(workspace)
         raise PassingFault("processes [7] of an earlier run cannot be ended")
 
-    monkeypatch.setattr("tasks_app.agents.claude.end_own", stuck_at_the_end)
+    monkeypatch.setattr("tasks_app.agent.claude.end_own", stuck_at_the_end)
     result = speaking(tmp_path, json.dumps(ASSISTANT) + "\n").start("no-questions")
     assert result.ending is Ending.FAILED
     assert len(asked) == 1

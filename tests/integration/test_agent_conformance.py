@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agents.leftovers import leftovers
-from tasks_app.agents.port import AgentEvent, Ending, RunResult, Stop
-from tasks_app.agents.stream import Stream
-from tasks_app.errors import BadInput
-from tasks_app.jail import Jail, SandboxMode, detect
+from tasks_app.agent.leftovers import leftovers
+from tasks_app.agent.port import AgentEvent, Ending, RunResult, Stop
+from tasks_app.agent.stream import Stream
+from tasks_app.core.errors import BadInput
+from tasks_app.sandbox import Jail, SandboxMode, detect
 from tests.agents import Bench, fake_bench, real_bench
 
 JAILED = pytest.param("jailed", marks=pytest.mark.bubblewrap)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agents.config_dir import clear_config_dir
-from tasks_app.agents.fake import FakeAgent
-from tasks_app.agents.notes import clear_notes, noted_asks, notes_folder
-from tasks_app.agents.rundir import lay_out
-from tasks_app.agents.transcripts import restore
-from tasks_app.jail import Jail
+from tasks_app.agent.config_dir import clear_config_dir
+from tasks_app.agent.fake import FakeAgent
+from tasks_app.agent.notes import clear_notes, noted_asks, notes_folder
+from tasks_app.agent.rundir import lay_out
+from tasks_app.agent.transcripts import restore
+from tasks_app.sandbox import Jail
 from tests.agents import Bench
 
 SESSION = "12345678-1234-4234-8234-123456789012"

@@ -9,8 +9,8 @@ from typing import Any
 from claude_agent_sdk import project_key_for_directory
 from claude_agent_sdk.testing import run_session_store_conformance
 
-from tasks_app.agents.bridge import Bridge
-from tasks_app.agents.transcripts import MirroredStore, stored_transcript
+from tasks_app.agent.bridge import Bridge
+from tasks_app.agent.transcripts import MirroredStore, stored_transcript
 from tasks_app.engine.shelf import TranscriptShelf
 from tasks_app.models import SessionEntry
 

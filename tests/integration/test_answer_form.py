@@ -9,9 +9,9 @@ from django.conf import settings
 from django.test import Client
 from django.urls import reverse
 
-from tasks_app.actions.tasks import cancel_task
+from tasks_app.core.phases import Phase
 from tasks_app.models import Channel, Question, Role, User
-from tasks_app.state.phases import Phase
+from tasks_app.services.tasks import cancel_task
 from tests.browser import signed_in
 from tests.factories import COLUMNS, FILE_NAME, ROUNDING, MembershipFactory, QuestionFactory, UserFactory
 

@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from tasks_app.actions import ringing
-from tasks_app.actions.answers import Reply, answer_question, why_not_open
-from tasks_app.actions.tasks import cancel_task
-from tasks_app.agents.fake import Turn, ask, say
-from tasks_app.errors import AnswerEmpty, AnswerTooLong, BadInput, CatHerderError, NotAllowed, NotOpen
+from tasks_app.agent.fake import Turn, ask, say
+from tasks_app.core.errors import AnswerEmpty, AnswerTooLong, BadInput, CatHerderError, NotAllowed, NotOpen
+from tasks_app.core.phases import Phase
 from tasks_app.models import (
     Channel,
     Event,
@@ -27,7 +25,9 @@ from tasks_app.models import (
     Transition,
     User,
 )
-from tasks_app.state.phases import Phase
+from tasks_app.services import ringing
+from tasks_app.services.answers import Reply, answer_question, why_not_open
+from tasks_app.services.tasks import cancel_task
 from tests.factories import FILE_NAME, ROUNDING, QuestionFactory
 from tests.integration.installation import REPOSITORY, Installation, python_with_django
 from tests.works import Works, results
@@ -111,8 +111,8 @@ def test_of_submits_from_four_processes_one_wins(installation: Installation) -> 
         "from tests.factories import QuestionFactory\nsys.stdout.write(str(QuestionFactory().pk))"
     )
     code = f"""
-from tasks_app.actions.answers import Reply, answer_question
-from tasks_app.errors import NotOpen
+from tasks_app.services.answers import Reply, answer_question
+from tasks_app.core.errors import NotOpen
 from tasks_app.models import Channel, Question, User
 person = User.objects.get(username="ann")
 question = Question.objects.get(pk={made})

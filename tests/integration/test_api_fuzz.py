@@ -26,12 +26,10 @@ from schemathesis.core.parameters import ParameterLocation
 from schemathesis.generation.hypothesis.builder import HypothesisTestConfig, HypothesisTestMode, create_test
 from schemathesis.specs.openapi import checks
 
-from tasks_app import places
-from tasks_app.actions.invitations import invite
-from tasks_app.actions.projects import add_project
-from tasks_app.actions.tokens import make_token
 from tasks_app.api.app import document
-from tasks_app.events.append import append_one
+from tasks_app.core.phases import Phase
+from tasks_app.git import program
+from tasks_app.history.events.append import append_one
 from tasks_app.models import (
     Delivery,
     EventKind,
@@ -42,9 +40,11 @@ from tasks_app.models import (
     Sequence,
     Target,
     Task,
+    paths,
 )
-from tasks_app.state.phases import Phase
-from tasks_app.workspace import git
+from tasks_app.services.invitations import invite
+from tasks_app.services.projects import add_project
+from tasks_app.services.tokens import make_token
 from tests.factories import (
     MembershipFactory,
     QuestionFactory,
@@ -133,7 +133,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def place(source: str, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     settings.DATA_DIR = tmp_path
-    monkeypatch.setitem(git._NEUTRAL, "GIT_ALLOW_PROTOCOL", "file")  # no source is sought in the network
+    monkeypatch.setitem(program._NEUTRAL, "GIT_ALLOW_PROTOCOL", "file")  # no source is sought in the network
     settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"api_rate": 1_000_000})
     user = UserFactory(username="ann", is_superuser=True)
     project = add_project("shop", source, by=user)
@@ -184,7 +184,7 @@ def _special(project: Project) -> dict[str, dict[str, Any]]:
         "question": "May the agent run `git push`?",
         "options": [{"label": "Approve"}, {"label": "Deny"}],
     }
-    base = places.repository(project).head("main")
+    base = paths.repository(project).head("main")
     approval = QuestionFactory(task__project=project, kind=QuestionKind.APPROVAL, items=[asked])
     changed = TaskFactory(project=project, base_commit=base, head_commit=base)
     done = SequenceFactory(project=project, base_commit=base, head_commit=base)

@@ -11,11 +11,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from tasks_app.actions.invitations import invite
-from tasks_app.actions.projects import add_project
-from tasks_app.actions.tokens import make_token
 from tasks_app.api.app import document
-from tasks_app.events.append import append_one
+from tasks_app.history.events.append import append_one
 from tasks_app.models import (
     Delivery,
     EventKind,
@@ -30,6 +27,9 @@ from tasks_app.models import (
     Transition,
     User,
 )
+from tasks_app.services.invitations import invite
+from tasks_app.services.projects import add_project
+from tasks_app.services.tokens import make_token
 from tests.api import Script
 from tests.factories import (
     MembershipFactory,

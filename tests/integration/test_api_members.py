@@ -9,8 +9,8 @@ from django.core import mail
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from tasks_app.actions.invitations import find_invitation
 from tasks_app.models import AuditEntry, IdempotencyKey, Invitation, Membership, Project, Role
+from tasks_app.services.invitations import find_invitation
 from tests.api import PROBLEM, Script
 from tests.factories import MembershipFactory, ProjectFactory, UserFactory
 

@@ -8,8 +8,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from tasks_app.core.phases import Phase
 from tasks_app.models import AuditEntry, Question, QuestionKind, Role, Step, Task
-from tasks_app.state.phases import Phase
 from tests.api import PROBLEM, Script
 from tests.factories import (
     MembershipFactory,

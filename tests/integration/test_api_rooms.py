@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from tasks_app.actions.fetching import fetch
-from tasks_app.actions.projects import add_project
-from tasks_app.audit import Origin, acting_from, record
+from tasks_app.history.audit import Origin, acting_from, record
 from tasks_app.models import (
     Action,
     ApiToken,
@@ -33,6 +31,8 @@ from tasks_app.models import (
     Transition,
     User,
 )
+from tasks_app.services.fetching import fetch
+from tasks_app.services.projects import add_project
 from tests.addresses import text_of
 from tests.api import PROBLEM, Script
 from tests.factories import MembershipFactory, ProjectFactory, QuestionFactory, TaskFactory, UserFactory

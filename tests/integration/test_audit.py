@@ -9,11 +9,11 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from tasks_app.actions.answers import Reply, answer_question
-from tasks_app.actions.projects import remove_project
-from tasks_app.actions.tasks import cancel_task, go_on, start_task
-from tasks_app.audit import Origin, acting_from, record
+from tasks_app.history.audit import Origin, acting_from, record
 from tasks_app.models import Action, AuditEntry, Channel, Project, Question, User
+from tasks_app.services.answers import Reply, answer_question
+from tasks_app.services.projects import remove_project
+from tasks_app.services.tasks import cancel_task, go_on, start_task
 from tests.addresses import text_of
 from tests.factories import MembershipFactory, TaskFactory, UserFactory
 

@@ -20,7 +20,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tasks_app.errors import BackupError
+from tasks_app.core.errors import BackupError
 from tasks_app.operations.restore import opened
 from tests.e2e.portal import PATIENCE, UpPortal
 from tests.integration.git_repository import GitRepository
@@ -30,8 +30,8 @@ from tests.integration.portal import Portal
 pytestmark = pytest.mark.once(on="sqlite")
 
 START = """
-from tasks_app.actions.projects import add_project
-from tasks_app.actions.tasks import create_task, start_task
+from tasks_app.services.projects import add_project
+from tasks_app.services.tasks import create_task, start_task
 admin = User.objects.get(username="admin")
 project = add_project("plain", {source!r}, by=admin)
 text = "# Tea or coffee\\n\\nrehearsal: ask-then-ask\\n"
@@ -48,7 +48,7 @@ result = {
 }
 """
 ANSWER = """
-from tasks_app.actions.answers import Reply, answer_question
+from tasks_app.services.answers import Reply, answer_question
 question = Question.objects.open().get()
 admin = User.objects.get(username="admin")
 answer_question(question, Reply.to(question, {text!r}), by=admin, via=Channel.WEB)
@@ -117,10 +117,10 @@ def test_a_waiting_task_goes_on_in_another_portal_from_a_backup(
 
 WRITE = """
 import itertools, time
-from tasks_app.actions.tasks import create_task
+from tasks_app.services.tasks import create_task
 from tasks_app.models import Project, User
-from tasks_app.places import workspace
-from tasks_app.jail import SandboxMode, detect
+from tasks_app.models.paths import workspace
+from tasks_app.sandbox import SandboxMode, detect
 ann = User.objects.get(username="ann")
 project = Project.objects.get(name="plain")
 jail = detect(SandboxMode.OFF)
@@ -159,9 +159,9 @@ def test_what_is_written_during_a_backup_does_not_make_it_inconsistent(
         restored = other.manage("restore", str(tmp_path / f"{number}.tar.gz"))
         assert restored.returncode == 0, restored.stderr
         found = other.python(
-            "from tasks_app.models import Task; from tasks_app import places\n"
+            "from tasks_app.models import Task; from tasks_app.models import paths\n"
             "recorded = Task.objects.exclude(head_commit='').select_related('project')\n"
-            "print(len(recorded), all(places.repository(t.project).has(t.head_commit) for t in recorded))"
+            "print(len(recorded), all(paths.repository(t.project).has(t.head_commit) for t in recorded))"
         )
         count, whole = found.split()
         assert int(count) >= 2 and whole == "True"
@@ -302,7 +302,7 @@ class TestRefused:
 def test_what_was_there_is_moved_aside(installation: Installation, backup: Path) -> None:
     """And what came after the backup is gone from the portal, but not from the disk."""
     installation.python(
-        "from tasks_app.actions.tasks import create_task; from tasks_app.models import Project, User\n"
+        "from tasks_app.services.tasks import create_task; from tasks_app.models import Project, User\n"
         "create_task(Project.objects.get(name='plain'), '# Later', by=User.objects.get(username='ann'), "
         "where='test')"
     )
@@ -349,7 +349,7 @@ def test_a_repository_that_lacks_history_and_files_of_git_lfs_come_back(
 def test_numbers_that_were_given_do_not_come_again(installation: Installation, tmp_path: Path) -> None:
     """A task's number names folders and stands in the audit; that of a task that is gone stays its own."""
     make = (
-        "from tasks_app.actions.tasks import create_task; from tasks_app.models import Project, Task, User\n"
+        "from tasks_app.services.tasks import create_task; from tasks_app.models import Project, Task, User\n"
         "task = create_task(Project.objects.get(name='plain'), '# A', by=User.objects.get(username='ann'), "
         "where='test')\nprint(task.pk)\n"
     )
@@ -366,7 +366,7 @@ def test_what_was_to_be_sent_is_not_sent_again_and_sessions_are_over(
 ) -> None:
     installation.python("""
 from django.utils import timezone
-from tasks_app.actions.tasks import create_task
+from tasks_app.services.tasks import create_task
 from tasks_app.models import *
 ann = User.objects.get(username="ann")
 task = create_task(Project.objects.get(name="plain"), "# A", by=ann, where="test")
@@ -420,7 +420,7 @@ def test_on_postgresql_the_old_tables_go_into_a_schema_of_their_own(
         assert len(users) == 2
         database.execute("SELECT * FROM public.somebody_elses")
     # Words are found: the functions and generated columns came along.
-    first.run("from tasks_app.search import schema")
+    first.run("from tasks_app.reporting.search import schema")
     again = installation.manage("restore", "--replace", str(file), DATABASE_URL=postgres_url)
     assert again.returncode == 0, again.stderr
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tasks_app.checks import Check, CheckReport, FileExists, NoCheck, Shell, run_checks
-from tasks_app.jail import Jail, SandboxMode, detect
+from tasks_app.engine.checks import Check, CheckReport, FileExists, NoCheck, Shell, run_checks
+from tasks_app.sandbox import Jail, SandboxMode, detect
 from tests.integration.fifo import Fifo
 
 

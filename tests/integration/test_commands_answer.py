@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tasks_app.actions.answers import Reply, answer_question
 from tasks_app.models import Channel, Question, User
+from tasks_app.services.answers import Reply, answer_question
 from tests.factories import COLUMNS, FILE_NAME, ROUNDING, MembershipFactory, QuestionFactory, UserFactory
 from tests.integration.conftest import Manage
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from tasks_app.actions.projects import add_project
+from tasks_app.cli.finding import unended_task
+from tasks_app.core.phases import Phase
 from tasks_app.models import Project, Task
-from tasks_app.state.phases import Phase
-from tasks_app.terminal.finding import unended_task
+from tasks_app.services.projects import add_project
 from tests.factories import MembershipFactory, TaskFactory, UserFactory
 from tests.integration.conftest import Manage
 from tests.integration.git_repository import GitRepository

@@ -12,9 +12,9 @@ import pytest
 from tasks_app.config.importing import read_exported
 from tasks_app.config.pipeline import load_project_config
 from tasks_app.config.task_file import read_task_file
-from tasks_app.errors import BadInput
-from tasks_app.jail import Jail, SandboxMode, detect
+from tasks_app.core.errors import BadInput
 from tasks_app.management.commands import init_project
+from tasks_app.sandbox import Jail, SandboxMode, detect
 from tests.integration.conftest import Manage
 from tests.integration.git_repository import GitRepository
 

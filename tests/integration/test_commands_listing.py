@@ -11,11 +11,10 @@ import pytest
 from django.conf import settings
 from django.utils import timezone
 
-from tasks_app import places
-from tasks_app.events.append import NewEvent, append
-from tasks_app.models import EventKind, Project, Run, Task, WorkerBeat
-from tasks_app.state.phases import Phase
-from tasks_app.terminal.people import acting_user
+from tasks_app.cli.people import acting_user
+from tasks_app.core.phases import Phase
+from tasks_app.history.events.append import NewEvent, append
+from tasks_app.models import EventKind, Project, Run, Task, WorkerBeat, paths
 from tests.factories import (
     MembershipFactory,
     ProjectFactory,
@@ -230,14 +229,14 @@ def test_a_project_is_added_listed_and_removed(
     assert json.loads(manage("project", "list", "--json")[1]) == {"projects": [facts]}
     assert str(repository.path) in manage("project", "list")[1]
     task = TaskFactory(project=project)
-    places.workspace(task).path.mkdir(parents=True)
+    paths.workspace(task).path.mkdir(parents=True)
 
     code, out, _ = manage("project", "remove", "billing", "--yes", "--as", "ann")
 
     assert (code, out) == (0, f"Project “billing” is removed. {repository.path} was not touched.\n")
     assert not Task.objects.exists()
-    assert not places.task_dir(task).exists()
-    assert not places.repository(project).path.exists()
+    assert not paths.task_dir(task).exists()
+    assert not paths.repository(project).path.exists()
     assert (repository.path / ".git").is_dir()
 
 

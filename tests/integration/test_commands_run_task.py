@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agents.leftovers import leftovers
+from tasks_app.agent.leftovers import leftovers
 from tasks_app.rehearsal.sample import SAMPLE_TASK_FILE
 from tests.integration.installation import (
     PATIENCE,
@@ -343,7 +343,7 @@ def test_a_task_cancelled_in_the_web_ends_the_terminal(
     terminal = installation.terminal(*command)
     terminal.expect("$ touch slow-started.txt")
     installation.python(
-        "from tasks_app.actions.tasks import cancel_task; from tasks_app.models import Task, User\n"
+        "from tasks_app.services.tasks import cancel_task; from tasks_app.models import Task, User\n"
         "cancel_task(Task.objects.get(), by=User.objects.get(username='bob'))"
     )
     assert terminal.end() == 1

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from tasks_app.actions.projects import add_project
-from tasks_app.actions.sequences import create_sequence
-from tasks_app.actions.tasks import create_task
-from tasks_app.agents import fake
+from tasks_app.agent import fake
+from tasks_app.core.phases import Phase
 from tasks_app.models import Project, Sequence, Task, User
-from tasks_app.state.phases import Phase
+from tasks_app.services.projects import add_project
+from tasks_app.services.sequences import create_sequence
+from tasks_app.services.tasks import create_task
 from tests.factories import MembershipFactory, UserFactory
 from tests.integration.conftest import Herd, Manage
 from tests.integration.git_repository import GitRepository
@@ -370,7 +370,7 @@ def test_leaving_between_two_tasks_is_told(
 
     herd.acts["first"] = [fake.Turn(calls=(fake.Call("Bash", {"command": "true"}, press),))]
     monkeypatch.setattr("tasks_app.engine.recorder.RunRecorder.tick", lambda self: None)
-    monkeypatch.setattr("tasks_app.terminal.hands.Hands.stop", lambda self: None)
+    monkeypatch.setattr("tasks_app.cli.hands.Hands.stop", lambda self: None)
     code, out, _ = manage(*RUN)
     assert code == 130
     assert "You left between two tasks" in out

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from tasks_app.actions.projects import add_project
-from tasks_app.actions.tasks import cancel_task, create_task
-from tasks_app.agents import fake
+from tasks_app.agent import fake
+from tasks_app.cli.command import Exit
+from tasks_app.cli.screen import Screen
+from tasks_app.cli.watch import Watch
 from tasks_app.models import Project, Task, User
-from tasks_app.terminal.command import Exit
-from tasks_app.terminal.screen import Screen
-from tasks_app.terminal.watch import Watch
+from tasks_app.services.projects import add_project
+from tasks_app.services.tasks import cancel_task, create_task
 from tests.factories import MembershipFactory, UserFactory
 from tests.integration.conftest import Herd, Manage
 from tests.integration.git_repository import GitRepository

@@ -8,12 +8,11 @@ from collections.abc import Callable
 import pytest
 from django.db import connection
 
-from tasks_app import places
-from tasks_app.agents.transcripts import require_sound
-from tasks_app.errors import TranscriptDamaged
-from tasks_app.models import Event, EventKind, Outcome, SessionEntry, Task
+from tasks_app.agent.transcripts import require_sound
+from tasks_app.core.errors import TranscriptDamaged
+from tasks_app.core.phases import Phase
+from tasks_app.models import Event, EventKind, Outcome, SessionEntry, Task, paths
 from tasks_app.rehearsal.server import RehearsalServer
-from tasks_app.state.phases import Phase
 from tests.works import Works, runs
 
 pytestmark = [
@@ -73,7 +72,7 @@ def test_an_answer_reaches_a_new_session_when_the_old_one_is_damaged(
     assert real.advance(task).phase == Phase.WAITING_FOR_INPUT
     require_sound(list(SessionEntry.objects.order_by("pk").values_list("entry", flat=True)))
     damage()
-    shutil.rmtree(places.home(task) / ".claude")
+    shutil.rmtree(paths.home(task) / ".claude")
     real.answer_all(task, "Go on, but gently")
     real.advance(task)
     first, *_, last = runs(task)
@@ -99,7 +98,7 @@ def test_a_refused_session_costs_no_attempt(real: Works) -> None:
     task = real.task(text="# Paint it\n\nrehearsal: ask-and-end\n")
     real.advance(task)
     _no_conversation()
-    shutil.rmtree(places.home(task) / ".claude")
+    shutil.rmtree(paths.home(task) / ".claude")
     real.answer_all(task, "Go on")
     assert real.advance(task).phase != Phase.FAILED
     assert [run.outcome for run in runs(task)][:2] == [Outcome.ASKED, Outcome.LOST]

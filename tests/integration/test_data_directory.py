@@ -10,8 +10,11 @@ from uuid import uuid4
 import pytest
 from django.db import connection
 
-from tasks_app import places
-from tasks_app.actions.data_directory import (
+from tasks_app.agent.fake import Turn, say, write
+from tasks_app.core.errors import WrongDataDirectory
+from tasks_app.core.phases import Phase
+from tasks_app.models import Installation, Project, SessionEntry, Task, installation, paths
+from tasks_app.services.data_directory import (
     ID_FILE,
     Verdict,
     adopt,
@@ -20,10 +23,6 @@ from tasks_app.actions.data_directory import (
     require_own_data_dir,
     set_aside,
 )
-from tasks_app.agents.fake import Turn, say, write
-from tasks_app.errors import WrongDataDirectory
-from tasks_app.models import Installation, Project, SessionEntry, Task, installation
-from tasks_app.state.phases import Phase
 from tests.integration.installation import Installation as Portal
 from tests.works import Works, runs
 
@@ -34,7 +33,7 @@ def worked(works: Works) -> Task:
     """A task that left a file in its workspace, in a directory that belongs to the database."""
     require_own_data_dir()
     task = works.advance(works.task([Turn(calls=(write("secret.txt", SECRET),)), say("Done.")]))
-    assert (places.workspace(task).path / "secret.txt").read_text() == SECRET
+    assert (paths.workspace(task).path / "secret.txt").read_text() == SECRET
     return task
 
 
@@ -61,21 +60,21 @@ def before_keys(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 def test_a_task_with_the_number_of_an_old_one_does_not_see_its_files(works: Works) -> None:
     """A new database, or an older dump whose numbers are used again: nothing of the old folders is used."""
     old = worked(works)
-    repository = places.repository(old.project)
+    repository = paths.repository(old.project)
     forget_rows(next_task=old.pk, next_project=old.project_id)
     later = Works(works.folder / "later", works.user)
     new = later.task([say("Done.")])
     assert (new.pk, new.project_id) == (old.pk, old.project_id)
     later.advance(new)
-    assert not (places.workspace(new).path / "secret.txt").exists()
-    assert not places.repository(new.project).has(old.head_commit) and repository.has(old.head_commit)
-    assert (places.workspace(old).path / "secret.txt").read_text() == SECRET, "nothing was thrown away"
+    assert not (paths.workspace(new).path / "secret.txt").exists()
+    assert not paths.repository(new.project).has(old.head_commit) and repository.has(old.head_commit)
+    assert (paths.workspace(old).path / "secret.txt").read_text() == SECRET, "nothing was thrown away"
 
 
 def test_a_restored_older_dump_keeps_its_own_tasks_and_none_of_the_later_ones(works: Works) -> None:
     kept = worked(works)
     later = works.advance(works.task([Turn(calls=(write("secret.txt", SECRET),))], project=kept.project))
-    number, folder = later.pk, places.task_dir(later)
+    number, folder = later.pk, paths.task_dir(later)
     later.delete()
     with connection.cursor() as cursor:
         table = Task._meta.db_table
@@ -85,9 +84,9 @@ def test_a_restored_older_dump_keeps_its_own_tasks_and_none_of_the_later_ones(wo
             cursor.execute(f"ALTER SEQUENCE {table}_id_seq RESTART WITH {number}")
     require_own_data_dir()
     again = works.advance(works.task([say("Done.")], project=kept.project))
-    assert again.pk == number and places.task_dir(again) != folder
-    assert not (places.workspace(again).path / "secret.txt").exists()
-    assert (places.workspace(kept).path / "secret.txt").exists()
+    assert again.pk == number and paths.task_dir(again) != folder
+    assert not (paths.workspace(again).path / "secret.txt").exists()
+    assert (paths.workspace(kept).path / "secret.txt").exists()
 
 
 def test_an_empty_database_is_not_used_with_a_directory_that_has_work(works: Works) -> None:
@@ -95,7 +94,7 @@ def test_an_empty_database_is_not_used_with_a_directory_that_has_work(works: Wor
     forget_rows(next_task=old.pk, next_project=old.project_id)
     with pytest.raises(WrongDataDirectory) as refusal:
         require_own_data_dir()
-    for words in (str(places.data_dir()), "1 repository, 1 task", "no projects", "set-aside"):
+    for words in (str(paths.data_dir()), "1 repository, 1 task", "no projects", "set-aside"):
         assert words in str(refusal.value)
     assert data_dir_problems() == [str(refusal.value)]
     assert not Installation.objects.exists()
@@ -103,20 +102,20 @@ def test_an_empty_database_is_not_used_with_a_directory_that_has_work(works: Wor
 
 def test_a_database_of_another_installation_is_not_used(works: Works) -> None:
     worked(works)
-    before = (places.data_dir() / ID_FILE).read_text().strip()
+    before = (paths.data_dir() / ID_FILE).read_text().strip()
     other = uuid4()
     Installation.objects.update(identity=other)
     with pytest.raises(WrongDataDirectory, match="another installation") as refusal:
         require_own_data_dir()
     assert before in str(refusal.value) and str(other) in str(refusal.value)
-    assert (places.data_dir() / ID_FILE).read_text().strip() == before
+    assert (paths.data_dir() / ID_FILE).read_text().strip() == before
     assert adopt().verdict is Verdict.SAME, "a person may say that they do belong together"
     require_own_data_dir()
 
 
 def test_starting_anew_moves_the_old_work_aside_and_deletes_nothing(works: Works) -> None:
     old = worked(works)
-    inside = (places.workspace(old).path / "secret.txt").relative_to(places.data_dir())
+    inside = (paths.workspace(old).path / "secret.txt").relative_to(paths.data_dir())
     forget_rows(next_task=old.pk, next_project=old.project_id)
     moved = set_aside()
     assert (moved / inside).read_text() == SECRET and moved.stat().st_mode & 0o077 == 0
@@ -130,7 +129,7 @@ def test_directories_of_several_hosts_belong_to_one_database(works: Works, setti
     worked(works)
     first = ownership().folder_id
     settings.DATA_DIR = works.folder / "other-host"  # type: ignore[attr-defined]
-    places.data_dir().mkdir()
+    paths.data_dir().mkdir()
     require_own_data_dir()
     assert ownership().folder_id == first and ownership().verdict is Verdict.SAME
 
@@ -142,7 +141,7 @@ def test_an_installation_from_before_goes_on_with_its_waiting_task(
     """R1: the upgrade keeps the path under which the agent's session is stored, so that it is resumed."""
     task = real.advance(real.task(text="# Paint it\n\nrehearsal: ask-and-end\n"))
     assert task.phase == Phase.WAITING_FOR_INPUT
-    assert places.task_dir(task) == places.data_dir() / "tasks" / str(task.pk)
+    assert paths.task_dir(task) == paths.data_dir() / "tasks" / str(task.pk)
     before_keys.undo()
     require_own_data_dir()  # there was no id on either side
     assert data_dir_problems() == []
@@ -175,10 +174,10 @@ def test_an_old_directory_is_not_taken_by_a_database_that_does_not_know_its_comm
 
 def test_an_id_that_cannot_be_read_stops_the_start(works: Works) -> None:
     worked(works)
-    (places.data_dir() / ID_FILE).write_text("nonsense\n")
+    (paths.data_dir() / ID_FILE).write_text("nonsense\n")
     with pytest.raises(WrongDataDirectory, match="holds no installation id"):
         require_own_data_dir()
-    (places.data_dir() / ID_FILE).unlink()
+    (paths.data_dir() / ID_FILE).unlink()
     require_own_data_dir()
     assert ownership().verdict is Verdict.SAME
 

@@ -19,7 +19,7 @@ from django.db import OperationalError, ProgrammingError, connection
 from django.test import Client
 
 from catherder_site.postgresql.base import BoundedConnection
-from tasks_app.database_errors import explain, is_unavailable
+from tasks_app.models.database_errors import explain, is_unavailable
 from tests import machine
 from tests.integration.portal import REPOSITORY, Portal
 

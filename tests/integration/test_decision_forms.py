@@ -8,8 +8,8 @@ import pytest
 from django.conf import settings
 from django.urls import reverse
 
-from tasks_app.actions.tasks import cancel_task
 from tasks_app.models import Question, QuestionKind, QuestionState, Role, User, Verdict
+from tasks_app.services.tasks import cancel_task
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, QuestionFactory, UserFactory
 

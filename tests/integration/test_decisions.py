@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from tasks_app.actions.answers import Reply, answer_question, decide, dismiss_question
-from tasks_app.actions.tasks import cancel_task, go_on
 from tasks_app.api.app import document
-from tasks_app.errors import AnswerEmpty, AnswerTooLong, BadInput, NotAllowed, NotOpen
-from tasks_app.events.lines import line
+from tasks_app.core.errors import AnswerEmpty, AnswerTooLong, BadInput, NotAllowed, NotOpen
+from tasks_app.core.phases import Phase
+from tasks_app.history.events.lines import line
 from tasks_app.management.commands.answer import Command as AnswerCommand
 from tasks_app.models import (
     Action,
@@ -26,7 +25,8 @@ from tasks_app.models import (
     User,
     Verdict,
 )
-from tasks_app.state.phases import Phase
+from tasks_app.services.answers import Reply, answer_question, decide, dismiss_question
+from tasks_app.services.tasks import cancel_task, go_on
 from tests.factories import MembershipFactory, QuestionFactory
 
 pytestmark = pytest.mark.django_db

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from tasks_app import places
-from tasks_app.jail import Jail, Limits
+from tasks_app.models import paths
 from tasks_app.operations.doctor import data, examination, machine, services
 from tasks_app.operations.doctor.finding import Finding, Level
+from tasks_app.sandbox import Jail, Limits
 from tests.factories import ProjectFactory, TaskFactory, WorkerBeatFactory
 from tests.integration.installation import REPOSITORY, Installation
 from tests.works import Works
@@ -100,8 +100,8 @@ def test_make_up_without_git_says_so_at_once(tmp_path: Path) -> None:
 
 
 def jail_of(monkeypatch: pytest.MonkeyPatch, jail: Jail) -> None:
-    monkeypatch.setattr(machine.sandboxing, "jail", lambda: jail)
-    monkeypatch.setattr(machine.sandboxing, "holding", lambda: jail.holding)
+    monkeypatch.setattr(machine.local_sandbox, "jail", lambda: jail)
+    monkeypatch.setattr(machine.local_sandbox, "holding", lambda: jail.holding)
 
 
 SANDBOX = Jail(Path("/usr/bin/bwrap"), network_reason="", bounds_tmp=True)
@@ -198,7 +198,7 @@ class TestRepositories:
         assert told(data.repositories(deep=True)) == [("ok", "1 looked at, every object read")]
         TaskFactory(project=project, base_commit="1" * 40)
         assert "1 commit(s) of unfinished tasks are missing" in only(data.repositories()).text
-        shutil.rmtree(places.repository(project).path)
+        shutil.rmtree(paths.repository(project).path)
         project.tasks.all().delete()
         gone = only(data.repositories())
         assert gone.level is Level.PROBLEM and "project fetch" in gone.advice
@@ -207,7 +207,7 @@ class TestRepositories:
 
     def test_a_damaged_object_is_found_by_a_deep_look(self, works: Works) -> None:
         project = works.project()
-        repository = places.repository(project)
+        repository = paths.repository(project)
         objects = [path for path in repository.path.glob("objects/**/*") if path.is_file()]
         largest = max(objects, key=lambda path: path.stat().st_size)
         largest.chmod(0o644)

@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from tasks_app import places
-from tasks_app.actions.answers import decide, dismiss_question
-from tasks_app.agents.fake import Act, End, Turn, ask, plan, say, shell, write
+from tasks_app.agent.fake import Act, End, Turn, ask, plan, say, shell, write
+from tasks_app.core.phases import Phase
 from tasks_app.engine.prompts import history
 from tasks_app.engine.steps import SET_ASIDE
-from tasks_app.models import Channel, Event, Outcome, Question, QuestionKind, QuestionState, Run, Task
+from tasks_app.models import Channel, Event, Outcome, Question, QuestionKind, QuestionState, Run, Task, paths
 from tasks_app.rehearsal.server import RehearsalServer
-from tasks_app.state.phases import Phase
+from tasks_app.services.answers import decide, dismiss_question
 from tests.works import Works, file_in, results, runs, step
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -277,7 +276,7 @@ class TestTheRealAgent:
 
 
 def tags(task: Task) -> list[str]:
-    folder = places.workspace(task).path / ".git"
+    folder = paths.workspace(task).path / ".git"
     packed = folder / "packed-refs"
     lines = packed.read_text().splitlines() if packed.exists() else []
     loose = [path.name for path in (folder / "refs" / "tags").glob("*")]

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from tasks_app.actions.tasks import go_on
-from tasks_app.agents.fake import Act, Die, Turn, say, shell
-from tasks_app.agents.leftovers import leftovers
-from tasks_app.agents.outcome import killed_by
-from tasks_app.agents.port import AgentEvent, Ending, RunResult
+from tasks_app.agent.fake import Act, Die, Turn, say, shell
+from tasks_app.agent.leftovers import leftovers
+from tasks_app.agent.outcome import killed_by
+from tasks_app.agent.port import AgentEvent, Ending, RunResult
+from tasks_app.core.phases import Phase
 from tasks_app.engine import deaths
 from tasks_app.engine.deaths import DEATHS
-from tasks_app.jail import SandboxMode, detect
 from tasks_app.models import Outcome, Task
-from tasks_app.state.phases import Phase
+from tasks_app.sandbox import SandboxMode, detect
+from tasks_app.services.tasks import go_on
 from tests.agents import real_bench
 from tests.works import Works, runs, step
 

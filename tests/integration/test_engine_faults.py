@@ -18,15 +18,15 @@ from django.core.management import call_command
 from django.db import DatabaseError, IntegrityError, OperationalError, connection, transaction
 from django.utils import timezone
 
-from tasks_app.agents.fake import say
-from tasks_app.agents.port import RunResult
+from tasks_app.agent.fake import say
+from tasks_app.agent.port import RunResult
+from tasks_app.core.errors import PassingFault, WorkspaceError
+from tasks_app.core.phases import Phase
 from tasks_app.engine import faults
 from tasks_app.engine.faults import passing, retry_pause
-from tasks_app.errors import PassingFault, WorkspaceError
-from tasks_app.facts import task_facts
+from tasks_app.git import Workspace
 from tasks_app.models import Outcome, Task, User
-from tasks_app.state.phases import Phase
-from tasks_app.workspace import Workspace
+from tasks_app.reporting.facts import task_facts
 from tests import machine
 from tests.browser import signed_in
 from tests.works import Works, runs, step

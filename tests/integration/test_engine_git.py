@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from tasks_app import places
-from tasks_app.actions.tasks import cancel_task, go_on
-from tasks_app.agents.fake import Turn, ask, say, write
+from tasks_app.agent.fake import Turn, ask, say, write
+from tasks_app.core.phases import Phase
 from tasks_app.engine.cleaning import clean_workspaces
-from tasks_app.jail import Jail, Limits
-from tasks_app.models import Task
-from tasks_app.state.phases import Phase
+from tasks_app.models import Task, paths
+from tasks_app.sandbox import Jail, Limits
+from tasks_app.services.tasks import cancel_task, go_on
 from tests.works import TWO_STEPS, Works, file_in
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -52,12 +51,12 @@ def test_auto_commit_makes_a_checkpoint_of_each_step_on_the_tasks_branch(works: 
     task = works.task(PLAY, config="autoCommit: true\n" + TWO_STEPS)
     before = source_refs(task)
     assert works.advance(task).phase == Phase.DONE
-    workspace = places.workspace(task).path
+    workspace = paths.workspace(task).path
     subjects = git(workspace, "log", "--format=%s", f"{task.base_commit}..HEAD").splitlines()
     assert subjects == ["chore(implement): checkpoint", "chore(plan): checkpoint"]
     assert git(workspace, "branch", "--show-current") == task.branch
     assert git(workspace, "status", "--porcelain") == ""
-    bare = places.repository(task.project).path
+    bare = paths.repository(task.project).path
     assert git(bare, "rev-parse", task.branch) == git(workspace, "rev-parse", "HEAD")
     assert source_refs(task) == before, "nothing is pushed"
 
@@ -65,10 +64,10 @@ def test_auto_commit_makes_a_checkpoint_of_each_step_on_the_tasks_branch(works: 
 def test_without_auto_commit_the_agents_branch_and_index_are_its_own(works: Works) -> None:
     task = works.task(PLAY, config="publishPlan: true\n" + TWO_STEPS)
     works.advance(task)
-    workspace = places.workspace(task).path
+    workspace = paths.workspace(task).path
     assert git(workspace, "rev-parse", "HEAD") == task.base_commit
     assert "?? PLAN.md" in git(workspace, "status", "--porcelain")
-    published = git(places.repository(task.project).path, "ls-tree", "--name-only", task.branch)
+    published = git(paths.repository(task.project).path, "ls-tree", "--name-only", task.branch)
     assert {"PLAN.md", "paint.txt"} <= set(published.splitlines())
 
 
@@ -76,8 +75,8 @@ def test_without_a_managed_branch_the_projects_own_is_checked_out_and_never_move
     task = works.task(PLAY, config="manageGitBranch: false\nautoCommit: true\n" + TWO_STEPS)
     before = source_refs(task)
     works.advance(task)
-    assert git(places.workspace(task).path, "branch", "--show-current") == task.project.branch
-    bare = places.repository(task.project).path
+    assert git(paths.workspace(task).path, "branch", "--show-current") == task.project.branch
+    bare = paths.repository(task.project).path
     assert git(bare, "for-each-ref", "--format=%(refname)", "refs/heads") == f"refs/heads/{task.branch}"
     assert source_refs(task) == before
 
@@ -88,10 +87,10 @@ def test_old_workspaces_go_and_what_nobody_judged_is_kept_beside_the_result(work
     file_in(task, "late.txt").write_text("written after the last run")
     end_long_ago(task)
     assert cleaned(dry_run=True) == [(task.pk, False)]
-    assert places.workspace(task).path.exists()
+    assert paths.workspace(task).path.exists()
     (one,) = clean_workspaces(older_than=FORTNIGHT, jail=Jail(None))
-    assert not one.kept and not places.workspace(task).path.exists()
-    bare = places.repository(task.project).path
+    assert not one.kept and not paths.workspace(task).path.exists()
+    bare = paths.repository(task.project).path
     assert git(bare, "rev-parse", task.branch) == task.head_commit
     assert "+written after the last run" in git(bare, *shlex.split(one.late)[3:])
     assert cleaned() == []
@@ -103,7 +102,7 @@ def test_what_a_task_that_is_not_done_left_becomes_its_result(works: Works) -> N
     file_in(task, "late.txt").write_text("written after the last run")
     end_long_ago(task)
     assert cleaned() == [(task.pk, False)]
-    bare = places.repository(task.project).path
+    bare = paths.repository(task.project).path
     assert git(bare, "show", f"{task.branch}:late.txt") == "written after the last run"
 
 
@@ -113,7 +112,7 @@ def test_workspaces_of_young_and_of_waiting_tasks_stay(works: Works) -> None:
     assert waiting.phase == Phase.WAITING_FOR_INPUT
     Task.objects.filter(pk=waiting.pk).update(created_at=timezone.now() - LONG_AGO)
     assert cleaned() == []
-    assert places.workspace(young).path.exists() and places.workspace(waiting).path.exists()
+    assert paths.workspace(young).path.exists() and paths.workspace(waiting).path.exists()
 
 
 def test_a_workspace_that_cannot_be_recorded_is_kept(works: Works) -> None:
@@ -131,7 +130,7 @@ def test_nothing_outside_the_data_directory_is_removed(works: Works, tmp_path: P
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "diary.txt").write_text("mine")
-    home = places.home(task)
+    home = paths.home(task)
     home.rename(home.with_name("old-home"))
     home.symlink_to(precious)
     end_long_ago(task)
@@ -146,7 +145,7 @@ def test_a_disk_that_is_too_full_for_agents_is_cleaned(works: Works) -> None:
     end_long_ago(task)
     full = Jail(None).limited(Limits(free_disk=10**18), cgroup=None)
     (one,) = clean_workspaces(older_than=FORTNIGHT, jail=full)
-    assert not one.kept and not places.workspace(task).path.exists()
+    assert not one.kept and not paths.workspace(task).path.exists()
 
 
 def test_a_cleaned_task_goes_on_from_what_was_recorded(works: Works) -> None:

@@ -14,9 +14,10 @@ import pytest
 from django.db import OperationalError, connection
 from django.utils import timezone
 
-from tasks_app.actions.tasks import go_on
-from tasks_app.agents.fake import Turn, ask, say
-from tasks_app.agents.port import AgentEvent, Ending, RunResult
+from tasks_app.agent.fake import Turn, ask, say
+from tasks_app.agent.port import AgentEvent, Ending, RunResult
+from tasks_app.core.errors import IllegalMove, LeaseLost
+from tasks_app.core.phases import Phase
 from tasks_app.engine import cleaning
 from tasks_app.engine.conclude import fail, halt, may_try_again, put_back
 from tasks_app.engine.deaths import DEATHS
@@ -24,11 +25,10 @@ from tasks_app.engine.lease import SECONDS, Lease, keeper, kept
 from tasks_app.engine.recorder import RunRecorder
 from tasks_app.engine.stopping import never
 from tasks_app.engine.sweeper import CHANGES_KEPT, Sweeper, sweep
-from tasks_app.errors import IllegalMove, LeaseLost
-from tasks_app.jail import Jail
 from tasks_app.models import Change, Event, Outcome, Question, Run, SessionEntry, Task
 from tasks_app.models.task import TaskQuerySet
-from tasks_app.state.phases import Phase
+from tasks_app.sandbox import Jail
+from tasks_app.services.tasks import go_on
 from tests.works import Works, runs, step
 
 SESSION = "12345678-1234-4234-8234-123456789012"

@@ -13,14 +13,13 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from tasks_app import places
-from tasks_app.actions.tasks import cancel_task
-from tasks_app.agents.claude import ClaudeAgent
-from tasks_app.agents.leftovers import COOKIE, leftovers
-from tasks_app.jail import Limits
-from tasks_app.models import Event, SessionEntry, Task
+from tasks_app.agent.claude import ClaudeAgent
+from tasks_app.agent.leftovers import COOKIE, leftovers
+from tasks_app.core.phases import Phase
+from tasks_app.models import Event, SessionEntry, Task, paths
 from tasks_app.rehearsal.server import RehearsalServer
-from tasks_app.state.phases import Phase
+from tasks_app.sandbox import Limits
+from tasks_app.services.tasks import cancel_task
 from tests.integration.installation import REPOSITORY, Installation
 from tests.works import TWO_STEPS, Works, file_in, runs
 
@@ -151,7 +150,7 @@ def test_while_ten_tasks_wait_no_agent_exists_and_the_worker_is_idle(
 ) -> None:
     """H4: no process, no thread, no slot, no CPU."""
     start = f"""
-from tasks_app.actions.tasks import create_task, start_task
+from tasks_app.services.tasks import create_task, start_task
 from tasks_app.models import Project, User
 ann = User.objects.get(username="ann")
 for n in range({WAITING}):
@@ -208,4 +207,4 @@ def test_an_agent_that_takes_all_memory_has_failed_and_is_told_why(real: Works) 
     assert first.session_id == second.session_id
     assert "The agent was ended. It used" in first.error and "CATHERDER_AGENT_MEMORY" in first.error
     assert "It used" in second.prompt
-    assert leftovers(places.workspace(task).path) == []
+    assert leftovers(paths.workspace(task).path) == []

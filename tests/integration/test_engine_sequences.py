@@ -15,24 +15,14 @@ from django.conf import settings
 from django.urls import reverse
 from django.utils import timezone
 
-from tasks_app import places, stats, transitions
-from tasks_app.actions.answers import Reply, answer_question
-from tasks_app.actions.projects import add_project, remove_project
-from tasks_app.actions.sequences import (
-    cancel_sequence,
-    create_sequence,
-    go_on_sequence,
-    sequence_files,
-    start_sequence,
-)
-from tasks_app.actions.tasks import create_task
-from tasks_app.agents import fake
+from tasks_app.agent import fake
+from tasks_app.core.errors import BadInput, IllegalMove, NotAllowed
+from tasks_app.core.phases import Phase
 from tasks_app.engine.advance import advance
 from tasks_app.engine.cleaning import clean_workspaces
 from tasks_app.engine.shop import Shop
 from tasks_app.engine.stopping import never
-from tasks_app.errors import BadInput, IllegalMove, NotAllowed
-from tasks_app.jail import SandboxMode, detect
+from tasks_app.history import statistics, transitions
 from tasks_app.models import (
     Channel,
     Delivery,
@@ -43,11 +33,22 @@ from tasks_app.models import (
     Task,
     Transition,
     User,
+    paths,
 )
-from tasks_app.notifications.announcing import announce
-from tasks_app.notifications.delivering import why_not
+from tasks_app.notifications.announcements import announce
+from tasks_app.notifications.delivery import why_not
 from tasks_app.notifications.message import message_of
-from tasks_app.state.phases import Phase
+from tasks_app.sandbox import SandboxMode, detect
+from tasks_app.services.answers import Reply, answer_question
+from tasks_app.services.projects import add_project, remove_project
+from tasks_app.services.sequences import (
+    cancel_sequence,
+    create_sequence,
+    go_on_sequence,
+    sequence_files,
+    start_sequence,
+)
+from tasks_app.services.tasks import create_task
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, UserFactory
 from tests.integration.git_repository import GitRepository
@@ -100,7 +101,7 @@ class Herd:
 
     @property
     def workspace(self) -> Path:
-        return places.workspace(self.tasks[0]).path
+        return paths.workspace(self.tasks[0]).path
 
     def phases(self) -> dict[str, str]:
         return {task.file: task.phase for task in self.tasks}
@@ -140,7 +141,7 @@ def test_tasks_run_in_the_order_of_their_names_on_one_branch_and_in_one_workspac
     assert {name for name in ("first", "second", "last") if (herd.workspace / f"{name}.txt").exists()} == {
         "first", "second", "last",
     }  # fmt: skip
-    git = places.repository(herd.project).git
+    git = paths.repository(herd.project).git
     assert git.line("rev-parse", "refs/heads/cat-herder/prices") == sequence.head_commit
     assert sequence.head_commit == herd.tasks[-1].head_commit
     assert sequence.started_at and sequence.ended_at
@@ -157,7 +158,7 @@ def test_each_task_shows_what_it_changed_itself(herd: Herd) -> None:
 def test_each_commit_of_the_branch_has_the_title_of_its_own_task(herd: Herd) -> None:
     """P9, P10. Without commits of the agents all work was one commit with the last task's title."""
     sequence = herd.start()
-    git = places.repository(herd.project).git
+    git = paths.repository(herd.project).git
     titles = git.line("log", "--format=%s", f"{sequence.base_commit}..{sequence.head_commit}").splitlines()
     assert titles == ["Task last", "Task second", "Task first"]
     for task in herd.tasks:
@@ -430,8 +431,8 @@ class TestHalting:
         herd.answer("Yes")
         Task.objects.update(paused_seconds=5.0)
         herd.work()
-        figures = stats.of_sequence(herd.sequence)
-        parts = stats.of_tasks(herd.tasks).values()
+        figures = statistics.of_sequence(herd.sequence)
+        parts = statistics.of_tasks(herd.tasks).values()
         assert figures.duration.paused == 5.0
         assert figures.usage.cost_usd == pytest.approx(sum(part.usage.cost_usd for part in parts))
         assert figures.usage.output_tokens == sum(part.usage.output_tokens for part in parts) > 0
@@ -504,7 +505,7 @@ def test_who_takes_the_next_task_up_itself_rings_nobody(
 def test_a_project_takes_its_sequences_workspaces_with_it(herd: Herd) -> None:
     """They stayed behind on the disk."""
     herd.start()
-    folder = places.shared_dir(herd.tasks[0])
+    folder = paths.shared_dir(herd.tasks[0])
     assert folder.exists()
     remove_project(herd.project, by=herd.person)
     assert not folder.exists()
@@ -518,7 +519,7 @@ def test_a_folder_that_cannot_be_read_is_told(herd: Herd, monkeypatch: pytest.Mo
     def closed(*_: object) -> list[str]:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("tasks_app.actions.sequences.working_names", closed)
+    monkeypatch.setattr("tasks_app.services.sequences.working_names", closed)
     start_sequence(herd.sequence, by=herd.person)
     sequence = herd.work()
     assert sequence.phase == Phase.FAILED

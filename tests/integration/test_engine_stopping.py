@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 import pytest
 from django.db import connection
 
-from tasks_app.actions.tasks import cancel_task, go_on
-from tasks_app.agents.fake import Hang, Turn, ask, say, shell, write
-from tasks_app.agents.port import AgentEvent
+from tasks_app.agent.fake import Hang, Turn, ask, say, shell, write
+from tasks_app.agent.port import AgentEvent
+from tasks_app.core.errors import IllegalMove
+from tasks_app.core.phases import Phase
 from tasks_app.engine.stopping import StopReason
-from tasks_app.errors import IllegalMove
 from tasks_app.models import Outcome, QuestionState, Run, Task
-from tasks_app.state.phases import Phase
+from tasks_app.services.tasks import cancel_task, go_on
 from tests.works import Works, results, runs, step
 
 HANGS = [Hang(shell("touch started")), say("Done.")]

@@ -9,8 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from tasks_app import places
-from tasks_app.agents.fake import (
+from tasks_app.agent.fake import (
     Call,
     Die,
     End,
@@ -24,15 +23,15 @@ from tasks_app.agents.fake import (
     shell,
     write,
 )
-from tasks_app.agents.port import Ending, RunResult
+from tasks_app.agent.port import Ending, RunResult
+from tasks_app.core.phases import Phase
+from tasks_app.core.types import Ask, AskItem
 from tasks_app.engine.conclude import halt, items_json
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.recorder import RunRecorder
 from tasks_app.engine.stopping import StopReason, never
-from tasks_app.events.logs import LogKind, render_log
-from tasks_app.models import Change, Outcome, Question, Reason, Run, SessionEntry, Transition
-from tasks_app.state.phases import Phase
-from tasks_app.types import Ask, AskItem
+from tasks_app.history.events.logs import LogKind, render_log
+from tasks_app.models import Change, Outcome, Question, Reason, Run, SessionEntry, Transition, paths
 from tests.works import TWO_STEPS, Works, diff_of, file_in, results, runs, step
 
 ASKS_ONCE = [
@@ -209,7 +208,7 @@ def test_a_huge_answer_is_kept_whole(works: Works) -> None:
     task = works.advance(works.task(ASKS_ONCE))
     works.answer_all(task, text)
     assert works.advance(task).phase == Phase.DONE
-    (file,) = places.answers_dir(task).glob("*.txt")
+    (file,) = paths.answers_dir(task).glob("*.txt")
     assert file.read_text() == text
 
 
@@ -292,7 +291,7 @@ def test_a_check_that_keeps_failing_fails_the_task_with_its_last_output(works: W
 
 
 def test_go_on_after_a_failed_check_tries_again(works: Works) -> None:
-    from tasks_app.actions.tasks import go_on
+    from tasks_app.services.tasks import go_on
 
     task = works.advance(works.task([say("Done.")], config=checked("test -e made.txt")))
     assert task.phase == Phase.FAILED
@@ -436,8 +435,8 @@ def test_ten_megabytes_of_output_are_cut_and_the_cut_is_said(works: Works) -> No
 
 def test_the_repository_is_tidied_when_nobody_waits(works: Works, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each recording leaves a pack, and git looks through all of them at the next one."""
-    monkeypatch.setattr("tasks_app.workspace.repository.PACKS", 1)
+    monkeypatch.setattr("tasks_app.git.repository.PACKS", 1)
     play = {name: [Turn(calls=(write(f"{name}.txt", "{}"),)), say("Done.")] for name in ("plan", "implement")}
     task = works.advance(works.task(play, config=TWO_STEPS))
     assert (task.phase, len(runs(task))) == (Phase.DONE, 2)
-    assert len(list(places.repository(task.project).path.glob("objects/pack/*.pack"))) == 1
+    assert len(list(paths.repository(task.project).path.glob("objects/pack/*.pack"))) == 1

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tasks_app.events.append import NewEvent, append
-from tasks_app.events.lines import line
-from tasks_app.events.logs import PAGE, LogKind, follow_log, raw_line, render_log
-from tasks_app.events.past import past_actions
+from tasks_app.history.events.append import NewEvent, append
+from tasks_app.history.events.lines import line
+from tasks_app.history.events.logs import PAGE, LogKind, follow_log, raw_line, render_log
+from tasks_app.history.events.past import past_actions
 from tasks_app.models import Event, EventKind, Outcome, Project, Reason, Run, Step, Task
 from tasks_app.prompting.replay import PastAction
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tasks_app.errors import BadInput
+from tasks_app.core.errors import BadInput
 from tasks_app.management.first_start import ensure_admin
 from tasks_app.models import User
 

@@ -14,21 +14,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from tasks_app.models import (
-    Action,
-    AuditEntry,
-    Project,
-    QuestionState,
-    Role,
-    Run,
-    Task,
-    User,
-)
-from tasks_app.search.exports import QUESTION_COLUMNS, TASK_COLUMNS
-from tasks_app.search.filters import Filters
-from tasks_app.search.paging import Place, slice_of
-from tasks_app.state.phases import Phase
-from tasks_app.views import history
+from tasks_app.core.phases import Phase
+from tasks_app.models import Action, AuditEntry, Project, QuestionState, Role, Run, Task, User
+from tasks_app.reporting.search.exports import QUESTION_COLUMNS, TASK_COLUMNS
+from tasks_app.reporting.search.filters import Filters
+from tasks_app.reporting.search.paging import Place, slice_of
+from tasks_app.web.pages import history
 from tests.addresses import text_of
 from tests.browser import signed_in
 from tests.factories import (
@@ -347,7 +338,7 @@ def test_tasks_as_csv_with_what_is_filtered(client: Client, varied: dict[str, Ta
 
 
 def test_tasks_as_json(client: Client, varied: dict[str, Task], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks_app.search.exports.PART", 2)
+    monkeypatch.setattr("tasks_app.reporting.search.exports.PART", 2)
     rows = json.loads(taken(client, "/history/export.json?project=shop"))
     assert [row["title"] for row in rows] == ["asking", "piped", "old"]
     assert list(rows[0]) == TASK_COLUMNS and rows[0]["questions"] == 1

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app import places
-from tasks_app.agents.fake import Turn, say, shell
-from tasks_app.models import Task
-from tasks_app.state.phases import Phase
+from tasks_app.agent.fake import Turn, say, shell
+from tasks_app.core.phases import Phase
+from tasks_app.models import Task, paths
 from tests.works import Works
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once(on="sqlite")]
@@ -72,7 +71,7 @@ CASES = {
 
 
 def git(task: Task, *words: str) -> bytes:
-    bare = places.repository(task.project).path
+    bare = paths.repository(task.project).path
     return subprocess.run(["git", *words], cwd=bare, check=True, capture_output=True).stdout
 
 
@@ -83,7 +82,7 @@ def files_of(task: Task) -> dict[bytes, bytes]:
 
 
 def files_in(task: Task) -> dict[bytes, bytes]:
-    top = places.workspace(task).path
+    top = paths.workspace(task).path
     found = {}
     for where, folders, names in os.walk(top):
         folders[:] = [name for name in folders if name != ".git"]

@@ -13,9 +13,9 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from tasks_app.actions.invitations import accept_invitation, find_invitation, invite
-from tasks_app.errors import BadInput, NotAllowed
+from tasks_app.core.errors import BadInput, NotAllowed
 from tasks_app.models import Action, AuditEntry, Invitation, Membership, Project, Role, User
+from tasks_app.services.invitations import accept_invitation, find_invitation, invite
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, UserFactory
 

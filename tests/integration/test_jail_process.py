@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.jail import Finished, Jail, JailedCommand, run
+from tasks_app.sandbox import Finished, Jail, JailedCommand, run
 from tests.integration.fifo import Fifo
 
 OPEN = Jail(None, "for this test")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.errors import JailError, SandboxUnavailable
-from tasks_app.jail import Finished, Jail, JailedCommand, SandboxMode, detect, run
+from tasks_app.core.errors import JailError, SandboxUnavailable
+from tasks_app.sandbox import Finished, Jail, JailedCommand, SandboxMode, detect, run
 from tests.integration.fifo import Fifo
 
 pytestmark = pytest.mark.bubblewrap
@@ -227,7 +227,7 @@ def test_nothing_of_a_command_is_left_when_it_was_timed_out(place: Place) -> Non
 _PARENT = """
 import sys
 from pathlib import Path
-from tasks_app.jail import SandboxMode, detect, run
+from tasks_app.sandbox import SandboxMode, detect, run
 jail = detect(SandboxMode(sys.argv[1]))
 children = "setsid sleep 1000 & sleep 1000" if jail.active else "exec sleep 1000"
 script = ["sh", "-c", "exec 3>alive; echo ready >&3; " + children]

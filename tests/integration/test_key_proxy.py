@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agents.proxy import ApiKeyProxy, RunLimits, server
+from tasks_app.agent.proxy import ApiKeyProxy, RunLimits, server
 
 MODEL = "claude-sonnet-4-5-20250929"
 MILLION = 1_000_000

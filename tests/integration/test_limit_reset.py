@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from tasks_app import workshop
-from tasks_app.agents.claude import ClaudeAgent, Connection
-from tasks_app.agents.port import Ending
-from tasks_app.agents.proxy import RunMeter
-from tasks_app.jail import Jail
+from tasks_app import composition
+from tasks_app.agent.claude import ClaudeAgent, Connection
+from tasks_app.agent.port import Ending
+from tasks_app.agent.proxy import RunMeter
+from tasks_app.sandbox import Jail
 from tests.agents import Bench, rehearsal
 
 
@@ -24,12 +24,12 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     with rehearsal(tmp_path) as server:
         keyed = {"anthropic_api_key": "sk-real", "anthropic_base_url": server.url}
         monkeypatch.setattr(settings, "ENVIRONMENT", settings.ENVIRONMENT.model_copy(update=keyed))
-        workshop._proxy.cache_clear()
+        composition._proxy.cache_clear()
         try:
-            yield Bench(ClaudeAgent(Jail(None), workshop.connect), tmp_path, server)
+            yield Bench(ClaudeAgent(Jail(None), composition.connect), tmp_path, server)
         finally:
-            workshop._proxy().stop()
-            workshop._proxy.cache_clear()
+            composition._proxy().stop()
+            composition._proxy.cache_clear()
 
 
 def test_a_limit_has_the_time_that_the_answer_named(bench: Bench) -> None:

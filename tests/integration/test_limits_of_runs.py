@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agents.fake import say
-from tasks_app.agents.port import Ending
-from tasks_app.jail import SandboxMode, detect
+from tasks_app.agent.fake import say
+from tasks_app.agent.port import Ending
+from tasks_app.core.phases import Phase
 from tasks_app.models import Run
-from tasks_app.state.phases import Phase
+from tasks_app.sandbox import SandboxMode, detect
 from tests.agents import real_bench
 from tests.works import Works
 

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
-from tasks_app.live.bell import GROUP
+from tasks_app.web.live.bell import GROUP
 from tests.integration.portal import Portal
 from tests.integration.redis_server import redis_server
 

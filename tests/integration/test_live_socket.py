@@ -15,15 +15,15 @@ from asgiref.testing import ApplicationCommunicator
 from django.test import Client
 
 from catherder_site.asgi import application
-from tasks_app.actions.sessions import end_sessions
-from tasks_app.live import consumers
-from tasks_app.live.access import look_up
-from tasks_app.live.consumers import _open_sockets
-from tasks_app.live.hub import hub
-from tasks_app.live.news import REPLAY_LIMIT
-from tasks_app.live.tailer import Tailer
-from tasks_app.live.waiters import Interval
 from tasks_app.models import Change, Membership, Project, Role, Task, User
+from tasks_app.services.sessions import end_sessions
+from tasks_app.web.live import consumers
+from tasks_app.web.live.access import look_up
+from tasks_app.web.live.consumers import _open_sockets
+from tasks_app.web.live.hub import hub
+from tasks_app.web.live.news import REPLAY_LIMIT
+from tasks_app.web.live.tailer import Tailer
+from tasks_app.web.live.waiters import Interval
 from tests.browser import signed_in
 
 pytestmark = pytest.mark.django_db(transaction=True)

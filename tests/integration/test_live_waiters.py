@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from tasks_app.live import waiters
-from tasks_app.live.bell import Ringer
-from tasks_app.live.waiters import Bell, DataVersion
+from tasks_app.web.live import waiters
+from tasks_app.web.live.bell import Ringer
+from tasks_app.web.live.waiters import Bell, DataVersion
 from tests.integration.redis_server import RedisServer, redis_server
 
 

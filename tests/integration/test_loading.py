@@ -17,5 +17,7 @@ def test_what_runs_no_agents_does_not_load_their_sdk(installation: Installation,
 
 
 def test_what_runs_agents_does(installation: Installation) -> None:
-    loaded = installation.python("from tasks_app import workshop\nprint('claude_agent_sdk' in sys.modules)")
+    loaded = installation.python(
+        "from tasks_app import composition\nprint('claude_agent_sdk' in sys.modules)"
+    )
     assert loaded == "True\n"

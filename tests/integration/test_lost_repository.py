@@ -10,15 +10,14 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from tasks_app import places
-from tasks_app.actions.fetching import check_repository, fetch, repair_repository
-from tasks_app.actions.projects import remove_project
-from tasks_app.actions.retrying import retry_from
-from tasks_app.agents.fake import FakeAgent, Turn, ask, say, write
-from tasks_app.errors import RepositoryDamaged
-from tasks_app.models import Project, Task
-from tasks_app.state.phases import Phase
-from tasks_app.workspace import Repository
+from tasks_app.agent.fake import FakeAgent, Turn, ask, say, write
+from tasks_app.core.errors import RepositoryDamaged
+from tasks_app.core.phases import Phase
+from tasks_app.git import Repository
+from tasks_app.models import Project, Task, paths
+from tasks_app.services.fetching import check_repository, fetch, repair_repository
+from tasks_app.services.projects import remove_project
+from tasks_app.services.retrying import retry_from
 from tests.works import Works, diff_of, file_in
 
 ASKING = [
@@ -54,8 +53,8 @@ def replace_by_a_file(repository: Repository) -> None:
 def test_a_task_goes_on_from_its_last_recorded_commit_after_a_power_cut(works: Works) -> None:
     """Its clone was lost as well; its recorded commit was not."""
     task = waiting(works)
-    cut_power(places.repository(task.project))
-    shutil.rmtree(places.workspace(task).path)
+    cut_power(paths.repository(task.project))
+    shutil.rmtree(paths.workspace(task).path)
     assert check_repository(task.project)
     fetch(task.project, thorough=True)
     assert check_repository(task.project) == []
@@ -63,7 +62,7 @@ def test_a_task_goes_on_from_its_last_recorded_commit_after_a_power_cut(works: W
     assert works.advance(task).phase == Phase.DONE
     assert file_in(task, "made.txt").read_text() == "before the question"
     assert "after the answer" in diff_of(task) and "before the question" in diff_of(task)
-    assert places.repository(task.project).commit(f"refs/heads/{task.branch}") == task.head_commit
+    assert paths.repository(task.project).commit(f"refs/heads/{task.branch}") == task.head_commit
 
 
 @pytest.mark.parametrize("damage", [delete, replace_by_a_file], ids=lambda damage: damage.__name__)
@@ -72,7 +71,7 @@ def test_a_task_whose_workspace_is_left_is_recorded_again(
 ) -> None:
     """The portal's repository is gone with all that only it had; the waiting task loses nothing."""
     task = waiting(works)
-    damage(places.repository(task.project))
+    damage(paths.repository(task.project))
     (said, *more) = repair_repository(task.project)
     assert "again" in said or "aside" in said
     assert task.branch.removeprefix("refs/heads/") in " ".join(more), "the lost work is named"
@@ -84,7 +83,7 @@ def test_a_task_whose_workspace_is_left_is_recorded_again(
 def test_the_page_says_that_a_task_was_recorded_again(works: Works, client: Client) -> None:
     """Also after its later recordings."""
     task = waiting(works)
-    delete(places.repository(task.project))
+    delete(paths.repository(task.project))
     repair_repository(task.project)
     works.answer_all(task, "Blue")
     assert works.advance(task).phase == Phase.DONE
@@ -96,8 +95,8 @@ def test_the_page_says_that_a_task_was_recorded_again(works: Works, client: Clie
 def test_a_task_that_lost_both_says_how_to_begin_again(works: Works) -> None:
     """Its workspace and what was recorded of it; from its first step on it is done anew."""
     task = waiting(works)
-    delete(places.repository(task.project))
-    shutil.rmtree(places.workspace(task).path)
+    delete(paths.repository(task.project))
+    shutil.rmtree(paths.workspace(task).path)
     repair_repository(task.project)
     works.answer_all(task, "Blue")
     assert works.advance(task).phase == Phase.FAILED
@@ -112,20 +111,20 @@ def test_a_task_that_lost_both_says_how_to_begin_again(works: Works) -> None:
 def test_new_tasks_can_be_made_after_the_repository_was_fetched_again(works: Works) -> None:
     """Without anybody's help at the second attempt: the first met the damage."""
     task = waiting(works)
-    repository = places.repository(task.project)
+    repository = paths.repository(task.project)
     cut_power(repository)
     with pytest.raises(RepositoryDamaged, match=f"repository of {task.project.name} is damaged"):
         repository.head(task.project.branch)
     again = works.advance(works.task([say("Done.")], project=Project.objects.get(pk=task.project_id)))
     assert again.phase == Phase.DONE
-    assert Path(places.workspace(again).path / "cat-herder.yaml").exists()
+    assert Path(paths.workspace(again).path / "cat-herder.yaml").exists()
 
 
 @pytest.mark.parametrize("kind", ["file", "link"])
 def test_a_workspace_replaced_by_something_else_is_made_anew(works: Works, kind: str, tmp_path: Path) -> None:
     """From the last recorded commit; what stood in its place is kept, and a link is not followed."""
     task = waiting(works)
-    path = places.workspace(task).path
+    path = paths.workspace(task).path
     elsewhere = tmp_path / "elsewhere"
     path.rename(elsewhere)
     if kind == "file":
@@ -141,11 +140,11 @@ def test_a_workspace_replaced_by_something_else_is_made_anew(works: Works, kind:
 
 def test_what_was_moved_aside_goes_with_the_project(works: Works) -> None:
     project = works.advance(works.task([say("Done.")])).project
-    replace_by_a_file(places.repository(project))
+    replace_by_a_file(paths.repository(project))
     repair_repository(project)
-    assert list((places.data_dir() / "repositories").glob("*.damaged-*"))
+    assert list((paths.data_dir() / "repositories").glob("*.damaged-*"))
     remove_project(project, by=works.user)
-    assert list((places.data_dir() / "repositories").iterdir()) == []
+    assert list((paths.data_dir() / "repositories").iterdir()) == []
 
 
 def test_pages_say_what_is_damaged_and_what_to_do(works: Works, client: Client) -> None:
@@ -153,7 +152,7 @@ def test_pages_say_what_is_damaged_and_what_to_do(works: Works, client: Client) 
     task = waiting(works)
     client.force_login(works.user)
     project = reverse("project", args=[task.project_id])
-    cut_power(places.repository(task.project))
+    cut_power(paths.repository(task.project))
     page = client.get(project)
     assert page.status_code == 200
     assert "is damaged" in page.text and "Fetch the project again" in page.text
@@ -167,7 +166,7 @@ def test_pages_say_what_is_damaged_and_what_to_do(works: Works, client: Client) 
 def test_the_page_of_a_lost_change_says_so(works: Works, client: Client) -> None:
     task = waiting(works)
     client.force_login(works.user)
-    delete(places.repository(task.project))
+    delete(paths.repository(task.project))
     client.post(reverse("project_fetch", args=[task.project_id]))
     page = client.get(reverse("task_diff", args=[task.pk]))
     assert page.status_code == 200 and "no longer has the commit" in page.text

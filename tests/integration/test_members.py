@@ -11,9 +11,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from tasks_app.actions.members import change_role, remove_member
-from tasks_app.errors import BadInput, NotAllowed
+from tasks_app.core.errors import BadInput, NotAllowed
 from tasks_app.models import Action, AuditEntry, Invitation, Membership, Project, Role, User
+from tasks_app.services.members import change_role, remove_member
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, UserFactory
 

@@ -8,9 +8,8 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from tasks_app import places
-from tasks_app.actions.tasks import create_task
-from tasks_app.models import Action, AuditEntry, Project, Role, User
+from tasks_app.models import Action, AuditEntry, Project, Role, User, paths
+from tasks_app.services.tasks import create_task
 from tests.api import PROBLEM, Script
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, UserFactory
@@ -69,7 +68,7 @@ def test_without_the_branch_tasks_start_from_the_one_that_is_checked_out(
     assert "It has no branch main: tasks start from trunk." in answer.text
     project.refresh_from_db()
     assert project.branch == "trunk"
-    assert places.repository(project).head("trunk") == other.git("rev-parse", "HEAD")
+    assert paths.repository(project).head("trunk") == other.git("rev-parse", "HEAD")
 
 
 @pytest.mark.parametrize(

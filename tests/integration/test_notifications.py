@@ -12,6 +12,8 @@ from django.core import mail
 from django.db import connection
 from django.utils import timezone
 
+from tasks_app.core.phases import Phase
+from tasks_app.history.transitions import move
 from tasks_app.models import (
     Change,
     ChangeKind,
@@ -33,15 +35,13 @@ from tasks_app.models import (
     User,
 )
 from tasks_app.models.notification import default_wishes
-from tasks_app.notifications import delivering, webhook
-from tasks_app.notifications.announcing import announce
-from tasks_app.notifications.delivering import deliver
+from tasks_app.notifications import delivery, webhook
+from tasks_app.notifications.announcements import announce
+from tasks_app.notifications.delivery import deliver
+from tasks_app.notifications.encryption import seal
 from tasks_app.notifications.errors import NotSent
-from tasks_app.notifications.sealing import seal
-from tasks_app.notifications.targets import try_target
+from tasks_app.notifications.project_channels import try_target
 from tasks_app.notifications.timing import MOST_ATTEMPTS
-from tasks_app.state.phases import Phase
-from tasks_app.transitions import move
 from tests.factories import MembershipFactory, ProjectFactory, QuestionFactory, TaskFactory, UserFactory
 
 pytestmark = pytest.mark.django_db
@@ -214,12 +214,12 @@ def test_an_inactive_person_is_told_nothing() -> None:
 
 
 def test_an_occasion_that_cannot_be_told_does_not_hold_up_the_others(monkeypatch: Any) -> None:
-    from tasks_app.notifications import announcing
+    from tasks_app.notifications import announcements
 
     bad, good = asked(), asked()
     member(good.task)
-    plain = announcing.step_of
-    monkeypatch.setattr(announcing, "step_of", lambda task: 1 / 0 if task == bad.task else plain(task))
+    plain = announcements.step_of
+    monkeypatch.setattr(announcements, "step_of", lambda task: 1 / 0 if task == bad.task else plain(task))
     member(bad.task)
     assert announce() == 1
     assert Notice.objects.get().task == good.task
@@ -343,7 +343,7 @@ def test_what_was_due_before_the_quiet_hours_and_was_not_sent_waits_for_their_en
 ) -> None:
     """No worker ran, or the first attempt failed just before."""
     told: list[Any] = []
-    monkeypatch.setattr(delivering.chat, "send", lambda *_, **__: told.append(_))
+    monkeypatch.setattr(delivery.chat, "send", lambda *_, **__: told.append(_))
     question = asked()
     user = member(question.task, email="ann@example.org", wishes={Occasion.QUESTION: {medium: Extent.ALL}})
     hook(question.task, medium=Medium.CHAT, user=user)
@@ -358,7 +358,7 @@ def test_what_was_due_before_the_quiet_hours_and_was_not_sent_waits_for_their_en
 
 def test_a_test_comes_in_quiet_hours_too(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
-    monkeypatch.setattr(delivering.chat, "send", lambda *_, **__: told.append(_))
+    monkeypatch.setattr(delivery.chat, "send", lambda *_, **__: told.append(_))
     user = member(asked().task, **quiet_now())
     try_target(hook(TaskFactory(), medium=Medium.CHAT, user=user), by=user)
     deliver()
@@ -371,7 +371,7 @@ def test_a_digest_that_fails_comes_as_one_mail_later(by_mail: None, monkeypatch:
     for _ in range(5):
         halted(TaskFactory(project=first.task.project, phase=Phase.DONE), Phase.DONE)
     announce()
-    monkeypatch.setattr(delivering.mail, "send", failing(NotSent("The mail server could not be reached.")))
+    monkeypatch.setattr(delivery.mail, "send", failing(NotSent("The mail server could not be reached.")))
     deliver()
     assert Delivery.objects.values("due_at").distinct().count() == 1
 
@@ -422,11 +422,11 @@ def test_a_sender_that_dies_after_sending_sends_again_with_the_same_key(
     """Killed between sending and noting: the lease runs out, and the receiver can tell by the key."""
     hook(asked().task)
     announce()
-    note = delivering._note
-    monkeypatch.setattr(delivering, "_note", killed)
+    note = delivery._note
+    monkeypatch.setattr(delivery, "_note", killed)
     with pytest.raises(KeyboardInterrupt):
         deliver()
-    monkeypatch.setattr(delivering, "_note", note)
+    monkeypatch.setattr(delivery, "_note", note)
     assert deliver() == 0  # somebody has it
     Delivery.objects.update(taken_until=timezone.now() - timedelta(hours=1))
     assert deliver() == 1
@@ -454,7 +454,7 @@ def test_who_lost_a_delivery_cannot_note_anything_on_it(posts: list[Any]) -> Non
     announce()
     (mine,) = Delivery.objects.take([Delivery.objects.get().pk], seconds=-1)
     assert Delivery.objects.take([mine.pk], seconds=60)
-    delivering._note([mine], state=DeliveryState.FAILED)
+    delivery._note([mine], state=DeliveryState.FAILED)
     assert Delivery.objects.get().state == DeliveryState.WAITING
 
 

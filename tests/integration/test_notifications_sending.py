@@ -16,7 +16,7 @@ import pytest
 from django.core import mail as django_mail
 from django.utils import timezone
 
-from tasks_app.errors import BadInput
+from tasks_app.core.errors import BadInput
 from tasks_app.models import Occasion, User
 from tasks_app.notifications import chat, mail, webhook
 from tasks_app.notifications.errors import NotSent

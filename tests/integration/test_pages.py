@@ -20,14 +20,13 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.defaults import server_error
 
-from tasks_app import places
-from tasks_app.actions.projects import add_project
-from tasks_app.errors import SandboxUnavailable
-from tasks_app.events.append import NewEvent, append
-from tasks_app.jail import Jail
-from tasks_app.models import Event, EventKind, Question, Run, Task, User
-from tasks_app.state.phases import FACTS, Phase
-from tasks_app.views import context
+from tasks_app.core.errors import SandboxUnavailable
+from tasks_app.core.phases import FACTS, Phase
+from tasks_app.history.events.append import NewEvent, append
+from tasks_app.models import Event, EventKind, Question, Run, Task, User, paths
+from tasks_app.sandbox import Jail
+from tasks_app.services.projects import add_project
+from tasks_app.web.pages import context
 from tests.addresses import text_of
 from tests.browser import signed_in
 from tests.factories import (
@@ -503,14 +502,14 @@ def test_the_diff_of_a_task_and_of_a_step_is_shown(browser: Client, project: Any
     base = source.git("rev-parse", "HEAD")
     middle = source.commit(**{"README.md": "# <shop>\n"})
     head = source.commit(**{"prices.py": "CENT = 1\n"})
-    places.repository(project).fetch()
+    paths.repository(project).fetch()
     task = TaskFactory(project=project, base_commit=base, head_commit=head)
     task.steps.filter(position=1).update(base_commit=base, head_commit=middle)
     address = reverse("task_diff", args=[task.pk])
     whole, step = browser.get(address).text, browser.get(f"{address}?step=1", headers=HTMX).text
     assert "# &lt;shop&gt;" in whole and "CENT = 1" in whole and "<html" in whole
     assert "# &lt;shop&gt;" in step and "CENT = 1" not in step and "<html" not in step
-    fetch = f"git fetch {places.repository(project).path} {task.branch}:{task.branch}"
+    fetch = f"git fetch {paths.repository(project).path} {task.branch}:{task.branch}"
     assert fetch in browser.get(page_of(task)).text
 
 
@@ -519,7 +518,7 @@ def test_a_large_file_is_loaded_when_it_is_wanted(browser: Client, project: Any,
     base = source.git("rev-parse", "HEAD")
     name = "a [b] & c;.txt"
     head = source.commit(**{name: "".join(f"number {n}\n" for n in range(900)), "small.txt": "small\n"})
-    places.repository(project).fetch()
+    paths.repository(project).fetch()
     task = TaskFactory(project=project, base_commit=base, head_commit=head)
     whole = browser.get(reverse("task_diff", args=[task.pk])).text
     assert "number 899" not in whole and "small</span>" in whole and "+900" in whole
@@ -542,7 +541,7 @@ def changed(project: Any, tmp_path: Path) -> Task:
     middle = source.commit(**{"README.md": "# shöp\n"})
     (source.path / "cat.png").write_bytes(bytes(range(256)) * 1000)
     head = source.commit()
-    places.repository(project).fetch()
+    paths.repository(project).fetch()
     sequence = SequenceFactory(project=project, base_commit=base, head_commit=head)
     task = TaskFactory(project=project, sequence=sequence, base_commit=base, head_commit=head)
     task.steps.filter(position=1).update(base_commit=base, head_commit=middle)
@@ -614,7 +613,7 @@ def test_the_live_page_shows_questions_first_then_what_runs(browser: Client) -> 
 def test_the_live_page_says_where_the_other_questions_are(
     browser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks_app.views.live.MOST", 2)
+    monkeypatch.setattr("tasks_app.web.pages.live.MOST", 2)
     asked = [QuestionFactory() for _ in range(2)]
     assert "all are in the inbox" not in browser.get("/live/").text
     asked.append(QuestionFactory())

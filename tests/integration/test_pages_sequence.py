@@ -13,10 +13,10 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from tasks_app.actions.projects import add_project
-from tasks_app.actions.sequences import create_sequence
+from tasks_app.core.phases import Phase
 from tasks_app.models import Project, Sequence, Task, User
-from tasks_app.state.phases import Phase
+from tasks_app.services.projects import add_project
+from tasks_app.services.sequences import create_sequence
 from tests.browser import signed_in
 from tests.factories import QuestionFactory, RunFactory, SequenceFactory, TaskFactory, UserFactory
 from tests.integration.git_repository import GitRepository

@@ -9,13 +9,12 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from tasks_app import places
-from tasks_app.actions.retrying import retry_from
-from tasks_app.actions.sequences import create_sequence, start_sequence
-from tasks_app.agents.fake import Act, End, FakeAgent, Turn, say, shell, write
+from tasks_app.agent.fake import Act, End, FakeAgent, Turn, say, shell, write
+from tasks_app.core.phases import Phase
 from tasks_app.engine.prompts import step_prompt
-from tasks_app.models import Step, Task, User
-from tasks_app.state.phases import Phase
+from tasks_app.models import Step, Task, User, paths
+from tasks_app.services.retrying import retry_from
+from tasks_app.services.sequences import create_sequence, start_sequence
 from tests.addresses import text_of
 from tests.works import TWO_STEPS, Works, diff_of, file_in, runs, step, step_in
 
@@ -39,7 +38,7 @@ def planning(text: str = "# The new plan\n") -> dict[str, list[Act]]:
 
 def published(task: Task) -> dict[str, str]:
     """The files of the branch that people fetch."""
-    bare = places.repository(task.project).path
+    bare = paths.repository(task.project).path
 
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=bare, check=True, capture_output=True, text=True).stdout
@@ -100,12 +99,12 @@ def test_what_checks_left_does_not_get_into_the_result_with_the_plan_taken_out(
     task = works.advance(works.task(planning(), config=auto_commit + CHECKED + left))
     assert task.phase == Phase.DONE and file_in(task, "left-by-check").exists()
     assert set(published(task)) == {"cat-herder.yaml", "paint.txt"}
-    bare = places.repository(task.project).path
+    bare = paths.repository(task.project).path
     words = ["git", "log", "--format=%s", f"{task.base_commit}..{task.branch}"]
     titles = subprocess.run(words, cwd=bare, check=True, capture_output=True, text=True).stdout.split("\n")
     expected = ["chore(implement): checkpoint", "chore(plan): checkpoint"] if auto_commit else ["Paint it"]
     assert titles[:-1] == expected
-    workspace = places.workspace(task).path
+    workspace = paths.workspace(task).path
     assert subprocess.run(
         ["git", "status", "--porcelain"], cwd=workspace, check=True, capture_output=True, text=True
     ).stdout.splitlines() == (["?? left-by-check"] if auto_commit else ["?? left-by-check", "?? paint.txt"])

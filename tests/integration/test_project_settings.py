@@ -9,13 +9,13 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from tasks_app import sandboxing
-from tasks_app.actions.fetching import fetch
-from tasks_app.actions.tasks import create_task
-from tasks_app.errors import SandboxUnavailable
-from tasks_app.jail import Jail, Limits
+from tasks_app.core.errors import SandboxUnavailable
 from tasks_app.models import Action, AuditEntry, Project, Role
-from tasks_app.views import project_facts
+from tasks_app.operations import local_sandbox
+from tasks_app.sandbox import Jail, Limits
+from tasks_app.services.fetching import fetch
+from tasks_app.services.tasks import create_task
+from tasks_app.web.pages import project_facts
 from tests.browser import signed_in
 from tests.factories import MembershipFactory
 from tests.integration.git_repository import GitRepository
@@ -259,7 +259,7 @@ def test_the_page_of_a_project_lists_the_limits_and_warns_of_those_that_nothing_
 ) -> None:
     """M7: what cannot be held is shown."""
     limits = Limits(memory=3 << 30, processes=77, tmp=5 << 20)
-    monkeypatch.setattr(sandboxing, "jail", lambda: Jail(None).limited(limits, cgroup=None))
+    monkeypatch.setattr(local_sandbox, "jail", lambda: Jail(None).limited(limits, cgroup=None))
     project = works.project("pipelines: {p: [{name: do, command: self}]}\n")
     client = browser_of(project, Role.VIEWER)
     page = client.get(reverse("project", args=[project.pk])).text
@@ -279,7 +279,7 @@ def test_where_no_agent_may_be_run_there_are_no_limits_to_list(
     def missing() -> Jail:
         raise SandboxUnavailable("there is none")
 
-    monkeypatch.setattr(sandboxing, "jail", missing)
+    monkeypatch.setattr(local_sandbox, "jail", missing)
     project = works.project("pipelines: {p: [{name: do, command: self}]}\n")
     page = browser_of(project, Role.VIEWER).get(reverse("project", args=[project.pk]))
     assert page.status_code == 200 and "limits-title" not in page.text

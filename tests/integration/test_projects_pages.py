@@ -13,11 +13,11 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from tasks_app.actions import fetching
-from tasks_app.actions.fetching import fetch, fetch_meanwhile
-from tasks_app.errors import WorkspaceError
+from tasks_app.core.errors import WorkspaceError
+from tasks_app.core.phases import Phase
 from tasks_app.models import Action, AuditEntry, Project, Role
-from tasks_app.state.phases import Phase
+from tasks_app.services import fetching
+from tasks_app.services.fetching import fetch, fetch_meanwhile
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, TaskFactory, UserFactory
 from tests.integration.git_repository import GitRepository
@@ -123,7 +123,7 @@ def test_a_repository_that_cannot_be_added_is_told_and_kept(given: dict[str, str
 
 def test_what_cannot_be_fetched_is_not_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     GitRepository.make(tmp_path / "shop", **{"README.md": "# Shop"})
-    monkeypatch.setattr("tasks_app.workspace.Repository.fetch", refuse)
+    monkeypatch.setattr("tasks_app.git.Repository.fetch", refuse)
     page = admin().post(LIST, {"name": "shop", "source": str(tmp_path / "shop")})
     assert page.status_code == 400 and "the disk is full" in page.text
     assert not Project.objects.exists()
@@ -242,7 +242,7 @@ def test_a_fetch_whose_process_died_does_not_stop_the_next(works: Works) -> None
 
 def test_a_fault_nobody_thought_of_is_told_too(works: Works, monkeypatch: pytest.MonkeyPatch) -> None:
     project = works.project()
-    monkeypatch.setattr("tasks_app.workspace.Repository.fetch", lambda self, **options: 1 / 0)
+    monkeypatch.setattr("tasks_app.git.Repository.fetch", lambda self, **options: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         fetch(project)
     fetching._fetch_alone(project)

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from tasks_app.actions.answers import decide
-from tasks_app.actions.changing import change_threshold
-from tasks_app.agents.claude import ClaudeAgent
-from tasks_app.agents.port import Recorder, RunOrder, RunResult
+from tasks_app.agent.claude import ClaudeAgent
+from tasks_app.agent.port import Recorder, RunOrder, RunResult
+from tasks_app.core.phases import Phase
 from tasks_app.models import Channel, Task
 from tasks_app.rehearsal.server import RehearsalServer
-from tasks_app.state.phases import Phase
+from tasks_app.services.answers import decide
+from tasks_app.services.changing import change_threshold
 from tests.works import ONE_STEP, Works, results, runs
 
 pytestmark = [pytest.mark.bubblewrap, pytest.mark.once(on="sqlite")]

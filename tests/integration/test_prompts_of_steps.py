@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 
-from tasks_app.actions.sequences import create_sequence, start_sequence
-from tasks_app.agents.fake import Act, End, FakeAgent, Turn, ask, say, write
+from tasks_app.agent.fake import Act, End, FakeAgent, Turn, ask, say, write
+from tasks_app.core.phases import Phase
 from tasks_app.engine.prompts import step_prompt
 from tasks_app.models import Task
-from tasks_app.state.phases import Phase
+from tasks_app.services.sequences import create_sequence, start_sequence
 from tests.works import ONE_STEP, TWO_STEPS, Works, file_in, runs, step
 
 TESTS_FIRST = """\

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tasks_app.agents.claude import ClaudeAgent
-from tasks_app.agents.port import Ending
-from tasks_app.jail import SandboxMode, detect
+from tasks_app.agent.claude import ClaudeAgent
+from tasks_app.agent.port import Ending
 from tasks_app.rehearsal.server import RehearsalServer
+from tasks_app.sandbox import SandboxMode, detect
 from tests.agents import Bench, connection_to
 
 pytestmark = [pytest.mark.bubblewrap, pytest.mark.once(on="sqlite")]

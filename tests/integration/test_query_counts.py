@@ -12,9 +12,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from tasks_app.actions.tokens import make_token
-from tasks_app.audit import record
-from tasks_app.events.append import append_one
+from tasks_app.core.phases import Phase
+from tasks_app.history.audit import record
+from tasks_app.history.events.append import append_one
 from tasks_app.models import (
     Action,
     BrowserSession,
@@ -30,7 +30,7 @@ from tasks_app.models import (
     Transition,
     User,
 )
-from tasks_app.state.phases import Phase
+from tasks_app.services.tokens import make_token
 from tests.addresses import NAMES, NOT_THERE, POST_ONLY, address, text_of
 from tests.api import Script
 from tests.browser import signed_in

@@ -11,17 +11,14 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from tasks_app.actions.answers import Reply, answer_question, dismiss_question
-from tasks_app.actions.changing import change_threshold
-from tasks_app.actions.retrying import retry_from
-from tasks_app.actions.tasks import cancel_task, go_on, start_task
-from tasks_app.agents.fake import Fail, FakeAgent, Turn, ask, say
-from tasks_app.agents.port import RunOrder, RunResult
+from tasks_app.agent.fake import Fail, FakeAgent, Turn, ask, say
+from tasks_app.agent.port import RunOrder, RunResult
+from tasks_app.core.errors import PassingFault
+from tasks_app.core.phases import Phase
 from tasks_app.engine.advance import advance
 from tasks_app.engine.conclude import fail
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.stopping import Stopped, StopReason
-from tasks_app.errors import PassingFault
 from tasks_app.models import (
     Action,
     AuditEntry,
@@ -35,7 +32,10 @@ from tasks_app.models import (
     Transition,
     User,
 )
-from tasks_app.state.phases import Phase
+from tasks_app.services.answers import Reply, answer_question, dismiss_question
+from tasks_app.services.changing import change_threshold
+from tasks_app.services.retrying import retry_from
+from tasks_app.services.tasks import cancel_task, go_on, start_task
 from tests.consistent import assert_at_rest, assert_consistent
 from tests.factories import RunFactory
 from tests.integration.installation import Installation

@@ -13,17 +13,16 @@ import pytest
 from django.db.models import F
 from django.utils import timezone
 
-from tasks_app import places
-from tasks_app.actions.retrying import retry_from
-from tasks_app.actions.sequences import create_sequence, start_sequence
-from tasks_app.actions.tasks import go_on
-from tasks_app.agents.fake import Call, End, FakeAgent, Turn, ask, say, shell, write
+from tasks_app.agent.fake import Call, End, FakeAgent, Turn, ask, say, shell, write
+from tasks_app.core.phases import Phase
 from tasks_app.engine.cleaning import clean_workspaces
-from tasks_app.facts import task_facts
-from tasks_app.jail import Jail
-from tasks_app.models import Event, Run, Task
-from tasks_app.state.phases import Phase
-from tasks_app.workspace import clone
+from tasks_app.git import clone
+from tasks_app.models import Event, Run, Task, paths
+from tasks_app.reporting.facts import task_facts
+from tasks_app.sandbox import Jail
+from tasks_app.services.retrying import retry_from
+from tasks_app.services.sequences import create_sequence, start_sequence
+from tasks_app.services.tasks import go_on
 from tests.works import Works, diff_of, file_in
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -46,7 +45,7 @@ def git(where: Path, *arguments: str) -> str:
 
 
 def published(task: Task) -> set[str]:
-    return set(git(places.repository(task.project).path, "ls-tree", "-r", "--name-only", task.branch).split())
+    return set(git(paths.repository(task.project).path, "ls-tree", "-r", "--name-only", task.branch).split())
 
 
 def told(task: Task) -> str:
@@ -87,7 +86,7 @@ def test_a_later_step_sees_changes_in_a_nested_repository(works: Works) -> None:
     task = works.advance(works.task(play, config=config))
     assert task.phase == Phase.DONE
     assert {"sub/one", "sub/two"} <= published(task)
-    assert git(places.repository(task.project).path, "show", f"{task.branch}:sub/one") == "2\n"
+    assert git(paths.repository(task.project).path, "show", f"{task.branch}:sub/one") == "2\n"
 
 
 def test_edits_and_commits_in_a_submodule_are_named_as_not_carried(works: Works) -> None:
@@ -99,7 +98,7 @@ def test_edits_and_commits_in_a_submodule_are_named_as_not_carried(works: Works)
     allow = ("-c", "protocol.file.allow=always")
     git(source, *allow, "submodule", "--quiet", "add", str(library), "lib")
     git(source, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qam", "lib")
-    places.repository(project).fetch()
+    paths.repository(project).fetch()
     project.refresh_from_db()
     change = (
         "git -c protocol.file.allow=always submodule --quiet update --init && cd lib && echo e > edited"
@@ -111,7 +110,7 @@ def test_edits_and_commits_in_a_submodule_are_named_as_not_carried(works: Works)
     assert lost in told(task)
     assert any(note.startswith(lost) for note in task.left_out)
     before = git(source, "rev-parse", "HEAD:lib")
-    assert git(places.repository(project).path, "rev-parse", f"{task.branch}:lib") == before
+    assert git(paths.repository(project).path, "rev-parse", f"{task.branch}:lib") == before
     Task.objects.update(ended_at=timezone.now() - timedelta(days=30))
     (one,) = clean_workspaces(older_than=timedelta(days=14), jail=Jail(None))
     assert "Submodule lib" in one.kept and file_in(task, "lib/edited").exists()
@@ -200,7 +199,7 @@ def test_an_agent_that_removed_git_loses_nothing(works: Works) -> None:
     assert task.phase == Phase.DONE
     assert "work.txt" in published(task)
     assert "The workspace's .git was removed" in told(task) and "stashes" in told(task)
-    git(places.workspace(task).path, "status")
+    git(paths.workspace(task).path, "status")
 
 
 def test_a_run_whose_work_cannot_be_recorded_is_a_failed_attempt(works: Works) -> None:
@@ -279,12 +278,12 @@ def test_going_on_works_in_a_damaged_workspace(works: Works, damage: str) -> Non
     ]
     task = works.advance(works.task(play, config="autoCommit: true\n" + config))
     assert task.phase == Phase.FAILED
-    DAMAGES[damage](places.workspace(task).path / ".git")
+    DAMAGES[damage](paths.workspace(task).path / ".git")
     go_on(task, by=works.user, ring=False)
     assert works.advance(task).phase == Phase.DONE, task.failure
     assert {"a.txt", "b.txt"} <= published(task)
-    git(places.workspace(task).path, "fsck")
-    assert git(places.workspace(task).path, "status", "--porcelain") == ""
+    git(paths.workspace(task).path, "fsck")
+    assert git(paths.workspace(task).path, "status", "--porcelain") == ""
 
 
 @pytest.mark.parametrize("damage", ["gone", "a file", "corrupt", "unrecordable"])
@@ -296,20 +295,20 @@ def test_putting_the_files_back_works_in_a_damaged_workspace(works: Works, damag
         file_in(task, ".GIT").mkdir()
         file_in(task, ".GIT/x").touch()
     else:
-        DAMAGES[damage](places.workspace(task).path / ".git")
+        DAMAGES[damage](paths.workspace(task).path / ".git")
     retry_from(task, task.steps.get(), by=works.user, put_back=True, ring=False)
     works.advance(task)
     assert task.phase == Phase.DONE and not file_in(task, "late.txt").exists()
     if damage == "unrecordable":
-        (aside,) = places.workspace(task).path.parent.glob("workspace.*/late.txt")
+        (aside,) = paths.workspace(task).path.parent.glob("workspace.*/late.txt")
         assert aside.read_text() == "late" and "could not be recorded; they are in" in told(task)
     else:
-        assert "late.txt" in git(places.repository(task.project).path, "log", "--all", "--name-only")
+        assert "late.txt" in git(paths.repository(task.project).path, "log", "--all", "--name-only")
 
 
 def test_a_stale_lock_of_the_portals_repository_does_not_stop_a_recording(works: Works) -> None:
     task = works.task([Turn(calls=(write("a.txt", "x"),)), say("Done.")])
-    lock = places.repository(task.project).path / f"refs/heads/{task.branch}.lock"
+    lock = paths.repository(task.project).path / f"refs/heads/{task.branch}.lock"
     lock.parent.mkdir(parents=True)
     lock.touch()
     os.utime(lock, (1, 1))
@@ -386,6 +385,6 @@ def test_who_lost_the_task_during_a_recording_publishes_nothing(
 
     monkeypatch.setattr(clone, "record", taken_over_meanwhile)
     works.advance(task)
-    references = git(places.repository(task.project).path, "for-each-ref", "refs/heads", "refs/cat-herder")
+    references = git(paths.repository(task.project).path, "for-each-ref", "refs/heads", "refs/cat-herder")
     assert references == ""
     assert task.phase == Phase.RUNNING and task.lease_owner == "successor"

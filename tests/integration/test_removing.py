@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from tasks_app import places
-from tasks_app.actions.projects import remove_project
-from tasks_app.agents.fake import Turn, say, write
+from tasks_app.agent.fake import Turn, say, write
+from tasks_app.core.errors import IllegalMove, WorkspaceError
+from tasks_app.core.phases import Phase
 from tasks_app.engine.cleaning import clean_workspaces
 from tasks_app.engine.lease import Lease
-from tasks_app.errors import IllegalMove, WorkspaceError
-from tasks_app.models import Project, SessionEntry, Task
-from tasks_app.state.phases import Phase
+from tasks_app.models import Project, SessionEntry, Task, paths
+from tasks_app.services.projects import remove_project
 from tests.works import Works, runs
 
 PAINTS = [Turn(calls=(write("red.txt", "red"),)), say("Done.")]
@@ -53,26 +52,26 @@ class TestProject:
 
     def test_nothing_of_it_is_left_in_the_data_directory(self, works: Works) -> None:
         task = done_task(works)
-        leave_read_only(places.home(task))
+        leave_read_only(paths.home(task))
         remove_project(task.project, by=works.user)
-        assert list(places.data_dir().glob("*/*")) == []
+        assert list(paths.data_dir().glob("*/*")) == []
 
 
 def test_a_folder_outside_of_the_data_directory_is_left_alone(works: Works, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
-    places.data_dir().mkdir(exist_ok=True)
-    link = places.data_dir() / "link"
+    paths.data_dir().mkdir(exist_ok=True)
+    link = paths.data_dir() / "link"
     link.symlink_to(tmp_path / "elsewhere")
-    for folder in (tmp_path / "elsewhere", link, places.data_dir()):
+    for folder in (tmp_path / "elsewhere", link, paths.data_dir()):
         with pytest.raises(WorkspaceError, match="is not a folder of the data directory"):
-            places.remove_folder(folder)
+            paths.remove_folder(folder)
     assert (tmp_path / "elsewhere").is_dir()
 
 
 def test_an_old_workspace_goes_with_its_read_only_folders(works: Works) -> None:
     task = done_task(works)
-    leave_read_only(places.home(task))
+    leave_read_only(paths.home(task))
     Task.objects.update(ended_at=timezone.now() - timedelta(days=30))
     (cleaned,) = clean_workspaces(older_than=timedelta(days=14), jail=works.jail)
     assert cleaned.freed and not cleaned.kept
-    assert not places.workspace(task).path.exists() and not places.home(task).exists()
+    assert not paths.workspace(task).path.exists() and not paths.home(task).exists()

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.errors import RepositoryDamaged, WorkspaceError
-from tasks_app.jail import Jail
-from tasks_app.workspace import Repository, Workspace, branch_name, changed_files, diff, patch
-from tasks_app.workspace.git import damage_note
+from tasks_app.core.errors import RepositoryDamaged, WorkspaceError
+from tasks_app.git import Repository, Workspace, branch_name, changed_files, diff, patch
+from tasks_app.git.program import damage_note
+from tasks_app.sandbox import Jail
 from tests.integration.git_repository import GitRepository
 
 
@@ -184,7 +184,7 @@ def test_damage_is_looked_for_after_the_machine_was_started_anew(
     assert desk.repository.fetch().repaired is False
     boot = tmp_path / "boot_id"
     boot.write_text("another start\n")
-    monkeypatch.setattr("tasks_app.workspace.repository._BOOT", boot)
+    monkeypatch.setattr("tasks_app.git.repository._BOOT", boot)
     assert desk.repository.fetch().repaired
     assert desk.repository.problems() == []
 

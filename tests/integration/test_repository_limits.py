@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.errors import WorkspaceError
-from tasks_app.views.rendering.diff import parse_diff
-from tasks_app.workspace import Repository, changed_files, diff, git
+from tasks_app.core.errors import WorkspaceError
+from tasks_app.git import Repository, changed_files, diff, program
+from tasks_app.web.rendering.diff import parse_diff
 from tests.integration.git_repository import GitRepository
 
 _LOOK = """
 import resource, sys
 from pathlib import Path
-from tasks_app.workspace import Repository, changed_files, diff
+from tasks_app.git import Repository, changed_files, diff
 repository = Repository(Path(sys.argv[1]), "source")
 print(diff(repository, base=sys.argv[2], head=sys.argv[3]))
 print([(file.path, file.status) for file in changed_files(repository, base=sys.argv[2], head=sys.argv[3])])
@@ -69,7 +69,7 @@ def test_a_git_that_wants_more_than_it_may_have_fails_with_a_sentence(
     repository: tuple[Repository, str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own, base, head = repository
-    monkeypatch.setattr(git, "memory_limit", 60 * 1024**2)
+    monkeypatch.setattr(program, "memory_limit", 60 * 1024**2)
     with pytest.raises(WorkspaceError, match=r"git diff needed more than the 60 MB .*CATHERDER_GIT_MEMORY"):
         own.git.run("diff", "--binary", base, head)
     assert resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY, "the portal has no such limit"

@@ -10,17 +10,16 @@ from typing import Any
 
 import pytest
 
-from tasks_app import places
-from tasks_app.actions.tasks import go_on
-from tasks_app.agents.leftovers import leftovers
-from tasks_app.agents.port import AgentEvent
+from tasks_app.agent.leftovers import leftovers
+from tasks_app.agent.port import AgentEvent
+from tasks_app.core.phases import Phase
 from tasks_app.engine.recorder import RunRecorder
 from tasks_app.engine.stopping import StopReason, never
-from tasks_app.models import Outcome, SessionEntry, Task
+from tasks_app.git import committed_text
+from tasks_app.models import Outcome, SessionEntry, Task, paths
 from tasks_app.prompting.feedback import interruption_feedback, usage_limit_feedback
 from tasks_app.rehearsal.server import RehearsalServer
-from tasks_app.state.phases import Phase
-from tasks_app.workspace import committed_text
+from tasks_app.services.tasks import go_on
 from tests.works import ONE_STEP, Works, file_in, runs
 
 pytestmark = [
@@ -125,7 +124,7 @@ def second_run_dies(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def recorded(self: RunRecorder, events: Sequence[AgentEvent]) -> None:
         record(self, events)
         if self._run.number == 2 and any(event.kind in kinds for event in events):
-            for pid in leftovers(places.workspace(self._run.step.task).path):
+            for pid in leftovers(paths.workspace(self._run.step.task).path):
                 os.kill(pid, signal.SIGKILL)
 
     def appended(self: RunRecorder, key: Mapping[str, str], entries: list[dict[str, Any]]) -> None:
@@ -158,6 +157,6 @@ def test_an_answer_that_is_not_in_the_session_is_handed_over_again(
     second_run_dies += [kind, "tool_use"]
     assert real.advance(task).phase == Phase.DONE
     assert [run.outcome for run in runs(task)] == [Outcome.ASKED, Outcome.CRASHED, Outcome.FINISHED]
-    place = places.repository(task.project)
+    place = paths.repository(task.project)
     assert committed_text(place, commit=task.head_commit, path="after.txt") == "Green\n"
     assert task.questions.get().delivered_at is not None

@@ -10,14 +10,13 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from tasks_app import places
-from tasks_app.actions.retrying import retry_from
-from tasks_app.actions.tasks import cancel_task, go_on
-from tasks_app.agents.fake import Fail, Turn, ask, say, shell, write
+from tasks_app.agent.fake import Fail, Turn, ask, say, shell, write
+from tasks_app.core.errors import BadInput, IllegalMove, NotAllowed
+from tasks_app.core.phases import Phase
 from tasks_app.engine import crashpoints, recording
-from tasks_app.errors import BadInput, IllegalMove, NotAllowed
-from tasks_app.models import Action, AuditEntry, Outcome, Reason, Role, Step, Task, Transition
-from tasks_app.state.phases import Phase
+from tasks_app.models import Action, AuditEntry, Outcome, Reason, Role, Step, Task, Transition, paths
+from tasks_app.services.retrying import retry_from
+from tasks_app.services.tasks import cancel_task, go_on
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, RunFactory, SequenceFactory, TaskFactory
 from tests.integration.conftest import Manage
@@ -74,7 +73,7 @@ def test_the_files_can_be_put_back_and_nothing_is_lost(works: Works) -> None:
     assert "paint.txt" not in diff_of(task) and "PLAN.md" in diff_of(task)
     task.refresh_from_db()
     assert task.reset_to == ""
-    kept = places.repository(task.project).git.line(
+    kept = paths.repository(task.project).git.line(
         "show", f"refs/cat-herder/{task.branch}/{task.pk}-02-2-replaced:by-hand.txt"
     )
     assert kept == "not recorded by any run"
@@ -94,12 +93,12 @@ def test_a_worker_that_dies_while_it_puts_files_back_leaves_it_to_the_next(
         raise Died
 
     with monkeypatch.context() as patch:
-        patch.setattr(recording.places, "remove_folder", die)
+        patch.setattr(recording.paths, "remove_folder", die)
         with pytest.raises(Died):
             works.advance(task)
     assert works.advance(task).phase == Phase.DONE
     ref = f"refs/cat-herder/{task.branch}/{task.pk}-02-2-replaced:paint.txt"
-    assert places.repository(task.project).git.line("show", ref) == "red"
+    assert paths.repository(task.project).git.line("show", ref) == "red"
 
 
 def test_what_cannot_be_recorded_is_not_removed(works: Works) -> None:
@@ -109,7 +108,7 @@ def test_what_cannot_be_recorded_is_not_removed(works: Works) -> None:
     file_in(task, ".GIT/paint.txt").write_text("precious")
     assert works.advance(task).phase == Phase.DONE
     assert task.reset_to == "" and not file_in(task, ".GIT").exists()
-    (aside,) = places.workspace(task).path.parent.glob("workspace.*/.GIT/paint.txt")
+    (aside,) = paths.workspace(task).path.parent.glob("workspace.*/.GIT/paint.txt")
     assert aside.read_text() == "precious"
 
 

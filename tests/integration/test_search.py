@@ -11,9 +11,9 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from tasks_app.models import Project, Question, QuestionState, Task
-from tasks_app.search import schema
-from tasks_app.search.finding import questions_with, tasks_with
-from tasks_app.search.words import understood
+from tasks_app.reporting.search import schema
+from tasks_app.reporting.search.finding import questions_with, tasks_with
+from tasks_app.reporting.search.words import understood
 from tests.factories import MembershipFactory, ProjectFactory, QuestionFactory, TaskFactory, UserFactory
 
 pytestmark = pytest.mark.django_db

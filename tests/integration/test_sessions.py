@@ -11,9 +11,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from tasks_app.accounts.browsers import browser_words
-from tasks_app.actions.sessions import end_sessions, sessions_of
 from tasks_app.models import Action, AuditEntry, BrowserSession, User
+from tasks_app.services.sessions import end_sessions, sessions_of
+from tasks_app.web.accounts.browsers import browser_words
 from tests.browser import signed_in
 
 pytestmark = pytest.mark.django_db

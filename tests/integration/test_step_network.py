@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agents.fake import say
+from tasks_app.agent.fake import say
 from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.pipeline import load_project_config
-from tasks_app.errors import SandboxUnavailable
-from tasks_app.jail import Jail, SandboxMode, detect, run
+from tasks_app.core.errors import SandboxUnavailable
+from tasks_app.core.phases import Phase
 from tasks_app.models import Run
 from tasks_app.rehearsal.server import RehearsalServer
-from tasks_app.state.phases import Phase
+from tasks_app.sandbox import Jail, SandboxMode, detect, run
 from tests.works import Works
 
 #: In the repository: agent and check run it. It says which addresses it reached.

@@ -11,10 +11,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from tasks_app.events.append import NewEvent, append
+from tasks_app.history.events.append import NewEvent, append
 from tasks_app.models import Event, EventKind, Run, Task
-from tasks_app.views.rendering.entries import one_line
-from tasks_app.views.task_log import PAGE
+from tasks_app.web.pages.task_log import PAGE
+from tasks_app.web.rendering.entries import one_line
 from tests.browser import signed_in
 from tests.factories import RunFactory, TaskFactory, UserFactory
 

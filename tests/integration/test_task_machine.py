@@ -23,18 +23,18 @@ from hypothesis import Phase as HypothesisPhase
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from tasks_app.actions.answers import Reply, answer_question, dismiss_question
-from tasks_app.actions.retrying import retry_from
-from tasks_app.actions.tasks import cancel_task, go_on, start_task
-from tasks_app.agents import fake
-from tasks_app.agents.fake import Call, Die, Fail, FakeAgent, Limit, Turn, ask, say
-from tasks_app.agents.port import RunOrder, RunResult
+from tasks_app.agent import fake
+from tasks_app.agent.fake import Call, Die, Fail, FakeAgent, Limit, Turn, ask, say
+from tasks_app.agent.port import RunOrder, RunResult
+from tasks_app.core.errors import BadInput, IllegalMove, NotOpen
+from tasks_app.core.phases import Phase
 from tasks_app.engine import advance as engine
 from tasks_app.engine import crashpoints
 from tasks_app.engine.stopping import Stopped, StopReason
-from tasks_app.errors import BadInput, IllegalMove, NotOpen
 from tasks_app.models import Channel, Project, Question, Run, SessionEntry, Task
-from tasks_app.state.phases import Phase
+from tasks_app.services.answers import Reply, answer_question, dismiss_question
+from tasks_app.services.retrying import retry_from
+from tasks_app.services.tasks import cancel_task, go_on, start_task
 from tests.consistent import assert_at_rest, assert_consistent
 from tests.integration.task_model import PLAIN, STEPS, Act, Cut, TaskModel
 from tests.without_git import Rows

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from tasks_app.actions.changing import change_threshold
-from tasks_app.agents.fake import Turn, ask, say
+from tasks_app.agent.fake import Turn, ask, say
+from tasks_app.core.errors import BadInput, NotAllowed
+from tasks_app.core.phases import Phase
 from tasks_app.engine.next_run import next_run
-from tasks_app.errors import BadInput, NotAllowed
 from tasks_app.models import Action, AuditEntry, Change, ChangeKind, Role, Run, Task
-from tasks_app.state.phases import Phase
+from tasks_app.services.changing import change_threshold
 from tests.factories import MembershipFactory, TaskFactory
 from tests.works import Works, results, runs, step
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agents.claude import bundled_cli
-from tasks_app.tools import BUILT_IN, OTHER_NAMES, USUAL
+from tasks_app.agent.claude import bundled_cli
+from tasks_app.agent.tools import BUILT_IN, OTHER_NAMES, USUAL
 from tests.agents import rehearsal
 
 pytestmark = pytest.mark.once(on="sqlite")
@@ -47,7 +47,7 @@ def offered(base: Path, tools: Iterable[str]) -> set[str]:
 
 def test_every_tool_that_the_program_has_is_known_and_every_known_one_is_there(tmp_path: Path) -> None:
     usual = offered(tmp_path / "usual", ["default"])
-    assert usual - BUILT_IN == set(), "the installed program has tools that tasks_app/tools.py does not list"
+    assert usual - BUILT_IN == set(), "the program has tools that tasks_app/agent/tools.py does not list"
     assert offered(tmp_path / "all", sorted(BUILT_IN | OTHER_NAMES)) | usual == BUILT_IN
 
 

@@ -12,10 +12,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from tasks_app.core.phases import Phase
+from tasks_app.history.statistics import By
 from tasks_app.models import Action, AuditEntry, Project, QuestionState, Role, Run, Task, Transition, User
-from tasks_app.state.phases import Phase
-from tasks_app.stats import By
-from tasks_app.usage import Bucket, Period, by_day, spent, waiting
+from tasks_app.reporting.usage import Bucket, Period, by_day, spent, waiting
 from tests.addresses import text_of
 from tests.browser import signed_in
 from tests.factories import (

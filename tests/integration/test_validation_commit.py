@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.validation import Report, validate, validate_commit
-from tasks_app.validation.committed import laid_out
-from tasks_app.workspace import Repository
+from tasks_app.config.validation import Report, validate, validate_commit
+from tasks_app.config.validation.committed import laid_out
+from tasks_app.git import Repository
 from tests.integration.git_repository import GitRepository
 
 PROMPTS = Path(__file__).parents[2] / "tasks_app" / "prompts"

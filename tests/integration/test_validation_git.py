@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.validation import Report, validate
+from tasks_app.config.validation import Report, validate
 from tests.integration.git_repository import GitRepository
 
 PROMPTS = Path(__file__).parents[2] / "tasks_app" / "prompts"

@@ -18,7 +18,7 @@ from tests.integration.redis_server import redis_server
 pytestmark = [pytest.mark.bubblewrap, pytest.mark.once(on="sqlite")]
 
 START = """
-from tasks_app.actions.tasks import create_task, start_task
+from tasks_app.services.tasks import create_task, start_task
 from tasks_app.models import Project, User
 ann = User.objects.get(username="ann")
 plain = Project.objects.get(name="plain")

@@ -13,12 +13,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from tasks_app import workshop
+from tasks_app import composition
+from tasks_app.core.phases import Phase
 from tasks_app.engine import heartbeat
 from tasks_app.engine.heartbeat import Heartbeat, beat
 from tasks_app.models import Task, WorkerBeat
 from tasks_app.models.worker import GRACE, KEPT
-from tasks_app.state.phases import Phase
 from tests.browser import signed_in
 from tests.factories import QuestionFactory, TaskFactory, UserFactory, WorkerBeatFactory
 
@@ -77,7 +77,7 @@ def test_a_beat_says_who_lives_and_how_busy_it_is() -> None:
     for held in (True, True, False):
         task = TaskFactory(phase=Phase.RUNNING)
         away = timedelta(seconds=20 if held else -20)
-        Task.objects.filter(pk=task.pk).update(lease_owner=workshop.owner(), lease_expires=Now() + away)
+        Task.objects.filter(pk=task.pk).update(lease_owner=composition.owner(), lease_expires=Now() + away)
     beat(slots=4)
     beat(slots=4)
     worker = WorkerBeat.objects.get()

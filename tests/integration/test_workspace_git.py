@@ -15,17 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.errors import BadInput, CatHerderError, WorkspaceError
-from tasks_app.jail import Jail, SandboxMode, detect
-from tasks_app.workspace import (
-    ChangedFile,
-    Repository,
-    Workspace,
-    branch_name,
-    changed_files,
-    diff,
-    patch,
-)
+from tasks_app.core.errors import BadInput, CatHerderError, WorkspaceError
+from tasks_app.git import ChangedFile, Repository, Workspace, branch_name, changed_files, diff, patch
+from tasks_app.sandbox import Jail, SandboxMode, detect
 from tests.integration.git_repository import GitRepository
 
 
@@ -78,7 +70,7 @@ def desk(tmp_path: Path, request: pytest.FixtureRequest) -> Desk:
 
 
 def test_a_fetch_does_not_wait_for_ever_for_another(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks_app.workspace.repository.LOCK_SECONDS", 0.0)
+    monkeypatch.setattr("tasks_app.git.repository.LOCK_SECONDS", 0.0)
     with desk.repository.lock_file.open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(WorkspaceError, match="Somebody else is fetching"):
@@ -291,7 +283,7 @@ def _packs(repository: Repository) -> int:
 
 def test_what_many_recordings_left_is_put_together(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """R1: and nothing of it is lost, not even what was taken but has no ref yet."""
-    monkeypatch.setattr("tasks_app.workspace.repository.PACKS", 3)
+    monkeypatch.setattr("tasks_app.git.repository.PACKS", 3)
     commits = []
     for number in range(4):
         desk.write("c", f"{number}\n")
@@ -662,7 +654,7 @@ def test_a_name_without_letters_gives_no_branch(slug: str) -> None:
 
 def test_two_processes_may_fetch_at_once(desk: Desk) -> None:
     script = (
-        "import sys; from pathlib import Path; from tasks_app.workspace import Repository\n"
+        "import sys; from pathlib import Path; from tasks_app.git import Repository\n"
         "for _ in range(5): Repository(Path(sys.argv[1]), sys.argv[2]).fetch()"
     )
     other = desk.repository.path.with_name("shared.git")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.errors import BadInput, WorkspaceError
-from tasks_app.workspace import Repository, SourceFacts, inspect_source
+from tasks_app.core.errors import BadInput, WorkspaceError
+from tasks_app.git import Repository, SourceFacts, inspect_source
 from tests.integration.git_repository import GitRepository
 
 

@@ -11,15 +11,15 @@ from django.conf import settings as installed
 from django.core.cache import cache
 from django.test import Client
 
-from tasks_app.actions.invitations import (
+from tasks_app.core.errors import BadInput
+from tasks_app.models import Invitation, Membership, Role, User
+from tasks_app.services.invitations import (
     accept_invitation,
     find_invitation,
     invite,
     invite_again,
     mail_invitation,
 )
-from tasks_app.errors import BadInput
-from tasks_app.models import Invitation, Membership, Role, User
 from tests.api import Script
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, UserFactory

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from tasks_app.actions.answers import Reply, answer_question
-from tasks_app.actions.tasks import cancel_task, go_on
-from tasks_app.agents.fake import Turn, ask, say
-from tasks_app.errors import CatHerderError, IllegalMove, NotOpen
+from tasks_app.agent.fake import Turn, ask, say
+from tasks_app.core.errors import CatHerderError, IllegalMove, NotOpen
+from tasks_app.core.phases import Phase
 from tasks_app.models import Channel, Event, Question, QuestionState, Task
-from tasks_app.state.phases import Phase
+from tasks_app.services.answers import Reply, answer_question
+from tasks_app.services.tasks import cancel_task, go_on
 from tests.browser import signed_in
 from tests.works import Works, results
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agents.approvals import approval_of
+from tasks_app.agent.approvals import approval_of
+from tasks_app.core.types import Ask
 from tasks_app.models import Question
-from tasks_app.types import Ask
-from tasks_app.views.rendering.ansi import without_ansi
-from tasks_app.views.rendering.evidence import evidence_of
+from tasks_app.web.rendering.ansi import without_ansi
+from tasks_app.web.rendering.evidence import evidence_of
 
 WORKSPACE, HOME = Path("/w"), Path("/home/guest")
 

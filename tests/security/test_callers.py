@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.jail import Jail, SandboxMode, callers, detect
-from tasks_app.jail.callers import Peer, caller_of, identify
+from tasks_app.sandbox import Jail, SandboxMode, detect, peer_identity
+from tasks_app.sandbox.peer_identity import Peer, caller_of, identify
 from tests.e2e.portal import UpPortal
 
 pytestmark = pytest.mark.bubblewrap
@@ -91,13 +91,13 @@ def test_who_hides_is_one_unless_somebody_else_is_seen(
     street: Street, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Root sees through what a guest hides. Here it does not, as any other user would not."""
-    seen = callers._has
-    guests = cache(lambda: callers._guests(street.folder))
+    seen = peer_identity._has
+    guests = cache(lambda: peer_identity._guests(street.folder))
 
     def hidden(pid: int, inode: int) -> bool | None:
         return None if pid in guests() else seen(pid, inode)
 
-    monkeypatch.setattr(callers, "_has", hidden)
+    monkeypatch.setattr(peer_identity, "_has", hidden)
     street.start()
     assert street.called_by_guest()
     street.start(jailed=False)
@@ -126,13 +126,13 @@ def test_an_agent_of_another_portal_is_known_to_a_user_who_cannot_look_at_it(
     street: Street, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Root sees through what a process hides. Here it does not, as any other user would not."""
-    seen = callers._has
-    depth = len(callers._status("self", "NSpid"))
+    seen = peer_identity._has
+    depth = len(peer_identity._status("self", "NSpid"))
 
     def hidden(pid: int, inode: int) -> bool | None:
-        return seen(pid, inode) if callers._nested_user(pid, depth) is None else None
+        return seen(pid, inode) if peer_identity._nested_user(pid, depth) is None else None
 
-    monkeypatch.setattr(callers, "_has", hidden)
+    monkeypatch.setattr(peer_identity, "_has", hidden)
     other = Street(street.folder / "other", street.jail, street.server, street.running)
     other.start()
     assert Street.called_by(other) is not Peer.OTHER
@@ -145,11 +145,11 @@ def test_of_another_user_a_proxy_is_believed_and_what_only_sandboxes_can_be_is_n
     users: dict[int, int], found: Peer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Process 1 is in a sandbox, process 2 is not, and only root could look which of them called."""
-    monkeypatch.setattr(callers, "_pids", lambda: iter(users))
-    monkeypatch.setattr(callers, "_user", users.get)
-    monkeypatch.setattr(callers, "_nested_user", lambda pid, depth: users[pid] if pid == 1 else None)
-    monkeypatch.setattr(callers, "_has", lambda pid, inode: None)
-    assert identify(callers.Caller(user=33, inode=5), folder=tmp_path) is found
+    monkeypatch.setattr(peer_identity, "_pids", lambda: iter(users))
+    monkeypatch.setattr(peer_identity, "_user", users.get)
+    monkeypatch.setattr(peer_identity, "_nested_user", lambda pid, depth: users[pid] if pid == 1 else None)
+    monkeypatch.setattr(peer_identity, "_has", lambda pid, inode: None)
+    assert identify(peer_identity.Caller(user=33, inode=5), folder=tmp_path) is found
 
 
 def test_without_guests_a_closed_connection_is_nobodys(street: Street) -> None:
@@ -207,7 +207,7 @@ for number in range(8):
     portal.close()
 """
 TOKEN = """\
-from tasks_app.actions.tokens import make_token
+from tasks_app.services.tokens import make_token
 result = make_token("t", list(Scope), by=User.objects.get(username="admin")).secret
 """
 ADDRESSES = (

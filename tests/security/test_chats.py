@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.errors import BadInput
+from tasks_app.core.errors import BadInput
 from tasks_app.notifications import chat
 
 PLACE = "workflows://host.example:443/workflow/signature/"

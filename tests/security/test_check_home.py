@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tasks_app import places
-from tasks_app.agents.fake import Call, Turn, say
-from tasks_app.state.phases import Phase
+from tasks_app.agent.fake import Call, Turn, say
+from tasks_app.core.phases import Phase
+from tasks_app.models import paths
 from tests.works import Works
 
 HONEST = """\
@@ -20,7 +20,7 @@ pipelines:
 def test_checks_have_a_home_that_the_agent_cannot_prepare(works: Works) -> None:
     """A planted usercustomize.py or .bashrc would pass any check, and no diff would show it."""
     task = works.task([], project=works.project(HONEST))
-    home = places.home(task)
+    home = paths.home(task)
 
     def plant(workspace: object) -> str:
         (home / ".planted").write_text("")

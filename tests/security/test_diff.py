@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from django.template.loader import render_to_string
 
-from tasks_app.views.rendering.diff import FileDiff, parse_diff
-from tasks_app.workspace import Repository, diff
+from tasks_app.git import Repository, diff
+from tasks_app.web.rendering.diff import FileDiff, parse_diff
 from tests.integration.git_repository import GitRepository
 
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from django.http import QueryDict
 
-from tasks_app import downloading
-from tasks_app.csv_text import csv_lines
-from tasks_app.downloading import PATCHES, download_patch
-from tasks_app.errors import WorkspaceError
+from tasks_app.core.errors import WorkspaceError
 from tasks_app.models import Action, AuditEntry, Run
-from tasks_app.search.filters import Filters
-from tasks_app.usage import _within
+from tasks_app.reporting import downloads
+from tasks_app.reporting.csv_text import csv_lines
+from tasks_app.reporting.downloads import PATCHES, download_patch
+from tasks_app.reporting.search.filters import Filters
+from tasks_app.reporting.usage import _within
 from tests.addresses import text_of
 from tests.browser import signed_in
 from tests.factories import QuestionFactory, TaskFactory, UserFactory
@@ -67,7 +67,7 @@ class Large:
 def test_who_reads_slowly_keeps_only_so_many_gits_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has a large file of the repository whole in its memory: forty slow readers were 4 GB."""
     large, (ann, ben) = Large(), (UserFactory(), UserFactory())
-    monkeypatch.setattr(downloading, "difference_of", lambda _: large)
+    monkeypatch.setattr(downloads, "difference_of", lambda _: large)
     task = TaskFactory()
     reading = [download_patch(task, by=ann) for _ in range(PATCHES)]
     with pytest.raises(WorkspaceError, match="at once"):
@@ -85,7 +85,7 @@ def test_a_patch_that_cannot_be_made_takes_nobodys_place(monkeypatch: pytest.Mon
         raise WorkspaceError("gone")
 
     monkeypatch.setattr(Large, "patch", gone)
-    monkeypatch.setattr(downloading, "difference_of", lambda _: Large())
+    monkeypatch.setattr(downloads, "difference_of", lambda _: Large())
     ann, task = UserFactory(), TaskFactory()
     for _ in range(PATCHES + 1):
         with pytest.raises(WorkspaceError, match="gone"):

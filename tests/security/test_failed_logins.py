@@ -10,10 +10,10 @@ from django.core.cache import cache
 from django.test import Client
 from django.utils import timezone
 
-from tasks_app.accounts import failures
-from tasks_app.accounts.failures import note_failed_login
-from tasks_app.audit import Origin, acting_from
+from tasks_app.history.audit import Origin, acting_from
 from tasks_app.models import Action, AuditEntry
+from tasks_app.web.accounts import failures
+from tasks_app.web.accounts.failures import note_failed_login
 
 pytestmark = pytest.mark.django_db
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agents import rundir
-from tasks_app.agents.port import RunResult
-from tasks_app.jail import SandboxMode, detect
+from tasks_app.agent import rundir
+from tasks_app.agent.port import RunResult
+from tasks_app.sandbox import SandboxMode, detect
 from tests.agents import Bench, real_bench
 
 pytestmark = [pytest.mark.bubblewrap, pytest.mark.once(on="sqlite")]

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.jail import Finished, JailedCommand, SandboxMode, detect, run
-from tasks_app.jail.seal import _KEYCTL
+from tasks_app.sandbox import Finished, JailedCommand, SandboxMode, detect, run
+from tasks_app.sandbox.restrict import _KEYCTL
 
 pytestmark = pytest.mark.bubblewrap
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tasks_app.agents.proxy import ApiKeyProxy
+from tasks_app.agent.proxy import ApiKeyProxy
 
 
 @pytest.fixture

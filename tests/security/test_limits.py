@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from tasks_app import sandboxing, workshop
-from tasks_app.checks import Shell, run_checks
-from tasks_app.errors import PassingFault
-from tasks_app.jail import Jail, Limits, SandboxMode, detect, run
-from tasks_app.jail.limits import divided, make_group, ran_out_of_memory, usable_group
-from tasks_app.jail.watch import Watch, exact_usage_of, size_of_folder, usage_of
+from tasks_app import composition
+from tasks_app.core.errors import PassingFault
+from tasks_app.engine.checks import Shell, run_checks
+from tasks_app.operations import local_sandbox
+from tasks_app.sandbox import Jail, Limits, SandboxMode, detect, run
+from tasks_app.sandbox.limits import divided, make_group, ran_out_of_memory, usable_group
+from tasks_app.sandbox.watch import Watch, exact_usage_of, size_of_folder, usage_of
 
 MIB = 1024**2
 
@@ -37,8 +38,8 @@ def folders(tmp_path: Path) -> dict[str, Path]:
 
 
 def _forget() -> None:
-    workshop.working_jail.cache_clear()
-    sandboxing.jail.cache_clear()
+    composition.working_jail.cache_clear()
+    local_sandbox.jail.cache_clear()
 
 
 def test_the_portal_holds_agents_and_checks_to_the_limits_that_were_set(settings: Any) -> None:
@@ -48,8 +49,8 @@ def test_the_portal_holds_agents_and_checks_to_the_limits_that_were_set(settings
     _forget()
     try:
         assert (
-            workshop.working_jail().limits
-            == sandboxing.jail().limits
+            composition.working_jail().limits
+            == local_sandbox.jail().limits
             == Limits(memory=1, processes=2, disk=3, tmp=4, free_disk=5)
         )
     finally:
@@ -86,7 +87,7 @@ def test_no_file_grows_past_the_limit(jail: Jail, folders: dict[str, Path]) -> N
 def test_files_that_together_are_too_large_end_a_check(
     jail: Jail, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks_app.jail.watch.FOLDER_SECONDS", 0.0)
+    monkeypatch.setattr("tasks_app.sandbox.watch.FOLDER_SECONDS", 0.0)
     many = "for i in $(seq 8); do head -c 900000 /dev/zero >f$i; done; sleep 60"
     problem = _report(jail, Limits(disk=MIB), many, folders)
     assert "more than the 1 MiB" in problem and "CATHERDER_AGENT_DISK" in problem

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import dj_database_url
 import pytest
 
-from tasks_app.errors import SandboxUnavailable
+from tasks_app.core.errors import SandboxUnavailable
 from tasks_app.operations.open_services import check_open_services, require_closed_services
 from tests.integration.redis_server import redis_server
 from tests.machine import POSTGRES

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks_app.agents.gate import questions_in
-from tasks_app.patterns import asked_before, command_matches
+from tasks_app.agent.gate.hook import questions_in
+from tasks_app.agent.gate.patterns import asked_before, command_matches
 
 RUN = [
     "# don't push yet\nenv git push\n# it's done",

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tasks_app.patterns import command_matches
+from tasks_app.agent.gate.patterns import command_matches
 
 TABLE = Path(__file__).parent / "tables" / "shell_lines.txt"
 _HEADING = re.compile(r"\[(asks|quiet)\] Bash\((.+)\)  # .+")

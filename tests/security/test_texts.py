@@ -12,27 +12,26 @@ from typing import Any
 import pytest
 from django.utils.html import escape
 
-from tasks_app import places
-from tasks_app.actions.answers import Reply, answer_question
-from tasks_app.actions.projects import add_project
-from tasks_app.agents.fake import Call, Turn, ask, say
-from tasks_app.agents.gate import questions_in
-from tasks_app.agents.notes import noted_asks
+from tasks_app.agent.fake import Call, Turn, ask, say
+from tasks_app.agent.gate.hook import questions_in
+from tasks_app.agent.gate.patterns import allowed
+from tasks_app.agent.notes import noted_asks
 from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.pipeline import load_project_config
 from tasks_app.config.task_file import parse_task
+from tasks_app.config.validation.json_text import read_json
+from tasks_app.core.errors import BadInput, CatHerderError
+from tasks_app.core.phases import Phase
+from tasks_app.core.types import Ask, AskItem
 from tasks_app.engine.conclude import items_json
-from tasks_app.errors import BadInput, CatHerderError
-from tasks_app.events.lines import line
-from tasks_app.models import Channel, Event, EventKind
-from tasks_app.patterns import allowed
-from tasks_app.search.repository import Pickable
-from tasks_app.state.phases import Phase
-from tasks_app.types import Ask, AskItem
-from tasks_app.validation.json_text import read_json
-from tasks_app.views.rendering.ansi import render_ansi
-from tasks_app.views.rendering.markdown import render_markdown
-from tasks_app.workspace import Repository, TreeFile, inspect_source
+from tasks_app.git import Repository, TreeFile, inspect_source
+from tasks_app.history.events.lines import line
+from tasks_app.models import Channel, Event, EventKind, paths
+from tasks_app.reporting.search.repository import Pickable
+from tasks_app.services.answers import Reply, answer_question
+from tasks_app.services.projects import add_project
+from tasks_app.web.rendering.ansi import render_ansi
+from tasks_app.web.rendering.markdown import render_markdown
 from tests.browser import signed_in
 from tests.integration.git_repository import GitRepository
 from tests.works import ONE_STEP, TWO_STEPS, Works, diff_of, results
@@ -250,7 +249,7 @@ def test_notes_of_any_name_are_asked(names: list[bytes], asked: int, works: Work
 
     task = works.advance(works.task([Turn(calls=(Call("Bash", {"command": "./noted"}, note),)), say("end")]))
     assert (task.phase, task.questions.open().count()) == (Phase.WAITING_FOR_INPUT, asked)
-    assert len({ask.tool_use_id for ask in noted_asks(places.home(task))}) == asked
+    assert len({ask.tool_use_id for ask in noted_asks(paths.home(task))}) == asked
     works.answer_all(task)
     assert works.advance(task).phase == Phase.DONE
 
@@ -266,7 +265,7 @@ def test_no_file_of_the_portal_gets_into_a_prompt(name: str, kind: str, works: W
     prompts: list[str] = []
 
     def plant(workspace: Path) -> str:
-        secret = places.data_dir() / name
+        secret = paths.data_dir() / name
         secret.write_text("secret-of-the-portal")
         place = workspace / name
         if kind == "pipe":

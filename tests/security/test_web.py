@@ -17,10 +17,10 @@ from catherder_site import settings as as_installed
 from catherder_site.asgi import application
 from catherder_site.bounds import BoundedBodies
 from tasks_app.api.problems import MOST_TOLD
-from tasks_app.events.append import append_one
-from tasks_app.jail import Jail
+from tasks_app.history.events.append import append_one
 from tasks_app.models import EventKind, Project, Question, QuestionState, User
-from tasks_app.views import context
+from tasks_app.sandbox import Jail
+from tasks_app.web.pages import context
 from tests.addresses import NAMES, NOT_THERE, POST_ONLY, POSTED, address
 from tests.factories import MembershipFactory, QuestionFactory, SequenceFactory, TaskFactory, UserFactory
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.workspace import working_names, working_text
+from tasks_app.git import working_names, working_text
 
 _EXCHANGE = 2
 

@@ -17,15 +17,14 @@ from typing import Any
 from django.core.management import call_command
 from django.db import close_old_connections
 
-from tasks_app import places
-from tasks_app.actions.projects import add_project
-from tasks_app.actions.tokens import make_token
-from tasks_app.agents.leftovers import leftovers
+from tasks_app.agent.leftovers import leftovers
+from tasks_app.core.phases import ENDED, Phase
+from tasks_app.git import committed_text
 from tasks_app.management.commands.up import children
 from tasks_app.management.supervisor import Child, listen
-from tasks_app.models import Question, QuestionState, Run, Scope, SessionEntry, Task, User
-from tasks_app.state.phases import ENDED, Phase
-from tasks_app.workspace import committed_text
+from tasks_app.models import Question, QuestionState, Run, Scope, SessionEntry, Task, User, paths
+from tasks_app.services.projects import add_project
+from tasks_app.services.tokens import make_token
 from tests.agents import rehearsal
 from tests.integration.git_repository import GitRepository
 from tests.soak.story import story
@@ -138,7 +137,7 @@ class Soak:
         if what == "web server" and not client.answers():
             return False
         if what == "agent":
-            pids = [pid for task in _open_tasks() for pid in leftovers(places.workspace(task).path)]
+            pids = [pid for task in _open_tasks() for pid in leftovers(paths.workspace(task).path)]
         else:
             pids = [c.process.pid for c in processes if c.name == what and c.process]
         if not pids:
@@ -212,7 +211,7 @@ def _of_task(task: Task, client: Client) -> list[str]:
         found.append(f"it was done {moves[Phase.DONE]} times")
     if unfinished := Run.objects.filter(step__task=task, outcome="").count():
         found.append(f"{unfinished} runs have no end")
-    if pids := leftovers(places.workspace(task).path):
+    if pids := leftovers(paths.workspace(task).path):
         found.append(f"processes {pids} are left")
     for question in task.questions.all():
         found += [f"question {question.number}: {fault}" for fault in _of_question(question, client)]
@@ -229,7 +228,7 @@ def _of_question(question: Question, client: Client) -> list[str]:
     told = _times_told(question, text)
     if told != 1:
         found.append(f"the agent was told {told} times")
-    place = places.repository(question.task.project)
+    place = paths.repository(question.task.project)
     file = committed_text(place, commit=question.task.head_commit, path="after.txt")
     if file != f"{text}\n":
         found.append(f"the agent wrote {file!r} for {text!r}")

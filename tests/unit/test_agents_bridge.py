@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from tasks_app.agents.bridge import Bridge
+from tasks_app.agent.bridge import Bridge
 
 
 def nothing(error: BaseException) -> None: ...

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agents import ask
-from tasks_app.agents.notes import noted_asks, notes_folder
+from tasks_app.agent import ask
+from tasks_app.agent.notes import noted_asks, notes_folder
 
 INSTALLED = Path(sys.executable).with_name("cat-herder")
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agents.asks import INLINE_HEAD, INLINE_LIMIT, GivenAnswer, ask_in, decision_for
-from tasks_app.types import Ask, AskItem, Option
+from tasks_app.agent.asks import INLINE_HEAD, INLINE_LIMIT, GivenAnswer, ask_in, decision_for
+from tasks_app.core.types import Ask, AskItem, Option
 
 HARD = [
     "@/etc/passwd",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agents.bridge import Bridge
+from tasks_app.agent.bridge import Bridge
 
 
 class Broken(Exception):

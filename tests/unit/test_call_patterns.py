@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from tasks_app.patterns import LONGEST_PATTERN, asked_before, call_pattern_fault, command_matches, wild
+from tasks_app.agent.gate.patterns import (
+    LONGEST_PATTERN,
+    asked_before,
+    call_pattern_fault,
+    command_matches,
+    wild,
+)
 
 PUSH = "git push*"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agents.transcripts import CallResult, result_in
+from tasks_app.agent.transcripts import CallResult, result_in
 
 INTERRUPTED = "[Tool call interrupted: the session ended before this call's result was recorded.]"
 

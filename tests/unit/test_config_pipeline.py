@@ -21,7 +21,7 @@ from tasks_app.config.pipeline import (
     step_to_json,
 )
 from tasks_app.config.schema import json_schema
-from tasks_app.errors import BadInput
+from tasks_app.core.errors import BadInput
 
 FULL = """\
 taskFolder: work/tasks

@@ -10,7 +10,7 @@ import pytest
 
 from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.task_file import MAX_TITLE, TaskDefinition, parse_task, read_task_file
-from tasks_app.errors import BadInput
+from tasks_app.core.errors import BadInput
 
 
 def test_a_task_is_its_text_when_there_is_no_front_matter() -> None:

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tasks_app.config.threshold import (
-    Band,
-    band_of,
-    parse_threshold,
-    resolve_threshold,
-    threshold_from_text,
-)
-from tasks_app.errors import BadInput
+from tasks_app.config.threshold import Band, band_of, parse_threshold, resolve_threshold, threshold_from_text
+from tasks_app.core.errors import BadInput
 
 
 @pytest.mark.parametrize("level", range(6))

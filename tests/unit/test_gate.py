@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agents.gate import NO_QUESTION, decide, questions_in
-from tasks_app.agents.rundir import lay_gate
+from tasks_app.agent.gate.hook import NO_QUESTION, decide, questions_in
+from tasks_app.agent.rundir import lay_gate
 
 ASKS = [
     # Plain, in every kind of quotes.
@@ -177,7 +177,7 @@ class TestTheProgram:
         for slow in ("typing", "dataclasses", "inspect", "pathlib"):
             assert f"import '{slow}'" not in loaded
         for part in ("patterns", "shell", "shell_reader"):
-            assert f"code object from '{run_dir}/tasks_app/{part}.pyc'" in loaded
+            assert f"code object from '{run_dir}/tasks_app/agent/gate/{part}.pyc'" in loaded
 
     def test_it_judges_addresses_and_shell_lines_with_what_lies_beside_it(self, run_dir: Path) -> None:
         orders = json.loads((run_dir / "orders.json").read_text())

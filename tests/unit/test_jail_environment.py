@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.jail import clean_env
+from tasks_app.sandbox import clean_env
 
 
 def test_only_listed_names_pass(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agents import launch, rundir
-from tasks_app.agents.launch import BUSY, hold
+from tasks_app.agent import launch, rundir
+from tasks_app.agent.launch import BUSY, hold
 from tests.integration.fifo import Fifo
 
 SHOW = (
@@ -109,7 +109,7 @@ def test_a_second_agent_does_not_start_while_one_is_at_work(tmp_path: Path) -> N
     """R2: two agents never work in one workspace at a time."""
     assert hold(str(tmp_path / "lock"))
     path = orders(tmp_path, "touch", str(tmp_path / "started"))
-    script = "import sys; from tasks_app.agents import launch; launch.hold.__defaults__ = (0.1,); "
+    script = "import sys; from tasks_app.agent import launch; launch.hold.__defaults__ = (0.1,); "
     second = subprocess.run(
         [sys.executable, "-c", f"{script} sys.exit(launch.main(sys.argv[1], []))", str(path)],
         capture_output=True,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agents.leftovers import COOKIE, Claim, end_earlier, end_own, leftovers
-from tasks_app.errors import PassingFault
+from tasks_app.agent.leftovers import COOKIE, Claim, end_earlier, end_own, leftovers
+from tasks_app.core.errors import PassingFault
 from tests.integration.fifo import Fifo
 
 CLAIM = Claim(task_id=7, epoch=3)

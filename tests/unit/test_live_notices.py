@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tasks_app.live.access import Access
-from tasks_app.live.notices import GAP_LIMIT, GAP_SECONDS, Ledger, News, Notice, coalesce
-from tasks_app.live.outbox import LIMIT, Outbox
+from tasks_app.web.live.access import Access
+from tasks_app.web.live.notices import GAP_LIMIT, GAP_SECONDS, Ledger, News, Notice, coalesce
+from tasks_app.web.live.outbox import LIMIT, Outbox
 
 
 class Clock:

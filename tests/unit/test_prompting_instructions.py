@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.errors import BadInput
+from tasks_app.core.errors import BadInput
 from tasks_app.prompting.instructions import load_step_instructions
 
 STEPS = Path(__file__).parents[2] / "tasks_app" / "prompts" / "steps"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tasks_app.config.threshold import Band, band_of
-from tasks_app.errors import BadInput
+from tasks_app.core.errors import BadInput
 from tasks_app.prompting.intro import load_interaction_intro, read_interaction_intro
 
 SHIPPED = Path(__file__).parents[2] / "tasks_app" / "prompts" / "interaction-intro.md"

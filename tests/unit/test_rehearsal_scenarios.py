@@ -21,7 +21,7 @@ import yaml
 
 from tasks_app.config.pipeline import choose_pipeline, load_project_config
 from tasks_app.config.task_file import read_task_file
-from tasks_app.errors import BadInput, WorkspaceError
+from tasks_app.core.errors import BadInput, WorkspaceError
 from tasks_app.prompting.assembly import HistoryEntry, PromptParts, assemble
 from tasks_app.prompting.feedback import AnsweredQuestion, answer_feedback
 from tasks_app.prompting.replay import PastAction, replay

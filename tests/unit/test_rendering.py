@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.template.loader import render_to_string
 
-from tasks_app.events.tools import summarise
-from tasks_app.views.rendering import words
-from tasks_app.views.rendering.ansi import render_ansi, without_ansi
-from tasks_app.views.rendering.diff import parse_diff
-from tasks_app.views.rendering.entries import Output
-from tasks_app.views.rendering.markdown import render_inline, render_markdown
-from tasks_app.views.rendering.tools import edit_lines, shown_input
+from tasks_app.history.events.tools import summarise
+from tasks_app.web.rendering import words
+from tasks_app.web.rendering.ansi import render_ansi, without_ansi
+from tasks_app.web.rendering.diff import parse_diff
+from tasks_app.web.rendering.entries import Output
+from tasks_app.web.rendering.markdown import render_inline, render_markdown
+from tasks_app.web.rendering.tools import edit_lines, shown_input
 
 HOSTILE = [
     "<script>alert(1)</script>",

@@ -11,10 +11,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from tasks_app import stats
+from tasks_app.core.phases import Phase
+from tasks_app.core.types import Usage
+from tasks_app.history import statistics as stats
 from tasks_app.models import Run, Step, Task, Transition
-from tasks_app.state.phases import Phase
-from tasks_app.types import Usage
 from tests.factories import RunFactory, SequenceFactory, TaskFactory, UserFactory
 
 pytestmark = pytest.mark.django_db

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agents.port import Ending
-from tasks_app.agents.stream import MOST_DOLLARS, MOST_TOKENS, Stream, moment
-from tasks_app.types import Usage
+from tasks_app.agent.port import Ending
+from tasks_app.agent.stream import MOST_DOLLARS, MOST_TOKENS, Stream, moment
+from tasks_app.core.types import Usage
 
 RESET = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
 

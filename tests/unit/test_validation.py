@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.validation import Report, validate
+from tasks_app.config.validation import Report, validate
 
 PROMPTS = Path(__file__).parents[2] / "tasks_app" / "prompts"
 ASKING = '{\n  "permissions": {\n    "allow": ["Bash(cat-herder ask:*)"]\n  }\n}\n'

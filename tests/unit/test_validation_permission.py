@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tasks_app.config.faults import ConfigInvalid
-from tasks_app.errors import BadInput
-from tasks_app.validation import Ground, grant_permission
-from tasks_app.validation.permission import NEW_FILE, has_permission, with_permission
+from tasks_app.config.validation import Ground, grant_permission
+from tasks_app.config.validation.permission import NEW_FILE, has_permission, with_permission
+from tasks_app.core.errors import BadInput
 
 ASK = '"Bash(cat-herder ask:*)"'
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tasks_app.validation.packages import ScriptCall, make_targets, script_called
-from tasks_app.validation.shell_words import simple_commands
+from tasks_app.config.validation.packages import ScriptCall, make_targets, script_called
+from tasks_app.config.validation.shell_words import simple_commands
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from tasks_app.api.filtering import Day, Name
 from tasks_app.api.operation import responses, sends
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.schemas.audit import AuditFacts, AuditPage
-from tasks_app.errors import NotAllowed
+from tasks_app.core.errors import NotAllowed
 from tasks_app.models import Action, AuditEntry, Channel, Scope
-from tasks_app.search.exports import PART
-from tasks_app.search.paging import all_ids, in_order
+from tasks_app.reporting.search.exports import PART
+from tasks_app.reporting.search.paging import all_ids, in_order
 
 router = Router(tags=["Audit"])
 

@@ -9,7 +9,6 @@ from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import Field, Query, Router, Schema, Status
 
-from tasks_app.actions.tokens import revoke_token as revoke
 from tasks_app.api.door import caller, doors, person
 from tasks_app.api.operation import responses
 from tasks_app.api.paging import Paging, page_of
@@ -25,7 +24,8 @@ from tasks_app.api.schemas.me import (
     TokenPage,
 )
 from tasks_app.models import ApiToken, Notice, Scope
-from tasks_app.notifications.own import mark_read
+from tasks_app.notifications.personal_channels import mark_read
+from tasks_app.services.tokens import revoke_token as revoke
 
 router = Router(tags=["Me"])
 

@@ -7,9 +7,7 @@ from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from ninja import Query, Router, Status
 
-from tasks_app import access
-from tasks_app.actions import invitations as invitation_actions
-from tasks_app.actions import members as actions
+from tasks_app import permissions
 from tasks_app.api.door import doors, person
 from tasks_app.api.idempotency import once
 from tasks_app.api.operation import responses
@@ -24,9 +22,11 @@ from tasks_app.api.schemas.members import (
     NewInvitation,
     RoleIn,
 )
-from tasks_app.facts import person_facts
 from tasks_app.models import Invitation, Membership, Project, Role, Scope, User
 from tasks_app.notifications.message import absolute, shown_to
+from tasks_app.reporting.facts import person_facts
+from tasks_app.services import invitations as invitation_actions
+from tasks_app.services import members as actions
 
 router = Router(tags=["Members"])
 
@@ -34,7 +34,7 @@ router = Router(tags=["Members"])
 @router.get("/projects/{project}/members", response=responses(MemberPage, 404), auth=doors(Scope.READ))
 def list_members(request: HttpRequest, project: ProjectName, paging: Query[Paging]) -> MemberPage:
     """Who has which role. Site admins may do everything without one."""
-    rows = access.project_named(person(request), project).memberships.select_related("user")
+    rows = permissions.project_named(person(request), project).memberships.select_related("user")
     found, following = page_of(request, rows, paging, newest_first=False)
     return MemberPage(items=[_member(row) for row in found], next=following)
 
@@ -81,7 +81,7 @@ def create_invitation(
     request: HttpRequest, project: ProjectName, body: NewInvitation
 ) -> Status[InvitationMade]:
     """Invite an address to a project. The link is mailed or, where no e-mail is sent, told to you once."""
-    found = access.project_named(person(request), project)
+    found = permissions.project_named(person(request), project)
     made, token = invitation_actions.invite(found, body.email, body.role, by=person(request))
     return Status(201, _handed_over(request, made, token))
 
@@ -118,7 +118,7 @@ def withdraw_invitation(
 
 def _managed(request: HttpRequest, name: str) -> Project:
     """Others learn that they are no maintainers before any person or invitation is looked up."""
-    project = access.project_named(person(request), name)
+    project = permissions.project_named(person(request), name)
     actions.require_maintainer(person(request), project)
     return project
 

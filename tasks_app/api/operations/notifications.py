@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
 from ninja import Query, Router, Status
 
-from tasks_app import access
+from tasks_app import permissions
 from tasks_app.api.door import doors, person
 from tasks_app.api.idempotency import once
 from tasks_app.api.operation import responses
@@ -26,12 +26,12 @@ from tasks_app.api.schemas.notifications import (
     TargetMade,
     TargetPage,
 )
-from tasks_app.errors import BadInput, NotAllowed
-from tasks_app.forms.notifications import MEDIA, PreferencesForm
+from tasks_app.core.errors import BadInput, NotAllowed
 from tasks_app.models import OCCASIONS, Delivery, Preferences, Project, Scope, Target, User
-from tasks_app.notifications import targets as actions
+from tasks_app.notifications import project_channels as actions
 from tasks_app.notifications.listeners import preferences_of
-from tasks_app.notifications.own import choose
+from tasks_app.notifications.personal_channels import choose
+from tasks_app.web.forms.notifications import MEDIA, PreferencesForm
 
 router = Router(tags=["Notifications"])
 
@@ -39,7 +39,7 @@ router = Router(tags=["Notifications"])
 @router.get("/projects/{project}/targets", response=responses(TargetPage, 404), auth=doors(Scope.READ))
 def list_targets(request: HttpRequest, project: ProjectName, paging: Query[Paging]) -> TargetPage:
     """The webhooks and chats that hear of a project's tasks."""
-    rows = Target.objects.filter(project=access.project_named(person(request), project))
+    rows = Target.objects.filter(project=permissions.project_named(person(request), project))
     found, following = page_of(request, rows, paging, newest_first=False)
     return TargetPage(items=[TargetFacts(**_target(row)) for row in found], next=following)
 
@@ -108,7 +108,7 @@ def try_target(request: HttpRequest, project: ProjectName, target_id: TargetId) 
 @router.get("/projects/{project}/deliveries", response=responses(DeliveryPage, 404), auth=doors(Scope.READ))
 def list_deliveries(request: HttpRequest, project: ProjectName, paging: Query[Paging]) -> DeliveryPage:
     """What was sent to a project's targets, the newest first."""
-    seen = access.project_named(person(request), project)
+    seen = permissions.project_named(person(request), project)
     rows = Delivery.objects.filter(target__project=seen).select_related("transition")
     found, following = page_of(request, rows, paging)
     return DeliveryPage(items=[_delivery(row) for row in found], next=following)
@@ -150,7 +150,7 @@ def change_preferences(request: HttpRequest, body: PreferencesPatch) -> Preferen
 
 def _managed(request: HttpRequest, name: str) -> Project:
     """Others learn that they are no maintainers before anything is looked up."""
-    project = access.project_named(person(request), name)
+    project = permissions.project_named(person(request), name)
     actions.require_maintainer(person(request), project)
     return project
 

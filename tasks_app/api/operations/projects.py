@@ -8,10 +8,7 @@ from django.conf import settings
 from django.http import HttpRequest
 from ninja import Query, Router, Status
 
-from tasks_app import access, places
-from tasks_app.actions import projects as actions
-from tasks_app.actions import settings as settings_actions
-from tasks_app.actions.fetching import fetch_meanwhile
+from tasks_app import permissions
 from tasks_app.api.door import doors, person
 from tasks_app.api.idempotency import once
 from tasks_app.api.operation import responses
@@ -29,10 +26,13 @@ from tasks_app.api.schemas.projects import (
     Validation,
 )
 from tasks_app.config.pipeline import ProjectConfig, StepConfig, least_network, step_to_json
-from tasks_app.models import Membership, Project, Scope, User
+from tasks_app.config.validation import validate_commit
+from tasks_app.core.types import JsonObject
+from tasks_app.models import Membership, Project, Scope, User, paths
 from tasks_app.prompting import SHIPPED_PROMPTS
-from tasks_app.types import JsonObject
-from tasks_app.validation import validate_commit
+from tasks_app.services import projects as actions
+from tasks_app.services import settings as settings_actions
+from tasks_app.services.fetching import fetch_meanwhile
 
 router = Router(tags=["Projects"])
 
@@ -61,7 +61,7 @@ def add_project(request: HttpRequest, body: NewProject) -> Status[ProjectFacts]:
 def get_project(request: HttpRequest, project: ProjectName) -> ProjectFacts:
     """A project and your role in it."""
     user = person(request)
-    found = access.project_named(user, project)
+    found = permissions.project_named(user, project)
     membership = found.memberships.filter(user=user).first()
     return _said(found, role=_role(user, membership.role if membership else ""))
 
@@ -69,7 +69,7 @@ def get_project(request: HttpRequest, project: ProjectName) -> ProjectFacts:
 @router.patch("/projects/{project}", response=responses(ProjectFacts, 404, 409), auth=doors(Scope.MANAGE))
 def change_project(request: HttpRequest, project: ProjectName, body: ProjectPatch) -> ProjectFacts:
     """Let tasks start from another branch from now on, or follow the repository to where it has moved."""
-    found = access.project_named(person(request), project)
+    found = permissions.project_named(person(request), project)
     if body.source is not None:
         actions.change_source(found, body.source, by=person(request))
     if body.branch is not None:
@@ -85,21 +85,21 @@ def remove_project(request: HttpRequest, project: ProjectName) -> Status[None]:
 
     This cannot be undone, and is refused while an agent works in it.
     """
-    actions.remove_project(access.project_named(person(request), project), by=person(request))
+    actions.remove_project(permissions.project_named(person(request), project), by=person(request))
     return Status(204, None)
 
 
 @router.post("/projects/{project}/fetch", response=responses(ProjectFacts, 404), auth=doors(Scope.WRITE))
 def fetch_project(request: HttpRequest, project: ProjectName) -> ProjectFacts:
     """Fetch the newest commits of the source. A long fetch goes on after the answer: `fetching` says so."""
-    fetch_meanwhile(access.project_named(person(request), project), by=person(request))
+    fetch_meanwhile(permissions.project_named(person(request), project), by=person(request))
     return get_project(request, project)
 
 
 @router.get("/projects/{project}/settings", response=responses(Overrides, 404), auth=doors(Scope.READ))
 def get_settings(request: HttpRequest, project: ProjectName) -> Overrides:
     """What the portal says instead of the repository's cat-herder.yaml."""
-    return _overrides(access.project_named(person(request), project))
+    return _overrides(permissions.project_named(person(request), project))
 
 
 @router.patch(
@@ -107,9 +107,9 @@ def get_settings(request: HttpRequest, project: ProjectName) -> Overrides:
 )
 def change_settings(request: HttpRequest, project: ProjectName, body: SettingsPatch) -> Overrides:
     """Change what the portal says instead of the repository; it holds for tasks created from now on."""
-    found = access.project_named(person(request), project)
+    found = permissions.project_named(person(request), project)
     wanted = replace(settings_actions.overrides_of(found), **body.model_dump(exclude_unset=True))
-    commit = places.repository(found).head(found.branch)
+    commit = paths.repository(found).head(found.branch)
     settings_actions.change_settings(found, wanted, by=person(request), commit=commit)
     return _overrides(found)
 
@@ -123,7 +123,7 @@ def _step(step: StepConfig, config: ProjectConfig) -> JsonObject:
 @router.get("/projects/{project}/pipelines", response=responses(Pipelines, 404, 409), auth=doors(Scope.READ))
 def list_pipelines(request: HttpRequest, project: ProjectName) -> Pipelines:
     """The pipelines that a new task may run through, as the portal last fetched the repository."""
-    config = _config(access.project_named(person(request), project))
+    config = _config(permissions.project_named(person(request), project))
     pipelines = [
         Pipeline(name=one.name, steps=[_step(step, config) for step in one.steps]) for one in config.pipelines
     ]
@@ -135,8 +135,8 @@ def list_pipelines(request: HttpRequest, project: ProjectName) -> Pipelines:
 )
 def get_validation(request: HttpRequest, project: ProjectName) -> Validation:
     """What is wrong at the newest commit that the portal has: settings, task files, prompts, programs."""
-    found = access.project_named(person(request), project)
-    repository = places.repository(found)
+    found = permissions.project_named(person(request), project)
+    repository = paths.repository(found)
     commit = repository.head(found.branch)
     threshold = settings.ENVIRONMENT.threshold
     report = validate_commit(repository, commit, prompts=SHIPPED_PROMPTS, threshold=threshold)
@@ -165,6 +165,6 @@ def _overrides(project: Project) -> Overrides:
 
 
 def _config(project: Project) -> ProjectConfig:
-    commit = places.repository(project).head(project.branch)
+    commit = paths.repository(project).head(project.branch)
     config = settings_actions.repository_settings(project, commit=commit)
     return settings_actions.effective(config, settings_actions.overrides_of(project))

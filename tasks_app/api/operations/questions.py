@@ -10,8 +10,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Field, Query, Router, Status
 
-from tasks_app import access
-from tasks_app.actions import answers as actions
+from tasks_app import permissions
 from tasks_app.api.door import doors, person
 from tasks_app.api.exporting import KINDS, Taken, taken
 from tasks_app.api.filtering import Name, Searched
@@ -29,11 +28,12 @@ from tasks_app.api.schemas.questions import (
     QuestionFacts,
     QuestionPage,
 )
-from tasks_app.errors import NotOpen
-from tasks_app.facts import question_facts
-from tasks_app.forms.answer import reply_from
+from tasks_app.core.errors import NotOpen
 from tasks_app.models import Channel, Question, QuestionKind, QuestionState, Scope
-from tasks_app.search.exports import QUESTION_COLUMNS, question_rows
+from tasks_app.reporting.facts import question_facts
+from tasks_app.reporting.search.exports import QUESTION_COLUMNS, question_rows
+from tasks_app.services import answers as actions
+from tasks_app.web.forms.answer import reply_from
 
 router = Router(tags=["Questions"])
 
@@ -70,7 +70,7 @@ def export_questions(
 @router.get("/questions/{question_id}", response=responses(QuestionFacts, 404), auth=doors(Scope.READ))
 def get_question(request: HttpRequest, question_id: QuestionId) -> QuestionFacts:
     """A question and, once it is answered, by whom, when and what."""
-    return _said(access.question_for(person(request), question_id))
+    return _said(permissions.question_for(person(request), question_id))
 
 
 @router.post(
@@ -85,7 +85,7 @@ def answer_question(request: HttpRequest, question_id: QuestionId, body: AnswerI
     The first answer holds. Whoever comes later gets 409 with the answer that was given; the same answer sent
     again by the same person gets 200, and nothing changes.
     """
-    question = access.question_for(person(request), question_id)
+    question = permissions.question_for(person(request), question_id)
     reply = reply_from(question, body.model_dump(exclude_none=True))
     return _settled(question, partial(actions.answer_question, question, reply, by=person(request)))
 
@@ -102,7 +102,7 @@ def dismiss_question(request: HttpRequest, question_id: QuestionId, body: Dismis
     Approvals and plans cannot be dismissed and get 400: decide about them. Whoever comes after somebody else
     gets 409 with what was settled, as with answers.
     """
-    question = access.question_for(person(request), question_id)
+    question = permissions.question_for(person(request), question_id)
     act = partial(actions.dismiss_question, question, by=person(request), notes=body.notes)
     return _settled(question, act)
 
@@ -118,7 +118,7 @@ def decide_question(request: HttpRequest, question_id: QuestionId, body: Decisio
 
     Whoever comes after somebody else gets 409 with what was settled, as with answers.
     """
-    question = access.question_for(person(request), question_id)
+    question = permissions.question_for(person(request), question_id)
     act = partial(actions.decide, question, body.verdict, by=person(request), notes=body.notes)
     return _settled(question, act)
 

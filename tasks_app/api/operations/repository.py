@@ -7,9 +7,7 @@ from typing import Annotated
 from django.http import HttpRequest
 from ninja import Field, Query, Router, Schema
 
-from tasks_app import access, places
-from tasks_app.actions.access import require_actor
-from tasks_app.actions.settings import repository_settings
+from tasks_app import permissions
 from tasks_app.api.door import doors, person
 from tasks_app.api.filtering import Name
 from tasks_app.api.operation import responses
@@ -18,9 +16,11 @@ from tasks_app.api.schemas.base import ProjectName, Storable
 from tasks_app.api.schemas.repository import FileText, Folder, Folders, TaskFiles
 from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.pipeline import DEFAULT_TASK_FOLDER
-from tasks_app.models import Scope
-from tasks_app.search.repository import Pickable
-from tasks_app.workspace import committed_tree
+from tasks_app.git import committed_tree
+from tasks_app.models import Scope, paths
+from tasks_app.reporting.search.repository import Pickable
+from tasks_app.services.access import require_actor
+from tasks_app.services.settings import repository_settings
 
 router = Router(tags=["Projects"])
 
@@ -64,9 +64,9 @@ def list_folders(request: HttpRequest, project: ProjectName, which: Query[Fittin
 
 def _pickable(request: HttpRequest, name: str) -> tuple[str, Pickable]:
     """The newest commit and what is in it, for who may create tasks. Raises NotAllowed, WorkspaceError."""
-    project = access.project_named(person(request), name)
+    project = permissions.project_named(person(request), name)
     require_actor(person(request), project)
-    repository = places.repository(project)
+    repository = paths.repository(project)
     commit = repository.head(project.branch)
     try:
         folder = repository_settings(project, commit=commit).task_folder

@@ -6,18 +6,19 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Field, Query, Router, Schema, Status
 
-from tasks_app import access, stats
-from tasks_app.actions import sequences as actions
+from tasks_app import permissions
 from tasks_app.api.door import doors, person
 from tasks_app.api.idempotency import once
 from tasks_app.api.operation import responses, sends
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.schemas.base import SequenceId, Storable
 from tasks_app.api.schemas.sequences import NewSequence, SequenceFacts, SequencePage, SequenceWhole
-from tasks_app.downloading import PATCH, download_patch
-from tasks_app.facts import facts_of, sequence_facts
+from tasks_app.core.phases import Phase
+from tasks_app.history import statistics
 from tasks_app.models import Scope, Sequence
-from tasks_app.state.phases import Phase
+from tasks_app.reporting.downloads import PATCH, download_patch
+from tasks_app.reporting.facts import facts_of, sequence_facts
+from tasks_app.services import sequences as actions
 
 router = Router(tags=["Sequences"])
 
@@ -31,7 +32,7 @@ class SequenceFilters(Schema):
 def list_sequences(request: HttpRequest, only: Query[SequenceFilters], paging: Query[Paging]) -> SequencePage:
     """Sequences in the projects that you may see, the newest first."""
     rows, following = page_of(request, _rows(request, only), paging)
-    figures = stats.of_sequences(rows)
+    figures = statistics.of_sequences(rows)
     items = [SequenceFacts.model_validate(sequence_facts(row, figures[row.pk])) for row in rows]
     return SequencePage(items=items, next=following)
 
@@ -43,7 +44,7 @@ def list_sequences(request: HttpRequest, only: Query[SequenceFilters], paging: Q
 def create_sequence(request: HttpRequest, body: NewSequence) -> Status[SequenceWhole]:
     """Create a sequence from a folder of task files in the repository, and start it if you say so."""
     user = person(request)
-    project = access.project_named(user, body.project)
+    project = permissions.project_named(user, body.project)
     sequence = actions.create_sequence(
         project, body.folder, by=user, threshold=body.threshold, pipeline=body.pipeline
     )
@@ -63,7 +64,7 @@ def get_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceWhole
 )
 def start_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceWhole:
     """Start its first task; starting it twice changes nothing."""
-    actions.start_sequence(access.sequence_for(person(request), sequence_id), by=person(request))
+    actions.start_sequence(permissions.sequence_for(person(request), sequence_id), by=person(request))
     return _whole(request, sequence_id)
 
 
@@ -72,7 +73,7 @@ def start_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceWho
 )
 def cancel_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceWhole:
     """Call off the task at hand, and with it the sequence."""
-    actions.cancel_sequence(access.sequence_for(person(request), sequence_id), by=person(request))
+    actions.cancel_sequence(permissions.sequence_for(person(request), sequence_id), by=person(request))
     return _whole(request, sequence_id)
 
 
@@ -81,7 +82,7 @@ def cancel_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceWh
 )
 def go_on_with_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceWhole:
     """Go on with the task at hand; or, if the folder was at fault, look into it again."""
-    actions.go_on_sequence(access.sequence_for(person(request), sequence_id), by=person(request))
+    actions.go_on_sequence(permissions.sequence_for(person(request), sequence_id), by=person(request))
     return _whole(request, sequence_id)
 
 
@@ -93,7 +94,7 @@ def go_on_with_sequence(request: HttpRequest, sequence_id: SequenceId) -> Sequen
 )
 def get_sequence_patch(request: HttpRequest, sequence_id: SequenceId) -> StreamingHttpResponse:
     """What all tasks of a sequence changed so far, whole and with binary files: for `git apply`."""
-    return download_patch(access.sequence_for(person(request), sequence_id), by=person(request))
+    return download_patch(permissions.sequence_for(person(request), sequence_id), by=person(request))
 
 
 def _rows(request: HttpRequest, only: SequenceFilters) -> QuerySet[Sequence]:
@@ -105,6 +106,6 @@ def _rows(request: HttpRequest, only: SequenceFilters) -> QuerySet[Sequence]:
 
 def _whole(request: HttpRequest, sequence_id: int) -> SequenceWhole:
     """As it is now: what was done to one of its tasks may have moved it."""
-    sequence = access.sequence_for(person(request), sequence_id)
+    sequence = permissions.sequence_for(person(request), sequence_id)
     to_come, trouble = actions.files_to_come(sequence)
     return SequenceWhole.model_validate({**facts_of(sequence), "to_come": to_come, "trouble": trouble})

@@ -9,10 +9,7 @@ from django.http import HttpRequest, StreamingHttpResponse
 from django.shortcuts import get_object_or_404
 from ninja import Field, Query, Router, Schema, Status
 
-from tasks_app import access, places
-from tasks_app.actions import tasks as actions
-from tasks_app.actions.changing import change_threshold
-from tasks_app.actions.retrying import retry_from
+from tasks_app import permissions
 from tasks_app.api.door import doors, person
 from tasks_app.api.exporting import KINDS, Taken, taken
 from tasks_app.api.filtering import Name, Searched
@@ -35,15 +32,18 @@ from tasks_app.api.schemas.tasks import (
     TaskPreview,
     TaskWhole,
 )
-from tasks_app.difference import difference_of
-from tasks_app.downloading import PATCH, download_patch
-from tasks_app.events.logs import LogKind, render_log
-from tasks_app.events.streaming import streamed
-from tasks_app.facts import facts_of_tasks, step_facts, task_facts
-from tasks_app.models import Event, EventKind, Scope, Step, Task
-from tasks_app.search.exports import TASK_COLUMNS, task_rows
-from tasks_app.search.filters import Filters
-from tasks_app.state.phases import Phase
+from tasks_app.core.phases import Phase
+from tasks_app.history.events.logs import LogKind, render_log
+from tasks_app.history.events.streaming import streamed
+from tasks_app.models import Event, EventKind, Scope, Step, Task, paths
+from tasks_app.reporting.downloads import PATCH, download_patch
+from tasks_app.reporting.facts import facts_of_tasks, step_facts, task_facts
+from tasks_app.reporting.search.exports import TASK_COLUMNS, task_rows
+from tasks_app.reporting.search.filters import Filters
+from tasks_app.services import tasks as actions
+from tasks_app.services.changing import change_threshold
+from tasks_app.services.difference import difference_of
+from tasks_app.services.retrying import retry_from
 
 router = Router(tags=["Tasks"])
 
@@ -84,7 +84,7 @@ def list_tasks(request: HttpRequest, only: Query[TaskFilters], paging: Query[Pag
 def create_task(request: HttpRequest, body: NewTask) -> Status[TaskWhole]:
     """Create a task from its text, and start it if you say so."""
     user = person(request)
-    project = access.project_named(user, body.project)
+    project = permissions.project_named(user, body.project)
     task = actions.create_task(
         project, body.text, by=user, where="task", threshold=body.threshold, pipeline=body.pipeline
     )
@@ -105,8 +105,8 @@ def export_tasks(
 @router.post("/tasks/preview", response=responses(TaskPreview, 404, 409, 413), auth=doors(Scope.READ))
 def preview_task(request: HttpRequest, body: TaskDraft) -> TaskPreview:
     """What a text would become as a task, or its faults. Nothing is stored, nothing fetched."""
-    project = access.project_named(person(request), body.project)
-    commit = places.repository(project).head(project.branch)
+    project = permissions.project_named(person(request), body.project)
+    commit = paths.repository(project).head(project.branch)
     plan = actions.plan_task(
         project, body.text, base=commit, where="task", threshold=body.threshold, pipeline=body.pipeline
     )
@@ -125,20 +125,20 @@ def preview_task(request: HttpRequest, body: TaskDraft) -> TaskPreview:
 @router.get("/tasks/{task_id}", response=responses(TaskWhole, 404), auth=doors(Scope.READ))
 def get_task(request: HttpRequest, task_id: TaskId) -> TaskWhole:
     """A task with its open questions and what it used."""
-    return _whole(access.task_for(person(request), task_id))
+    return _whole(permissions.task_for(person(request), task_id))
 
 
 @router.patch("/tasks/{task_id}", response=responses(TaskWhole, 404), auth=doors(Scope.WRITE))
 def change_task(request: HttpRequest, task_id: TaskId, body: TaskPatch) -> TaskWhole:
     """Change how readily a task's agent asks: from its next run on, in whatever phase it is."""
-    change_threshold(access.task_for(person(request), task_id), body.threshold, by=person(request))
-    return _whole(access.task_for(person(request), task_id))
+    change_threshold(permissions.task_for(person(request), task_id), body.threshold, by=person(request))
+    return _whole(permissions.task_for(person(request), task_id))
 
 
 @router.post("/tasks/{task_id}/start", response=responses(TaskWhole, 404), auth=doors(Scope.WRITE))
 def start_task(request: HttpRequest, task_id: TaskId) -> TaskWhole:
     """Start a task that was not started; starting it twice changes nothing."""
-    task = access.task_for(person(request), task_id)
+    task = permissions.task_for(person(request), task_id)
     actions.start_task(task, by=person(request))
     return _whole(task)
 
@@ -146,23 +146,23 @@ def start_task(request: HttpRequest, task_id: TaskId) -> TaskWhole:
 @router.post("/tasks/{task_id}/cancel", response=responses(TaskWhole, 404, 409), auth=doors(Scope.WRITE))
 def cancel_task(request: HttpRequest, task_id: TaskId) -> TaskWhole:
     """Call a task off: its agent is stopped, open questions are withdrawn, and the branch stays."""
-    task = access.task_for(person(request), task_id)
+    task = permissions.task_for(person(request), task_id)
     actions.cancel_task(task, by=person(request))
-    return _whole(access.task_for(person(request), task_id))
+    return _whole(permissions.task_for(person(request), task_id))
 
 
 @router.post("/tasks/{task_id}/go-on", response=responses(TaskWhole, 404, 409), auth=doors(Scope.WRITE))
 def go_on_with_task(request: HttpRequest, task_id: TaskId) -> TaskWhole:
     """Take up a task that failed, was interrupted or cancelled, or waits for a usage limit to reset."""
-    task = access.task_for(person(request), task_id)
+    task = permissions.task_for(person(request), task_id)
     actions.go_on(task, by=person(request))
-    return _whole(access.task_for(person(request), task_id))
+    return _whole(permissions.task_for(person(request), task_id))
 
 
 @router.get("/tasks/{task_id}/steps", response=responses(Steps, 404), auth=doors(Scope.READ))
 def list_steps(request: HttpRequest, task_id: TaskId) -> Steps:
     """The steps of a task with their runs."""
-    steps = access.task_for(person(request), task_id).steps.prefetch_related("runs")
+    steps = permissions.task_for(person(request), task_id).steps.prefetch_related("runs")
     return Steps(items=[StepFacts.model_validate(step_facts(step)) for step in steps])
 
 
@@ -174,15 +174,15 @@ def list_steps(request: HttpRequest, task_id: TaskId) -> Steps:
 @once
 def retry_step(request: HttpRequest, task_id: TaskId, position: Position, body: Retry) -> Status[TaskWhole]:
     """Do a step and all after it again, in new sessions; what was done stays as history."""
-    step = access.step_for(person(request), task_id, position)
+    step = permissions.step_for(person(request), task_id, position)
     retry_from(step.task, step, by=person(request), put_back=body.put_back)
-    return Status(200, _whole(access.task_for(person(request), task_id)))
+    return Status(200, _whole(permissions.task_for(person(request), task_id)))
 
 
 @router.get("/tasks/{task_id}/events", response=responses(EventPage, 404), auth=doors(Scope.READ))
 def list_events(request: HttpRequest, task_id: TaskId, which: Query[EventsAfter]) -> EventPage:
     """What happened in a task after an event that you have. Follow `next` to stay up to date."""
-    task = access.task_for(person(request), task_id)
+    task = permissions.task_for(person(request), task_id)
     rows = Event.objects.filter(run__step__task=task, pk__gt=which.after).select_related("run__step")
     found = list(rows.defer("raw", "run__prompt").order_by("pk")[: which.limit + 1])
     events = found[: which.limit]
@@ -225,7 +225,7 @@ def get_log(
     request: HttpRequest, task_id: TaskId, position: Position, kind: LogKind
 ) -> StreamingHttpResponse:
     """One of the three logs of a step, as plain text: `output`, `reasoning` or `raw`."""
-    step = access.step_for(person(request), task_id, position)
+    step = permissions.step_for(person(request), task_id, position)
     return StreamingHttpResponse(streamed(render_log(step, kind)), content_type="text/plain; charset=utf-8")
 
 
@@ -255,5 +255,5 @@ def _event(event: Event) -> EventFacts:
 
 
 def _task_or_step(request: HttpRequest, task_id: int, which: StepChoice) -> Task | Step:
-    task = access.task_for(person(request), task_id)
+    task = permissions.task_for(person(request), task_id)
     return get_object_or_404(task.steps, position=which.step) if which.step else task

@@ -15,12 +15,12 @@ from tasks_app.api.filtering import Day, Name
 from tasks_app.api.operation import responses
 from tasks_app.api.schemas.base import Used
 from tasks_app.api.schemas.usage import DayPart, Part, ToldApart, UsageReport, Waited
-from tasks_app.errors import BadInput
-from tasks_app.facts import usage_facts
+from tasks_app.core.errors import BadInput
+from tasks_app.core.types import Usage
+from tasks_app.history.statistics import By
 from tasks_app.models import Scope
-from tasks_app.stats import By
-from tasks_app.types import Usage
-from tasks_app.usage import LONGEST, Period, Spent, spent, waiting
+from tasks_app.reporting.facts import usage_facts
+from tasks_app.reporting.usage import LONGEST, Period, Spent, spent, waiting
 
 router = Router(tags=["Usage"])
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from tasks_app.api.schemas.base import Figures, Flag, Input, Storable, Threshold, Timed
 from tasks_app.api.schemas.tasks import TaskFacts
-from tasks_app.state.phases import Phase
+from tasks_app.core.phases import Phase
 
 
 class SequenceFacts(Timed, Figures):

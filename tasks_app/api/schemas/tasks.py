@@ -9,8 +9,8 @@ from pydantic import Field
 
 from tasks_app.api.schemas.base import AT, Figures, Flag, Input, Json, Storable, Threshold, Timed
 from tasks_app.api.schemas.questions import QuestionFacts
+from tasks_app.core.phases import Phase
 from tasks_app.models import EventKind
-from tasks_app.state.phases import Phase
 
 
 class TaskFacts(Timed, Figures):

@@ -10,14 +10,14 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandParser
 
-from tasks_app.actions.answers import Answered, Reply, answer_question, decide, dismiss_question
-from tasks_app.errors import AnswerEmpty, BadInput
-from tasks_app.facts import command_for
+from tasks_app.cli.choosing import chosen
+from tasks_app.cli.command import Exit, TerminalCommand
+from tasks_app.cli.finding import question_numbered
+from tasks_app.cli.people import acting_user, add_person_argument
+from tasks_app.core.errors import AnswerEmpty, BadInput
 from tasks_app.models import Channel, Question, QuestionKind, User, Verdict
-from tasks_app.terminal.choosing import chosen
-from tasks_app.terminal.command import Exit, TerminalCommand
-from tasks_app.terminal.finding import question_numbered
-from tasks_app.terminal.people import acting_user, add_person_argument
+from tasks_app.reporting.facts import command_for
+from tasks_app.services.answers import Answered, Reply, answer_question, decide, dismiss_question
 
 
 class Command(TerminalCommand):

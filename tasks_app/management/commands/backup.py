@@ -8,9 +8,9 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from tasks_app.cli.command import Exit, TerminalCommand
+from tasks_app.cli.screen import Screen
 from tasks_app.operations.backup import Written, stream_backup, write_backup
-from tasks_app.terminal.command import Exit, TerminalCommand
-from tasks_app.terminal.screen import Screen
 
 
 class Command(TerminalCommand):

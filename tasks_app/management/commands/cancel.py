@@ -6,13 +6,13 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tasks_app.actions.sequences import cancel_sequence
-from tasks_app.actions.tasks import cancel_task
-from tasks_app.facts import facts_of
+from tasks_app.cli.command import Exit, TerminalCommand
+from tasks_app.cli.finding import thing_meant
+from tasks_app.cli.people import acting_user, add_person_argument
 from tasks_app.models import Task
-from tasks_app.terminal.command import Exit, TerminalCommand
-from tasks_app.terminal.finding import thing_meant
-from tasks_app.terminal.people import acting_user, add_person_argument
+from tasks_app.reporting.facts import facts_of
+from tasks_app.services.sequences import cancel_sequence
+from tasks_app.services.tasks import cancel_task
 
 
 class Command(TerminalCommand):

@@ -8,10 +8,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from tasks_app import sandboxing
-from tasks_app.actions.data_directory import require_own_data_dir
+from tasks_app.core.errors import CatHerderError
 from tasks_app.engine.cleaning import Cleaned, clean_workspaces
-from tasks_app.errors import CatHerderError
+from tasks_app.operations import local_sandbox
+from tasks_app.services.data_directory import require_own_data_dir
 
 
 class Command(BaseCommand):
@@ -34,7 +34,7 @@ class Command(BaseCommand):
             raise CommandError(str(error), returncode=2) from None
         looked_at = clean_workspaces(
             older_than=timedelta(days=options["older_than"]),
-            jail=sandboxing.jail(),
+            jail=local_sandbox.jail(),
             dry_run=options["dry_run"],
         )
         total = 0

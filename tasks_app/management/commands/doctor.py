@@ -6,10 +6,10 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from tasks_app.cli.command import Exit, TerminalCommand
+from tasks_app.cli.screen import Screen
 from tasks_app.operations.doctor.examination import checks, examine, has_problems, mended
 from tasks_app.operations.doctor.finding import Finding, Level
-from tasks_app.terminal.command import Exit, TerminalCommand
-from tasks_app.terminal.screen import Screen
 
 _MARKS = {Level.OK: ("✓", "green"), Level.WARNING: ("!", "yellow"), Level.PROBLEM: ("✗", "red")}
 _COLUMN = 16

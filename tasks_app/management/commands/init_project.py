@@ -10,16 +10,16 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 from django.utils.text import slugify
 
+from tasks_app.cli.command import Exit, TerminalCommand
+from tasks_app.cli.faults import show_report
+from tasks_app.cli.repository import folder, ground
+from tasks_app.cli.screen import Screen
 from tasks_app.config.importing import Imported, convert, read_exported, to_yaml
-from tasks_app.errors import BadInput
-from tasks_app.jail import SandboxMode, detect
+from tasks_app.config.starter import Choices, Outcome, Written, starter_files, write_all
+from tasks_app.config.validation import Report, is_repository, validate
+from tasks_app.core.errors import BadInput
 from tasks_app.prompting import SHIPPED_PROMPTS
-from tasks_app.starter import Choices, Outcome, Written, starter_files, write_all
-from tasks_app.terminal.command import Exit, TerminalCommand
-from tasks_app.terminal.faults import show_report
-from tasks_app.terminal.repository import folder, ground
-from tasks_app.terminal.screen import Screen
-from tasks_app.validation import Report, is_repository, validate
+from tasks_app.sandbox import SandboxMode, detect
 
 _STYLES = {Outcome.MADE: "green", Outcome.THERE: "dim", Outcome.LEFT: "yellow"}
 

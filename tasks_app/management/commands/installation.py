@@ -6,10 +6,10 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tasks_app.actions.data_directory import Ownership, Verdict, adopt, ownership, set_aside
+from tasks_app.cli.command import Exit, TerminalCommand, require_tables
+from tasks_app.core.types import JsonObject
 from tasks_app.management.only_one import only_one
-from tasks_app.terminal.command import Exit, TerminalCommand, require_tables
-from tasks_app.types import JsonObject
+from tasks_app.services.data_directory import Ownership, Verdict, adopt, ownership, set_aside
 
 
 class Command(TerminalCommand):

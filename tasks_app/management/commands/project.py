@@ -7,17 +7,17 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tasks_app.actions.access import require_actor
-from tasks_app.actions.fetching import fetch
-from tasks_app.actions.projects import add_project, remove_project
-from tasks_app.errors import BadInput
+from tasks_app.cli.command import Exit, TerminalCommand
+from tasks_app.cli.finding import project_named
+from tasks_app.cli.people import acting_user, acting_user_if_any, add_person_argument
+from tasks_app.cli.screen import Screen
+from tasks_app.cli.tables import projects_table
+from tasks_app.core.errors import BadInput
+from tasks_app.core.types import JsonObject
 from tasks_app.models import Project
-from tasks_app.terminal.command import Exit, TerminalCommand
-from tasks_app.terminal.finding import project_named
-from tasks_app.terminal.people import acting_user, acting_user_if_any, add_person_argument
-from tasks_app.terminal.screen import Screen
-from tasks_app.terminal.tables import projects_table
-from tasks_app.types import JsonObject
+from tasks_app.services.access import require_actor
+from tasks_app.services.fetching import fetch
+from tasks_app.services.projects import add_project, remove_project
 
 
 class Command(TerminalCommand):

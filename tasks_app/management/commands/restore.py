@@ -7,10 +7,10 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from tasks_app.cli.command import Exit, TerminalCommand
+from tasks_app.cli.screen import Screen
+from tasks_app.core.types import Json
 from tasks_app.operations.restore import Restored, restore, summary_of
-from tasks_app.terminal.command import Exit, TerminalCommand
-from tasks_app.terminal.screen import Screen
-from tasks_app.types import Json
 
 
 class Command(TerminalCommand):

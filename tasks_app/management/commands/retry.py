@@ -7,18 +7,18 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tasks_app.actions.retrying import retry_from
-from tasks_app.actions.sequences import go_on_sequence
-from tasks_app.actions.tasks import go_on
-from tasks_app.errors import BadInput, CatHerderError, IllegalMove
+from tasks_app.cli.command import Exit, TerminalCommand
+from tasks_app.cli.finding import thing_meant
+from tasks_app.cli.here import work_here
+from tasks_app.cli.options import add_here_arguments
+from tasks_app.cli.people import acting_user, add_person_argument
+from tasks_app.cli.procession import go_through
+from tasks_app.core.errors import BadInput, CatHerderError, IllegalMove
+from tasks_app.core.phases import RESUMABLE, Phase
 from tasks_app.models import Sequence, Task, User
-from tasks_app.state.phases import RESUMABLE, Phase
-from tasks_app.terminal.command import Exit, TerminalCommand
-from tasks_app.terminal.finding import thing_meant
-from tasks_app.terminal.here import work_here
-from tasks_app.terminal.options import add_here_arguments
-from tasks_app.terminal.people import acting_user, add_person_argument
-from tasks_app.terminal.procession import go_through
+from tasks_app.services.retrying import retry_from
+from tasks_app.services.sequences import go_on_sequence
+from tasks_app.services.tasks import go_on
 
 
 class Command(TerminalCommand):

@@ -8,13 +8,9 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tasks_app.actions.sequences import create_sequence
-from tasks_app.errors import BadInput
-from tasks_app.models import Project, Sequence, User
-from tasks_app.state.phases import Phase
-from tasks_app.terminal.command import TerminalCommand
-from tasks_app.terminal.finding import SEQUENCE, sequence_meant, unended_sequence
-from tasks_app.terminal.options import (
+from tasks_app.cli.command import TerminalCommand
+from tasks_app.cli.finding import SEQUENCE, sequence_meant, unended_sequence
+from tasks_app.cli.options import (
     add_here_arguments,
     add_new_arguments,
     place_named,
@@ -22,8 +18,12 @@ from tasks_app.terminal.options import (
     refuse_new_options,
     wanted,
 )
-from tasks_app.terminal.people import acting_user, add_person_argument
-from tasks_app.terminal.procession import go_through
+from tasks_app.cli.people import acting_user, add_person_argument
+from tasks_app.cli.procession import go_through
+from tasks_app.core.errors import BadInput
+from tasks_app.core.phases import Phase
+from tasks_app.models import Project, Sequence, User
+from tasks_app.services.sequences import create_sequence
 
 
 class Command(TerminalCommand):

@@ -7,14 +7,10 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tasks_app.actions.tasks import create_task
-from tasks_app.config.task_file import read_task_file
-from tasks_app.errors import BadInput
-from tasks_app.models import Project, Task, User
-from tasks_app.terminal.command import TerminalCommand
-from tasks_app.terminal.finding import task_meant, unended_task
-from tasks_app.terminal.here import work_here
-from tasks_app.terminal.options import (
+from tasks_app.cli.command import TerminalCommand
+from tasks_app.cli.finding import task_meant, unended_task
+from tasks_app.cli.here import work_here
+from tasks_app.cli.options import (
     add_here_arguments,
     add_new_arguments,
     place_named,
@@ -22,7 +18,11 @@ from tasks_app.terminal.options import (
     refuse_new_options,
     wanted,
 )
-from tasks_app.terminal.people import acting_user, add_person_argument
+from tasks_app.cli.people import acting_user, add_person_argument
+from tasks_app.config.task_file import read_task_file
+from tasks_app.core.errors import BadInput
+from tasks_app.models import Project, Task, User
+from tasks_app.services.tasks import create_task
 
 
 class Command(TerminalCommand):

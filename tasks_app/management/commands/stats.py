@@ -7,16 +7,16 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tasks_app import stats
-from tasks_app.facts import usage_facts
+from tasks_app.cli.command import Exit, TerminalCommand
+from tasks_app.cli.screen import Screen
+from tasks_app.cli.tables import usage_table
+from tasks_app.core.types import Usage
+from tasks_app.history import statistics
 from tasks_app.models import Run
-from tasks_app.terminal.command import Exit, TerminalCommand
-from tasks_app.terminal.screen import Screen
-from tasks_app.terminal.tables import usage_table
-from tasks_app.types import Usage
+from tasks_app.reporting.facts import usage_facts
 
 #: What stands for "", which no model, user or project is called.
-_NAMELESS = {stats.By.MODEL: "not known", stats.By.USER: "nobody", stats.By.PROJECT: "none"}
+_NAMELESS = {statistics.By.MODEL: "not known", statistics.By.USER: "nobody", statistics.By.PROJECT: "none"}
 
 
 class Command(TerminalCommand):
@@ -31,13 +31,13 @@ examples:
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "--by", choices=[by.name.lower() for by in stats.By], default="model", help="default: model"
+            "--by", choices=[by.name.lower() for by in statistics.By], default="model", help="default: model"
         )
         parser.add_argument("--json", action="store_true", help="as JSON")
 
     def work(self, options: dict[str, Any]) -> int:
-        by = stats.By[options["by"].upper()]
-        found = stats.usage_by(Run.objects.all(), by)
+        by = statistics.By[options["by"].upper()]
+        found = statistics.usage_by(Run.objects.all(), by)
         parts = dict(sorted(found.items(), key=lambda part: (-part[1].cost_usd, part[0])))
         total = sum(parts.values(), Usage())
         if options["json"]:
@@ -47,7 +47,7 @@ examples:
             self._show(parts, total, by, self.screen_for(options))
         return Exit.DONE
 
-    def _show(self, parts: Mapping[str, Usage], total: Usage, by: stats.By, screen: Screen) -> None:
+    def _show(self, parts: Mapping[str, Usage], total: Usage, by: statistics.By, screen: Screen) -> None:
         if not parts:
             screen.say("No task has run yet.")
             return

@@ -7,9 +7,17 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.db.models import Case, QuerySet, Value, When
 
-from tasks_app import stats
+from tasks_app.cli.card import show_question, show_ways
+from tasks_app.cli.command import Exit, TerminalCommand
+from tasks_app.cli.finding import SEQUENCE, project_named, sequence_meant, task_meant
+from tasks_app.cli.result import show_result
+from tasks_app.cli.screen import Screen
+from tasks_app.cli.tables import sequences_table, spent, steps_table, tasks_table
+from tasks_app.core.phases import Phase
 from tasks_app.engine.limits import fault_words
-from tasks_app.facts import (
+from tasks_app.history import statistics
+from tasks_app.models import Project, Sequence, Task, WorkerBeat
+from tasks_app.reporting.facts import (
     facts_of,
     open_questions,
     sequence_facts,
@@ -17,14 +25,6 @@ from tasks_app.facts import (
     task_facts,
     worker_facts,
 )
-from tasks_app.models import Project, Sequence, Task, WorkerBeat
-from tasks_app.state.phases import Phase
-from tasks_app.terminal.card import show_question, show_ways
-from tasks_app.terminal.command import Exit, TerminalCommand
-from tasks_app.terminal.finding import SEQUENCE, project_named, sequence_meant, task_meant
-from tasks_app.terminal.result import show_result
-from tasks_app.terminal.screen import Screen
-from tasks_app.terminal.tables import sequences_table, spent, steps_table, tasks_table
 
 #: What needs a person comes first, then what moves, then what rests.
 _ORDER = (
@@ -105,8 +105,8 @@ examples:
             self._screen.say("No worker is running: tasks wait. Start one: manage.py worker", style="yellow")
 
     def _many_as_json(self, tasks: list[Task], sequences: list[Sequence]) -> None:
-        figures = stats.of_tasks(tasks)
-        rolled_up = stats.of_sequences(sequences)
+        figures = statistics.of_tasks(tasks)
+        rolled_up = statistics.of_sequences(sequences)
         self.write_json(
             {
                 "tasks": [task_facts(task, figures[task.pk]) for task in tasks],
@@ -128,7 +128,7 @@ examples:
         say(f"Task {task.pk} · {task.project.name}/{task.slug} · {task.title}", style="bold")
         self._standing(task)
         self._screen.table(steps_table(steps))
-        say(spent(stats.of_task(task)), indent=2)
+        say(spent(statistics.of_task(task)), indent=2)
         say(f"branch {task.branch}, pipeline {task.pipeline}, threshold {task.threshold}", indent=2)
         if task.sequence:
             say(f"part of {SEQUENCE}{task.sequence.pk}, {task.sequence.folder}/{task.file}", indent=2)
@@ -145,7 +145,7 @@ examples:
         say(f"Sequence {sequence.pk} · {name} · {sequence.folder}", style="bold")
         self._standing(sequence)
         self._screen.table(tasks_table(tasks))
-        say(spent(stats.of_sequence(sequence)), indent=2)
+        say(spent(statistics.of_sequence(sequence)), indent=2)
         say(f"branch {sequence.branch}", indent=2)
         for task in tasks[-1:]:
             show_result(self._screen, task)

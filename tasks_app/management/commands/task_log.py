@@ -8,10 +8,10 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tasks_app.events.logs import LogKind, follow_log, render_log
+from tasks_app.cli.command import Exit, TerminalCommand
+from tasks_app.cli.finding import step_meant, task_meant
+from tasks_app.history.events.logs import LogKind, follow_log, render_log
 from tasks_app.models import Task
-from tasks_app.terminal.command import Exit, TerminalCommand
-from tasks_app.terminal.finding import step_meant, task_meant
 
 #: Between two looks at the rows, in seconds.
 _LOOKS_EVERY = 0.3

@@ -7,14 +7,14 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandParser
 
+from tasks_app.cli.command import Exit, TerminalCommand
+from tasks_app.cli.faults import show_report
+from tasks_app.cli.repository import Place, ground, opened
+from tasks_app.cli.screen import Screen
 from tasks_app.config.schema import json_schema
-from tasks_app.errors import BadInput
+from tasks_app.config.validation import SETTINGS_FILE, Report, grant_permission, may_ask, validate
+from tasks_app.core.errors import BadInput
 from tasks_app.prompting import SHIPPED_PROMPTS
-from tasks_app.terminal.command import Exit, TerminalCommand
-from tasks_app.terminal.faults import show_report
-from tasks_app.terminal.repository import Place, ground, opened
-from tasks_app.terminal.screen import Screen
-from tasks_app.validation import SETTINGS_FILE, Report, grant_permission, may_ask, validate
 
 
 class Command(TerminalCommand):

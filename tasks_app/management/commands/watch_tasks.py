@@ -7,18 +7,18 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tasks_app.actions.access import require_actor
-from tasks_app.actions.tasks import CONFIG_FILE
+from tasks_app.cli.command import TerminalCommand
+from tasks_app.cli.finding import project_named
+from tasks_app.cli.here import say_surroundings
+from tasks_app.cli.options import place_named
+from tasks_app.cli.people import acting_user, add_person_argument
+from tasks_app.cli.settling import states
+from tasks_app.cli.watch import Watch
 from tasks_app.config.pipeline import load_project_config
-from tasks_app.errors import BadInput
+from tasks_app.core.errors import BadInput
 from tasks_app.models import Project
-from tasks_app.terminal.command import TerminalCommand
-from tasks_app.terminal.finding import project_named
-from tasks_app.terminal.here import say_surroundings
-from tasks_app.terminal.options import place_named
-from tasks_app.terminal.people import acting_user, add_person_argument
-from tasks_app.terminal.settling import states
-from tasks_app.terminal.watch import Watch
+from tasks_app.services.access import require_actor
+from tasks_app.services.tasks import CONFIG_FILE
 
 
 class Command(TerminalCommand):

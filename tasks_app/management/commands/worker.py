@@ -12,14 +12,14 @@ from django.core.management.base import BaseCommand, CommandError
 from huey.consumer import Consumer
 from huey.contrib.djhuey import HUEY
 
-from tasks_app import tasks, workshop
-from tasks_app.actions.data_directory import require_own_data_dir
+from tasks_app import composition, tasks
+from tasks_app.core.errors import CatHerderError
 from tasks_app.engine.heartbeat import Heartbeat
 from tasks_app.engine.sweeper import Sweeper
-from tasks_app.errors import CatHerderError
 from tasks_app.management.services import require_git, require_services, sentence_for_database
-from tasks_app.notifications.courier import Courier
+from tasks_app.notifications.dispatcher import Courier
 from tasks_app.operations.open_services import require_closed_services
+from tasks_app.services.data_directory import require_own_data_dir
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            workshop.working_jail()  # CATHERDER_SANDBOX=require must stop the start, not the first task
+            composition.working_jail()  # CATHERDER_SANDBOX=require must stop the start, not the first task
             require_git()
             require_services()
             require_closed_services()  # `up` shows what is open; here it counts only where it is forbidden

@@ -13,15 +13,14 @@ from pathlib import Path
 from django.conf import settings
 from django.db import DatabaseError
 
-from tasks_app import places
-from tasks_app.actions.data_directory import Verdict, data_dir_problems, ownership
-from tasks_app.actions.fetching import check_repository, repair_repository
-from tasks_app.errors import CatHerderError, WorkspaceError
-from tasks_app.models import Project, Task
+from tasks_app.core.errors import CatHerderError, WorkspaceError
+from tasks_app.core.phases import ENDED
+from tasks_app.git.repairing import is_readable
+from tasks_app.models import Project, Task, paths
 from tasks_app.operations.doctor.finding import Finding, ok, problem, warning
 from tasks_app.operations.repositories import commits_in
-from tasks_app.state.phases import ENDED
-from tasks_app.workspace.repairing import is_readable
+from tasks_app.services.data_directory import Verdict, data_dir_problems, ownership
+from tasks_app.services.fetching import check_repository, repair_repository
 
 #: Free bytes below which agents soon fail, and below which somebody should know.
 LITTLE_SPACE, SCARCE_SPACE = 500 * 1000**2, 5 * 1000**3
@@ -30,7 +29,7 @@ SIZING_SECONDS = 5.0
 
 
 def data_directory() -> Iterator[Finding]:
-    path = places.data_dir()
+    path = paths.data_dir()
     facts = path.stat()
     if facts.st_uid != os.geteuid():
         yield warning("data directory", f"{path} belongs to another user", f"chown -R $(id -un) {path}")
@@ -55,7 +54,7 @@ def _close(path: Path) -> str:
 
 
 def free_space() -> Iterator[Finding]:
-    free = shutil.disk_usage(places.data_dir()).free
+    free = shutil.disk_usage(paths.data_dir()).free
     shown = f"{free / 1e9:.1f} GB free for the data directory"
     advice = "manage.py clean_workspaces --older-than 7 removes workspaces of ended tasks."
     if free < LITTLE_SPACE:
@@ -70,7 +69,7 @@ def sizes() -> Iterator[Finding]:
     until = time.monotonic() + SIZING_SECONDS
     found, whole = [], True
     for name in ("repositories", "tasks", "sequences"):
-        size, all_of_it = _size(places.data_dir() / name, until)
+        size, all_of_it = _size(paths.data_dir() / name, until)
         whole = whole and all_of_it
         found.append(f"{name} {'' if all_of_it else 'at least '}{size / 1e6:,.0f} MB")
     yield ok("disk use", ", ".join(found) + ("" if whole else " (not counted to the end)"))
@@ -118,7 +117,7 @@ def installation() -> Iterator[Finding]:
 
 
 def secret_key() -> Iterator[Finding]:
-    path = places.data_dir() / "secret_key"
+    path = paths.data_dir() / "secret_key"
     if settings.ENVIRONMENT.secret_key:
         yield ok("secret key", "from CATHERDER_SECRET_KEY; a backup does not have it, so keep it safe")
     elif stat.S_IMODE(path.stat().st_mode) & 0o077:
@@ -156,7 +155,7 @@ def repositories(*, deep: bool = False) -> Iterator[Finding]:
 
 
 def _faults(project: Project, *, deep: bool) -> Iterator[str]:
-    path = places.repository(project).path
+    path = paths.repository(project).path
     if not path.exists():
         yield f"there is none at {path}"
     elif not is_readable(path):
@@ -171,7 +170,7 @@ def _missing(project: Project) -> set[str]:
     unfinished = Task.objects.filter(project=project).exclude(phase__in=ENDED)
     pairs = unfinished.values_list("base_commit", "head_commit")
     named = {commit for pair in pairs for commit in pair if commit}
-    return named - commits_in(places.repository(project).git, named)
+    return named - commits_in(paths.repository(project).git, named)
 
 
 def _repair(project: Project) -> str:

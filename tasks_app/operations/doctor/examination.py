@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from tasks_app.errors import CatHerderError
+from tasks_app.core.errors import CatHerderError
 from tasks_app.operations.doctor import data, machine, services
 from tasks_app.operations.doctor.finding import Finding, Level, ok, problem
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from django.conf import settings
 
-from tasks_app import sandboxing
-from tasks_app.agents.claude import bundled_cli
-from tasks_app.errors import SandboxUnavailable
-from tasks_app.jail import TEMPORARY_FILES, Jail, run
+from tasks_app.agent.claude import bundled_cli
+from tasks_app.core.errors import SandboxUnavailable
+from tasks_app.operations import local_sandbox
 from tasks_app.operations.doctor.finding import Finding, ok, problem, warning
+from tasks_app.sandbox import TEMPORARY_FILES, Jail, run
 
 #: `git repack --geometric`, which puts the packs of many recordings together.
 OLDEST_GIT = (2, 32)
@@ -57,7 +57,7 @@ def git() -> Iterator[Finding]:
 
 def sandbox() -> Iterator[Finding]:
     try:
-        jail = sandboxing.jail()
+        jail = local_sandbox.jail()
     except SandboxUnavailable as error:
         yield problem("sandbox", str(error), "Install bubblewrap: apt install bubblewrap")
         return
@@ -88,7 +88,7 @@ def network() -> Iterator[Finding]:
 def limits() -> Iterator[Finding]:
     """What holds agents to their limits, as this terminal would start them; a service may do better."""
     try:
-        held = sandboxing.holding()
+        held = local_sandbox.holding()
     except SandboxUnavailable:
         held = Jail(None).holding
     shown = [f"{row.name} {row.value}{f' ({row.by})' if row.by else ''}" for row in held]
@@ -122,7 +122,7 @@ def agent() -> Iterator[Finding]:
 
 def _jail_or_none() -> Jail:
     try:
-        return sandboxing.jail()
+        return local_sandbox.jail()
     except SandboxUnavailable:
         return Jail(None)
 

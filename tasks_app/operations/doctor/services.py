@@ -20,15 +20,15 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from catherder_site.environment import misspelt
-from tasks_app.database_errors import explain
-from tasks_app.errors import CatHerderError
+from tasks_app.core.errors import CatHerderError
+from tasks_app.git import inspect_source
+from tasks_app.git.source import is_url
 from tasks_app.models import Project, WorkerBeat
+from tasks_app.models.database_errors import explain
 from tasks_app.operations.doctor.finding import Finding, ok, problem, warning
 from tasks_app.operations.health import applied_migrations, needed_migrations
 from tasks_app.operations.open_services import check_open_services
-from tasks_app.search import schema
-from tasks_app.workspace import inspect_source
-from tasks_app.workspace.source import is_url
+from tasks_app.reporting.search import schema
 
 #: Seconds that a server gets to answer.
 PATIENCE = 5.0

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from tasks_app.errors import WorkspaceError
+from tasks_app.core.errors import WorkspaceError
 
 SAMPLE_TASK_FILE: Final = "tasks/split-to-the-last-cent.md"
 

@@ -1,0 +1,10 @@
+"""The API key proxy: agents reach their model through it, and never see the API key.
+
+What it sees of each request and response it counts, per run token, and it holds the limits of the run: the
+models that the step may use and the dollars that are left.
+"""
+
+from tasks_app.agent.proxy.meter import RunLimits, RunMeter
+from tasks_app.agent.proxy.server import ApiKeyProxy
+
+__all__ = ["ApiKeyProxy", "RunLimits", "RunMeter"]

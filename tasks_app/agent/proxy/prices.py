@@ -1,0 +1,123 @@
+"""What the model's tokens cost: `prices.json`, and the counting of one response. Pure.
+
+A model that is not in the table is counted at the dearest price in it, so that a limit in dollars holds.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tasks_app.core.types import Usage
+
+TABLE = Path(__file__).parent / "prices.json"
+MILLION = 1_000_000
+#: More tokens than any response can have used: larger numbers are not believed.
+MOST_TOKENS = 100_000_000
+#: What may follow a model's name in a request: a date, a version of a cloud provider, an extension.
+_SUFFIX = re.compile(r"(-[0-9]{8}|-latest)?(@.*|-v[0-9]+(:[0-9]+)?)?(\[.*\])?")
+_PROVIDER = re.compile(r"^.*(?=claude-)")
+
+
+@dataclass(frozen=True)
+class Price:
+    """US dollars per million tokens. `long_prompt` holds for prompts of more than `above` tokens."""
+
+    input: float
+    output: float
+    cache_write_5m: float
+    cache_write_1h: float
+    cache_read: float
+    above: int = 0
+    long_prompt: Price | None = None
+
+    def for_prompt(self, tokens: int) -> Price:
+        return self.long_prompt if self.long_prompt and tokens > self.above else self
+
+
+@dataclass(frozen=True)
+class _Table:
+    models: Mapping[str, Price]
+    dearest: Price
+    web_search: float
+    fast_factor: float
+    us_only_factor: float
+
+
+def price_of(model: str) -> Price:
+    """The price of a model as a request names it; the dearest known one if the table does not have it."""
+    table = _table()
+    name = _PROVIDER.sub("", model.lower())
+    known = [key for key in table.models if name.startswith(key) and _SUFFIX.fullmatch(name[len(key) :])]
+    return table.models[max(known, key=len)] if known else table.dearest
+
+
+def usage_of(model: str, usage: Mapping[str, Any]) -> Usage:
+    """The tokens and dollars of one response, from the `usage` object in it.
+
+    What an advisor used, another model that worked on the request, stands apart in `iterations`.
+    """
+    advice = [one for one in _list(usage, "iterations") if _is_advice(one)]
+    advised = (_of_one(str(one.get("model", "")), one) for one in advice)
+    return sum(advised, _of_one(model, usage))
+
+
+def _is_advice(iteration: Any) -> bool:
+    return isinstance(iteration, dict) and str(iteration.get("type", "")).startswith("advisor")
+
+
+def _of_one(model: str, usage: Mapping[str, Any]) -> Usage:
+    table = _table()
+    read, write = _count(usage, "cache_read_input_tokens"), _count(usage, "cache_creation_input_tokens")
+    given, output = _count(usage, "input_tokens"), _count(usage, "output_tokens")
+    price = price_of(model).for_prompt(given + read + write)
+    one_hour = min(write, _count(_object(usage, "cache_creation"), "ephemeral_1h_input_tokens"))
+    dollars = given * price.input + output * price.output + read * price.cache_read
+    dollars += one_hour * price.cache_write_1h + (write - one_hour) * price.cache_write_5m
+    dollars *= table.fast_factor if usage.get("speed") == "fast" else 1
+    dollars *= table.us_only_factor if usage.get("inference_geo") == "us" else 1
+    searches = _count(_object(usage, "server_tool_use"), "web_search_requests")
+    return Usage(given, output, write, read, dollars / MILLION + searches * table.web_search)
+
+
+def at_most(model: str, *, body_bytes: int, max_tokens: int) -> float:
+    """Dollars that a request may come to: all of it written to the cache, all of `max_tokens` given back."""
+    price = price_of(model)
+    price = price.long_prompt or price
+    return (body_bytes / 4 * price.cache_write_1h + max_tokens * price.output) / MILLION
+
+
+def _count(usage: Mapping[str, Any], name: str) -> int:
+    value = usage.get(name)
+    return value if type(value) is int and 0 <= value <= MOST_TOKENS else 0
+
+
+def _list(usage: Mapping[str, Any], name: str) -> list[Any]:
+    value = usage.get(name)
+    return value if isinstance(value, list) else []
+
+
+def _object(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = usage.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+@cache
+def _table() -> _Table:
+    read = json.loads(TABLE.read_text(encoding="utf-8"))
+    models = {name: _price(entry) for name, entry in read["models"].items()}
+    dearest = max(models.values(), key=lambda price: price.output)
+    return _Table(models, dearest, read["web_search"], read["fast_factor"], read["us_only_factor"])
+
+
+def _price(entry: Mapping[str, Any]) -> Price:
+    plain = {name: value for name, value in entry.items() if name != "long_prompt"}
+    if "long_prompt" not in entry:
+        return Price(**plain)
+    longer = dict(entry["long_prompt"])
+    return Price(**plain, above=longer.pop("above_prompt_tokens"), long_prompt=Price(**longer))

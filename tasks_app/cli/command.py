@@ -1,0 +1,142 @@
+"""What all commands for people have in common: how they fail, and with which exit code (P12)."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from argparse import RawDescriptionHelpFormatter
+from enum import IntEnum
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser, DjangoHelpFormatter
+from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
+
+from tasks_app.cli.screen import Screen
+from tasks_app.core.errors import (
+    AnswerEmpty,
+    AnswerTooLong,
+    BadInput,
+    CatHerderError,
+    NotAllowed,
+    SandboxUnavailable,
+    WorkspaceError,
+    WrongDataDirectory,
+)
+from tasks_app.core.types import Json
+from tasks_app.history.audit import Origin, acting_from
+from tasks_app.models import Channel, Sequence, Task
+from tasks_app.models.database_errors import explain, is_unavailable
+from tasks_app.reporting.facts import facts_of
+from tasks_app.services.data_directory import require_own_data_dir
+
+
+class Exit(IntEnum):
+    DONE = 0
+    FAILED = 1
+    WRONG_USE = 2
+    WAITING = 3
+    INTERRUPTED = 130
+
+
+#: Errors that mean "the command was not given what it needs"; every other named error is a failure.
+_WRONG_USE = (
+    BadInput, WorkspaceError, WrongDataDirectory, AnswerEmpty, AnswerTooLong, NotAllowed, SandboxUnavailable,
+)  # fmt: skip
+
+
+class _Help(DjangoHelpFormatter, RawDescriptionHelpFormatter):
+    """Keeps the lines of descriptions and examples as they were written."""
+
+
+class TerminalCommand(BaseCommand):
+    """A command whose named errors become one sentence on stderr and an exit code.
+
+    Subclasses write `work`. With `--json`, an error is also an object {error, exit_code} on stdout.
+    """
+
+    requires_system_checks: list[str] = []
+    suppressed_base_arguments = {
+        "--version", "--verbosity", "--settings", "--pythonpath", "--traceback", "--force-color",
+    }  # fmt: skip
+    examples = ""
+    #: Whether the command is of no use without the portal's database.
+    requires_tables = True
+
+    def work(self, options: dict[str, Any]) -> int:
+        """Do what the command is for; the exit code."""
+        raise NotImplementedError
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        return super().create_parser(
+            prog_name, subcommand, epilog=self.examples, formatter_class=_Help, **kwargs
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):  # a terminal that cannot show a character still shows the rest
+                stream.reconfigure(errors="backslashreplace")
+        code = self._code(options)
+        if code:
+            sys.exit(code)
+
+    def screen_for(self, options: dict[str, Any]) -> Screen:
+        """Where people read along: standard output, or with `--json` standard error."""
+        if options.get("json"):
+            return Screen.errors(no_color=options["no_color"])
+        self.stdout.ending = ""
+        return Screen(self.stdout, no_color=options["no_color"])
+
+    def write_json(self, value: Json) -> None:
+        self.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+
+    def write_outcome(self, thing: Task | Sequence, code: Exit) -> None:
+        """What became of it, as it is now."""
+        thing.refresh_from_db()
+        self.write_json({**facts_of(thing), "exit_code": int(code)})
+
+    def _code(self, options: dict[str, Any]) -> int:
+        try:
+            if self.requires_tables:
+                require_tables()
+                require_own_data_dir()
+            with acting_from(Origin(via=Channel.TERMINAL)):
+                code = self.work(options)
+            self.stdout.flush()
+        except CatHerderError as error:
+            return self._refused(str(error), _code_of(error), options)
+        except DatabaseError as error:
+            if not is_unavailable(error):
+                raise
+            return self._refused(explain(error), Exit.FAILED, options)
+        except KeyboardInterrupt:
+            return self._refused("Interrupted.", Exit.INTERRUPTED, options)
+        except BrokenPipeError:
+            # Whoever read the output has gone; Python would complain again when it closes stdout.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return Exit.FAILED
+        return code
+
+    def _refused(self, message: str, code: int, options: dict[str, Any]) -> int:
+        self.stderr.write(message)
+        if options.get("json"):
+            self.write_json({"error": message, "exit_code": int(code)})
+        return code
+
+
+def _code_of(error: CatHerderError) -> Exit:
+    return Exit.WRONG_USE if isinstance(error, _WRONG_USE) else Exit.FAILED
+
+
+def require_tables() -> None:
+    """Raises BadInput if the database is not the one that this program works on."""
+    try:
+        executor = MigrationExecutor(connection)
+        behind = bool(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+    except DatabaseError as error:
+        raise BadInput(explain(error)) from error
+    if behind:
+        raise BadInput(
+            "The database is not prepared for this version. Run `make up` once, or `manage.py migrate`."
+        )

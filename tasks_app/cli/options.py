@@ -1,0 +1,70 @@
+"""Options that several commands have, and what is meant by them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from tasks_app.cli.finding import project_named
+from tasks_app.config.threshold import threshold_from_text
+from tasks_app.core.errors import BadInput
+from tasks_app.models import Project, User
+
+
+def add_new_arguments(parser: CommandParser, *, what: str, source: str) -> None:
+    """Options of commands that make a task or a sequence from `source`, or go on with an earlier one."""
+    parser.add_argument("--project", metavar="NAME", help=f"the project; needed with {source.upper()}")
+    parser.add_argument(
+        "--threshold", metavar="N", help=f"0 never asks … 5 asks about any ambiguity; for a new {what}"
+    )
+    parser.add_argument("--pipeline", metavar="NAME", help=f"the pipeline to run through; for a new {what}")
+    parser.add_argument(
+        "--new", action="store_true", help=f"make a new {what} even if an earlier one has not ended"
+    )
+
+
+def add_here_arguments(parser: CommandParser) -> None:
+    """Options of commands that work in this terminal."""
+    parser.add_argument(
+        "--no-input",
+        action="store_true",
+        help="never prompt: when the agent asks, say how to answer and exit with 3",
+    )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="one JSON object on stdout at the end; what happens meanwhile goes to stderr",
+    )
+
+
+def project_chosen(options: dict[str, Any], person: User) -> Project | None:
+    """That of `--project`. Raises BadInput if the person sees none of that name."""
+    named = options["project"]
+    return project_named(named, projects=Project.objects.visible_to(person)) if named else None
+
+
+def wanted(options: dict[str, Any]) -> dict[str, Any]:
+    """What a new task or sequence shall be like: `threshold` and `pipeline`. Raises BadInput."""
+    threshold = options["threshold"]
+    return {
+        "threshold": None if threshold is None else threshold_from_text(threshold, where="--threshold"),
+        "pipeline": options["pipeline"],
+    }
+
+
+def refuse_new_options(options: dict[str, Any], *, what: str, source: str) -> None:
+    """Raises BadInput if one is given although an id is: it would change nothing."""
+    for name in ("threshold", "pipeline", "new"):
+        if options[name]:
+            raise BadInput(
+                f"--{name} is for a new {what}, made from a {source}.", where=f"{what} {options[what]}"
+            )
+
+
+def place_named(named: str, project: Project) -> Path:
+    """The path from here, else from the top of the project's repository if that is a folder."""
+    here = Path(named)
+    there = Path(project.source) / named
+    return there if not here.exists() and Path(project.source).is_dir() and there.exists() else here

@@ -1,0 +1,131 @@
+"""The tables of `status`, `stats` and `project list`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Sequence as Listed
+
+from rich.table import Table
+from rich.text import Text
+
+from tasks_app.core.phases import Tone
+from tasks_app.core.types import Usage
+from tasks_app.history import statistics
+from tasks_app.history.events.lines import plain
+from tasks_app.history.statistics import Figures
+from tasks_app.models import Project, Question, Sequence, Step, Task
+from tasks_app.web.rendering import words
+
+_STYLES: dict[Tone, str] = {
+    "quiet": "dim",
+    "active": "cyan",
+    "attention": "bold yellow",
+    "bad": "red",
+    "good": "green",
+}
+
+
+def table(*columns: str) -> Table:
+    made = Table(box=None, pad_edge=False, header_style="dim")
+    for column in columns:
+        made.add_column(column)
+    return made
+
+
+def tasks_table(tasks: Listed[Task]) -> Table:
+    rows = table("ID", "PHASE", "TASK", "TITLE", "QUESTION", "TIME", "COST")
+    asked = _open_numbers(tasks)
+    figures = statistics.of_tasks(tasks)
+    for task in tasks:
+        rows.add_row(
+            str(task.pk),
+            _phase(task),
+            f"{task.project.name}/{task.slug}",
+            Text(plain(task.title)),
+            ", ".join(map(str, asked.get(task.pk, ()))),
+            words.duration(figures[task.pk].duration.total),
+            words.dollars(figures[task.pk].usage.cost_usd),
+        )
+    return rows
+
+
+def sequences_table(sequences: Listed[Sequence]) -> Table:
+    """`DONE` counts the tasks that are done, of those that were begun."""
+    rows = table("ID", "PHASE", "SEQUENCE", "FOLDER", "DONE", "TIME", "COST")
+    figures = statistics.of_sequences(sequences)
+    done = statistics.tasks_done(sequences)
+    for sequence in sequences:
+        rows.add_row(
+            f"sequence:{sequence.pk}",
+            _phase(sequence),
+            f"{sequence.project.name}/{sequence.slug}",
+            Text(plain(sequence.folder)),
+            " of ".join(map(str, done[sequence.pk])),
+            words.duration(figures[sequence.pk].duration.total),
+            words.dollars(figures[sequence.pk].usage.cost_usd),
+        )
+    return rows
+
+
+def steps_table(steps: Listed[Step]) -> Table:
+    rows = table("  ", "STEP", "PHASE", "RUNS", "TIME", "TOKENS", "COST")
+    figures = statistics.of_steps(steps)
+    for step in steps:
+        runs, spent = len(step.runs.all()), figures[step.pk]
+        rows.add_row(
+            f"  {step.position}",
+            step.name,
+            _phase(step),
+            str(runs),
+            words.duration(spent.duration.working),
+            f"{spent.usage.read_tokens + spent.usage.output_tokens:,}" if runs else "",
+            words.dollars(spent.usage.cost_usd) if runs else "",
+        )
+    return rows
+
+
+def projects_table(projects: Iterable[Project]) -> Table:
+    rows = table("NAME", "SOURCE", "BRANCH", "TASKS")
+    for project in projects:
+        rows.add_row(project.name, project.source, project.branch, str(project.tasks.count()))
+    return rows
+
+
+def usage_table(what: str, usages: Iterable[tuple[str, Usage]]) -> Table:
+    """Tokens read, of these those that were cached, tokens written and dollars, a row for each name."""
+    rows = table(what, "TOKENS IN", "OF THESE CACHED", "TOKENS OUT", "COST")
+    for name, usage in usages:
+        rows.add_row(
+            Text(plain(name)),
+            f"{usage.read_tokens:,}",
+            f"{usage.cache_read_tokens:,}",
+            f"{usage.output_tokens:,}",
+            words.dollars(usage.cost_usd),
+        )
+    return rows
+
+
+def spent(figures: Figures) -> str:
+    """Time with and without pauses, tokens and cost, in one line. Cached tokens are input too."""
+    duration, usage = figures.duration, figures.usage
+    if duration.total is None:
+        return "not started yet"
+    return (
+        f"{words.duration(duration.total)} in all, {words.duration(duration.working)} without pauses · "
+        f"{usage.read_tokens:,} tokens in, {usage.output_tokens:,} out "
+        f"(cache: {usage.cache_write_tokens:,} written, {usage.cache_read_tokens:,} read) · "
+        f"{words.dollars(usage.cost_usd)}"
+    )
+
+
+def _phase(thing: Task | Step | Sequence) -> Text:
+    facts = thing.phase_facts
+    return Text(facts.label, style=_STYLES[facts.tone])
+
+
+def _open_numbers(tasks: Listed[Task]) -> dict[int, list[int]]:
+    rows = Question.objects.open().filter(task__in=[task.pk for task in tasks]).values_list("task_id", "pk")
+    found: dict[int, list[int]] = {}
+    for task_id, question_id in rows:
+        found.setdefault(task_id, []).append(question_id)
+    return found

@@ -1,0 +1,129 @@
+"""The files that a repository starts with, fitted to what it has already."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tasks_app.config.faults import ConfigInvalid
+from tasks_app.config.pipeline import DEFAULT_TASK_FOLDER, load_project_config
+from tasks_app.config.schema import json_schema
+from tasks_app.config.validation.ground import Ground, read_text
+from tasks_app.config.validation.packages import MAKEFILES, make_targets
+from tasks_app.config.validation.permission import NEW_FILE, SETTINGS_FILE, has_permission
+from tasks_app.config.validation.settings_file import CONFIG_FILE
+from tasks_app.core.errors import BadInput
+from tasks_app.prompting.instructions import SELF, repository_place
+
+SCHEMA_FILE = "cat-herder.schema.json"
+
+_TEMPLATES = "project"
+_TASK_FILE = "tests-in-the-readme.md"
+# What `npm init` writes where nobody has written a test yet.
+_NO_TESTS = "no test specified"
+_SCHEMA_LINE = f"# yaml-language-server: $schema={SCHEMA_FILE}\n"
+_CHECK = "      check: {{type: shell, command: {command}}}\n"
+_CHECK_TO_BE_FILLED_IN = (
+    "      # check: {type: shell, command: make test}   # decides whether the step is done\n"
+)
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What is wanted: `settings` are the text of an imported cat-herder.yaml, empty for the template.
+
+    With `schema`, a copy of the JSON Schema is put beside cat-herder.yaml, which then names it: a relative
+    path is all that an editor finds without a network and on everybody's machine.
+    """
+
+    settings: str = ""
+    prompts: bool = False
+    schema: bool = False
+
+
+@dataclass(frozen=True)
+class StarterFile:
+    """A file to be made at `name` in the repository. `satisfied` says why none is needed; empty: it is.
+
+    `hint` is what to do if another file is in its place.
+    """
+
+    name: str
+    text: str
+    satisfied: str = ""
+    hint: str = ""
+
+
+def starter_files(ground: Ground, choices: Choices) -> Iterator[StarterFile]:
+    """Every file, the settings first. Raises BadInput if what is there cannot be read."""
+    settings = choices.settings or settings_text(ground, schema=choices.schema)
+    yield StarterFile(CONFIG_FILE, settings)
+    if choices.schema:
+        yield StarterFile(SCHEMA_FILE, json.dumps(json_schema(), ensure_ascii=False, indent=2) + "\n")
+    yield _task(ground, read_text(ground, CONFIG_FILE) or settings)
+    yield _permission(ground)
+    if choices.prompts:
+        yield from _prompts(ground.shipped_steps)
+
+
+def test_command(ground: Ground) -> str | None:
+    """How the repository's tests are run, where a Makefile or package.json says so."""
+    for name in MAKEFILES:
+        makefile = read_text(ground, name, follow=True)
+        if makefile and "test" in (make_targets(makefile) or ()):
+            return "make test"
+    try:
+        package = json.loads(read_text(ground, "package.json", follow=True) or "{}")
+        script = package["scripts"]["test"]
+    except (BadInput, ValueError, LookupError, TypeError):
+        return None
+    return None if _NO_TESTS in str(script) else "npm test"
+
+
+def settings_text(ground: Ground, *, schema: bool = False) -> str:
+    """A first cat-herder.yaml that fits the repository."""
+    text = _template(ground, CONFIG_FILE)
+    command = test_command(ground)
+    check = _CHECK.format(command=command) if command else _CHECK_TO_BE_FILLED_IN
+    return text.replace("{{schema}}", _SCHEMA_LINE if schema else "").replace("{{check}}", check)
+
+
+def _task(ground: Ground, settings: str) -> StarterFile:
+    """The first task, in the task folder that the settings name; not beside tasks that are there."""
+    try:
+        config = load_project_config(settings)
+        folder, pipelines = config.task_folder, [pipeline.name for pipeline in config.pipelines]
+    except ConfigInvalid:
+        folder, pipelines = DEFAULT_TASK_FOLDER, []
+    text = _template(ground, "task.md")
+    if "quick" not in pipelines:
+        text = text.replace("pipeline: quick\n", "")
+    name = f"{folder.rstrip('/')}/{_TASK_FILE}"
+    there = any(path.name != _TASK_FILE for path in (ground.root / folder).glob("*.md"))
+    return StarterFile(name, text, satisfied="there are tasks in that folder" if there else "")
+
+
+def _permission(ground: Ground) -> StarterFile:
+    try:
+        text = read_text(ground, SETTINGS_FILE)
+        granted = text is not None and has_permission(text)
+    except BadInput:
+        granted = False
+    return StarterFile(
+        SETTINGS_FILE,
+        NEW_FILE,
+        satisfied="it permits the agent to ask" if granted else "",
+        hint="`manage.py validate --fix` adds what it lacks",
+    )
+
+
+def _prompts(shipped: Path) -> Iterator[StarterFile]:
+    for path in sorted(shipped.glob("*.md")):
+        if path.stem != SELF:  # the task itself is that prompt; a repository's file would not count
+            yield StarterFile(repository_place(path.stem), path.read_text(encoding="utf-8"))
+
+
+def _template(ground: Ground, name: str) -> str:
+    return (ground.prompts / _TEMPLATES / name).read_text(encoding="utf-8")

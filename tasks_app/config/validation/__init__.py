@@ -1,0 +1,25 @@
+"""Looking a repository over before tasks run in it: every fault at once, with file, line and key.
+
+Nothing of the repository is run. Free of Django and of the database.
+"""
+
+from tasks_app.config.validation.committed import laid_out, validate_commit
+from tasks_app.config.validation.findings import Finding, Report, Severity
+from tasks_app.config.validation.git_state import is_repository
+from tasks_app.config.validation.ground import Ground
+from tasks_app.config.validation.permission import SETTINGS_FILE, grant_permission
+from tasks_app.config.validation.whole import may_ask, validate
+
+__all__ = [
+    "SETTINGS_FILE",
+    "Finding",
+    "Ground",
+    "Report",
+    "Severity",
+    "grant_permission",
+    "is_repository",
+    "laid_out",
+    "may_ask",
+    "validate",
+    "validate_commit",
+]

@@ -1,0 +1,124 @@
+"""Looking over a commit of the portal's own repository, without a checkout and without running anything.
+
+What is looked at lies in files, so the few files of the commit that matter are laid out in a folder for the
+while: those that are read, those that the settings name, and links. git only hands out their contents.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path, PurePosixPath
+
+from tasks_app.config.pipeline import DEFAULT_TASK_FOLDER
+from tasks_app.config.validation.findings import Report
+from tasks_app.config.validation.ground import Ground
+from tasks_app.config.validation.packages import MAKEFILES
+from tasks_app.config.validation.permission import SETTINGS_FILE
+from tasks_app.config.validation.settings_file import CONFIG_FILE, read_settings_file
+from tasks_app.config.validation.whole import report_on
+from tasks_app.config.yaml_text import MAX_BYTES
+from tasks_app.git import Repository, TreeFile, blob_bytes, committed_tree
+from tasks_app.prompting.instructions import repository_place
+
+_READ = {CONFIG_FILE, SETTINGS_FILE}
+_READ_ANYWHERE = {"package.json", *MAKEFILES}
+_PROMPTS = f"{PurePosixPath(repository_place('x')).parent}/"
+#: More than that is laid out empty, which its findings then show.
+_MOST_READ = 300
+_MOST_LAID = 20_000
+#: In place of every link that leads out: nothing of this machine is to be found through it.
+_OUTSIDE = "/nowhere/outside-the-repository"
+
+
+def validate_commit(repository: Repository, commit: str, *, prompts: Path, threshold: int = 0) -> Report:
+    """Everything that is wrong with a commit. `prompts` and `threshold` are those of the installation.
+
+    Raises WorkspaceError if the commit cannot be read.
+    """
+    with laid_out(repository, commit, prompts=prompts, threshold=threshold) as ground:
+        return report_on(ground)
+
+
+@contextmanager
+def laid_out(repository: Repository, commit: str, *, prompts: Path, threshold: int = 0) -> Iterator[Ground]:
+    """What matters of a commit in a folder that is gone afterwards. Raises WorkspaceError."""
+    files = committed_tree(repository, commit=commit)
+    with tempfile.TemporaryDirectory(prefix="cat-herder-commit-") as name:
+        root = Path(name).resolve()
+        tracked = frozenset(file.path for file in files)
+        ground = Ground(root, prompts=prompts, threshold=threshold, tracked=tracked)
+        layout = _Layout(repository, root)
+        layout.lay([file for file in files if file.path == CONFIG_FILE], reads=_is_settings)
+        folder = (read_settings_file(ground).task_folder or DEFAULT_TASK_FOLDER).strip("/") + "/"
+        reads = partial(_is_read, task_folder=folder)
+        words = _words(root)
+        rest = [file for file in files if file.path != CONFIG_FILE]
+        layout.lay([file for file in rest if reads(file) or _may_be_meant(file, words)], reads=reads)
+        yield ground
+
+
+def _words(root: Path) -> str:
+    path = root / CONFIG_FILE
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
+
+def _is_settings(file: TreeFile) -> bool:
+    return file.path == CONFIG_FILE
+
+
+def _is_read(file: TreeFile, *, task_folder: str) -> bool:
+    path = PurePosixPath(file.path)
+    is_task = file.path.startswith(task_folder) and path.suffix == ".md"
+    is_prompt = file.path.startswith(_PROMPTS) and path.suffix == ".md"
+    return is_task or is_prompt or file.path in _READ or path.name in _READ_ANYWHERE or path.suffix == ".mk"
+
+
+def _may_be_meant(file: TreeFile, words: str) -> bool:
+    """Whether the settings may mean it: then that it exists matters, whatever is in it."""
+    return file.is_link or "/" not in file.path or PurePosixPath(file.path).name in words
+
+
+class _Layout:
+    """Files of a commit in a folder: with their contents where they are read, else empty."""
+
+    def __init__(self, repository: Repository, root: Path) -> None:
+        self._repository = repository
+        self._root = root
+        self._read = self._laid = 0
+
+    def lay(self, files: Iterable[TreeFile], *, reads: Callable[[TreeFile], bool]) -> None:
+        for file in files:
+            path = self._root / file.path
+            if self._laid >= _MOST_LAID or ".." in path.parts:
+                return
+            self._laid += 1
+            # A name that is too long for this machine, or that clashes once it is made UTF-8, is left out.
+            with suppress(OSError):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._link(file, path) if file.is_link else self._fill(file, path, reads=reads(file))
+
+    def _fill(self, file: TreeFile, path: Path, *, reads: bool) -> None:
+        with path.open("xb") as out:
+            if file.size > MAX_BYTES:
+                out.truncate(MAX_BYTES + 1)
+            elif reads and self._read < _MOST_READ:
+                self._read += 1
+                out.write(blob_bytes(self._repository, file))
+        if file.mode == "100755":
+            path.chmod(0o700)
+
+    def _link(self, file: TreeFile, path: Path) -> None:
+        path.symlink_to(_target(blob_bytes(self._repository, file, limit=4000), file.path))
+
+
+def _target(content: bytes, path: str) -> str:
+    """Where a link leads, if that is for certain within the repository."""
+    target = content.decode("utf-8", errors="replace")
+    parts = PurePosixPath(target).parts
+    up = next((place for place, part in enumerate(parts) if part != ".."), len(parts))
+    depth = len(PurePosixPath(path).parts) - 1
+    is_plain = bool(parts) and not target.startswith("/") and "\0" not in target
+    return target if is_plain and up <= depth and ".." not in parts[up:] else _OUTSIDE

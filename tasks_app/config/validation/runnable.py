@@ -1,0 +1,191 @@
+"""Whether the command of a check can be run at all: its programs, scripts and targets exist (P5)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from tasks_app.config.faults import ConfigInvalid, did_you_mean, shown
+from tasks_app.config.validation.findings import Finding, Severity, findings_in
+from tasks_app.config.validation.ground import Ground, read_text
+from tasks_app.config.validation.json_text import read_json
+from tasks_app.config.validation.packages import (
+    MAKEFILES,
+    MakeCall,
+    ScriptCall,
+    make_called,
+    make_targets,
+    script_called,
+)
+from tasks_app.config.validation.shell_words import Word, simple_commands
+from tasks_app.core.errors import BadInput
+from tasks_app.sandbox.environment import search_path
+
+_MANAGERS = ("npm", "yarn", "pnpm")
+#: Words that bash knows by itself.
+_BUILT_IN = {
+    ".", ":", "[", "[[", "]]", "!", "{", "}", "alias", "bg", "break", "cd", "command", "continue",
+    "declare", "dirs", "disown", "do", "done", "echo", "elif", "else", "enable", "esac", "eval", "exec",
+    "exit", "export", "false", "fc", "fg", "fi", "getopts", "hash", "if", "jobs", "kill", "let", "local",
+    "logout", "mapfile", "popd", "printf", "pushd", "pwd", "read", "readarray", "readonly", "return", "set",
+    "shift", "shopt", "source", "suspend", "test", "then", "time", "times", "trap", "true", "type",
+    "typeset", "ulimit", "umask", "unalias", "unset", "until", "wait", "while",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """What is the matter with a command; continues the key into a sentence."""
+
+    message: str
+    severity: Severity = Severity.ERROR
+
+
+def complaints(command: str, *, ground: Ground) -> Iterator[Complaint]:
+    """Why the command line of a check could not be run in a clone of the repository."""
+    folder: Path | None = ground.root
+    for number, words in enumerate(simple_commands(command)):
+        if words[0] == "cd":
+            folder = _after_cd(folder, words)
+            continue
+        if folder is None:  # `cd` led to a place that only the shell knows
+            return
+        yield from _Command(words, folder, ground, first=number == 0).complaints()
+
+
+def broken_package(ground: Ground, folder: Path) -> list[Finding]:
+    """Faults of the package.json in `folder` that keep its scripts from being known."""
+    name = _name_of(folder / "package.json", ground)
+    try:
+        _scripts(ground, folder)
+    except BadInput as fault:
+        return list(findings_in(fault, file=name))
+    return []
+
+
+@dataclass(frozen=True)
+class _Command:
+    """One program with its arguments, run in `folder`.
+
+    What comes after the first command of a line may be made by those before it.
+    """
+
+    words: tuple[Word, ...]
+    folder: Path
+    ground: Ground
+    first: bool
+
+    @cached_property
+    def _unless_first(self) -> Severity:
+        return Severity.ERROR if self.first else Severity.WARNING
+
+    def complaints(self) -> Iterator[Complaint]:
+        program = self.words[0]
+        if not program or program in _BUILT_IN:
+            return
+        if "/" in program:
+            yield from self._path(program)
+        elif shutil.which(program, path=search_path()) is None:
+            yield Complaint(self._not_found(program), self._unless_first)
+        elif program in _MANAGERS and (call := script_called(self.words)):
+            yield from self._script(program, call)
+        elif program == "make" and (target := make_called(self.words)):
+            yield from self._make(target)
+
+    def _not_found(self, program: str) -> str:
+        words = f"runs {shown(program)}, which is no program on this machine's PATH"
+        here = f"; for the file of the repository write ./{program}"
+        return words + (here if (self.folder / program).is_file() else "")
+
+    def _path(self, program: str) -> Iterator[Complaint]:
+        path = self.folder / program
+        if not Path(program).is_absolute() and self.ground.leads_out(path):
+            yield Complaint(f"runs {shown(program)}, which leads out of the repository")
+        elif not path.exists():
+            if self.first or Path(program).is_absolute():
+                where = "on this machine" if Path(program).is_absolute() else "in the repository"
+                yield Complaint(f"runs {shown(program)}, which does not exist {where}")
+        elif not path.is_file() or not os.access(path, os.X_OK):
+            yield Complaint(f"runs {shown(program)}, which is no executable file")
+        elif self.first and not self._in_clone(path):
+            message = f"runs {shown(program)}, which is not in git: a task's clone will not have it"
+            yield Complaint(message, Severity.WARNING)
+
+    def _in_clone(self, path: Path) -> bool:
+        return Path(self.words[0] or "").is_absolute() or self.ground.is_committed(
+            _name_of(path, self.ground)
+        )
+
+    def _script(self, program: str, call: ScriptCall) -> Iterator[Complaint]:
+        folder = self.folder / call.folder
+        name = _name_of(folder / "package.json", self.ground)
+        try:
+            scripts = _scripts(self.ground, folder)
+        except ConfigInvalid:
+            return  # told once, at that file
+        wanted = f"runs the script {shown(call.script)}"
+        if scripts is None:
+            yield Complaint(f"{wanted} with {program}, but there is no {name}", self._unless_first)
+        elif call.script not in scripts and not (call.or_program and _has_program(folder, call.script)):
+            known = f"its scripts are: {', '.join(scripts) or 'none'}{did_you_mean(call.script, scripts)}"
+            yield Complaint(f"{wanted}, which {name} does not have; {known}")
+
+    def _make(self, call: MakeCall) -> Iterator[Complaint]:
+        folder = self.folder / call.folder
+        if self.ground.leads_out(folder / (call.file or ".")):
+            yield Complaint("runs make in a place that leads out of the repository", Severity.WARNING)
+            return
+        names = (call.file,) if call.file else MAKEFILES
+        path = next((folder / name for name in names if (folder / name).is_file()), None)
+        if path is None:
+            yield Complaint(
+                f"runs make, but there is no {call.file or 'Makefile'} in the repository", Severity.WARNING
+            )
+            return
+        targets = make_targets(path.read_text(encoding="utf-8", errors="replace"))
+        for target in call.targets if targets is not None else ():
+            if target not in (targets or ()) and not (folder / target).exists():
+                hint = did_you_mean(target, targets or ())
+                name = _name_of(path, self.ground)
+                yield Complaint(
+                    f"makes {shown(target)}, which is no target of {name}{hint}", Severity.WARNING
+                )
+
+
+def package_folders(command: str, *, ground: Ground) -> Iterator[Path]:
+    """The folders whose package.json the command's scripts come from."""
+    folder: Path | None = ground.root
+    for words in simple_commands(command):
+        if words[0] == "cd":
+            folder = _after_cd(folder, words)
+        elif folder is not None and words[0] in _MANAGERS and (call := script_called(words)):
+            yield folder / call.folder
+
+
+def _after_cd(folder: Path | None, words: tuple[Word, ...]) -> Path | None:
+    target = words[1] if len(words) == 2 else None
+    return folder / target if folder is not None and target and not target.startswith("-") else None
+
+
+def _scripts(ground: Ground, folder: Path) -> Mapping[str, object] | None:
+    """The scripts of the package.json in `folder`; None without such a file. Raises ConfigInvalid."""
+    name = _name_of(folder / "package.json", ground)
+    text = read_text(ground, name, follow=True)
+    if text is None:
+        return None
+    package = read_json(text, where=name)
+    scripts = package.get("scripts", {}) if isinstance(package, dict) else {}
+    return scripts if isinstance(scripts, dict) else {}
+
+
+def _has_program(folder: Path, name: str) -> bool:
+    return os.path.lexists(folder / "node_modules" / ".bin" / name)
+
+
+def _name_of(path: Path, ground: Ground) -> str:
+    """Relative to the repository, without `..` and `.` in it."""
+    return os.path.relpath(os.path.normpath(path), ground.root)

@@ -1,0 +1,129 @@
+"""`cat-herder.yaml`: its own faults, and its raw contents for the checks that look beyond it (P1, P2).
+
+The raw contents are looked at even where the file has faults: one wrong key must not hide a missing prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from tasks_app.config.faults import ConfigInvalid, Location, Problem, key_path
+from tasks_app.config.pipeline import (
+    BUILT_IN_PIPELINE,
+    DEFAULT_TASK_FOLDER,
+    load_project_config,
+    step_to_json,
+)
+from tasks_app.config.threshold import threshold_fault
+from tasks_app.config.validation.findings import Finding, Severity, error, findings_in, warning
+from tasks_app.config.validation.ground import Ground, read_text
+from tasks_app.config.yaml_text import YamlDocument, read_yaml
+
+CONFIG_FILE = "cat-herder.yaml"
+OLD_CONFIG = "cat-herder.config.js"
+_MISNAMED = ("cat-herder.yml", ".cat-herder.yaml", ".cat-herder.yml")
+
+
+@dataclass(frozen=True)
+class RawStep:
+    """A step as it is written, with its place in the file; () for a step that is written nowhere."""
+
+    location: Location
+    values: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class SettingsFile:
+    """What `cat-herder.yaml` says, as far as it can be read; `document` is None when it is no YAML."""
+
+    document: YamlDocument | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def values(self) -> Mapping[str, object]:
+        value = self.document.value if self.document else None
+        return value if isinstance(value, dict) else {}
+
+    @property
+    def task_folder(self) -> str | None:
+        """None if what is written there is no folder of the repository."""
+        faulty = any(one.problem.key == "taskFolder" for one in self.findings)
+        return None if faulty else str(self.values.get("taskFolder", DEFAULT_TASK_FOLDER))
+
+    @property
+    def pipelines(self) -> tuple[str, ...] | None:
+        """The names that a task may use; None if that cannot be told."""
+        if self.document is None:
+            return None
+        pipelines = self.values.get("pipelines")
+        return tuple(map(str, pipelines)) if isinstance(pipelines, dict) else (BUILT_IN_PIPELINE.name,)
+
+    @property
+    def threshold(self) -> int | None:
+        """The project's interaction threshold; None if it has none, or none that is right."""
+        value = self.values.get("interactionThreshold")
+        return value if isinstance(value, int) and threshold_fault(value) is None else None
+
+    def steps(self) -> Iterator[RawStep]:
+        """Every step of every pipeline that has the form of one."""
+        if self.document is None:
+            return
+        pipelines = self.values.get("pipelines")
+        if "pipelines" not in self.values:
+            yield from (RawStep((), step_to_json(step)) for step in BUILT_IN_PIPELINE.steps)
+        for name, steps in pipelines.items() if isinstance(pipelines, dict) else ():
+            for index, step in enumerate(steps if isinstance(steps, list) else ()):
+                if isinstance(step, dict):
+                    yield RawStep(("pipelines", name, index), step)
+
+    def line_of(self, location: Location) -> int | None:
+        return self.document.line_of(location) if self.document and location else None
+
+    def problem(self, location: Location, message: str) -> Problem:
+        return Problem(self.line_of(location), key_path(location), message)
+
+
+def read_settings_file(ground: Ground) -> SettingsFile:
+    """`cat-herder.yaml` with all its faults; a repository without one has the defaults."""
+    try:
+        text = read_text(ground, CONFIG_FILE)
+        if text is None:
+            return SettingsFile(YamlDocument(None, {}, ()), tuple(_other_files(ground)))
+        document = read_yaml(text, where=CONFIG_FILE)
+    except ConfigInvalid as fault:
+        return SettingsFile(None, tuple(findings_in(fault, file=CONFIG_FILE)))
+    settings = SettingsFile(document, (*_not_in_git(ground), *_faults(text)))
+    return replace(settings, findings=(*settings.findings, *_own_branch(settings)))
+
+
+def _own_branch(settings: SettingsFile) -> Iterator[Finding]:
+    """It may be meant, but agents then believe that they work on the branch of people."""
+    if settings.values.get("manageGitBranch") is False:
+        place = ("manageGitBranch",)
+        message = (
+            "is false: agents work with the project's own branch checked out. "
+            "What they make is published under cat-herder/TASK all the same"
+        )
+        yield Finding(CONFIG_FILE, settings.problem(place, message), Severity.WARNING)
+
+
+def _not_in_git(ground: Ground) -> Iterator[Finding]:
+    if not ground.is_committed(CONFIG_FILE):
+        yield warning(CONFIG_FILE, "this file is not in git: tasks will work with the defaults")
+
+
+def _faults(text: str) -> Iterator[Finding]:
+    try:
+        load_project_config(text, where=CONFIG_FILE)
+    except ConfigInvalid as fault:
+        yield from findings_in(fault, file=CONFIG_FILE)
+
+
+def _other_files(ground: Ground) -> Iterator[Finding]:
+    for name in _MISNAMED:
+        if (ground.root / name).is_file():
+            yield error(name, f"this file is not read; its name must be {CONFIG_FILE}")
+    if (ground.root / OLD_CONFIG).is_file():
+        message = f"this file is not read; import it with: manage.py init_project --import {OLD_CONFIG}"
+        yield warning(OLD_CONFIG, message)

@@ -1,0 +1,132 @@
+"""What the steps of pipelines need beyond `cat-herder.yaml`: prompts, programs, tools, models (P2, P5)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from tasks_app.agent.tools import MCP
+from tasks_app.config.faults import ConfigInvalid, Location, did_you_mean, shown
+from tasks_app.config.validation.findings import Finding, Severity, error, findings_in, warning
+from tasks_app.config.validation.ground import Ground, read_text
+from tasks_app.config.validation.runnable import broken_package, complaints, package_folders
+from tasks_app.config.validation.settings_file import CONFIG_FILE, RawStep, SettingsFile
+from tasks_app.core.errors import BadInput
+from tasks_app.prompting.instructions import SELF, load_step_instructions, repository_place
+
+_FAMILY = "(?:opus|sonnet|haiku|fable|mythos)"
+#: `sonnet`, `opus[1m]`, `claude-sonnet-4-5-20250929`, `us.anthropic.claude-3-5-haiku-…-v1:0`, `claude-…@…`.
+_MODEL = re.compile(
+    rf"(?:default|best|opusplan|{_FAMILY}|(?:[a-z-]+\.)*claude-(?:[0-9][0-9-]*-)?{_FAMILY}(?:[-@.:][\w.:@-]+)?)"
+    r"(?:\[1m\])?",
+    re.IGNORECASE,
+)
+_FOREIGN_MODEL = re.compile(r"arn:.+|.+/.+")
+
+_RULE = re.compile(r"(?P<tool>[A-Za-z][\w-]*\*?)(?P<rest>\((?P<what>.*)\))?", re.DOTALL)
+
+
+def step_findings(settings: SettingsFile, ground: Ground) -> Iterator[Finding]:
+    """Faults of every step, each at its own line of cat-herder.yaml or in the file that it names."""
+    yield from _model(settings, ("model",), settings.values.get("model"))
+    for step in settings.steps():
+        yield from _prompt(settings, step, ground)
+        yield from _model(settings, (*step.location, "model"), step.values.get("model"))
+        yield from _tools(settings, step)
+        for location, check in _checks(step):
+            yield from _check(settings, location, check, ground)
+
+
+def unknown_model(name: object) -> str | None:
+    """Why a model's name looks wrong; None if it looks right, or is no name at all."""
+    if not isinstance(name, str) or _MODEL.fullmatch(name) or _FOREIGN_MODEL.fullmatch(name):
+        return None
+    hint = did_you_mean(name, ("opus", "sonnet", "haiku"))
+    return f"is {shown(name)}, which is no model of a known family{hint}"
+
+
+def _model(settings: SettingsFile, location: Location, name: object) -> Iterator[Finding]:
+    if message := unknown_model(name):
+        yield Finding(CONFIG_FILE, settings.problem(location, message), Severity.WARNING)
+
+
+def _prompt(settings: SettingsFile, step: RawStep, ground: Ground) -> Iterator[Finding]:
+    command = step.values.get("command")
+    if not isinstance(command, str) or command == SELF or _has_fault(settings, step, "command"):
+        return
+    place = repository_place(command)
+    try:
+        text = read_text(ground, place)
+    except ConfigInvalid as fault:
+        yield from findings_in(fault, file=place)
+        return
+    try:
+        load_step_instructions(command, repository_text=text, shipped_dir=ground.shipped_steps)
+    except BadInput as fault:
+        if text is None:
+            message = f"is {shown(command)}; {fault.message}"
+            yield Finding(CONFIG_FILE, settings.problem((*step.location, "command"), message))
+        else:
+            yield error(place, fault.message, line=1)
+        return
+    if text is not None and not ground.is_committed(place):
+        yield warning(place, "this file is not in git: a task's clone will not have it")
+
+
+def _has_fault(settings: SettingsFile, step: RawStep, key: str) -> bool:
+    """Whether the key is told to be wrong already; `self` beside other steps is another fault."""
+    problem = settings.problem((*step.location, key), "")
+    return any(replace(one.problem, message="") == problem for one in settings.findings)
+
+
+def _tools(settings: SettingsFile, step: RawStep) -> Iterator[Finding]:
+    tools = step.values.get("allowedTools")
+    for index, rule in enumerate(tools if isinstance(tools, list) else ()):
+        location = (*step.location, "allowedTools", index)
+        if isinstance(rule, str) and rule.strip() and (message := malformed(rule)):
+            yield Finding(CONFIG_FILE, settings.problem(location, message))
+
+
+def malformed(rule: str) -> str | None:
+    """What is wrong with the form of a permission such as `Bash(npm test:*)`; None if nothing is."""
+    match = _RULE.fullmatch(rule)
+    if match is None:
+        return f"must be a tool or Tool(what it may do), such as Bash(npm test:*), not {shown(rule)}"
+    if match["rest"] and not (match["what"] or "").strip():
+        return f"has nothing between its parentheses: {shown(rule)}"
+    if match["what"] and ":*" in match["what"].removesuffix(":*") and match["tool"] == "Bash":
+        return f"has ':*' in the middle, where it does not count; it belongs at the end: {shown(rule)}"
+    if match["tool"].endswith("*") and not match["tool"].startswith(MCP):
+        return f"has '*' behind the name of a tool: {shown(rule)}"
+    return None
+
+
+def _checks(step: RawStep) -> Iterator[tuple[Location, Mapping[str, object]]]:
+    check = step.values.get("check")
+    if isinstance(check, Mapping):
+        yield (*step.location, "check"), check
+    for index, one in enumerate(check if isinstance(check, list) else ()):
+        if isinstance(one, Mapping):
+            yield (*step.location, "check", index), one
+
+
+def _check(
+    settings: SettingsFile, location: Location, check: Mapping[str, object], ground: Ground
+) -> Iterator[Finding]:
+    path, command = check.get("path"), check.get("command")
+    if check.get("type") == "fileExists" and isinstance(path, str) and _through_a_link(path, ground):
+        message = f"is {shown(path)}, which leads out of the repository through a link"
+        yield Finding(CONFIG_FILE, settings.problem((*location, "path"), message))
+    if check.get("type") == "shell" and isinstance(command, str) and "\0" not in command:
+        problem_at = (*location, "command")
+        for one in complaints(command, ground=ground):
+            yield Finding(CONFIG_FILE, settings.problem(problem_at, one.message), one.severity)
+        for folder in package_folders(command, ground=ground):
+            yield from broken_package(ground, folder)
+
+
+def _through_a_link(path: str, ground: Ground) -> bool:
+    """A path that is outside already by its words is told elsewhere."""
+    outside = "\0" in path or ".." in path or path.startswith("/")
+    return not outside and ground.leads_out(ground.root / path)

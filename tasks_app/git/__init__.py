@@ -1,0 +1,48 @@
+"""git, seen from the portal: sources, the portal's repository, tasks' clones, and what changed."""
+
+from tasks_app.git.clone import Workspace, branch_name
+from tasks_app.git.difference import ChangedFile, changed_files, diff, patch
+from tasks_app.git.files import (
+    TreeFile,
+    blob_bytes,
+    committed_blob,
+    committed_bytes,
+    committed_names,
+    committed_text,
+    committed_tree,
+    replace_file,
+    working_names,
+    working_text,
+)
+from tasks_app.git.recording import AUTHOR, EMPTY_LIST, Snapshot, ignored_files
+from tasks_app.git.repository import CommitFacts, Fetched, Repository
+from tasks_app.git.source import SourceFacts, has_branch, inspect_source
+
+__all__ = [
+    "AUTHOR",
+    "EMPTY_LIST",
+    "ChangedFile",
+    "CommitFacts",
+    "Fetched",
+    "Repository",
+    "Snapshot",
+    "SourceFacts",
+    "TreeFile",
+    "Workspace",
+    "blob_bytes",
+    "branch_name",
+    "changed_files",
+    "committed_blob",
+    "committed_bytes",
+    "committed_names",
+    "committed_text",
+    "committed_tree",
+    "diff",
+    "has_branch",
+    "ignored_files",
+    "inspect_source",
+    "patch",
+    "replace_file",
+    "working_names",
+    "working_text",
+]

@@ -1,0 +1,288 @@
+"""Running git as the portal: only in repositories that no guest can write, and with nothing left to
+the settings of a repository or of a user.
+
+A repository's configuration can name programs for hooks, watching, filtering, comparing and signing.
+The portal runs none of them: it gives its own settings for each, and a list of transports.
+
+What git writes is on the disk when it ends (`durable.py` adds the folders, which git does not sync), and it
+takes a bounded amount of memory, whatever an agent put into a repository.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import IO
+
+from tasks_app.core.errors import BadInput, RepositoryDamaged, WorkspaceError
+
+_TRANSPORTS = ("file", "https", "ssh")
+#: A larger file is stored without a delta and compared as if it were binary: comparing texts of 40 MB line
+#: by line takes gigabytes.
+BIG_FILE = 16 * 1024**2
+#: After a power cut the default leaves empty references and lacks objects.
+DURABLE = ("core.fsync=all", "core.fsyncMethod=fsync")
+_SETTINGS = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.attributesFile=/dev/null",
+    "core.quotePath=false",
+    "credential.helper=",
+    "diff.external=",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "submodule.recurse=false",
+    # Another git may be at work in the same repository for a moment.
+    "core.filesRefLockTimeout=2000",
+    "core.packedRefsTimeout=2000",
+    *DURABLE,
+    # One pack to sync instead of a hundred files.
+    "fetch.unpackLimit=1",
+    f"core.bigFileThreshold={BIG_FILE}",
+    # By default git maps packs in windows of a gigabyte, which would count against the memory it may take.
+    "core.packedGitWindowSize=32m",
+    "core.packedGitLimit=512m",
+    "core.deltaBaseCacheLimit=64m",
+    "pack.windowMemory=128m",
+    "pack.threads=2",
+    # A person may be waiting for the page: a server that sends nothing for 20 seconds is given up.
+    "http.lowSpeedLimit=1",
+    "http.lowSpeedTime=20",
+    "protocol.allow=never",
+    *(f"protocol.{name}.allow=always" for name in _TRANSPORTS),
+)
+# What reaching a source over the network needs of the portal's environment.
+_PASSED = (
+    "PATH", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO",
+    "https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY",
+)  # fmt: skip
+_NEUTRAL = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_ALLOW_PROTOCOL": ":".join(_TRANSPORTS),
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "",
+    "SSH_ASKPASS": "",
+    # Also keeps a source's own core.sshCommand from being asked.
+    "GIT_SSH_COMMAND": "ssh -oBatchMode=yes -oConnectTimeout=10",
+    "HOME": "/nonexistent",
+    "LC_ALL": "C.UTF-8",
+}
+#: Bytes of address space that each git of the portal may take.
+memory_limit = 4 * 1024**3
+# `ulimit` in a shell and no `preexec_fn`, which is not safe in a process with threads.
+_LIMITED = 'ulimit -v "$0" 2>/dev/null; exec git "$@"'
+#: What git says when the repository itself is at fault.
+_DAMAGE = re.compile(
+    r"not a git repository|bad (object|tree|config|ref|signature|revision 'HEAD')|missing (object|blob|tree)"
+    r"|corrupt|unable to (read|parse|unpack|find|map) |could not (read|parse) [0-9a-f]{40}|inflate: "
+    r"|cannot read existing object|invalid (object|sha1 pointer|reflog)|does not point to a valid object"
+    r"|packfile .* (cannot|is|index)"
+    r"|unexpected line in .*packed-refs|unterminated line in .*packed-refs|broken (name|ref)|ignoring broken"
+    r"|is too small|wrong index|file .* too short|remote did not send all necessary objects",
+    re.IGNORECASE,
+)
+#: What stops git at a sound repository.
+_NO_MEMORY = re.compile(r"out of memory|cannot allocate memory", re.IGNORECASE)
+_NO_DAMAGE = re.compile(r"no space left|permission denied|too many open files|read-only file", re.IGNORECASE)
+_COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+
+_PIECE = 64 * 1024
+
+LOCAL_SECONDS = 300.0
+NETWORK_SECONDS = 900.0
+
+
+@dataclass(frozen=True)
+class Git:
+    """git in one repository of the portal. Every failure is a WorkspaceError with git's own reason.
+
+    `owner` names the project whose copy the repository is. Damage of that copy is RepositoryDamaged, and
+    noted beside it for the next fetch, which repairs it.
+    """
+
+    directory: Path | None = None
+    work_tree: Path | None = None
+    owner: str = ""
+
+    def run(
+        self,
+        *arguments: str,
+        timeout: float = LOCAL_SECONDS,
+        stdin: IO[bytes] | bytes = b"",
+    ) -> bytes:
+        """Standard output of `git ARGUMENTS`, given `stdin`; `timeout` in seconds."""
+        try:
+            done = subprocess.run(
+                self._command(arguments),
+                env=_environment(),
+                stdin=None if isinstance(stdin, bytes) else stdin,
+                input=stdin if isinstance(stdin, bytes) else None,
+                capture_output=True,
+                # Ctrl+C at a terminal is for the portal, not for a git in the middle of its work.
+                start_new_session=True,
+                timeout=timeout,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise self._failure(arguments, f"it did not end within {timeout:g} seconds") from None
+        except OSError as error:
+            raise self._failure(arguments, f"git cannot be started: {error.strerror}") from error
+        if done.returncode != 0:
+            raise self._failure(arguments, _reason(done.stderr) or f"exit {done.returncode}")
+        return done.stdout
+
+    def line(self, *arguments: str) -> str:
+        """The output of `git ARGUMENTS` without its line end."""
+        return self.run(*arguments).decode("utf-8", errors="replace").strip()
+
+    def beginning(self, *arguments: str, limit: int, timeout: float = LOCAL_SECONDS) -> tuple[bytes, bool]:
+        """The first `limit` bytes of the output, and whether there was more. git is ended at the limit."""
+        with tempfile.TemporaryFile() as said:
+            with self._reading(arguments, timeout, said) as (process, stdout):
+                output = stdout.read(limit + 1)
+                more = len(output) > limit
+                if more:
+                    process.kill()
+            if not more and process.returncode != 0:
+                raise self._failure(arguments, _told(said) or f"exit {process.returncode}")
+        return output[:limit], more
+
+    def pieces(
+        self, *arguments: str, timeout: float = LOCAL_SECONDS, stdin: IO[bytes] | None = None
+    ) -> Iterator[bytes]:
+        """The output of any length, as it is made, given the file `stdin`; whoever stops reading ends git.
+
+        What fails at its beginning fails here. If the iterator raises WorkspaceError, what came is not whole.
+        """
+        pieces = self._pieces(arguments, timeout, stdin)
+        return chain([next(pieces, b"")], pieces)
+
+    def _pieces(self, arguments: Sequence[str], timeout: float, stdin: IO[bytes] | None) -> Iterator[bytes]:
+        with tempfile.TemporaryFile() as said:
+            with self._reading(arguments, timeout, said, stdin) as (process, stdout):
+                while piece := stdout.read(_PIECE):
+                    yield piece
+            if process.returncode != 0:
+                raise self._failure(arguments, _told(said) or f"exit {process.returncode}")
+
+    @contextmanager
+    def _reading(
+        self, arguments: Sequence[str], timeout: float, said: IO[bytes], stdin: IO[bytes] | None = None
+    ) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
+        """git and its output; its errors go to `said`. Afterwards it has ended, if need be by force."""
+        with subprocess.Popen(
+            self._command(arguments),
+            env=_environment(),
+            stdin=subprocess.DEVNULL if stdin is None else stdin,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            start_new_session=True,
+        ) as process:
+            assert process.stdout is not None  # noqa: S101 (PIPE was given)
+            watch = threading.Timer(timeout, process.kill)
+            watch.start()
+            try:
+                yield process, process.stdout
+            except BaseException:  # whoever reads has gone, or failed
+                process.kill()
+                raise
+            finally:
+                watch.cancel()
+
+    def _command(self, arguments: Sequence[str]) -> list[str]:
+        place = []
+        if self.directory is not None:
+            # A data directory may belong to another user of the machine, as volumes of containers do.
+            place = ["-c", f"safe.directory={self.directory}", f"--git-dir={self.directory}"]
+        if self.work_tree is not None:
+            place.append(f"--work-tree={self.work_tree}")
+        settings = (word for setting in _SETTINGS for word in ("-c", setting))
+        if shutil.which("git") is None:
+            raise self._failure(arguments, "git cannot be started: it is not installed, or not on the PATH")
+        return ["sh", "-c", _LIMITED, str(memory_limit // 1024), *settings, *place, *arguments]
+
+    def damaged(self, reason: str) -> RepositoryDamaged:
+        """The error that says so; the damage is noted for the next fetch."""
+        if self.directory:
+            with suppress(OSError):
+                damage_note(self.directory).touch()
+        return RepositoryDamaged(
+            f"The portal's copy of the repository of {self.owner} is damaged ({reason}). "
+            f"Fetch the project again: what the source has is repaired."
+        )
+
+    def _failure(self, arguments: Sequence[str], reason: str) -> WorkspaceError:
+        if _NO_MEMORY.search(reason):
+            return WorkspaceError(
+                f"git {arguments[0]} needed more than the {memory_limit // 1024**2} MB of memory that it may "
+                "take, or the machine has none left. CATHERDER_GIT_MEMORY allows it more."
+            )
+        if self.owner and tells_of_damage(reason):
+            return self.damaged(_first_line(reason))
+        where = f" in {self.directory}" if self.directory else ""
+        return WorkspaceError(f"git {arguments[0]} failed{where}: {reason}")
+
+
+def tells_of_damage(reason: str) -> bool:
+    """Whether git failed because a repository is damaged; of a fetch it may be the source's."""
+    return bool(_DAMAGE.search(reason)) and not _NO_DAMAGE.search(reason)
+
+
+def tells_of_lock(reason: str) -> bool:
+    """Whether git gave up because of a lock file, which a git that was killed leaves behind."""
+    return ".lock': File exists" in reason
+
+
+def damage_note(repository: Path) -> Path:
+    """The file beside a repository that says: something in it could not be read."""
+    return repository.with_name(f"{repository.name}.is-damaged")
+
+
+@lru_cache(maxsize=1000)
+def valid_branch(name: str) -> str:
+    """`name` if git takes it as a branch, else BadInput."""
+    try:
+        Git().run("check-ref-format", f"refs/heads/{name}")
+    except (WorkspaceError, ValueError):
+        raise BadInput(f"{name!r} is not a name that git takes for a branch.") from None
+    if name.startswith("-"):
+        raise BadInput(f"{name!r} is not a name for a branch: it starts with a dash.")
+    return name
+
+
+def valid_commit(text: str) -> str:
+    """`text` if it is a full commit id, else WorkspaceError."""
+    if not _COMMIT.fullmatch(text):
+        raise WorkspaceError(f"{text[:80]!r} is not a commit id.")
+    return text
+
+
+def _environment() -> dict[str, str]:
+    return {**{name: os.environ[name] for name in _PASSED if name in os.environ}, **_NEUTRAL}
+
+
+def _told(said: IO[bytes]) -> str:
+    said.seek(0)
+    return _reason(said.read(_PIECE))
+
+
+def _first_line(reason: str) -> str:
+    return next(iter(reason.splitlines()), "")[:300]
+
+
+def _reason(stderr: bytes) -> str:
+    return stderr.decode("utf-8", errors="replace").strip()[-2000:]

@@ -1,0 +1,60 @@
+"""Tool calls in one readable line: pure functions of a call's name and input."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tasks_app.history.events.lines import plain
+
+_WORKSPACE = re.compile(r"^.*/(?:tasks|sequences)/\d+(?:-[0-9a-f]+)?/workspace/")
+_LENGTH = 160
+_PATH_KEYS = ("file_path", "notebook_path", "path")
+
+
+def summarise(name: str, given: Mapping[str, Any]) -> str:
+    """One line for a tool call: `$ make test`, `Edit prices.py`, `Grep “round” in src`."""
+    if name == "Bash":
+        return _line(f"$ {given.get('command', '')}")
+    if name in ("Grep", "Glob"):
+        place = short_path(given.get("path") or "")
+        return _line(f"{name} “{given.get('pattern', '')}”" + (f" in {place}" if place else ""))
+    if name == "TodoWrite":
+        return _todo(given.get("todos"))
+    if name == "AskUserQuestion":
+        return _line(f"{name} {_asked(given.get('questions'))}".strip())
+    if path := next((given[key] for key in _PATH_KEYS if given.get(key)), None):
+        return _line(f"{name} {short_path(path)}")
+    return _line(f"{name} {_first_text(given)}".strip())
+
+
+def short_path(path: Any) -> str:
+    """The path as seen from the workspace, if it lies in one."""
+    return _WORKSPACE.sub("", str(path))
+
+
+def _todo(todos: Any) -> str:
+    items = [item for item in todos if isinstance(item, dict)] if isinstance(todos, list) else []
+    done = sum(item.get("status") == "completed" for item in items)
+    current = next((item.get("content", "") for item in items if item.get("status") == "in_progress"), "")
+    return _line(f"To do: {done} of {len(items)} done" + (f", now: {current}" if current else ""))
+
+
+def _asked(questions: Any) -> str:
+    first = questions[0] if isinstance(questions, list) and questions else {}
+    return f"“{first.get('question', '')}”" if isinstance(first, dict) and first else ""
+
+
+def _first_text(given: Mapping[str, Any]) -> str:
+    preferred = (given.get(key) for key in ("description", "query", "url", "prompt"))
+    texts = (value for value in (*preferred, *given.values()) if isinstance(value, str) and value.strip())
+    return next(texts, "")
+
+
+def _line(text: str) -> str:
+    """The first line, shortened, with a mark if something was left out."""
+    text = plain(text).strip()
+    first = text.split("\n", 1)[0]
+    cut = first if len(first) <= _LENGTH else first[:_LENGTH].rstrip()
+    return cut if cut == text else f"{cut} …"

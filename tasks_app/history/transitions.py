@@ -1,0 +1,110 @@
+"""The only writer of phases: conditional UPDATE, history row and change notice in one transaction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+from django.db.models.functions import Coalesce, Now
+from django.utils import timezone
+
+from tasks_app.core.errors import IllegalMove
+from tasks_app.core.moves import allowed, allowed_between_tasks
+from tasks_app.core.phases import ENDED, Phase
+from tasks_app.models import Change, ChangeKind, Sequence, SequenceTransition, Step, Task, Transition, User
+
+
+def move(
+    thing: Task | Step,
+    target: Phase,
+    *,
+    reason: str = "",
+    by: User | None = None,
+    epoch: int | None = None,
+    **fields: Any,
+) -> None:
+    """Move `thing` from the phase it was read in to `target`, with `fields` written beside it.
+
+    `epoch`: given by the holder of the task's lease; the move fails if somebody else holds it now.
+    Raises IllegalMove if the table forbids the move or somebody else moved it first.
+    """
+    source = Phase(thing.phase)
+    what = f"{'Task' if isinstance(thing, Task) else 'Step'} “{thing}”"
+    if not allowed(source, target):
+        raise IllegalMove(what, source, target)
+    fields = {**_stamps(thing, target), **fields}
+    with transaction.atomic():
+        if not _update(thing, source, target, epoch, fields):
+            raise IllegalMove(what, "no longer " + source, target)
+        task_id = thing.pk if isinstance(thing, Task) else thing.task_id
+        step_id = None if isinstance(thing, Task) else thing.pk
+        Transition.objects.create(
+            task_id=task_id, step_id=step_id, source=source, target=target, reason=reason, actor=by
+        )
+        Change.objects.create(task_id=task_id, kind=ChangeKind.PHASE)
+        if isinstance(thing, Task) and thing.sequence_id:
+            _follow(thing.sequence_id, target, fields, reason=reason, by=by)
+    thing.phase = target
+    for name, value in fields.items():
+        setattr(thing, name, value)
+
+
+def move_between_tasks(
+    sequence: Sequence, target: Phase, *, failure: str = "", by: User | None = None
+) -> None:
+    """Move a sequence that has no task at hand from the phase it was read in: its folder says where to.
+
+    Raises IllegalMove if the table forbids the move or somebody else moved it first.
+    """
+    source, what = Phase(sequence.phase), f"Sequence “{sequence}”"
+    if not allowed_between_tasks(source, target):
+        raise IllegalMove(what, source, target)
+    fields = {"failure": failure, "ended_at": timezone.now() if target in ENDED else None}
+    with transaction.atomic():
+        if not _move_sequence(sequence.pk, source, target, fields, reason=failure[:300], by=by):
+            raise IllegalMove(what, "no longer " + source, target)
+    sequence.phase, sequence.failure, sequence.ended_at = target, failure, fields["ended_at"]
+
+
+def _follow(sequence_id: int, target: Phase, fields: dict[str, Any], *, reason: str, by: User | None) -> None:
+    """A sequence has the phase of the task that is at hand (H4); whether it is done its folder says."""
+    if target is Phase.DONE:
+        return
+    followed = {"failure": str(fields.get("failure", "")), "ended_at": fields["ended_at"]}
+    if target is Phase.RUNNING:
+        followed["started_at"] = Coalesce("started_at", Now())
+    source = Phase(Sequence.objects.select_for_update().values_list("phase", flat=True).get(pk=sequence_id))
+    _move_sequence(sequence_id, source, target, followed, reason=reason, by=by)
+
+
+def _move_sequence(
+    sequence_id: int, source: Phase, target: Phase, fields: dict[str, Any], *, reason: str, by: User | None
+) -> bool:
+    """Whether it was in `source`. That it stays where it is, with another failure say, is no history."""
+    if not Sequence.objects.filter(pk=sequence_id, phase=source).update(phase=target, **fields):
+        return False
+    if target is not source:
+        SequenceTransition.objects.create(
+            sequence_id=sequence_id, source=source, target=target, reason=reason, actor=by
+        )
+    return True
+
+
+def _stamps(thing: Task | Step, target: Phase) -> dict[str, Any]:
+    """Times and texts that follow from the move itself."""
+    now = timezone.now()
+    stamps: dict[str, Any] = {"ended_at": now if target in ENDED else None}
+    if target is Phase.RUNNING:
+        stamps["failure"] = ""
+        if thing.started_at is None:
+            stamps["started_at"] = now
+    return stamps
+
+
+def _update(
+    thing: Task | Step, source: Phase, target: Phase, epoch: int | None, fields: dict[str, Any]
+) -> int:
+    rows = type(thing)._default_manager.filter(pk=thing.pk, phase=source)
+    if epoch is not None:
+        rows = rows.filter(**{"lease_epoch" if isinstance(thing, Task) else "task__lease_epoch": epoch})
+    return rows.update(phase=target, **fields)

@@ -1,0 +1,70 @@
+"""What a repository has for new tasks: Markdown files as texts, folders of them as sequences."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tasks_app.core.errors import BadInput
+from tasks_app.git import Repository, TreeFile, blob_bytes
+from tasks_app.git.files import TEXT_BYTES
+from tasks_app.services.sequences import task_files
+
+#: Of a query or a path, so much counts.
+_LONGEST = 200
+
+
+@dataclass(frozen=True)
+class Pickable:
+    """The Markdown files among `files`, those of `task_folder` first. Links are left out."""
+
+    repository: Repository
+    files: tuple[TreeFile, ...]
+    task_folder: str
+
+    def paths(self, query: str = "") -> list[str]:
+        """Of the files whose path has all words of the query."""
+        return _fitting([file.path for file in self._markdown], query)
+
+    def folders(self, query: str = "") -> list[str]:
+        """Folders with task files directly in them whose path has all words of the query."""
+        return _fitting(sorted(folder for folder, names in self._folders.items() if task_files(names)), query)
+
+    def would_run(self, folder: str) -> list[str]:
+        """Names of the task files of a folder in the order in which they would run."""
+        return task_files(self._folders.get(folder.strip().strip("/"), []))
+
+    def text_of(self, path: str) -> str:
+        """The text of a Markdown file. Raises BadInput if there is no such file, or it is no such text."""
+        found = next((file for file in self._markdown if file.path == path), None)
+        if found is None:
+            raise BadInput(f"There is no Markdown file “{path[:_LONGEST]}” at the newest commit.")
+        if found.size > TEXT_BYTES:
+            raise BadInput(f"{path} is larger than {TEXT_BYTES:,} bytes.")
+        try:
+            return blob_bytes(self.repository, found).decode("utf-8").replace("\r\n", "\n")
+        except UnicodeDecodeError:
+            raise BadInput(f"{path} is not UTF-8 text.") from None
+
+    @cached_property
+    def _folders(self) -> dict[str, list[str]]:
+        """The names in each folder: looking through all files for each of many folders takes the square."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for file in self._markdown:
+            folder, slash, name = file.path.rpartition("/")
+            if slash:
+                found[folder].append(name)
+        return found
+
+    @cached_property
+    def _markdown(self) -> list[TreeFile]:
+        first = self.task_folder.strip("/") + "/"
+        found = [file for file in self.files if file.path.endswith(".md") and not file.is_link]
+        return sorted(found, key=lambda file: (not file.path.startswith(first), file.path))
+
+
+def _fitting(names: Sequence[str], query: str) -> list[str]:
+    words = query[:_LONGEST].casefold().split()
+    return [name for name in names if all(word in name.casefold() for word in words)]

@@ -1,0 +1,113 @@
+"""Answering a question, dismissing it, deciding about a tool call or a plan: the first wins, once, and
+everybody learns who it was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tasks_app.core.errors import AnswerEmpty, BadInput
+from tasks_app.models import VERDICTS, Action, Channel, Question, QuestionKind, QuestionState, User, Verdict
+from tasks_app.services.access import require_actor
+from tasks_app.services.settling import Answered, clean, clean_notes, require_size, settle, why_not_open
+
+__all__ = ["Answered", "Reply", "answer_question", "decide", "dismiss_question", "why_not_open"]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a human replied: each item's question with its answer, and notes for all of them."""
+
+    answers: dict[str, str] = field(default_factory=dict)
+    notes: str = ""
+
+    @classmethod
+    def to(cls, question: Question, text: str) -> Reply:
+        """One text as the answer to a question that has one item."""
+        return cls(answers={question.headline: text})
+
+
+def answer_question(question: Question, reply: Reply, *, by: User, via: Channel) -> Answered:
+    """Store the answer and let the task go on once none of its questions is open.
+
+    Raises NotAllowed, AnswerEmpty, AnswerTooLong, BadInput, or NotOpen when somebody was first.
+    """
+    require_actor(by, question.task.project)
+    _require_clarification(question)
+    reply = _checked(question, reply)
+    said = {"state": QuestionState.ANSWERED, "answers": reply.answers, "notes": reply.notes}
+    return settle(question, said, action=Action.ANSWERED, by=by, via=via)
+
+
+def dismiss_question(question: Question, *, by: User, via: Channel, notes: str = "") -> Answered:
+    """Decline to answer: the agent is told to decide by its own judgement and to say what it assumed.
+
+    Raises NotAllowed, BadInput for approvals and plans, AnswerTooLong, or NotOpen when somebody was first.
+    """
+    require_actor(by, question.task.project)
+    _require_clarification(question)
+    notes = clean_notes(notes)
+    require_size(notes)
+    said = {"state": QuestionState.DISMISSED, "answers": {}, "notes": notes}
+    return settle(question, said, action=Action.DISMISSED, by=by, via=via)
+
+
+def decide(question: Question, verdict: str, *, by: User, via: Channel, notes: str = "") -> Answered:
+    """Approve or deny a tool call; approve a plan or send it back. Only an approval needs no notes.
+
+    Raises NotAllowed, BadInput for a verdict that such a question cannot get, AnswerEmpty without a
+    reason, AnswerTooLong, or NotOpen when somebody was first.
+    """
+    require_actor(by, question.task.project)
+    chosen = _verdict_for(question, verdict)
+    notes = clean_notes(notes)
+    if chosen != Verdict.APPROVED and not notes:
+        raise AnswerEmpty(_REASON_WANTED[chosen], where="notes")
+    require_size(notes)
+    answers = {question.headline: str(chosen.label)}
+    said = {"state": QuestionState.ANSWERED, "answers": answers, "notes": notes, "verdict": chosen}
+    return settle(question, said, action=_ACTIONS[question.kind, chosen], by=by, via=via)
+
+
+_REASON_WANTED = {
+    Verdict.DENIED: "Say why: the agent is told the reason and goes on with it.",
+    Verdict.SENT_BACK: "Say what is to change: the agent is told your comments and revises the plan.",
+}
+_ACTIONS = {
+    (str(QuestionKind.APPROVAL), Verdict.APPROVED): Action.APPROVED,
+    (str(QuestionKind.APPROVAL), Verdict.DENIED): Action.DENIED,
+    (str(QuestionKind.PLAN), Verdict.APPROVED): Action.PLAN_APPROVED,
+    (str(QuestionKind.PLAN), Verdict.SENT_BACK): Action.PLAN_SENT_BACK,
+}
+#: What a question of each kind wants, said to people who try something else.
+_WANTS = {
+    QuestionKind.CLARIFICATION: "a question: answer or dismiss it",
+    QuestionKind.APPROVAL: "an approval: approve or deny it",
+    QuestionKind.PLAN: "a plan: approve it or send it back",
+}
+
+
+def _require_clarification(question: Question) -> None:
+    if question.kind != QuestionKind.CLARIFICATION:
+        raise BadInput(f"Question {question.number} is {_WANTS[QuestionKind(question.kind)]}.")
+
+
+def _verdict_for(question: Question, verdict: str) -> Verdict:
+    if verdict not in VERDICTS[question.kind]:
+        raise BadInput(
+            f"Question {question.number} is {_WANTS[QuestionKind(question.kind)]}.", where="verdict"
+        )
+    return Verdict(verdict)
+
+
+def _checked(question: Question, reply: Reply) -> Reply:
+    """The reply with line ends unified, or the reason why it cannot be taken."""
+    answers = {}
+    for item in question.items:
+        answer = clean(reply.answers.get(item["question"], ""))
+        if not answer.strip():
+            which = "" if len(question.items) == 1 else f" “{item['question']}” has no answer yet."
+            raise AnswerEmpty(f"An answer needs some text or a choice.{which}")
+        answers[item["question"]] = answer
+    notes = clean_notes(reply.notes)
+    require_size(*answers.values(), notes)
+    return Reply(answers, notes)

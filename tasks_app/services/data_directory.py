@@ -1,0 +1,253 @@
+"""Which installation the data directory belongs to: its files and the database's rows must be of the same.
+
+Row numbers mean nothing outside their database. With another one, or one that starts anew, task 1 would be
+a different task. So the database has an id, each data directory that belongs to it has the same id in a
+file, and nothing starts when they differ. Several hosts may share a database, each with its own directory.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from django.db import connection
+from django.db.models import F
+
+from tasks_app.core.errors import WrongDataDirectory
+from tasks_app.git.durable import sync_folder
+from tasks_app.models import Installation, Project, Task, paths
+
+#: In the data directory: the id of the installation that it belongs to.
+ID_FILE = "installation-id"
+#: Folders of the data directory that hold work, with what one of their entries is called.
+_WORK = {"repositories": "repository", "tasks": "task", "sequences": "sequence"}
+_TASKS_LOOKED_AT = 200
+
+
+class Verdict(Enum):
+    """What the ids, and the work that is there, say about a data directory and a database."""
+
+    SAME = "Both have the same id."
+    NEW = "The directory holds no work yet and becomes part of this installation."
+    UNPROVEN = "Both hold work but one has no id yet, as before the ids were introduced."
+    EMPTY_DATABASE = "The directory holds work, the database has no project."
+    OTHER = "The directory belongs to another installation."
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """A data directory and a database, side by side. `work` counts the folders in the directory by kind."""
+
+    folder: Path
+    database: str
+    folder_id: UUID | None
+    database_id: UUID | None
+    work: dict[str, int]
+    has_projects: bool
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.folder_id and self.folder_id == self.database_id:
+            return Verdict.SAME
+        if not self.work:
+            return Verdict.NEW
+        if self.folder_id and self.database_id:
+            return Verdict.OTHER
+        return Verdict.UNPROVEN if self.has_projects else Verdict.EMPTY_DATABASE
+
+    @property
+    def shown_work(self) -> str:
+        return ", ".join(
+            f"{count} {_WORK[kind] if count == 1 else kind}" for kind, count in self.work.items()
+        )
+
+
+def ownership() -> Ownership:
+    """Read both sides; nothing is written. The database may be empty or of an earlier version."""
+    tables = set(connection.introspection.table_names())
+    row = Installation.objects.first() if Installation._meta.db_table in tables else None
+    return Ownership(
+        folder=paths.data_dir(),
+        database=database_name(),
+        folder_id=_noted_id(paths.data_dir()),
+        database_id=row.identity if row else None,
+        work=_work(paths.data_dir()),
+        has_projects=Project._meta.db_table in tables and Project.objects.exists(),
+    )
+
+
+def require_plausible_data_dir() -> None:
+    """As `require_own_data_dir`, before the tables are there or up to date: nothing is written or proven."""
+    _refuse_if_wrong(ownership())
+
+
+def require_own_data_dir() -> None:
+    """Make sure that the data directory belongs to this database, and note it in a directory that is new.
+
+    Raises WrongDataDirectory, which says what is there and what to do; then nothing was changed.
+    """
+    if _have_same_id():
+        return
+    found = ownership()
+    _refuse_if_wrong(found)
+    if found.verdict is Verdict.UNPROVEN and not _shares_commits():
+        raise WrongDataDirectory(
+            f"{_both(found)}, but none of its repositories has a commit of this database's tasks. "
+            f"{_WAYS_OUT} If they do belong together, run `manage.py installation adopt`."
+        )
+    _note(found)
+
+
+def data_dir_problems() -> list[str]:
+    """Why the data directory and the database do not belong together; empty if they do. Writes nothing."""
+    if _have_same_id():
+        return []
+    found = ownership()
+    try:
+        _refuse_if_wrong(found)
+    except WrongDataDirectory as error:
+        return [str(error)]
+    return [f"The data directory {found.folder} has not been used with this database yet."]
+
+
+def adopt() -> Ownership:
+    """Let the data directory belong to this database, whatever the ids say, because a person said so."""
+    found = ownership()
+    if not found.has_projects:
+        _refuse_if_wrong(found)
+    if found.verdict is Verdict.OTHER:
+        _write_id(found.folder, _require(found.database_id))
+    elif found.verdict is not Verdict.SAME:
+        _note(found)
+    return ownership()
+
+
+def set_aside() -> Path:
+    """Move work that does not belong to this database into a folder beside; where it is now.
+
+    Nothing is deleted. Raises WrongDataDirectory if it does belong to it.
+    """
+    found = ownership()
+    if found.verdict in (Verdict.SAME, Verdict.NEW):
+        raise WrongDataDirectory(
+            f"The data directory {found.folder} holds no work of another installation; nothing was moved."
+        )
+    target = found.folder / f"set-aside-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    target.mkdir(mode=0o700)
+    for name in (*_WORK, ID_FILE):
+        with suppress(FileNotFoundError):
+            (found.folder / name).rename(target / name)
+    sync_folder(target)
+    sync_folder(found.folder)
+    return target
+
+
+def database_name() -> str:
+    """The database as people know it, without its password."""
+    settings = connection.settings_dict
+    if connection.vendor == "sqlite":
+        return str(settings["NAME"])
+    return f"{settings['NAME']} at {settings['HOST'] or 'localhost'}"
+
+
+_WAYS_OUT = (
+    "Restore the database that belongs to it, or set CATHERDER_DATA_DIR to another directory. To start anew "
+    "here, run `manage.py installation set-aside`: it moves the old work into a folder of its own and "
+    "deletes nothing."
+)
+
+
+def _have_same_id() -> bool:
+    """The usual case, without counting folders: each command and each check of health asks."""
+    row = Installation.objects.first()
+    return row is not None and row.identity == _noted_id(paths.data_dir())
+
+
+def _refuse_if_wrong(found: Ownership) -> None:
+    if found.verdict is Verdict.EMPTY_DATABASE:
+        raise WrongDataDirectory(f"{_both(found)} and it has no projects. Nothing was changed. {_WAYS_OUT}")
+    if found.verdict is Verdict.OTHER:
+        raise WrongDataDirectory(
+            f"{_both(found)} and that is another installation ({found.database_id}; the directory belongs to "
+            f"{found.folder_id}). Nothing was changed. {_WAYS_OUT}"
+        )
+
+
+def _both(found: Ownership) -> str:
+    return (
+        f"The data directory {found.folder} holds work ({found.shown_work}). The database is {found.database}"
+    )
+
+
+def _shares_commits() -> bool:
+    """Whether some repository has a commit that the portal recorded for a task of this database.
+
+    If none was recorded yet, one that a task started from; another installation that works on the same source
+    may have that too. Also true where there is nothing to compare: no task, or no repository of one.
+    """
+    tasks = Task.objects.select_related("project").order_by("-pk")
+    recorded = tasks.exclude(head_commit="").exclude(head_commit=F("base_commit"))
+    for rows, name in ((recorded, "head_commit"), (tasks.exclude(base_commit=""), "base_commit")):
+        pairs = {(paths.repository(task.project), getattr(task, name)) for task in rows[:_TASKS_LOOKED_AT]}
+        there = [(repository, commit) for repository, commit in pairs if repository.path.exists()]
+        if there:
+            return any(repository.has(commit) for repository, commit in there)
+    return True
+
+
+def _note(found: Ownership) -> None:
+    """Give both sides the id that one of them has, or a new one. Several processes may do this at once."""
+    wanted = found.database_id or found.folder_id or uuid4()
+    row, _ = Installation.objects.get_or_create(pk=1, defaults={"identity": wanted})
+    _write_id(found.folder, row.identity)
+
+
+def _write_id(folder: Path, identity: UUID) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, unnamed = tempfile.mkstemp(dir=folder, prefix=f".{ID_FILE}-")
+    with os.fdopen(descriptor, "w") as file:
+        file.write(f"{identity}\n")
+        file.flush()
+        os.fsync(descriptor)
+    Path(unnamed).replace(folder / ID_FILE)
+    sync_folder(folder)
+
+
+def _noted_id(folder: Path) -> UUID | None:
+    """The id in the directory. Raises WrongDataDirectory for a file that holds none."""
+    path = folder / ID_FILE
+    try:
+        return UUID(path.read_text(encoding="ascii").strip())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise WrongDataDirectory(
+            f"{path} holds no installation id ({error}). Restore it, or remove it: then the commits in the "
+            "repositories decide whether the directory belongs to the database."
+        ) from error
+
+
+def _work(folder: Path) -> dict[str, int]:
+    """How many folders of each kind are there; kinds without any are left out."""
+    counts = {}
+    for kind in _WORK:
+        with suppress(OSError):
+            if count := sum(1 for path in (folder / kind).iterdir() if _is_work(path)):
+                counts[kind] = count
+    return counts
+
+
+def _is_work(path: Path) -> bool:
+    """Not what lies beside a repository: what was moved out of it."""
+    return path.is_dir() and ".git." not in path.name
+
+
+def _require(identity: UUID | None) -> UUID:
+    assert identity is not None  # noqa: S101 (OTHER means that both have one)
+    return identity

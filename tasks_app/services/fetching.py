@@ -1,0 +1,114 @@
+"""Bringing the portal's copy of a project's repository up to date; its row says how that went."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+from django.db import connection
+from django.db.models import Q
+from django.utils import timezone
+
+from tasks_app.core.errors import CatHerderError
+from tasks_app.core.storable import storable_text
+from tasks_app.git import Fetched
+from tasks_app.models import Project, Task, User, paths
+from tasks_app.models.project import LONGEST_FETCH
+from tasks_app.services.access import require_actor
+
+logger = logging.getLogger(__name__)
+
+#: How long a page waits for a fetch before it shows that it goes on.
+PATIENCE = 4.0
+_LONGEST_FAULT = 2000
+
+
+def fetch(project: Project, *, thorough: bool = False) -> list[str]:
+    """Fetch from the project's source; what had to be repaired, in sentences.
+
+    With `thorough` damage is looked for even if nobody met any. Raises WorkspaceError, which the project's
+    row tells as well.
+    """
+    try:
+        fetched = paths.repository(project).fetch(thorough=thorough)
+        repaired = _repaired(project, fetched) if fetched.repaired else []
+    except Exception as error:
+        _settle(project, fetch_fault=storable_text(str(error))[:_LONGEST_FAULT])
+        raise
+    _settle(project, fetched_at=timezone.now(), fetch_fault="")
+    return repaired
+
+
+def check_repository(project: Project) -> list[str]:
+    """What is wrong with the portal's copy of the repository; empty if it is sound. Reads all of it."""
+    return paths.repository(project).problems()
+
+
+def repair_repository(project: Project) -> list[str]:
+    """Fetch again what is damaged; what was done, in sentences. Raises WorkspaceError."""
+    return fetch(project, thorough=True)
+
+
+def _repaired(project: Project, fetched: Fetched) -> list[str]:
+    """Give the tasks their references back, and say which recorded work is lost."""
+    wanted = {ref: commit for task in project.tasks.order_by("pk") for ref, commit in _refs_of(task).items()}
+    lost = paths.repository(project).restore_refs(wanted)
+    done = []
+    if fetched.removed:
+        done.append(f"Damaged parts of the repository were moved aside: {', '.join(fetched.removed[:20])}.")
+    elif wanted:
+        done.append("The repository was gone and has been made again.")
+    if lost:
+        branches = sorted({ref.split("/", 2)[2] for ref in lost if ref.startswith("refs/heads/")})
+        done.append(
+            f"Recorded work is lost that the source does not have: {', '.join(branches) or 'old starts'}."
+        )
+    for sentence in done:
+        logger.warning("project %s: %s", project, sentence)
+    return done
+
+
+def _refs_of(task: Task) -> dict[str, str]:
+    """What the engine made of a task's work, by the name of the reference."""
+    refs = {
+        f"refs/cat-herder-base/{task.branch}": task.base_commit,
+        f"refs/cat-herder/{task.branch}/{task.pk}-restored": task.head_commit,
+        f"refs/heads/{task.branch}": task.head_commit,  # of a sequence the last task's, which comes later
+    }
+    return {ref: commit for ref, commit in refs.items() if commit}
+
+
+def fetch_meanwhile(project: Project, *, by: User, patience: float = PATIENCE) -> bool:
+    """Fetch in a thread of its own; whether it ended within `patience` seconds.
+
+    While somebody fetches already, nothing is begun. Raises NotAllowed for a person who may only look.
+    """
+    require_actor(by, project)
+    if not _claim(project):
+        return False
+    thread = threading.Thread(target=_fetch_alone, args=(project,), name=f"fetch-{project.pk}", daemon=True)
+    thread.start()
+    thread.join(patience)
+    return not thread.is_alive()
+
+
+def _claim(project: Project) -> bool:
+    now = timezone.now()
+    free = Q(fetching_since=None) | Q(fetching_since__lt=now - LONGEST_FETCH)
+    return bool(Project.objects.filter(free, pk=project.pk).update(fetching_since=now))
+
+
+def _fetch_alone(project: Project) -> None:
+    try:
+        fetch(project, thorough=True)
+    except CatHerderError as error:
+        logger.info("project %s could not be fetched: %s", project, error)
+    except Exception:
+        logger.exception("project %s could not be fetched", project)
+    finally:
+        connection.close()
+
+
+def _settle(project: Project, **facts: Any) -> None:
+    Project.objects.filter(pk=project.pk).update(fetching_since=None, **facts)

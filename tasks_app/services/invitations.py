@@ -1,0 +1,181 @@
+"""Inviting people to a project, by a link that is shown or mailed once and stored only as a hash."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+
+from allauth.account.internal.userkit import filter_users_by_email
+from allauth.account.models import EmailAddress
+from django.conf import settings
+from django.core.mail import send_mail
+from django.db import IntegrityError, transaction
+from django.template.loader import render_to_string
+from django.utils import timezone
+
+from tasks_app.core.errors import BadInput
+from tasks_app.history.audit import record
+from tasks_app.models import Action, Invitation, Membership, Project, Role, User
+from tasks_app.models.invitation import LASTS, token_hash
+from tasks_app.services.members import may_manage, record_role, require_maintainer
+
+logger = logging.getLogger(__name__)
+
+_RANK = {Role.VIEWER: 0, Role.MEMBER: 1, Role.MAINTAINER: 2}
+
+
+def invite(project: Project, email: str, role: Role, *, by: User) -> tuple[Invitation, str]:
+    """Invite an address, or renew what it was sent: the invitation and the token of its link.
+
+    Nobody can find the token out later. Raises BadInput for the address of somebody who is in already.
+    """
+    require_maintainer(by, project)
+    email = email.lower()
+    if project.memberships.filter(user__in=_owners(email, confirmed=settings.SENDS_EMAIL)).exists():
+        raise BadInput(f"Somebody with the address {email} is a member already.")
+    with transaction.atomic():
+        pending = project.invitations.pending().select_for_update().filter(email=email).first()
+        invitation = pending or Invitation(project=project, email=email)
+        return invitation, _send_out(invitation, role, by=by)
+
+
+def invite_again(invitation: Invitation, *, by: User) -> str:
+    """A new token for another week; the old one stops working. Raises BadInput for one used or withdrawn."""
+    require_maintainer(by, invitation.project)
+    with transaction.atomic():
+        invitation = _pending(invitation)
+        return _send_out(invitation, Role(invitation.role), by=by)
+
+
+def _send_out(invitation: Invitation, role: Role, *, by: User) -> str:
+    token = secrets.token_urlsafe(32)
+    invitation.role, invitation.invited_by, invitation.mailed = role, by, False
+    invitation.token_hash, invitation.expires_at = token_hash(token), timezone.now() + LASTS
+    try:
+        with transaction.atomic():
+            invitation.save()
+    except IntegrityError:
+        raise BadInput(f"Somebody else has invited {invitation.email} just now.") from None
+    record(Action.INVITED, by=by, project=invitation.project, subject=invitation.email, role=role)
+    return token
+
+
+def mail_invitation(invitation: Invitation, link: str) -> bool:
+    """Send the link to the address; False if this installation sends no e-mail, or could not."""
+    if not settings.SENDS_EMAIL:
+        return False
+    text = render_to_string("account/email/invitation.txt", {"invitation": invitation, "link": link})
+    try:
+        send_mail(f"[Cat Herder] {invitation.project}: you are invited", text, None, [invitation.email])
+    except OSError:
+        logger.warning("an invitation could not be mailed", exc_info=True)
+        return False
+    # Of this very link: another may have been made meanwhile, and handed to who invited.
+    sent = Invitation.objects.filter(pk=invitation.pk, token_hash=invitation.token_hash)
+    sent.update(mailed=True)
+    return True
+
+
+def withdraw_invitation(invitation: Invitation, *, by: User) -> None:
+    """Its link stops working. Raises BadInput if it was used or withdrawn already."""
+    require_maintainer(by, invitation.project)
+    with transaction.atomic():
+        invitation = _pending(invitation)
+        invitation.withdrawn_at = timezone.now()
+        invitation.save(update_fields=["withdrawn_at"])
+        project = invitation.project
+        record(Action.INVITATION_WITHDRAWN, by=by, project=project, subject=invitation.email)
+
+
+def _pending(invitation: Invitation) -> Invitation:
+    found = Invitation.objects.pending().select_for_update().filter(pk=invitation.pk).first()
+    if found is None:
+        raise BadInput("This invitation was accepted or withdrawn meanwhile.")
+    return found
+
+
+def standing_of(invitation: Invitation) -> str:
+    """As `Invitation.standing`, and withdrawn once who invited may not do so any more."""
+    standing = invitation.standing
+    return "withdrawn" if standing == "open" and not _still_stands_for_it(invitation) else standing
+
+
+def _still_stands_for_it(invitation: Invitation) -> bool:
+    """Else who was switched off, or removed in the audit room, could come back by a link of their own."""
+    by = invitation.invited_by
+    return by is not None and by.is_active and may_manage(by, invitation.project)
+
+
+def find_invitation(token: str) -> Invitation | None:
+    found = Invitation.objects.select_related("project", "invited_by").filter(token_hash=token_hash(token))
+    return found.first()
+
+
+def address_is_taken(invitation: Invitation) -> bool:
+    """Whether somebody here has its address, so that nobody else may come with it.
+
+    Who follows a mailed link reads that mailbox: against that a claim that nobody confirmed does not count.
+    """
+    return bool(_owners(invitation.email, confirmed=invitation.mailed))
+
+
+def _owners(email: str, *, confirmed: bool) -> list[int]:
+    """Numbers of those whose address it is; if not `confirmed`, of those too who only say so."""
+    if not confirmed:
+        return [user.pk for user in filter_users_by_email(email)]
+    return list(EmailAddress.objects.filter(email=email, verified=True).values_list("user_id", flat=True))
+
+
+def accept_invitation(invitation: Invitation, *, by: User) -> Membership:
+    """Join. Who has a role keeps it, or gets the one of the invitation if that may do more.
+
+    Raises BadInput if the link does not work any more.
+    """
+    with transaction.atomic():
+        _use_up(invitation, by)
+        project = invitation.project
+        found, _ = Membership.objects.get_or_create(
+            project=project, user=by, defaults={"role": invitation.role}
+        )
+        if _RANK[Role(found.role)] < _RANK[Role(invitation.role)]:
+            found.role = invitation.role
+            found.save(update_fields=["role"])
+        record(Action.INVITATION_ACCEPTED, by=by, project=project, subject=invitation.email)
+        record_role(found, by=by)
+    return found
+
+
+def accept_as_newcomer(invitation: Invitation, *, username: str, name: str, password: str) -> User:
+    """Make a login for who was invited, and join. Raises BadInput if the link does not work any more."""
+    with transaction.atomic():
+        user = User(username=username, first_name=name, email=invitation.email)
+        user.set_password(password)
+        try:
+            with transaction.atomic():
+                user.save()
+        except IntegrityError:
+            raise BadInput("Somebody else has that login; choose another.") from None
+        if invitation.mailed:
+            _end_claims_on(user.email, but_of=user)
+        # Who got the link by mail reads that mailbox; a link that was handed over proves nothing.
+        EmailAddress.objects.create(user=user, email=user.email, primary=True, verified=invitation.mailed)
+        record(Action.ACCOUNT_MADE, by=user, subject=username, through="invitation")
+        accept_invitation(invitation, by=user)
+    return user
+
+
+def _end_claims_on(email: str, *, but_of: User) -> None:
+    """Others may have written the address into their settings, and never confirmed it."""
+    EmailAddress.objects.filter(email=email, verified=False).delete()
+    for claimant in User.objects.filter(email__iexact=email).exclude(pk=but_of.pk):
+        User.objects.filter(pk=claimant.pk).update(email="")
+        changed = {"email": [email, ""]}
+        record(Action.ACCOUNT_CHANGED, by=but_of, subject=claimant.get_username(), changed=changed)
+
+
+def _use_up(invitation: Invitation, by: User) -> None:
+    if not _still_stands_for_it(invitation):
+        raise BadInput("Who invited you may not do so any more. Ask a maintainer of the project.")
+    used = {"accepted_at": timezone.now(), "accepted_by": by}
+    if not Invitation.objects.open().filter(pk=invitation.pk).update(**used):
+        raise BadInput("This invitation was used, withdrawn or ran out meanwhile.")

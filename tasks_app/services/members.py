@@ -1,0 +1,109 @@
+"""Who may do what in a project: roles given, changed and taken."""
+
+from __future__ import annotations
+
+from django.db import transaction
+from django.utils import timezone
+
+from tasks_app.core.errors import BadInput, NotAllowed
+from tasks_app.history.audit import record
+from tasks_app.models import Action, Invitation, Membership, Project, Role, User
+
+
+def may_manage(user: User, project: Project) -> bool:
+    return Project.objects.maintained_by(user).filter(pk=project.pk).exists()
+
+
+def require_maintainer(user: User, project: Project) -> None:
+    """Raises NotAllowed for everybody but maintainers and site admins."""
+    if not may_manage(user, project):
+        raise NotAllowed(f"Your role in {project} does not reach that far. Its maintainers manage members.")
+
+
+def add_member(project: Project, user: User, role: Role, *, by: User) -> Membership:
+    """Give somebody who has a login a role. Raises BadInput for one who has a role already."""
+    require_maintainer(by, project)
+    if not user.is_active:
+        raise BadInput(f"The login of {user.shown_name} is switched off.")
+    with transaction.atomic():
+        membership, made = Membership.objects.get_or_create(
+            project=project, user=user, defaults={"role": role}
+        )
+        if not made:
+            raise BadInput(f"{user.shown_name} is a {membership.role} already.")
+        record_role(membership, by=by)
+    return membership
+
+
+def give_role(project: Project, user: User, role: Role, *, by: User) -> Membership:
+    """The role that somebody is to have, who may have another one or none. Raises as the two ways do."""
+    membership = project.memberships.select_related("user", "project").filter(user=user).first()
+    if membership is None:
+        return add_member(project, user, role, by=by)
+    change_role(membership, role, by=by)
+    return membership
+
+
+def change_role(membership: Membership, role: Role, *, by: User) -> None:
+    """Raises BadInput if no maintainer would be left."""
+    project = membership.project
+    require_maintainer(by, project)
+    with transaction.atomic():
+        before = _locked(membership).role
+        if before == role:
+            return
+        if role != Role.MAINTAINER:
+            _keep_a_maintainer(membership)
+            _withdraw_invitations_of(membership, by=by)
+        membership.role = role
+        membership.save(update_fields=["role"])
+        record_role(membership, by=by, before=before)
+
+
+def remove_member(membership: Membership, *, by: User) -> None:
+    """Take the role away; what the person did stays. Raises BadInput if no maintainer would be left."""
+    require_maintainer(by, membership.project)
+    with transaction.atomic():
+        _locked(membership)
+        _keep_a_maintainer(membership)
+        _withdraw_invitations_of(membership, by=by)
+        record_no_role(membership, by=by)
+        membership.delete()
+
+
+def record_role(membership: Membership, *, by: User, before: str = "") -> None:
+    name = membership.user.get_username()
+    project, role = membership.project, membership.role
+    record(Action.ROLE_GIVEN, by=by, project=project, subject=name, role=role, before=before)
+
+
+def record_no_role(membership: Membership, *, by: User) -> None:
+    name = membership.user.get_username()
+    record(Action.ROLE_TAKEN, by=by, project=membership.project, subject=name, role=membership.role)
+
+
+def _locked(membership: Membership) -> Membership:
+    """The rows of all members are held, so that two maintainers cannot remove each other at once."""
+    rows = membership.project.memberships.select_for_update().order_by("pk")
+    found = next((row for row in rows if row.pk == membership.pk), None)
+    if found is None:
+        raise BadInput("Somebody else has removed this member just now.")
+    return found
+
+
+def _keep_a_maintainer(membership: Membership) -> None:
+    maintainers = membership.project.memberships.filter(role=Role.MAINTAINER, user__is_active=True)
+    if set(maintainers.values_list("pk", flat=True)) == {membership.pk}:
+        raise BadInput(
+            f"{membership.user.shown_name} is the last maintainer of {membership.project}. "
+            "Make somebody else a maintainer first."
+        )
+
+
+def _withdraw_invitations_of(membership: Membership, *, by: User) -> None:
+    """Else whoever is removed could come back through a door left open."""
+    project = membership.project
+    left_open = Invitation.objects.open().filter(project=project, invited_by=membership.user)
+    for email in left_open.order_by("pk").values_list("email", flat=True):
+        record(Action.INVITATION_WITHDRAWN, by=by, project=project, subject=email)
+    left_open.update(withdrawn_at=timezone.now())

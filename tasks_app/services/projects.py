@@ -1,0 +1,160 @@
+"""Adding, moving and removing a project: a git repository that tasks are to work on."""
+
+from __future__ import annotations
+
+import logging
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+
+from tasks_app.core.errors import BadInput, IllegalMove, NotAllowed, WorkspaceError
+from tasks_app.core.phases import Phase
+from tasks_app.git import has_branch, inspect_source
+from tasks_app.git.program import NETWORK_SECONDS
+from tasks_app.history.audit import record
+from tasks_app.models import Action, Membership, Project, Role, Run, SessionEntry, Task, User, paths
+from tasks_app.services.fetching import fetch, fetch_meanwhile
+
+logger = logging.getLogger(__name__)
+
+#: A person waits for the page, and proxies for a minute at most.
+INSPECTING_SECONDS = 30.0
+ADDING_PATIENCE = 10.0
+
+
+def add_project(name: str, source: str, *, by: User | None = None, is_sample: bool = False) -> Project:
+    """Add the repository at `source` (a path, or an https or ssh address) under `name`.
+
+    Whoever adds it becomes its maintainer. Raises BadInput or WorkspaceError that names the fault;
+    then nothing was added.
+    """
+    project = _store(name, source, by=by, is_sample=is_sample, seconds=NETWORK_SECONDS)
+    try:
+        fetch(project)
+    except BaseException:
+        project.delete()
+        raise
+    return project
+
+
+def require_site_admin(user: User, what: str) -> None:
+    """For what names a place on the portal's machine, where the code of any project may lie.
+
+    Raises NotAllowed for all others, and for a site admin's token that is restricted to some projects.
+    """
+    if not user.is_superuser or user.reach is not None:
+        raise NotAllowed(f"Only a site admin can {what}, and not with a token that is restricted to some.")
+
+
+def add_project_meanwhile(name: str, source: str, *, by: User, patience: float = ADDING_PATIENCE) -> Project:
+    """As `add_project`, for a site admin who waits for a page: a long fetch goes on after `patience` seconds.
+
+    Raises NotAllowed for others. A fetch that fails later is told on the project's page.
+    """
+    require_site_admin(by, "add a project")
+    project = _store(name, source, by=by, is_sample=False, seconds=INSPECTING_SECONDS)
+    ended = fetch_meanwhile(project, by=by, patience=patience)
+    project.refresh_from_db()
+    if ended and project.fetched_at is None:
+        with transaction.atomic():
+            record(Action.PROJECT_REMOVED, by=by, project=project, reason="It could not be fetched.")
+            project.delete()
+        raise WorkspaceError(project.fetch_fault)
+    return project
+
+
+def _store(name: str, source: str, *, by: User | None, is_sample: bool, seconds: float) -> Project:
+    facts = inspect_source(source, seconds=seconds)
+    project = Project(name=name, source=facts.source, branch=facts.head_branch, is_sample=is_sample)
+    try:
+        project.full_clean()
+    except ValidationError as error:
+        raise BadInput(_faults(error), where="project") from None
+    with transaction.atomic():
+        project.save()
+        record(Action.PROJECT_ADDED, by=by, project=project, source=project.source)
+        if by is not None:
+            Membership.objects.create(project=project, user=by, role=Role.MAINTAINER)
+    return project
+
+
+def change_source(project: Project, source: str, *, by: User, patience: float = ADDING_PATIENCE) -> None:
+    """Follow the repository to another place. Its tasks stay as they are; those that come start from there.
+
+    If the place has no branch of the present name, tasks start from the one that is checked out there. A long
+    fetch goes on after `patience` seconds, and its failure is told on the project's page. Raises NotAllowed
+    for all but site admins, BadInput or WorkspaceError; then the project is as it was.
+    """
+    require_site_admin(by, "say where a project's repository is")
+    facts = inspect_source(source, seconds=INSPECTING_SECONDS)
+    stays = has_branch(facts.source, project.branch, seconds=INSPECTING_SECONDS)
+    before = {"source": project.source, "branch": project.branch, "fetch_fault": project.fetch_fault}
+    after = {"source": facts.source, "branch": project.branch if stays else facts.head_branch}
+    if after["source"] == before["source"]:
+        return
+    _move(project, after, by=by)
+    if fetch_meanwhile(project, by=by, patience=patience):
+        project.refresh_from_db()
+        if fault := project.fetch_fault:
+            _move(project, before, by=by)
+            raise WorkspaceError(fault)
+
+
+def _move(project: Project, to: dict[str, str], *, by: User) -> None:
+    changed = {
+        name: [getattr(project, name), to[name]]
+        for name in ("source", "branch")
+        if getattr(project, name) != to[name]
+    }
+    for name, value in to.items():
+        setattr(project, name, value)
+    try:
+        project.full_clean()
+    except ValidationError as error:
+        raise BadInput(_faults(error), where="source") from None
+    with transaction.atomic():
+        project.save(update_fields=list(to))
+        record(Action.SETTINGS_CHANGED, by=by, project=project, changed=changed)
+
+
+def remove_project(project: Project, *, by: User) -> None:
+    """Remove a project with its tasks, their history, workspaces and branches; its source is not touched.
+
+    Raises NotAllowed for anybody but a maintainer, IllegalMove while somebody is at work in it. A folder
+    that cannot be removed is left, and the log says so.
+    """
+    if not by.is_superuser and not project.memberships.filter(user=by, role=Role.MAINTAINER).exists():
+        raise NotAllowed(f"Your role in {project} does not reach that far. Its maintainers can remove it.")
+    with transaction.atomic():
+        tasks = list(project.tasks.select_for_update())
+        _refuse_while_at_work(project, tasks)
+        repository = paths.repository(project)
+        folders = {
+            repository.path,
+            *repository.besides(),
+            *map(paths.task_dir, tasks),
+            *map(paths.shared_dir, tasks),
+        }
+        # Rows of sessions hang on no other row, as the agent alone knows their keys.
+        sessions = Run.objects.filter(step__task__project=project).values_list("session_id", flat=True)
+        SessionEntry.objects.filter(session_id__in=set(map(str, sessions))).delete()
+        record(Action.PROJECT_REMOVED, by=by, project=project, source=project.source)
+        Project.objects.filter(pk=project.pk).delete()
+    for folder in folders:
+        try:
+            paths.remove_folder(folder)
+        except WorkspaceError as error:
+            logger.warning("a folder of the removed project %s is left: %s", project, error)
+
+
+def _refuse_while_at_work(project: Project, tasks: list[Task]) -> None:
+    """A cancelled task's agent may still be ending, and its worker about to write to the row."""
+    if running := next((task for task in tasks if task.phase == Phase.RUNNING), None):
+        raise IllegalMove(f"Task {running.pk} of {project}", running.phase, "removed; cancel it first")
+    if held := project.tasks.exclude(pk__in=Task.objects.free().values("pk")).first():
+        why = "removed yet: its agent is just ending; try again in a moment"
+        raise IllegalMove(f"Task {held.pk} of {project}", held.phase, why)
+
+
+def _faults(error: ValidationError) -> str:
+    return " ".join(f"{field}: {' '.join(messages)}" for field, messages in error.message_dict.items())

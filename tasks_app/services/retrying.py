@@ -1,0 +1,86 @@
+"""Retrying from a step: it and the steps after it are done again; what was done stays as history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from tasks_app.core.errors import BadInput, IllegalMove
+from tasks_app.core.phases import RETRYABLE, Phase
+from tasks_app.history.audit import record
+from tasks_app.history.statistics import paused_until_now
+from tasks_app.history.transitions import move
+from tasks_app.models import Action, Step, Task, User
+from tasks_app.services.access import require_actor
+from tasks_app.services.ringing import ring_on_commit
+from tasks_app.services.tasks import locked
+
+
+def retry_from(task: Task, step: Step, *, by: User, put_back: bool = False, ring: bool = True) -> None:
+    """Do `step` and all steps after it again, each in a new session, on the files as they are now.
+
+    With `put_back` a worker first puts the files back as they were before the step. Raises NotAllowed, or
+    IllegalMove or BadInput with the reason why it cannot be retried from there.
+    """
+    require_actor(by, task.project)
+    reason = f"{by.shown_name} retried from {step.name}"
+    with transaction.atomic():
+        task = locked(task)
+        step = task.steps.get(pk=step.pk)
+        if why := why_not_retry(task, step):
+            raise why
+        reset_to = _files_before(step) if put_back else ""
+        for one in task.steps.filter(position__gte=step.position):
+            _begin_anew(one, reason=reason, by=by)
+        paused = paused_until_now(task)
+        move(
+            task, Phase.PENDING, reason=reason, by=by, failure="", paused_seconds=paused,
+            resets_at=None, retry_at=None, queued_at=task.queued_at or timezone.now(), reset_to=reset_to,
+        )  # fmt: skip
+        record(Action.TASK_RETRIED, by=by, task=task, step=step.name, put_back=put_back)
+        if ring:
+            ring_on_commit(task.pk)
+
+
+def why_not_retry(task: Task, step: Step) -> IllegalMove | BadInput | None:
+    """Why the task cannot be retried from the step; None if it can."""
+    what, target = f"Task “{task}”", "pending again"
+    if task.phase not in RETRYABLE:
+        return IllegalMove(what, task.phase, f"{target}; cancel it first")
+    if has_successor(task):
+        return IllegalMove(what, "followed by another task of its sequence, which builds on it,", target)
+    if not step.runs.exists():
+        return BadInput(f"the step “{step}” has not run yet; let the task go on instead", where="retry")
+    if before := task.steps.filter(position__lt=step.position).exclude(phase=Phase.DONE).first():
+        return BadInput(f"the step “{before}” before “{step}” is not done", where="retry")
+    return None
+
+
+def has_successor(task: Task) -> bool:
+    """Whether a later task of its sequence was begun."""
+    later = Task.objects.filter(sequence=task.sequence_id, pk__gt=task.pk)
+    return task.sequence_id is not None and later.exists()
+
+
+def _files_before(step: Step) -> str:
+    if not step.base_commit:
+        raise BadInput(f"what the files were before “{step}” is not known", where="retry")
+    return step.base_commit
+
+
+def _begin_anew(step: Step, *, reason: str, by: User) -> None:
+    """All runs so far become history, and no number is given twice."""
+    fresh: dict[str, Any] = {
+        "failures": 0,
+        "failure": "",
+        "first_run": step.runs.count() + 1,
+        "base_commit": "",
+        "base_ignored": "",
+        "head_commit": "",
+    }
+    if step.phase == Phase.PENDING:
+        Step.objects.filter(pk=step.pk).update(**fresh)
+    else:
+        move(step, Phase.PENDING, reason=reason, by=by, **fresh)

@@ -1,0 +1,267 @@
+"""Sequences: creating one, finding its next task, and saying go on (P10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+from django.utils.text import slugify
+
+from tasks_app.core.errors import BadInput, CatHerderError, IllegalMove
+from tasks_app.core.phases import CANCELLABLE, RESUMABLE, Phase
+from tasks_app.core.storable import storable_text
+from tasks_app.git import branch_name, committed_names, committed_text, working_names, working_text
+from tasks_app.history.audit import record
+from tasks_app.history.transitions import move_between_tasks
+from tasks_app.models import Action, Change, ChangeKind, Project, Sequence, Task, User, paths
+from tasks_app.services.access import require_actor
+from tasks_app.services.ringing import ring_on_commit
+from tasks_app.services.tasks import (
+    TaskPlan,
+    cancel_task,
+    free_names,
+    go_on,
+    newest_commit,
+    plan_task,
+    start_task,
+    store_task,
+    unused_key,
+)
+
+
+@dataclass(frozen=True)
+class NextTask:
+    """The next task of a sequence, planned; or why there is none: `failure` empty means that all are done."""
+
+    file: str = ""
+    plan: TaskPlan | None = None
+    failure: str = ""
+
+
+def create_sequence(
+    project: Project,
+    folder: str,
+    *,
+    by: User | None,
+    threshold: int | None = None,
+    pipeline: str | None = None,
+    form_key: str = "",
+) -> Sequence:
+    """A new sequence from a folder of task files in the repository, with its first task. Not started.
+
+    A form that is sent again, with the same `form_key` and folder, gets the sequence that it made before.
+
+    Raises BadInput for a folder that is missing or has no task file, or whose first task is faulty.
+    """
+    if by is not None:
+        require_actor(by, project)
+    folder = _inside(folder)
+    if made := _made_before(project, folder, by=by, form_key=form_key):
+        return made
+    form_key = unused_key(Sequence, form_key, by=by)
+    base = newest_commit(project)
+    names = task_files(committed_names(paths.repository(project), commit=base, folder=folder))
+    if not names:
+        raise BadInput(
+            f"the newest commit of {project.branch} has no such folder, or no task file (NN-name.md) in it",
+            where=folder,
+        )
+    text = committed_text(paths.repository(project), commit=base, path=f"{folder}/{names[0]}") or ""
+    where = f"{folder}/{names[0]}"
+    plan = plan_task(project, text, base=base, where=where, threshold=threshold, pipeline=pipeline)
+    for candidate in free_names(project, PurePosixPath(folder).name):
+        try:
+            return _store(
+                project, folder, names[0], plan, by=by, slug=candidate,
+                threshold=threshold, pipeline=pipeline, form_key=form_key,
+            )  # fmt: skip
+        except IntegrityError:
+            if made := _made_before(project, folder, by=by, form_key=form_key):
+                return made
+    raise BadInput("there are too many sequences of that name", where=folder)
+
+
+def _made_before(project: Project, folder: str, *, by: User | None, form_key: str) -> Sequence | None:
+    if by is None or not form_key:
+        return None
+    return Sequence.objects.filter(project=project, created_by=by, form_key=form_key, folder=folder).first()
+
+
+def _store(
+    project: Project, folder: str, file: str, plan: TaskPlan, *, by: User | None, slug: str,
+    threshold: int | None, pipeline: str | None, form_key: str,
+) -> Sequence:  # fmt: skip
+    branch = branch_name(slug)  # asks git, and so not in the transaction
+    with transaction.atomic():
+        sequence = Sequence.objects.create(
+            project=project, slug=slug, folder=folder, branch=branch, pipeline=pipeline or "",
+            threshold=threshold, base_commit=plan.base_commit, created_by=by, form_key=form_key,
+        )  # fmt: skip
+        record(Action.SEQUENCE_CREATED, by=by, project=project, subject=folder)
+        _add(sequence, file, plan)
+    return sequence
+
+
+def _add(sequence: Sequence, file: str, plan: TaskPlan) -> Task:
+    for slug in _slugs(sequence, file):
+        try:
+            return store_task(
+                sequence.project, plan, by=sequence.created_by, slug=slug, branch=sequence.branch,
+                sequence=sequence, file=file, head_commit=sequence.head_commit,
+            )  # fmt: skip
+        except IntegrityError:  # a task of its own has that name
+            continue
+    raise BadInput("there are too many tasks of that name", where=f"{sequence.folder}/{file}")
+
+
+def _slugs(sequence: Sequence, file: str) -> Iterator[str]:
+    """Names for a task, from those of its sequence and its file: an agent may have written any name."""
+    wanted = slugify(f"{sequence.slug}-{PurePosixPath(file).stem}")[:120].strip("-")
+    return (wanted if attempt == 1 else f"{wanted}-{attempt}" for attempt in range(1, 200))
+
+
+def _inside(folder: str) -> str:
+    """A folder of the repository, as git names it. Raises BadInput."""
+    path = PurePosixPath(folder.strip())
+    if path.is_absolute() or ".." in path.parts or not path.name:
+        raise BadInput(f"{folder!r} is not a folder within the repository", where="sequence")
+    return str(path)
+
+
+def task_files(names: list[str]) -> list[str]:
+    """The task files among a folder's names, in the order in which they run."""
+    return sorted(name for name in names if name.endswith(".md") and not name.startswith(("_", ".")))
+
+
+def sequence_files(sequence: Sequence) -> list[str]:
+    """Its task files in their order: those that were begun, and those in the folder as it is now."""
+    begun = sequence.tasks.values_list("file", flat=True)
+    return sorted({*begun, *_files_now(sequence)})
+
+
+def files_to_come(sequence: Sequence) -> tuple[list[str], str]:
+    """Its task files that were not begun; or none, and why they are not known."""
+    try:
+        names = sequence_files(sequence)
+    except (CatHerderError, OSError) as error:
+        return [], str(error)
+    begun = set(sequence.tasks.values_list("file", flat=True))
+    return [name for name in names if name not in begun], ""
+
+
+def look_for_next(sequence: Sequence) -> NextTask:
+    """The first task file of the folder, as it is now in the workspace, that did not run yet."""
+    try:
+        names = _files_now(sequence)
+    except OSError as error:
+        return NextTask(failure=f"The folder {sequence.folder} cannot be read: {error.strerror}")
+    if not names:
+        return NextTask(failure=f"The folder {sequence.folder} is gone, or has no task file any more.")
+    known = set(sequence.tasks.values_list("file", flat=True))
+    file = next((name for name in names if name not in known), "")
+    return _planned(sequence, file) if file else NextTask()
+
+
+def _planned(sequence: Sequence, file: str) -> NextTask:
+    where = f"{sequence.folder}/{file}"
+    if storable_text(file) != file:
+        return NextTask(failure=f"{storable_text(where)}: the name of this file is not UTF-8.")
+    try:
+        plan = plan_task(
+            sequence.project, _text_now(sequence, where), base=sequence.base_commit, where=where,
+            threshold=sequence.threshold, pipeline=sequence.pipeline or None,
+        )  # fmt: skip
+    except CatHerderError as error:
+        told = str(error)
+        return NextTask(file, failure=told if where in told else f"{where}: {told}")
+    return NextTask(file, plan)
+
+
+def _files_now(sequence: Sequence) -> list[str]:
+    if workspace := _workspace(sequence):
+        return task_files(working_names(workspace, sequence.folder))
+    repository = paths.repository(sequence.project)
+    return task_files(committed_names(repository, commit=_newest(sequence), folder=sequence.folder))
+
+
+def _text_now(sequence: Sequence, path: str) -> str:
+    if workspace := _workspace(sequence):
+        return working_text(workspace, path) or ""
+    return committed_text(paths.repository(sequence.project), commit=_newest(sequence), path=path) or ""
+
+
+def _workspace(sequence: Sequence) -> Path | None:
+    """The clone, if there is one: it is made by the first task, and removed long after the last."""
+    task = sequence.tasks.select_related("project").first()
+    path = paths.workspace(task).path if task else None
+    return path if path and path.exists() else None
+
+
+def _newest(sequence: Sequence) -> str:
+    return sequence.head_commit or sequence.base_commit
+
+
+def proceed(sequence: Sequence, upcoming: NextTask, *, ring: bool = True, by: User | None = None) -> None:
+    """Queue the next task, or end the sequence. Called in the transaction that ended the task before it."""
+    if upcoming.plan is not None:
+        task = _add(sequence, upcoming.file, upcoming.plan)
+        Task.objects.filter(pk=task.pk).update(queued_at=timezone.now())
+        move_between_tasks(sequence, Phase.PENDING, by=by)
+        if ring:
+            ring_on_commit(task.pk)
+    elif upcoming.failure:
+        move_between_tasks(sequence, Phase.FAILED, failure=upcoming.failure, by=by)
+    else:
+        move_between_tasks(sequence, Phase.DONE, by=by)
+
+
+def current_task(sequence: Sequence) -> Task | None:
+    """The task at hand: the only one that is not done."""
+    return sequence.tasks.select_related("project").exclude(phase=Phase.DONE).order_by("-pk").first()
+
+
+def start_sequence(sequence: Sequence, *, by: User, ring: bool = True) -> None:
+    """Queue its first task; starting it twice changes nothing."""
+    require_actor(by, sequence.project)
+    task = current_task(sequence)
+    if task is not None:
+        start_task(task, by=by, ring=ring)
+
+
+def cancel_sequence(sequence: Sequence, *, by: User) -> None:
+    """Call off the task at hand, and with it the sequence. Raises IllegalMove if it has ended."""
+    require_actor(by, sequence.project)
+    task = current_task(sequence)
+    if task is None or task.phase not in CANCELLABLE:
+        raise IllegalMove(f"Sequence “{sequence}”", sequence.phase, Phase.CANCELLED)
+    cancel_task(task, by=by)
+
+
+def go_on_sequence(sequence: Sequence, *, by: User, ring: bool = True) -> None:
+    """Go on with the task at hand; or, if the folder was at fault, look into it again.
+
+    Raises IllegalMove if there is nothing to go on with.
+    """
+    require_actor(by, sequence.project)
+    task = current_task(sequence)
+    if task is not None and task.phase in RESUMABLE:
+        go_on(task, by=by, ring=ring)
+    elif task is None and sequence.phase == Phase.FAILED:
+        _look_again(sequence, by=by, ring=ring)
+    else:
+        raise IllegalMove(f"Sequence “{sequence}”", sequence.phase, Phase.PENDING)
+
+
+def _look_again(sequence: Sequence, *, by: User, ring: bool) -> None:
+    upcoming = look_for_next(sequence)
+    with transaction.atomic():
+        now = Sequence.objects.select_for_update(of=("self",)).select_related("project").get(pk=sequence.pk)
+        if now.phase != Phase.FAILED:  # somebody was first
+            raise IllegalMove(f"Sequence “{sequence}”", now.phase, Phase.PENDING)
+        proceed(now, upcoming, ring=ring, by=by)
+        record(Action.SEQUENCE_WENT_ON, by=by, project=now.project, subject=now.folder)
+        for task in now.tasks.order_by("-pk")[:1]:
+            Change.objects.create(task=task, kind=ChangeKind.TASK)

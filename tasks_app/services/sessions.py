@@ -1,0 +1,49 @@
+"""Ending sessions: at another place, or at all of them."""
+
+from __future__ import annotations
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from tasks_app.history.audit import record
+from tasks_app.models import Action, BrowserSession, User
+from tasks_app.models.session import session_id
+
+
+def sessions_of(user: User) -> list[BrowserSession]:
+    """Where the person is logged in now, the newest first."""
+    lasting = user.sessions.filter(expire_date__gt=timezone.now()).select_related("user")
+    return [session for session in lasting if session.counts]
+
+
+def end_sessions(user: User, *, but: str | None = None) -> int:
+    """End all sessions of the person except that with the key `but`; how many there were.
+
+    Their pages ask for a login at the next click; their sockets close before anything more is told.
+    """
+    return _end(user.sessions.exclude(pk=session_id(but)) if but else user.sessions.all())
+
+
+def end_session(user: User, pk: str) -> bool:
+    """End one of the person's own sessions; False if it is none, or over already."""
+    return _log_out(user, user.sessions.filter(pk=pk)) > 0
+
+
+def end_other_sessions(user: User, *, but: str | None) -> int:
+    """As `end_sessions`, for who wants just that."""
+    return _log_out(user, user.sessions.exclude(pk=session_id(but or "")))
+
+
+def _log_out(user: User, sessions: QuerySet[BrowserSession]) -> int:
+    with transaction.atomic():
+        elsewhere = [
+            f"{row.browser or 'a browser'} at {row.address}" for row in sessions.order_by("begun_at")
+        ]
+        if elsewhere:
+            record(Action.LOGGED_OUT, by=user, elsewhere=elsewhere)
+        return _end(sessions)
+
+
+def _end(sessions: QuerySet[BrowserSession]) -> int:
+    return sessions.delete()[0]

@@ -1,0 +1,279 @@
+"""Creating, starting, cancelling and going on with a task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.db.models import F
+from django.utils import timezone
+from django.utils.text import slugify
+
+from tasks_app.config.pipeline import Pipeline, ProjectConfig, choose_pipeline, step_to_json
+from tasks_app.config.task_file import TaskDefinition, front_matter, parse_task
+from tasks_app.config.threshold import resolve_threshold
+from tasks_app.core.errors import BadInput, IllegalMove
+from tasks_app.core.phases import CANCELLABLE, ENDED, RESUMABLE, Phase
+from tasks_app.git import branch_name
+from tasks_app.history.audit import record
+from tasks_app.history.statistics import paused_until_now
+from tasks_app.history.transitions import move
+from tasks_app.models import (
+    Action,
+    Change,
+    ChangeKind,
+    Outcome,
+    Project,
+    Question,
+    QuestionState,
+    Sequence,
+    Step,
+    Task,
+    User,
+    paths,
+)
+from tasks_app.services.access import require_actor
+from tasks_app.services.fetching import fetch
+from tasks_app.services.ringing import ring_on_commit
+from tasks_app.services.settings import effective, overrides_of, repository_settings
+
+CONFIG_FILE = "cat-herder.yaml"
+
+
+@dataclass(frozen=True)
+class TaskPlan:
+    """What a task is to be, worked out before any row is written."""
+
+    text: str
+    definition: TaskDefinition
+    config: ProjectConfig
+    pipeline: Pipeline
+    threshold: int
+    base_commit: str
+
+
+def create_task(
+    project: Project,
+    text: str,
+    *,
+    by: User | None,
+    where: str,
+    threshold: int | None = None,
+    pipeline: str | None = None,
+    slug: str | None = None,
+    file: str = "",
+    form_key: str = "",
+) -> Task:
+    """A new task from its Markdown text with optional front matter; `where` names the text in messages.
+
+    `file` is the repository's file that the text was taken from. A form that is sent again, with the same
+    `form_key` and text, gets the task that it made before. The task is not started. The repository is read as
+    it is now: its newest commit and its settings there hold for the task from here on. Raises BadInput,
+    WorkspaceError or NotAllowed.
+    """
+    if by is not None:
+        require_actor(by, project)
+    if made := _made_before(project, text, by=by, form_key=form_key):
+        return made
+    base = newest_commit(project)
+    plan = plan_task(project, text, base=base, where=where, threshold=threshold, pipeline=pipeline)
+    form_key = unused_key(Task, form_key, by=by)
+    for candidate in free_names(project, slug or plan.definition.title):
+        try:
+            return store_task(
+                project,
+                plan,
+                by=by,
+                slug=candidate,
+                branch=branch_name(candidate),
+                file=file,
+                form_key=form_key,
+            )
+        except IntegrityError:
+            if made := _made_before(project, text, by=by, form_key=form_key):
+                return made
+    raise BadInput("there are too many tasks of that name", where=where)
+
+
+def _made_before(project: Project, text: str, *, by: User | None, form_key: str) -> Task | None:
+    if by is None or not form_key:
+        return None
+    return Task.objects.filter(project=project, created_by=by, form_key=form_key, text=text).first()
+
+
+def unused_key(made: type[Task | Sequence], form_key: str, *, by: User | None) -> str:
+    """The key of a form; "" if it made something else before: somebody went back and wrote another one."""
+    return "" if made._default_manager.filter(created_by=by, form_key=form_key).exists() else form_key
+
+
+def newest_commit(project: Project) -> str:
+    """The commit that the project's branch is at now. Raises WorkspaceError."""
+    fetch(project)
+    return paths.repository(project).head(project.branch)
+
+
+def plan_task(
+    project: Project, text: str, *, base: str, where: str, threshold: int | None, pipeline: str | None
+) -> TaskPlan:
+    """Raises BadInput for a text or settings that cannot be used."""
+    definition = parse_task(text, where=where)
+    config = effective(repository_settings(project, commit=base), overrides_of(project))
+    return TaskPlan(
+        text,
+        definition,
+        config,
+        _pipeline_of(config, definition, text, where=where, explicit=pipeline),
+        resolve_threshold(
+            explicit=threshold,
+            task=definition.threshold,
+            project=config.interaction_threshold,
+            installation=settings.ENVIRONMENT.threshold,
+        ),
+        base,
+    )
+
+
+def _pipeline_of(
+    config: ProjectConfig, definition: TaskDefinition, text: str, *, where: str, explicit: str | None
+) -> Pipeline:
+    """Raises BadInput; for a pipeline that the text names, with its line."""
+    try:
+        return choose_pipeline(config, explicit=explicit, task=definition.pipeline)
+    except BadInput as error:
+        if explicit or not definition.pipeline:
+            raise
+        line = front_matter(text, where=where).line_of(("pipeline",))
+        raise BadInput(error.message, where=f"{where}:{line}") from error
+
+
+def free_names(project: Project, wanted: str) -> Iterator[str]:
+    """Slugs whose branch does not hold somebody's work already, here or in the source."""
+    slug = slugify(wanted)[:60].strip("-") or "task"
+    repository = paths.repository(project)
+    for attempt in range(1, 200):
+        candidate = slug if attempt == 1 else f"{slug}-{attempt}"
+        branch = branch_name(candidate)
+        if not repository.refs(f"refs/heads/{branch}") and not repository.refs(f"refs/source/{branch}"):
+            yield candidate
+
+
+def store_task(
+    project: Project, plan: TaskPlan, *, by: User | None, slug: str, branch: str, **fields: Any
+) -> Task:
+    """The rows of a task and its steps. Raises IntegrityError if the slug is taken."""
+    with transaction.atomic():
+        task = Task.objects.create(
+            project=project,
+            slug=slug,
+            title=plan.definition.title,
+            text=plan.text,
+            body=plan.definition.body,
+            pipeline=plan.pipeline.name,
+            threshold=plan.threshold,
+            resume=plan.definition.resume,
+            model=plan.definition.model or plan.config.model or "",
+            wait_for_reset=plan.config.wait_for_rate_limit_reset,
+            auto_commit=plan.config.auto_commit,
+            publish_plan=plan.config.publish_plan,
+            ask_before=list(plan.config.ask_before),
+            max_turns=plan.config.limits.max_turns,
+            max_cost_usd=plan.config.limits.max_cost_usd,
+            branch=branch,
+            checkout="" if plan.config.manage_git_branch else project.branch,
+            base_commit=plan.base_commit,
+            created_by=by,
+            **fields,
+        )
+        Step.objects.bulk_create(
+            Step(
+                task=task,
+                position=position,
+                name=step.name,
+                config=step_to_json(step.within(plan.config.limits, network=plan.config.network_of(step))),
+            )
+            for position, step in enumerate(plan.pipeline.steps, start=1)
+        )
+        Change.objects.create(task=task, kind=ChangeKind.TASK)
+        record(Action.TASK_CREATED, by=by, task=task, pipeline=task.pipeline, threshold=task.threshold)
+    return task
+
+
+def start_task(task: Task, *, by: User, ring: bool = True) -> None:
+    """Queue a task that was not started; starting it twice changes nothing.
+
+    `ring` is false for a caller who works on it in its own process.
+    """
+    require_actor(by, task.project)
+    with transaction.atomic():
+        now = timezone.now()
+        if not Task.objects.filter(pk=task.pk, phase=Phase.PENDING, queued_at=None).update(queued_at=now):
+            return
+        task.queued_at = now
+        Change.objects.create(task=task, kind=ChangeKind.TASK)
+        record(Action.TASK_STARTED, by=by, task=task)
+        if ring:
+            ring_on_commit(task.pk)
+
+
+def cancel_task(task: Task, *, by: User) -> None:
+    """Call a task off; an agent at work is stopped within seconds. Raises IllegalMove if it has ended."""
+    require_actor(by, task.project)
+    reason = f"{by.shown_name} cancelled it"
+    with transaction.atomic():
+        task = locked(task)
+        if task.phase not in CANCELLABLE:
+            raise IllegalMove(f"Task “{task}”", task.phase, Phase.CANCELLED)
+        for step in task.steps.exclude(phase__in=[*ENDED, Phase.PENDING]):
+            move(step, Phase.CANCELLED, reason=reason, by=by)
+        paused = paused_until_now(task)
+        if task.questions.open().update(state=QuestionState.WITHDRAWN):
+            Change.objects.create(task=task, kind=ChangeKind.QUESTION)
+        move(task, Phase.CANCELLED, reason=reason, by=by, paused_seconds=paused)
+        record(Action.TASK_CANCELLED, by=by, task=task)
+
+
+def go_on(task: Task, *, by: User, ring: bool = True) -> None:
+    """Take up a task that failed, was interrupted or cancelled, or waits for a limit to reset.
+
+    A question that a cancel had withdrawn is open again. Raises IllegalMove in any other phase.
+    """
+    require_actor(by, task.project)
+    reason = f"{by.shown_name} let it go on"
+    with transaction.atomic():
+        task = locked(task)
+        if task.phase not in RESUMABLE:
+            raise IllegalMove(f"Task “{task}”", task.phase, Phase.PENDING)
+        withdrawn = _withdrawn(task)
+        target = Phase.WAITING_FOR_INPUT if withdrawn else Phase.PENDING
+        for step in task.steps.filter(phase__in=RESUMABLE):
+            move(step, target, reason=reason, by=by, failures=0, failure="")
+        paused = paused_until_now(task)
+        move(
+            task, target, reason=reason, by=by,
+            failure="", paused_seconds=paused, resets_at=None, retry_at=None,
+            queued_at=task.queued_at or timezone.now(),
+        )  # fmt: skip
+        record(Action.TASK_WENT_ON, by=by, task=task)
+        if withdrawn:
+            Question.objects.filter(pk__in=withdrawn).update(state=QuestionState.OPEN)
+            Change.objects.create(task=task, kind=ChangeKind.QUESTION)
+        elif ring:
+            ring_on_commit(task.pk)
+
+
+def locked(task: Task) -> Task:
+    """The task as it is now, and nobody else may change it until the transaction ends."""
+    return Task.objects.select_for_update(of=("self",)).select_related("project").get(pk=task.pk)
+
+
+def _withdrawn(task: Task) -> list[int]:
+    """Questions that its last run still waits for."""
+    if task.phase != Phase.CANCELLED:
+        return []
+    rows = task.questions.filter(
+        state=QuestionState.WITHDRAWN, run__outcome=Outcome.ASKED, run__number__gte=F("step__first_run")
+    )
+    return list(rows.values_list("pk", flat=True))

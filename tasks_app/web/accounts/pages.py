@@ -1,0 +1,106 @@
+"""The door: pages of allauth where they need a word of the portal's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import requests
+from allauth.account import views as account
+from allauth.account.forms import LoginForm
+from allauth.mfa.totp.views import ActivateTOTPView, DeactivateTOTPView
+from allauth.socialaccount.models import SocialApp
+from allauth.socialaccount.providers.github import views as github
+from allauth.socialaccount.providers.openid_connect import views as openid
+from django.conf import settings
+from django.contrib.auth.decorators import login_not_required
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import render
+from django.urls import reverse_lazy
+from django.utils.decorators import method_decorator
+from django.views.decorators.http import require_GET, require_POST
+
+from tasks_app.web.accounts.adapter import TOO_MANY, TOO_MANY_ANYWHERE
+from tasks_app.web.accounts.providers import providers
+
+
+class Login(account.LoginView):  # type: ignore[misc]
+    template_name = "registration/login.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        context: dict[str, Any] = super().get_context_data(**kwargs)
+        return {**context, "providers": providers(), "unsent": "unsent" in self.request.GET}
+
+    def form_invalid(self, form: LoginForm) -> HttpResponse:
+        page: HttpResponse = super().form_invalid(form)
+        if {TOO_MANY, TOO_MANY_ANYWHERE} & set(form.non_field_errors()):
+            page.status_code = 429
+        return page
+
+
+@method_decorator(login_not_required, name="dispatch")
+class PasswordReset(account.PasswordResetView):  # type: ignore[misc]
+    """Where no e-mail is sent, the page says so and whom to ask."""
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if not settings.SENDS_EMAIL:
+            return render(request, "account/password_reset_by_hand.html")
+        response: HttpResponseBase = super().dispatch(request, *args, **kwargs)
+        return response
+
+
+class PasswordChange(account.PasswordChangeView):  # type: ignore[misc]
+    template_name = "me/password.html"
+
+
+class PasswordSet(account.PasswordSetView):  # type: ignore[misc]
+    template_name = "me/password.html"
+
+
+class SecondFactorOn(ActivateTOTPView):  # type: ignore[misc]
+    template_name = "me/second_factor.html"
+
+
+class SecondFactorOff(DeactivateTOTPView):  # type: ignore[misc]
+    template_name = "me/second_factor_off.html"
+    success_url = reverse_lazy("me_security")
+
+
+@require_POST
+@login_not_required
+def go_to_provider(request: HttpRequest, provider_id: str) -> HttpResponse:
+    """Hand the person over to who vouches.
+
+    By a page that leads on by itself: a redirect would break the rule that forms go to the portal alone.
+    """
+    response = _through(provider_id, request, openid.login, github.oauth2_login)
+    if response.status_code != 302 or "://" not in response["Location"]:
+        return response
+    name = next((one.name for one in providers() if one.key == provider_id), "")
+    return render(request, "account/leaving.html", {"address": response["Location"], "name": name})
+
+
+@require_GET
+@login_not_required
+def back_from_provider(request: HttpRequest, provider_id: str) -> HttpResponse:
+    return _through(provider_id, request, openid.callback, github.oauth2_callback)
+
+
+def _through(
+    provider: str, request: HttpRequest, oidc: Callable[..., Any], hub: Callable[..., Any]
+) -> HttpResponse:
+    """What the provider says is not ours: whatever is wrong with it gets a page that says so."""
+    if provider not in {one.key for one in providers()}:
+        raise Http404
+    try:
+        response: HttpResponse = hub(request) if provider == "github" else oidc(request, provider)
+        return response
+    except (requests.RequestException, SocialApp.DoesNotExist, KeyError, ValueError, TypeError):
+        return render(request, "socialaccount/authentication_error.html", status=502)
+
+
+@require_POST
+@login_not_required
+def logout(request: HttpRequest) -> HttpResponseBase:
+    response: HttpResponseBase = account.logout(request)
+    return response

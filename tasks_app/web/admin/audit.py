@@ -1,0 +1,102 @@
+"""Who did what, when and from where: found by project, person and time, and taken out as CSV or JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, StreamingHttpResponse
+from django.urls import path
+from django.utils.safestring import mark_safe
+
+from tasks_app.history.audit import asked_for, record
+from tasks_app.models import Action, AuditEntry
+from tasks_app.models.audit import SEARCHED
+from tasks_app.reporting.csv_text import csv_lines
+from tasks_app.reporting.downloads import download
+from tasks_app.reporting.search.exports import PART
+from tasks_app.reporting.search.paging import all_ids
+from tasks_app.web.admin.base import History, admin_of
+
+if TYPE_CHECKING:
+    from django.urls import URLPattern
+
+    Entries = QuerySet[AuditEntry]
+
+COLUMNS = [
+    *("id", "at", "actor_name", "action", "subject", "project_name", "task_id"),
+    *("via", "token", "address", "detail"),
+]  # fmt: skip
+
+
+class Times(admin.DateFieldListFilter):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.title = "time"
+
+
+class People(admin.RelatedOnlyFieldListFilter):
+    """Those who did something; agents, strangers and the portal itself are no persons of it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.title = "person"
+        self.empty_value_display = mark_safe("none")
+
+
+class Projects(admin.AllValuesFieldListFilter):
+    """A choice without words, for what belongs to no project, could not be seen or clicked."""
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        for choice in super().choices(changelist):
+            yield {**choice, "display": choice["display"] or "none"}
+
+
+@admin.register(AuditEntry)
+class AuditEntryAdmin(History):
+    """What the list shows, as filtered, is what “Export” takes out: all of it, streamed."""
+
+    list_display = ["at", "actor_name", "action", "subject", "project_name", "via", "address"]
+    list_filter = [("at", Times), ("actor", People), ("project_name", Projects), "via", "action"]
+    search_fields = SEARCHED
+    date_hierarchy = "at"
+    change_list_template = "admin/audit_entries.html"
+
+    def get_urls(self) -> list[URLPattern]:
+        export = self.admin_site.admin_view(self.export)
+        return [path("export.<str:form>", export, name="tasks_app_auditentry_export"), *super().get_urls()]
+
+    def export(self, request: HttpRequest, form: str) -> StreamingHttpResponse:
+        """The entries of the list with its filters, as `csv` or as one JSON object a line (`jsonl`)."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        if form not in FORMS:
+            raise Http404
+        entries = self.get_changelist_instance(request).get_queryset(request)
+        filters = asked_for(request.GET)
+        record(Action.EXPORTED, by=admin_of(request), subject="audit entries", form=form, filters=filters)
+        kind, lines = FORMS[form]
+        return download(lines(entries), name=f"audit.{form}", kind=kind)
+
+
+def _rows(entries: Entries) -> Iterator[tuple[Any, ...]]:
+    """Newest first."""
+    for ids in all_ids(entries, PART):
+        yield from AuditEntry.objects.filter(pk__in=ids).order_by("-pk").values_list(*COLUMNS)
+
+
+def _as_csv(entries: Entries) -> Iterator[str]:
+    return csv_lines(COLUMNS, _rows(entries))
+
+
+def _as_json(entries: Entries) -> Iterator[str]:
+    for row in _rows(entries):
+        yield json.dumps(dict(zip(COLUMNS, row, strict=True)), default=str, ensure_ascii=False) + "\n"
+
+
+#: By the end of the file's name: its media type, and what makes its lines.
+FORMS = {"csv": ("text/csv", _as_csv), "jsonl": ("application/jsonl", _as_json)}

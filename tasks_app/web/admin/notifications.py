@@ -1,0 +1,83 @@
+"""Who is told of what, and what was sent. Addresses and secrets are not shown, not even encrypted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest
+
+from tasks_app.history.audit import record
+from tasks_app.models import Action, Delivery, Notice, Preferences, Target, User
+from tasks_app.web.admin.base import History, NotByHand, TellsEdits, TellsRemovals
+
+
+@admin.register(Preferences)
+class PreferencesAdmin(History):
+    list_display = ["user", "reach", "digest", "quiet_from", "quiet_until", "time_zone"]
+    list_filter = ["reach", "digest"]
+    list_select_related = ["user"]
+    search_fields = ["user__username", "user__first_name", "user__last_name"]
+
+
+@admin.register(Target)
+class TargetAdmin(TellsEdits, TellsRemovals, NotByHand):
+    """An admin can switch one off."""
+
+    list_display = ["name", "medium", "project", "user", "shown", "active", "created_at"]
+    list_filter = ["medium", "active", "project"]
+    list_select_related = ["project", "user"]
+    search_fields = ["name", "project__name", "user__username", "shown"]
+    date_hierarchy = "created_at"
+    readonly_fields = ["project", "user", "medium", "name", "shown", "occasions", "created_at"]
+
+    def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        """They go with their project or person, so whoever may delete those must not be held up."""
+        return bool(getattr(request.user, "is_superuser", False))
+
+    def tell_edited(self, obj: Target, changed: dict[str, Any], *, by: User) -> None:
+        _tell(obj, by=by, **changed)
+
+    def tell_removed(self, obj: Target, *, by: User) -> None:
+        _tell(obj, by=by, removed="target")
+
+
+def _tell(target: Target, *, by: User, **detail: Any) -> None:
+    """A project's, or somebody's own chat."""
+    whose = target.user.shown_name if target.user else ""
+    record(
+        Action.NOTIFICATIONS_CHANGED,
+        by=by,
+        project=target.project,
+        subject=whose,
+        target=target.name,
+        **detail,
+    )
+
+
+@admin.register(Notice)
+class NoticeAdmin(History):
+    list_display = ["user", "occasion", "task", "headline", "at", "read_at"]
+    list_filter = ["occasion", "task__project"]
+    list_select_related = ["user", "task"]
+    search_fields = ["user__username", "task__title", "headline"]
+    date_hierarchy = "at"
+
+
+@admin.register(Delivery)
+class DeliveryAdmin(History):
+    list_display = [
+        "created_at",
+        "occasion",
+        "medium",
+        "user",
+        "target",
+        "state",
+        "attempts",
+        "status",
+        "said",
+    ]
+    list_filter = ["state", "medium", "occasion"]
+    list_select_related = ["user", "target"]
+    search_fields = ["user__username", "target__name", "transition__task__title", "said"]
+    date_hierarchy = "created_at"

@@ -1,0 +1,65 @@
+"""Projects and who is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.db.models import Count
+
+from tasks_app.history.audit import record
+from tasks_app.models import Action, Membership, Project, User
+from tasks_app.services.members import record_no_role, record_role
+from tasks_app.web.admin.base import BySiteAdmins, KeepsHistory, TellsEdits, TellsRemovals, admin_of
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+
+    TabularInline = admin.TabularInline[Any, Any]
+else:
+    TabularInline = admin.TabularInline
+
+
+class MembershipInline(TabularInline):
+    model = Membership
+    autocomplete_fields = ["user"]
+    extra = 0
+
+
+@admin.register(Project)
+class ProjectAdmin(TellsEdits, TellsRemovals, KeepsHistory, BySiteAdmins):
+    list_display = ["name", "source", "branch", "is_sample", "created_at"]
+    list_filter = ["is_sample"]
+    search_fields = ["name", "source"]
+    date_hierarchy = "created_at"
+    readonly_fields = ["created_at"]
+    inlines = [MembershipInline]
+
+    def log_addition(self, request: HttpRequest, obj: Project, message: Any) -> Any:
+        record(Action.PROJECT_ADDED, by=admin_of(request), project=obj, source=obj.source)
+        return super().log_addition(request, obj, message)
+
+    def tell_edited(self, obj: Project, changed: dict[str, Any], *, by: User) -> None:
+        record(Action.SETTINGS_CHANGED, by=by, project=obj, changed=changed)
+
+    def tell_removed(self, obj: Project, *, by: User) -> None:
+        record(Action.PROJECT_REMOVED, by=by, project=obj, source=obj.source)
+
+    def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
+        """Roles that are given and taken on this page are told as on any other."""
+        before = dict(Membership.objects.filter(project=form.instance).values_list("pk", "role"))
+        super().save_formset(request, form, formset, change)
+        by = admin_of(request)
+        for membership in formset.deleted_objects:
+            record_no_role(membership, by=by)
+        for membership in [*(row for row, _ in formset.changed_objects), *formset.new_objects]:
+            record_role(membership, by=by, before=before.get(membership.pk, ""))
+
+    def reasons_to_keep(self, pks: Iterable[Any]) -> list[str]:
+        rows = Project.objects.filter(pk__in=list(pks)).values_list("name").annotate(count=Count("tasks"))
+        return [
+            f"{name} has {count} {'task' if count == 1 else 'tasks'}, whose history of questions, answers "
+            "and runs would be lost with it."
+            for name, count in rows.filter(count__gt=0)
+        ]

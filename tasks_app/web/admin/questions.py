@@ -1,0 +1,25 @@
+"""What agents asked and humans answered."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+
+from tasks_app.models import Question
+from tasks_app.web.admin.base import History
+
+
+@admin.register(Question)
+class QuestionAdmin(History):
+    list_display = [
+        "headline",
+        "task",
+        "step",
+        "state",
+        "asked_at",
+        "answered_by",
+        "answered_at",
+    ]
+    list_filter = ["state", "kind", "way", "answered_via", "task__project"]
+    list_select_related = ["task", "step", "answered_by"]
+    search_fields = ["task__title", "step__name", "items", "answers", "notes", "answered_by__username"]
+    date_hierarchy = "asked_at"

@@ -1,0 +1,42 @@
+"""Runs and what happened in them."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+
+from tasks_app.models import Event, Run
+from tasks_app.web.admin.base import History
+
+
+@admin.register(Run)
+class RunAdmin(History):
+    list_display = [
+        "step",
+        "task",
+        "number",
+        "reason",
+        "outcome",
+        "model",
+        "sandboxed",
+        "started_at",
+        "cost_usd",
+    ]
+    list_filter = ["outcome", "reason", "sandboxed", "network", "model", "step__task__project"]
+    list_select_related = ["step__task"]
+    search_fields = ["step__name", "step__task__title", "=session_id", "error"]
+    date_hierarchy = "started_at"
+
+    @admin.display(ordering="step__task")
+    def task(self, run: Run) -> str:
+        return str(run.step.task)
+
+
+@admin.register(Event)
+class EventAdmin(History):
+    """No hierarchy of dates: it would sort millions of rows by a column without an index."""
+
+    list_display = ["run", "seq", "kind", "at"]
+    list_filter = ["kind", "run__step__task__project"]
+    list_select_related = ["run__step"]
+    search_fields = ["run__step__task__title", "run__step__name", "payload"]
+    ordering = ["-pk"]

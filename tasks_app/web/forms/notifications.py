@@ -1,0 +1,132 @@
+"""The forms for who is told of what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from django import forms
+from django.forms import BoundField
+
+from tasks_app.models import OCCASIONS, Digest, Extent, Medium, Preferences, Project, Reach, User
+from tasks_app.notifications.personal_channels import Choice
+from tasks_app.notifications.project_channels import NewTarget
+from tasks_app.notifications.timing import zone_names
+from tasks_app.web.forms.projects_field import ProjectsField
+
+#: Media that a person can choose; webhooks belong to projects.
+MEDIA = (Medium.PAGE, Medium.EMAIL, Medium.CHAT)
+_ADDRESS_LENGTH = 1000
+
+
+class _Clock(forms.TimeInput):
+    input_type = "time"
+
+    def __init__(self) -> None:
+        super().__init__(format="%H:%M")
+
+
+class PreferencesForm(forms.Form):
+    """One field `wish-OCCASION-MEDIUM` for each pair."""
+
+    reach = forms.ChoiceField(choices=Reach, widget=forms.RadioSelect)
+    projects = ProjectsField(Project.objects.none(), required=False, widget=forms.CheckboxSelectMultiple)
+    quiet_from = forms.TimeField(required=False, widget=_Clock())
+    quiet_until = forms.TimeField(required=False, widget=_Clock())
+    time_zone = forms.ChoiceField()
+    digest = forms.ChoiceField(choices=Digest, widget=forms.RadioSelect)
+    digest_at = forms.TimeField(required=False, widget=_Clock())
+    chat = forms.CharField(
+        required=False, max_length=_ADDRESS_LENGTH, widget=forms.TextInput({"autocomplete": "off"})
+    )
+    forget_chat = forms.BooleanField(required=False)
+
+    def __init__(self, given: Any, *, user: User, preferences: Preferences) -> None:
+        super().__init__(given, initial=_initial(preferences))
+        projects = self.fields["projects"]
+        assert isinstance(projects, forms.ModelMultipleChoiceField)  # noqa: S101 (for the type checker)
+        projects.queryset = Project.objects.visible_to(user).distinct().order_by("name")
+        # Who has chosen nothing yet is offered the clock of the browser, by pages.js.
+        unchosen: dict[str, str] = {"data-own-clock": ""} if given is None and preferences.pk is None else {}
+        self.fields["time_zone"] = forms.ChoiceField(
+            choices=[(name, name) for name in zone_names()], widget=forms.Select(unchosen)
+        )
+        for occasion in OCCASIONS:
+            for medium in MEDIA:
+                self.fields[_wish(occasion, medium)] = forms.ChoiceField(
+                    choices=Extent,
+                    initial=preferences.extent(occasion, medium),
+                    label=f"{medium.label}, when {occasion.label}",
+                    widget=forms.Select({"aria-label": f"{medium.label}, when {occasion.label}"}),
+                )
+
+    def rows(self) -> Iterator[tuple[str, list[tuple[str, BoundField]]]]:
+        """The table: an occasion in words, and a medium in words with its field."""
+        for occasion in OCCASIONS:
+            yield (
+                str(occasion.label),
+                [(str(medium.label), self[_wish(occasion, medium)]) for medium in MEDIA],
+            )
+
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or self.cleaned_data
+        if ("quiet_from" in given and "quiet_until" in given) and (
+            (given["quiet_from"] is None) != (given["quiet_until"] is None)
+        ):
+            self.add_error("quiet_until", "Quiet hours need both a beginning and an end.")
+        if given.get("digest") == Digest.DAILY and "digest_at" in given and given["digest_at"] is None:
+            self.add_error("digest_at", "Say at what time.")
+        return given
+
+    def choice(self) -> Choice:
+        given = self.cleaned_data
+        return Choice(
+            wishes={one: {medium: given[_wish(one, medium)] for medium in MEDIA} for one in OCCASIONS},
+            reach=given["reach"],
+            projects=given["projects"],
+            time_zone=given["time_zone"],
+            quiet_from=given["quiet_from"],
+            quiet_until=given["quiet_until"],
+            digest=given["digest"],
+            digest_at=given["digest_at"],
+            chat=given["chat"],
+            forget_chat=given["forget_chat"],
+        )
+
+
+def _wish(occasion: str, medium: str) -> str:
+    return f"wish-{occasion}-{medium}"
+
+
+def _initial(preferences: Preferences) -> dict[str, Any]:
+    names = ("reach", "quiet_from", "quiet_until", "time_zone", "digest", "digest_at")
+    chosen = list(preferences.projects.values_list("pk", flat=True)) if preferences.pk else []
+    return {**{name: getattr(preferences, name) for name in names}, "projects": chosen}
+
+
+class TargetForm(forms.Form):
+    """What can be changed of a place to which a project's messages go."""
+
+    name = forms.CharField(max_length=60)
+    occasions = forms.MultipleChoiceField(
+        choices=[(one.value, one.label) for one in OCCASIONS],
+        widget=forms.CheckboxSelectMultiple,
+        error_messages={"required": "Choose at least one."},
+    )
+    active = forms.BooleanField(required=False)
+
+
+class NewTargetForm(TargetForm):
+    medium = forms.ChoiceField(
+        choices=[(Medium.WEBHOOK, "webhook"), (Medium.CHAT, "chat")], widget=forms.RadioSelect
+    )
+    address = forms.CharField(
+        max_length=_ADDRESS_LENGTH, widget=forms.TextInput({"autocomplete": "off", "spellcheck": "false"})
+    )
+    active = None  # type: ignore[assignment]
+
+    field_order = ["medium", "name", "address", "occasions"]
+
+    def new_target(self) -> NewTarget:
+        given = self.cleaned_data
+        return NewTarget(given["medium"], given["name"], given["address"], given["occasions"])

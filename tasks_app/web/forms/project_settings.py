@@ -1,0 +1,131 @@
+"""The form for what the portal says instead of a repository's cat-herder.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django import forms
+
+from tasks_app.config.fields import duration_text, model_name, seconds_from_text
+from tasks_app.config.pipeline import NETWORKS, ProjectConfig
+from tasks_app.core.errors import BadInput
+from tasks_app.services.settings import Overrides, patterns_in
+from tasks_app.web.forms.new_task import LEVELS
+
+_YES_OR_NO = {"": None, "yes": True, "no": False}
+_WORDS = {True: "yes", False: "no", None: ""}
+#: What leaves a setting to the repository.
+LEFT = "as the file says"
+
+FLAGS = ("wait_for_reset", "auto_commit", "publish_plan", "manage_git_branch")
+DURATIONS = ("step_timeout", "check_timeout")
+
+
+class DurationField(forms.CharField):
+    """Seconds, typed as `90s`, `15m` or `2h`; None for nothing."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(required=False, max_length=20, **kwargs)
+
+    def clean(self, value: Any) -> int | None:
+        text = str(super().clean(value))
+        try:
+            return seconds_from_text(text) if text else None
+        except BadInput as error:
+            raise forms.ValidationError(f"It {error}.") from None
+
+    def prepare_value(self, value: Any) -> Any:
+        return duration_text(value) if isinstance(value, int) else value
+
+
+def _flag() -> forms.ChoiceField:
+    return forms.ChoiceField(required=False, choices=[("", LEFT), ("yes", "yes"), ("no", "no")])
+
+
+class ProjectSettingsForm(forms.Form):
+    """Every field may be left empty, which leaves the setting to the repository."""
+
+    threshold = forms.TypedChoiceField(
+        required=False,
+        coerce=int,
+        empty_value=None,
+        choices=[("", LEFT), *((str(level), f"{level}: {text}") for level, text in LEVELS.items())],
+    )
+    default_pipeline = forms.ChoiceField(required=False)
+    model = forms.CharField(required=False, max_length=100)
+    wait_for_reset = _flag()
+    auto_commit = _flag()
+    publish_plan = _flag()
+    manage_git_branch = _flag()
+    network = forms.ChoiceField(
+        required=False, choices=[("", LEFT), *((one, one) for one in reversed(NETWORKS))]
+    )
+    max_turns = forms.IntegerField(required=False, min_value=1, max_value=1_000_000)
+    max_cost_usd = forms.FloatField(required=False, min_value=0.01, max_value=1_000_000)
+    step_timeout = DurationField()
+    check_timeout = DurationField()
+    ask_before = forms.CharField(
+        required=False,
+        max_length=10_000,
+        widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false", "class": "machine"}),
+    )
+
+    def __init__(self, *args: Any, config: ProjectConfig, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field = self.fields["default_pipeline"]
+        assert isinstance(field, forms.ChoiceField)  # noqa: S101 (for the type checker)
+        field.choices = [("", LEFT), *((one.name, one.name) for one in config.pipelines)]
+        for name, one in self.fields.items():
+            one.widget.attrs["aria-describedby"] = f"{name}-hint"
+            if not isinstance(one, forms.ChoiceField):
+                one.widget.attrs["placeholder"] = LEFT
+                one.widget.attrs["autocomplete"] = "off"
+
+    def clean_model(self) -> str:
+        name = str(self.cleaned_data["model"])
+        try:
+            return model_name(name) if name else ""
+        except BadInput as error:
+            raise forms.ValidationError(f"It {error}.") from None
+
+    def clean_ask_before(self) -> str:
+        given: str = self.cleaned_data["ask_before"].replace("\r\n", "\n").strip()
+        try:
+            patterns_in(given, typed=True)
+        except BadInput as error:
+            raise forms.ValidationError(f"{error.message[0].upper()}{error.message[1:]}.") from None
+        return given
+
+    @staticmethod
+    def initial_of(overrides: Overrides) -> dict[str, Any]:
+        values = {name: getattr(overrides, name) for name in Overrides.__dataclass_fields__}
+        return values | {name: _WORDS[values[name]] for name in FLAGS}
+
+    def overrides(self) -> Overrides:
+        given = self.cleaned_data
+        return Overrides(**(given | {name: _YES_OR_NO[given[name]] for name in FLAGS}))
+
+
+class SourceForm(forms.Form):
+    """Where the repository is. Whether there is one is found out by the action."""
+
+    source = forms.CharField(
+        max_length=500,
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "machine"}),
+        error_messages={"required": "Where is the repository: which folder, or which https or ssh address?"},
+    )
+
+
+class BranchForm(forms.Form):
+    """Of which branch of the source tasks start."""
+
+    branch = forms.ChoiceField(
+        error_messages={"invalid_choice": "The source has no branch “%(value)s”, as last fetched."}
+    )
+
+    def __init__(self, *args: Any, branches: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field = self.fields["branch"]
+        assert isinstance(field, forms.ChoiceField)  # noqa: S101 (for the type checker)
+        field.choices = [(one, one) for one in branches]

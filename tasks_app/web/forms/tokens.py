@@ -1,0 +1,57 @@
+"""The form for a new API token."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from typing import Any
+
+from django import forms
+from django.utils import timezone
+
+from tasks_app.models import Project, Scope, User
+from tasks_app.web.forms.projects_field import ProjectsField
+
+NEVER = "never"
+LIFETIMES = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "one year", NEVER: "never"}
+
+
+class NewTokenForm(forms.Form):
+    """What the token is for, what it may do, where, and for how long."""
+
+    name = forms.CharField(
+        max_length=100, widget=forms.TextInput(attrs={"autocomplete": "off", "placeholder": "nightly build"})
+    )
+    scopes = forms.MultipleChoiceField(
+        choices=Scope.choices,
+        initial=[Scope.READ],
+        widget=forms.CheckboxSelectMultiple,
+        error_messages={"required": "Choose at least one thing that the token may do."},
+    )
+    expires = forms.ChoiceField(choices=list(LIFETIMES.items()), initial="90")
+    projects = ProjectsField(
+        Project.objects.none(),
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        error_messages={"invalid_choice": "There is no such project among yours."},
+    )
+
+    def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field = self.fields["projects"]
+        assert isinstance(field, forms.ModelMultipleChoiceField)  # noqa: S101 (for the type checker)
+        field.queryset = Project.objects.visible_to(user)
+
+    @property
+    def chosen_scopes(self) -> list[Scope]:
+        return [Scope(value) for value in self.cleaned_data["scopes"]]
+
+    @property
+    def chosen_projects(self) -> Collection[Project] | None:
+        """None: all of them, also those to come."""
+        return list(self.cleaned_data["projects"]) or None
+
+    @property
+    def expires_at(self) -> datetime | None:
+        days = self.cleaned_data["expires"]
+        return None if days == NEVER else timezone.now() + timedelta(days=int(days))

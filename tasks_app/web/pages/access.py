@@ -1,0 +1,55 @@
+"""Who asks for a page, and the rows that this person may see."""
+
+from __future__ import annotations
+
+import time
+from typing import cast
+
+from allauth.account import app_settings
+from allauth.account.internal.flows.login import get_authentication_records
+from allauth.account.internal.flows.reauthentication import raise_if_reauthentication_required
+from django.http import HttpRequest
+
+from tasks_app import permissions
+from tasks_app.models import Project, Question, Sequence, Step, Task, User
+
+
+def person(request: HttpRequest) -> User:
+    """Who asks. Only for pages behind the login, which is all of them but the login itself."""
+    return cast(User, request.user)
+
+
+def task_or_404(request: HttpRequest, task_id: int) -> Task:
+    return permissions.task_for(person(request), task_id)
+
+
+def project_or_404(request: HttpRequest, project_id: int) -> Project:
+    return permissions.project_for(person(request), project_id)
+
+
+def sequence_or_404(request: HttpRequest, sequence_id: int) -> Sequence:
+    return permissions.sequence_for(person(request), sequence_id)
+
+
+def step_or_404(request: HttpRequest, task_id: int, position: int) -> Step:
+    return permissions.step_for(person(request), task_id, position)
+
+
+def question_or_404(request: HttpRequest, question_id: int) -> Question:
+    return permissions.question_for(person(request), question_id)
+
+
+def is_htmx(request: HttpRequest) -> bool:
+    """Whether a part of a page is wanted and not the page."""
+    return request.headers.get("HX-Request") == "true"
+
+
+def require_recent_login(request: HttpRequest) -> None:
+    """Raises ReauthenticationRequired, which asks for the password or a code and then repeats the request.
+
+    Unlike allauth's own, a login counts as well, and so does one through somebody who vouches.
+    """
+    records = get_authentication_records(request, person(request))
+    newest = max((record["at"] for record in records), default=0)
+    if time.time() - newest >= app_settings.REAUTHENTICATION_TIMEOUT:
+        raise_if_reauthentication_required(request, app="allauth.account")

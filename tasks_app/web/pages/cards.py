@@ -1,0 +1,131 @@
+"""The question card: an open question with its form, or what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from tasks_app.models import Project, Question, QuestionKind
+from tasks_app.web.forms.answer import Typed, TypedItem
+from tasks_app.web.pages.access import is_htmx, person
+from tasks_app.web.rendering.evidence import Evidence, evidence_of
+from tasks_app.web.rendering.words import context, headline
+
+#: Columns and lines of a preview beside the options, in the narrowest card that has two columns.
+_BESIDE, _LOW = 40, 9
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One option, or “something else” when `own`; `ticked` if it was chosen before a refusal."""
+
+    value: str
+    description: str = ""
+    preview: str = ""
+    ticked: bool = False
+    own: bool = False
+
+
+@dataclass(frozen=True)
+class CardItem:
+    """One of the questions that are answered together: its first paragraph is the headline."""
+
+    question: str
+    headline: str
+    context: str
+    header: str
+    several: bool
+    choices: list[Choice]
+    other: str = ""
+
+    @property
+    def classes(self) -> str:
+        """How its previews stand: beside the options if that cuts none of their lines, else below each."""
+        lines = [choice.preview.expandtabs().splitlines() for choice in self.choices]
+        widest = max((len(line) for preview in lines for line in preview), default=0)
+        if not 0 < widest <= _BESIDE:
+            return "item"
+        return "item previews-beside" + " previews-tall" * (max(map(len, lines)) > _LOW)
+
+
+@dataclass(frozen=True)
+class Card:
+    """`message` says why an answer was refused; `kept` is what was typed and can no longer be sent."""
+
+    question: Question
+    may_act: bool
+    items: list[CardItem] = field(default_factory=list)
+    evidence: list[Evidence] = field(default_factory=list)
+    typed: Typed = field(default_factory=lambda: Typed([]))
+    message: str = ""
+    kept: str = ""
+    repeated: bool = False
+
+
+def card_of(request: HttpRequest, question: Question, **told: Any) -> Card:
+    return _card(question, question.task.project_id in _actable(request), **told)
+
+
+def cards_of(request: HttpRequest, questions: Iterable[Question]) -> list[Card]:
+    """Cards for many questions, with one look at what the person may do."""
+    actable = _actable(request)
+    return [_card(question, question.task.project_id in actable) for question in questions]
+
+
+def show(request: HttpRequest, card: Card, *, status: int = 200) -> HttpResponse:
+    """The card alone for HTMX, else as a page."""
+    template = "questions/_card.html" if is_htmx(request) else "questions/page.html"
+    return render(request, template, {"card": card}, status=status)
+
+
+def unknown_cards(request: HttpRequest, cards: list[Card]) -> HttpResponse:
+    """Those that are not among `?known=N`; 204 if the page has them all."""
+    known = set(request.GET.getlist("known"))
+    new = [card for card in cards if str(card.question.pk) not in known]
+    if not new:
+        return HttpResponse(status=204)
+    return render(request, "questions/_cards.html", {"cards": new})
+
+
+def _actable(request: HttpRequest) -> set[int]:
+    return set(Project.objects.actable_by(person(request)).values_list("pk", flat=True))
+
+
+def _card(question: Question, may_act: bool, *, typed: Typed | None = None, **told: Any) -> Card:
+    typed = typed or Typed.blank(question)
+    items = [_item(*pair) for pair in zip(question.items, typed.items, strict=True)]
+    if question.is_open and question.kind == QuestionKind.APPROVAL:  # afterwards its evidence is folded
+        items = [replace(item, headline=headline(question.headline_by_evidence)) for item in items]
+    return Card(question, may_act, items, evidence_of(question), typed, **told)
+
+
+def _item(item: dict[str, Any], typed: TypedItem) -> CardItem:
+    question = str(item["question"])
+    return CardItem(
+        question=question,
+        headline=headline(question),
+        context=context(question),
+        header=str(item.get("header") or ""),
+        several=bool(item.get("multiSelect")),
+        choices=_choices(item, typed),
+        other=typed.other,
+    )
+
+
+def _choices(item: dict[str, Any], typed: TypedItem) -> list[Choice]:
+    options = [
+        Choice(
+            value=str(option.get("label", "")),
+            description=str(option.get("description") or ""),
+            preview=str(option.get("preview") or ""),
+            ticked=str(option.get("label", "")) in typed.chosen,
+        )
+        for option in item.get("options") or []
+    ]
+    alone = bool(item.get("multiSelect")) or not typed.chosen
+    own = Choice("", ticked=bool(typed.other.strip()) and alone, own=True)
+    return [*options, own] if options else []

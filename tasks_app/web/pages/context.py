@@ -1,0 +1,87 @@
+"""What every page knows about the installation. Nothing is asked for until a template shows it."""
+
+from __future__ import annotations
+
+from functools import cache, cached_property
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Count, IntegerField, Max, QuerySet, Subquery
+from django.db.models.functions import Coalesce
+from django.http import HttpRequest
+
+from tasks_app.core.errors import SandboxUnavailable
+from tasks_app.models import Notice, Question, User, WorkerBeat
+from tasks_app.sandbox import Jail, SandboxMode, detect
+
+
+@cache
+def jail() -> Jail:
+    """Found out once per process: the answer costs a subprocess and does not change."""
+    try:
+        return detect(SandboxMode(settings.ENVIRONMENT.sandbox))
+    except SandboxUnavailable as error:
+        return Jail(None, str(error))
+
+
+class Installation:
+    """The state of the portal as the person who looks may see it."""
+
+    def __init__(self, request: HttpRequest) -> None:
+        self._user = getattr(request, "user", None)
+
+    @property
+    def rehearsal(self) -> bool:
+        return bool(settings.ENVIRONMENT.rehearsal)
+
+    @property
+    def sandboxed(self) -> bool:
+        return jail().active
+
+    @property
+    def sandbox_reason(self) -> str:
+        return jail().reason
+
+    @property
+    def open_questions(self) -> int:
+        """How many questions wait that the person may answer."""
+        return self._now[0]
+
+    @property
+    def unread_notices(self) -> int:
+        return self._now[2]
+
+    @property
+    def newest_notice(self) -> int:
+        """What a page knows already: only later ones become toasts."""
+        return self._now[3]
+
+    @property
+    def without_worker(self) -> bool:
+        """Whether no worker was heard of lately, so that tasks wait. Not for strangers to know."""
+        return not self._now[1]
+
+    @cached_property
+    def _now(self) -> tuple[int, bool, int, int]:
+        """Open questions, whether a worker lives, notices: one query, as every page shows all of them."""
+        if not isinstance(self._user, User):
+            return 0, True, 0, 0
+        answerable = Question.objects.answerable_by(self._user).open().order_by()
+        counted = answerable.values("state").annotate(number=Count("pk", distinct=True)).values("number")
+        unread = Notice.objects.shown_to(self._user).unread().order_by().values("user")
+        newest = Notice.objects.filter(user=self._user).order_by().values("user")
+        now = User.objects.filter(pk=self._user.pk).annotate(
+            open_questions=_number(counted),
+            worker=WorkerBeat.objects.some_heard_lately(),
+            unread=_number(unread.annotate(number=Count("pk", distinct=True)).values("number")),
+            newest=_number(newest.annotate(number=Max("pk")).values("number")),
+        )
+        return now.values_list("open_questions", "worker", "unread", "newest").get()
+
+
+def _number(query: QuerySet[Any, Any]) -> Coalesce:
+    return Coalesce(Subquery(query, output_field=IntegerField()), 0)
+
+
+def installation(request: HttpRequest) -> dict[str, Any]:
+    return {"installation": Installation(request)}

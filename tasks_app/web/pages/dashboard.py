@@ -1,0 +1,138 @@
+"""The dashboard: every task in the group that says what it needs, the neediest group first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from django.core.paginator import Page, Paginator
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from tasks_app.core.phases import Phase
+from tasks_app.models import Project, Question, Sequence, Step, Task
+from tasks_app.reporting.search.paging import in_order
+from tasks_app.web.pages.access import is_htmx, person
+
+PAGE = 50
+
+
+@dataclass(frozen=True)
+class Group:
+    """Tasks that want the same of people, and in which `order`; the dashboard shows the `first` of them.
+
+    `mine`: only those in projects where the person may act, or only the others.
+    """
+
+    key: str
+    title: str
+    phases: tuple[Phase, ...]
+    order: tuple[Any, ...] = ("-created_at", "-pk")
+    first: int = PAGE
+    mine: bool | None = None
+
+    def has(self, phase: str, *, mine: bool) -> bool:
+        return phase in self.phases and self.mine in (None, mine)
+
+
+_LONGEST_WAITING = (F("asked_at").asc(nulls_last=True), "pk")
+_LAST_ENDED = (F("ended_at").desc(nulls_last=True), "-pk")
+
+GROUPS = (
+    Group("needs-you", "Needs you", (Phase.WAITING_FOR_INPUT,), _LONGEST_WAITING, mine=True),
+    Group("needs-others", "Needs others", (Phase.WAITING_FOR_INPUT,), _LONGEST_WAITING, mine=False),
+    Group("running", "Running", (Phase.RUNNING, Phase.WAITING_FOR_RESET)),
+    Group("not-running", "Not started", (Phase.PENDING,)),
+    Group("failed", "Failed or interrupted", (Phase.FAILED, Phase.INTERRUPTED), _LAST_ENDED),
+    Group("done", "Done", (Phase.DONE, Phase.CANCELLED), _LAST_ENDED, first=15),
+)
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """A group with the tasks of it that are shown, and how many there are in all."""
+
+    group: Group
+    tasks: list[Task]
+    total: int
+
+    @property
+    def more(self) -> bool:
+        return self.total > len(self.tasks)
+
+
+def dashboard(request: HttpRequest) -> HttpResponse:
+    key = request.GET.get("group")
+    context = _one_group(request, key) if key else _all_groups(request)
+    context["actable"] = set(Project.objects.actable_by(person(request)).values_list("pk", flat=True))
+    return render(request, "dashboard/_groups.html" if is_htmx(request) else "dashboard/page.html", context)
+
+
+def _all_groups(request: HttpRequest) -> dict[str, Any]:
+    counts = _counts(request)
+    shelves = []
+    for group in GROUPS:
+        if total := counts[group.key]:
+            shelves.append(Shelf(group, _rows(_in(request, group)[: group.first]), total))
+    context: dict[str, Any] = {"shelves": shelves, "stuck": list(_stuck(request))}
+    if not shelves:
+        context["has_projects"] = Project.objects.visible_to(person(request)).exists()
+    return context
+
+
+def _stuck(request: HttpRequest) -> QuerySet[Sequence]:
+    """Sequences whose next task cannot be made: no row of a task would tell."""
+    unfinished = Task.objects.filter(sequence=OuterRef("pk")).exclude(phase=Phase.DONE)
+    sequences = Sequence.objects.visible_to(person(request)).filter(phase=Phase.FAILED)
+    return sequences.exclude(Exists(unfinished)).select_related("project")[:PAGE]
+
+
+def _one_group(request: HttpRequest, key: str) -> dict[str, Any]:
+    group = next((group for group in GROUPS if group.key == key), None)
+    if group is None:
+        raise Http404(f"There is no group of tasks named “{key}”.")
+    page: Page[int] = Paginator(_in(request, group), PAGE).get_page(request.GET.get("page"))
+    shelf = Shelf(group, _rows(page.object_list), page.paginator.count)
+    return {"shelves": [shelf], "page": page, "group": group}
+
+
+def _counts(request: HttpRequest) -> dict[str, int]:
+    """How many tasks each group has, by its key."""
+    mine = _mine(request)
+    tasks = Task.objects.visible_to(person(request)).order_by().values_list("phase")
+    counted: list[tuple[str, bool, int]] = []
+    for phase, own, others in tasks.annotate(own=Count("pk", filter=mine), others=Count("pk", filter=~mine)):
+        counted += [(phase, True, own), (phase, False, others)]
+    return {group.key: sum(n for phase, own, n in counted if group.has(phase, mine=own)) for group in GROUPS}
+
+
+def _mine(request: HttpRequest) -> Q:
+    return Q(project__in=Project.objects.actable_by(person(request)).order_by())
+
+
+def _in(request: HttpRequest, group: Group) -> QuerySet[Task, int]:
+    """The numbers of a group's tasks in their order."""
+    tasks = Task.objects.visible_to(person(request)).filter(phase__in=group.phases)
+    if group.mine is not None:
+        tasks = tasks.filter(_mine(request) if group.mine else ~_mine(request))
+    asked_at = Subquery(_asked().values("asked_at")[:1])
+    return tasks.annotate(asked_at=asked_at).order_by(*group.order).values_list("pk", flat=True)
+
+
+def _rows(numbers: Iterable[int]) -> list[Task]:
+    """These tasks with their step and, if one is open, the question: looked up for these alone."""
+    current = Step.objects.filter(task=OuterRef("pk")).exclude(phase=Phase.DONE).order_by("position")
+    rows = Task.objects.select_related("project", "sequence").defer("text", "body")
+    rows = rows.annotate(
+        current_step=Subquery(current.values("name")[:1]),
+        question_items=Subquery(_asked().values("items")[:1]),
+        asked_at=Subquery(_asked().values("asked_at")[:1]),
+    )
+    return in_order(rows, list(numbers))
+
+
+def _asked() -> QuerySet[Question]:
+    """The question of a task that waits longest."""
+    return Question.objects.open().filter(task=OuterRef("pk")).order_by("asked_at", "pk")

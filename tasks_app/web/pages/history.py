@@ -1,0 +1,223 @@
+"""The history: every task and every question, searched, filtered, page by page, and taken away as a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django.db.models import QuerySet
+from django.db.models.functions import Substr
+from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.shortcuts import render
+
+from tasks_app.core.phases import FACTS
+from tasks_app.history import statistics
+from tasks_app.history.audit import asked_for, record
+from tasks_app.history.statistics import Figures
+from tasks_app.models import Action, Channel, Project, Question, QuestionState, Run, Sequence, Task, User
+from tasks_app.reporting import downloads
+from tasks_app.reporting.search.exports import QUESTION_COLUMNS, TASK_COLUMNS, question_rows, task_rows
+from tasks_app.reporting.search.filters import Filters
+from tasks_app.reporting.search.finding import questions_with
+from tasks_app.reporting.search.paging import Place, Slice, in_order, slice_of
+from tasks_app.reporting.search.snippets import Part, marked, snippet, surroundings
+from tasks_app.reporting.search.words import Query
+from tasks_app.web.pages.access import is_htmx, person
+from tasks_app.web.rendering.markdown import plain_text
+from tasks_app.web.rendering.words import headline
+
+PER_PAGE = 40
+#: Characters of a task's text in which the words that were found are looked for, to show them.
+_SHOWN = 20_000
+#: Of an answer without them.
+_ANSWER = 300
+#: The newest rows, whose pipelines, people and models are offered to choose from.
+_RECENT = 300
+
+TASKS, QUESTIONS = "tasks", "questions"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A task, and where in it the words are. `asked` is the first of its questions that has them."""
+
+    task: Task
+    figures: Figures
+    title: list[Part]
+    words: list[Part]
+    asked: Question | None
+    asked_words: list[Part]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question and its answer, with the words in them."""
+
+    question: Question
+    headline: list[Part]
+    answer: list[Part]
+
+
+def history(request: HttpRequest) -> HttpResponse:
+    """`?kind=questions` lists these instead. HTMX gets the list alone."""
+    user, filters = person(request), Filters.of(request.GET)
+    kind = QUESTIONS if request.GET.get("kind") == QUESTIONS else TASKS
+    place = Place.of(request.GET)
+    context = _tasks(user, filters, place) if kind == TASKS else _questions(user, filters, place)
+    context |= {"filters": filters, "kind": kind, "place": place, **_addresses(filters, kind, place)}
+    if is_htmx(request):
+        return render(request, "history/_found.html", {**context, "alone": True})
+    context |= _choices(user, filters, kind)
+    return render(request, "history/page.html", context)
+
+
+def history_export(request: HttpRequest, form: str) -> StreamingHttpResponse:
+    """All that the filters let through, however much, as `csv` or `json`; that it was taken is recorded."""
+    if form not in downloads.FORMS:
+        raise Http404(f"There is no export as “{form}”.")
+    user, filters = person(request), Filters.of(request.GET)
+    kind = QUESTIONS if request.GET.get("kind") == QUESTIONS else TASKS
+    record(Action.EXPORTED, by=user, subject=kind, form=form, filters=asked_for(request.GET))
+    if kind == QUESTIONS:
+        rows, columns = question_rows(filters.asked(user)), QUESTION_COLUMNS
+    else:
+        rows, columns = task_rows(filters.tasks(user)), TASK_COLUMNS
+    return downloads.table(columns, rows, name=kind, form=form)
+
+
+def _tasks(user: User, filters: Filters, place: Place) -> dict[str, Any]:
+    part = slice_of(filters.tasks(user), place, PER_PAGE)
+    tasks = in_order(_shown_tasks(filters), part.ids)
+    figures = statistics.of_tasks(tasks)
+    asked = _asked(filters, part) if filters.words else {}
+    rows = [_found(filters, task, figures[task.pk], asked.get(task.pk)) for task in tasks]
+    return {"rows": rows, "slice": part}
+
+
+def _shown_tasks(filters: Filters) -> QuerySet[Task]:
+    tasks = Task.objects.select_related("project", "sequence", "created_by").defer("text", "body")
+    return tasks.annotate(shown_body=Substr("body", 1, _SHOWN)) if filters.words else tasks
+
+
+def _asked(filters: Filters, part: Slice) -> dict[int, Question]:
+    """By the task: the first of its questions with the words."""
+    found: dict[int, Question] = {}
+    questions = Question.objects.filter(task__in=part.ids).order_by("pk")
+    for question in questions_with(questions, filters.words):
+        found.setdefault(question.task_id, question)
+    return found
+
+
+def _found(filters: Filters, task: Task, figures: Figures, asked: Question | None) -> Found:
+    query = filters.words
+    if not query:
+        return Found(task, figures, [Part(task.title)], [], asked, [])
+    title = marked(_without_code(task.title), query)
+    words = snippet(_without_code(task.failure), query) or _snippet(getattr(task, "shown_body", ""), query)
+    return Found(task, figures, title, words, asked, _asked_words(filters, asked))
+
+
+def _without_code(text: str) -> str:
+    """A line in which `this` is code: a word within it that is marked would leave its backticks behind."""
+    return text.replace("`", "")
+
+
+def _snippet(markdown: str, query: Query) -> list[Part]:
+    """Of what the text says; of its source where only that has the words, as in the address of a link."""
+    return snippet(plain_text(surroundings(markdown, query)), query) or snippet(markdown, query)
+
+
+def _asked_words(filters: Filters, question: Question | None) -> list[Part]:
+    """The question's line, or the answer if the words are there."""
+    if question is None:
+        return []
+    texts = (question.headline, question.answer_text, _all_text(question))
+    found = (_snippet(text, filters.words) for text in texts)
+    return next(filter(None, found), [Part(_line(question))])
+
+
+def _line(question: Question) -> str:
+    """Its first paragraph: what follows is its context."""
+    return plain_text(headline(question.headline[:_SHOWN]))
+
+
+def _all_text(question: Question) -> str:
+    options = (option for item in question.items for option in item.get("options", ()))
+    shown = [f"{option.get('label', '')}: {option.get('description', '')}" for option in options]
+    return " · ".join([*shown, *(str(piece.get("text", "")) for piece in question.evidence)])[:_SHOWN]
+
+
+def _questions(user: User, filters: Filters, place: Place) -> dict[str, Any]:
+    part = slice_of(filters.asked(user), place, PER_PAGE)
+    related = Question.objects.select_related("task__project", "step", "answered_by").defer(
+        "task__text", "task__body", "tool_input"
+    )
+    rows = [_question(filters, question) for question in in_order(related, part.ids)]
+    return {"rows": rows, "slice": part}
+
+
+def _question(filters: Filters, question: Question) -> Asked:
+    """With its answer; or with its context, if the words are there alone."""
+    line, answer = _line(question), question.answer_text[:_SHOWN]
+    words = _snippet(answer, filters.words)
+    if not words and not snippet(line, filters.words):
+        words = _snippet(question.headline[:_SHOWN], filters.words)
+    if answer and not words:
+        words = [Part(plain_text(answer[:_ANSWER]))]
+    return Asked(question, marked(line, filters.words), words)
+
+
+def _addresses(filters: Filters, kind: str, place: Place) -> dict[str, str]:
+    """The same filters elsewhere: in the files, and in the other order."""
+    same: dict[str, Any] = filters.in_url()
+    if kind == QUESTIONS:
+        same["kind"] = kind
+    order = {"sort": "oldest"} if place.oldest_first else {}
+    return {"filtered": _query(same), "ordered": _query({**same, **order})}
+
+
+def _query(parameters: dict[str, Any]) -> str:
+    return urlencode(parameters, doseq=True)
+
+
+def _choices(user: User, filters: Filters, kind: str) -> dict[str, Any]:
+    """What the filters can be set to; of names that anybody may invent, those that were used lately."""
+    projects = Project.objects.visible_to(user).order_by("name")
+    context: dict[str, Any] = {"projects": projects, "channels": Channel.choices}
+    context |= {
+        "states": QuestionState.choices,
+        "phases": [(one.value, facts) for one, facts in FACTS.items()],
+    }
+    if kind == TASKS:
+        context |= _recent(user)
+        context["sequences"] = Sequence.objects.visible_to(user).order_by("-pk")[:50]
+    else:
+        context["people"] = _recent_answerers(user)
+    return context
+
+
+def _recent(user: User) -> dict[str, list[str]]:
+    """Numbers first: they are found in an index, without looking at a row that is not wanted."""
+    ids = slice_of(Filters().tasks(user), Place(), _RECENT).ids
+    tasks, runs = (
+        Task.objects.filter(pk__in=ids).order_by(),
+        Run.objects.filter(step__task__in=ids).order_by(),
+    )
+    rows = list(tasks.values_list("pipeline", "created_by__username").distinct())
+    return {
+        "pipelines": _names(pipeline for pipeline, _ in rows),
+        "people": _names(username for _, username in rows),
+        "models": _names(runs.values_list("model", flat=True).distinct()),
+    }
+
+
+def _recent_answerers(user: User) -> list[str]:
+    ids = slice_of(Filters().asked(user), Place(), _RECENT).ids
+    questions = Question.objects.filter(pk__in=ids).order_by()
+    return _names(questions.values_list("answered_by__username", flat=True).distinct())
+
+
+def _names(found: Iterable[str | None]) -> list[str]:
+    return sorted({name for name in found if name})

@@ -1,0 +1,142 @@
+"""The inbox: questions by what became of them, and which of them: of a project, a step, an age, a person."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from urllib.parse import urlencode
+
+from django.core.paginator import Paginator
+from django.db.models import Count, Q, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+
+from tasks_app.core.storable import storable_text
+from tasks_app.models import Project, Question, QuestionKind, QuestionState, User
+from tasks_app.web.pages.access import is_htmx, person
+from tasks_app.web.pages.cards import cards_of, unknown_cards
+
+PER_PAGE = 20
+#: More names than fit into a list help nobody.
+_MOST_NAMES = 200
+
+AGES = {
+    "1h": ("an hour", timedelta(hours=1)),
+    "1d": ("a day", timedelta(days=1)),
+    "1w": ("a week", timedelta(weeks=1)),
+    "30d": ("30 days", timedelta(days=30)),
+}
+#: The value of `person` for tasks that the person who looks created; any other is who answered.
+MINE = "mine"
+
+
+@dataclass(frozen=True)
+class Filters:
+    """The filters in the URL, each empty if it is not set; a value that means nothing is left out."""
+
+    project: str = ""
+    step: str = ""
+    kind: str = ""
+    age: str = ""
+    person: str = ""
+
+    @classmethod
+    def of(cls, request: HttpRequest) -> Filters:
+        given = {one.name: storable_text(request.GET.get(one.name, ""))[:200] for one in fields(cls)}
+        given["kind"] = given["kind"] if given["kind"] in QuestionKind.values else ""
+        given["age"] = given["age"] if given["age"] in AGES else ""
+        return cls(**given)
+
+    def __bool__(self) -> bool:
+        return any(self.query().values())
+
+    def query(self) -> dict[str, str]:
+        return {one.name: value for one in fields(self) if (value := getattr(self, one.name))}
+
+    def of_questions(self, user: User) -> Q:
+        """The condition that questions fulfil, whatever became of them."""
+        wanted = Q()
+        if self.project:
+            wanted &= Q(task__project__name=self.project)
+        if self.step:
+            wanted &= Q(step__name=self.step)
+        if self.kind:
+            wanted &= Q(kind=self.kind)
+        if self.age:
+            wanted &= Q(asked_at__lt=timezone.now() - AGES[self.age][1])
+        if self.person == MINE:
+            wanted &= Q(task__created_by=user)
+        elif self.person:
+            wanted &= Q(answered_by__username=self.person)
+        return wanted
+
+
+@dataclass(frozen=True)
+class Tab:
+    """What became of questions, and how many of those that the filters let through."""
+
+    state: str
+    label: str
+    count: int
+    query: str
+
+
+def inbox(request: HttpRequest) -> HttpResponse:
+    """Open questions as cards to answer, the others for reading up.
+
+    HTMX gets the cards that it does not show yet, or the tabs with their counts (`?part=tabs`).
+    """
+    user, state, filters = person(request), _state(request), Filters.of(request)
+    seen = Question.objects.visible_to(user)
+    matching = seen.filter(filters.of_questions(user))
+    if is_htmx(request) and request.GET.get("part") == "tabs":
+        return render(request, "inbox/_tabs.html", {"tabs": _tabs(matching, filters), "state": state})
+    page = Paginator(_ordered(matching, state), PER_PAGE).get_page(request.GET.get("page"))
+    cards = cards_of(request, page)
+    if is_htmx(request):
+        return unknown_cards(request, cards)
+    query = urlencode({"state": state, **filters.query()})
+    context = {
+        "cards": cards,
+        "page": page,
+        "state": state,
+        "tabs": _tabs(matching, filters),
+        "filters": filters,
+        "query": query,
+        **_choices(user, seen),
+    }
+    return render(request, "inbox/page.html", context)
+
+
+def _state(request: HttpRequest) -> str:
+    state = request.GET.get("state", "")
+    return state if state in QuestionState.values else QuestionState.OPEN
+
+
+def _ordered(questions: QuerySet[Question], state: str) -> QuerySet[Question]:
+    """Open ones by how long they wait, the others by what happened last."""
+    related = questions.filter(state=state).select_related("task__project", "step", "run", "answered_by")
+    if state == QuestionState.OPEN:
+        return related.order_by("asked_at", "pk")
+    return related.order_by("-answered_at" if state == QuestionState.ANSWERED else "-asked_at", "-pk")
+
+
+def _tabs(matching: QuerySet[Question], filters: Filters) -> list[Tab]:
+    counts = dict(matching.order_by().values_list("state").annotate(Count("pk")))
+    return [
+        Tab(state, label, counts.get(state, 0), urlencode({"state": state, **filters.query()}))
+        for state, label in QuestionState.choices
+    ]
+
+
+def _choices(user: User, seen: QuerySet[Question]) -> dict[str, object]:
+    """What the filters can be set to: only what there is."""
+    answerers = User.objects.filter(answers__in=seen.order_by()).distinct().order_by("username")
+    return {
+        "projects": Project.objects.visible_to(user).order_by("name")[:_MOST_NAMES],
+        "steps": seen.order_by("step__name").values_list("step__name", flat=True).distinct()[:_MOST_NAMES],
+        "kinds": QuestionKind.choices,
+        "ages": [(key, words) for key, (words, _) in AGES.items()],
+        "answerers": answerers[:_MOST_NAMES],
+    }

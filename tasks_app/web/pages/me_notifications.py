@@ -1,0 +1,64 @@
+"""My settings: what I am told, by which media and when."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_http_methods, require_POST
+
+from tasks_app.core.errors import BadInput
+from tasks_app.models import Delivery, Target
+from tasks_app.notifications.listeners import preferences_of
+from tasks_app.notifications.personal_channels import choose
+from tasks_app.notifications.project_channels import try_target
+from tasks_app.web.forms.notifications import PreferencesForm
+from tasks_app.web.pages.access import person
+
+LOGGED = 15
+
+
+@require_http_methods(["GET", "POST"])
+def me_notifications(request: HttpRequest) -> HttpResponse:
+    user = person(request)
+    given = request.POST if request.method == "POST" else None
+    form = PreferencesForm(given, user=user, preferences=preferences_of(user))
+    if given is not None and form.is_valid() and _saved(request, form):
+        return redirect("me_notifications")
+    context = {
+        "form": form,
+        "chat": Target.objects.filter(user=user).first(),
+        "sends_email": settings.SENDS_EMAIL,
+        "deliveries": _log(request),
+    }
+    return render(request, "me/notifications.html", context, status=400 if form.errors else 200)
+
+
+def _saved(request: HttpRequest, form: PreferencesForm) -> bool:
+    try:
+        choose(person(request), form.choice())
+    except BadInput as error:
+        form.add_error("chat", error.message)
+        return False
+    messages.success(request, "Saved.")
+    return True
+
+
+def _log(request: HttpRequest) -> list[Delivery]:
+    user = person(request)
+    mine = Delivery.objects.filter(user=user) | Delivery.objects.filter(target__user=user)
+    related = mine.select_related("target", "transition__task__project")
+    return list(related.order_by("-pk")[:LOGGED])
+
+
+@require_POST
+def me_notifications_test(request: HttpRequest) -> HttpResponse:
+    """The worker sends it; what became of it stands in the log."""
+    user = person(request)
+    try:
+        try_target(get_object_or_404(Target, user=user), by=user)
+        messages.success(request, "A test is on its way. The log below says what became of it.")
+    except BadInput as error:
+        messages.error(request, str(error))
+    return redirect("me_notifications")

@@ -1,0 +1,148 @@
+"""Members of a project, and invitations to it."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_POST
+
+from tasks_app.core.errors import BadInput, NotAllowed
+from tasks_app.models import Invitation, Membership, Project, Role
+from tasks_app.notifications.message import absolute, shown_to
+from tasks_app.services.invitations import invite, invite_again, mail_invitation, withdraw_invitation
+from tasks_app.services.members import add_member, change_role, may_manage, remove_member, require_maintainer
+from tasks_app.web.forms.members import ROLES, NewMemberForm, RoleForm
+from tasks_app.web.pages.access import person, project_or_404
+
+#: A link that could not be mailed, kept in the session until the next page shows it.
+_LINK = "invitation_link"
+
+
+@require_http_methods(["GET", "POST"])
+def project_members(request: HttpRequest, project_id: int) -> HttpResponse:
+    project = project_or_404(request, project_id)
+    if request.method == "GET":
+        return _page(request, project, NewMemberForm())
+    _require_maintainer(request, project)
+    form = NewMemberForm(request.POST)
+    if not form.is_valid():
+        return _page(request, project, form, status=400)
+    try:
+        _let_in(request, project, form)
+    except BadInput as error:
+        form.add_error("who", str(error))
+        return _page(request, project, form, status=400)
+    return redirect("project_members", project.pk)
+
+
+def _let_in(request: HttpRequest, project: Project, form: NewMemberForm) -> None:
+    role = Role(form.cleaned_data["role"])
+    if form.user is not None:
+        add_member(project, form.user, role, by=person(request))
+        name = f"{form.user.shown_name} ({form.user.get_username()})"
+        messages.success(request, f"{name} is a {role.value} now.")
+    else:
+        _hand_over(request, *invite(project, form.cleaned_data["who"], role, by=person(request)))
+
+
+@require_POST
+def member_role(request: HttpRequest, project_id: int, member_id: int) -> HttpResponse:
+    membership = _member_or_404(request, project_id, member_id)
+    form = RoleForm(request.POST)
+    if not form.is_valid():
+        messages.error(request, "Choose one of the roles.")
+        return redirect("project_members", project_id)
+    role = Role(form.cleaned_data["role"])
+    try:
+        change_role(membership, role, by=person(request))
+        messages.success(request, f"{membership.user.shown_name} is a {role.value} now.")
+    except BadInput as error:
+        messages.error(request, str(error))
+    return redirect("project_members", project_id)
+
+
+@require_POST
+def member_remove(request: HttpRequest, project_id: int, member_id: int) -> HttpResponse:
+    membership = _member_or_404(request, project_id, member_id)
+    try:
+        remove_member(membership, by=person(request))
+        messages.success(request, f"{membership.user.shown_name} is no longer a member.")
+    except BadInput as error:
+        messages.error(request, str(error))
+    if Project.objects.visible_to(person(request)).filter(pk=project_id).exists():
+        return redirect("project_members", project_id)
+    return redirect("dashboard")
+
+
+@require_POST
+def invitation_again(request: HttpRequest, project_id: int, invitation_id: int) -> HttpResponse:
+    invitation = _invitation_or_404(request, project_id, invitation_id)
+    try:
+        _hand_over(request, invitation, invite_again(invitation, by=person(request)))
+    except BadInput as error:
+        messages.error(request, str(error))
+    return redirect("project_members", project_id)
+
+
+@require_POST
+def invitation_withdraw(request: HttpRequest, project_id: int, invitation_id: int) -> HttpResponse:
+    invitation = _invitation_or_404(request, project_id, invitation_id)
+    try:
+        withdraw_invitation(invitation, by=person(request))
+        messages.success(
+            request, f"The invitation of {invitation.email} is withdrawn; its link works no more."
+        )
+    except BadInput as error:
+        messages.error(request, str(error))
+    return redirect("project_members", project_id)
+
+
+def _hand_over(request: HttpRequest, invitation: Invitation, token: str) -> None:
+    """By mail to who is invited, else to the inviter, once."""
+    path = reverse("invitation", args=[token])
+    if mail_invitation(invitation, absolute(path)):
+        messages.success(request, f"A link went to {invitation.email}. It works for seven days.")
+    else:
+        link = shown_to(request, path)
+        request.session[_LINK] = {"link": link, "email": invitation.email, "project": invitation.project_id}
+
+
+def _require_maintainer(request: HttpRequest, project: Project) -> None:
+    try:
+        require_maintainer(person(request), project)
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from error
+
+
+def _member_or_404(request: HttpRequest, project_id: int, member_id: int) -> Membership:
+    project = project_or_404(request, project_id)
+    _require_maintainer(request, project)
+    return get_object_or_404(project.memberships.select_related("user", "project"), pk=member_id)
+
+
+def _invitation_or_404(request: HttpRequest, project_id: int, invitation_id: int) -> Invitation:
+    project = project_or_404(request, project_id)
+    _require_maintainer(request, project)
+    return get_object_or_404(project.invitations.select_related("project"), pk=invitation_id)
+
+
+def _page(request: HttpRequest, project: Project, form: NewMemberForm, *, status: int = 200) -> HttpResponse:
+    may_change = may_manage(person(request), project)
+    fresh = request.session.get(_LINK)
+    if fresh and fresh["project"] == project.pk:
+        del request.session[_LINK]
+    context = {
+        "project": project,
+        "form": form,
+        "may_change": may_change,
+        "roles": ROLES,
+        "members": project.memberships.select_related("user").order_by("user__username"),
+        "invitations": project.invitations.pending().select_related("invited_by") if may_change else [],
+        "fresh": fresh if fresh and fresh["project"] == project.pk else None,
+        "sends_email": settings.SENDS_EMAIL,
+    }
+    return render(request, "projects/members.html", context, status=status)

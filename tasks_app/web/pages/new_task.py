@@ -1,0 +1,189 @@
+"""Creating a task, or a sequence from a folder of them, and starting it at once if wanted."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from tasks_app import permissions
+from tasks_app.config.faults import ConfigInvalid
+from tasks_app.config.task_file import TaskDefinition, below_front_matter, parse_task, with_settings
+from tasks_app.core.errors import BadInput, CatHerderError, NotAllowed
+from tasks_app.models import Project, Sequence, Task
+from tasks_app.services.sequences import create_sequence, start_sequence
+from tasks_app.services.tasks import create_task, start_task
+from tasks_app.web.forms.new_task import NewTaskForm
+from tasks_app.web.pages.access import person
+from tasks_app.web.pages.new_task_parts import Room
+
+#: Names the text in messages; `task:3` is its third line.
+WHERE = "task"
+_SENT = 20
+
+
+@require_http_methods(["GET", "POST"])
+def task_new(request: HttpRequest) -> HttpResponse:
+    """A POST with `choose` or `preview` only shows the form again, for browsers without scripts."""
+    user = person(request)
+    if request.method == "GET":
+        return _page(request, NewTaskForm(user=user, initial=_initial(request)))
+    if not Project.objects.actable_by(user).exists():
+        raise PermissionDenied("You may not create tasks in any project. A maintainer can change that.")
+    form = NewTaskForm(request.POST, user=user)
+    if {"choose", "preview"} & set(request.POST):
+        return _page(request, NewTaskForm(user=user, initial=request.POST.dict()))
+    made = _create(request, form) if form.is_valid() else None
+    if made is None:
+        return _page(request, form, status=400)
+    if "start" in request.POST:
+        _start(request, made)
+    return redirect("task" if isinstance(made, Task) else "sequence", made.pk)
+
+
+def task_new_project(request: HttpRequest) -> HttpResponse:
+    """The part of the form that depends on the project."""
+    return render(request, "tasks/new/_project.html", {"room": _room(request), "pipeline": ""})
+
+
+def task_new_files(request: HttpRequest) -> HttpResponse:
+    """Files, or with `kind=folder` folders, that fit the search; or what would run of a folder."""
+    part = "_would_run" if "would_run" in request.GET else "_files"
+    context = {"room": _room(request), "kind": request.GET.get("kind", "")}
+    return render(request, f"tasks/new/{part}.html", context)
+
+
+@require_http_methods(["GET", "POST"])
+def task_preview(request: HttpRequest) -> HttpResponse:
+    """The text as people will read it, with what its settings come to. Nothing is stored."""
+    return render(request, "tasks/new/_preview.html", _preview(request.POST.dict()))
+
+
+def _room(request: HttpRequest) -> Room | None:
+    """The project that is chosen, if this person may create tasks in it; else the first one."""
+    projects = Project.objects.actable_by(person(request))
+    wanted = request.POST.get("project") or request.GET.get("project") or ""
+    if wanted:
+        number = int(wanted) if wanted.isdecimal() and len(wanted) < 19 else 0
+        project = projects.filter(pk=number).first()
+    else:
+        project = projects.first()
+    given = request.POST if request.method == "POST" else request.GET
+    return Room(project, query=given.get("q", ""), folder=given.get("folder", "")) if project else None
+
+
+def _initial(request: HttpRequest) -> dict[str, Any]:
+    """What the address asks for: a project, a file of it, a folder, or the text of another task."""
+    asked = {name: request.GET.get(name, "") for name in ("project", "kind", "folder")}
+    initial: dict[str, Any] = {name: value for name, value in asked.items() if value}
+    if other := request.GET.get("from"):
+        task = _other_task(request, other)
+        initial |= {"project": task.project_id, "text": task.text}
+    elif path := request.GET.get("file"):
+        room = _room(request)
+        try:
+            initial |= {"text": room.text_of(path), "file": path} if room else {}
+        except CatHerderError as error:
+            messages.error(request, str(error))
+    return initial
+
+
+def _other_task(request: HttpRequest, number: str) -> Task:
+    if not number.isdecimal() or len(number) > 18:
+        raise Http404("There is no such task.")
+    return permissions.task_for(person(request), int(number))
+
+
+def _page(request: HttpRequest, form: NewTaskForm, *, status: int = 200) -> HttpResponse:
+    user = person(request)
+    project = form["project"].value()
+    projects = Project.objects.actable_by(user)
+    known = str(project or "").isdecimal() and len(str(project)) < 19
+    chosen = (projects.filter(pk=project).first() if known else None) or projects.first()
+    context: dict[str, Any] = {
+        "form": form,
+        "may_see_any": Project.objects.visible_to(user).exists(),
+        "room": Room(chosen, query=request.GET.get("q", ""), folder=form["folder"].value() or "")
+        if chosen
+        else None,
+        "pipeline": form["pipeline"].value() or "",
+        "kind": form["kind"].value(),
+        "fresh_key": uuid.uuid4(),
+        "sent": _sent(request),
+    }
+    if "preview" in request.POST:
+        context |= {"show_preview": True, **_preview(request.POST.dict())}
+    return render(request, "tasks/new.html", context, status=status)
+
+
+def _sent(request: HttpRequest) -> str:
+    """Keys of forms that became tasks lately: their drafts are of no use any more."""
+    made = Task.objects.filter(created_by=person(request)).exclude(form_key="").order_by("-pk")
+    return " ".join(made.values_list("form_key", flat=True)[:_SENT])
+
+
+def _create(request: HttpRequest, form: NewTaskForm) -> Task | Sequence | None:
+    """The new task or sequence; None if it was refused, with the reason in the form."""
+    given, user = form.cleaned_data, person(request)
+    try:
+        if form.is_folder:
+            wanted = {"threshold": given["threshold"], "pipeline": given["pipeline"] or None}
+            return create_sequence(
+                given["project"], given["folder"], by=user, form_key=given["form_key"], **wanted
+            )
+        text = with_settings(given["text"], form.settings(), where=WHERE)
+        return create_task(
+            given["project"], text, by=user, where=WHERE, file=given["file"], form_key=given["form_key"]
+        )
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from error
+    except CatHerderError as error:
+        for sentence in _sentences(error):
+            form.add_error("folder" if form.is_folder else "text", sentence)
+        return None
+
+
+def _sentences(error: CatHerderError) -> Iterable[str]:
+    """Each fault with its line in the text, where it has one."""
+    if isinstance(error, ConfigInvalid) and error.file == WHERE:
+        return [_at_line(one.line, one.sentence) for one in error.problems]
+    if isinstance(error, BadInput) and error.where.startswith(f"{WHERE}:"):
+        return [_at_line(error.where.removeprefix(f"{WHERE}:"), error.message)]
+    return [error.message if isinstance(error, BadInput) and error.where == WHERE else str(error)]
+
+
+def _at_line(line: object, sentence: str) -> str:
+    return f"Line {line}: {sentence}" if line else sentence
+
+
+def _preview(given: dict[str, str]) -> dict[str, Any]:
+    """What the text says, or its faults."""
+    form = NewTaskForm(given, user=None)
+    form.is_valid()
+    if not given.get("text", "").strip():
+        return {"definition": None, "faults": []}
+    try:
+        text = with_settings(given["text"], form.settings(), where=WHERE)
+        return {"definition": parse_task(text, where=WHERE), "faults": []}
+    except CatHerderError as error:
+        return {
+            "definition": TaskDefinition("", below_front_matter(given["text"])),
+            "faults": list(_sentences(error)),
+        }
+
+
+def _start(request: HttpRequest, made: Task | Sequence) -> None:
+    """It exists already: what hinders its start is told on its page."""
+    try:
+        if isinstance(made, Task):
+            start_task(made, by=person(request))
+        else:
+            start_sequence(made, by=person(request))
+    except CatHerderError as error:
+        messages.error(request, f"It was created but not started: {error}")

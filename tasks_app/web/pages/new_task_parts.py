@@ -1,0 +1,92 @@
+"""What the form for a new task shows of the chosen project: its pipelines, its files, its folders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tasks_app.config.pipeline import DEFAULT_TASK_FOLDER
+from tasks_app.core.errors import BadInput, CatHerderError
+from tasks_app.models import Project
+from tasks_app.reporting.search.repository import Pickable
+from tasks_app.web.pages.project_facts import AtHead, ShownPipeline, at_head
+
+_LISTED = 50
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Names that fit a search, up to a bound; `more` were left out."""
+
+    names: Sequence[str]
+    more: int = 0
+
+    @classmethod
+    def of(cls, names: Sequence[str]) -> Listing:
+        return cls(names[:_LISTED], max(0, len(names) - _LISTED))
+
+
+@dataclass(frozen=True)
+class Room:
+    """A project as the form shows it, at the newest commit that was fetched.
+
+    `query` is what was searched for, `folder` the folder that is looked into.
+    """
+
+    project: Project
+    query: str = ""
+    folder: str = ""
+
+    @cached_property
+    def head(self) -> AtHead | None:
+        try:
+            return at_head(self.project)
+        except CatHerderError:
+            return None
+
+    @cached_property
+    def pipelines(self) -> list[ShownPipeline]:
+        return self.head.pipelines if self.head else []
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether nothing can be created until cat-herder.yaml is mended."""
+        return self.head is not None and self.head.config is None
+
+    @cached_property
+    def threshold(self) -> int | None:
+        return self.head.config.interaction_threshold if self.head and self.head.config else None
+
+    @cached_property
+    def files(self) -> Listing:
+        """Markdown files, those of the task folder first."""
+        return Listing.of(self._pickable.paths(self.query) if self._pickable else [])
+
+    @cached_property
+    def folders(self) -> Listing:
+        """Folders with task files directly in them."""
+        return Listing.of(self._pickable.folders(self.query) if self._pickable else [])
+
+    @cached_property
+    def would_run(self) -> list[str]:
+        """The task files of `folder` in the order in which they would run."""
+        return self._pickable.would_run(self.folder) if self._pickable else []
+
+    def text_of(self, path: str) -> str:
+        """The text of a Markdown file. Raises BadInput if there is no such file, or it is no such text."""
+        if self._pickable is None:
+            raise BadInput("The project's repository cannot be read.")
+        return self._pickable.text_of(path)
+
+    @cached_property
+    def _pickable(self) -> Pickable | None:
+        try:
+            return Pickable(self.head.repository, self.head.files, self._task_folder) if self.head else None
+        except CatHerderError:
+            return None
+
+    @property
+    def _task_folder(self) -> str:
+        config = self.head.config if self.head else None
+        return config.task_folder if config else DEFAULT_TASK_FOLDER

@@ -1,0 +1,77 @@
+"""A project's overview: where its code comes from, how its tasks stand, its pipelines and their faults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import Count
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST
+
+from tasks_app.core.errors import CatHerderError, NotAllowed, SandboxUnavailable
+from tasks_app.core.phases import Phase
+from tasks_app.models import Project, Task
+from tasks_app.operations import local_sandbox
+from tasks_app.sandbox import Held
+from tasks_app.services.access import may_act
+from tasks_app.services.fetching import fetch_meanwhile
+from tasks_app.web.pages.access import person, project_or_404
+from tasks_app.web.pages.project_facts import AtHead, at_head
+
+_RECENT = 8
+
+
+def project(request: HttpRequest, project_id: int) -> HttpResponse:
+    """The repository is read as the portal last fetched it: a page must not wait for a network."""
+    found = project_or_404(request, project_id)
+    head, trouble = _head(found)
+    context = {
+        "project": found,
+        "head": head,
+        "trouble": trouble,
+        "may_act": may_act(person(request), found),
+        "limits": _limits(),
+        **_tasks(found),
+    }
+    return render(request, "projects/page.html", context)
+
+
+@require_POST
+def project_fetch(request: HttpRequest, project_id: int) -> HttpResponse:
+    found = project_or_404(request, project_id)
+    try:
+        fetch_meanwhile(found, by=person(request))
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from error
+    found.refresh_from_db()
+    if not found.is_fetching and not found.fetch_fault:
+        messages.success(request, "Fetched.")
+    return redirect("project", project_id)
+
+
+def _head(found: Project) -> tuple[AtHead | None, str]:
+    try:
+        return at_head(found), ""
+    except CatHerderError as error:
+        return None, str(error)
+
+
+def _limits() -> tuple[Held, ...]:
+    """What holds agents and checks to their limits here; nothing where none of them may be run."""
+    try:
+        return local_sandbox.holding()
+    except SandboxUnavailable:
+        return ()
+
+
+def _tasks(found: Project) -> dict[str, Any]:
+    """How many tasks are in each phase, in the order of the phases, and the newest."""
+    counted = dict(found.tasks.order_by().values_list("phase").annotate(Count("pk")))
+    recent = found.tasks.select_related("project", "created_by").defer("text", "body")
+    return {
+        "phases": [(Task(phase=phase), counted[phase]) for phase in Phase if counted.get(phase)],
+        "recent": list(recent[:_RECENT]),
+    }

@@ -1,0 +1,326 @@
+"""What a repository says at the newest commit that the portal has: settings, pipelines, and their faults."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from django.conf import settings
+
+from tasks_app.config.faults import ConfigInvalid
+from tasks_app.config.pipeline import (
+    Check,
+    FileExistsCheck,
+    ProjectConfig,
+    ShellCheck,
+    StepConfig,
+    choose_pipeline,
+    least_network,
+    load_project_config,
+)
+from tasks_app.config.starter import settings_text
+from tasks_app.config.validation import Finding, Report, Severity, laid_out, validate_commit
+from tasks_app.config.yaml_text import read_yaml
+from tasks_app.core.errors import BadInput, CatHerderError, WorkspaceError
+from tasks_app.core.types import Network
+from tasks_app.git import CommitFacts, Repository, TreeFile, committed_text, committed_tree
+from tasks_app.models import Project, paths
+from tasks_app.prompting import SHIPPED_PROMPTS
+from tasks_app.prompting.instructions import SELF, repository_place
+from tasks_app.services.settings import CONFIG_FILE, Overrides, effective, overrides_of
+from tasks_app.web.pages.context import jail
+from tasks_app.web.rendering.words import duration
+
+_SHOWN_LINES = 2000
+_SHOWN_COLUMNS = 400
+#: What is installed on the machine may change while the commit does not.
+_REMEMBERED_SECONDS = 300
+
+_WORDS = {"error": ("cross", "Error"), "warning": ("warning", "Warning"), "note": ("note", "Note")}
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A finding as it is shown. `line` is one of cat-herder.yaml, else `place` says where it is."""
+
+    tone: str
+    sentence: str
+    place: str = ""
+    line: int | None = None
+
+    @property
+    def icon(self) -> str:
+        return _WORDS[self.tone][0]
+
+    @property
+    def word(self) -> str:
+        return _WORDS[self.tone][1]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of cat-herder.yaml with what is to be said about it."""
+
+    number: int
+    text: str
+    remarks: tuple[Remark, ...]
+
+
+@dataclass(frozen=True)
+class ShownCheck:
+    """A check as icon, code and words around it."""
+
+    icon: str
+    code: str
+    words: str
+
+
+@dataclass(frozen=True)
+class ShownStep:
+    """A step of a pipeline with its checks and guards, in words."""
+
+    step: StepConfig
+    prompt: str
+    model: str
+    checks: tuple[ShownCheck, ...]
+    plan_approval: bool
+    ask_before: tuple[str, ...]
+    network: Network
+    network_fault: str
+
+
+@dataclass(frozen=True)
+class ShownPipeline:
+    """A pipeline; `is_default`: tasks that name none run through it."""
+
+    name: str
+    steps: tuple[ShownStep, ...]
+    is_default: bool
+
+
+@dataclass(frozen=True)
+class AtHead:
+    """A project's repository at the newest commit of its branch, as last fetched."""
+
+    project: Project
+    commit: CommitFacts
+
+    @property
+    def repository(self) -> Repository:
+        return paths.repository(self.project)
+
+    @cached_property
+    def text(self) -> str | None:
+        """Of cat-herder.yaml; None if there is none, "" if it is too large to be read."""
+        return self._content[0]
+
+    @cached_property
+    def _content(self) -> tuple[str | None, bool]:
+        """The text, and whether it could be read."""
+        try:
+            return committed_text(self.repository, commit=self.commit.commit, path=CONFIG_FILE), True
+        except WorkspaceError:
+            return "", False
+
+    @cached_property
+    def files(self) -> tuple[TreeFile, ...]:
+        return committed_tree(self.repository, commit=self.commit.commit)
+
+    @cached_property
+    def file_config(self) -> ProjectConfig | None:
+        """What the file says; None if it has faults."""
+        try:
+            return load_project_config(self.text, where=CONFIG_FILE) if self._content[1] else None
+        except ConfigInvalid:
+            return None
+
+    @cached_property
+    def overrides(self) -> Overrides:
+        return overrides_of(self.project)
+
+    @cached_property
+    def config(self) -> ProjectConfig | None:
+        """What holds; None if the file has faults."""
+        return effective(self.file_config, self.overrides) if self.file_config else None
+
+    @cached_property
+    def default_pipeline(self) -> str:
+        """The pipeline of tasks that name none; "" if it is not there."""
+        try:
+            return choose_pipeline(self.config, explicit=None, task=None).name if self.config else ""
+        except BadInput:
+            return ""
+
+    @cached_property
+    def pipelines(self) -> list[ShownPipeline]:
+        if self.config is None:
+            return []
+        own = {file.path for file in self.files}
+        config = self.config
+        return [
+            ShownPipeline(
+                one.name,
+                tuple(_shown(step, config, own) for step in one.steps),
+                one.name == self.default_pipeline,
+            )
+            for one in config.pipelines
+        ]
+
+    @cached_property
+    def report(self) -> Report:
+        return _report(self.repository, self.commit.commit, _moment())
+
+    @cached_property
+    def remarks(self) -> list[Remark]:
+        """Everything there is to say, the worst first."""
+        found = [_remark(one) for one in self.report.findings]
+        order = list(_WORDS)
+        return sorted([*found, *self._notes()], key=lambda one: order.index(one.tone))
+
+    @cached_property
+    def lines(self) -> list[Line]:
+        """cat-herder.yaml with its remarks in place, up to a bound."""
+        at: dict[int, list[Remark]] = {}
+        for one in self.remarks:
+            if one.line:
+                at.setdefault(one.line, []).append(one)
+        shown = (self.text or "").splitlines()[:_SHOWN_LINES]
+        return [
+            Line(number, _cut(line), tuple(at.get(number, ()))) for number, line in enumerate(shown, start=1)
+        ]
+
+    @property
+    def lines_left_out(self) -> int:
+        return max(0, len((self.text or "").splitlines()) - _SHOWN_LINES)
+
+    @cached_property
+    def starter(self) -> str:
+        """A first cat-herder.yaml for a repository that has none."""
+        return _starter(self.repository, self.commit.commit)
+
+    def _notes(self) -> Iterable[Remark]:
+        if self.config and not self.default_pipeline:
+            name = self.config.default_pipeline
+            yield Remark(
+                "error", f"The default pipeline set in the portal, “{name}”, is not in the file.", "settings"
+            )
+        if self.text is not None and self.file_config is not None:
+            yield from _overridden(self.text, self.overrides)
+
+
+def at_head(project: Project) -> AtHead:
+    """Raises CatHerderError if nothing was fetched yet, or the branch is gone."""
+    repository = paths.repository(project)
+    if not repository.path.exists():
+        raise CatHerderError("Nothing of the source has been fetched yet.")
+    return AtHead(project, repository.facts(repository.head(project.branch)))
+
+
+#: What a setting of the portal is called in the file.
+FILE_KEYS = {
+    "threshold": "interactionThreshold",
+    "default_pipeline": "defaultPipeline",
+    "model": "model",
+    "wait_for_reset": "waitForRateLimitReset",
+    "auto_commit": "autoCommit",
+    "publish_plan": "publishPlan",
+    "manage_git_branch": "manageGitBranch",
+    "ask_before": "askBefore",
+    "network": "network",
+    "max_turns": "limits.maxTurns",
+    "max_cost_usd": "limits.maxCostUsd",
+    "step_timeout": "limits.stepTimeout",
+    "check_timeout": "limits.checkTimeout",
+}
+
+
+def line_of_setting(text: str, name: str) -> int | None:
+    """The line of a setting in the file; None if the file does not have it."""
+    try:
+        lines = read_yaml(text, where=CONFIG_FILE).lines
+    except ConfigInvalid:
+        return None
+    return lines.get(tuple(FILE_KEYS[name].split(".")))
+
+
+def _overridden(text: str, overrides: Overrides) -> Iterable[Remark]:
+    for name, key in FILE_KEYS.items():
+        if getattr(overrides, name, None) in (None, ""):
+            continue
+        if line := line_of_setting(text, name):
+            yield Remark("note", f"{key} is overridden in the portal’s settings.", CONFIG_FILE, line)
+
+
+_TONES = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.HINT: "note"}
+
+
+def _remark(finding: Finding) -> Remark:
+    problem = finding.problem
+    tone = _TONES[finding.severity]
+    here = finding.file == CONFIG_FILE
+    place = finding.file.removeprefix(f"{settings.BASE_DIR}/")
+    if problem.line and not here:
+        place += f":{problem.line}"
+    sentence = problem.sentence.replace(f"{settings.BASE_DIR}/", "")  # not for everybody to know
+    return Remark(tone, sentence, place, problem.line if here else None)
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _SHOWN_COLUMNS else line[:_SHOWN_COLUMNS] + " …"
+
+
+def _shown(step: StepConfig, config: ProjectConfig, own: set[str]) -> ShownStep:
+    network = least_network(config.network_of(step), settings.ENVIRONMENT.network)
+    return ShownStep(
+        step,
+        prompt=_prompt(step.command, own),
+        model=step.model or config.model or "",
+        checks=tuple(_shown_check(check) for check in step.checks),
+        plan_approval=step.plan_approval,
+        ask_before=(*config.ask_before, *step.ask_before),
+        network=network,
+        network_fault="" if network == "full" else _network_fault(),
+    )
+
+
+def _network_fault() -> str:
+    """Why the network cannot be taken away on this machine; empty if it can."""
+    found = jail()
+    return "" if found.keeps_network_out else found.reason or found.network_reason
+
+
+def _prompt(command: str, own: set[str]) -> str:
+    if command == SELF:
+        return "the task’s own text"
+    place = repository_place(command)
+    return place if place in own else f"{command}, as it ships"
+
+
+def _shown_check(check: Check) -> ShownCheck:
+    match check:
+        case FileExistsCheck():
+            return ShownCheck("file", check.path, "exists")
+        case ShellCheck():
+            within = f" within {duration(check.timeout)}" if check.timeout else ""
+            return ShownCheck(
+                "terminal", check.command, f"{check.expect}{'es' if check.expect == 'pass' else 's'}{within}"
+            )
+    return ShownCheck("check", "", "done when the agent ends its turn")
+
+
+def _moment() -> int:
+    return int(time.time() // _REMEMBERED_SECONDS)
+
+
+@lru_cache(maxsize=64)
+def _report(repository: Repository, commit: str, moment: int) -> Report:
+    threshold = settings.ENVIRONMENT.threshold
+    return validate_commit(repository, commit, prompts=SHIPPED_PROMPTS, threshold=threshold)
+
+
+@lru_cache(maxsize=16)
+def _starter(repository: Repository, commit: str) -> str:
+    with laid_out(repository, commit, prompts=SHIPPED_PROMPTS) as ground:
+        return settings_text(ground)

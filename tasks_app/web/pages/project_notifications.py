@@ -1,0 +1,174 @@
+"""A project's notifications: webhooks and chats, and the log of what was sent there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_http_methods, require_POST
+
+from tasks_app.core.errors import BadInput, NotAllowed
+from tasks_app.models import OCCASIONS, Delivery, DeliveryState, Occasion, Project, Target
+from tasks_app.notifications.project_channels import (
+    add_target,
+    change_target,
+    remove_target,
+    renew_secret,
+    require_maintainer,
+    send_again,
+    try_target,
+)
+from tasks_app.services.members import may_manage
+from tasks_app.web.forms.notifications import NewTargetForm, TargetForm
+from tasks_app.web.pages.access import is_htmx, person, project_or_404
+
+LOGGED = 25
+#: What the form for another target begins with.
+_FIRST = {"occasions": [Occasion.QUESTION, Occasion.FAILED], "medium": "webhook"}
+
+
+@require_http_methods(["GET", "POST"])
+def project_notifications(request: HttpRequest, project_id: int) -> HttpResponse:
+    """The list of targets and the log; a POST adds a target."""
+    project = project_or_404(request, project_id)
+    if request.method == "GET":
+        return _page(request, project, NewTargetForm(initial=_FIRST))
+    _allowed(lambda: require_maintainer(person(request), project))
+    form = NewTargetForm(request.POST)
+    if not form.is_valid():
+        return _page(request, project, form, status=400)
+    try:
+        target, secret = add_target(project, form.new_target(), by=person(request))
+    except BadInput as error:
+        form.add_error("address", error.message)
+        return _page(request, project, form, status=400)
+    messages.success(request, f"Added: {target}.")
+    if not secret:
+        return redirect("project_notifications", project.pk)
+    return _page(request, project, NewTargetForm(initial=_FIRST), secret=secret, added=target)
+
+
+def _page(
+    request: HttpRequest,
+    project: Project,
+    form: NewTargetForm,
+    *,
+    status: int = 200,
+    secret: str = "",
+    added: Target | None = None,
+    edited: Mapping[Target, TargetForm] = MappingProxyType({}),
+) -> HttpResponse:
+    """`edited` has a form that could not be saved, with what was typed."""
+    deliveries = Delivery.objects.filter(target__project=project).order_by("-pk")
+    related = deliveries.select_related("target", "transition__task")
+    page = Paginator(related, LOGGED).get_page(request.GET.get("page"))
+    context = {
+        "project": project,
+        "form": form,
+        "secret": secret,
+        "added": added,
+        "rows": [(one, edited.get(one) or _form_of(one)) for one in Target.objects.filter(project=project)],
+        "occasions": OCCASIONS,
+        "page": page,
+        "something_waits": any(delivery.state == DeliveryState.WAITING for delivery in page),
+        "may_change": may_manage(person(request), project),
+    }
+    template = "projects/_deliveries.html" if is_htmx(request) else "projects/notifications.html"
+    return render(request, template, context, status=status)
+
+
+def _form_of(target: Target) -> TargetForm:
+    holds = {"name": target.name, "occasions": target.occasions, "active": target.active}
+    return TargetForm(initial=holds, auto_id=_ids_of(target))
+
+
+def _ids_of(target: Target) -> str:
+    """There are as many such forms on the page as targets."""
+    return f"target-{target.pk}-%s"
+
+
+@require_POST
+def target_change(request: HttpRequest, project_id: int, target_id: int) -> HttpResponse:
+    target = _target_or_404(request, project_id, target_id)
+    form = TargetForm(request.POST, auto_id=_ids_of(target))
+    if not form.is_valid():
+        project = project_or_404(request, project_id)
+        return _page(request, project, NewTargetForm(initial=_FIRST), edited={target: form}, status=400)
+    given = form.cleaned_data
+
+    def change() -> None:
+        change_target(
+            target,
+            name=given["name"],
+            occasions=given["occasions"],
+            active=given["active"],
+            by=person(request),
+        )
+
+    return _back(request, target, change, f"Saved: {given['name']}.")
+
+
+@require_POST
+def target_secret(request: HttpRequest, project_id: int, target_id: int) -> HttpResponse:
+    """A new secret, on the page itself: a redirect would have to keep it somewhere."""
+    target = _target_or_404(request, project_id, target_id)
+    try:
+        secret = renew_secret(target, by=person(request))
+    except BadInput as error:
+        return _back(request, target, lambda: None, str(error), failed=True)
+    return _page(request, target.project, NewTargetForm(initial=_FIRST), secret=secret, added=target)  # type: ignore[arg-type]
+
+
+@require_POST
+def target_remove(request: HttpRequest, project_id: int, target_id: int) -> HttpResponse:
+    target = _target_or_404(request, project_id, target_id)
+    return _back(request, target, lambda: remove_target(target, by=person(request)), f"Removed: {target}.")
+
+
+@require_POST
+def target_test(request: HttpRequest, project_id: int, target_id: int) -> HttpResponse:
+    target = _target_or_404(request, project_id, target_id)
+    said = f"A test to {target} is on its way. The log says what became of it."
+    return _back(request, target, lambda: try_target(target, by=person(request)), said)
+
+
+@require_POST
+def delivery_retry(request: HttpRequest, project_id: int, delivery_id: int) -> HttpResponse:
+    project = project_or_404(request, project_id)
+    _allowed(lambda: require_maintainer(person(request), project))
+    deliveries = Delivery.objects.filter(target__project=project).select_related("target__project")
+    delivery = get_object_or_404(deliveries, pk=delivery_id)
+    assert delivery.target  # noqa: S101 (the filter)
+    again = f"It is sent to {delivery.target} again."
+    return _back(request, delivery.target, lambda: send_again(delivery, by=person(request)), again)
+
+
+def _target_or_404(request: HttpRequest, project_id: int, target_id: int) -> Target:
+    """For maintainers; the others learn that they are none, before anything is looked up."""
+    project = project_or_404(request, project_id)
+    _allowed(lambda: require_maintainer(person(request), project))
+    return get_object_or_404(Target.objects.select_related("project"), project=project, pk=target_id)
+
+
+def _back(
+    request: HttpRequest, target: Target, act: Callable[[], object], said: str, *, failed: bool = False
+) -> HttpResponse:
+    """Do it and go back to the list, with a sentence."""
+    try:
+        _allowed(act)
+        (messages.error if failed else messages.success)(request, said)
+    except BadInput as error:
+        messages.error(request, str(error))
+    return redirect("project_notifications", target.project_id)
+
+
+def _allowed(act: Callable[[], object]) -> None:
+    try:
+        act()
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from error

@@ -1,0 +1,317 @@
+"""A project's settings: what its repository says, what the portal says instead, and what holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST
+
+from tasks_app.config.faults import ConfigInvalid
+from tasks_app.config.pipeline import STEP_SECONDS, ProjectConfig, least_network, load_project_config
+from tasks_app.core.errors import CatHerderError, NotAllowed
+from tasks_app.engine.checks.kinds import SHELL_SECONDS
+from tasks_app.models import Action, AuditEntry, Project, QuestionState, paths
+from tasks_app.services.projects import change_source, remove_project
+from tasks_app.services.settings import CONFIG_FILE, Overrides, change_branch, change_settings, overrides_of
+from tasks_app.web.forms.project_settings import DURATIONS, LEFT, BranchForm, ProjectSettingsForm, SourceForm
+from tasks_app.web.pages.access import person, project_or_404
+from tasks_app.web.pages.project_facts import FILE_KEYS, AtHead, at_head, line_of_setting
+from tasks_app.web.rendering.words import duration
+
+_CHANGES = 20
+_BRANCHES = 500
+
+#: Each setting in words, in the order of the page.
+LABELS = {
+    "threshold": ("How readily the agent asks", "0 never asks, 5 asks about anything."),
+    "default_pipeline": ("Pipeline", "Of tasks that name none."),
+    "model": ("Model", "Of steps and tasks that name none."),
+    "wait_for_reset": ("Wait for a usage limit to reset", "Instead of failing."),
+    "auto_commit": ("Checkpoints", "A commit after each step."),
+    "publish_plan": ("Plan in the result", "“no” takes PLAN.md out when the task ends; its page shows it."),
+    "manage_git_branch": ("A branch for each task", "“no” checks out the project’s own branch."),
+    "ask_before": (
+        "Ask before",
+        "Tool calls that a human must approve, one pattern a line: Bash(git push*), Write(migrations/**).",
+    ),
+    "network": (
+        "Network, at most",
+        "What agents and checks may reach: full is this machine’s network, model only the agent’s model, "
+        "none not even what the model would fetch. A step may get less.",
+    ),
+    "max_turns": ("Turns", "That one run may take."),
+    "max_cost_usd": ("Dollars", "That one task may cost."),
+    "step_timeout": ("Time for a run", "Whose step names none: 90s, 15m, 2h."),
+    "check_timeout": ("Time for a check", "That names none: 90s, 15m, 2h."),
+}
+_ELSEWHERE = {"source": ("Source", ""), "branch": ("Branch", "")}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One setting: what the file says (and where), what the portal says, and what holds."""
+
+    name: str
+    label: str
+    hint: str
+    field: forms.BoundField
+    file: str
+    line: int | None
+    holds: str
+    is_overridden: bool
+
+
+@dataclass(frozen=True)
+class Change:
+    """Settings that somebody changed together: each with what it was and what it is."""
+
+    at: datetime
+    by: str
+    what: list[tuple[str, str, str]]
+
+
+@require_http_methods(["GET", "POST"])
+def project_settings(request: HttpRequest, project_id: int) -> HttpResponse:
+    """The repository is read as the portal last fetched it: a page must not wait for a network."""
+    project = project_or_404(request, project_id)
+    if request.method == "GET":
+        return _page(request, project)
+    if "source" in request.POST:
+        return _post_source(request, project)
+    if "branch" in request.POST:
+        return _post_branch(request, project)
+    return _post_settings(request, project)
+
+
+@require_POST
+def project_remove(request: HttpRequest, project_id: int) -> HttpResponse:
+    """Asks once: the project's name has to be typed."""
+    project = project_or_404(request, project_id)
+    typed = request.POST.get("name", "").strip()
+    if typed != project.name and _may_change(request, project):
+        fault = f"Type “{project.name}” to remove it; nothing was removed."
+        return _page(request, project, status=400, remove_fault=fault, typed=typed)
+    try:
+        _allowed(lambda: remove_project(project, by=person(request)))
+    except CatHerderError as error:
+        return _page(request, project, status=409, remove_fault=str(error), typed=typed)
+    messages.success(request, f"Project “{typed}” is removed. Its source was not touched.")
+    return redirect("projects")
+
+
+def _post_source(request: HttpRequest, project: Project) -> HttpResponse:
+    if not _may_move(request):
+        raise PermissionDenied("Only a site admin can say where a project's repository is.")
+    form, branch = SourceForm(request.POST), project.branch
+    if not (form.is_valid() and _done(form, lambda: _change_source(request, project, form))):
+        return _page(request, Project.objects.get(pk=project.pk), status=400, source_form=form)
+    said = f"The repository is read from {project.source} from now on."
+    if project.branch != branch:
+        said += f" It has no branch {branch}: tasks start from {project.branch}."
+    messages.success(request, said)
+    return redirect("project_settings", project.pk)
+
+
+def _change_source(request: HttpRequest, project: Project, form: SourceForm) -> None:
+    change_source(project, form.cleaned_data["source"], by=person(request))
+
+
+def _may_move(request: HttpRequest) -> bool:
+    return person(request).is_superuser
+
+
+def _post_branch(request: HttpRequest, project: Project) -> HttpResponse:
+    form = BranchForm(request.POST, branches=_branches(project))
+    if not _may_change(request, project):
+        raise PermissionDenied(
+            f"Your role in {project} does not reach that far. Its maintainers change settings."
+        )
+    if form.is_valid() and _done(form, lambda: _change_branch(request, project, form)):
+        messages.success(request, f"Tasks start from the branch {project.branch} from now on.")
+        return redirect("project_settings", project.pk)
+    return _page(request, project, status=400, branch_form=form)
+
+
+def _change_branch(request: HttpRequest, project: Project, form: BranchForm) -> None:
+    change_branch(project, form.cleaned_data["branch"], by=person(request))
+
+
+def _post_settings(request: HttpRequest, project: Project) -> HttpResponse:
+    try:
+        commit = paths.repository(project).head(project.branch)
+        head = at_head(project)
+    except CatHerderError as error:
+        return _page(request, project, status=409, trouble=str(error))
+    if head.file_config is None:
+        return _page(request, project, status=409)
+    form = ProjectSettingsForm(request.POST, config=head.file_config)
+    reset = request.POST.get("reset", "")
+    if reset in LABELS:
+        blank = replace(overrides_of(project), **{reset: getattr(Overrides(), reset)})
+        wanted: Callable[[], Overrides] = lambda: blank  # noqa: E731
+    elif form.is_valid():
+        wanted = form.overrides
+    else:
+        return _page(request, project, status=400, form=form)
+    if not _done(form, lambda: change_settings(project, wanted(), by=person(request), commit=commit)):
+        return _page(request, project, status=400, form=form)
+    said = f"{LABELS[reset][0]}: as the file says again." if reset in LABELS else "Saved."
+    messages.success(request, f"{said} It holds for tasks that are created from now on.")
+    return redirect("project_settings", project.pk)
+
+
+def _done(form: forms.Form, action: Callable[[], None]) -> bool:
+    """Whether it was done; if not, the form says why."""
+    try:
+        _allowed(action)
+    except CatHerderError as error:
+        form.is_valid()
+        form.add_error(None, str(error))
+        return False
+    return True
+
+
+def _allowed(action: Callable[[], None]) -> None:
+    try:
+        action()
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from error
+
+
+def _may_change(request: HttpRequest, project: Project) -> bool:
+    return Project.objects.maintained_by(person(request)).filter(pk=project.pk).exists()
+
+
+def _page(request: HttpRequest, project: Project, *, status: int = 200, **given: Any) -> HttpResponse:
+    """The whole page; `given` are forms with what was typed, and faults."""
+    context: dict[str, Any] = {
+        "project": project,
+        "may_change": _may_change(request, project),
+        "may_move": _may_move(request),
+        "source_form": SourceForm(initial={"source": project.source}),
+        "branch_form": BranchForm(initial={"branch": project.branch}, branches=_branches(project)),
+        "changes": _changes(project),
+        **_of_file(project, given.pop("form", None)),
+        **given,
+    }
+    if context["may_change"]:
+        context["lost"] = _lost(project)
+    return render(request, "projects/settings.html", context, status=status)
+
+
+def _of_file(project: Project, form: ProjectSettingsForm | None) -> dict[str, Any]:
+    """The rows of the settings; or why there are none."""
+    try:
+        head = at_head(project)
+        config = load_project_config(head.text, where=CONFIG_FILE)
+    except ConfigInvalid as error:
+        return {"trouble": str(error), "broken": True}
+    except CatHerderError as error:
+        return {"trouble": str(error)}
+    form = form or ProjectSettingsForm(
+        initial=ProjectSettingsForm.initial_of(overrides_of(Project.objects.get(pk=project.pk))),
+        config=config,
+    )
+    return {"form": form, "rows": [_row(name, form, head, config) for name in LABELS], "head": head}
+
+
+def _row(name: str, form: ProjectSettingsForm, head: AtHead, config: ProjectConfig) -> Row:
+    stored = getattr(head.overrides, name)
+    is_overridden = stored not in (None, "")
+    line = line_of_setting(head.text, name) if head.text is not None else None
+    said = _said(name, config)
+    return Row(
+        name, *LABELS[name], field=form[name], file=_words(name, said) if line else "", line=line,
+        holds=_words(name, _in_effect(name, stored, said)) or _without(name, config),
+        is_overridden=is_overridden,
+    )  # fmt: skip
+
+
+def _in_effect(name: str, stored: Any, said: Any) -> Any:
+    """What the portal says goes before the file; for the network it is the least of all."""
+    if name == "network":
+        return least_network(stored or "full", said or "full", settings.ENVIRONMENT.network)
+    return said if stored in (None, "") else stored
+
+
+def _said(name: str, config: ProjectConfig) -> Any:
+    """What the file says, or the default that a file without the key has."""
+    if name in FILE_KEYS and FILE_KEYS[name].startswith("limits."):
+        return getattr(config.limits, name)
+    attribute = {"threshold": "interaction_threshold", "wait_for_reset": "wait_for_rate_limit_reset"}
+    return getattr(config, attribute.get(name, name))
+
+
+def _words(name: str, value: Any) -> str:
+    if value is None or value == "":
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if name in DURATIONS:
+        return duration(value)
+    if isinstance(value, tuple):
+        return "\n".join(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _without(name: str, config: ProjectConfig) -> str:
+    """What holds where neither the file nor the portal says anything."""
+    match name:
+        case "threshold":
+            return f"{settings.ENVIRONMENT.threshold}, of the installation"
+        case "default_pipeline":
+            return f"{config.pipelines[0].name}, the first"
+        case "model":
+            return "the agent’s own"
+        case "ask_before":
+            return "nothing"
+        case "step_timeout":
+            return f"{duration(STEP_SECONDS)}, of the portal"
+        case "check_timeout":
+            return f"{duration(SHELL_SECONDS)}, of the portal"
+    return "no limit"
+
+
+def _branches(project: Project) -> list[str]:
+    try:
+        branches = paths.repository(project).branches()[:_BRANCHES]
+    except CatHerderError:
+        branches = ()
+    # Branches of tasks are not for other tasks to start from.
+    own = [one for one in branches if not one.startswith("cat-herder/") or one == project.branch]
+    return own if project.branch in own else [project.branch, *own]
+
+
+def _changes(project: Project) -> list[Change]:
+    entries = AuditEntry.objects.filter(project=project, action=Action.SETTINGS_CHANGED)[:_CHANGES]
+    return [Change(one.at, one.actor_name, list(_what(one.detail))) for one in entries]
+
+
+def _what(detail: dict[str, Any]) -> list[tuple[str, str, str]]:
+    changed = detail.get("changed")
+    pairs = changed.items() if isinstance(changed, dict) else ()
+    labels: dict[Any, str] = {name: words[0] for name, words in (LABELS | _ELSEWHERE).items()}
+    return [
+        (labels.get(name, str(name)), _words(name, pair[0]) or LEFT, _words(name, pair[1]) or LEFT)
+        for name, pair in pairs
+        if isinstance(pair, list) and len(pair) == 2
+    ]
+
+
+def _lost(project: Project) -> dict[str, int]:
+    """How much goes with the project."""
+    return {
+        "tasks": project.tasks.count(),
+        "sequences": project.sequences.count(),
+        "open": project.tasks.filter(questions__state=QuestionState.OPEN).distinct().count(),
+        "members": project.memberships.count(),
+    }

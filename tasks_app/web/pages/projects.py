@@ -1,0 +1,103 @@
+"""All projects that a person sees, and adding one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
+from django.db.models import Count, Max, Q
+from django.db.models.functions import Coalesce
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from tasks_app.core.errors import BadInput, CatHerderError, NotAllowed
+from tasks_app.core.phases import Phase
+from tasks_app.models import Membership, Project, Role, Task, User
+from tasks_app.services.projects import add_project_meanwhile
+from tasks_app.web.forms.add_project import AddProjectForm
+from tasks_app.web.pages.access import person
+
+PAGE = 100
+
+
+@dataclass(frozen=True)
+class ProjectRow:
+    """A project with what a person wants to know before opening it."""
+
+    project: Project
+    role: str
+    waiting: int = 0
+    running: int = 0
+    failed: int = 0
+    total: int = 0
+    last: datetime | None = None
+
+
+@require_http_methods(["GET", "POST"])
+def projects(request: HttpRequest) -> HttpResponse:
+    if request.method == "GET":
+        return _page(request, AddProjectForm())
+    form = AddProjectForm(request.POST)
+    project = _add(request, form)
+    return _page(request, form, status=400) if project is None else redirect("project", project.pk)
+
+
+def _add(request: HttpRequest, form: AddProjectForm) -> Project | None:
+    """The new project; None if it was refused, with the reason in the form."""
+    if not person(request).is_superuser:
+        raise PermissionDenied("Only a site admin can add a project.")
+    if not form.is_valid():
+        return None
+    given = form.cleaned_data
+    try:
+        return add_project_meanwhile(given["name"], given["source"], by=person(request))
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from error
+    except CatHerderError as error:
+        form.add_error(
+            "name" if isinstance(error, BadInput) and error.where == "project" else "source", str(error)
+        )
+        return None
+
+
+def _page(request: HttpRequest, form: AddProjectForm, *, status: int = 200) -> HttpResponse:
+    user = person(request)
+    page = Paginator(Project.objects.visible_to(user), PAGE).get_page(request.GET.get("page"))
+    context = {"rows": _rows(list(page), user), "page": page, "form": form}
+    return render(request, "projects/list.html", context, status=status)
+
+
+def _rows(found: list[Project], user: User) -> list[ProjectRow]:
+    roles = dict(Membership.objects.filter(user=user, project__in=found).values_list("project", "role"))
+    figures = _figures(found)
+    other = "site admin" if user.is_superuser else ""
+    return [
+        ProjectRow(one, Role(roles[one.pk]).value if one.pk in roles else other, **figures.get(one.pk, {}))
+        for one in found
+    ]
+
+
+def _figures(found: list[Project]) -> dict[int, dict[str, Any]]:
+    """By project: its tasks that wait, run and failed, all of them, and when something happened last."""
+    rows = (
+        Task.objects.filter(project__in=found)
+        .order_by()
+        .values("project")
+        .annotate(
+            waiting=Count("pk", filter=Q(phase=Phase.WAITING_FOR_INPUT)),
+            running=Count("pk", filter=Q(phase__in=[Phase.RUNNING, Phase.WAITING_FOR_RESET])),
+            failed=Count("pk", filter=Q(phase__in=[Phase.FAILED, Phase.INTERRUPTED])),
+            total=Count("pk"),
+            last=Max(Coalesce("ended_at", "started_at", "created_at")),
+        )
+    )
+    return {int(row["project"]): _without_project(row) for row in rows}
+
+
+def _without_project(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key != "project"}

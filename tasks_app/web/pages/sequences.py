@@ -1,0 +1,113 @@
+"""A sequence's page: its tasks in order, what they used, and its buttons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from django.db.models import Count, OuterRef, Q, Subquery
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST
+
+from tasks_app.core.phases import CANCELLABLE, RESUMABLE, Phase
+from tasks_app.history import statistics
+from tasks_app.history.statistics import Figures
+from tasks_app.models import Question, QuestionState, Sequence, Task
+from tasks_app.reporting.facts import fetch_command
+from tasks_app.services.access import may_act
+from tasks_app.services.sequences import cancel_sequence, files_to_come, go_on_sequence, start_sequence
+from tasks_app.web.pages.access import is_htmx, person, sequence_or_404
+from tasks_app.web.pages.acting import act
+
+
+@dataclass(frozen=True)
+class SequenceFacts:
+    """`to_come`: task files of the folder that were not begun; `trouble`: why they are not known."""
+
+    sequence: Sequence
+    tasks: list[tuple[Task, Figures]]
+    figures: Figures
+    to_come: list[str]
+    trouble: str = ""
+
+    @property
+    def current(self) -> Task | None:
+        return next((task for task, _ in self.tasks if task.phase != Phase.DONE), None)
+
+    @property
+    def done(self) -> int:
+        return sum(task.phase == Phase.DONE for task, _ in self.tasks)
+
+    @property
+    def total(self) -> int:
+        return len(self.tasks) + len(self.to_come)
+
+    @property
+    def can_start(self) -> bool:
+        return bool(self.current and self.current.not_started)
+
+    @property
+    def can_cancel(self) -> bool:
+        return bool(self.current and self.current.phase in CANCELLABLE and not self.current.not_started)
+
+    @property
+    def can_go_on(self) -> bool:
+        phase = self.current.phase if self.current else self.sequence.phase
+        return phase in RESUMABLE
+
+    @property
+    def fetch(self) -> str:
+        return fetch_command(self.sequence.project, self.sequence.branch)
+
+
+def sequence_page(request: HttpRequest, sequence_id: int) -> HttpResponse:
+    sequence = sequence_or_404(request, sequence_id)
+    context = {"facts": _facts_of(sequence), "may_act": may_act(person(request), sequence.project)}
+    return render(request, "sequences/_body.html" if is_htmx(request) else "sequences/page.html", context)
+
+
+@require_POST
+def sequence_start(request: HttpRequest, sequence_id: int) -> HttpResponse:
+    return _act(request, sequence_id, start_sequence)
+
+
+@require_POST
+def sequence_cancel(request: HttpRequest, sequence_id: int) -> HttpResponse:
+    return _act(request, sequence_id, cancel_sequence)
+
+
+@require_POST
+def sequence_go_on(request: HttpRequest, sequence_id: int) -> HttpResponse:
+    return _act(request, sequence_id, go_on_sequence)
+
+
+def _act(request: HttpRequest, sequence_id: int, action: Callable[..., object]) -> HttpResponse:
+    act(request, sequence_or_404(request, sequence_id), action)
+    return redirect("sequence", sequence_id)
+
+
+def _facts_of(sequence: Sequence) -> SequenceFacts:
+    tasks = _tasks(sequence)
+    figures = statistics.of_tasks(tasks)
+    to_come, trouble = files_to_come(sequence)
+    return SequenceFacts(
+        sequence=sequence,
+        tasks=[(task, figures[task.pk]) for task in tasks],
+        figures=statistics.of_sequence(sequence),
+        to_come=to_come,
+        trouble=trouble,
+    )
+
+
+def _tasks(sequence: Sequence) -> list[Task]:
+    """In the order in which they ran, with the number of their questions and the one that is open."""
+    asked = Question.objects.open().filter(task=OuterRef("pk")).order_by("asked_at", "pk")
+    rows = sequence.tasks.select_related("project").defer("text", "body").order_by("pk")
+    return list(
+        rows.annotate(
+            asked=Count("questions"),
+            answered=Count("questions", filter=Q(questions__state=QuestionState.ANSWERED)),
+            question_items=Subquery(asked.values("items")[:1]),
+        )
+    )

@@ -1,0 +1,60 @@
+"""A task's page, and the parts of it that are fetched again when there is news."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from tasks_app.models import Task
+from tasks_app.services.access import may_act
+from tasks_app.web.forms.new_task import LEVELS
+from tasks_app.web.pages.access import person, task_or_404
+from tasks_app.web.pages.cards import cards_of
+from tasks_app.web.pages.task_facts import facts_of
+from tasks_app.web.pages.task_log import Log, Only
+
+
+def task_page(request: HttpRequest, task_id: int) -> HttpResponse:
+    task = task_or_404(request, task_id)
+    open_questions = task.questions.open().select_related("task__project", "step", "run", "answered_by")
+    context = {
+        **_facts(request, task),
+        "cards": cards_of(request, open_questions),
+        "questions": _asked(task),
+        "log": Log(task).latest(),
+        "kinds": list(Only),
+    }
+    return render(request, "tasks/page.html", context)
+
+
+def task_header(request: HttpRequest, task_id: int) -> HttpResponse:
+    return render(request, "tasks/_header.html", _facts(request, task_or_404(request, task_id)))
+
+
+def task_timeline(request: HttpRequest, task_id: int) -> HttpResponse:
+    return render(request, "tasks/_timeline.html", _facts(request, task_or_404(request, task_id)))
+
+
+def task_plan(request: HttpRequest, task_id: int) -> HttpResponse:
+    return render(request, "tasks/_plan.html", _facts(request, task_or_404(request, task_id)))
+
+
+def task_history(request: HttpRequest, task_id: int) -> HttpResponse:
+    """Every question of the task with its answer: who, when, through which channel."""
+    task = task_or_404(request, task_id)
+    return render(request, "tasks/_history.html", {"task": task, "questions": _asked(task)})
+
+
+def _facts(request: HttpRequest, task: Task) -> dict[str, Any]:
+    return {
+        "task": task,
+        "facts": facts_of(task),
+        "may_act": may_act(person(request), task.project),
+        "levels": LEVELS.items(),
+    }
+
+
+def _asked(task: Task) -> Any:
+    return task.questions.select_related("step", "run", "answered_by").order_by("number")

@@ -1,0 +1,58 @@
+"""The buttons of a task: start, cancel, go on, retry from a step, change the threshold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
+
+from tasks_app.config.threshold import threshold_from_text
+from tasks_app.models import Task, User
+from tasks_app.services.access import require_actor
+from tasks_app.services.changing import change_threshold
+from tasks_app.services.retrying import retry_from
+from tasks_app.services.tasks import cancel_task, go_on, start_task
+from tasks_app.web.pages.access import step_or_404, task_or_404
+from tasks_app.web.pages.acting import act
+
+
+@require_POST
+def task_start(request: HttpRequest, task_id: int) -> HttpResponse:
+    return _act(request, task_id, start_task)
+
+
+@require_POST
+def task_cancel(request: HttpRequest, task_id: int) -> HttpResponse:
+    return _act(request, task_id, cancel_task)
+
+
+@require_POST
+def task_go_on(request: HttpRequest, task_id: int) -> HttpResponse:
+    return _act(request, task_id, go_on)
+
+
+@require_POST
+def task_retry(request: HttpRequest, task_id: int, position: int) -> HttpResponse:
+    """`files=before` puts them back as they were before the step."""
+    step = step_or_404(request, task_id, position)
+    put_back = request.POST.get("files") == "before"
+    return _act(request, task_id, partial(retry_from, step=step, put_back=put_back))
+
+
+@require_POST
+def task_threshold(request: HttpRequest, task_id: int) -> HttpResponse:
+    def change(task: Task, *, by: User) -> None:
+        require_actor(by, task.project)
+        change_threshold(
+            task, threshold_from_text(request.POST.get("threshold", ""), where="threshold"), by=by
+        )
+
+    return _act(request, task_id, change)
+
+
+def _act(request: HttpRequest, task_id: int, action: Callable[..., object]) -> HttpResponse:
+    act(request, task_or_404(request, task_id), action)
+    return redirect("task", task_id)

@@ -1,0 +1,181 @@
+"""What a task's page says about it, worked out from its rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+from django.utils import timezone
+
+from tasks_app.core.phases import CANCELLABLE, RESUMABLE, RETRYABLE, Phase
+from tasks_app.core.types import Usage
+from tasks_app.engine.limits import fault_words, reset_words
+from tasks_app.history import statistics
+from tasks_app.models import Outcome, Run, Step, Task
+from tasks_app.reporting.facts import fetch_command
+from tasks_app.services.retrying import has_successor
+
+#: Outcomes after which nothing runs until somebody, or a limit, lets it go on.
+_WAITS = {Outcome.ASKED: "for an answer", Outcome.LIMIT: "for the limit to reset", Outcome.INTERRUPTED: ""}
+_ICONS = {
+    Outcome.FINISHED: "check",
+    Outcome.ASKED: "ask",
+    Outcome.FAILED: "cross",
+    Outcome.LIMIT: "clock",
+    Outcome.INTERRUPTED: "pause",
+    Outcome.CRASHED: "cross",
+    Outcome.LOST: "cross",
+}
+_TAIL_LINES = 12
+_TAIL_LENGTH = 2_000
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """`waited`: seconds from its end to the next run, while nothing ran; `waits_for` says for what.
+
+    `failed_check` is the check that its work did not pass.
+    """
+
+    run: Run
+    spent: Usage
+    seconds: float
+    waited: float | None = None
+    waits_for: str = ""
+    still: bool = False
+
+    @property
+    def failed_check(self) -> dict[str, Any] | None:
+        return next((report for report in self.run.checks or [] if not report.get("passed")), None)
+
+    @property
+    def tail(self) -> str:
+        """The end of the failed check's output, where the verdict stands."""
+        output = str((self.failed_check or {}).get("output", "")).strip()
+        return "\n".join(output[-_TAIL_LENGTH:].split("\n")[-_TAIL_LINES:])
+
+    @property
+    def icon(self) -> str:
+        if self.failed_check:
+            return "cross"
+        return _ICONS[Outcome(self.run.outcome)] if self.run.outcome else "play"
+
+    @property
+    def tone(self) -> str:
+        return {"cross": "bad", "check": "good", "play": "active"}.get(self.icon, "quiet")
+
+
+@dataclass(frozen=True)
+class StepFacts:
+    """`history` are the runs before somebody last retried. `current`: it is the step at hand."""
+
+    step: Step
+    runs: list[RunFacts]
+    history: list[RunFacts]
+    spent: Usage
+    seconds: float | None
+    current: bool = False
+    can_retry: bool = False
+
+
+@dataclass(frozen=True)
+class TaskFacts:
+    """`seconds` is the whole time, `working` the time without waiting for people and limits."""
+
+    task: Task
+    steps: list[StepFacts]
+    spent: Usage
+    seconds: float | None
+    working: float | None
+    fetch: str
+
+    @property
+    def phase(self) -> Phase:
+        return Phase(self.task.phase)
+
+    @property
+    def can_cancel(self) -> bool:
+        return self.phase in CANCELLABLE and not self.task.not_started
+
+    @property
+    def can_go_on(self) -> bool:
+        return self.phase in RESUMABLE
+
+    @property
+    def limit(self) -> str:
+        """What the task waits for, if it goes on by itself: a usage limit, or a fault that passes."""
+        if fault := fault_words(self.task):
+            return fault
+        if self.phase is not Phase.WAITING_FOR_RESET:
+            return ""
+        return reset_words(self.task.resets_at, now=timezone.now())
+
+    @property
+    def planned(self) -> Step | None:
+        """The step whose plan holds: the last that wrote or changed it."""
+        return next((facts.step for facts in reversed(self.steps) if facts.step.plan), None)
+
+    @property
+    def current_step(self) -> Step | None:
+        return next((facts.step for facts in self.steps if facts.current), None)
+
+
+def facts_of(task: Task) -> TaskFacts:
+    figures = statistics.of_task(task)
+    return TaskFacts(
+        task=task,
+        steps=_step_facts(task),
+        spent=figures.usage,
+        seconds=figures.duration.total,
+        working=figures.duration.working,
+        fetch=fetch_command(task.project, task.branch),
+    )
+
+
+def _step_facts(task: Task) -> list[StepFacts]:
+    steps = list(task.steps.prefetch_related("runs"))
+    figures = statistics.of_steps(steps)
+    at_hand = next((step for step in steps if step.phase != Phase.DONE), None)
+    retryable = task.phase in RETRYABLE and not has_successor(task)
+    found = []
+    for step in steps:
+        runs = _run_facts(step)
+        found.append(
+            StepFacts(
+                step,
+                [one for one in runs if one.run.number >= step.first_run],
+                [one for one in runs if one.run.number < step.first_run],
+                figures[step.pk].usage,
+                figures[step.pk].duration.working,
+                current=step == at_hand,
+                can_retry=retryable and bool(runs),
+            )
+        )
+        retryable = retryable and step.phase == Phase.DONE
+    return found
+
+
+def _run_facts(step: Step) -> list[RunFacts]:
+    runs = list(step.runs.all())
+    return [_one_run(step, run, after) for run, after in zip_longest(runs, runs[1:])]
+
+
+def _one_run(step: Step, run: Run, after: Run | None) -> RunFacts:
+    return RunFacts(
+        run,
+        run.usage,
+        statistics.run_seconds(run),
+        _waited(step, run, after),
+        _WAITS.get(Outcome(run.outcome), "") if run.outcome else "",
+        still=after is None,
+    )
+
+
+def _waited(step: Step, run: Run, after: Run | None) -> float | None:
+    """Seconds from the run's end until the next one, or until now."""
+    goes_on = after is None and Phase(step.phase) in statistics.PAUSES
+    if run.outcome not in _WAITS or run.ended_at is None or not (after or goes_on):
+        return None
+    until = after.started_at if after else timezone.now()
+    return (until - run.ended_at).total_seconds()

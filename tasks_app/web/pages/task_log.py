@@ -1,0 +1,204 @@
+"""A task's live log, in parts of a fixed size: its end, what is before and after a part, or around a place.
+
+Whatever is asked for costs the same number of queries and of rows, however long the log is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from django.db.models import Q, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+
+from tasks_app.models import Event, EventKind, Run, Task
+from tasks_app.web.pages.access import is_htmx, task_or_404
+from tasks_app.web.rendering.entries import UNSEEN, Entry, entries_of, entry_of
+
+PAGE = 100
+
+
+class Only(StrEnum):
+    """What of a log is shown."""
+
+    ALL = "all"
+    TEXT = "text"
+    TOOLS = "tools"
+    ERRORS = "errors"
+
+    @property
+    def label(self) -> str:
+        return {"all": "All", "text": "Text only", "tools": "Tools", "errors": "Errors"}[self]
+
+
+_FAILED = (
+    Q(kind=EventKind.ERROR)
+    | Q(kind=EventKind.CHECK, payload__passed=False)
+    | Q(kind=EventKind.RESULT, payload__is_error=True)
+    | Q(kind=EventKind.TOOL_RESULT, payload__is_error=True, payload__turned_down__isnull=True)
+)
+_SHOWN = {
+    Only.ALL: ~Q(kind__in=UNSEEN),
+    Only.TEXT: Q(kind__in=[EventKind.TEXT, EventKind.QUESTION, EventKind.ANSWER]),
+    Only.TOOLS: Q(kind__in=[EventKind.TOOL_USE, EventKind.TOOL_RESULT, EventKind.CHECK]),
+    Only.ERRORS: _FAILED,
+}
+
+
+@dataclass(frozen=True)
+class LogPart:
+    """A stretch of a log. `first` and `last` are event numbers, to ask for what is before and after.
+
+    `target`: the event that was looked for.
+    """
+
+    entries: list[Entry]
+    first: int
+    last: int
+    earlier: bool = False
+    later: bool = False
+    only: Only = Only.ALL
+    target: int = 0
+
+    @property
+    def run(self) -> Run | None:
+        return self.entries[0].run if self.entries else None
+
+
+class Log:
+    """The events of a task; their numbers rise in time, as only one process writes to a task at a time."""
+
+    def __init__(self, task: Task, only: Only = Only.ALL) -> None:
+        self.only = only
+        self._runs = list(Run.objects.filter(step__task=task).values_list("pk", flat=True))
+
+    def latest(self) -> LogPart:
+        numbers = self._before(None)
+        return self._part(numbers[:PAGE][::-1], earlier=numbers[PAGE:])
+
+    def before(self, number: int) -> LogPart:
+        numbers = self._before(number)
+        return self._part(numbers[:PAGE][::-1], earlier=numbers[PAGE:], later=True)
+
+    def after(self, number: int) -> LogPart:
+        """What came since: at most a part, as a page that slept for an hour must not get all at once."""
+        numbers = self._after(number)
+        before = self._before(number + 1)[:1]
+        part = self._part(numbers[:PAGE], earlier=before, later=len(numbers) > PAGE)
+        return part if numbers else LogPart([], number, number, only=self.only)
+
+    def around(self, number: int) -> LogPart:
+        """The stretch with the event of that number, or the next one that is shown, in its middle."""
+        half = PAGE // 2
+        before, after = self._before(number)[: half + 1], self._after(number - 1)
+        shown, rest = after[: PAGE - half], after[PAGE - half :]
+        numbers = [*before[:half][::-1], *shown]
+        target = (shown or before or [0])[0]
+        return self._part(numbers, earlier=before[half:], later=bool(rest), target=target)
+
+    def of_run(self, run_id: int) -> LogPart:
+        """Where a run begins. Raises Http404 for a run of another task."""
+        if run_id not in self._runs:
+            raise Http404(f"There is no run {run_id} in this task.")
+        shown = Event.objects.filter(_SHOWN[self.only], run=run_id)
+        return self.around(shown.order_by("seq").values_list("pk", flat=True).first() or 0)
+
+    def of_question(self, number: int) -> LogPart:
+        """Where the task's question of that number was asked. Raises Http404."""
+        asked = Event.objects.filter(run__in=self._runs, kind=EventKind.QUESTION, payload__number=number)
+        found = asked.order_by("pk").values_list("pk", flat=True).first()
+        if found is None:
+            raise Http404(f"There is no question {number} in this log.")
+        return self.around(found)
+
+    def next_error(self, number: int) -> LogPart | None:
+        """Around the first failure after that event, else around the first of all; None without any."""
+        failed = Event.objects.filter(_FAILED, run__in=self._runs).order_by("pk").values_list("pk", flat=True)
+        found = failed.filter(pk__gt=number).first() or failed.first()
+        return None if found is None else self.around(found)
+
+    def _before(self, number: int | None) -> list[int]:
+        """A part's worth of numbers before that one, and one more, the newest first."""
+        events = self._events() if number is None else self._events().filter(pk__lt=number)
+        return list(events.order_by("-pk").values_list("pk", flat=True)[: PAGE + 1])
+
+    def _after(self, number: int) -> list[int]:
+        events = self._events().filter(pk__gt=number)
+        return list(events.order_by("pk").values_list("pk", flat=True)[: PAGE + 1])
+
+    def _events(self) -> QuerySet[Event]:
+        return Event.objects.filter(_SHOWN[self.only], run__in=self._runs)
+
+    def _part(
+        self, numbers: list[int], *, earlier: list[int], later: bool = False, target: int = 0
+    ) -> LogPart:
+        """`earlier`: the event just before, to tell where a run begins."""
+        wanted = Event.objects.filter(pk__in=[*earlier[:1], *numbers]).order_by("pk")
+        events = list(wanted.select_related("run__step").defer("raw", "run__prompt"))
+        last_run = events.pop(0).run_id if earlier else None
+        if self.only is Only.ERRORS:
+            events = sorted([*_calls_of(events), *events], key=lambda event: event.pk)
+        first, last = (numbers[0], numbers[-1]) if numbers else (0, 0)
+        entries = entries_of(events, last_run=last_run)
+        return LogPart(entries, first, last, bool(earlier), later, self.only, target)
+
+
+def _calls_of(results: list[Event]) -> list[Event]:
+    """The calls whose results these are: a failure alone does not say of what."""
+    ids = [event.payload.get("tool_use_id") for event in results if event.kind == EventKind.TOOL_RESULT]
+    runs = {event.run_id for event in results}
+    rows = Event.objects.filter(run__in=runs, kind=EventKind.TOOL_USE, payload__id__in=[i for i in ids if i])
+    return list(rows.select_related("run__step").defer("raw", "run__prompt")) if ids else []
+
+
+def task_log(request: HttpRequest, task_id: int) -> HttpResponse:
+    """`?after=N`: what came since event N; `?before=N`: the stretch before it; `?around=N`, `?run=ID`,
+    `?question=N`: there; `?error=N`: the next failure after event N. Else the end.
+
+    `?only=text|tools|errors` leaves out the rest.
+    """
+    task = task_or_404(request, task_id)
+    part = _wanted(request, Log(task, _only(request)))
+    if part is None or (is_htmx(request) and "after" in request.GET and not part.entries):
+        return HttpResponse(status=204)
+    template = "tasks/_log_part.html" if is_htmx(request) else "tasks/log_page.html"
+    return render(request, template, {"task": task, "log": part, "kinds": list(Only)})
+
+
+def task_event(request: HttpRequest, task_id: int, event_id: int) -> HttpResponse:
+    """All of one event of which the log shows the beginning."""
+    task = task_or_404(request, task_id)
+    events = Event.objects.filter(run__step__task=task).select_related("run__step")
+    event = get_object_or_404(events.defer("raw", "run__prompt"), pk=event_id)
+    template = "tasks/_whole.html" if is_htmx(request) else "tasks/event_page.html"
+    return render(request, template, {"task": task, "entry": entry_of(event, whole=True)})
+
+
+def _wanted(request: HttpRequest, log: Log) -> LogPart | None:
+    ways = {
+        "after": log.after,
+        "before": log.before,
+        "around": log.around,
+        "run": log.of_run,
+        "question": log.of_question,
+        "error": log.next_error,
+    }
+    for name, way in ways.items():
+        if name in request.GET:
+            return way(_number(request, name))
+    return log.latest()
+
+
+def _only(request: HttpRequest) -> Only:
+    try:
+        return Only(request.GET.get("only", Only.ALL))
+    except ValueError:
+        raise Http404("There is no such part of a log.") from None
+
+
+def _number(request: HttpRequest, name: str) -> int:
+    value = request.GET[name]
+    if not value.isdecimal() or len(value) > 18:
+        raise Http404(f"“{value}” is not the number of an event.")
+    return int(value)

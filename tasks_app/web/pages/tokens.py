@@ -1,0 +1,62 @@
+"""My API tokens: the list, a new one with its secret shown once, and revoking."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST
+
+from tasks_app import permissions
+from tasks_app.core.errors import BadInput
+from tasks_app.models import ApiToken
+from tasks_app.services.tokens import Made, make_token, revoke_token
+from tasks_app.web.forms.tokens import NewTokenForm
+from tasks_app.web.pages.access import person, require_recent_login
+
+
+@require_http_methods(["GET", "POST"])
+def me_tokens(request: HttpRequest) -> HttpResponse:
+    """The secret is in the answer to the form and nowhere else: a page that is loaded again has it not.
+
+    A token outlives a login that was left open and a change of password, so it takes the password.
+    """
+    user = person(request)
+    if request.method == "GET":
+        return _page(request, NewTokenForm(user=user))
+    require_recent_login(request)
+    form = NewTokenForm(request.POST, user=user)
+    made = _make(request, form) if form.is_valid() else None
+    if made is None:
+        return _page(request, form, status=400)
+    return _page(request, NewTokenForm(user=user), made=made)
+
+
+@require_POST
+def me_token_revoke(request: HttpRequest, token_id: int) -> HttpResponse:
+    token = permissions.token_for(person(request), token_id)
+    revoke_token(token, by=person(request))
+    messages.success(request, f"“{token.name}” is revoked: it opens nothing any more.")
+    return redirect("me_tokens")
+
+
+def _make(request: HttpRequest, form: NewTokenForm) -> Made | None:
+    try:
+        return make_token(
+            form.cleaned_data["name"],
+            form.chosen_scopes,
+            by=person(request),
+            projects=form.chosen_projects,
+            expires_at=form.expires_at,
+        )
+    except BadInput as error:
+        form.add_error(error.where if error.where in form.fields else None, error.message)
+        return None
+
+
+def _page(request: HttpRequest, form: NewTokenForm, *, status: int = 200, **more: Any) -> HttpResponse:
+    tokens = ApiToken.objects.filter(user=person(request), revoked_at=None).prefetch_related("projects")
+    context = {"form": form, "tokens": tokens, "portal": request.build_absolute_uri("/").rstrip("/"), **more}
+    return render(request, "me/tokens.html", context, status=status)

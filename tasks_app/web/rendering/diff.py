@@ -1,0 +1,158 @@
+"""A unified diff, taken apart for a page: files, hunks, lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tasks_app.core.visible import visible
+
+#: Lines of one file, and of all files together, that stand in a page; more is fetched when it is opened.
+_FILE_IN_PAGE = 400
+_ALL_IN_PAGE = 1500
+_KEEP = 5000
+
+#: A character in a name that git puts into quotes.
+_QUOTED = re.compile(r"\\([0-7]{3}|.)")
+_ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
+
+_HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@ ?(.*)")
+
+LineKind = Literal["add", "del", "same", "hunk", "note"]
+
+
+@dataclass(frozen=True)
+class DiffLine:
+    """One line, with all that could hide a part of it. The numbers are those of the old and the new file,
+    empty where it has none."""
+
+    kind: LineKind
+    text: str
+    old: int | None = None
+    new: int | None = None
+
+
+@dataclass
+class FileDiff:
+    """What happened to one file. `cut` lines are not kept: the page points to git for them.
+
+    `fetched`: its lines are not in the page before somebody opens it. `old_path`: its name before a rename.
+    """
+
+    path: str
+    status: str = "changed"
+    added: int = 0
+    removed: int = 0
+    cut: int = 0
+    fetched: bool = False
+    old_path: str = ""
+    lines: list[DiffLine] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The path with all that could hide a part of it, in one line."""
+        return visible(self.path).replace("\n", "␊").replace("\t", "␉")
+
+    def take(self, line: DiffLine) -> None:
+        self.added += line.kind == "add"
+        self.removed += line.kind == "del"
+        if len(self.lines) < _KEEP:
+            self.lines.append(line)
+        else:
+            self.cut += 1
+
+
+def parse_diff(text: str) -> list[FileDiff]:
+    """The files of a unified diff as git writes it; large ones are marked to be fetched."""
+    files = [_file(chunk) for chunk in _chunks(text.split("\n"))]
+    shown = 0
+    for file in files:
+        file.fetched = len(file.lines) > _FILE_IN_PAGE or shown + len(file.lines) > _ALL_IN_PAGE
+        shown += 0 if file.fetched else len(file.lines)
+    return files
+
+
+def _chunks(lines: Iterable[str]) -> list[list[str]]:
+    chunks: list[list[str]] = []
+    for line in lines:
+        if line.startswith("diff --git "):
+            chunks.append([])
+        if chunks:
+            chunks[-1].append(line)
+    return chunks
+
+
+def _file(lines: list[str]) -> FileDiff:
+    starts = (index for index, line in enumerate(lines) if line.startswith("@@ "))
+    start = next(starts, len(lines))
+    file = _header(lines[:start])
+    _hunks(file, lines[start:])
+    return file
+
+
+def _header(lines: list[str]) -> FileDiff:
+    file = FileDiff(path=_path(lines[0].removeprefix("diff --git ")))
+    for line in lines[1:]:
+        if line.startswith("new file"):
+            file.status = "new"
+        elif line.startswith("deleted file"):
+            file.status = "deleted"
+        elif line.startswith("rename from "):
+            file.old_path = _unquoted(line.removeprefix("rename from "))
+            file.status = f"renamed from {visible(file.old_path)}"
+        elif line.startswith("rename to "):
+            file.path = _unquoted(line.removeprefix("rename to "))
+        elif line.startswith("Binary files"):
+            file.take(DiffLine("note", "A binary file: its content is not shown."))
+        elif line.startswith("[… "):  # that the diff was cut
+            file.take(DiffLine("note", line))
+    return file
+
+
+def _path(names: str) -> str:
+    """Of `a/NAME b/NAME`: both halves are the same, and a name that holds ` b/` itself passes for no other.
+
+    Those of a renamed file are not the same; they stand in lines of their own.
+    """
+    half = _unquoted(names[len(names) // 2 + 1 :])
+    return half.removeprefix("b/")
+
+
+def _unquoted(name: str) -> str:
+    """As git writes a name: with a quote, a backslash or a control character in it, as a C string."""
+    if not name.startswith('"'):
+        return name
+    return _QUOTED.sub(lambda found: _character(found[1]), name[1:-1])
+
+
+def _character(escape: str) -> str:
+    if escape.isdigit():
+        return chr(int(escape, 8))
+    return chr(_ESCAPES[escape]) if escape in _ESCAPES else escape
+
+
+def _hunks(file: FileDiff, lines: list[str]) -> None:
+    old = new = 0
+    for line in lines:
+        if match := _HUNK.match(line):
+            old, new = int(match[1]), int(match[2])
+            if file.lines or old > 1:  # nothing was left out before a hunk that begins the file
+                file.take(DiffLine("hunk", visible(match[3])))
+        elif line.startswith("+"):
+            file.take(DiffLine("add", _seen(line), new=new))
+            new += 1
+        elif line.startswith("-"):
+            file.take(DiffLine("del", _seen(line), old=old))
+            old += 1
+        elif line.startswith(" "):
+            file.take(DiffLine("same", _seen(line), old, new))
+            old, new = old + 1, new + 1
+        elif line:  # "\\ No newline at end of file", or that the diff was cut
+            file.take(DiffLine("note", line.removeprefix("\\ ")))
+
+
+def _seen(line: str) -> str:
+    """People judge by it what an agent wrote: text that turns direction reads as other code than it is."""
+    return visible(line[1:].removesuffix("\r"))

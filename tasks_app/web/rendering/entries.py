@@ -1,0 +1,231 @@
+"""The live log: events of runs as the entries that a page shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from tasks_app.history.events.tools import summarise
+from tasks_app.models import Event, EventKind, Run
+from tasks_app.web.rendering.ansi import without_ansi
+from tasks_app.web.rendering.diff import DiffLine
+from tasks_app.web.rendering.tools import edit_lines, shown_input
+from tasks_app.web.rendering.words import headline
+
+_SHORT_LINES = 8
+_SHORT_LENGTH = 800
+_KEEP = 60_000
+_KEEP_LINES = 3_000
+# What stands in the page itself, so that a part of the log has a bounded size; more is fetched when opened.
+_PROSE_IN_PAGE = 6_000
+_MACHINE_IN_PAGE = 3_000
+_EDIT_LINES_IN_PAGE = 60
+_EXIT = re.compile(r"\AExit code (\d+)")
+
+# What these tools give back is a file that was read or "done": of interest only to who opens the fold.
+_QUIET_RESULTS = frozenset(
+    {"Read", "Write", "Edit", "MultiEdit", "NotebookEdit", "TodoWrite", "LS", "AskUserQuestion"}
+)
+_READING = frozenset({"Read", "LS"})
+
+#: The agent's bookkeeping says nothing to people; it is in the raw log.
+UNSEEN = frozenset({EventKind.SYSTEM, EventKind.UNKNOWN})
+
+
+@dataclass(frozen=True)
+class Output:
+    """Machine output, bounded; `folded` if it is too long to stand open in the log.
+
+    `fetched`: too long to stand in the page at all before somebody opens it. `cut`: characters that only the
+    logs have.
+    """
+
+    text: str
+    lines: int
+    folded: bool
+    cut: int = 0
+    fetched: bool = False
+
+    @classmethod
+    def of(cls, text: str, *, whole: bool = False) -> Output:
+        text = text.strip("\n")
+        lines = text.count("\n") + 1 if text else 0
+        cut = max(0, len(text) - _KEEP)
+        if whole:
+            return cls(text[:_KEEP], lines, False, cut)
+        folded = lines > _SHORT_LINES or len(text) > _SHORT_LENGTH
+        fetched = len(text) > _MACHINE_IN_PAGE
+        return cls("" if fetched else text, lines, folded, cut, fetched)
+
+
+@dataclass(frozen=True)
+class Prose:
+    """What the agent said or thought; `more` characters of it are fetched when asked for."""
+
+    text: str
+    more: int = 0
+
+    @classmethod
+    def of(cls, text: str, *, whole: bool = False) -> Prose:
+        if whole or len(text) <= _PROSE_IN_PAGE:
+            return cls(text)
+        return cls(text[:_PROSE_IN_PAGE], len(text) - _PROSE_IN_PAGE)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool call: one line, what is behind it, and its result once it came.
+
+    `added` and `removed` count the lines of an edit. `fetched`: see Output.
+    """
+
+    id: str
+    name: str
+    summary: str
+    input: str
+    edit: list[DiffLine]
+    quiet: bool
+    added: int = 0
+    removed: int = 0
+    fetched: bool = False
+
+
+@dataclass
+class Entry:
+    """One entry of the log. Which fields are filled depends on the kind."""
+
+    id: int
+    kind: str
+    at: datetime
+    payload: dict[str, Any]
+    run: Run
+    starts_run: bool = False
+    call: Call | None = None
+    output: Output | None = None
+    prose: Prose | None = None
+    results: list[Entry] = field(default_factory=list)
+
+    @property
+    def failed(self) -> bool:
+        failed = self.kind == EventKind.ERROR or (self.payload.get("is_error") and not self.turned_down)
+        if self.kind == EventKind.CHECK:
+            failed = not self.payload.get("passed")
+        return bool(failed) or any(result.failed for result in self.results)
+
+    @property
+    def asked(self) -> list[str]:
+        """What a question asks: the whole of it, or of several the first paragraph each."""
+        items = [_dict(item) for item in _list(self.payload.get("items"))]
+        texts = [str(item.get("question", "")) for item in items] or [str(self.payload.get("question", ""))]
+        return texts if len(texts) == 1 else [headline(text) for text in texts]
+
+    @property
+    def turned_down(self) -> str:
+        """Who did not want the call, and what they did: “sent back by Ann”. Empty if nobody did."""
+        return str(self.payload.get("turned_down", ""))
+
+    @property
+    def came_out(self) -> str:
+        """How a call ended, for its line: of a result, or of the results that joined the call."""
+        if self.results:
+            outcomes = [result.came_out for result in self.results if result.tells or self._reads]
+            return ", ".join(filter(None, outcomes))
+        if self.kind != EventKind.TOOL_RESULT or self.output is None:
+            return ""
+        if self.turned_down:
+            return self.turned_down
+        if self.failed:
+            code = _EXIT.match(str(self.payload.get("text", "")))
+            return f"exit {code[1]}" if code else "failed"
+        return f"{self.output.lines} line{'' if self.output.lines == 1 else 's'}"
+
+    @property
+    def tells(self) -> bool:
+        """Whether how it ended belongs into the line of its call, whatever that is."""
+        return self.failed or bool(self.turned_down)
+
+    @property
+    def _reads(self) -> bool:
+        return self.call is not None and self.call.name in _READING
+
+
+def entries_of(events: Iterable[Event], *, last_run: int | None = None) -> list[Entry]:
+    """The entries of events in order, without UNSEEN kinds. A result joins its call if both are there.
+
+    `last_run` is the run of the event before them: where the run changes, the entry says so.
+    """
+    entries: list[Entry] = []
+    calls: dict[str, Entry] = {}
+    for event in events:
+        if event.kind in UNSEEN:
+            continue
+        entry = entry_of(event)
+        entry.starts_run = event.run_id != last_run
+        last_run = event.run_id
+        owner = calls.get(str(event.payload.get("tool_use_id"))) if event.kind == "tool_result" else None
+        if owner is not None and owner.call is not None:
+            owner.results.append(entry)
+            continue
+        if entry.call is not None:
+            calls[entry.call.id] = entry
+        entries.append(entry)
+    return entries
+
+
+def one_line(event: Event) -> str:
+    """An event in one line, for lists of what happens now."""
+    payload = event.payload
+    if event.kind == EventKind.TOOL_USE:
+        return summarise(str(payload.get("name", "")), _dict(payload.get("input")))
+    if event.kind == EventKind.CHECK:
+        verdict = "passed" if payload.get("passed") else "failed"
+        return str(payload.get("problem") or f"check {payload.get('check', '')}: {verdict}")
+    text = str(payload.get("text") or payload.get("question") or payload.get("subtype") or "")
+    first = without_ansi(text).strip().split("\n", 1)[0]
+    more = len(_list(payload.get("items"))) - 1
+    return (first if len(first) <= 200 else first[:200] + " …") + (f" and {more} more" if more > 0 else "")
+
+
+def entry_of(event: Event, *, whole: bool = False) -> Entry:
+    """One event; `whole` for who asked for all of it."""
+    entry = Entry(event.pk, event.kind, event.at, _dict(event.payload), event.run)
+    text = str(entry.payload.get("text", ""))
+    if event.kind == EventKind.TOOL_USE:
+        entry.call = _call(entry.payload, whole=whole)
+    elif event.kind == EventKind.TOOL_RESULT:
+        entry.output = Output.of(text, whole=whole)
+    elif event.kind == EventKind.CHECK:
+        entry.output = Output.of(str(entry.payload.get("output", "")), whole=whole)
+    else:
+        entry.prose = Prose.of(text, whole=whole)
+    return entry
+
+
+def _call(payload: dict[str, Any], *, whole: bool) -> Call:
+    name, given = str(payload.get("name", "")), _dict(payload.get("input"))
+    edit = edit_lines(name, given)
+    shown = shown_input(name, given)
+    characters = sum(len(line.text) for line in edit) if edit else len(shown)
+    fetched = not whole and (len(edit) > _EDIT_LINES_IN_PAGE or characters > _MACHINE_IN_PAGE)
+    return Call(
+        id=str(payload.get("id", "")),
+        name=name,
+        summary=summarise(name, given),
+        input="" if fetched else shown[:_KEEP],
+        edit=[] if fetched else edit[:_KEEP_LINES],
+        quiet=name in _QUIET_RESULTS,
+        added=sum(line.kind == "add" for line in edit),
+        removed=sum(line.kind == "del" for line in edit),
+        fetched=fetched,
+    )
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,92 @@
+"""Markdown of agents and people as HTML that can do no harm."""
+
+from __future__ import annotations
+
+import re
+from itertools import chain
+
+import nh3
+from django.utils.html import escape
+from django.utils.safestring import SafeString, mark_safe
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from tasks_app.web.rendering.ansi import without_ansi
+
+# Pictures are left out: a picture from elsewhere tells its host who reads the log, and when.
+_parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
+_TAGS = {
+    *("a", "blockquote", "br", "code", "del", "em", "hr", "li", "ol", "p", "pre", "s", "strong", "ul"),
+    *("h3", "h4", "h5", "h6", "table", "tbody", "td", "th", "thead", "tr"),
+}
+_LIMIT = 200_000
+#: Signs of Markdown, line ends among them. Each is looked at for some 25 µs, and a text of nothing else takes
+#: seconds: one with more of them than any that people read is shown as it is.
+_SIGNS = "[]*_`~|!<>&\\#-\n"
+_MOST_SIGNS = 20_000
+#: Characters of addresses in all links together: a long one can be named once and used ten thousand times.
+_ADDRESSES = 200_000
+#: Tokens that hold text, and those that part no words from one another.
+_SAYS = {"text", "code_inline", "code_block", "fence"}
+_WITHIN = {f"{name}_{end}" for name in ("em", "strong", "s", "link") for end in ("open", "close")}
+#: An end that was cut off is `code` too.
+_CODE = re.compile(r"`([^`\n]+(?:`|…$))")
+
+
+def render_markdown(text: str) -> SafeString:
+    """Markdown as HTML: no raw HTML, no pictures, and links only to http, https and mail addresses.
+
+    Headings begin two levels down: a page has one h1, and its own h2 stand above what others wrote.
+    """
+    shown = without_ansi(text[:_LIMIT])
+    cut = "" if len(text) <= _LIMIT else "<p>… cut: the rest is in the logs to download.</p>"
+    if _is_bomb(shown):
+        return mark_safe(f"<pre>{escape(shown)}</pre>{cut}")  # noqa: S308 (escaped here)
+    tokens = _parser.parse(shown)
+    for token in tokens:
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{min(6, int(token.tag[1]) + 2)}"
+    _bound_addresses(tokens)
+    html = _parser.renderer.render(tokens, _parser.options, {})
+    clean = nh3.clean(
+        html,
+        tags=_TAGS,
+        attributes={"a": {"href", "title"}, "ol": {"start"}},
+        url_schemes={"http", "https", "mailto"},
+        link_rel="noopener noreferrer nofollow",
+    )
+    return mark_safe(clean + cut)  # noqa: S308 (cleaned by nh3 the line before)
+
+
+def _bound_addresses(tokens: list[Token]) -> None:
+    """What comes when there were too many keeps its words and leads nowhere."""
+    left = _ADDRESSES
+    for token in chain.from_iterable(token.children or () for token in tokens):
+        left -= sum(len(str(value)) for value in token.attrs.values())
+        if left < 0:
+            token.attrs.clear()
+
+
+def plain_text(text: str) -> str:
+    """What Markdown says, in one line without its signs; not safe for a page before it is escaped."""
+    shown = without_ansi(text[:_LIMIT])
+    said = shown if _is_bomb(shown) else "".join(map(_said, _parser.parse(shown)))
+    return " ".join(said.split())
+
+
+def _is_bomb(text: str) -> bool:
+    return len(text) > _MOST_SIGNS and sum(map(text.count, _SIGNS)) > _MOST_SIGNS
+
+
+def _said(token: Token) -> str:
+    inner = "".join(map(_said, token.children or ()))
+    return inner or (token.content if token.type in _SAYS else "" if token.type in _WITHIN else " ")
+
+
+def render_inline(text: str) -> SafeString:
+    """One line of a person or an agent: `this` as code, all else as it is but for terminal colours."""
+    shown = [
+        f"<code>{escape(part.removesuffix('`'))}</code>" if number % 2 else escape(part)
+        for number, part in enumerate(_CODE.split(without_ansi(text)))
+    ]
+    return mark_safe("".join(shown))  # noqa: S308 (every part is escaped above)

@@ -1,0 +1,64 @@
+"""The part of a tool call's input that is worth looking at."""
+
+from __future__ import annotations
+
+import json
+from difflib import SequenceMatcher
+from typing import Any
+
+from tasks_app.web.rendering.diff import DiffLine, LineKind
+
+#: Lines up to which an edit is compared line by line: the time grows with the square.
+_COMPARED = 400
+
+
+def edit_lines(name: str, given: dict[str, Any]) -> list[DiffLine]:
+    """An edit or a write as the lines of a diff; empty for other tools."""
+    if name == "Write":
+        return _lines("add", _text_lines(given.get("content")))
+    if name == "MultiEdit":
+        edits = given.get("edits")
+        edits = edits if isinstance(edits, list) else []
+        return [line for edit in edits if isinstance(edit, dict) for line in _edit(edit)]
+    return _edit(given) if name == "Edit" else []
+
+
+def shown_input(name: str, given: dict[str, Any]) -> str:
+    """The input as text for the opened fold: a command as it is, few words as lines, the rest as JSON."""
+    if name == "Bash":
+        return str(given.get("command", ""))
+    if name == "TodoWrite" and (steps := _steps(given.get("todos"))):
+        return steps
+    if all(isinstance(value, str | int | float) for value in given.values()):
+        return "\n".join(f"{key}: {value}" for key, value in given.items())
+    return json.dumps(given, indent=2, ensure_ascii=False)
+
+
+def _steps(todos: Any) -> str:
+    """What is to be done, a line each; empty if it is no such list."""
+    if not isinstance(todos, list) or not all(isinstance(one, dict) and "content" in one for one in todos):
+        return ""
+    marks = {"completed": "✓", "in_progress": "→"}
+    return "\n".join(f"{marks.get(str(one.get('status')), '·')} {one['content']}" for one in todos)
+
+
+def _edit(given: dict[str, Any]) -> list[DiffLine]:
+    """What went and what came, with the lines between that stayed."""
+    old, new = _text_lines(given.get("old_string")), _text_lines(given.get("new_string"))
+    if len(old) + len(new) > _COMPARED:
+        return [*_lines("del", old), *_lines("add", new)]
+    found: list[DiffLine] = []
+    for what, begin, end, new_begin, new_end in SequenceMatcher(None, old, new, False).get_opcodes():
+        if what == "equal":
+            found += _lines("same", old[begin:end])
+        else:
+            found += [*_lines("del", old[begin:end]), *_lines("add", new[new_begin:new_end])]
+    return found
+
+
+def _text_lines(text: Any) -> list[str]:
+    return str(text or "").splitlines()
+
+
+def _lines(kind: LineKind, lines: list[str]) -> list[DiffLine]:
+    return [DiffLine(kind, line) for line in lines]
