@@ -19,6 +19,7 @@ from django.db import close_old_connections
 
 from tasks_app.agent.leftovers import leftovers
 from tasks_app.core.phases import ENDED, Phase
+from tasks_app.engine.deaths import DEATHS
 from tasks_app.git import committed_text
 from tasks_app.management.commands.up import children
 from tasks_app.management.supervisor import Child, listen
@@ -39,6 +40,8 @@ pipelines:
 #: Seconds in which the last tasks must end once nothing is killed any more.
 PATIENCE = 300.0
 LOOK_SECONDS = 0.2
+#: In the failure of a task that the portal stopped because its processes were killed again and again.
+GIVEN_UP = "times in a row"
 
 
 @dataclass
@@ -50,6 +53,7 @@ class Client:
     acknowledged: dict[int, str] = field(default_factory=dict)
     sent: dict[int, str] = field(default_factory=dict)
     created: int = 0
+    resumed: int = 0
 
     def create(self, project: str) -> bool:
         """Ask for one more task; the same key again until it is acknowledged, so that none is made twice."""
@@ -64,6 +68,11 @@ class Client:
         self.sent[question.pk] = text  # a server that dies may have stored it, and told nobody
         if self._post(f"/questions/{question.pk}/answer", {"answer": text}) in {200, 201}:
             self.acknowledged[question.pk] = text
+
+    def resume(self, task: Task) -> None:
+        """What the portal tells a person to do whose task was killed too often."""
+        if self._post(f"/tasks/{task.pk}/go-on", {}) in {200, 201}:
+            self.resumed += 1
 
     def answers(self) -> bool:
         """Whether the web server is up."""
@@ -163,6 +172,8 @@ class Soak:
                 client.create("soak")
             for question in Question.objects.filter(state=QuestionState.OPEN):
                 client.answer(question)
+            for task in Task.objects.filter(phase=Phase.FAILED, failure__contains=GIVEN_UP):
+                client.resume(task)
             time.sleep(LOOK_SECONDS)
 
     def _unfinished(self) -> list[str]:
@@ -172,6 +183,7 @@ class Soak:
         faults = _faults(client)
         print(f"killed: {dict(sorted(self._killed.items()))}")
         print(f"tasks: {Task.objects.count()}, runs: {Run.objects.count()}")
+        print(f"tasks resumed after {DEATHS} kills without progress: {client.resumed}")
         print(f"answers acknowledged: {len(client.acknowledged)}, faults: {len(faults)}")
         for fault in faults:
             print(f"  {fault}")
