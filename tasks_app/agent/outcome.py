@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Collection
 from pathlib import Path
 
@@ -13,11 +12,10 @@ from tasks_app.agent.proxy import RunMeter
 from tasks_app.agent.stream import Stream
 from tasks_app.core.storable import storable_text
 from tasks_app.core.types import Ask
+from tasks_app.sandbox import killed_by
 
 #: Exit codes of a program that found nothing to go on with; it was not killed, and could be started.
 _ENDS_BY_ITSELF = (0, 1)
-#: A program that crashes gets others: SIGSEGV, SIGABRT.
-_FROM_OUTSIDE = {signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM}
 
 
 def open_asks(
@@ -45,15 +43,6 @@ def _delivered(stream: Stream, call: str, decision: Decision) -> bool:
     return good is decision.allow
 
 
-def killed_by(exit_code: int | None) -> str:
-    """The name of the signal by which somebody else ended a process; "" if it ended or broke by itself.
-
-    A program that wraps another one, as bubblewrap does, reports a signal N as 128+N.
-    """
-    number = 0 if exit_code is None else -exit_code if exit_code < 0 else exit_code - 128
-    return signal.Signals(number).name if number in _FROM_OUTSIDE else ""
-
-
 def run_result(
     stream: Stream,
     order: RunOrder,
@@ -76,7 +65,7 @@ def run_result(
     )
     delivered = frozenset(i for i, decision in order.decisions.items() if _delivered(stream, i, decision))
     ending, error = stream.ending(asks, problem=problem)
-    if ending is Ending.FAILED and stream.result is None and (name := killed_by(exit_code)):
+    if ending is Ending.FAILED and not stream.failed and (name := killed_by(exit_code)):
         ending, error = Ending.KILLED, f"The agent's process was ended from outside by {name}."
     if ending is Ending.ASKED and not asks and stream.deferred in order.decisions:
         ending, error = Ending.FAILED, "The gate did not find what a human had decided."

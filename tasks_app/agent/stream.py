@@ -192,13 +192,19 @@ class Stream:
             return Ending.ASKED, problem
         if self.rejected or (result.get("is_error") and result.get("api_error_status") == 429):
             return Ending.LIMIT, str(result.get("result") or "A usage limit was reached.")
-        if result.get("is_error") or result.get("subtype", "success") != "success":
+        if self.failed:
             return Ending.FAILED, _reported(result)
         if problem:
             return Ending.FAILED, problem
         if not result:
             return Ending.FAILED, "The agent's process ended without a result."
         return Ending.FINISHED, ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the program itself reported a failure."""
+        result = self.result or {}
+        return bool(result.get("is_error")) or result.get("subtype", "success") != "success"
 
     @property
     def is_silent(self) -> bool:

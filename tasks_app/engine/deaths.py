@@ -11,11 +11,11 @@ from itertools import pairwise
 
 from django.db.models import Exists, OuterRef, QuerySet
 
-from tasks_app.agent.outcome import killed_by
 from tasks_app.core.phases import Phase
 from tasks_app.engine.conclude import fail
 from tasks_app.engine.lease import Lease
 from tasks_app.models import Event, EventKind, Outcome, Run, Step
+from tasks_app.sandbox import killed_by
 
 #: Deaths in a row without progress after which the step fails.
 DEATHS = 5

@@ -7,7 +7,7 @@ must ask for a password themselves.
 from tasks_app.sandbox.bubblewrap import FORWARDED_PORT, Jail, JailedCommand, SandboxMode, detect, forwarded
 from tasks_app.sandbox.environment import clean_env
 from tasks_app.sandbox.limits import TEMPORARY_FILES, Held, Limits, delegated_group, divided
-from tasks_app.sandbox.process import Finished, run
+from tasks_app.sandbox.process import Finished, killed_by, run
 from tasks_app.sandbox.watch import Watch
 
 __all__ = [
@@ -25,5 +25,6 @@ __all__ = [
     "detect",
     "divided",
     "forwarded",
+    "killed_by",
     "run",
 ]

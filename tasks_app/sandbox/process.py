@@ -24,6 +24,9 @@ _NOT_STARTED = 127
 
 _End = Literal["exited", "timed out", "stopped"]
 
+#: A program that crashes gets others: SIGSEGV, SIGABRT.
+_FROM_OUTSIDE = {signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM}
+
 
 @dataclass(frozen=True)
 class Finished:
@@ -186,3 +189,12 @@ class _Tail:
 
 
 _CONTINUATIONS = bytes(range(0x80, 0xC0))
+
+
+def killed_by(exit_code: int | None) -> str:
+    """The name of the signal by which somebody else ended a process; "" if it ended or broke by itself.
+
+    A program that wraps another one, as bubblewrap does, reports a signal N as 128+N.
+    """
+    number = 0 if exit_code is None else -exit_code if exit_code < 0 else exit_code - 128
+    return signal.Signals(number).name if number in _FROM_OUTSIDE else ""

@@ -10,17 +10,18 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from tasks_app.agent.fake import Act, Die, Turn, say, shell
+from tasks_app.agent.fake import Act, Die, FakeAgent, Turn, say, shell
 from tasks_app.agent.leftovers import leftovers
-from tasks_app.agent.outcome import killed_by
+from tasks_app.agent.outcome import run_result
 from tasks_app.agent.port import AgentEvent, Ending, RunResult
+from tasks_app.agent.stream import Stream
 from tasks_app.core.phases import Phase
 from tasks_app.engine import deaths
 from tasks_app.engine.deaths import DEATHS
 from tasks_app.models import Outcome, Task
-from tasks_app.sandbox import SandboxMode, detect
+from tasks_app.sandbox import SandboxMode, detect, killed_by
 from tasks_app.services.tasks import go_on
-from tests.agents import real_bench
+from tests.agents import Bench, real_bench
 from tests.works import Works, runs, step
 
 NO_RETRY = """\
@@ -168,6 +169,25 @@ def test_which_exit_codes_mean_that_somebody_else_ended_it() -> None:
         "SIGKILL", "SIGKILL", "SIGTERM", "SIGTERM", "SIGINT", "SIGHUP",
     ]  # fmt: skip
     assert [killed_by(code) for code in (None, 0, 1, 75, 127, 128, 134, 139, -6, -11, 255)] == [""] * 11
+
+
+@pytest.mark.parametrize(
+    ("result", "ending"),
+    [
+        (None, Ending.KILLED),
+        ({"type": "result", "subtype": "success", "is_error": False}, Ending.KILLED),
+        ({"type": "result", "subtype": "error_max_turns", "is_error": True}, Ending.FAILED),
+    ],
+)
+def test_an_agent_that_is_killed_after_its_last_word_is_interrupted_all_the_same(
+    tmp_path: Path, result: dict[str, Any] | None, ending: Ending
+) -> None:
+    """Its session may lack what it said last. What it reported as failed did fail."""
+    stream = Stream()
+    if result:
+        stream.read(result)
+    order = Bench(FakeAgent(lambda prompt: []), tmp_path).order("go")
+    assert run_result(stream, order, problem="exit code -9", exit_code=-9).ending is ending
 
 
 @pytest.mark.once(on="sqlite")
