@@ -184,3 +184,19 @@ def test_a_path_that_cannot_be_looked_at_fails(bench: Bench, path: str) -> None:
     (bench.workspace / "circle").symlink_to("circle")
     report = bench.report(FileExists(path))
     assert not report.passed and report.problem
+
+
+@pytest.mark.parametrize("expect", ["pass", "fail"])
+def test_a_command_that_somebody_kills_is_run_again(bench: Bench, expect: Any) -> None:
+    """A kill says nothing of the work, whether a success or a failure was expected."""
+    code = 0 if expect == "pass" else 1
+    command = f"test -e killed && exit {code}; touch killed; kill -9 $$"
+    report = bench.report(Shell(command, expect=expect))
+    assert report.passed and report.exit_code == code
+
+
+@pytest.mark.parametrize("expect", ["pass", "fail"])
+def test_a_command_that_is_killed_each_time_fails(bench: Bench, expect: Any) -> None:
+    report = bench.report(Shell("echo once >> times; kill -9 $$", expect=expect))
+    assert not report.passed and "was killed (exit 137, SIGKILL) 3 times in a row." in report.problem
+    assert (bench.workspace / "times").read_text() == "once\n" * 3

@@ -151,7 +151,7 @@ def test_the_packages_of_an_installed_portal_are_absent_and_those_beside_them_ar
     for name in ("catherder_site", "tasks_app", "other"):
         (site_packages / name).mkdir(parents=True)
         (site_packages / name / "code.py").touch()
-    monkeypatch.setattr("tasks_app.jail.sandbox._PORTAL", site_packages)
+    monkeypatch.setattr("tasks_app.sandbox.bubblewrap._PORTAL", site_packages)
     done = place.run(f"cd {site_packages} && ls */code.py", readable=[site_packages])
     assert done.output == "other/code.py\n"
 

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks_app.engine.checks.kinds import Check, CheckReport, FileExists, NoCheck, Shell
-from tasks_app.sandbox import Finished, Jail, run
+from tasks_app.sandbox import Finished, Jail, killed_by, run
 
 _OUTPUT_BYTES = 100_000
 _SHOWN = 160
 _NOT_STARTED = (126, 127)
+#: How often a command is run that somebody else kills: the system, for one, when memory runs out.
+_TRIES = 3
 # A POSIX shell where there is no bash. The command is its argument, never a part of this text.
 _SHELL = ("/bin/sh", "-c", 'command -v bash >/dev/null && exec bash -c "$0"; exec sh -c "$0"')
 
@@ -80,7 +82,10 @@ def _run_shell(check: Shell, place: _Place) -> CheckReport:
     command = place.jail.command(
         [*_SHELL, check.command], workspace=place.workspace, env=place.env, home=place.home
     )
-    done = run(command, timeout=check.timeout, output_limit=_OUTPUT_BYTES, stop=place.stop)
+    for _ in range(_TRIES):
+        done = run(command, timeout=check.timeout, output_limit=_OUTPUT_BYTES, stop=place.stop)
+        if not _killed(done):
+            break
     problem = _problem_with_end(check, done)
     return CheckReport(
         passed=not problem,
@@ -90,6 +95,12 @@ def _run_shell(check: Shell, place: _Place) -> CheckReport:
         timed_out=done.timed_out,
         problem=problem,
     )
+
+
+def _killed(done: Finished) -> str:
+    """The signal by which somebody else ended the command; empty if it ended by itself, or by the portal."""
+    by_the_portal = done.timed_out or done.over_limit or done.stopped
+    return "" if by_the_portal else killed_by(done.exit_code)
 
 
 def _title(check: Shell) -> str:
@@ -106,6 +117,8 @@ def _problem_with_end(check: Shell, done: Finished) -> str:
         return f"{command} was ended. {done.over_limit}"
     if done.stopped:
         return f"{command} was stopped, because its task was."
+    if name := _killed(done):
+        return f"{command} was killed (exit {done.exit_code}, {name}) {_TRIES} times in a row."
     if check.expect == "pass":
         return f"{command} failed with exit {done.exit_code}." if done.exit_code else ""
     if done.exit_code in _NOT_STARTED:
