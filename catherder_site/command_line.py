@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from catherder_site import environment
 from tasks_app.agent import ask
+from tasks_app.core import environment
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -26,13 +25,3 @@ def main(argv: Sequence[str] | None = None) -> None:
     from django.core.management import execute_from_command_line
 
     execute_from_command_line([program, *arguments])
-
-
-def in_new_process(*arguments: str) -> list[str]:
-    """Return the command line that runs a command of this installation in a process of its own.
-
-    `-P` because the folder in which the portal was started must not supply modules.
-    """
-    manage = Path(environment.BASE_DIR, "manage.py")
-    program = [str(manage)] if environment.in_checkout() else ["-P", "-m", "catherder_site"]
-    return [sys.executable, *program, *arguments]

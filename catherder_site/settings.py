@@ -8,8 +8,8 @@ from csp.constants import NONCE, NONE, SELF
 from huey import Huey
 from huey.serializer import SignedSerializer
 
-from catherder_site import environment as _environment
 from catherder_site.queue import QueueFile, RedisQueue
+from tasks_app.core import environment as _environment
 
 BASE_DIR = _environment.BASE_DIR
 ENVIRONMENT = _environment.load(os.environ)

@@ -1,4 +1,5 @@
-"""What everything else may use: errors, types, phases and their allowed moves, text that can be stored.
+"""What everything else may use: errors, types, phases and their allowed moves, storable text,
+settings.
 
-Pure functions and values. Nothing here knows Django, the file system or another package of the portal.
+Nothing here knows Django or another package of the portal.
 """

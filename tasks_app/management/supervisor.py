@@ -11,7 +11,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
+
+from tasks_app.core import environment
 
 LOOK_SECONDS = 0.1
 STABLE_SECONDS = 30.0
@@ -123,3 +126,13 @@ def _end_with_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C reaches the whole group; the supervisor decides
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def in_new_process(*arguments: str) -> list[str]:
+    """Return the command line that runs a command of this installation in a process of its own.
+
+    `-P` because the folder in which the portal was started must not supply modules.
+    """
+    manage = Path(environment.BASE_DIR, "manage.py")
+    program = [str(manage)] if environment.in_checkout() else ["-P", "-m", "catherder_site"]
+    return [sys.executable, *program, *arguments]

@@ -18,11 +18,11 @@ from django.core.management import get_commands, load_command_class
 from packaging.requirements import Requirement
 from pydantic import BaseModel
 
-from catherder_site.environment import Environment
 from tasks_app.api.app import document as openapi
 from tasks_app.config.pipeline import Limits, ProjectFile, StepConfig, load_project_config
 from tasks_app.config.reading import file_keys
 from tasks_app.config.task_file import FrontMatter, parse_task
+from tasks_app.core.environment import Environment
 from tasks_app.models import Scope
 from tasks_app.notifications.webhook import signature
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from catherder_site.environment import (
+from tasks_app.core.environment import (
     BASE_DIR,
     BadSetting,
     Bind,
@@ -175,7 +175,7 @@ def test_without_any_variable_the_defaults_hold() -> None:
 def test_an_installed_package_keeps_its_data_in_the_folder_of_the_user(
     data_home: str, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("catherder_site.environment.in_checkout", lambda: False)
+    monkeypatch.setattr("tasks_app.core.environment.in_checkout", lambda: False)
     monkeypatch.setenv("HOME", "/home/ann")
     assert load({"XDG_DATA_HOME": data_home}).data_dir == Path(folder)
     assert load({"XDG_DATA_HOME": data_home, "CATHERDER_DATA_DIR": "/srv/herd"}).data_dir == Path("/srv/herd")
@@ -388,7 +388,7 @@ class TestTheSecretKey:
     def test_processes_that_start_together_get_the_same_one(self, tmp_path: Path) -> None:
         """A second process must not read the file while the first one writes it."""
         script = (
-            "import os, sys; from catherder_site.environment import load, secret_key;"
+            "import os, sys; from tasks_app.core.environment import load, secret_key;"
             "sys.stdin.read(); print(secret_key(load(os.environ)))"
         )
         racers = [

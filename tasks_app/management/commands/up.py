@@ -12,13 +12,12 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from catherder_site.command_line import in_new_process
-from catherder_site.environment import Bind, misspelt, note_address
+from tasks_app.core.environment import Bind, misspelt, note_address
 from tasks_app.core.errors import CatHerderError
 from tasks_app.management.first_start import NewAdmin, ensure_admin, ensure_sample
 from tasks_app.management.only_one import only_one
 from tasks_app.management.services import require_git, require_services, sentence_for_database
-from tasks_app.management.supervisor import Child, Supervisor, listen
+from tasks_app.management.supervisor import Child, Supervisor, in_new_process, listen
 from tasks_app.operations import local_sandbox
 from tasks_app.operations.open_services import require_closed_services
 from tasks_app.services.data_directory import require_own_data_dir, require_plausible_data_dir

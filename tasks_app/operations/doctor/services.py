@@ -19,7 +19,7 @@ from django.utils import timezone
 from redis import Redis
 from redis.exceptions import RedisError
 
-from catherder_site.environment import misspelt
+from tasks_app.core.environment import misspelt
 from tasks_app.core.errors import CatHerderError
 from tasks_app.git import inspect_source
 from tasks_app.git.source import is_url

@@ -19,7 +19,8 @@ from urllib.parse import unquote, urlsplit
 import dj_database_url
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-BASE_DIR = Path(__file__).resolve().parent.parent
+#: The checkout, or the folder in which the packages are installed.
+BASE_DIR = Path(__file__).resolve().parents[2]
 
 
 #: In the data directory: where `up` listened last.
