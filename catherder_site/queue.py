@@ -142,7 +142,7 @@ class QueueFile(TolerantStorage, SqliteStorage):  # type: ignore[misc]
 
     def _put_aside(self, error: Exception) -> bool:
         """Whether there is a sound file now. One process does it; the others find it done."""
-        with suppress(sqlite3.Error):
+        with suppress(sqlite3.Error, AttributeError):  # another thread may have closed it meanwhile
             self.close()
         try:
             with Path(f"{self.filename}.lock").open("w") as lock:

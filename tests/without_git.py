@@ -38,7 +38,7 @@ def leave_out_git(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _folders_only(step: Any, lease: object, shop: object) -> None:
-    folders = recording.places
+    folders = recording.paths
     for folder in (folders.workspace(step.task).path, folders.home(step.task)):
         folder.mkdir(parents=True, exist_ok=True)
 
