@@ -146,7 +146,8 @@ class Soak:
         if what == "web server" and not client.answers():
             return False
         if what == "agent":
-            pids = [pid for task in _open_tasks() for pid in leftovers(paths.workspace(task).path)]
+            found = [pid for task in _open_tasks() for pid in leftovers(paths.workspace(task).path)]
+            pids = [pid for pid in found if not _is_gate(pid)]
         else:
             pids = [c.process.pid for c in processes if c.name == what and c.process]
         if not pids:
@@ -191,6 +192,16 @@ class Soak:
             if _of_task(task, client):
                 print(story(task))
         return 1 if faults else 0
+
+
+def _is_gate(pid: int) -> bool:
+    """A gate that is killed blocks its call, and a person is told (`security/test_gate_failure.py`): no agent
+    dies of it. A process that has ended counts as one."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return True
+    return any(word.endswith((b"/gate.pyc", b"|| exit 2")) for word in words)
 
 
 def _open_tasks() -> list[Task]:
