@@ -1,4 +1,4 @@
-"""Where the parts are put together: which agent, in which jail, with which model behind it."""
+"""Where the parts are put together: which agent, in which sandbox, with which model behind it."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from tasks_app.engine.shop import Shop
 from tasks_app.engine.stopping import StopSignal
 from tasks_app.operations import local_sandbox
 from tasks_app.rehearsal.server import RehearsalServer
-from tasks_app.sandbox import FORWARDED_PORT, Jail, delegated_group, divided
+from tasks_app.sandbox import FORWARDED_PORT, Sandbox, delegated_group, divided
 
 _starting = threading.Lock()
 
 
 @cache
-def working_jail() -> Jail:
-    """The jail for those who run agents: with a cgroup for each, where this process has one to divide.
+def worker_sandbox() -> Sandbox:
+    """The sandbox for those who run agents: with a cgroup for each, where this process has one to divide.
 
     Raises SandboxUnavailable.
     """
-    found = local_sandbox.jail()
+    found = local_sandbox.sandbox()
     return found.limited(found.limits, cgroup=divided(delegated_group()))
 
 
@@ -81,8 +81,10 @@ def _by_socket(connection: Connection, proxy: ApiKeyProxy) -> Connection:
 
 def shop(stop_signal: StopSignal) -> Shop:
     """All that `advance` needs."""
-    agent = ClaudeAgent(jail=working_jail(), connect=connect, prompt_cache=settings.ENVIRONMENT.prompt_cache)
-    return Shop(agent=agent, jail=working_jail(), stop_signal=stop_signal)
+    agent = ClaudeAgent(
+        sandbox=worker_sandbox(), connect=connect, prompt_cache=settings.ENVIRONMENT.prompt_cache
+    )
+    return Shop(agent=agent, sandbox=worker_sandbox(), stop_signal=stop_signal)
 
 
 def owner() -> str:

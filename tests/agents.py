@@ -18,7 +18,7 @@ from tasks_app.agent.port import Agent, AgentEvent, Places, RunOrder, RunResult
 from tasks_app.core.types import Usage
 from tasks_app.rehearsal.scenario import SHIPPED
 from tasks_app.rehearsal.server import RehearsalServer
-from tasks_app.sandbox import Jail
+from tasks_app.sandbox import Sandbox
 
 OWN_SCENARIOS = Path(__file__).parent / "integration" / "scenarios"
 
@@ -162,9 +162,9 @@ def fake_bench(base: Path) -> Bench:
 
 
 @contextmanager
-def real_bench(base: Path, jail: Jail) -> Iterator[Bench]:
+def real_bench(base: Path, sandbox: Sandbox) -> Iterator[Bench]:
     with rehearsal(base) as server:
-        yield Bench(ClaudeAgent(jail, connection_to(server)), base, server)
+        yield Bench(ClaudeAgent(sandbox, connection_to(server)), base, server)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from tasks_app.engine.shop import Shop
 from tasks_app.engine.stopping import StopSignal, never
 from tasks_app.git import diff
 from tasks_app.models import Channel, Event, Project, Question, Run, Step, Task, User, paths
-from tasks_app.sandbox import Jail
+from tasks_app.sandbox import Sandbox
 from tasks_app.services.answers import Answered, Reply, answer_question
 from tasks_app.services.projects import add_project
 from tasks_app.services.tasks import create_task, start_task
@@ -45,7 +45,7 @@ class Works:
     folder: Path
     user: User
     agent: Agent = field(default_factory=lambda: FakeAgent(lambda prompt: []))
-    jail: Jail = field(default_factory=lambda: Jail(None))
+    sandbox: Sandbox = field(default_factory=lambda: Sandbox(None))
     stop_signal: StopSignal = never
 
     def project(self, config: str = ONE_STEP, **files: str) -> Project:
@@ -77,7 +77,7 @@ class Works:
 
     @property
     def shop(self) -> Shop:
-        return Shop(self.agent, self.jail, lambda: self.stop_signal())
+        return Shop(self.agent, self.sandbox, lambda: self.stop_signal())
 
     def advance(self, task: Task, *, owner: str = "tester") -> Task:
         advance(task.pk, owner=owner, shop=self.shop)

@@ -3,7 +3,7 @@
 Inside a run the gate sees the call before it starts, halts the agent, and puts the answer in place of
 the command, so this program itself hardly ever runs there. When it does (started from a script, say),
 the question is left in a folder where the portal finds it after the run. A file of its own, with the
-standard library only, because it is carried into the jail.
+standard library only, because it is carried into the sandbox.
 """
 
 from __future__ import annotations

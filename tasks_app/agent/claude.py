@@ -1,4 +1,4 @@
-"""Claude Code behind the port: the real CLI, through its SDK, jailed, halted by the gate."""
+"""Claude Code behind the port: the real CLI, through its SDK, sandboxed, halted by the gate."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tasks_app.agent.tools import USUAL
 from tasks_app.agent.transcripts import MirroredStore, OwnSession, restore, stored_transcript
 from tasks_app.core.errors import CatHerderError, PassingFault, machine_fault
 from tasks_app.core.types import Usage
-from tasks_app.sandbox import Jail, JailedCommand, Watch
+from tasks_app.sandbox import Sandbox, SandboxedCommand, Watch
 
 logger = logging.getLogger(__name__)
 warnings.filterwarnings("ignore", category=CanUseToolShadowedWarning)
@@ -97,7 +97,7 @@ class ClaudeAgent:
     for sessions that may wait for a human, five minutes for others.
     """
 
-    jail: Jail
+    sandbox: Sandbox
     connect: Callable[[RunOrder], AbstractContextManager[Connection]]
     cli: Path = field(default_factory=bundled_cli)
     name: str = "claude-code"
@@ -105,7 +105,7 @@ class ClaudeAgent:
 
     @property
     def sandboxed(self) -> bool:
-        return self.jail.active
+        return self.sandbox.active
 
     def run(self, order: RunOrder, recorder: Recorder) -> RunResult:
         require_session_id(order.session_id)
@@ -164,7 +164,7 @@ class _Tapped(SubprocessCLITransport):
             await asyncio.sleep(0)
 
     def kill(self) -> None:
-        """End the process now; its jail, or its death signal, takes its children along.
+        """End the process now; its sandbox, or its death signal, takes its children along.
 
         Called from another thread, at any moment: one that is not yet started ends when it is.
         """
@@ -193,7 +193,7 @@ class _Process:
         self._bridge = Bridge(tick=self._tick)
         self._told = Usage()
         self._transport: _Tapped | None = None
-        self._command: JailedCommand | None = None
+        self._command: SandboxedCommand | None = None
         self._watch: Watch | None = None
         self._stopped = False
         self._cancel: Callable[[], None] | None = None
@@ -304,10 +304,10 @@ class _Process:
             # Checks see what the agent did with its hands, so nothing may be left running in the background.
             "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
         }
-        jail, model = self._agent.jail, self._connection.socket
+        sandbox, model = self._agent.sandbox, self._connection.socket
         if self._order.network != "full":
-            jail = jail.without_network()
-        return lay_out(self._order, argv=[str(cli)], env=env, jail=jail, model=model)
+            sandbox = sandbox.without_network()
+        return lay_out(self._order, argv=[str(cli)], env=env, sandbox=sandbox, model=model)
 
     def _caches_for_an_hour(self) -> bool:
         """Humans take longer to answer than the five minutes that a provider keeps a prompt otherwise."""

@@ -1,4 +1,4 @@
-"""A quick agent behind the same port: it plays a script in this very process, without a model or a jail.
+"""A quick agent behind the same port: it plays a script in this very process, without a model or a sandbox.
 
 It speaks the real one's messages, so that everything after the port is the same: its events can be read
 again by `tasks_app.agent.stream`, its transcript says where it stands, and its calls really happen. The

@@ -2,7 +2,7 @@
 
 A program of its own (`python -ISB launch.py ORDERS ARGUMENTS…`). It replaces the worker's environment,
 which the SDK always passes on, by the listed one, makes sure that no other agent is at work in the
-workspace, and becomes the jailed agent. ORDERS is a JSON file {argv, env, inherit, lock}: `inherit`
+workspace, and becomes the sandboxed agent. ORDERS is a JSON file {argv, env, inherit, lock}: `inherit`
 names the variables that are taken from the SDK.
 """
 

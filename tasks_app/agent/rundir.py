@@ -20,7 +20,7 @@ from tasks_app.agent.gate.patterns import WRITING
 from tasks_app.agent.notes import clear_notes, notes_folder
 from tasks_app.agent.plans import plans_folder
 from tasks_app.agent.port import Decision, Places, RunOrder
-from tasks_app.sandbox import Jail, JailedCommand, forwarded
+from tasks_app.sandbox import Sandbox, SandboxedCommand, forwarded
 
 _HERE = Path(__file__).parent
 #: What the gate needs of the portal; laid out in folders of the same names, so that it is imported as here.
@@ -48,15 +48,15 @@ class Layout:
     env: dict[str, str]
     settings: str
     inside: Path
-    command: JailedCommand
+    command: SandboxedCommand
 
 
 def lay_out(
-    order: RunOrder, *, argv: list[str], env: Mapping[str, str], jail: Jail, model: Path | None = None
+    order: RunOrder, *, argv: list[str], env: Mapping[str, str], sandbox: Sandbox, model: Path | None = None
 ) -> Layout:
     """Write everything that the run needs before its process starts.
 
-    `model` is the Unix socket of its model, for a jail without a network.
+    `model` is the Unix socket of its model, for a sandbox without a network.
     """
     places = order.places
     inside = places.run / "inside"
@@ -72,7 +72,7 @@ def lay_out(
     if order.may_ask:
         _script(inside / "bin" / "cat-herder", f"{_python()} {shlex.quote(str(inside / 'ask.py'))}")
     shown = [inside, places.answers, Path(argv[0]).parent]
-    command = jail.command(
+    command = sandbox.command(
         argv if model is None else forwarded(model, argv),
         workspace=places.workspace,
         home=places.home,

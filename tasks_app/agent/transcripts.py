@@ -22,7 +22,7 @@ _MESSAGES = {"user", "assistant"}
 class OwnSession:
     """A shelf on which a run can put entries of its own session only.
 
-    What runs in the jail can write into the agent's output, and so name any other session there.
+    What runs in the sandbox can write into the agent's output, and so name any other session there.
     """
 
     def __init__(self, shelf: Shelf, *, cwd: Path, session_id: str) -> None:

@@ -44,7 +44,7 @@ def say_surroundings(screen: Screen) -> None:
     """What is not as one might think: no model, no sandbox."""
     if settings.ENVIRONMENT.rehearsal:
         screen.say("Rehearsal: the agent is the real Claude Code, the model behind it is a script.", indent=2)
-    if reason := local_sandbox.jail().reason:
+    if reason := local_sandbox.sandbox().reason:
         screen.say(f"No sandbox: {reason}", indent=2)
 
 

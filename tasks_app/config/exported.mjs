@@ -1,5 +1,5 @@
 // Loads a JavaScript file and prints what it exports as one line of JSON behind a mark.
-// Arguments: the file, a folder to write to, the mark. Runs in the jail.
+// Arguments: the file, a folder to write to, the mark. Runs in the sandbox.
 import { readFileSync, writeFileSync, writeSync } from "node:fs";
 import { Module } from "node:module";
 import path from "node:path";

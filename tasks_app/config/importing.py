@@ -18,7 +18,7 @@ from tasks_app.config.faults import did_you_mean, shown
 from tasks_app.config.pipeline import ProjectFile, StepConfig
 from tasks_app.config.reading import file_keys
 from tasks_app.core.errors import BadInput
-from tasks_app.sandbox import Finished, Jail, run
+from tasks_app.sandbox import Finished, Sandbox, run
 from tasks_app.sandbox.environment import search_path
 
 SECONDS = 15.0
@@ -51,10 +51,10 @@ class Imported:
     notes: tuple[str, ...] = ()
 
 
-def read_exported(path: Path, *, repository: Path, jail: Jail, timeout: float = SECONDS) -> Exported:
+def read_exported(path: Path, *, repository: Path, sandbox: Sandbox, timeout: float = SECONDS) -> Exported:
     """What the JavaScript file at `path` exports, CommonJS or ES module; `timeout` in seconds.
 
-    The file is a program: it is run by node in `jail`, where it sees `repository` (to read) and nothing
+    The file is a program: it is run by node in `sandbox`, where it sees `repository` (to read) and nothing
     else of the machine. Raises BadInput if there is no node, or if the file throws, does not end, or
     exports no settings.
     """
@@ -68,7 +68,7 @@ def read_exported(path: Path, *, repository: Path, jail: Jail, timeout: float = 
         workshop = Path(name).resolve()
         script = _SCRIPT.read_text(encoding="utf-8")
         argv = [node, _MEMORY, "--input-type=module", "-e", script, "--", str(path), str(workshop), mark]
-        command = jail.command(argv, workspace=workshop, home=workshop, env={}, readable=[repository])
+        command = sandbox.command(argv, workspace=workshop, home=workshop, env={}, readable=[repository])
         done = run(command, timeout=timeout, output_limit=_OUTPUT_BYTES)
     return _exported(_outcome(done, mark, where=path.name, timeout=timeout), where=path.name)
 

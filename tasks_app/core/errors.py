@@ -101,11 +101,11 @@ class NotAllowed(CatHerderError):
     """The person may see this but not do that."""
 
 
-class JailError(CatHerderError):
+class SandboxError(CatHerderError):
     """A command cannot be put into the sandbox as asked; says which path is in the way."""
 
 
-class SandboxUnavailable(JailError):
+class SandboxUnavailable(SandboxError):
     """A sandbox is demanded and this machine cannot give one; says why and what to do."""
 
 

@@ -20,7 +20,7 @@ from tasks_app.engine.lease import Lease, kept
 from tasks_app.engine.recording import UNRECORDED
 from tasks_app.git import Snapshot
 from tasks_app.models import Sequence, Task, paths
-from tasks_app.sandbox import Jail, Limits
+from tasks_app.sandbox import Limits, Sandbox
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Cleaned:
     late: str = ""
 
 
-def clean_workspaces(*, older_than: timedelta, jail: Jail, dry_run: bool = False) -> Iterator[Cleaned]:
+def clean_workspaces(*, older_than: timedelta, sandbox: Sandbox, dry_run: bool = False) -> Iterator[Cleaned]:
     """Remove workspaces (and agents' homes) of tasks that ended longer than `older_than` ago.
 
     The work in each is recorded once more before; one that cannot be recorded is kept. The branch of a task
@@ -49,7 +49,7 @@ def clean_workspaces(*, older_than: timedelta, jail: Jail, dry_run: bool = False
     recorded. Limits for agents do not hold here: a disk that
     is too full for them is why somebody cleans up.
     """
-    jail = jail.limited(Limits(), cgroup=None)
+    sandbox = sandbox.limited(Limits(), cgroup=None)
     for task in _candidates(older_than):
         path = paths.workspace(task).path
         if not path.exists():
@@ -58,7 +58,9 @@ def clean_workspaces(*, older_than: timedelta, jail: Jail, dry_run: bool = False
             yield Cleaned(task, path, freed=_size(path))
             continue
         with _held(task) as mine:
-            yield _clean(task, path, jail) if mine else Cleaned(task, path, kept="somebody is at work in it")
+            yield (
+                _clean(task, path, sandbox) if mine else Cleaned(task, path, kept="somebody is at work in it")
+            )
 
 
 def _candidates(older_than: timedelta) -> list[Task]:
@@ -87,9 +89,9 @@ def _held(task: Task) -> Iterator[bool]:
         lease.release()
 
 
-def _clean(task: Task, path: Path, jail: Jail) -> Cleaned:
+def _clean(task: Task, path: Path, sandbox: Sandbox) -> Cleaned:
     try:
-        last = _recorded(task, jail)
+        last = _recorded(task, sandbox)
     except UNRECORDED as error:
         return Cleaned(task, path, kept=f"its work cannot be recorded: {error}")
     if last.unrecorded:
@@ -110,9 +112,9 @@ def _clean(task: Task, path: Path, jail: Jail) -> Cleaned:
     return Cleaned(task, path, freed=freed, kept=kept, late=late)
 
 
-def _recorded(task: Task, jail: Jail) -> Snapshot:
+def _recorded(task: Task, sandbox: Sandbox) -> Snapshot:
     return paths.workspace(task).snapshot(
-        label=_label(task), jail=jail, recorded=task.head_commit or task.base_commit, message=task.title
+        label=_label(task), sandbox=sandbox, recorded=task.head_commit or task.base_commit, message=task.title
     )
 
 

@@ -60,7 +60,7 @@ def _check(run: Run, lease: Lease, shop: Shop) -> None:
     reports = run_checks(
         checks_of(step_from_json(run.step.config)),
         workspace=paths.workspace(task).path,
-        jail=shop.jail if network_of(run.step) == "full" else shop.jail.without_network(),
+        sandbox=shop.sandbox if network_of(run.step) == "full" else shop.sandbox.without_network(),
         home=paths.check_home(task),
         # So that a successor can end what it leaves behind.
         env=lease.as_claim.cookie(paths.workspace(task).path),

@@ -9,7 +9,7 @@ from pathlib import Path
 from django.db.models import Q, QuerySet
 
 from tasks_app.config.pipeline import step_from_json
-from tasks_app.core.errors import JailError, WorkspaceError
+from tasks_app.core.errors import SandboxError, WorkspaceError
 from tasks_app.engine.crashpoints import reached
 from tasks_app.engine.faults import passing
 from tasks_app.engine.lease import Lease
@@ -23,7 +23,7 @@ from tasks_app.services.difference import base_of
 logger = logging.getLogger(__name__)
 
 #: What a recording that fails raises.
-UNRECORDED = (WorkspaceError, JailError)
+UNRECORDED = (WorkspaceError, SandboxError)
 SHOWN_NAMES = 10
 
 
@@ -57,7 +57,7 @@ def _make_whole(task: Task, lease: Lease, shop: Shop) -> bool:
         return True
     workspace.unlock()
     if last.outcome == Outcome.CRASHED:  # perhaps with the whole machine
-        fault = workspace.fault(jail=shop.jail, home=paths.home(task))
+        fault = workspace.fault(sandbox=shop.sandbox, home=paths.home(task))
     else:
         fault = "" if workspace.looks_whole() else "could not be read"
     if fault:
@@ -131,7 +131,7 @@ def _snapshot(
     """Raises LeaseLost, before anything is published, if somebody else holds the task by now."""
     return paths.workspace(task).snapshot(
         label=label,
-        jail=shop.jail,
+        sandbox=shop.sandbox,
         recorded=_recorded(task),
         message=message or task.title,
         publish=publish,
@@ -340,7 +340,7 @@ def settle_in_sequence(task: Task, shop: Shop) -> None:
     if not task.head_commit:
         return
     try:
-        note = paths.workspace(task).commit(task.head_commit, jail=shop.jail, home=paths.home(task))
+        note = paths.workspace(task).commit(task.head_commit, sandbox=shop.sandbox, home=paths.home(task))
     except WorkspaceError as error:  # its work is recorded all the same
         note = str(error)
     if note:
@@ -355,6 +355,6 @@ def checkpoint(run: Run, lease: Lease, shop: Shop) -> None:
     task = run.step.task
     if not task.auto_commit:
         return
-    note = paths.workspace(task).commit(task.head_commit, jail=shop.jail, home=paths.home(task))
+    note = paths.workspace(task).commit(task.head_commit, sandbox=shop.sandbox, home=paths.home(task))
     if note:
         _tell(run, lease, [note])

@@ -30,7 +30,7 @@ def restore_lost_work(step: Step, lease: Lease, shop: Shop) -> None:
         return
     label = f"{task.pk}-{step.position:02d}-restored-{task.lease_epoch}"
     commit = workspace.snapshot(
-        label=label, jail=shop.jail, recorded=task.base_commit, message=task.title, publish=True
+        label=label, sandbox=shop.sandbox, recorded=task.base_commit, message=task.title, publish=True
     ).commit
     note = (
         f"{RECORDED_AGAIN}, because the portal's repository had lost commit {task.head_commit[:10]}: the"

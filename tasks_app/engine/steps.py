@@ -99,9 +99,9 @@ def _budget_used_up(step: Step, lease: Lease) -> bool:
 def _network_cannot_be_kept_out(step: Step, lease: Lease, shop: Shop) -> bool:
     """Fail a step that must not have the network rather than run it with one."""
     network = network_of(step)
-    if network == "full" or shop.jail.keeps_network_out:
+    if network == "full" or shop.sandbox.keeps_network_out:
         return False
-    why = shop.jail.reason or shop.jail.network_reason
+    why = shop.sandbox.reason or shop.sandbox.network_reason
     fail(
         lease,
         step,

@@ -33,7 +33,7 @@ from tasks_app.git.recording import (
     set_refs,
 )
 from tasks_app.git.repository import Repository
-from tasks_app.sandbox import Jail, run
+from tasks_app.sandbox import Sandbox, run
 
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]|\.(?!\.|$|lock$)){0,99}")
 _HEAD = re.compile(r"ref: (refs/[^\s\0]+)\n?|[0-9a-f]{40}\n?")
@@ -99,7 +99,7 @@ class Workspace:
         self,
         *,
         label: str,
-        jail: Jail,
+        sandbox: Sandbox,
         recorded: str = "",
         message: str = "",
         publish: bool = False,
@@ -126,9 +126,11 @@ class Workspace:
         remove_locks(git)
         text = message or f"chore({label}): checkpoint"
         try:
-            made = record(self._source(git), jail=jail, message=text, manifest=manifest)
+            made = record(self._source(git), sandbox=sandbox, message=text, manifest=manifest)
         except CloneBroken as broken:
-            made = self._record_without_git(str(broken), recorded, jail=jail, message=text, manifest=manifest)
+            made = self._record_without_git(
+                str(broken), recorded, sandbox=sandbox, message=text, manifest=manifest
+            )
         before_it_counts()
         if made.manifest:
             set_refs(self.repository, made.manifest, self._manifest_ref(label))
@@ -150,7 +152,7 @@ class Workspace:
         """Let people fetch `commit` as `branch` from the portal's repository."""
         set_refs(self.repository, valid_commit(commit), self._public_ref())
 
-    def commit(self, snapshot: str, *, jail: Jail, home: Path) -> str:
+    def commit(self, snapshot: str, *, sandbox: Sandbox, home: Path) -> str:
         """Make the commit `snapshot` the newest of the clone's own branch; no file changes.
 
         A clone that does not take it gets a new `.git`; the returned sentence says so, else it is empty.
@@ -163,7 +165,7 @@ class Workspace:
             wanted = f"{valid_commit(snapshot)}\n^{snapshot}^@\n".encode()
             words = ("pack-objects", "--revs", "--thin", "--stdout", "-q")
             pack.write_bytes(self.repository.git.run(*words, stdin=wanted))
-            problem = self._try(_COMMIT, snapshot, str(pack), jail=jail, home=home, readable=[pack])
+            problem = self._try(_COMMIT, snapshot, str(pack), sandbox=sandbox, home=home, readable=[pack])
         return self.mend(snapshot, why=f"did not take a checkpoint ({problem})") if problem else ""
 
     def looks_whole(self) -> bool:
@@ -178,11 +180,11 @@ class Workspace:
         ref = git / head[1] if head[1] else None
         return ref is None or not ref.exists() or bool(_ID.fullmatch(_text(ref)))
 
-    def fault(self, *, jail: Jail, home: Path) -> str:
+    def fault(self, *, sandbox: Sandbox, home: Path) -> str:
         """What is wrong with the clone's git directory, its whole newest commit looked at; or nothing."""
         if not self.looks_whole():
             return "could not be read"
-        problem = self._try(_LOOK, jail=jail, home=home)
+        problem = self._try(_LOOK, sandbox=sandbox, home=home)
         return f"lacks a part of its newest commit ({problem})" if problem else ""
 
     def mend(self, recorded: str, *, why: str) -> str:
@@ -199,7 +201,7 @@ class Workspace:
         return remove_locks(self.path / ".git")
 
     def _record_without_git(
-        self, why: str, recorded: str, *, jail: Jail, message: str, manifest: bool
+        self, why: str, recorded: str, *, sandbox: Sandbox, message: str, manifest: bool
     ) -> Snapshot:
         """Record the files on top of the last recorded commit, in a new git directory that then stays."""
         recorded = recorded or self.repository.commit(self._base_ref())
@@ -208,7 +210,7 @@ class Workspace:
         self._fill(fresh, recorded)
         try:
             source = self._source(fresh / ".git")
-            made = record(source, jail=jail, message=message, manifest=manifest)
+            made = record(source, sandbox=sandbox, message=message, manifest=manifest)
         except CloneBroken as broken:
             if isinstance(broken.__cause__, RepositoryDamaged):
                 raise broken.__cause__ from broken
@@ -251,9 +253,11 @@ class Workspace:
         base = known[-1] if known else ""
         return Source(self.path, git, self.repository, known, base, self.filters)
 
-    def _try(self, script: str, *words: str, jail: Jail, home: Path, readable: Sequence[Path] = ()) -> str:
+    def _try(
+        self, script: str, *words: str, sandbox: Sandbox, home: Path, readable: Sequence[Path] = ()
+    ) -> str:
         """Run a script in the clone; what it said if it failed, else nothing."""
-        command = jail.offline_if_possible().command(
+        command = sandbox.offline_if_possible().command(
             ["sh", "-c", script, "git", *words],
             workspace=self.path,
             env={"GIT_DIR": str(self.path / ".git"), "GIT_WORK_TREE": str(self.path)},

@@ -23,7 +23,7 @@ from tasks_app.core.errors import MACHINE_FAULTS, WorkspaceError
 from tasks_app.git.durable import sync_folder
 from tasks_app.git.program import valid_commit
 from tasks_app.git.repository import Repository
-from tasks_app.sandbox import Jail, run
+from tasks_app.sandbox import Sandbox, run
 
 AUTHOR = ("Cat Herder", "cat-herder@localhost")
 SECONDS = 600.0
@@ -112,7 +112,7 @@ class Source:
         return self.git_directory.is_relative_to(self.workspace)
 
 
-def record(source: Source, *, jail: Jail, message: str, manifest: bool) -> Snapshot:
+def record(source: Source, *, sandbox: Sandbox, message: str, manifest: bool) -> Snapshot:
     """One commit of all files that git does not ignore, in the portal's repository, named by no ref yet.
 
     Raises CloneBroken if the git directory is the trouble, else WorkspaceError with the reason.
@@ -120,7 +120,7 @@ def record(source: Source, *, jail: Jail, message: str, manifest: bool) -> Snaps
     folder = source.repository.path.parent
     with tempfile.TemporaryDirectory(prefix=f".{source.workspace.name}-", dir=folder) as name:
         outcome = Path(name)
-        result = _run(source, outcome, jail=jail, manifest=manifest)
+        result = _run(source, outcome, sandbox=sandbox, manifest=manifest)
         try:
             commit = _take(source, outcome, result, message)
         except WorkspaceError as error:  # the agent's own commits may be malformed, or lack their history
@@ -157,7 +157,7 @@ def set_refs(repository: Repository, target: str, *refs: str) -> None:
     repository.set_refs(target, *refs)
 
 
-def _run(source: Source, outcome: Path, *, jail: Jail, manifest: bool) -> dict[str, Any]:
+def _run(source: Source, outcome: Path, *, sandbox: Sandbox, manifest: bool) -> dict[str, Any]:
     home = outcome / "home"
     home.mkdir()
     shallow = source.repository.path / "shallow"
@@ -171,7 +171,7 @@ def _run(source: Source, outcome: Path, *, jail: Jail, manifest: bool) -> dict[s
         "tool_folders": TOOL_FOLDERS,
     }
     (outcome / "order.json").write_text(json.dumps(order))
-    command = jail.offline_if_possible().command(
+    command = sandbox.offline_if_possible().command(
         [sys.executable, "-ISc", _PROGRAM, str(outcome)],
         workspace=outcome,
         env={},

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from django.conf import settings
 
-from tasks_app.sandbox import Held, Jail, Limits, SandboxMode, delegated_group, detect
+from tasks_app.sandbox import Held, Limits, Sandbox, SandboxMode, delegated_group, detect
 
 
 @cache
-def jail() -> Jail:
+def sandbox() -> Sandbox:
     """The sandbox and its limits; found out once. Raises SandboxUnavailable."""
     found = detect(SandboxMode(settings.ENVIRONMENT.sandbox), hidden=[Path(settings.DATA_DIR)])
     return found.limited(_limits(), cgroup=None)
@@ -19,7 +19,7 @@ def jail() -> Jail:
 
 def holding() -> tuple[Held, ...]:
     """What holds agents and checks to their limits here. Raises SandboxUnavailable."""
-    found = jail()
+    found = sandbox()
     return found.limited(found.limits, cgroup=delegated_group()).holding
 
 

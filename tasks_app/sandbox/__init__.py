@@ -4,7 +4,14 @@ The network is shared with the machine unless a step says otherwise, and with it
 must ask for a password themselves.
 """
 
-from tasks_app.sandbox.bubblewrap import FORWARDED_PORT, Jail, JailedCommand, SandboxMode, detect, forwarded
+from tasks_app.sandbox.bubblewrap import (
+    FORWARDED_PORT,
+    Sandbox,
+    SandboxedCommand,
+    SandboxMode,
+    detect,
+    forwarded,
+)
 from tasks_app.sandbox.environment import clean_env
 from tasks_app.sandbox.limits import TEMPORARY_FILES, Held, Limits, delegated_group, divided
 from tasks_app.sandbox.process import Finished, killed_by, run
@@ -15,10 +22,10 @@ __all__ = [
     "TEMPORARY_FILES",
     "Finished",
     "Held",
-    "Jail",
-    "JailedCommand",
     "Limits",
+    "Sandbox",
     "SandboxMode",
+    "SandboxedCommand",
     "Watch",
     "clean_env",
     "delegated_group",

@@ -19,7 +19,7 @@ from tasks_app.sandbox.limits import NICE, NO_LIMITS, OOM_SCORE, Held, Limits, h
 from tasks_app.sandbox.mounts import Shown, mount_arguments
 from tasks_app.sandbox.watch import Watch
 
-# The network is one more, of its own accord: see `Jail.without_network`.
+# The network is one more, of its own accord: see `Sandbox.without_network`.
 _NAMESPACES = ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
 # Without --cap-drop a portal that runs as root would hand its powers to the guest.
 _CONFINED = ("--cap-drop", "ALL", "--die-with-parent", "--new-session")
@@ -30,8 +30,8 @@ _USER_NAMESPACES: tuple[tuple[str, ...], ...] = (
     ("--unshare-user",),
     (),
 )
-# The portal's source is not in the jail, so the program comes as an argument. It also says 127 for a program
-# that it cannot find, as a shell does: bubblewrap would end with 1.
+# The portal's source is not in the sandbox, so the program comes as an argument. Like a shell, it exits with
+# 127 for a program that it cannot find: bubblewrap would exit with 1.
 _SEAL = (sys.executable, "-ISc", (Path(__file__).parent / "restrict.py").read_text())
 _FORWARD = (sys.executable, "-ISc", (Path(__file__).parent / "forward.py").read_text())
 # The process joins its cgroup itself, so that nothing that it starts is ever outside.
@@ -45,13 +45,13 @@ _PORTAL = Path(__file__).resolve().parents[2]
 class SandboxMode(StrEnum):
     """The values of CATHERDER_SANDBOX."""
 
-    REQUIRE = "require"  # start only if guests can be jailed
-    AUTO = "auto"  # jail where possible, and say where it is not
+    REQUIRE = "require"  # start only if guests can be sandboxed
+    AUTO = "auto"  # sandbox where possible, and say where it is not
     OFF = "off"  # run guests with the powers of the portal's own user
 
 
 @dataclass(frozen=True)
-class JailedCommand:
+class SandboxedCommand:
     """A command ready to start: secrets are in `env`, which only its own user can read, never in `argv`.
 
     `folders` are those whose files count against `limits`, `group` the cgroup that it starts in.
@@ -70,11 +70,11 @@ class JailedCommand:
 
 
 @dataclass(frozen=True)
-class Jail:
+class Sandbox:
     """The way guests are run on this machine.
 
     `bwrap` is None where there is no sandbox, and `reason` then tells people why. `hidden` are the
-    portal's own folders (its data, its source): absent in the jail even if they lie in /opt or in
+    portal's own folders (its data, its source): absent in the sandbox even if they lie in /opt or in
     another folder that is shown. `user_namespace` are the flags that `detect` saw work. `cgroup` is where
     one can be made for each command; without it, `limits` are held by other means (`limits.py`).
     `bounds_tmp`: whether this bubblewrap can bound a temporary folder (from 0.7 on).
@@ -91,11 +91,11 @@ class Jail:
     cgroup: Path | None = None
     bounds_tmp: bool = False
 
-    def limited(self, limits: Limits, *, cgroup: Path | None) -> Jail:
+    def limited(self, limits: Limits, *, cgroup: Path | None) -> Sandbox:
         """The same with limits for each command."""
         return replace(self, limits=limits, cgroup=cgroup)
 
-    def on_a_full_disk(self) -> Jail:
+    def on_a_full_disk(self) -> Sandbox:
         """The same for what must work, too, while the disk has less free space than it must keep."""
         return replace(self, limits=replace(self.limits, free_disk=0))
 
@@ -124,7 +124,7 @@ class Jail:
         """Whether commands can be run without a network here."""
         return self.active and not self.network_reason
 
-    def without_network(self) -> Jail:
+    def without_network(self) -> Sandbox:
         """The same sandbox with nothing but a loopback of its own. Raises SandboxUnavailable if it cannot."""
         if not self.keeps_network_out:
             raise SandboxUnavailable(
@@ -132,7 +132,7 @@ class Jail:
             )
         return replace(self, shares_network=False)
 
-    def offline_if_possible(self) -> Jail:
+    def offline_if_possible(self) -> Sandbox:
         """For what needs no network: without one where that works, else the sandbox as it is."""
         return self.without_network() if self.keeps_network_out else self
 
@@ -145,11 +145,11 @@ class Jail:
         home: Path,
         writable: Sequence[Path] = (),
         readable: Sequence[Path] = (),
-    ) -> JailedCommand:
+    ) -> SandboxedCommand:
         """`argv` to be run in `workspace`, seeing only the system, its tools and the paths given.
 
         `workspace`, `home` and `writable` can be written, `readable` only read; the innermost of
-        two nested paths decides. `env` is added to `clean_env(home, …)`. Raises JailError for a
+        two nested paths decides. `env` is added to `clean_env(home, …)`. Raises SandboxError for a
         path that is missing or that was made to lead elsewhere.
         """
         environment = clean_env(home, env)
@@ -157,7 +157,9 @@ class Jail:
         join = (*_JOIN, str(group)) if group else ()
         if self.bwrap is None:
             words = [*join, *_die_with_parent(), *self._unsandboxed_limits(), *argv]
-            return JailedCommand(tuple(words), environment, workspace, self.limits, (workspace, home), group)
+            return SandboxedCommand(
+                tuple(words), environment, workspace, self.limits, (workspace, home), group
+            )
         shown = Shown((*writable, workspace, home), tuple(readable), (*self.hidden, *_own_source()))
         network = () if self.shares_network else ("--unshare-net",)
         words = [*join, str(self.bwrap), *self.user_namespace, *_NAMESPACES, *network, *_CONFINED]
@@ -165,7 +167,7 @@ class Jail:
         # The root itself is a tmpfs: read-only, or a guest could fill the memory and think it wrote files.
         words += ["--remount-ro", "/", "--chdir", str(workspace), "--"]
         words += [*_SEAL, json.dumps(self._sealed_limits()), *argv]
-        return JailedCommand(tuple(words), environment, workspace, self.limits, (workspace, home), group)
+        return SandboxedCommand(tuple(words), environment, workspace, self.limits, (workspace, home), group)
 
     def _sealed_limits(self) -> dict[str, int]:
         bounds = rlimits(self.limits, own_users=self._counts_processes)
@@ -188,33 +190,35 @@ def forwarded(socket: Path, argv: Sequence[str]) -> tuple[str, ...]:
     return (*_FORWARD, str(socket), str(FORWARDED_PORT), *argv)
 
 
-def detect(mode: SandboxMode, *, hidden: Sequence[Path] = ()) -> Jail:
+def detect(mode: SandboxMode, *, hidden: Sequence[Path] = ()) -> Sandbox:
     """How to run guests here, found out by really running one.
 
     `hidden` are folders that no guest may see. Raises SandboxUnavailable if `mode` demands a
     sandbox and there is none.
     """
     if mode is SandboxMode.OFF:
-        return Jail(None, "The sandbox is switched off (CATHERDER_SANDBOX=off).")
-    jail = _best_jail(tuple(hidden))
-    if mode is SandboxMode.REQUIRE and not jail.active:
-        raise SandboxUnavailable(f"CATHERDER_SANDBOX=require, but there is no sandbox: {jail.reason}")
-    return jail
+        return Sandbox(None, "The sandbox is switched off (CATHERDER_SANDBOX=off).")
+    sandbox = _best_sandbox(tuple(hidden))
+    if mode is SandboxMode.REQUIRE and not sandbox.active:
+        raise SandboxUnavailable(f"CATHERDER_SANDBOX=require, but there is no sandbox: {sandbox.reason}")
+    return sandbox
 
 
-def _best_jail(hidden: tuple[Path, ...]) -> Jail:
+def _best_sandbox(hidden: tuple[Path, ...]) -> Sandbox:
     program = shutil.which("bwrap")
     if program is None:
-        return Jail(None, "bubblewrap is not installed. Install it, on Debian with: apt install bubblewrap")
+        return Sandbox(
+            None, "bubblewrap is not installed. Install it, on Debian with: apt install bubblewrap"
+        )
     complaint = ""
     bounds_tmp = _knows_size(program)
     for flags in _USER_NAMESPACES:
-        jail = Jail(Path(program), hidden=hidden, user_namespace=flags, bounds_tmp=bounds_tmp)
-        complaint = _complaint(jail)
+        sandbox = Sandbox(Path(program), hidden=hidden, user_namespace=flags, bounds_tmp=bounds_tmp)
+        complaint = _complaint(sandbox)
         if not complaint:
-            offline = replace(jail, network_reason="", shares_network=False)
-            return replace(jail, network_reason=_complaint(offline))
-    return Jail(
+            offline = replace(sandbox, network_reason="", shares_network=False)
+            return replace(sandbox, network_reason=_complaint(offline))
+    return Sandbox(
         None,
         f"{program} does not work here: {complaint}. The machine or its container must allow user namespaces"
         " (sysctl kernel.unprivileged_userns_clone=1, or an AppArmor profile for bwrap).",
@@ -229,9 +233,9 @@ def _knows_size(program: str) -> bool:
     return b"--size" in done.stdout + done.stderr
 
 
-def _complaint(jail: Jail) -> str:
+def _complaint(sandbox: Sandbox) -> str:
     with tempfile.TemporaryDirectory(prefix="cat-herder-") as name:
-        command = jail.command(["true"], workspace=Path(name), home=Path(name), env={})
+        command = sandbox.command(["true"], workspace=Path(name), home=Path(name), env={})
         try:
             done = subprocess.run(
                 command.argv,

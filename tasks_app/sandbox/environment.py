@@ -21,7 +21,7 @@ def clean_env(home: Path, extra: Mapping[str, str]) -> dict[str, str]:
         **_language(),
         "TERM": "dumb",
         "HOME": str(home),
-        "TMPDIR": "/tmp",  # noqa: S108 (a private tmpfs in the jail)
+        "TMPDIR": "/tmp",  # noqa: S108 (a private tmpfs in the sandbox)
         **_identity(),
         **extra,
     }

@@ -1,4 +1,4 @@
-"""What a jailed process sees of the file system: a list of what is shown, all else is absent.
+"""What a sandboxed process sees of the file system: a list of what is shown, all else is absent.
 
 Every path has the same name inside as outside, and where one lies within another the innermost
 decides. A data directory in /opt is hidden, the workspace in it is shown, and a run folder in that
@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks_app.core.errors import JailError
+from tasks_app.core.errors import SandboxError
 from tasks_app.sandbox.environment import search_path
 
 _SYSTEM = tuple(Path(p) for p in ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt"))
 
 # Of /etc, only what programs need to find libraries, names, certificates and their defaults. Keys,
-# password hashes and the settings of services are not in the list, so they are not in the jail. A
+# password hashes and the settings of services are not in the list, so they are not in the sandbox. A
 # listed file that other users of the machine may not read is left out too: the portal may be root.
 _ETC = (
     "alternatives",
@@ -81,7 +81,7 @@ _ETC = (
 )
 
 # bubblewrap leaves /proc/sys writable to a user number 0 without capabilities: seen with 0.8.0, where
-# such a guest changed kernel.core_pattern of the host, which is a way out of any jail.
+# such a guest changed kernel.core_pattern of the host, which is a way out of any sandbox.
 _PROC_READ_ONLY = tuple(
     Path("/proc", name) for name in ("acpi", "bus", "fs", "irq", "mtrr", "scsi", "sys", "sysrq-trigger")
 )
@@ -115,7 +115,7 @@ def mount_arguments(shown: Shown, *, tmp_size: int = 0) -> list[str]:
     `tmp_size` is how many bytes each temporary folder may hold, shared memory included; 0 leaves it to the
     kernel: half the memory.
 
-    Raises JailError for a path that is missing, is the root, or was made to lead out of a folder
+    Raises SandboxError for a path that is missing, is the root, or was made to lead out of a folder
     which the guest can write.
     """
     _refuse_unsafe(shown)
@@ -168,7 +168,7 @@ def _system() -> Iterator[_Bind]:
 def _etc() -> Iterator[_Bind]:
     etc = Path("/etc")
     for path in (found for name in _ETC for found in etc.glob(name)):
-        # A link is followed here, as its target may lie where the jail has nothing (resolv.conf in /run).
+        # A link is followed here, as its target may lie where the sandbox has nothing (resolv.conf in /run).
         source = path.resolve()
         if _others_may_read(source):
             yield _Bind(source, path)
@@ -190,7 +190,7 @@ def _asked_for(shown: Shown) -> Iterator[_Bind]:
 
 
 def _place(path: Path) -> Path:
-    """Where to mount so that `path` works: beyond a link that the jail shows, its target."""
+    """Where to mount so that `path` works: beyond a link that the sandbox shows, its target."""
     return path.resolve() if _within(path, _SYSTEM) else path
 
 
@@ -249,9 +249,9 @@ def _within(path: Path, folders: Iterable[Path]) -> bool:
 def _refuse_unsafe(shown: Shown) -> None:
     for path in (*shown.writable, *shown.readable):
         if not path.is_absolute() or path.resolve() == Path("/"):
-            raise JailError(f"{path} cannot be shown in the sandbox: name a folder by its full path.")
+            raise SandboxError(f"{path} cannot be shown in the sandbox: name a folder by its full path.")
         if not path.exists():
-            raise JailError(f"{path} cannot be shown in the sandbox: it does not exist.")
+            raise SandboxError(f"{path} cannot be shown in the sandbox: it does not exist.")
         _refuse_leading_out(path, shown.writable)
 
 
@@ -259,4 +259,4 @@ def _refuse_leading_out(path: Path, writable: Sequence[Path]) -> None:
     """A guest may have put a link where the next run is to be given a folder."""
     for folder in writable:
         if path.is_relative_to(folder) and not path.resolve().is_relative_to(folder.resolve()):
-            raise JailError(f"{path} leads out of {folder}, to {path.resolve()}.")
+            raise SandboxError(f"{path} leads out of {folder}, to {path.resolve()}.")

@@ -99,7 +99,7 @@ def identify(caller: Caller, *, folder: Path) -> Peer:
 
 
 def is_guest(caller: Caller, *, folder: Path) -> bool:
-    """Whether the socket belongs to a guest whose jail shows something of `folder`, the data directory.
+    """Whether the socket belongs to a guest whose sandbox shows something of `folder`, the data directory.
 
     While there are guests, nobody else is believed to have a socket that was closed, as a guest may do
     once it has sent its request; nor one that is seen nowhere, if a guest hides its own.
@@ -170,11 +170,11 @@ def _shares_network(pid: int) -> bool:
 
 
 def _guests(folder: Path) -> set[int]:
-    """The processes in the jails of this portal, which is not in one of them itself."""
+    """The processes in the sandboxes of this portal, which is not in one of them itself."""
     parents = {pid: parent for pid in _pids() if (parent := _parent(pid)) is not None}
     own = set(_line(os.getpid(), parents))
-    jails = {pid for pid in parents if pid not in own and _is_jail(pid, folder)}
-    return {pid for pid in parents if jails.intersection(_line(pid, parents))} if jails else set()
+    sandboxes = {pid for pid in parents if pid not in own and _is_sandbox(pid, folder)}
+    return {pid for pid in parents if sandboxes.intersection(_line(pid, parents))} if sandboxes else set()
 
 
 def _line(pid: int, parents: dict[int, int]) -> Iterator[int]:
@@ -186,7 +186,7 @@ def _line(pid: int, parents: dict[int, int]) -> Iterator[int]:
         pid = parents[pid]
 
 
-def _is_jail(pid: int, folder: Path) -> bool:
+def _is_sandbox(pid: int, folder: Path) -> bool:
     """Its arguments are those that `mounts.py` made."""
     try:
         words = (_PROC / str(pid) / "cmdline").read_bytes().split(b"\0")

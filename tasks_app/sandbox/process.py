@@ -1,4 +1,4 @@
-"""Running a jailed command to its end, whatever it and its children do."""
+"""Running a sandboxed command to its end, whatever it and its children do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO, Literal
 
-from tasks_app.sandbox.bubblewrap import JailedCommand
+from tasks_app.sandbox.bubblewrap import SandboxedCommand
 from tasks_app.sandbox.watch import Watch
 
 _CHUNK = 65_536
@@ -43,7 +43,7 @@ class Finished:
 
 
 def run(
-    command: JailedCommand,
+    command: SandboxedCommand,
     *,
     timeout: float,
     output_limit: int = 200_000,
@@ -95,7 +95,7 @@ def _either(stop: Callable[[], bool] | None, limits: _Limited) -> Callable[[], b
     return lambda: limits.is_passed() or (stop is not None and stop())
 
 
-def _start(command: JailedCommand) -> subprocess.Popen[bytes]:
+def _start(command: SandboxedCommand) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         command.argv,
         env=command.env,

@@ -1,7 +1,9 @@
-"""The last step into the jail, which becomes the guest. `sandbox.py` hands its text to the portal's Python.
+"""The last step into the sandbox, which becomes the sandboxed program.
+
+`bubblewrap.py` passes the text of this file to the portal's Python.
 
 Two things are no files, and so no mount hides them. Sockets with abstract names belong to the network, which
-is shared: a desktop's X11 and D-Bus may listen there, and whoever speaks to them is out of the jail. The
+is shared: a desktop's X11 and D-Bus may listen there, and whoever speaks to them is out of the sandbox. The
 keyring of the session that started the worker can hold tickets and passwords, and is inherited.
 What a kernel lacks is done without: sockets take Linux 6.12.
 """

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tasks_app.git import Repository, Workspace, branch_name, durable, program
-from tasks_app.sandbox import Jail
+from tasks_app.sandbox import Sandbox
 from tests.integration.git_repository import GitRepository
 
 
@@ -74,7 +74,7 @@ def recorded(root: Path, source: GitRepository) -> tuple[Workspace, str]:
     workspace = Workspace(root / "tasks" / "1" / "workspace", repository, branch_name("fix"))
     workspace.create(base=repository.head("main"))
     (workspace.path / "new").write_text("made by the agent\n")
-    return workspace, workspace.snapshot(label="do", jail=Jail(None), publish=True).commit
+    return workspace, workspace.snapshot(label="do", sandbox=Sandbox(None), publish=True).commit
 
 
 @pytest.mark.disk

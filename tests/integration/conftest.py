@@ -81,8 +81,8 @@ class Herd:
 def herd(monkeypatch: pytest.MonkeyPatch) -> Herd:
     """Commands that work on tasks in this process do it with this agent."""
     herd = Herd()
-    jail = detect(SandboxMode.OFF)
-    monkeypatch.setattr(composition, "shop", lambda stop_signal: Shop(herd.agent, jail, stop_signal))
+    sandbox = detect(SandboxMode.OFF)
+    monkeypatch.setattr(composition, "shop", lambda stop_signal: Shop(herd.agent, sandbox, stop_signal))
     return herd
 
 
@@ -117,10 +117,10 @@ def server(tmp_path: Path) -> Iterator[RehearsalServer]:
 
 @pytest.fixture
 def real(works: Works, server: RehearsalServer) -> Works:
-    """The works with the real agent program, jailed."""
-    jail = detect(SandboxMode.REQUIRE, hidden=[works.folder / "data"])
-    works.agent = ClaudeAgent(jail, connection_to(server))
-    works.jail = jail
+    """The works with the real agent program, sandboxed."""
+    sandbox = detect(SandboxMode.REQUIRE, hidden=[works.folder / "data"])
+    works.agent = ClaudeAgent(sandbox, connection_to(server))
+    works.sandbox = sandbox
     return works
 
 
@@ -143,6 +143,6 @@ def behind_the_proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def metered(works: Works, server: RehearsalServer, behind_the_proxy: Any) -> Works:
     """The works with the real agent program behind the proxy, sandboxed."""
     behind_the_proxy(server)
-    works.jail = detect(SandboxMode.REQUIRE, hidden=[works.folder / "data"])
-    works.agent = ClaudeAgent(works.jail, composition.connect)
+    works.sandbox = detect(SandboxMode.REQUIRE, hidden=[works.folder / "data"])
+    works.agent = ClaudeAgent(works.sandbox, composition.connect)
     return works

@@ -16,11 +16,11 @@ from tasks_app.agent.port import Decision, Ending, RunResult
 from tasks_app.sandbox import SandboxMode, detect
 from tests.agents import Bench, fake_bench, real_bench
 
-JAILED = pytest.param("jailed", marks=pytest.mark.bubblewrap)
+SANDBOXED = pytest.param("sandboxed", marks=pytest.mark.bubblewrap)
 RULES = ("Bash(*guarded*)", "Write(**/*.sql)", "Bash(git tag*)")
 
 
-@pytest.fixture(params=["fake", JAILED])
+@pytest.fixture(params=["fake", SANDBOXED])
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     if request.param == "fake":
         yield fake_bench(tmp_path)
@@ -29,7 +29,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
         yield made
 
 
-@pytest.fixture(params=[JAILED])
+@pytest.fixture(params=[SANDBOXED])
 def real(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     with real_bench(tmp_path, detect(SandboxMode.REQUIRE, hidden=[tmp_path / "data"])) as made:
         yield made

@@ -13,7 +13,7 @@ from tasks_app.agent.claude import ClaudeAgent, Connection
 from tasks_app.agent.leftovers import Claim, leftovers
 from tasks_app.agent.port import Ending, Stop
 from tasks_app.core.errors import PassingFault
-from tasks_app.sandbox import Jail
+from tasks_app.sandbox import Sandbox
 from tests.agents import Bench
 
 #: Answers the SDK's greeting, as the real one does, and then says what it is told to.
@@ -47,7 +47,7 @@ def bench(base: Path, program: str | None) -> Bench:
     if program is not None:
         cli.write_text(program)
         cli.chmod(0o755)
-    return Bench(ClaudeAgent(Jail(None), lambda order: nullcontext(Connection()), cli=cli), base)
+    return Bench(ClaudeAgent(Sandbox(None), lambda order: nullcontext(Connection()), cli=cli), base)
 
 
 def speaking(base: Path, said: str, code: int = 1) -> Bench:

@@ -13,10 +13,10 @@ from tasks_app.agent.leftovers import leftovers
 from tasks_app.agent.port import AgentEvent, Ending, RunResult, Stop
 from tasks_app.agent.stream import Stream
 from tasks_app.core.errors import BadInput
-from tasks_app.sandbox import Jail, SandboxMode, detect
+from tasks_app.sandbox import Sandbox, SandboxMode, detect
 from tests.agents import Bench, fake_bench, real_bench
 
-JAILED = pytest.param("jailed", marks=pytest.mark.bubblewrap)
+SANDBOXED = pytest.param("sandboxed", marks=pytest.mark.bubblewrap)
 EVERYTHING = '@/etc/passwd\n/clear\n"; rm -rf / #\n$(touch pwned) `touch pwned`\r\\n\t☃ 🐈 é “ ”=" \\ \'%s'
 NASTY = ["@/etc/passwd", "/clear", EVERYTHING]
 
@@ -25,23 +25,23 @@ def make(kind: str, base: Path) -> Iterator[Bench]:
     if kind == "fake":
         yield fake_bench(base)
         return
-    mode = SandboxMode.REQUIRE if kind == "jailed" else SandboxMode.OFF
+    mode = SandboxMode.REQUIRE if kind == "sandboxed" else SandboxMode.OFF
     with real_bench(base, detect(mode, hidden=[base / "data"])) as bench:
         yield bench
 
 
-@pytest.fixture(params=["fake", JAILED])
+@pytest.fixture(params=["fake", SANDBOXED])
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     yield from make(request.param, tmp_path)
 
 
-@pytest.fixture(params=["fake", JAILED, "unjailed"])
+@pytest.fixture(params=["fake", SANDBOXED, "unsandboxed"])
 def any_bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     """With the sandbox off as well."""
     yield from make(request.param, tmp_path)
 
 
-@pytest.fixture(params=[JAILED, "unjailed"])
+@pytest.fixture(params=[SANDBOXED, "unsandboxed"])
 def real(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     yield from make(request.param, tmp_path)
 
@@ -310,7 +310,7 @@ def test_nothing_that_the_agent_started_outlives_its_run(real: Bench) -> None:
 
 
 def test_the_agent_sees_no_secret_of_the_worker(real: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """R4: neither in its environment nor, in the jail, in the data directory."""
+    """R4: neither in its environment nor, in the sandbox, in the data directory."""
     monkeypatch.setenv("CATHERDER_SECRET_KEY", "told-to-nobody")
     monkeypatch.setenv("DATABASE_URL", "postgresql://told-to-nobody")
     real.start("look-around")
@@ -325,12 +325,12 @@ def test_the_agent_sees_no_secret_of_the_worker(real: Bench, monkeypatch: pytest
 def test_a_stop_that_comes_before_the_process_exists_counts(tmp_path: Path) -> None:
     ticked = threading.Event()
 
-    class SlowJail(Jail):
+    class SlowSandbox(Sandbox):
         def command(self, *arguments: object, **more: object):  # type: ignore[no-untyped-def]
             assert ticked.wait(30)
             return super().command(*arguments, **more)  # type: ignore[arg-type]
 
-    with real_bench(tmp_path, SlowJail(None)) as bench:
+    with real_bench(tmp_path, SlowSandbox(None)) as bench:
 
         def stop() -> None:
             ticked.set()

@@ -13,7 +13,7 @@ from tasks_app.agent.fake import FakeAgent
 from tasks_app.agent.notes import clear_notes, noted_asks, notes_folder
 from tasks_app.agent.rundir import lay_out
 from tasks_app.agent.transcripts import restore
-from tasks_app.sandbox import Jail
+from tasks_app.sandbox import Sandbox
 from tests.agents import Bench
 
 SESSION = "12345678-1234-4234-8234-123456789012"
@@ -106,7 +106,7 @@ def test_a_subpath_cannot_climb_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at", ["", "projects", "projects/-work-space"])
 def test_a_folder_of_links_is_not_followed(tmp_path: Path, at: str) -> None:
-    """The jail ends where the worker follows a link that was laid inside it."""
+    """The sandbox ends where the worker follows a link that was laid inside it."""
     elsewhere, config = tmp_path / "elsewhere", tmp_path / "home" / ".claude"
     elsewhere.mkdir()
     (config / at).parent.mkdir(parents=True, exist_ok=True)
@@ -134,7 +134,7 @@ def laid_out(tmp_path: Path, *, resume: bool) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("from before")
     (order.places.home / ".claude" / "projects").chmod(0o100)
-    lay_out(order, argv=["/bin/true"], env={}, jail=Jail(None))
+    lay_out(order, argv=["/bin/true"], env={}, sandbox=Sandbox(None))
     return order.places.home
 
 

@@ -123,13 +123,13 @@ from tasks_app.models.paths import workspace
 from tasks_app.sandbox import SandboxMode, detect
 ann = User.objects.get(username="ann")
 project = Project.objects.get(name="plain")
-jail = detect(SandboxMode.OFF)
+sandbox = detect(SandboxMode.OFF)
 for number in itertools.count():
     task = create_task(project, f"# Task {number}", by=ann, where="test")
     place = workspace(task)
     place.create(base=task.base_commit)
     (place.path / "file").write_text(str(number))
-    task.head_commit = place.snapshot(label=f"{task.pk}-01-1", jail=jail, publish=True).commit
+    task.head_commit = place.snapshot(label=f"{task.pk}-01-1", sandbox=sandbox, publish=True).commit
     task.save(update_fields=["head_commit"])
     place.repository.tidy()
     sys.stdout.write("x"); sys.stdout.flush()

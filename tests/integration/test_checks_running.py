@@ -1,4 +1,4 @@
-"""P5: checks run in order, in the jail, in the workspace as the agent left it."""
+"""P5: checks run in order, in the sandbox, in the workspace as the agent left it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tasks_app.engine.checks import Check, CheckReport, FileExists, NoCheck, Shell, run_checks
-from tasks_app.sandbox import Jail, SandboxMode, detect
+from tasks_app.sandbox import Sandbox, SandboxMode, detect
 from tests.integration.fifo import Fifo
 
 
@@ -18,24 +18,24 @@ from tests.integration.fifo import Fifo
 class Bench:
     workspace: Path
     home: Path
-    jail: Jail
+    sandbox: Sandbox
 
     def reports(self, *checks: Check, **more: Any) -> tuple[CheckReport, ...]:
-        return run_checks(checks, workspace=self.workspace, jail=self.jail, home=self.home, **more)
+        return run_checks(checks, workspace=self.workspace, sandbox=self.sandbox, home=self.home, **more)
 
     def report(self, check: Check, **more: Any) -> CheckReport:
         (report,) = self.reports(check, **more)
         return report
 
 
-@pytest.fixture(params=["open", pytest.param("jailed", marks=pytest.mark.bubblewrap)])
+@pytest.fixture(params=["open", pytest.param("sandboxed", marks=pytest.mark.bubblewrap)])
 def bench(tmp_path: Path, request: pytest.FixtureRequest) -> Bench:
-    jail = detect(SandboxMode.AUTO) if request.param == "jailed" else Jail(None, "for this test")
-    if request.param == "jailed" and not jail.active:
-        pytest.skip(jail.reason)
+    sandbox = detect(SandboxMode.AUTO) if request.param == "sandboxed" else Sandbox(None, "for this test")
+    if request.param == "sandboxed" and not sandbox.active:
+        pytest.skip(sandbox.reason)
     for name in ("workspace", "home"):
         (tmp_path / name).mkdir()
-    return Bench(tmp_path / "workspace", tmp_path / "home", jail)
+    return Bench(tmp_path / "workspace", tmp_path / "home", sandbox)
 
 
 def test_no_check_passes(bench: Bench) -> None:
@@ -135,7 +135,7 @@ def test_a_command_gets_what_it_is_given_and_not_the_portals_environment(
     assert "GIVEN=yes" in output and "very-secret" not in output
 
 
-@pytest.mark.parametrize("bench", [pytest.param("jailed", marks=pytest.mark.bubblewrap)], indirect=True)
+@pytest.mark.parametrize("bench", [pytest.param("sandboxed", marks=pytest.mark.bubblewrap)], indirect=True)
 def test_a_check_sees_no_more_than_the_agent(bench: Bench) -> None:
     (bench.workspace.parent / "secret").write_text("very-secret")
     report = bench.report(Shell("cat ../secret; touch ../escaped /usr/escaped"))

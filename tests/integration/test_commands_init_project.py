@@ -14,7 +14,7 @@ from tasks_app.config.pipeline import load_project_config
 from tasks_app.config.task_file import read_task_file
 from tasks_app.core.errors import BadInput
 from tasks_app.management.commands import init_project
-from tasks_app.sandbox import Jail, SandboxMode, detect
+from tasks_app.sandbox import Sandbox, SandboxMode, detect
 from tests.integration.conftest import Manage
 from tests.integration.git_repository import GitRepository
 
@@ -166,18 +166,18 @@ class TestMaking:
 
 @pytest.mark.node
 class TestImporting:
-    @pytest.fixture(params=["open", pytest.param("jailed", marks=pytest.mark.bubblewrap)])
-    def jail(self, request: pytest.FixtureRequest) -> Jail:
-        return detect(SandboxMode.AUTO) if request.param == "jailed" else Jail(None, "for this test")
+    @pytest.fixture(params=["open", pytest.param("sandboxed", marks=pytest.mark.bubblewrap)])
+    def sandbox(self, request: pytest.FixtureRequest) -> Sandbox:
+        return detect(SandboxMode.AUTO) if request.param == "sandboxed" else Sandbox(None, "for this test")
 
     @pytest.fixture
-    def read(self, repository: GitRepository, jail: Jail) -> Callable[..., Any]:
+    def read(self, repository: GitRepository, sandbox: Sandbox) -> Callable[..., Any]:
         """What a file exports."""
 
         def run(text: str, *, name: str = "cat-herder.config.js", timeout: float = 30) -> Any:
             path = repository.path / name
             path.write_text(text)
-            return read_exported(path, repository=repository.path, jail=jail, timeout=timeout)
+            return read_exported(path, repository=repository.path, sandbox=sandbox, timeout=timeout)
 
         return run
 
@@ -250,7 +250,7 @@ class TestImporting:
         assert read("setInterval(() => {}, 1000); module.exports = { model: 'opus' };").values
 
     @pytest.mark.bubblewrap
-    def test_r4_in_the_jail_it_sees_the_repository_and_can_write_nowhere(
+    def test_r4_in_the_sandbox_it_sees_the_repository_and_can_write_nowhere(
         self, repository: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "secret").write_text("secret")
@@ -268,7 +268,7 @@ module.exports = {{
 }};
 """
         )
-        exported = read_exported(path, repository=repository.path, jail=detect(SandboxMode.AUTO))
+        exported = read_exported(path, repository=repository.path, sandbox=detect(SandboxMode.AUTO))
         assert exported.values == {
             "model": "ENOENT",
             "taskFolder": "EROFS",
@@ -293,7 +293,7 @@ module.exports = {{
     def test_r4_without_a_sandbox_it_is_run_only_if_trusted(
         self, manage: Manage, repository: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(init_project, "detect", lambda mode, hidden: Jail(None, "There is none."))
+        monkeypatch.setattr(init_project, "detect", lambda mode, hidden: Sandbox(None, "There is none."))
         repository.commit(
             **{
                 "old.js": f'require("fs").writeFileSync({str(tmp_path / "ran")!r}, "");\n'
@@ -331,4 +331,4 @@ def test_r5_without_node_that_is_said(
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     repository_file = repository.path / "README"
     with pytest.raises(BadInput, match="node is needed to read this file, and it is not installed"):
-        read_exported(repository_file, repository=repository.path, jail=Jail(None))
+        read_exported(repository_file, repository=repository.path, sandbox=Sandbox(None))

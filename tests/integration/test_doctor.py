@@ -19,7 +19,7 @@ from django.utils import timezone
 from tasks_app.models import paths
 from tasks_app.operations.doctor import data, examination, machine, services
 from tasks_app.operations.doctor.finding import Finding, Level
-from tasks_app.sandbox import Jail, Limits
+from tasks_app.sandbox import Limits, Sandbox
 from tests.factories import ProjectFactory, TaskFactory, WorkerBeatFactory
 from tests.integration.installation import REPOSITORY, Installation
 from tests.works import Works
@@ -99,43 +99,43 @@ def test_make_up_without_git_says_so_at_once(tmp_path: Path) -> None:
     assert not (tmp_path / "venv").exists()
 
 
-def jail_of(monkeypatch: pytest.MonkeyPatch, jail: Jail) -> None:
-    monkeypatch.setattr(machine.local_sandbox, "jail", lambda: jail)
-    monkeypatch.setattr(machine.local_sandbox, "holding", lambda: jail.holding)
+def use_sandbox(monkeypatch: pytest.MonkeyPatch, sandbox: Sandbox) -> None:
+    monkeypatch.setattr(machine.local_sandbox, "sandbox", lambda: sandbox)
+    monkeypatch.setattr(machine.local_sandbox, "holding", lambda: sandbox.holding)
 
 
-SANDBOX = Jail(Path("/usr/bin/bwrap"), network_reason="", bounds_tmp=True)
+SANDBOX = Sandbox(Path("/usr/bin/bwrap"), network_reason="", bounds_tmp=True)
 LIMITS = Limits(memory=2**30, processes=500, disk=2**30, tmp=2**30, free_disk=2**30)
 
 
 def test_each_limit_for_agents_is_shown_with_what_holds_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    jail_of(monkeypatch, SANDBOX.limited(LIMITS, cgroup=tmp_path))
+    use_sandbox(monkeypatch, SANDBOX.limited(LIMITS, cgroup=tmp_path))
     finding = only(machine.limits())
     assert finding.level is Level.OK and finding.advice == ""
     assert "Memory 1 GiB (cgroup); Processes 500 (cgroup); Files 1 GiB (rlimit" in finding.text
-    jail_of(monkeypatch, SANDBOX.limited(LIMITS, cgroup=None))
+    use_sandbox(monkeypatch, SANDBOX.limited(LIMITS, cgroup=None))
     assert "Delegate=yes" in only(machine.limits()).advice
 
 
 def test_a_limit_that_nothing_holds_is_a_warning_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not so one that nobody wants."""
     older = replace(SANDBOX, bounds_tmp=False)
-    jail_of(monkeypatch, older.limited(LIMITS, cgroup=None))
+    use_sandbox(monkeypatch, older.limited(LIMITS, cgroup=None))
     _, unheld = machine.limits()
     assert unheld.level is Level.WARNING and "1 GiB of temporary files" in unheld.text
     assert "bubblewrap 0.7" in unheld.advice
-    jail_of(monkeypatch, older.limited(Limits(), cgroup=None))
+    use_sandbox(monkeypatch, older.limited(Limits(), cgroup=None))
     assert "Temporary files no limit" in only(machine.limits()).text
 
 
 def test_a_network_that_cannot_be_kept_from_steps_is_told(
     monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
-    jail_of(monkeypatch, SANDBOX)
+    use_sandbox(monkeypatch, SANDBOX)
     assert only(machine.network()).level is Level.OK
-    jail_of(monkeypatch, replace(SANDBOX, network_reason="no loopback"))
+    use_sandbox(monkeypatch, replace(SANDBOX, network_reason="no loopback"))
     finding = only(machine.network())
     assert finding.level is Level.WARNING and "no loopback" in finding.text
     settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"network": "none"})

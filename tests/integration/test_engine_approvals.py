@@ -227,7 +227,7 @@ def test_without_its_session_an_agent_is_told_in_words(
 @pytest.mark.bubblewrap
 @pytest.mark.once(on="sqlite")
 class TestTheRealAgent:
-    """With the CLI, jailed, through the engine."""
+    """With the CLI, sandboxed, through the engine."""
 
     def test_a_release_is_tagged_once_it_is_approved(self, real: Works, server: RehearsalServer) -> None:
         text = "# Release it\n\nrehearsal: approve\n"

@@ -14,7 +14,7 @@ from tasks_app.agent.fake import Turn, ask, say, write
 from tasks_app.core.phases import Phase
 from tasks_app.engine.cleaning import clean_workspaces
 from tasks_app.models import Task, paths
-from tasks_app.sandbox import Jail, Limits
+from tasks_app.sandbox import Limits, Sandbox
 from tasks_app.services.tasks import cancel_task, go_on
 from tests.works import TWO_STEPS, Works, file_in
 
@@ -43,7 +43,7 @@ def end_long_ago(task: Task) -> None:
 
 def cleaned(**more: bool) -> list[tuple[int, bool]]:
     """The tasks that were looked at, and whether each workspace was kept."""
-    found = clean_workspaces(older_than=FORTNIGHT, jail=Jail(None), **more)
+    found = clean_workspaces(older_than=FORTNIGHT, sandbox=Sandbox(None), **more)
     return [(one.task.pk, bool(one.kept)) for one in found]
 
 
@@ -88,7 +88,7 @@ def test_old_workspaces_go_and_what_nobody_judged_is_kept_beside_the_result(work
     end_long_ago(task)
     assert cleaned(dry_run=True) == [(task.pk, False)]
     assert paths.workspace(task).path.exists()
-    (one,) = clean_workspaces(older_than=FORTNIGHT, jail=Jail(None))
+    (one,) = clean_workspaces(older_than=FORTNIGHT, sandbox=Sandbox(None))
     assert not one.kept and not paths.workspace(task).path.exists()
     bare = paths.repository(task.project).path
     assert git(bare, "rev-parse", task.branch) == task.head_commit
@@ -143,8 +143,8 @@ def test_a_disk_that_is_too_full_for_agents_is_cleaned(works: Works) -> None:
     task = works.advance(works.task(PLAY, config=TWO_STEPS))
     file_in(task, "late.txt").write_text("x")
     end_long_ago(task)
-    full = Jail(None).limited(Limits(free_disk=10**18), cgroup=None)
-    (one,) = clean_workspaces(older_than=FORTNIGHT, jail=full)
+    full = Sandbox(None).limited(Limits(free_disk=10**18), cgroup=None)
+    (one,) = clean_workspaces(older_than=FORTNIGHT, sandbox=full)
     assert not one.kept and not paths.workspace(task).path.exists()
 
 

@@ -27,7 +27,7 @@ from tasks_app.engine.stopping import never
 from tasks_app.engine.sweeper import CHANGES_KEPT, Sweeper, sweep
 from tasks_app.models import Change, Event, Outcome, Question, Run, SessionEntry, Task
 from tasks_app.models.task import TaskQuerySet
-from tasks_app.sandbox import Jail
+from tasks_app.sandbox import Sandbox
 from tasks_app.services.tasks import go_on
 from tests.works import Works, runs, step
 
@@ -376,13 +376,13 @@ def test_cleaning_keeps_its_lease_like_everybody_else(
     task = works.advance(works.task([say("Done.")]))
     remove = cleaning._clean
 
-    def slowly(task: Task, path: Path, jail: Jail) -> cleaning.Cleaned:
+    def slowly(task: Task, path: Path, sandbox: Sandbox) -> cleaning.Cleaned:
         expire(task)
         wait_until(lambda: not Task.objects.free().exists())
-        return remove(task, path, jail)
+        return remove(task, path, sandbox)
 
     monkeypatch.setattr(cleaning, "_clean", slowly)
-    (cleaned,) = cleaning.clean_workspaces(older_than=timedelta(0), jail=works.jail)
+    (cleaned,) = cleaning.clean_workspaces(older_than=timedelta(0), sandbox=works.sandbox)
     assert (cleaned.task, cleaned.kept) == (task, "")
     assert Task.objects.get().lease_expires is None
 

@@ -323,7 +323,7 @@ def test_the_result_of_a_sequence_that_is_done_stays_when_it_is_cleaned(herd: He
     before = sequence.head_commit
     (herd.workspace / "late.txt").write_text("late")
     Task.objects.update(ended_at=timezone.now() - timedelta(days=30))
-    (cleaned,) = clean_workspaces(older_than=timedelta(days=14), jail=herd.shop.jail)
+    (cleaned,) = clean_workspaces(older_than=timedelta(days=14), sandbox=herd.shop.sandbox)
     sequence.refresh_from_db()
     assert not cleaned.kept and cleaned.late and not herd.workspace.exists()
     assert before == sequence.head_commit == sequence.tasks.latest("pk").head_commit
@@ -496,7 +496,7 @@ def test_who_takes_the_next_task_up_itself_rings_nobody(
     herd.make()
     start_sequence(herd.sequence, by=herd.person, ring=False)
     for rings, expected in ((False, 0), (True, 1)):
-        shop = Shop(herd.agent, herd.shop.jail, never, rings=rings)
+        shop = Shop(herd.agent, herd.shop.sandbox, never, rings=rings)
         with django_capture_on_commit_callbacks() as callbacks:  # type: ignore[operator]
             advance(herd.tasks[-1].pk, owner="worker", shop=shop)
         assert len(callbacks) == expected

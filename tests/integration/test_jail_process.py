@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.sandbox import Finished, Jail, JailedCommand, run
+from tasks_app.sandbox import Finished, Sandbox, SandboxedCommand, run
 from tests.integration.fifo import Fifo
 
-OPEN = Jail(None, "for this test")
+OPEN = Sandbox(None, "for this test")
 
 
-def shell(script: str, folder: Path) -> JailedCommand:
+def shell(script: str, folder: Path) -> SandboxedCommand:
     return OPEN.command(["bash", "-c", script], workspace=folder, home=folder, env={})
 
 
-def python(script: str, folder: Path) -> JailedCommand:
+def python(script: str, folder: Path) -> SandboxedCommand:
     return OPEN.command([sys.executable, "-c", script], workspace=folder, home=folder, env={})
 
 

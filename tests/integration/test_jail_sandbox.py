@@ -1,4 +1,4 @@
-"""R4: a jailed process sees what it was given and nothing of the portal, its host or other tasks."""
+"""R4: a sandboxed process sees what it was given and nothing of the portal, its host or other tasks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.core.errors import JailError, SandboxUnavailable
-from tasks_app.sandbox import Finished, Jail, JailedCommand, SandboxMode, detect, run
+from tasks_app.core.errors import SandboxError, SandboxUnavailable
+from tasks_app.sandbox import Finished, Sandbox, SandboxedCommand, SandboxMode, detect, run
 from tests.integration.fifo import Fifo
 
 pytestmark = pytest.mark.bubblewrap
@@ -20,16 +20,16 @@ pytestmark = pytest.mark.bubblewrap
 
 @dataclass(frozen=True)
 class Place:
-    """A portal's data directory with two tasks, and the jail of the first."""
+    """A portal's data directory with two tasks, and the sandbox of the first."""
 
-    jail: Jail
+    sandbox: Sandbox
     data: Path
     workspace: Path
     home: Path
 
-    def command(self, script: str, **more: object) -> JailedCommand:
+    def command(self, script: str, **more: object) -> SandboxedCommand:
         shown = {"env": {}, "workspace": self.workspace, "home": self.home, **more}
-        return self.jail.command(["sh", "-c", script], **shown)  # type: ignore[arg-type]
+        return self.sandbox.command(["sh", "-c", script], **shown)  # type: ignore[arg-type]
 
     def run(self, script: str, **more: object) -> Finished:
         return run(self.command(script, **more), timeout=30)
@@ -42,10 +42,10 @@ def place(tmp_path: Path) -> Place:
         (data / name).mkdir(parents=True)
     (data / "db.sqlite3").write_text("secret rows")
     (data / "other" / "code.py").write_text("secret code")
-    jail = detect(SandboxMode.AUTO, hidden=[data])
-    if not jail.active:
-        pytest.skip(jail.reason)
-    return Place(jail, data, data / "mine", data / "mine-home")
+    sandbox = detect(SandboxMode.AUTO, hidden=[data])
+    if not sandbox.active:
+        pytest.skip(sandbox.reason)
+    return Place(sandbox, data, data / "mine", data / "mine-home")
 
 
 def test_a_command_runs_in_its_workspace_and_its_exit_code_and_output_come_back(place: Place) -> None:
@@ -74,7 +74,7 @@ def test_a_readable_path_can_be_read_and_not_written_even_inside_the_workspace(p
     "place_to_write", ["/usr/x", "/etc/x", "/x", "/opt/x", "/proc/sys/kernel/core_pattern"]
 )
 def test_nothing_of_the_system_can_be_opened_for_writing(place: Place, place_to_write: str) -> None:
-    # `>>` with nothing to append: if the jail leaked, the test would not change the machine.
+    # `>>` with nothing to append: if the sandbox leaked, the test would not change the machine.
     assert place.run(f": >> {place_to_write}").exit_code != 0
 
 
@@ -98,7 +98,7 @@ def test_a_hidden_folder_stays_hidden_under_a_link_to_its_parent(place: Place, t
     inner.mkdir(parents=True)
     (inner / "key").write_text("secret key")
     link.symlink_to(tmp_path / "shared")
-    hiding = replace(place, jail=replace(place.jail, hidden=(inner,)))
+    hiding = replace(place, sandbox=replace(place.sandbox, hidden=(inner,)))
     assert "secret key" not in hiding.run(f"cat {link}/data/key", readable=[link]).output
 
 
@@ -176,7 +176,7 @@ def test_the_guest_has_no_powers_and_cannot_get_any(place: Place) -> None:
     done = place.run("grep -E '^(Cap|NoNewPrivs)' /proc/self/status")
     values = dict(line.split(":\t") for line in done.output.splitlines())
     assert values.pop("NoNewPrivs") == "1"
-    if place.jail.user_namespace:
+    if place.sandbox.user_namespace:
         assert set(values.values()) == {"0" * 16}
     assert values.get("CapEff", "0" * 16) == "0" * 16
 
@@ -189,20 +189,20 @@ def test_python_git_and_a_shell_work_inside(place: Place) -> None:
 
 
 def test_a_missing_program_is_exit_127_with_its_name(place: Place) -> None:
-    command = place.jail.command(["no-such-program"], workspace=place.workspace, home=place.home, env={})
+    command = place.sandbox.command(["no-such-program"], workspace=place.workspace, home=place.home, env={})
     done = run(command, timeout=30)
     assert done.exit_code == 127 and "no-such-program" in done.output
 
 
 def test_a_folder_that_the_guest_turned_into_a_link_is_refused(place: Place) -> None:
     (place.workspace / "out").symlink_to(place.data)
-    with pytest.raises(JailError, match="leads out of"):
+    with pytest.raises(SandboxError, match="leads out of"):
         place.command("true", writable=[place.workspace / "out"])
 
 
 @pytest.mark.parametrize("path", ["/", "relative", "/no/such/folder"])
 def test_a_path_that_cannot_be_shown_is_named(place: Place, path: str) -> None:
-    with pytest.raises(JailError, match=f"^{path} cannot be shown"):
+    with pytest.raises(SandboxError, match=f"^{path} cannot be shown"):
         place.command("true", readable=[Path(path)])
 
 
@@ -228,10 +228,10 @@ _PARENT = """
 import sys
 from pathlib import Path
 from tasks_app.sandbox import SandboxMode, detect, run
-jail = detect(SandboxMode(sys.argv[1]))
-children = "setsid sleep 1000 & sleep 1000" if jail.active else "exec sleep 1000"
+sandbox = detect(SandboxMode(sys.argv[1]))
+children = "setsid sleep 1000 & sleep 1000" if sandbox.active else "exec sleep 1000"
 script = ["sh", "-c", "exec 3>alive; echo ready >&3; " + children]
-run(jail.command(script, workspace=Path(sys.argv[2]), home=Path(sys.argv[3]), env={}), timeout=600)
+run(sandbox.command(script, workspace=Path(sys.argv[2]), home=Path(sys.argv[3]), env={}), timeout=600)
 """
 
 
@@ -245,9 +245,9 @@ def test_without_the_sandbox_the_direct_child_dies_with_its_parent(tmp_path: Pat
 
 def test_off_runs_without_a_sandbox_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DJANGO_SECRET_KEY", "very-secret")
-    jail = detect(SandboxMode.OFF)
-    done = run(jail.command(["env"], workspace=tmp_path, home=tmp_path, env={"GIVEN": "yes"}), timeout=30)
-    assert not jail.active and "CATHERDER_SANDBOX=off" in jail.reason
+    sandbox = detect(SandboxMode.OFF)
+    done = run(sandbox.command(["env"], workspace=tmp_path, home=tmp_path, env={"GIVEN": "yes"}), timeout=30)
+    assert not sandbox.active and "CATHERDER_SANDBOX=off" in sandbox.reason
     assert "GIVEN=yes" in done.output and "very-secret" not in done.output
 
 

@@ -14,7 +14,7 @@ from tasks_app import composition
 from tasks_app.agent.claude import ClaudeAgent, Connection
 from tasks_app.agent.port import Ending
 from tasks_app.agent.proxy import RunMeter
-from tasks_app.sandbox import Jail
+from tasks_app.sandbox import Sandbox
 from tests.agents import Bench, rehearsal
 
 
@@ -26,7 +26,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
         monkeypatch.setattr(settings, "ENVIRONMENT", settings.ENVIRONMENT.model_copy(update=keyed))
         composition._proxy.cache_clear()
         try:
-            yield Bench(ClaudeAgent(Jail(None), composition.connect), tmp_path, server)
+            yield Bench(ClaudeAgent(Sandbox(None), composition.connect), tmp_path, server)
         finally:
             composition._proxy().stop()
             composition._proxy.cache_clear()
@@ -52,6 +52,6 @@ def test_a_run_that_went_well_has_no_time(tmp_path: Path) -> None:
     with rehearsal(tmp_path) as server:
         meter = RunMeter(resets_at=datetime.now(UTC))
         told = Connection(api_key="rehearsal", base_url=server.url, meter=meter)
-        bench = Bench(ClaudeAgent(Jail(None), lambda order: nullcontext(told)), tmp_path, server)
+        bench = Bench(ClaudeAgent(Sandbox(None), lambda order: nullcontext(told)), tmp_path, server)
         result = bench.start("no-questions")
     assert (result.ending, result.resets_at) == (Ending.FINISHED, None)

@@ -17,7 +17,7 @@ from tasks_app.agent.port import Ending
 from tasks_app.core.phases import Phase
 from tasks_app.models import Outcome, Run
 from tasks_app.rehearsal.server import RehearsalServer
-from tasks_app.sandbox import Jail
+from tasks_app.sandbox import Sandbox
 from tests.agents import Bench, rehearsal
 from tests.works import Works
 
@@ -26,7 +26,7 @@ from tests.works import Works
 def bench(tmp_path: Path, behind_the_proxy: Any) -> Iterator[Bench]:
     with rehearsal(tmp_path) as server:
         behind_the_proxy(server)
-        yield Bench(ClaudeAgent(Jail(None), composition.connect), tmp_path, server)
+        yield Bench(ClaudeAgent(Sandbox(None), composition.connect), tmp_path, server)
 
 
 def test_the_counts_are_those_of_the_model_s_answers(bench: Bench) -> None:
@@ -53,7 +53,7 @@ def test_the_login_s_token_is_counted_too(tmp_path: Path, behind_the_proxy: Any)
     """With a subscription the CLI holds the token itself, and its requests pass the proxy all the same."""
     with rehearsal(tmp_path) as server:
         behind_the_proxy(server, claude_oauth_token="sk-ant-oat01-token")
-        bench = Bench(ClaudeAgent(Jail(None), composition.connect), tmp_path, server)
+        bench = Bench(ClaudeAgent(Sandbox(None), composition.connect), tmp_path, server)
         result = bench.start("no-questions")
     assert (result.ending, result.metered) == (Ending.FINISHED, True)
     assert result.usage.any

@@ -24,7 +24,7 @@ from tasks_app.core.errors import SandboxUnavailable
 from tasks_app.core.phases import FACTS, Phase
 from tasks_app.history.events.append import NewEvent, append
 from tasks_app.models import Event, EventKind, Question, Run, Task, User, paths
-from tasks_app.sandbox import Jail
+from tasks_app.sandbox import Sandbox
 from tasks_app.services.projects import add_project
 from tasks_app.web.pages import context
 from tests.addresses import text_of
@@ -115,21 +115,21 @@ def test_a_real_key_ends_the_rehearsal(browser: Client, monkeypatch: pytest.Monk
 def test_a_missing_sandbox_is_said_with_its_reason(
     browser: Client, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
-    monkeypatch.setattr(context, "jail", lambda: Jail(None, "bubblewrap is not installed."))
+    monkeypatch.setattr(context, "sandbox", lambda: Sandbox(None, "bubblewrap is not installed."))
     page = (Client() if address == "/login/" else browser).get(address)
     assert "No sandbox." in page.text and "bubblewrap is not installed." in page.text
 
 
 def test_a_demanded_sandbox_that_is_missing_does_not_break_the_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unavailable(mode: object) -> Jail:
+    def unavailable(mode: object) -> Sandbox:
         raise SandboxUnavailable("there is none")
 
     monkeypatch.setattr(context, "detect", unavailable)
-    context.jail.cache_clear()
+    context.sandbox.cache_clear()
     try:
-        assert (context.jail().active, context.jail().reason) == (False, "there is none")
+        assert (context.sandbox().active, context.sandbox().reason) == (False, "there is none")
     finally:
-        context.jail.cache_clear()
+        context.sandbox.cache_clear()
 
 
 def test_open_questions_are_counted_in_the_title_and_the_navigation(browser: Client) -> None:

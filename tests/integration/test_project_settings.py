@@ -12,7 +12,7 @@ from django.urls import reverse
 from tasks_app.core.errors import SandboxUnavailable
 from tasks_app.models import Action, AuditEntry, Project, Role
 from tasks_app.operations import local_sandbox
-from tasks_app.sandbox import Jail, Limits
+from tasks_app.sandbox import Limits, Sandbox
 from tasks_app.services.fetching import fetch
 from tasks_app.services.tasks import create_task
 from tasks_app.web.pages import project_facts
@@ -247,7 +247,7 @@ def test_the_network_chosen_here_is_the_most_that_a_step_gets(works: Works) -> N
 def test_a_network_that_cannot_be_kept_out_is_said_on_the_project_s_page(
     works: Works, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(project_facts, "jail", lambda: Jail(None, "bubblewrap is not installed."))
+    monkeypatch.setattr(project_facts, "sandbox", lambda: Sandbox(None, "bubblewrap is not installed."))
     project = works.project("network: model\npipelines: {p: [{name: do, command: self}]}\n")
     page = browser_of(project, Role.VIEWER).get(reverse("project", args=[project.pk])).text
     assert "cannot run here: bubblewrap is not installed." in page
@@ -259,7 +259,7 @@ def test_the_page_of_a_project_lists_the_limits_and_warns_of_those_that_nothing_
 ) -> None:
     """M7: what cannot be held is shown."""
     limits = Limits(memory=3 << 30, processes=77, tmp=5 << 20)
-    monkeypatch.setattr(local_sandbox, "jail", lambda: Jail(None).limited(limits, cgroup=None))
+    monkeypatch.setattr(local_sandbox, "sandbox", lambda: Sandbox(None).limited(limits, cgroup=None))
     project = works.project("pipelines: {p: [{name: do, command: self}]}\n")
     client = browser_of(project, Role.VIEWER)
     page = client.get(reverse("project", args=[project.pk])).text
@@ -276,10 +276,10 @@ def test_the_page_of_a_project_lists_the_limits_and_warns_of_those_that_nothing_
 def test_where_no_agent_may_be_run_there_are_no_limits_to_list(
     works: Works, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def missing() -> Jail:
+    def missing() -> Sandbox:
         raise SandboxUnavailable("there is none")
 
-    monkeypatch.setattr(local_sandbox, "jail", missing)
+    monkeypatch.setattr(local_sandbox, "sandbox", missing)
     project = works.project("pipelines: {p: [{name: do, command: self}]}\n")
     page = browser_of(project, Role.VIEWER).get(reverse("project", args=[project.pk]))
     assert page.status_code == 200 and "limits-title" not in page.text

@@ -19,7 +19,7 @@ from tasks_app.engine.cleaning import clean_workspaces
 from tasks_app.git import clone
 from tasks_app.models import Event, Run, Task, paths
 from tasks_app.reporting.facts import task_facts
-from tasks_app.sandbox import Jail
+from tasks_app.sandbox import Sandbox
 from tasks_app.services.retrying import retry_from
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tasks_app.services.tasks import go_on
@@ -112,7 +112,7 @@ def test_edits_and_commits_in_a_submodule_are_named_as_not_carried(works: Works)
     before = git(source, "rev-parse", "HEAD:lib")
     assert git(paths.repository(project).path, "rev-parse", f"{task.branch}:lib") == before
     Task.objects.update(ended_at=timezone.now() - timedelta(days=30))
-    (one,) = clean_workspaces(older_than=timedelta(days=14), jail=Jail(None))
+    (one,) = clean_workspaces(older_than=timedelta(days=14), sandbox=Sandbox(None))
     assert "Submodule lib" in one.kept and file_in(task, "lib/edited").exists()
 
 
@@ -144,7 +144,7 @@ def test_a_workspace_with_history_that_is_nowhere_else_is_not_cleaned(works: Wor
     note = task.left_out[0]
     assert named in note and note in told(task)
     Task.objects.update(ended_at=timezone.now() - timedelta(days=30))
-    (one,) = clean_workspaces(older_than=timedelta(days=14), jail=Jail(None))
+    (one,) = clean_workspaces(older_than=timedelta(days=14), sandbox=Sandbox(None))
     assert note in one.kept and f"remove {one.path}" in one.kept and one.path.exists()
 
 
@@ -161,7 +161,7 @@ def test_history_that_is_elsewhere_keeps_no_workspace(works: Works) -> None:
     task = works.advance(works.task([Turn(calls=(shell(play),)), say("Done.")]))
     assert "cut/x" in published(task)
     Task.objects.update(ended_at=timezone.now() - timedelta(days=30))
-    (one,) = clean_workspaces(older_than=timedelta(days=14), jail=Jail(None))
+    (one,) = clean_workspaces(older_than=timedelta(days=14), sandbox=Sandbox(None))
     assert not one.kept and not one.path.exists()
 
 
@@ -224,7 +224,7 @@ def test_after_the_last_attempt_the_task_has_failed_and_says_why(works: Works) -
     assert task.phase == Phase.FAILED
     assert "could not be recorded" in task.failure and ".GIT/x" in task.failure
     Task.objects.update(ended_at=timezone.now() - timedelta(days=30))
-    (one,) = clean_workspaces(older_than=timedelta(days=14), jail=Jail(None))
+    (one,) = clean_workspaces(older_than=timedelta(days=14), sandbox=Sandbox(None))
     assert "cannot be recorded" in one.kept and file_in(task, "work.txt").exists()
 
 

@@ -72,6 +72,6 @@ def test_an_old_workspace_goes_with_its_read_only_folders(works: Works) -> None:
     task = done_task(works)
     leave_read_only(paths.home(task))
     Task.objects.update(ended_at=timezone.now() - timedelta(days=30))
-    (cleaned,) = clean_workspaces(older_than=timedelta(days=14), jail=works.jail)
+    (cleaned,) = clean_workspaces(older_than=timedelta(days=14), sandbox=works.sandbox)
     assert cleaned.freed and not cleaned.kept
     assert not paths.workspace(task).path.exists() and not paths.home(task).exists()

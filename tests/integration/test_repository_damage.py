@@ -12,7 +12,7 @@ import pytest
 from tasks_app.core.errors import RepositoryDamaged, WorkspaceError
 from tasks_app.git import Repository, Workspace, branch_name, changed_files, diff, patch
 from tasks_app.git.program import damage_note
-from tasks_app.sandbox import Jail
+from tasks_app.sandbox import Sandbox
 from tests.integration.git_repository import GitRepository
 
 
@@ -28,7 +28,7 @@ class Desk:
         self.workspace.create(base=self.base)
         (folder / "home").mkdir()
         (self.workspace.path / "c").write_text("new\n")
-        self.work = self.workspace.snapshot(label="do", jail=Jail(None), publish=True).commit
+        self.work = self.workspace.snapshot(label="do", sandbox=Sandbox(None), publish=True).commit
 
     @property
     def path(self) -> Path:

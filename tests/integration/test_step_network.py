@@ -18,7 +18,7 @@ from tasks_app.core.errors import SandboxUnavailable
 from tasks_app.core.phases import Phase
 from tasks_app.models import Run
 from tasks_app.rehearsal.server import RehearsalServer
-from tasks_app.sandbox import Jail, SandboxMode, detect, run
+from tasks_app.sandbox import Sandbox, SandboxMode, detect, run
 from tests.works import Works
 
 #: In the repository: agent and check run it. It says which addresses it reached.
@@ -90,21 +90,23 @@ def test_with_the_whole_network_loopback_is_reached(metered: Works, service: soc
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("jail", [Jail(None, "There is no bubblewrap."), Jail(Path("/usr/bin/bwrap"))])
-def test_a_step_is_not_run_with_a_network_that_it_must_not_have(works: Works, jail: Jail) -> None:
-    works.jail = jail
+@pytest.mark.parametrize(
+    "sandbox", [Sandbox(None, "There is no bubblewrap."), Sandbox(Path("/usr/bin/bwrap"))]
+)
+def test_a_step_is_not_run_with_a_network_that_it_must_not_have(works: Works, sandbox: Sandbox) -> None:
+    works.sandbox = sandbox
     project = works.project(CONFIG.format(network="model"))
     task = works.advance(works.task([say("Done.")], project=project))
     assert task.phase == Phase.FAILED
     assert "network: model" in task.failure
-    assert (jail.reason or jail.network_reason) in task.failure
+    assert (sandbox.reason or sandbox.network_reason) in task.failure
     assert not Run.objects.exists()
 
 
 @pytest.mark.django_db(transaction=True)
 def test_the_installation_s_word_is_the_most_that_a_step_gets(works: Works, settings: Any) -> None:
     settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"network": "model"})
-    works.jail = Jail(None, "There is no bubblewrap.")
+    works.sandbox = Sandbox(None, "There is no bubblewrap.")
     task = works.advance(works.task([say("Done.")], project=works.project(CONFIG.format(network="full"))))
     assert task.phase == Phase.FAILED
     assert "network: model" in task.failure
@@ -143,13 +145,13 @@ class TestWhatHolds:
 @pytest.mark.bubblewrap
 class TestSandbox:
     def test_a_sandbox_without_a_network_has_a_loopback_of_its_own(self, tmp_path: Path) -> None:
-        jail = detect(SandboxMode.REQUIRE).without_network()
+        sandbox = detect(SandboxMode.REQUIRE).without_network()
         script = "cat /proc/net/dev | tail -n +3 | cut -d: -f1; ls /sys/class/net 2>/dev/null"
-        command = jail.command(["sh", "-c", script], workspace=tmp_path, home=tmp_path, env={})
+        command = sandbox.command(["sh", "-c", script], workspace=tmp_path, home=tmp_path, env={})
         assert run(command, timeout=20).output.split() == ["lo"]
 
     def test_without_bubblewrap_it_is_refused(self) -> None:
         with pytest.raises(SandboxUnavailable, match="without a network"):
-            Jail(None, "There is no bubblewrap.").without_network()
-        jail = Jail(None, "There is no bubblewrap.")
-        assert jail.offline_if_possible() is jail
+            Sandbox(None, "There is no bubblewrap.").without_network()
+        sandbox = Sandbox(None, "There is no bubblewrap.")
+        assert sandbox.offline_if_possible() is sandbox

@@ -17,7 +17,7 @@ import pytest
 
 from tasks_app.core.errors import BadInput, CatHerderError, WorkspaceError
 from tasks_app.git import ChangedFile, Repository, Workspace, branch_name, changed_files, diff, patch
-from tasks_app.sandbox import Jail, SandboxMode, detect
+from tasks_app.sandbox import Sandbox, SandboxMode, detect
 from tests.integration.git_repository import GitRepository
 
 
@@ -28,7 +28,7 @@ class Desk:
     source: GitRepository
     repository: Repository
     workspace: Workspace
-    jail: Jail
+    sandbox: Sandbox
     home: Path
     base: str
 
@@ -37,7 +37,7 @@ class Desk:
         return GitRepository(self.workspace.path)
 
     def snapshot(self, label: str = "plan", *, publish: bool = False) -> str:
-        return self.workspace.snapshot(label=label, jail=self.jail, publish=publish).commit
+        return self.workspace.snapshot(label=label, sandbox=self.sandbox, publish=publish).commit
 
     def changes(self, label: str = "plan") -> tuple[ChangedFile, ...]:
         return changed_files(self.repository, base=self.base, head=self.snapshot(label))
@@ -46,27 +46,29 @@ class Desk:
         (self.workspace.path / name).write_text(text)
 
 
-# Without a sandbox a guest has the portal's own powers: what these say holds in the jail alone.
-in_the_jail = pytest.mark.parametrize(
-    "desk", [pytest.param("jailed", marks=pytest.mark.bubblewrap)], indirect=True
+# Without a sandbox a guest has the portal's own powers: what these say holds in the sandbox alone.
+in_the_sandbox = pytest.mark.parametrize(
+    "desk", [pytest.param("sandboxed", marks=pytest.mark.bubblewrap)], indirect=True
 )
 
 
-@pytest.fixture(params=["open", pytest.param("jailed", marks=pytest.mark.bubblewrap)])
+@pytest.fixture(params=["open", pytest.param("sandboxed", marks=pytest.mark.bubblewrap)])
 def desk(tmp_path: Path, request: pytest.FixtureRequest) -> Desk:
     source = GitRepository.make(tmp_path / "source", a="one\n", b="two\n")
     data = tmp_path / "data"
     (data / "home").mkdir(parents=True)
-    jail = (
-        detect(SandboxMode.AUTO, hidden=[data]) if request.param == "jailed" else Jail(None, "for this test")
+    sandbox = (
+        detect(SandboxMode.AUTO, hidden=[data])
+        if request.param == "sandboxed"
+        else Sandbox(None, "for this test")
     )
-    if request.param == "jailed" and not jail.active:
-        pytest.skip(jail.reason)
+    if request.param == "sandboxed" and not sandbox.active:
+        pytest.skip(sandbox.reason)
     repository = Repository(data / "repos" / "1.git", str(source.path))
     repository.fetch()
     workspace = Workspace(data / "work" / "1", repository, branch_name("fix"))
     workspace.create(base=repository.head("main"))
-    return Desk(source, repository, workspace, jail, data / "home", repository.head("main"))
+    return Desk(source, repository, workspace, sandbox, data / "home", repository.head("main"))
 
 
 def test_a_fetch_does_not_wait_for_ever_for_another(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +241,7 @@ def test_a_published_snapshot_can_be_fetched_by_a_person(desk: Desk) -> None:
 
 
 def _count_git(path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """How often git was started since, by the portal and in the clone. Not through the jail's wall."""
+    """How often git was started since, by the portal and in the clone. Not through the sandbox's wall."""
     started, shim = path / "started", path / "shim" / "git"
     shim.parent.mkdir()
     shim.write_text(f'#!/bin/sh\necho "$$" >>{started}\nexec {shutil.which("git")} "$@"\n')
@@ -458,31 +460,31 @@ def test_a_file_that_is_stored_in_another_form_is_named(desk: Desk, attribute: s
     desk.write(".gitattributes", f"c {attribute}\n")
     (desk.workspace.path / "c").write_bytes(content)
     desk.write("d", "plain\r\n")
-    made = desk.workspace.snapshot(label="plan", jail=desk.jail)
+    made = desk.workspace.snapshot(label="plan", sandbox=desk.sandbox)
     assert made.notes == ("Stored in another form than checks saw, as .gitattributes wants it: c.",)
 
 
-@in_the_jail
-def test_a_filter_that_the_installation_lists_runs_in_the_jail(desk: Desk, tmp_path: Path) -> None:
+@in_the_sandbox
+def test_a_filter_that_the_installation_lists_runs_in_the_sandbox(desk: Desk, tmp_path: Path) -> None:
     """Git LFS works so. The portal's file system is not there for it."""
     marker = tmp_path / "ran"
     desk.write(".gitattributes", "c filter=loud\n")
     desk.write("c", "loud\n")
     listed = replace(desk.workspace, filters=(("loud", f"touch {marker} 2>/dev/null; tr a-z A-Z"),))
-    made = listed.snapshot(label="plan", jail=desk.jail)
+    made = listed.snapshot(label="plan", sandbox=desk.sandbox)
     assert "+LOUD" in diff(desk.repository, base=desk.base, head=made.commit)
     assert not marker.exists()
 
 
 @pytest.mark.git_lfs
-@in_the_jail
+@in_the_sandbox
 def test_files_of_git_lfs_are_recorded_as_pointers_and_their_contents_are_kept(desk: Desk) -> None:
     """With the real program. Whoever fetches the result gets both, the pointer and the content."""
     desk.write(".gitattributes", "*.bin filter=lfs diff=lfs merge=lfs -text\n")
     content = bytes(range(256)) * 4096
     (desk.workspace.path / "big.bin").write_bytes(content)
     listed = replace(desk.workspace, filters=(("lfs", ""),))
-    made = listed.snapshot(label="plan", jail=desk.jail)
+    made = listed.snapshot(label="plan", sandbox=desk.sandbox)
     name = hashlib.sha256(content).hexdigest()
     pointer = desk.repository.git.run("show", f"{made.commit}:big.bin").decode()
     assert pointer.splitlines() == [
@@ -507,7 +509,7 @@ def test_a_clone_that_is_marked_bare_is_recorded(desk: Desk) -> None:
     assert desk.changes() == (ChangedFile("c", "A", 1, 0),)
 
 
-@in_the_jail
+@in_the_sandbox
 @pytest.mark.parametrize("link", ["symlink", "gitfile", "alternates"])
 def test_another_tasks_clone_cannot_be_recorded_through_a_link(desk: Desk, link: str) -> None:
     """R4: the portal may read every clone, so it must not read where this one points."""
@@ -541,7 +543,7 @@ def test_a_recording_that_is_a_link_is_not_followed(desk: Desk) -> None:
     desk.write("c")
     listed = replace(desk.workspace, filters=(("evil", evil),))
     with contextlib.suppress(WorkspaceError):
-        listed.snapshot(label="plan", jail=desk.jail)
+        listed.snapshot(label="plan", sandbox=desk.sandbox)
     assert "c" in {change.path for change in desk.changes("again")}
 
 
@@ -570,7 +572,7 @@ def test_a_clone_without_a_usable_git_directory_is_recorded_and_made_whole(desk:
     desk.write("c", "second\n")
     desk.write("x.log")
     DAMAGES[damage](desk.workspace.path / ".git")
-    made = desk.workspace.snapshot(label="second", jail=desk.jail, recorded=first)
+    made = desk.workspace.snapshot(label="second", sandbox=desk.sandbox, recorded=first)
     assert desk.repository.commit(f"{made.commit}^") == first
     assert changed_files(desk.repository, base=first, head=made.commit) == (ChangedFile("c", "M", 1, 1),)
     assert made.notes and first[:10] in made.notes[0] and "stashes" in made.notes[0]
@@ -578,7 +580,7 @@ def test_a_clone_without_a_usable_git_directory_is_recorded_and_made_whole(desk:
     assert desk.agent.git("rev-parse", "HEAD") == first
     assert (desk.workspace.path / "x.log").exists()
     desk.write("d")
-    again = desk.workspace.snapshot(label="third", jail=desk.jail, recorded=made.commit)
+    again = desk.workspace.snapshot(label="third", sandbox=desk.sandbox, recorded=made.commit)
     assert not again.notes and [one.path for one in desk.changes("fourth")] == [".gitignore", "c", "d"]
 
 
@@ -598,7 +600,7 @@ def test_missing_objects_are_found_out_before_they_are_taken(desk: Desk) -> None
     desk.agent.commit(d="more\n")
     (desk.workspace.path / ".git" / "shallow").write_text(desk.agent.git("rev-parse", "HEAD") + "\n")
     (desk.workspace.path / ".git" / "objects" / own[:2] / own[2:]).unlink()
-    made = desk.workspace.snapshot(label="plan", jail=desk.jail)
+    made = desk.workspace.snapshot(label="plan", sandbox=desk.sandbox)
     assert desk.repository.commit(f"{made.commit}^") == desk.base and made.notes
     assert [change.path for change in changed_files(desk.repository, base=desk.base, head=made.commit)] == [
         "c",
@@ -676,6 +678,6 @@ def test_a_shallow_source_can_be_worked_on(tmp_path: Path) -> None:
     workspace.create(base=base)
     GitRepository(workspace.path).commit(b="own\n")
     (workspace.path / "c").write_text("new\n")
-    made = workspace.snapshot(label="plan", jail=Jail(None), publish=True)
+    made = workspace.snapshot(label="plan", sandbox=Sandbox(None), publish=True)
     assert [one.path for one in changed_files(repository, base=base, head=made.commit)] == ["b", "c"]
     assert not made.notes

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.sandbox import Jail, SandboxMode, detect, peer_identity
+from tasks_app.sandbox import Sandbox, SandboxMode, detect, peer_identity
 from tasks_app.sandbox.peer_identity import Peer, caller_of, identify
 from tests.e2e.portal import UpPortal
 
@@ -35,7 +35,7 @@ class Street:
     """A server, the data directory of a portal, and its guests."""
 
     folder: Path
-    jail: Jail
+    sandbox: Sandbox
     server: socket.socket
     running: list[subprocess.Popen[bytes]]
 
@@ -43,13 +43,13 @@ class Street:
     def port(self) -> int:
         return int(self.server.getsockname()[1])
 
-    def start(self, *how: str, jailed: bool = True) -> None:
+    def start(self, *how: str, sandboxed: bool = True) -> None:
         argv = [sys.executable, "-c", CALLS, str(self.port), *how]
         environment = None
-        if jailed:
+        if sandboxed:
             work = self.folder / "tasks" / "1"
             work.mkdir(parents=True, exist_ok=True)
-            command = self.jail.command(argv, workspace=work, home=work, env={})
+            command = self.sandbox.command(argv, workspace=work, home=work, env={})
             argv, environment = list(command.argv), command.env
         self.running.append(subprocess.Popen(argv, env=environment))
 
@@ -69,12 +69,12 @@ class Street:
 def street(tmp_path: Path) -> Iterator[Street]:
     folder = tmp_path / "data"
     folder.mkdir()
-    jail = detect(SandboxMode.AUTO, hidden=[folder])
-    if not jail.active:
-        pytest.skip(jail.reason)
+    sandbox = detect(SandboxMode.AUTO, hidden=[folder])
+    if not sandbox.active:
+        pytest.skip(sandbox.reason)
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(20)
-        made = Street(folder, jail, server, [])
+        made = Street(folder, sandbox, server, [])
         yield made
         for process in made.running:
             process.kill()
@@ -100,7 +100,7 @@ def test_who_hides_is_one_unless_somebody_else_is_seen(
     monkeypatch.setattr(peer_identity, "_has", hidden)
     street.start()
     assert street.called_by_guest()
-    street.start(jailed=False)
+    street.start(sandboxed=False)
     assert not street.called_by_guest()
 
 
@@ -108,17 +108,17 @@ def test_nobody_else_is_taken_for_a_guest(street: Street) -> None:
     """Though there are guests, and one hides."""
     street.start("hidden")
     assert street.called_by_guest()
-    street.start(jailed=False)
+    street.start(sandboxed=False)
     assert street.called_by() is Peer.OTHER
 
 
 @pytest.mark.parametrize("how", [[], ["hidden"], ["closed"]], ids=["plain", "hidden", "closed"])
 def test_an_agent_of_another_portal_is_known(street: Street, tmp_path: Path, how: list[str]) -> None:
     """Nothing of it names our data directory; it lives in another PID namespace."""
-    other = Street(tmp_path / "other", street.jail, street.server, street.running)
+    other = Street(tmp_path / "other", street.sandbox, street.server, street.running)
     other.start(*how)
     assert street.called_by() is Peer.SANDBOXED
-    street.start(jailed=False)
+    street.start(sandboxed=False)
     assert street.called_by() is Peer.OTHER
 
 
@@ -133,10 +133,10 @@ def test_an_agent_of_another_portal_is_known_to_a_user_who_cannot_look_at_it(
         return seen(pid, inode) if peer_identity._nested_user(pid, depth) is None else None
 
     monkeypatch.setattr(peer_identity, "_has", hidden)
-    other = Street(street.folder / "other", street.jail, street.server, street.running)
+    other = Street(street.folder / "other", street.sandbox, street.server, street.running)
     other.start()
     assert Street.called_by(other) is not Peer.OTHER
-    street.start(jailed=False)
+    street.start(sandboxed=False)
     assert street.called_by() is Peer.OTHER
 
 
@@ -153,7 +153,7 @@ def test_of_another_user_a_proxy_is_believed_and_what_only_sandboxes_can_be_is_n
 
 
 def test_without_guests_a_closed_connection_is_nobodys(street: Street) -> None:
-    street.start("closed", jailed=False)
+    street.start("closed", sandboxed=False)
     assert not street.called_by_guest()
 
 
@@ -177,15 +177,15 @@ for path in paths:
 
 
 def test_the_portal_refuses_a_guest_with_a_persons_cookie(street: Street) -> None:
-    """The portal, a login and a jail as they are: a page, the API, a socket."""
+    """The portal, a login and a sandbox as they are: a page, the API, a socket."""
     portal = UpPortal(street.folder).start()
     try:
         host, port = portal.url.removeprefix("http://").split(":")
         cookie = f"sessionid={portal.session('admin')}"
         argv = [sys.executable, "-c", ASKS, host, port, cookie, "/me/", "/api/v1/me", "/ws/live/"]
         assert _said(argv) == ["200", "200", "101"]
-        assert _from(street.folder, street.jail, argv) == ["403", "403", "403"]
-        assert _from(street.folder.parent / "another portal", street.jail, argv) == ["403", "403", "403"]
+        assert _from(street.folder, street.sandbox, argv) == ["403", "403", "403"]
+        assert _from(street.folder.parent / "another portal", street.sandbox, argv) == ["403", "403", "403"]
     finally:
         portal.stop()
 
@@ -225,7 +225,7 @@ def test_behind_https_no_agent_passes_for_somebody_elsewhere(street: Street) -> 
         host, port = "127.0.0.1", portal.env["CATHERDER_BIND"].rpartition(":")[2]
         argv = [sys.executable, "-c", TRIES, host, port, portal.rows(TOKEN)]
         for folder in (street.folder, street.folder.parent / "another portal"):
-            assert _from(folder, street.jail, argv) == ["403"] * 8
+            assert _from(folder, street.sandbox, argv) == ["403"] * 8
         assert portal.rows(ADDRESSES) == []
         assert _said(argv) == ["200", *["200"] * 7]
         assert portal.rows(ADDRESSES) == [f"8.8.8.{number}" for number in range(1, 8)]
@@ -233,11 +233,11 @@ def test_behind_https_no_agent_passes_for_somebody_elsewhere(street: Street) -> 
         portal.stop()
 
 
-def _from(folder: Path, jail: Jail, argv: Sequence[str]) -> list[str]:
+def _from(folder: Path, sandbox: Sandbox, argv: Sequence[str]) -> list[str]:
     """What `argv` prints in a sandbox of the portal with this data directory."""
     work = folder / "tasks" / "1"
     work.mkdir(parents=True, exist_ok=True)
-    command = jail.command(argv, workspace=work, home=work, env={})
+    command = sandbox.command(argv, workspace=work, home=work, env={})
     return _said(command.argv, command.env)
 
 

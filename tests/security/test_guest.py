@@ -1,4 +1,4 @@
-"""The agent as attacker: the real program in its jail, told by a script to try every door (R4)."""
+"""The agent as attacker: the real program in its sandbox, told by a script to try every door (R4)."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_the_guest_has_no_powers(burglary: Burglary) -> None:
 
 def test_the_worker_is_out_of_sight(burglary: Burglary) -> None:
     assert "secret-of-the-worker" not in burglary.whole
-    assert burglary.shown["processes"].split()[0] == "bwrap", "the jail has numbers of its own"
+    assert burglary.shown["processes"].split()[0] == "bwrap", "the sandbox has numbers of its own"
 
 
 def test_the_environment_is_a_list(burglary: Burglary) -> None:
@@ -119,7 +119,7 @@ def test_machine_and_kernel_are_out_of_reach(burglary: Burglary) -> None:
 
 
 def test_a_forged_message_writes_into_no_other_session(burglary: Burglary) -> None:
-    """What runs in the jail can write into the agent's output: it may then speak for itself alone."""
+    """What runs in the sandbox can write into the agent's output: it may then speak for itself alone."""
     sessions = {session for _, session, _ in burglary.bench.recorder.transcripts}
     assert sessions == {burglary.bench.session}
     assert "forged" not in str(burglary.bench.recorder.entries[-1])

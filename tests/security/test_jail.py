@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.sandbox import Finished, JailedCommand, SandboxMode, detect, run
+from tasks_app.sandbox import Finished, SandboxedCommand, SandboxMode, detect, run
 from tasks_app.sandbox.restrict import _KEYCTL
 
 pytestmark = pytest.mark.bubblewrap
@@ -33,14 +33,14 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
-def command(tmp_path: Path, *argv: str) -> JailedCommand:
+def command(tmp_path: Path, *argv: str) -> SandboxedCommand:
     for name in ("work", "home"):
         (tmp_path / name).mkdir(exist_ok=True)
-    jail = detect(SandboxMode.REQUIRE)
-    return jail.command(argv, workspace=tmp_path / "work", home=tmp_path / "home", env={})
+    sandbox = detect(SandboxMode.REQUIRE)
+    return sandbox.command(argv, workspace=tmp_path / "work", home=tmp_path / "home", env={})
 
 
-def jailed(tmp_path: Path, *argv: str) -> Finished:
+def sandboxed(tmp_path: Path, *argv: str) -> Finished:
     return run(command(tmp_path, *argv), timeout=30)
 
 
@@ -58,7 +58,7 @@ def test_a_socket_with_an_abstract_name_is_out_of_reach(tmp_path: Path, desktop:
     if ctypes.CDLL(None).syscall(444, None, 0, 1) < _LANDLOCK_OF_ABSTRACT_SOCKETS:
         pytest.skip("the kernel is older than Linux 6.12, or has no Landlock")
     script = f"import socket; socket.socket(socket.AF_UNIX).connect('\\0{desktop}'); print('in')"
-    done = jailed(tmp_path, sys.executable, "-c", script)
+    done = sandboxed(tmp_path, sys.executable, "-c", script)
     assert done.exit_code == 1
     assert "PermissionError" in done.output
 
@@ -68,7 +68,7 @@ def test_sockets_of_its_own_work(tmp_path: Path) -> None:
         "import socket; one, two = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX);"
         "one.bind('\\0own'); one.listen(); two.connect('\\0own'); print('in')"
     )
-    assert jailed(tmp_path, sys.executable, "-c", script) == Finished(0, "in\n")
+    assert sandboxed(tmp_path, sys.executable, "-c", script) == Finished(0, "in\n")
 
 
 def test_the_keys_of_the_session_are_out_of_reach(tmp_path: Path) -> None:
@@ -82,9 +82,9 @@ def test_the_keys_of_the_session_are_out_of_reach(tmp_path: Path) -> None:
 
 def test_a_pipe_that_nobody_reads_ends_the_guest_as_anywhere(tmp_path: Path) -> None:
     """Python ignores that signal, and so would all that it becomes."""
-    done = jailed(tmp_path, "bash", "-c", "yes | head -1; echo ${PIPESTATUS[0]}")
+    done = sandboxed(tmp_path, "bash", "-c", "yes | head -1; echo ${PIPESTATUS[0]}")
     assert done == Finished(0, "y\n141\n")
 
 
 def test_a_program_that_may_not_be_run_is_exit_126(tmp_path: Path) -> None:
-    assert jailed(tmp_path, "/etc/passwd").exit_code == 126
+    assert sandboxed(tmp_path, "/etc/passwd").exit_code == 126

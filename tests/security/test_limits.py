@@ -17,7 +17,7 @@ from tasks_app import composition
 from tasks_app.core.errors import PassingFault
 from tasks_app.engine.checks import Shell, run_checks
 from tasks_app.operations import local_sandbox
-from tasks_app.sandbox import Jail, Limits, SandboxMode, detect, run
+from tasks_app.sandbox import Limits, Sandbox, SandboxMode, detect, run
 from tasks_app.sandbox.limits import divided, make_group, ran_out_of_memory, usable_group
 from tasks_app.sandbox.watch import Watch, exact_usage_of, size_of_folder, usage_of
 
@@ -25,7 +25,7 @@ MIB = 1024**2
 
 
 @pytest.fixture(params=[pytest.param("sandbox", marks=pytest.mark.bubblewrap), "none"])
-def jail(request: pytest.FixtureRequest) -> Jail:
+def sandbox(request: pytest.FixtureRequest) -> Sandbox:
     return detect(SandboxMode.REQUIRE if request.param == "sandbox" else SandboxMode.OFF)
 
 
@@ -38,8 +38,8 @@ def folders(tmp_path: Path) -> dict[str, Path]:
 
 
 def _forget() -> None:
-    composition.working_jail.cache_clear()
-    local_sandbox.jail.cache_clear()
+    composition.worker_sandbox.cache_clear()
+    local_sandbox.sandbox.cache_clear()
 
 
 def test_the_portal_holds_agents_and_checks_to_the_limits_that_were_set(settings: Any) -> None:
@@ -49,47 +49,51 @@ def test_the_portal_holds_agents_and_checks_to_the_limits_that_were_set(settings
     _forget()
     try:
         assert (
-            composition.working_jail().limits
-            == local_sandbox.jail().limits
+            composition.worker_sandbox().limits
+            == local_sandbox.sandbox().limits
             == Limits(memory=1, processes=2, disk=3, tmp=4, free_disk=5)
         )
     finally:
         _forget()
 
 
-def _report(jail: Jail, limits: Limits, command: str, folders: dict[str, Path]) -> str:
-    (report,) = run_checks([Shell(command, timeout=60)], jail=jail.limited(limits, cgroup=None), **folders)
+def _report(sandbox: Sandbox, limits: Limits, command: str, folders: dict[str, Path]) -> str:
+    (report,) = run_checks(
+        [Shell(command, timeout=60)], sandbox=sandbox.limited(limits, cgroup=None), **folders
+    )
     assert not report.passed and not report.timed_out
     return report.problem
 
 
-def test_a_check_that_takes_more_memory_is_ended_and_told_why(jail: Jail, folders: dict[str, Path]) -> None:
+def test_a_check_that_takes_more_memory_is_ended_and_told_why(
+    sandbox: Sandbox, folders: dict[str, Path]
+) -> None:
     """Spread over several processes, as no rlimit would see it."""
     holding = "x = bytearray(60 << 20); x[::4096] = b'1' * len(x[::4096])"
     hog = f'python3 -c "import time; {holding}; time.sleep(60)"'
-    problem = _report(jail, Limits(memory=150 * MIB), f"for i in 1 2 3 4; do {hog} & done; wait", folders)
+    problem = _report(sandbox, Limits(memory=150 * MIB), f"for i in 1 2 3 4; do {hog} & done; wait", folders)
     assert "of memory in" in problem and "more than the 150 MiB" in problem
     assert "CATHERDER_AGENT_MEMORY" in problem
 
 
-def test_a_check_that_starts_too_many_processes_is_ended(jail: Jail, folders: dict[str, Path]) -> None:
-    problem = _report(jail, Limits(processes=40), "for i in $(seq 200); do sleep 60 & done; wait", folders)
+def test_a_check_that_starts_too_many_processes_is_ended(sandbox: Sandbox, folders: dict[str, Path]) -> None:
+    problem = _report(sandbox, Limits(processes=40), "for i in $(seq 200); do sleep 60 & done; wait", folders)
     assert "more than the 40 that" in problem and "CATHERDER_AGENT_PROCESSES" in problem
 
 
-def test_no_file_grows_past_the_limit(jail: Jail, folders: dict[str, Path]) -> None:
-    limited = jail.limited(Limits(disk=MIB), cgroup=None)
+def test_no_file_grows_past_the_limit(sandbox: Sandbox, folders: dict[str, Path]) -> None:
+    limited = sandbox.limited(Limits(disk=MIB), cgroup=None)
     command = limited.command(["sh", "-c", "head -c 5000000 /dev/zero >big; echo $?"], env={}, **folders)
     assert run(command, timeout=30).exit_code is not None
     assert (folders["workspace"] / "big").stat().st_size == MIB
 
 
 def test_files_that_together_are_too_large_end_a_check(
-    jail: Jail, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+    sandbox: Sandbox, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tasks_app.sandbox.watch.FOLDER_SECONDS", 0.0)
     many = "for i in $(seq 8); do head -c 900000 /dev/zero >f$i; done; sleep 60"
-    problem = _report(jail, Limits(disk=MIB), many, folders)
+    problem = _report(sandbox, Limits(disk=MIB), many, folders)
     assert "more than the 1 MiB" in problem and "CATHERDER_AGENT_DISK" in problem
 
 
@@ -101,11 +105,11 @@ def test_a_full_disk_is_nobodys_failed_attempt(folders: dict[str, Path]) -> None
 
 @pytest.mark.bubblewrap
 def test_temporary_folders_are_bounded(folders: dict[str, Path]) -> None:
-    jail = detect(SandboxMode.REQUIRE).limited(Limits(tmp=2 * MIB), cgroup=None)
-    if not jail.bounds_tmp:
-        assert {held.name: held.by for held in jail.holding}["Temporary files"] == ""
+    sandbox = detect(SandboxMode.REQUIRE).limited(Limits(tmp=2 * MIB), cgroup=None)
+    if not sandbox.bounds_tmp:
+        assert {held.name: held.by for held in sandbox.holding}["Temporary files"] == ""
         return
-    command = jail.command(
+    command = sandbox.command(
         ["sh", "-c", "head -c 9000000 /dev/zero >/tmp/big; stat -c %s /tmp/big"], env={}, **folders
     )
     assert run(command, timeout=30).output.endswith(f"{2 * MIB}\n")
@@ -119,11 +123,11 @@ SHARED_MEMORY = {
 
 
 @pytest.mark.parametrize("how", SHARED_MEMORY.values(), ids=SHARED_MEMORY)
-def test_shared_memory_counts(jail: Jail, folders: dict[str, Path], how: str) -> None:
+def test_shared_memory_counts(sandbox: Sandbox, folders: dict[str, Path], how: str) -> None:
     (folders["workspace"] / "take.py").write_text(
         f"import mmap, os, time\nsize = {HELD}\n{how}\ntime.sleep(60)\n"
     )
-    assert "of memory in" in _report(jail, Limits(memory=HELD // 2), "python3 take.py", folders)
+    assert "of memory in" in _report(sandbox, Limits(memory=HELD // 2), "python3 take.py", folders)
 
 
 def test_memory_that_processes_share_counts_once(folders: dict[str, Path]) -> None:
@@ -157,14 +161,14 @@ for _ in range(5): os.wait()
 def test_no_folder_of_the_sandbox_is_memory_without_a_bound(folders: dict[str, Path], tmp_path: Path) -> None:
     """`/dev`, its shared memory, and the empty folders over what is hidden are memory too."""
     (hidden := folders["workspace"] / "hidden").mkdir()
-    jail = detect(SandboxMode.REQUIRE, hidden=[hidden]).limited(Limits(tmp=2 * MIB), cgroup=None)
-    if not jail.bounds_tmp:
+    sandbox = detect(SandboxMode.REQUIRE, hidden=[hidden]).limited(Limits(tmp=2 * MIB), cgroup=None)
+    if not sandbox.bounds_tmp:
         return
     script = "\n".join(
         f"head -c 9000000 /dev/zero >{place}/big; stat -c %s {place}/big"
         for place in ("/dev/shm", hidden, "/dev")
     )
-    said = run(jail.command(["sh", "-c", script], env={}, **folders), timeout=30).output
+    said = run(sandbox.command(["sh", "-c", script], env={}, **folders), timeout=30).output
     assert [line for line in said.splitlines() if line.isdigit()] == [str(2 * MIB), str(2 * MIB)]
     assert "/dev/big: Read-only file system" in said
 
@@ -189,22 +193,24 @@ def test_files_count_though_they_are_empty_and_once_though_they_have_two_names(t
 
 def test_what_must_work_on_a_full_disk_does() -> None:
     """What people look with for what is wrong must work there, as `doctor`."""
-    jail = Jail(None).limited(Limits(free_disk=10**18, disk=5), cgroup=None).on_a_full_disk()
-    assert jail.limits == Limits(disk=5)
+    sandbox = Sandbox(None).limited(Limits(free_disk=10**18, disk=5), cgroup=None).on_a_full_disk()
+    assert sandbox.limits == Limits(disk=5)
 
 
 @pytest.mark.bubblewrap
 def test_the_kernel_ends_agents_before_the_portal_and_lets_them_wait(folders: dict[str, Path]) -> None:
-    jail = detect(SandboxMode.REQUIRE)
+    sandbox = detect(SandboxMode.REQUIRE)
     script = "cat /proc/self/oom_score_adj; nice; ulimit -c"
-    done = run(jail.command(["sh", "-c", script], env={}, **folders), timeout=30)
+    done = run(sandbox.command(["sh", "-c", script], env={}, **folders), timeout=30)
     assert done.output.split() == ["500", str(min(19, os.nice(0) + 10)), "0"]
 
 
 @pytest.mark.bubblewrap
 def test_limits_are_inherited_and_cannot_be_raised(folders: dict[str, Path]) -> None:
-    jail = detect(SandboxMode.REQUIRE).limited(Limits(disk=MIB), cgroup=None)
-    done = run(jail.command(["bash", "-c", "ulimit -f unlimited; ulimit -f"], env={}, **folders), timeout=30)
+    sandbox = detect(SandboxMode.REQUIRE).limited(Limits(disk=MIB), cgroup=None)
+    done = run(
+        sandbox.command(["bash", "-c", "ulimit -f unlimited; ulimit -f"], env={}, **folders), timeout=30
+    )
     assert done.output.splitlines()[-1] == "1024"
 
 
@@ -251,15 +257,17 @@ class TestCgroup:
     def test_each_command_has_a_group_with_its_limits_and_joins_it(
         self, delegated: Path, folders: dict[str, Path]
     ) -> None:
-        jail = Jail(None).limited(Limits(memory=7 * MIB, processes=9), cgroup=delegated)
-        command = jail.command(["true"], env={}, **folders)
+        sandbox = Sandbox(None).limited(Limits(memory=7 * MIB, processes=9), cgroup=delegated)
+        command = sandbox.command(["true"], env={}, **folders)
         group = command.group
         assert group is not None and group.parent == delegated
         assert (group / "memory.max").read_text() == str(7 * MIB)
         assert (group / "pids.max").read_text() == "9"
         assert run(command, timeout=30).exit_code == 0
         assert (group / "cgroup.procs").read_text().strip().isdigit()
-        assert {held.by for held in jail.holding if held.name in {"Memory", "Processes", "CPU"}} == {"cgroup"}
+        assert {held.by for held in sandbox.holding if held.name in {"Memory", "Processes", "CPU"}} == {
+            "cgroup"
+        }
 
     def test_groups_of_the_past_are_removed(self, delegated: Path) -> None:
         old = delegated / "sandbox-1-old"
@@ -275,7 +283,7 @@ class TestCgroup:
 
 
 def test_limits_that_hold_nothing_are_said_to_hold_nothing() -> None:
-    rows = {held.name: held for held in Jail(None).limited(Limits(tmp=5, memory=0), cgroup=None).holding}
+    rows = {held.name: held for held in Sandbox(None).limited(Limits(tmp=5, memory=0), cgroup=None).holding}
     assert rows["Memory"].value == "no limit"
     assert rows["Temporary files"].by == ""
     assert json.dumps([held.value for held in rows.values()])

@@ -17,7 +17,7 @@ INSTALLED = Path(sys.executable).with_name("cat-herder")
 
 
 def cat_herder(*words: str, home: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """As it is carried into the jail: a file of its own, isolated."""
+    """As it is carried into the sandbox: a file of its own, isolated."""
     env = {"CAT_HERDER_ASKED": str(notes_folder(home))} if home else {}
     command = [sys.executable, "-ISB", ask.__file__, *words]
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False)

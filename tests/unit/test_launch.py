@@ -77,9 +77,9 @@ def test_the_environment_is_the_listed_one_and_nothing_of_the_worker_passes(tmp_
 
 
 def test_the_arguments_follow_those_of_the_orders(tmp_path: Path) -> None:
-    path = orders(tmp_path, sys.executable, "-I", "-c", SHOW, "--jailed")
+    path = orders(tmp_path, sys.executable, "-I", "-c", SHOW, "--sandboxed")
     _, arguments, _ = shown(launched(path, "--resume", "a b", "☃\n"))
-    assert arguments == ["--jailed", "--resume", "a b", "☃\n"]
+    assert arguments == ["--sandboxed", "--resume", "a b", "☃\n"]
 
 
 def test_a_ctrl_c_at_the_terminal_does_not_reach_the_agent(tmp_path: Path) -> None:

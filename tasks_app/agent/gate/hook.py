@@ -1,4 +1,4 @@
-"""The gate: asked before every tool call that could halt the agent or write, in the agent's own jail.
+"""The gate: asked before every tool call that could halt the agent or write, in the agent's own sandbox.
 
 A program of its own (`python -ISB gate.pyc RUN_DIR`, JSON on stdin, the decision on stdout) because
 it runs once per tool call and must start in milliseconds, and because an SDK callback registers too

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks_app.engine.checks.kinds import Check, CheckReport, FileExists, NoCheck, Shell
-from tasks_app.sandbox import Finished, Jail, killed_by, run
+from tasks_app.sandbox import Finished, Sandbox, killed_by, run
 
 _OUTPUT_BYTES = 100_000
 _SHOWN = 160
@@ -23,7 +23,7 @@ class _Place:
     """Where shell checks run, and what they are given."""
 
     workspace: Path
-    jail: Jail
+    sandbox: Sandbox
     home: Path
     env: Mapping[str, str]
     stop: Callable[[], bool] | None
@@ -33,7 +33,7 @@ def run_checks(
     checks: Sequence[Check],
     *,
     workspace: Path,
-    jail: Jail,
+    sandbox: Sandbox,
     home: Path,
     env: Mapping[str, str] | None = None,
     stop: Callable[[], bool] | None = None,
@@ -41,9 +41,9 @@ def run_checks(
     """Run `checks` in order up to the first that fails, whose report is then the last.
 
     `env` is added to the guest's environment. `stop` ends a running command when it turns true,
-    and that check counts as failed. Raises JailError if a command cannot be put into the jail.
+    and that check counts as failed. Raises SandboxError if a command cannot be put into the sandbox.
     """
-    place = _Place(workspace, jail, home, env or {}, stop)
+    place = _Place(workspace, sandbox, home, env or {}, stop)
     reports: list[CheckReport] = []
     for check in checks:
         reports.append(_run_one(check, place))
@@ -79,7 +79,7 @@ def _problem_with_file(path: str, workspace: Path) -> str:
 
 
 def _run_shell(check: Shell, place: _Place) -> CheckReport:
-    command = place.jail.command(
+    command = place.sandbox.command(
         [*_SHELL, check.command], workspace=place.workspace, env=place.env, home=place.home
     )
     for _ in range(_TRIES):

@@ -34,7 +34,7 @@ class Command(BaseCommand):
             raise CommandError(str(error), returncode=2) from None
         looked_at = clean_workspaces(
             older_than=timedelta(days=options["older_than"]),
-            jail=local_sandbox.jail(),
+            sandbox=local_sandbox.sandbox(),
             dry_run=options["dry_run"],
         )
         total = 0

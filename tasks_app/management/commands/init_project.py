@@ -104,14 +104,14 @@ examples:
 def _imported(root: Path, options: dict[str, Any]) -> Imported:
     """The settings in the file to import. Raises BadInput rather than run it without a sandbox unasked."""
     path = _found(options["source"], root)
-    jail = detect(SandboxMode(settings.ENVIRONMENT.sandbox), hidden=[Path(settings.DATA_DIR)])
-    if not jail.active and not options["trust"]:
+    sandbox = detect(SandboxMode(settings.ENVIRONMENT.sandbox), hidden=[Path(settings.DATA_DIR)])
+    if not sandbox.active and not options["trust"]:
         raise BadInput(
             "this file is a program, and there is no sandbox to run it in "
-            f"({jail.reason.rstrip('.')}). Read it, then say --trust to run it with your own powers.",
+            f"({sandbox.reason.rstrip('.')}). Read it, then say --trust to run it with your own powers.",
             where=str(path),
         )
-    return convert(read_exported(path, repository=_visible(path, root), jail=jail), repository=root)
+    return convert(read_exported(path, repository=_visible(path, root), sandbox=sandbox), repository=root)
 
 
 def _found(named: str, root: Path) -> Path:

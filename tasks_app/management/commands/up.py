@@ -43,7 +43,7 @@ class Command(BaseCommand):
 
     def _run(self, *, sample: bool) -> None:
         try:
-            jail = local_sandbox.jail()
+            sandbox = local_sandbox.sandbox()
             listener = _listener()
             require_git()
             require_services()
@@ -59,7 +59,7 @@ class Command(BaseCommand):
             self._sample()
         for sentence in open_services:
             self._say(f"Open to agents: {sentence}")
-        self._announce(admin, jail.reason)
+        self._announce(admin, sandbox.reason)
         host, port, *_ = listener.getsockname()
         bound = Bind(host=host, port=port)
         note_address(Path(settings.DATA_DIR), bound.address)

@@ -32,7 +32,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            composition.working_jail()  # CATHERDER_SANDBOX=require must stop the start, not the first task
+            composition.worker_sandbox()  # CATHERDER_SANDBOX=require must stop the start, not the first task
             require_git()
             require_services()
             require_closed_services()  # `up` shows what is open; here it counts only where it is forbidden

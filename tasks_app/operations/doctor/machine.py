@@ -18,7 +18,7 @@ from tasks_app.agent.claude import bundled_cli
 from tasks_app.core.errors import SandboxUnavailable
 from tasks_app.operations import local_sandbox
 from tasks_app.operations.doctor.finding import Finding, ok, problem, warning
-from tasks_app.sandbox import TEMPORARY_FILES, Jail, run
+from tasks_app.sandbox import TEMPORARY_FILES, Sandbox, run
 
 #: `git repack --geometric`, which puts the packs of many recordings together.
 OLDEST_GIT = (2, 32)
@@ -57,28 +57,28 @@ def git() -> Iterator[Finding]:
 
 def sandbox() -> Iterator[Finding]:
     try:
-        jail = local_sandbox.jail()
+        sandbox = local_sandbox.sandbox()
     except SandboxUnavailable as error:
         yield problem("sandbox", str(error), "Install bubblewrap: apt install bubblewrap")
         return
-    if jail.active:
+    if sandbox.active:
         yield ok("sandbox", "bubblewrap starts; agents see the system's programs and their workspace")
     else:
         yield warning(
             "sandbox",
-            f"none: {jail.reason} Agents can do whatever this user can.",
+            f"none: {sandbox.reason} Agents can do whatever this user can.",
             "Install bubblewrap, and set CATHERDER_SANDBOX=require so that nothing starts without it.",
         )
 
 
 def network() -> Iterator[Finding]:
     """Whether steps can be run without the network; the sandbox itself has a check of its own."""
-    jail = _jail_or_none()
+    sandbox = _sandbox_or_none()
     most = settings.ENVIRONMENT.network
-    if jail.keeps_network_out:
+    if sandbox.keeps_network_out:
         yield ok("network", f"it can be kept from steps; the most that any may reach: {most}")
         return
-    text = f"it cannot be kept from steps: {jail.reason or jail.network_reason}"
+    text = f"it cannot be kept from steps: {sandbox.reason or sandbox.network_reason}"
     if most == "full":
         yield warning("network", text, "Steps with “network: model” or “none” fail until that is mended.")
     else:
@@ -90,7 +90,7 @@ def limits() -> Iterator[Finding]:
     try:
         held = local_sandbox.holding()
     except SandboxUnavailable:
-        held = Jail(None).holding
+        held = Sandbox(None).holding
     shown = [f"{row.name} {row.value}{f' ({row.by})' if row.by else ''}" for row in held]
     by_kernel = any(row.by == "cgroup" for row in held)
     yield ok("limits", "; ".join(shown), "" if by_kernel else _DELEGATE)
@@ -106,10 +106,10 @@ def agent() -> Iterator[Finding]:
     if not program.exists():
         yield problem("agent program", f"there is none at {program}", "Install it again: make clean, make up")
         return
-    jail = _jail_or_none().on_a_full_disk()
+    sandbox = _sandbox_or_none().on_a_full_disk()
     with tempfile.TemporaryDirectory(prefix="cat-herder-doctor-") as folder:
         here = Path(folder)
-        command = jail.command(
+        command = sandbox.command(
             [str(program), "--version"], workspace=here, home=here, env={}, readable=[program]
         )
         done = run(command, timeout=_SECONDS, output_limit=500)
@@ -120,11 +120,11 @@ def agent() -> Iterator[Finding]:
         yield problem("agent program", f"{program} does not start: {said}", "make clean, then make up")
 
 
-def _jail_or_none() -> Jail:
+def _sandbox_or_none() -> Sandbox:
     try:
-        return local_sandbox.jail()
+        return local_sandbox.sandbox()
     except SandboxUnavailable:
-        return Jail(None)
+        return Sandbox(None)
 
 
 def open_files() -> Iterator[Finding]:

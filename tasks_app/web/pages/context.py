@@ -12,16 +12,16 @@ from django.http import HttpRequest
 
 from tasks_app.core.errors import SandboxUnavailable
 from tasks_app.models import Notice, Question, User, WorkerBeat
-from tasks_app.sandbox import Jail, SandboxMode, detect
+from tasks_app.sandbox import Sandbox, SandboxMode, detect
 
 
 @cache
-def jail() -> Jail:
+def sandbox() -> Sandbox:
     """Found out once per process: the answer costs a subprocess and does not change."""
     try:
         return detect(SandboxMode(settings.ENVIRONMENT.sandbox))
     except SandboxUnavailable as error:
-        return Jail(None, str(error))
+        return Sandbox(None, str(error))
 
 
 class Installation:
@@ -36,11 +36,11 @@ class Installation:
 
     @property
     def sandboxed(self) -> bool:
-        return jail().active
+        return sandbox().active
 
     @property
     def sandbox_reason(self) -> str:
-        return jail().reason
+        return sandbox().reason
 
     @property
     def open_questions(self) -> int:

@@ -30,7 +30,7 @@ from tasks_app.models import Project, paths
 from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.prompting.instructions import SELF, repository_place
 from tasks_app.services.settings import CONFIG_FILE, Overrides, effective, overrides_of
-from tasks_app.web.pages.context import jail
+from tasks_app.web.pages.context import sandbox
 from tasks_app.web.rendering.words import duration
 
 _SHOWN_LINES = 2000
@@ -287,7 +287,7 @@ def _shown(step: StepConfig, config: ProjectConfig, own: set[str]) -> ShownStep:
 
 def _network_fault() -> str:
     """Why the network cannot be taken away on this machine; empty if it can."""
-    found = jail()
+    found = sandbox()
     return "" if found.keeps_network_out else found.reason or found.network_reason
 
 
