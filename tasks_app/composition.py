@@ -14,8 +14,8 @@ from tasks_app.agent.claude import ClaudeAgent, Connection
 from tasks_app.agent.port import RunOrder
 from tasks_app.agent.proxy import ApiKeyProxy, RunLimits
 from tasks_app.engine.heartbeat import process_name
-from tasks_app.engine.shop import Shop
 from tasks_app.engine.stopping import StopSignal
+from tasks_app.engine.worker_context import Shop
 from tasks_app.operations import local_sandbox
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import FORWARDED_PORT, Sandbox, delegated_group, divided

@@ -12,9 +12,9 @@ from typing import Any
 from uuid import uuid4
 
 from tasks_app.agent import fake
-from tasks_app.agent.asks import GivenAnswer, decision_for
 from tasks_app.agent.claude import ClaudeAgent, Connection
 from tasks_app.agent.port import Agent, AgentEvent, Places, RunOrder, RunResult
+from tasks_app.agent.questions import GivenAnswer, decision_for
 from tasks_app.core.types import Usage
 from tasks_app.rehearsal.scenario import SHIPPED
 from tasks_app.rehearsal.server import RehearsalServer

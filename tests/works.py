@@ -10,8 +10,8 @@ from pathlib import Path
 from tasks_app.agent.fake import Act, FakeAgent
 from tasks_app.agent.port import Agent
 from tasks_app.engine.advance import advance
-from tasks_app.engine.shop import Shop
 from tasks_app.engine.stopping import StopSignal, never
+from tasks_app.engine.worker_context import Shop
 from tasks_app.git import diff
 from tasks_app.models import Channel, Event, Project, Question, Run, Step, Task, User, paths
 from tasks_app.sandbox import Sandbox

@@ -29,13 +29,13 @@ from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITra
 from tasks_app.agent import launch
 from tasks_app.agent.bridge import Bridge
 from tasks_app.agent.config_dir import config_dir
-from tasks_app.agent.leftovers import Claim, end_earlier, end_own
+from tasks_app.agent.orphaned_processes import Claim, end_earlier, end_own
 from tasks_app.agent.outcome import run_result
 from tasks_app.agent.permission import permission_for, without_asking
 from tasks_app.agent.port import AgentEvent, Ending, Recorder, RunOrder, RunResult, Stop, require_session_id
 from tasks_app.agent.proxy import RunMeter
 from tasks_app.agent.proxy.server import RUN_HEADER
-from tasks_app.agent.rundir import Layout, lay_out
+from tasks_app.agent.run_setup import Layout, lay_out
 from tasks_app.agent.sockets import ProcessOnSockets, use_in_sdk
 from tasks_app.agent.stream import Stream
 from tasks_app.agent.tools import USUAL

@@ -18,12 +18,12 @@ from typing import Any, NoReturn, TypeAlias
 
 from claude_agent_sdk import project_key_for_directory
 
-from tasks_app.agent.asks import ask_in
+from tasks_app.agent.ask_spool import clear_notes
 from tasks_app.agent.gate.hook import NOBODY, approval
 from tasks_app.agent.gate.patterns import WRITING
-from tasks_app.agent.notes import clear_notes
 from tasks_app.agent.outcome import run_result
 from tasks_app.agent.port import Ending, Recorder, RunOrder, RunResult, Stop, require_session_id
+from tasks_app.agent.questions import ask_in
 from tasks_app.agent.stream import Stream
 from tasks_app.agent.transcripts import deferred_call, stored_transcript
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from tasks_app.agent.approvals import approval_of
-from tasks_app.agent.notes import noted_asks
+from tasks_app.agent.ask_spool import noted_asks
 from tasks_app.agent.port import Decision, Ending, RunOrder, RunResult
 from tasks_app.agent.proxy import RunMeter
 from tasks_app.agent.stream import Stream

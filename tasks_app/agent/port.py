@@ -14,8 +14,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
-from tasks_app.agent.leftovers import Claim
-from tasks_app.agent.shelf import Shelf
+from tasks_app.agent.orphaned_processes import Claim
+from tasks_app.agent.transcript_store import Shelf
 from tasks_app.core.errors import BadInput
 from tasks_app.core.types import Ask, Network, Usage
 

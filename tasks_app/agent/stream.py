@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from tasks_app.agent.asks import ask_in
 from tasks_app.agent.gate.hook import BROKEN
 from tasks_app.agent.port import AgentEvent, Ending
+from tasks_app.agent.questions import ask_in
 from tasks_app.core.types import Ask, Usage
 
 Message = Mapping[str, Any]

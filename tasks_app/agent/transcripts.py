@@ -11,8 +11,8 @@ from typing import Any
 
 from claude_agent_sdk import SessionKey, SessionListSubkeysKey, SessionStoreEntry, project_key_for_directory
 
-from tasks_app.agent.shelf import Entries, Key, Shelf, Transcript
 from tasks_app.agent.tools import was_broken_off
+from tasks_app.agent.transcript_store import Entries, Key, Shelf, Transcript
 from tasks_app.core.errors import TranscriptDamaged
 
 #: Types of entries that the model has read or said; the others are notes of the CLI's own.

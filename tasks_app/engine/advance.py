@@ -16,9 +16,9 @@ from tasks_app.engine.faults import passing, patiently
 from tasks_app.engine.lease import Lease, keeper, kept
 from tasks_app.engine.recording import settle_in_sequence, tidy
 from tasks_app.engine.recovery import note_crash, note_fault, salvage
-from tasks_app.engine.shop import Shop
 from tasks_app.engine.steps import work_on
 from tasks_app.engine.stopping import Stopped, StopReason
+from tasks_app.engine.worker_context import Shop
 from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
 from tasks_app.models import Outcome, Run, Step, Task

@@ -17,7 +17,7 @@ from tasks_app.engine.network import network_of
 from tasks_app.engine.plan import PLAN_FILE, leave_out_plan, note_plan
 from tasks_app.engine.recorder import RunRecorder
 from tasks_app.engine.recording import checkpoint, publish_without, record_checks, record_work
-from tasks_app.engine.shop import Shop
+from tasks_app.engine.worker_context import Shop
 from tasks_app.history.events.append import NewEvent
 from tasks_app.history.transitions import move
 from tasks_app.models import EventKind, Run, paths

@@ -11,15 +11,15 @@ from django.db.models import Sum
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from tasks_app.agent.asks import GivenAnswer, decision_for, set_aside, uncertain
 from tasks_app.agent.port import Decision, HaltingTools
-from tasks_app.agent.shelf import Transcript
+from tasks_app.agent.questions import GivenAnswer, decision_for, set_aside, uncertain
+from tasks_app.agent.transcript_store import Transcript
 from tasks_app.agent.transcripts import CallResult, deferred_call, has_prompt, result_in, stored_transcript
 from tasks_app.config.pipeline import STEP_SECONDS, step_from_json
 from tasks_app.core.errors import TranscriptDamaged
 from tasks_app.core.types import Ask, AskItem, AskKind, AskWay, Option
 from tasks_app.engine.prompts import attempts_left_of, step_prompt, threshold_text
-from tasks_app.engine.shelf import TranscriptShelf
+from tasks_app.engine.transcript_store import TranscriptShelf
 from tasks_app.history.events.past import past_actions
 from tasks_app.models import Outcome, Question, QuestionKind, Reason, Run, Step, Verdict, paths
 from tasks_app.prompting.feedback import (

@@ -10,16 +10,16 @@ from typing import Any, TypeVar
 
 from django.db import connection
 
-from tasks_app.agent.asks import ask_in
 from tasks_app.agent.port import AgentEvent
+from tasks_app.agent.questions import ask_in
 from tasks_app.core.phases import Phase
 from tasks_app.core.storable import storable_text
 from tasks_app.core.types import Usage
 from tasks_app.engine.crashpoints import reached
 from tasks_app.engine.faults import PATIENCE, patiently
 from tasks_app.engine.lease import SECONDS, Lease
-from tasks_app.engine.shelf import TranscriptShelf
 from tasks_app.engine.stopping import Stopped, StopReason, StopSignal
+from tasks_app.engine.transcript_store import TranscriptShelf
 from tasks_app.history.events.append import NewEvent, append
 from tasks_app.models import EventKind, Run, SessionEntry
 

@@ -14,7 +14,7 @@ from tasks_app.engine.crashpoints import reached
 from tasks_app.engine.faults import passing
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.restoring import RECORDED_AGAIN, restore_lost_work
-from tasks_app.engine.shop import Shop
+from tasks_app.engine.worker_context import Shop
 from tasks_app.git import AUTHOR, EMPTY_LIST, Snapshot
 from tasks_app.history.events.append import append_one
 from tasks_app.models import Change, ChangeKind, EventKind, Outcome, Run, Sequence, Step, Task, paths

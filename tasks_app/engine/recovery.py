@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from tasks_app.agent.outcome import open_asks
 from tasks_app.agent.port import Ending, RunResult
-from tasks_app.agent.shelf import Transcript
 from tasks_app.agent.stream import Stream
+from tasks_app.agent.transcript_store import Transcript
 from tasks_app.agent.transcripts import deferred_call
 from tasks_app.core.types import Ask
 from tasks_app.engine.conclude import ask_humans, store_result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from tasks_app.engine.lease import Lease
-from tasks_app.engine.shop import Shop
+from tasks_app.engine.worker_context import Shop
 from tasks_app.models import Change, ChangeKind, Sequence, Step, Task, paths
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from django.db.models import Count
 from django.utils import timezone
 
-from tasks_app.agent.leftovers import Claim, end_earlier
+from tasks_app.agent.orphaned_processes import Claim, end_earlier
 from tasks_app.agent.port import Ending, Places, RunOrder, RunResult
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.core.phases import Phase
@@ -30,8 +30,8 @@ from tasks_app.engine.next_run import NextRun, halting_tools, next_run, timeout_
 from tasks_app.engine.plan import begin_plan
 from tasks_app.engine.recorder import RunRecorder
 from tasks_app.engine.recording import prepare, record_work
-from tasks_app.engine.shop import Shop
 from tasks_app.engine.stopping import Stopped, StopReason
+from tasks_app.engine.worker_context import Shop
 from tasks_app.history import statistics
 from tasks_app.history.events.append import NewEvent
 from tasks_app.history.transitions import move

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tasks_app.agent.leftovers import leftovers
+from tasks_app.agent.orphaned_processes import leftovers
 from tasks_app.rehearsal.server import RehearsalServer
 from tests.crash.test_crash_points import PREPARE, run, server, wait_until, workspace
 from tests.integration.installation import Installation

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agent.leftovers import leftovers
+from tasks_app.agent.orphaned_processes import leftovers
 from tasks_app.engine.crashpoints import POINTS
 from tasks_app.rehearsal.server import RehearsalServer
 from tests.agents import rehearsal

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agent.leftovers import leftovers
+from tasks_app.agent.orphaned_processes import leftovers
 from tests.agents import rehearsal
 from tests.integration.installation import REPOSITORY, Installation
 

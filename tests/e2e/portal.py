@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 from typing import Any, Self
 
-from tasks_app.agent.leftovers import COOKIE
+from tasks_app.agent.orphaned_processes import COOKIE
 
 ROOT = Path(__file__).parents[2]
 PASSWORD = "a long enough password"

@@ -15,7 +15,7 @@ from django.core.management import call_command
 from tasks_app import composition
 from tasks_app.agent import fake
 from tasks_app.agent.claude import ClaudeAgent
-from tasks_app.engine.shop import Shop
+from tasks_app.engine.worker_context import Shop
 from tasks_app.models import Project, Question, User
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import SandboxMode, detect

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tasks_app.agent.claude import ClaudeAgent, Connection
-from tasks_app.agent.leftovers import Claim, leftovers
+from tasks_app.agent.orphaned_processes import Claim, leftovers
 from tasks_app.agent.port import Ending, Stop
 from tasks_app.core.errors import PassingFault
 from tasks_app.sandbox import Sandbox

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agent.leftovers import leftovers
+from tasks_app.agent.orphaned_processes import leftovers
 from tasks_app.agent.port import AgentEvent, Ending, RunResult, Stop
 from tasks_app.agent.stream import Stream
 from tasks_app.core.errors import BadInput

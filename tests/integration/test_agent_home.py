@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tasks_app.agent.ask_spool import clear_notes, noted_asks, notes_folder
 from tasks_app.agent.config_dir import clear_config_dir
 from tasks_app.agent.fake import FakeAgent
-from tasks_app.agent.notes import clear_notes, noted_asks, notes_folder
-from tasks_app.agent.rundir import lay_out
+from tasks_app.agent.run_setup import lay_out
 from tasks_app.agent.transcripts import restore
 from tasks_app.sandbox import Sandbox
 from tests.agents import Bench

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agent.leftovers import leftovers
+from tasks_app.agent.orphaned_processes import leftovers
 from tasks_app.rehearsal.sample import SAMPLE_TASK_FILE
 from tests.integration.installation import (
     PATIENCE,

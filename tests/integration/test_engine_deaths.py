@@ -11,7 +11,7 @@ import pytest
 from django.utils import timezone
 
 from tasks_app.agent.fake import Act, Die, FakeAgent, Turn, say, shell
-from tasks_app.agent.leftovers import leftovers
+from tasks_app.agent.orphaned_processes import leftovers
 from tasks_app.agent.outcome import run_result
 from tasks_app.agent.port import AgentEvent, Ending, RunResult
 from tasks_app.agent.stream import Stream

@@ -14,7 +14,7 @@ import pytest
 from django.db import connection
 
 from tasks_app.agent.claude import ClaudeAgent
-from tasks_app.agent.leftovers import COOKIE, leftovers
+from tasks_app.agent.orphaned_processes import COOKIE, leftovers
 from tasks_app.core.phases import Phase
 from tasks_app.models import Event, SessionEntry, Task, paths
 from tasks_app.rehearsal.server import RehearsalServer

@@ -20,8 +20,8 @@ from tasks_app.core.errors import BadInput, IllegalMove, NotAllowed
 from tasks_app.core.phases import Phase
 from tasks_app.engine.advance import advance
 from tasks_app.engine.cleaning import clean_workspaces
-from tasks_app.engine.shop import Shop
 from tasks_app.engine.stopping import never
+from tasks_app.engine.worker_context import Shop
 from tasks_app.history import statistics, transitions
 from tasks_app.models import (
     Channel,

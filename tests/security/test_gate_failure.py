@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agent import rundir
 from tasks_app.agent.port import RunResult
 from tasks_app.sandbox import SandboxMode, detect
 from tests.agents import Bench, real_bench
@@ -32,8 +31,8 @@ def made_calls(bench: Bench) -> RunResult:
 def test_no_call_is_made_with_a_broken_gate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    monkeypatch.setattr(rundir, "gate_command", lambda inside: command)
-    monkeypatch.setattr(rundir, "HOOK_SECONDS", 1)
+    monkeypatch.setattr(run_setup, "gate_command", lambda inside: command)
+    monkeypatch.setattr(run_setup, "HOOK_SECONDS", 1)
     with real_bench(tmp_path, detect(SandboxMode.REQUIRE, hidden=[tmp_path / "data"])) as bench:
         made_calls(bench)
         assert list(bench.workspace.iterdir()) == []

@@ -11,7 +11,7 @@ import pytest
 
 from tasks_app.agent.claude import ClaudeAgent
 from tasks_app.agent.port import Ending, RunResult
-from tasks_app.agent.rundir import lay_gate
+from tasks_app.agent.run_setup import lay_gate
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import SandboxMode, detect
 from tests.agents import Bench, connection_to

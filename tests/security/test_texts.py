@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from django.utils.html import escape
 
+from tasks_app.agent.ask_spool import noted_asks
 from tasks_app.agent.fake import Call, Turn, ask, say
 from tasks_app.agent.gate.hook import questions_in
 from tasks_app.agent.gate.patterns import allowed
-from tasks_app.agent.notes import noted_asks
 from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.pipeline import load_project_config
 from tasks_app.config.task_file import parse_task

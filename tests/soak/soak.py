@@ -17,7 +17,7 @@ from typing import Any
 from django.core.management import call_command
 from django.db import close_old_connections
 
-from tasks_app.agent.leftovers import leftovers
+from tasks_app.agent.orphaned_processes import leftovers
 from tasks_app.core.phases import ENDED, Phase
 from tasks_app.engine.deaths import DEATHS
 from tasks_app.git import committed_text

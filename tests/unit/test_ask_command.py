@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tasks_app.agent import ask
-from tasks_app.agent.notes import noted_asks, notes_folder
+from tasks_app.agent.ask_spool import noted_asks, notes_folder
 
 INSTALLED = Path(sys.executable).with_name("cat-herder")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agent.asks import INLINE_HEAD, INLINE_LIMIT, GivenAnswer, ask_in, decision_for
+from tasks_app.agent.questions import INLINE_HEAD, INLINE_LIMIT, GivenAnswer, ask_in, decision_for
 from tasks_app.core.types import Ask, AskItem, Option
 
 HARD = [

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tasks_app.agent.gate.hook import NO_QUESTION, decide, questions_in
-from tasks_app.agent.rundir import lay_gate
+from tasks_app.agent.run_setup import lay_gate
 
 ASKS = [
     # Plain, in every kind of quotes.

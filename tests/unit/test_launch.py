@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agent import launch, rundir
+from tasks_app.agent import launch
 from tasks_app.agent.launch import BUSY, hold
 from tests.integration.fifo import Fifo
 
@@ -153,6 +153,6 @@ def test_the_lock_file_is_for_its_owner_alone(tmp_path: Path) -> None:
 
 def test_what_is_started_is_never_written_while_the_worker_runs() -> None:
     """A file written for each run may be open in a child that another thread starts: ETXTBSY."""
-    program = Path(rundir.__file__).with_name("launch.sh")
+    program = Path(run_setup.__file__).with_name("launch.sh")
     assert os.access(program, os.X_OK)
-    assert "_script(program" not in Path(rundir.__file__).read_text()
+    assert "_script(program" not in Path(run_setup.__file__).read_text()

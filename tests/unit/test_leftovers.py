@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agent.leftovers import COOKIE, Claim, end_earlier, end_own, leftovers
+from tasks_app.agent.orphaned_processes import COOKIE, Claim, end_earlier, end_own, leftovers
 from tasks_app.core.errors import PassingFault
 from tests.integration.fifo import Fifo
 

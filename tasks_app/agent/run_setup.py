@@ -15,9 +15,9 @@ from functools import cache
 from pathlib import Path
 from py_compile import PycInvalidationMode
 
+from tasks_app.agent.ask_spool import clear_notes, notes_folder
 from tasks_app.agent.config_dir import clear_config_dir
 from tasks_app.agent.gate.patterns import WRITING
-from tasks_app.agent.notes import clear_notes, notes_folder
 from tasks_app.agent.plans import plans_folder
 from tasks_app.agent.port import Decision, Places, RunOrder
 from tasks_app.sandbox import Sandbox, SandboxedCommand, forwarded
