@@ -15,7 +15,7 @@ from tasks_app.agent.port import RunOrder
 from tasks_app.agent.proxy import ApiKeyProxy, RunLimits
 from tasks_app.engine.heartbeat import process_name
 from tasks_app.engine.stopping import StopSignal
-from tasks_app.engine.worker_context import Shop
+from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.operations import local_sandbox
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import FORWARDED_PORT, Sandbox, delegated_group, divided
@@ -79,12 +79,12 @@ def _by_socket(connection: Connection, proxy: ApiKeyProxy) -> Connection:
     return replace(connection, base_url=f"http://127.0.0.1:{FORWARDED_PORT}", socket=proxy.socket_path)
 
 
-def shop(stop_signal: StopSignal) -> Shop:
+def worker_context(stop_signal: StopSignal) -> WorkerContext:
     """All that `advance` needs."""
     agent = ClaudeAgent(
         sandbox=worker_sandbox(), connect=connect, prompt_cache=settings.ENVIRONMENT.prompt_cache
     )
-    return Shop(agent=agent, sandbox=worker_sandbox(), stop_signal=stop_signal)
+    return WorkerContext(agent=agent, sandbox=worker_sandbox(), stop_signal=stop_signal)
 
 
 def owner() -> str:

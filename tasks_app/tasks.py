@@ -18,7 +18,7 @@ def look_at(task_id: int) -> None:
     from tasks_app import composition
     from tasks_app.engine.advance import advance
 
-    advance(task_id, owner=composition.owner(), shop=composition.shop(_stop_signal))
+    advance(task_id, owner=composition.owner(), context=composition.worker_context(_stop_signal))
 
 
 def ring(task_id: int) -> None:

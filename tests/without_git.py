@@ -27,7 +27,7 @@ def leave_out_git(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (steps, judging):
         monkeypatch.setattr(module, "record_work", recorded)
     for module, names in {
-        steps: ("begin_plan", "end_earlier"),
+        steps: ("begin_plan", "kill_earlier_processes"),
         judging: ("note_plan", "checkpoint", "leave_out_plan"),
         advance: ("tidy",),
         prompts: ("committed_text",),
@@ -37,7 +37,7 @@ def leave_out_git(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps, "prepare", _folders_only)
 
 
-def _folders_only(step: Any, lease: object, shop: object) -> None:
+def _folders_only(step: Any, lease: object, context: object) -> None:
     folders = recording.paths
     for folder in (folders.workspace(step.task).path, folders.home(step.task)):
         folder.mkdir(parents=True, exist_ok=True)

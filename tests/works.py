@@ -11,7 +11,7 @@ from tasks_app.agent.fake import Act, FakeAgent
 from tasks_app.agent.port import Agent
 from tasks_app.engine.advance import advance
 from tasks_app.engine.stopping import StopSignal, never
-from tasks_app.engine.worker_context import Shop
+from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.git import diff
 from tasks_app.models import Channel, Event, Project, Question, Run, Step, Task, User, paths
 from tasks_app.sandbox import Sandbox
@@ -76,11 +76,11 @@ class Works:
         return self.agent
 
     @property
-    def shop(self) -> Shop:
-        return Shop(self.agent, self.sandbox, lambda: self.stop_signal())
+    def context(self) -> WorkerContext:
+        return WorkerContext(self.agent, self.sandbox, lambda: self.stop_signal())
 
     def advance(self, task: Task, *, owner: str = "tester") -> Task:
-        advance(task.pk, owner=owner, shop=self.shop)
+        advance(task.pk, owner=owner, context=self.context)
         task.refresh_from_db()
         return task
 

@@ -22,23 +22,23 @@ _MOST = 20
 _BYTES = 1_000_000
 
 
-def notes_folder(home: Path) -> Path:
+def spool_folder(home: Path) -> Path:
     return home / FOLDER
 
 
-def clear_notes(home: Path) -> None:
+def clear_spool(home: Path) -> None:
     """An empty folder for the next run. What was noted before must be stored by now."""
-    folder = notes_folder(home)
+    folder = spool_folder(home)
     if folder.is_symlink() or folder.is_file():
         folder.unlink()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
 
 
-def noted_asks(home: Path) -> list[Ask]:
-    """The questions in the order noted. They stay until `clear_notes`, so that a crash loses none."""
+def spooled_asks(home: Path) -> list[Ask]:
+    """The questions in the order noted. They stay until `clear_spool`, so that a crash loses none."""
     try:
-        folder = os.open(notes_folder(home), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        folder = os.open(spool_folder(home), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
         return []
     try:

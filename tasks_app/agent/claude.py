@@ -29,13 +29,13 @@ from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITra
 from tasks_app.agent import launch
 from tasks_app.agent.bridge import Bridge
 from tasks_app.agent.config_dir import config_dir
-from tasks_app.agent.orphaned_processes import Claim, end_earlier, end_own
+from tasks_app.agent.orphaned_processes import Claim, kill_earlier_processes, kill_own_processes
 from tasks_app.agent.outcome import run_result
 from tasks_app.agent.permission import permission_for, without_asking
 from tasks_app.agent.port import AgentEvent, Ending, Recorder, RunOrder, RunResult, Stop, require_session_id
 from tasks_app.agent.proxy import RunMeter
 from tasks_app.agent.proxy.server import RUN_HEADER
-from tasks_app.agent.run_setup import Layout, lay_out
+from tasks_app.agent.run_setup import RunSetup, set_up_run
 from tasks_app.agent.sockets import ProcessOnSockets, use_in_sdk
 from tasks_app.agent.stream import Stream
 from tasks_app.agent.tools import USUAL
@@ -109,7 +109,7 @@ class ClaudeAgent:
 
     def run(self, order: RunOrder, recorder: Recorder) -> RunResult:
         require_session_id(order.session_id)
-        end_earlier(order.places.workspace, order.claim)
+        kill_earlier_processes(order.places.workspace, order.claim)
         try:
             with self.connect(order) as connection:
                 return _Process(self, connection, order, recorder).run()
@@ -120,7 +120,7 @@ class ClaudeAgent:
 def _end_what_it_left(workspace: Path, claim: Claim) -> None:
     """Nothing runs between runs. What cannot be ended must not hide how the run did: the next one refuses."""
     try:
-        end_own(workspace, claim)
+        kill_own_processes(workspace, claim)
     except PassingFault:
         logger.exception("something of a run in %s is still there", workspace)
 
@@ -288,7 +288,7 @@ class _Process:
         stored = stored_transcript(self._recorder, cwd=places.workspace, session_id=session_id)
         restore(stored, config_dir=config_dir(places.home), cwd=places.workspace, session_id=session_id)
 
-    def _lay_out(self) -> Layout:
+    def _lay_out(self) -> RunSetup:
         cli = self._agent.cli
         if not cli.exists():
             raise FileNotFoundError(f"there is no agent program at {cli}")
@@ -307,14 +307,14 @@ class _Process:
         sandbox, model = self._agent.sandbox, self._connection.socket
         if self._order.network != "full":
             sandbox = sandbox.without_network()
-        return lay_out(self._order, argv=[str(cli)], env=env, sandbox=sandbox, model=model)
+        return set_up_run(self._order, argv=[str(cli)], env=env, sandbox=sandbox, model=model)
 
     def _caches_for_an_hour(self) -> bool:
         """Humans take longer to answer than the five minutes that a provider keeps a prompt otherwise."""
         kept = self._agent.prompt_cache
         return self._order.may_wait if kept == "auto" else kept == "1h"
 
-    def _options(self, layout: Layout) -> ClaudeAgentOptions:
+    def _options(self, layout: RunSetup) -> ClaudeAgentOptions:
         order = self._order
         permitted = list(USUAL if order.allowed_tools is None else order.allowed_tools)
         halting = order.tools_for_halting

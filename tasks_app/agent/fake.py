@@ -18,12 +18,12 @@ from typing import Any, NoReturn, TypeAlias
 
 from claude_agent_sdk import project_key_for_directory
 
-from tasks_app.agent.ask_spool import clear_notes
+from tasks_app.agent.ask_spool import clear_spool
 from tasks_app.agent.gate.hook import NOBODY, approval
 from tasks_app.agent.gate.patterns import WRITING
 from tasks_app.agent.outcome import run_result
 from tasks_app.agent.port import Ending, Recorder, RunOrder, RunResult, Stop, require_session_id
-from tasks_app.agent.questions import ask_in
+from tasks_app.agent.questions import ask_from_call
 from tasks_app.agent.stream import Stream
 from tasks_app.agent.transcripts import deferred_call, stored_transcript
 
@@ -51,7 +51,7 @@ class Call:
 
     @property
     def asks(self) -> bool:
-        return ask_in("", self.name, self.input) is not None
+        return ask_from_call("", self.name, self.input) is not None
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class FakeAgent:
 
     def run(self, order: RunOrder, recorder: Recorder) -> RunResult:
         require_session_id(order.session_id)
-        clear_notes(order.places.home)
+        clear_spool(order.places.home)
         self.runs.append(order)
         return _Performance(self.script, order, recorder).run()
 

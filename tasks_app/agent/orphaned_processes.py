@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tasks_app.core.errors import PassingFault
 
-COOKIE = "CAT_HERDER_WORKSPACE"
+WORKSPACE_VARIABLE = "CAT_HERDER_WORKSPACE"
 _CLAIM = "CAT_HERDER_CLAIM"
 
 
@@ -29,15 +29,15 @@ class Claim:
 
     def cookie(self, workspace: Path) -> dict[str, str]:
         """The variables of every process that is started in the workspace under this claim."""
-        return {COOKIE: str(workspace), _CLAIM: f"{self.task_id}:{self.epoch}"}
+        return {WORKSPACE_VARIABLE: str(workspace), _CLAIM: f"{self.task_id}:{self.epoch}"}
 
 
-def leftovers(workspace: Path) -> list[int]:
+def marked_processes(workspace: Path) -> list[int]:
     """Process ids that carry the workspace's cookie, of whatever claim."""
     return [pid for pid, _ in _marked(workspace)]
 
 
-def end_own(workspace: Path, claim: Claim, *, patience: float = 10.0) -> int:
+def kill_own_processes(workspace: Path, claim: Claim, *, patience: float = 10.0) -> int:
     """Kill what was started under this claim, and nothing else; how many processes there were.
 
     Allowed at any time: also a worker that came back after it had lost the task cleans up after itself.
@@ -46,7 +46,7 @@ def end_own(workspace: Path, claim: Claim, *, patience: float = 10.0) -> int:
     return _end(workspace, lambda other: other == claim, patience)
 
 
-def end_earlier(workspace: Path, claim: Claim, *, patience: float = 10.0) -> int:
+def kill_earlier_processes(workspace: Path, claim: Claim, *, patience: float = 10.0) -> int:
     """Kill everything in the workspace that no later holder of the task started; how many there were.
 
     Only for the holder of the lease, who looked just before whether it still is. Raises PassingFault when a
@@ -79,7 +79,7 @@ def _end(workspace: Path, chosen: Callable[[Claim | None], bool], patience: floa
 
 def _marked(workspace: Path) -> list[tuple[int, Claim | None]]:
     """Processes with the workspace's cookie and the claim that each of them names, if it does."""
-    cookie = f"{COOKIE}={workspace}".encode()
+    cookie = f"{WORKSPACE_VARIABLE}={workspace}".encode()
     environments = ((pid, _environment(pid)) for pid in _process_ids() if pid != os.getpid())
     return [(pid, _claim_in(environment)) for pid, environment in environments if cookie in environment]
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from tasks_app.agent.approvals import approval_of
-from tasks_app.agent.ask_spool import noted_asks
+from tasks_app.agent.ask_spool import spooled_asks
 from tasks_app.agent.port import Decision, Ending, RunOrder, RunResult
 from tasks_app.agent.proxy import RunMeter
 from tasks_app.agent.stream import Stream
@@ -26,7 +26,7 @@ def open_asks(
     Of calls that want an approval each is put alone: made beside others that wait as well it is not asked
     about, since the others have vanished from the session, and what was made first must not come last.
     """
-    asks = (*stream.open_asks(decided), *noted_asks(home)) if may_ask else ()
+    asks = (*stream.open_asks(decided), *spooled_asks(home)) if may_ask else ()
     call = stream.waiting_call
     if asks or call is None or stream.deferred in decided or stream.vanished:
         return asks

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tasks_app.agent.orphaned_processes import Claim
-from tasks_app.agent.transcript_store import Shelf
+from tasks_app.agent.transcript_store import TranscriptStore
 from tasks_app.core.errors import BadInput
 from tasks_app.core.types import Ask, Network, Usage
 
@@ -161,7 +161,7 @@ class Stop(Exception):
     partial: RunResult | None = None
 
 
-class Recorder(Shelf, Protocol):
+class Recorder(TranscriptStore, Protocol):
     """Where a run reports to. Every method is called in the thread that called `Agent.run`."""
 
     def record(self, events: Sequence[AgentEvent]) -> None:

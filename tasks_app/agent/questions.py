@@ -20,7 +20,7 @@ INLINE_LIMIT = 20_000
 INLINE_HEAD = 4_000
 
 
-def ask_in(tool_use_id: str, name: str, tool_input: Mapping[str, Any]) -> Ask | None:
+def ask_from_call(tool_use_id: str, name: str, tool_input: Mapping[str, Any]) -> Ask | None:
     """The ask that a tool call makes, or None for an ordinary tool call."""
     if name == "AskUserQuestion":
         return Ask(tool_use_id, "AskUserQuestion", _items(tool_input), dict(tool_input))

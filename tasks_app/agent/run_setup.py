@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from py_compile import PycInvalidationMode
 
-from tasks_app.agent.ask_spool import clear_notes, notes_folder
+from tasks_app.agent.ask_spool import clear_spool, spool_folder
 from tasks_app.agent.config_dir import clear_config_dir
 from tasks_app.agent.gate.patterns import WRITING
 from tasks_app.agent.plans import plans_folder
@@ -38,7 +38,7 @@ FROM_SDK = (
 
 
 @dataclass(frozen=True)
-class Layout:
+class RunSetup:
     """`inside` is shown to the agent, read-only; the orders, which hold keys, are not.
 
     `program` is what the SDK starts, and `env` tells it where its orders are.
@@ -51,9 +51,9 @@ class Layout:
     command: SandboxedCommand
 
 
-def lay_out(
+def set_up_run(
     order: RunOrder, *, argv: list[str], env: Mapping[str, str], sandbox: Sandbox, model: Path | None = None
-) -> Layout:
+) -> RunSetup:
     """Write everything that the run needs before its process starts.
 
     `model` is the Unix socket of its model, for a sandbox without a network.
@@ -62,10 +62,10 @@ def lay_out(
     inside = places.run / "inside"
     for folder in (inside / "bin", places.answers):
         folder.mkdir(parents=True, exist_ok=True)
-    clear_notes(places.home)
+    clear_spool(places.home)
     if not order.resume:
         clear_config_dir(places.home)
-    lay_gate(inside)
+    install_gate(inside)
     shutil.copy(_HERE / "ask.py", inside / "ask.py")
     (inside / "decisions.json").write_text(json.dumps(_decisions(order.decisions)), encoding="utf-8")
     (inside / "orders.json").write_text(json.dumps(_gate_orders(order)), encoding="utf-8")
@@ -89,10 +89,10 @@ def lay_out(
         "lock": str(places.lock),
     }
     told = {"CAT_HERDER_PYTHON": sys.executable, "CAT_HERDER_ORDERS": str(_write_orders(places, orders))}
-    return Layout(_HERE / "launch.sh", told, _settings(order, inside), inside, command)
+    return RunSetup(_HERE / "launch.sh", told, _settings(order, inside), inside, command)
 
 
-def lay_gate(inside: Path) -> None:
+def install_gate(inside: Path) -> None:
     """The gate's program, and beside it what it needs of the portal.
 
     Compiled: it starts for each tool call, and would compile itself each time.
@@ -134,7 +134,7 @@ def _decisions(decisions: Mapping[str, Decision]) -> dict[str, dict[str, object]
 
 
 def _environment(env: Mapping[str, str], order: RunOrder, inside: Path | None) -> dict[str, str]:
-    asked = {"CAT_HERDER_ASKED": str(notes_folder(order.places.home))} if inside else {}
+    asked = {"CAT_HERDER_ASKED": str(spool_folder(order.places.home))} if inside else {}
     return {**env, **asked, **order.claim.cookie(order.places.workspace)}
 
 

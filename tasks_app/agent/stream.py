@@ -9,7 +9,7 @@ from typing import Any
 
 from tasks_app.agent.gate.hook import BROKEN
 from tasks_app.agent.port import AgentEvent, Ending
-from tasks_app.agent.questions import ask_in
+from tasks_app.agent.questions import ask_from_call
 from tasks_app.core.types import Ask, Usage
 
 Message = Mapping[str, Any]
@@ -89,7 +89,7 @@ class Stream:
             tool_input = tool_input if isinstance(tool_input, dict) else {}
             identity, name = str(block.get("id")), str(block.get("name"))
             self.calls[identity] = tool_input
-            ask = ask_in(identity, name, tool_input)
+            ask = ask_from_call(identity, name, tool_input)
             if ask:
                 self.asks[identity] = ask
             return "tool_use", {"id": identity, "name": name, "input": tool_input}
@@ -127,7 +127,7 @@ class Stream:
         """A call deferred once more, which the stream does not show again, is an ask all the same."""
         if isinstance(call, dict) and isinstance(call.get("input"), dict):
             identity = str(call.get("id"))
-            ask = ask_in(identity, str(call.get("name")), call["input"])
+            ask = ask_from_call(identity, str(call.get("name")), call["input"])
             if ask:
                 self.asks.setdefault(identity, ask)
 

@@ -10,7 +10,7 @@ Entries = list[dict[str, Any]]
 Transcript = Mapping[str, Entries]
 
 
-class Shelf(Protocol):
+class TranscriptStore(Protocol):
     """Where transcripts are kept. A key has project_key and session_id, and subpath for a sub-agent's."""
 
     def append_transcript(self, key: Key, entries: Entries) -> None: ...

@@ -12,7 +12,7 @@ from typing import Any
 from claude_agent_sdk import SessionKey, SessionListSubkeysKey, SessionStoreEntry, project_key_for_directory
 
 from tasks_app.agent.tools import was_broken_off
-from tasks_app.agent.transcript_store import Entries, Key, Shelf, Transcript
+from tasks_app.agent.transcript_store import Entries, Key, Transcript, TranscriptStore
 from tasks_app.core.errors import TranscriptDamaged
 
 #: Types of entries that the model has read or said; the others are notes of the CLI's own.
@@ -25,7 +25,7 @@ class OwnSession:
     What runs in the sandbox can write into the agent's output, and so name any other session there.
     """
 
-    def __init__(self, shelf: Shelf, *, cwd: Path, session_id: str) -> None:
+    def __init__(self, shelf: TranscriptStore, *, cwd: Path, session_id: str) -> None:
         self._shelf = shelf
         self._own = {"project_key": project_key_for_directory(cwd), "session_id": session_id}
 
@@ -46,7 +46,7 @@ class OwnSession:
 class MirroredStore:
     """The SDK's `SessionStore` protocol on top of a shelf; `call` brings each call to the shelf's thread."""
 
-    def __init__(self, shelf: Shelf, call: Callable[..., Awaitable[Any]]) -> None:
+    def __init__(self, shelf: TranscriptStore, call: Callable[..., Awaitable[Any]]) -> None:
         self._shelf = shelf
         self._call = call
 
@@ -62,7 +62,7 @@ class MirroredStore:
         return found
 
 
-def stored_transcript(shelf: Shelf, *, cwd: Path, session_id: str) -> dict[str, Entries]:
+def stored_transcript(shelf: TranscriptStore, *, cwd: Path, session_id: str) -> dict[str, Entries]:
     """A whole session, subpath ('' is the session itself) to its entries; empty if nothing is kept.
 
     Raises TranscriptDamaged for what the CLI would refuse, or would take up as if it had forgotten a part.

@@ -17,14 +17,14 @@ from tasks_app.models import Task
 class Hands:
     """Does what a worker would do, as the lease allows: whoever gets it works, the other follows.
 
-    `rings`: whether a worker of the portal is told of the next task, if this one is part of a sequence.
+    `queues_next`: whether the next task is put into the queue, if this one is part of a sequence.
     """
 
-    def __init__(self, task_id: int, *, rings: bool = True) -> None:
+    def __init__(self, task_id: int, *, queues_next: bool = True) -> None:
         self._task_id = task_id
         self._stopping = threading.Event()
         # Here and not in the thread: a sandbox that is demanded and missing must stop the start.
-        self._shop = replace(composition.shop(self._stop_signal), rings=rings)
+        self._context = replace(composition.worker_context(self._stop_signal), queues_next=queues_next)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="terminal")
         self._work: Future[bool] | None = None
 
@@ -48,7 +48,7 @@ class Hands:
 
     def _advance(self) -> bool:
         try:
-            return advance(self._task_id, owner=composition.owner(), shop=self._shop)
+            return advance(self._task_id, owner=composition.owner(), context=self._context)
         finally:
             connections.close_all()
 

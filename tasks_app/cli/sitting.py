@@ -59,7 +59,7 @@ class Sitting:
         self._screen = screen
         self._may_prompt = may_prompt
         self._part = part
-        self._hands = Hands(task.pk, rings=part is None)
+        self._hands = Hands(task.pk, queues_next=part is None)
         before, from_start = (part.before, part.from_start) if part else ("", False)
         self._news = News(task, screen, before=before, from_start=from_start)
         self._progress = Progress(task, screen, self._news)

@@ -18,7 +18,7 @@ from tasks_app.engine.recording import settle_in_sequence, tidy
 from tasks_app.engine.recovery import note_crash, note_fault, salvage
 from tasks_app.engine.steps import work_on
 from tasks_app.engine.stopping import Stopped, StopReason
-from tasks_app.engine.worker_context import Shop
+from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
 from tasks_app.models import Outcome, Run, Step, Task
@@ -27,7 +27,7 @@ from tasks_app.services.sequences import look_for_next, proceed
 logger = logging.getLogger(__name__)
 
 
-def advance(task_id: int, *, owner: str, shop: Shop) -> bool:
+def advance(task_id: int, *, owner: str, context: WorkerContext) -> bool:
     """Work on the task until it must wait or has ended; whether there was anything to do.
 
     Called by a worker, the sweeper and the terminal alike. Everything that happens to a task only
@@ -42,7 +42,7 @@ def advance(task_id: int, *, owner: str, shop: Shop) -> bool:
         reached("claimed")
         try:
             with kept(lease):
-                _work(lease, shop)
+                _work(lease, context)
         except LeaseLost as lost:
             logger.warning("%s", lost)
             return worked
@@ -54,7 +54,7 @@ def advance(task_id: int, *, owner: str, shop: Shop) -> bool:
             return worked
         finally:
             _release(lease)
-        if shop.stop_signal():
+        if context.stop_signal():
             return worked
         # An answer may have come while the lease was still held: then the task is due again.
     if worked:
@@ -83,9 +83,9 @@ def _release(lease: Lease) -> None:
         connection.close()  # it lapses by itself
 
 
-def _work(lease: Lease, shop: Shop) -> None:
+def _work(lease: Lease, context: WorkerContext) -> None:
     try:
-        _go_on(lease, shop)
+        _go_on(lease, context)
     except LeaseLost:
         raise
     except Stopped as stopped:
@@ -100,15 +100,15 @@ def _work(lease: Lease, shop: Shop) -> None:
             patiently(partial(_give_up, lease, _reason(lease, error)))
 
 
-def _go_on(lease: Lease, shop: Shop) -> None:
+def _go_on(lease: Lease, context: WorkerContext) -> None:
     task = _begin(lease)
     if task.phase != Phase.RUNNING:
         return
     reached("begun")
     for step in task.steps.exclude(phase=Phase.DONE).select_related("task__project"):
-        if not work_on(step, lease, shop):
+        if not work_on(step, lease, context):
             return
-    _finish(task, lease, shop)
+    _finish(task, lease, context)
     reached("task-done")
 
 
@@ -141,17 +141,17 @@ def _settle(lease: Lease, error: IllegalMove) -> None:
         _give_up(lease, str(error))
 
 
-def _finish(task: Task, lease: Lease, shop: Shop) -> None:
+def _finish(task: Task, lease: Lease, context: WorkerContext) -> None:
     """Done; and in the same transaction the next task of its sequence is queued, so that none is lost."""
     sequence = task.sequence
     if sequence:
-        settle_in_sequence(task, shop)
+        settle_in_sequence(task, context)
     upcoming = look_for_next(sequence) if sequence else None
     with lease.fenced() as task:
         move(task, Phase.DONE, epoch=lease.epoch)
         if sequence and upcoming:
             sequence.refresh_from_db()
-            proceed(sequence, upcoming, ring=shop.rings)
+            proceed(sequence, upcoming, ring=context.queues_next)
 
 
 def _begin(lease: Lease) -> Task:

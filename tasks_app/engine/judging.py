@@ -17,41 +17,41 @@ from tasks_app.engine.network import network_of
 from tasks_app.engine.plan import PLAN_FILE, leave_out_plan, note_plan
 from tasks_app.engine.recorder import RunRecorder
 from tasks_app.engine.recording import checkpoint, publish_without, record_checks, record_work
-from tasks_app.engine.worker_context import Shop
+from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.history.events.append import NewEvent
 from tasks_app.history.transitions import move
 from tasks_app.models import EventKind, Run, paths
 
 
-def judge(run: Run, lease: Lease, shop: Shop) -> bool | None:
+def judge(run: Run, lease: Lease, context: WorkerContext) -> bool | None:
     """The checks of a finished run: True, the step is done; False, it failed; None, another attempt.
 
     What it did is recorded here and not when it ended, so that a worker's death between the two loses
     nothing.
     """
     if run.checks is None:
-        if unrecorded := record_work(run, lease, shop):
-            recorder = RunRecorder(lease, run, stop_signal=shop.stop_signal, timeout=float("inf"))
+        if unrecorded := record_work(run, lease, context):
+            recorder = RunRecorder(lease, run, stop_signal=context.stop_signal, timeout=float("inf"))
             _store_reports(run, [_unrecorded("What the step did", unrecorded)], lease, recorder)
         else:
             note_plan(run, lease)
-            _check(run, lease, shop)
+            _check(run, lease, context)
         if not _passed(run) and not may_try_again(run.step, lease, _failed_check(run)):
             return False
     if not _passed(run):
         return None
     if leave_out_plan(run.step):
         publish_without(PLAN_FILE, run, lease)
-    checkpoint(run, lease, shop)
+    checkpoint(run, lease, context)
     with lease.fenced():
         move(run.step, Phase.DONE, epoch=lease.epoch)
     reached("step-done")
     return True
 
 
-def _check(run: Run, lease: Lease, shop: Shop) -> None:
+def _check(run: Run, lease: Lease, context: WorkerContext) -> None:
     task = run.step.task
-    recorder = RunRecorder(lease, run, stop_signal=shop.stop_signal, timeout=float("inf"))
+    recorder = RunRecorder(lease, run, stop_signal=context.stop_signal, timeout=float("inf"))
     ticking = _Ticking(recorder)
     guarded = [report for report in (plan_report(run), guard_report(run)) if report]
     if not all(report.passed for report in guarded):
@@ -60,7 +60,7 @@ def _check(run: Run, lease: Lease, shop: Shop) -> None:
     reports = run_checks(
         checks_of(step_from_json(run.step.config)),
         workspace=paths.workspace(task).path,
-        sandbox=shop.sandbox if network_of(run.step) == "full" else shop.sandbox.without_network(),
+        sandbox=context.sandbox if network_of(run.step) == "full" else context.sandbox.without_network(),
         home=paths.check_home(task),
         # So that a successor can end what it leaves behind.
         env=lease.as_claim.cookie(paths.workspace(task).path),
@@ -68,7 +68,7 @@ def _check(run: Run, lease: Lease, shop: Shop) -> None:
     )
     ticking.raise_problem()
     recorder.tick()
-    if unrecorded := record_checks(run, lease, shop):
+    if unrecorded := record_checks(run, lease, context):
         reports = (*reports, _unrecorded("What the checks left", unrecorded))
     _store_reports(run, (*guarded, *reports), lease, recorder)
 

@@ -19,7 +19,7 @@ from tasks_app.config.pipeline import STEP_SECONDS, step_from_json
 from tasks_app.core.errors import TranscriptDamaged
 from tasks_app.core.types import Ask, AskItem, AskKind, AskWay, Option
 from tasks_app.engine.prompts import attempts_left_of, step_prompt, threshold_text
-from tasks_app.engine.transcript_store import TranscriptShelf
+from tasks_app.engine.transcript_store import DatabaseTranscriptStore
 from tasks_app.history.events.past import past_actions
 from tasks_app.models import Outcome, Question, QuestionKind, Reason, Run, Step, Verdict, paths
 from tasks_app.prompting.feedback import (
@@ -175,7 +175,7 @@ def _stored_session(run: Run) -> tuple[Transcript, str]:
 
 def _read_session(run: Run) -> Transcript:
     cwd = paths.workspace(run.step.task).path
-    return stored_transcript(TranscriptShelf(), cwd=cwd, session_id=str(run.session_id))
+    return stored_transcript(DatabaseTranscriptStore(), cwd=cwd, session_id=str(run.session_id))
 
 
 def undelivered(step: Step, last: Run, transcript: Transcript) -> list[Question]:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from django.db import connection
 
 from tasks_app.agent.port import AgentEvent
-from tasks_app.agent.questions import ask_in
+from tasks_app.agent.questions import ask_from_call
 from tasks_app.core.phases import Phase
 from tasks_app.core.storable import storable_text
 from tasks_app.core.types import Usage
@@ -19,14 +19,14 @@ from tasks_app.engine.crashpoints import reached
 from tasks_app.engine.faults import PATIENCE, patiently
 from tasks_app.engine.lease import SECONDS, Lease
 from tasks_app.engine.stopping import Stopped, StopReason, StopSignal
-from tasks_app.engine.transcript_store import TranscriptShelf
+from tasks_app.engine.transcript_store import DatabaseTranscriptStore
 from tasks_app.history.events.append import NewEvent, append
 from tasks_app.models import EventKind, Run, SessionEntry
 
 T = TypeVar("T")
 
 
-class RunRecorder(TranscriptShelf):
+class RunRecorder(DatabaseTranscriptStore):
     """The one writer of a run's events. Stops the run when it must not go on."""
 
     def __init__(
@@ -52,7 +52,7 @@ class RunRecorder(TranscriptShelf):
         self.write(*(NewEvent(EventKind(e.kind), self._judged(e), e.raw, e.at) for e in events))
         for event in events:
             reached("event-recorded")
-            if event.kind == "tool_use" and ask_in("", event.payload["name"], event.payload["input"]):
+            if event.kind == "tool_use" and ask_from_call("", event.payload["name"], event.payload["input"]):
                 reached("ask-recorded")
             if event.kind == "tool_result" and self._run.resumed:
                 reached("answer-recorded")

@@ -14,7 +14,7 @@ from tasks_app.engine.crashpoints import reached
 from tasks_app.engine.faults import passing
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.restoring import RECORDED_AGAIN, restore_lost_work
-from tasks_app.engine.worker_context import Shop
+from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.git import AUTHOR, EMPTY_LIST, Snapshot
 from tasks_app.history.events.append import append_one
 from tasks_app.models import Change, ChangeKind, EventKind, Outcome, Run, Sequence, Step, Task, paths
@@ -27,24 +27,24 @@ UNRECORDED = (WorkspaceError, SandboxError)
 SHOWN_NAMES = 10
 
 
-def prepare(step: Step, lease: Lease, shop: Shop) -> None:
+def prepare(step: Step, lease: Lease, context: WorkerContext) -> None:
     """Make sure of the folders, the clone, and where the step started from."""
     task = step.task
     for folder in (paths.home(task), paths.check_home(task), paths.answers_dir(task)):
         folder.mkdir(parents=True, exist_ok=True)
     if task.reset_to:
-        _put_files_back(step, lease, shop)
-    restore_lost_work(step, lease, shop)
-    fresh = _make_whole(task, lease, shop)
+        _put_files_back(step, lease, context)
+    restore_lost_work(step, lease, context)
+    fresh = _make_whole(task, lease, context)
     if not step.base_commit:
-        ignored = EMPTY_LIST if fresh else _ignored_before(step, lease, shop)
+        ignored = EMPTY_LIST if fresh else _ignored_before(step, lease, context)
         with lease.fenced() as current:
             step.base_commit = _as_left(current) or current.head_commit or current.base_commit
             step.base_ignored = ignored
             step.save(update_fields=["base_commit", "base_ignored"])
 
 
-def _make_whole(task: Task, lease: Lease, shop: Shop) -> bool:
+def _make_whole(task: Task, lease: Lease, context: WorkerContext) -> bool:
     """Make the clone, or mend its `.git` if an agent or a power cut left it unusable; whether it is new.
 
     Files are never touched: what is not recorded yet is in them.
@@ -57,7 +57,7 @@ def _make_whole(task: Task, lease: Lease, shop: Shop) -> bool:
         return True
     workspace.unlock()
     if last.outcome == Outcome.CRASHED:  # perhaps with the whole machine
-        fault = workspace.fault(sandbox=shop.sandbox, home=paths.home(task))
+        fault = workspace.fault(sandbox=context.sandbox, home=paths.home(task))
     else:
         fault = "" if workspace.looks_whole() else "could not be read"
     if fault:
@@ -91,7 +91,7 @@ def runs_in_workspace(task: Task) -> QuerySet[Run]:
     return Run.objects.filter(mine).select_related("step__task").order_by("pk")
 
 
-def _ignored_before(step: Step, lease: Lease, shop: Shop) -> str:
+def _ignored_before(step: Step, lease: Lease, context: WorkerContext) -> str:
     """The list of ignored files that are there before a guarded step: none of them is its doing.
 
     Empty if it cannot be made; then the step's guard does not look at ignored files, and says so.
@@ -100,7 +100,7 @@ def _ignored_before(step: Step, lease: Lease, shop: Shop) -> str:
         return ""
     try:
         label = f"{step.task_id}-{step.position:02d}-before"
-        before = _snapshot(step.task, shop, lease, label=label, manifest=True)
+        before = _snapshot(step.task, context, lease, label=label, manifest=True)
     except UNRECORDED as error:
         if passing(error):
             raise
@@ -120,7 +120,7 @@ def _has_guards(task: Task) -> bool:
 
 def _snapshot(
     task: Task,
-    shop: Shop,
+    context: WorkerContext,
     lease: Lease,
     *,
     label: str,
@@ -131,7 +131,7 @@ def _snapshot(
     """Raises LeaseLost, before anything is published, if somebody else holds the task by now."""
     return paths.workspace(task).snapshot(
         label=label,
-        sandbox=shop.sandbox,
+        sandbox=context.sandbox,
         recorded=_recorded(task),
         message=message or task.title,
         publish=publish,
@@ -165,7 +165,7 @@ def _as_left(task: Task) -> str:
     return last.checked_commit or last.head_commit
 
 
-def _put_files_back(step: Step, lease: Lease, shop: Shop) -> None:
+def _put_files_back(step: Step, lease: Lease, context: WorkerContext) -> None:
     """Make the workspace anew at the commit that a person chose. What was in it stays under a ref of its own.
 
     A new clone and not git in the old one, in which an agent may have left programs. Every part can be done
@@ -177,7 +177,7 @@ def _put_files_back(step: Step, lease: Lease, shop: Shop) -> None:
     label = f"{task.pk}-{step.position:02d}-{step.first_run}-replaced"
     if workspace.path.is_dir() and not workspace.has_snapshot(label):
         try:
-            _snapshot(task, shop, lease, label=label)
+            _snapshot(task, context, lease, label=label)
         except UNRECORDED as error:
             if passing(error):
                 raise
@@ -210,7 +210,7 @@ def _set_head(task: Task, commit: str) -> None:
         Sequence.objects.filter(pk=task.sequence_id).update(head_commit=commit)
 
 
-def record_checks(run: Run, lease: Lease, shop: Shop) -> str:
+def record_checks(run: Run, lease: Lease, context: WorkerContext) -> str:
     """Where some step has a file guard, keep what the checks left too, so that nobody is blamed for it.
 
     Returns why that failed, if it did.
@@ -219,7 +219,9 @@ def record_checks(run: Run, lease: Lease, shop: Shop) -> str:
         return ""
     label = f"{run.step.task_id}-{run.step.position:02d}-{run.number}-checked"
     try:
-        made = _snapshot(run.step.task, shop, lease, label=label, message="After the checks", manifest=True)
+        made = _snapshot(
+            run.step.task, context, lease, label=label, message="After the checks", manifest=True
+        )
     except UNRECORDED as error:
         if passing(error):
             raise
@@ -231,7 +233,7 @@ def record_checks(run: Run, lease: Lease, shop: Shop) -> str:
     return ""
 
 
-def record_work(run: Run, lease: Lease, shop: Shop) -> str:
+def record_work(run: Run, lease: Lease, context: WorkerContext) -> str:
     """Keep the workspace as the agent left it, for the diff and for whoever fetches the branch.
 
     Returns why that failed, if it did: a run whose work is not recorded must not count as done.
@@ -241,7 +243,7 @@ def record_work(run: Run, lease: Lease, shop: Shop) -> str:
     try:
         made = _snapshot(
             step.task,
-            shop,
+            context,
             lease,
             label=label,
             message=_message(step),
@@ -330,7 +332,7 @@ def _without(name: str, run: Run, commit: str, *, label: str, publish: bool = Fa
     return made
 
 
-def settle_in_sequence(task: Task, shop: Shop) -> None:
+def settle_in_sequence(task: Task, context: WorkerContext) -> None:
     """Let the next task of the sequence build on a commit with this task's title.
 
     Each recording is one commit on top of the clone's HEAD. If HEAD stayed where the sequence began, the
@@ -340,14 +342,14 @@ def settle_in_sequence(task: Task, shop: Shop) -> None:
     if not task.head_commit:
         return
     try:
-        note = paths.workspace(task).commit(task.head_commit, sandbox=shop.sandbox, home=paths.home(task))
+        note = paths.workspace(task).commit(task.head_commit, sandbox=context.sandbox, home=paths.home(task))
     except WorkspaceError as error:  # its work is recorded all the same
         note = str(error)
     if note:
         logger.warning("task %s: %s", task.pk, note)
 
 
-def checkpoint(run: Run, lease: Lease, shop: Shop) -> None:
+def checkpoint(run: Run, lease: Lease, context: WorkerContext) -> None:
     """With `autoCommit`, the recorded work of a done step becomes a commit of the task's branch (P9).
 
     The commit is the one that the checks judged: what they left behind themselves is not in it.
@@ -355,6 +357,6 @@ def checkpoint(run: Run, lease: Lease, shop: Shop) -> None:
     task = run.step.task
     if not task.auto_commit:
         return
-    note = paths.workspace(task).commit(task.head_commit, sandbox=shop.sandbox, home=paths.home(task))
+    note = paths.workspace(task).commit(task.head_commit, sandbox=context.sandbox, home=paths.home(task))
     if note:
         _tell(run, lease, [note])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from tasks_app.engine.lease import Lease
-from tasks_app.engine.worker_context import Shop
+from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.models import Change, ChangeKind, Sequence, Step, Task, paths
 
 logger = logging.getLogger(__name__)
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 RECORDED_AGAIN = "Recorded again"
 
 
-def restore_lost_work(step: Step, lease: Lease, shop: Shop) -> None:
+def restore_lost_work(step: Step, lease: Lease, context: WorkerContext) -> None:
     """If the task's newest commit is no longer in the portal's repository, record its workspace anew.
 
     A repository that was damaged or deleted has been fetched again, but the source does not have what tasks
@@ -30,7 +30,7 @@ def restore_lost_work(step: Step, lease: Lease, shop: Shop) -> None:
         return
     label = f"{task.pk}-{step.position:02d}-restored-{task.lease_epoch}"
     commit = workspace.snapshot(
-        label=label, sandbox=shop.sandbox, recorded=task.base_commit, message=task.title, publish=True
+        label=label, sandbox=context.sandbox, recorded=task.base_commit, message=task.title, publish=True
     ).commit
     note = (
         f"{RECORDED_AGAIN}, because the portal's repository had lost commit {task.head_commit[:10]}: the"

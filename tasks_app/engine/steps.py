@@ -7,7 +7,7 @@ from dataclasses import replace
 from django.db.models import Count
 from django.utils import timezone
 
-from tasks_app.agent.orphaned_processes import Claim, end_earlier
+from tasks_app.agent.orphaned_processes import Claim, kill_earlier_processes
 from tasks_app.agent.port import Ending, Places, RunOrder, RunResult
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.core.phases import Phase
@@ -31,7 +31,7 @@ from tasks_app.engine.plan import begin_plan
 from tasks_app.engine.recorder import RunRecorder
 from tasks_app.engine.recording import prepare, record_work
 from tasks_app.engine.stopping import Stopped, StopReason
-from tasks_app.engine.worker_context import Shop
+from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.history import statistics
 from tasks_app.history.events.append import NewEvent
 from tasks_app.history.transitions import move
@@ -41,50 +41,50 @@ from tasks_app.models import EventKind, Outcome, Run, Step, paths
 SET_ASIDE = 5
 
 
-def work_on(step: Step, lease: Lease, shop: Shop) -> bool:
+def work_on(step: Step, lease: Lease, context: WorkerContext) -> bool:
     """Take the step as far as it goes now; whether it is done."""
     with lease.fenced():
         if step.phase == Phase.PENDING:
             move(step, Phase.RUNNING, epoch=lease.epoch)
     _end_what_earlier_holders_left(step, lease)
-    prepare(step, lease, shop)
+    prepare(step, lease, context)
     begin_plan(step, lease)
     while True:
         last = step.current_runs.last()
         if last is not None and last.outcome == Outcome.FINISHED:
-            verdict = judge(last, lease, shop)
+            verdict = judge(last, lease, context)
             if verdict is not None:
                 return verdict
-        if not _run(step, lease, shop):
+        if not _run(step, lease, context):
             return False
 
 
 def _end_what_earlier_holders_left(step: Step, lease: Lease) -> None:
     """Nothing but this holder's own work may change the workspace while it is recorded and checked."""
     lease.phase()  # raises LeaseLost
-    end_earlier(paths.workspace(step.task).path, lease.as_claim)
+    kill_earlier_processes(paths.workspace(step.task).path, lease.as_claim)
 
 
-def _run(step: Step, lease: Lease, shop: Shop) -> bool:
+def _run(step: Step, lease: Lease, context: WorkerContext) -> bool:
     """One run of the agent; whether the step goes on at once afterwards."""
-    if _budget_used_up(step, lease) or _network_cannot_be_kept_out(step, lease, shop):
+    if _budget_used_up(step, lease) or _network_cannot_be_kept_out(step, lease, context):
         return False
     step.task.refresh_from_db(fields=["threshold"])  # somebody may have changed it during the last run
     planned = next_run(step)
-    run = _open(step, planned, lease, shop)
+    run = _open(step, planned, lease, context)
     timeout = timeout_of(step)
     recorder = RunRecorder(
-        lease, run, stop_signal=shop.stop_signal, timeout=timeout, turned_down=planned.turned_down
+        lease, run, stop_signal=context.stop_signal, timeout=timeout, turned_down=planned.turned_down
     )
     if planned.note:
         recorder.write(NewEvent(EventKind.NOTE, {"text": planned.note}))
     reached("run-opened")
     try:
-        result = shop.agent.run(_order(run, planned, timeout), recorder)
+        result = context.agent.run(_order(run, planned, timeout), recorder)
     except Stopped as stopped:
-        return _stopped(run, stopped, lease, recorder, shop)
+        return _stopped(run, stopped, lease, recorder, context)
     reached("agent-ended")
-    return _ended(run, result, lease, recorder, shop)
+    return _ended(run, result, lease, recorder, context)
 
 
 def _budget_used_up(step: Step, lease: Lease) -> bool:
@@ -96,12 +96,12 @@ def _budget_used_up(step: Step, lease: Lease) -> bool:
     return True
 
 
-def _network_cannot_be_kept_out(step: Step, lease: Lease, shop: Shop) -> bool:
+def _network_cannot_be_kept_out(step: Step, lease: Lease, context: WorkerContext) -> bool:
     """Fail a step that must not have the network rather than run it with one."""
     network = network_of(step)
-    if network == "full" or shop.sandbox.keeps_network_out:
+    if network == "full" or context.sandbox.keeps_network_out:
         return False
-    why = shop.sandbox.reason or shop.sandbox.network_reason
+    why = context.sandbox.reason or context.sandbox.network_reason
     fail(
         lease,
         step,
@@ -115,7 +115,7 @@ def _spent(step: Step) -> float:
     return statistics.usage_of(Run.objects.filter(step__task=step.task_id)).cost_usd
 
 
-def _open(step: Step, planned: NextRun, lease: Lease, shop: Shop) -> Run:
+def _open(step: Step, planned: NextRun, lease: Lease, context: WorkerContext) -> Run:
     with lease.fenced():
         run = Run.objects.create(
             step=step,
@@ -126,7 +126,7 @@ def _open(step: Step, planned: NextRun, lease: Lease, shop: Shop) -> Run:
             resumed=planned.resume,
             threshold=step.task.threshold,
             model=step_from_json(step.config).model or step.task.model,
-            sandboxed=shop.agent.sandboxed,
+            sandboxed=context.agent.sandboxed,
             network=network_of(step),
             lease_epoch=lease.epoch,
         )
@@ -168,30 +168,30 @@ def _order(run: Run, planned: NextRun, timeout: float) -> RunOrder:
     )
 
 
-def _ended(run: Run, result: RunResult, lease: Lease, recorder: RunRecorder, shop: Shop) -> bool:
+def _ended(run: Run, result: RunResult, lease: Lease, recorder: RunRecorder, context: WorkerContext) -> bool:
     if result.ending is Ending.ASKED:
         halt(lease, run, result, recorder)
         reached("halted")
-        record_work(run, lease, shop)
+        record_work(run, lease, context)
         return not result.asks and not _keeps_setting_aside(run.step, lease)
     with lease.fenced():
         store_result(run, result, recorder)
     reached("result-stored")
     if result.ending is Ending.KILLED:
-        return _killed(run, result, lease, shop)
+        return _killed(run, result, lease, context)
     note_progress(lease)
     if result.ending is Ending.LIMIT:
         _limit_reached(run, result, lease)
         return False
     if result.ending in {Ending.FINISHED, Ending.LOST}:
         return True
-    record_work(run, lease, shop)
+    record_work(run, lease, context)
     return not _budget_used_up(run.step, lease) and may_try_again(run.step, lease, result.error)
 
 
-def _killed(run: Run, result: RunResult, lease: Lease, shop: Shop) -> bool:
+def _killed(run: Run, result: RunResult, lease: Lease, context: WorkerContext) -> bool:
     """Somebody else ended the agent's process: no failed attempt. Tried again at once, then later."""
-    record_work(run, lease, shop)
+    record_work(run, lease, context)
     if fail_if_hopeless(run.step, lease):
         return False
     deaths = deaths_without_progress(run.step)
@@ -222,14 +222,14 @@ def _limit_reached(run: Run, result: RunResult, lease: Lease) -> None:
         )
 
 
-def _stopped(run: Run, stopped: Stopped, lease: Lease, recorder: RunRecorder, shop: Shop) -> bool:
+def _stopped(run: Run, stopped: Stopped, lease: Lease, recorder: RunRecorder, context: WorkerContext) -> bool:
     result = stopped.partial or RunResult(Ending.STOPPED)
     if result.asks:
         halt(lease, run, replace(result, ending=Ending.ASKED), recorder)
     else:
         _note_stop(run, result, stopped.reason, lease, recorder)
     if stopped.reason is not StopReason.SHUTDOWN:  # who shuts down is in a hurry, and the next one records
-        record_work(run, lease, shop)
+        record_work(run, lease, context)
     return False if result.asks else _after_stop(run, stopped.reason, lease)
 
 

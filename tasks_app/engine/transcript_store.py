@@ -8,7 +8,7 @@ from typing import Any
 from tasks_app.models import SessionEntry
 
 
-class TranscriptShelf:
+class DatabaseTranscriptStore:
     """Keeps transcripts for `tasks_app.agent.transcripts`: keys and entries as the SDK has them."""
 
     def append_transcript(self, key: Mapping[str, str], entries: list[dict[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""What the work on a task is done with."""
+"""What a worker works on tasks with."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from tasks_app.sandbox import Sandbox
 
 
 @dataclass(frozen=True)
-class Shop:
-    """What the work is done with: the agent, the sandbox for checks and git, and the wish to stop.
+class WorkerContext:
+    """The agent, the sandbox for checks and git, and the signal to stop.
 
-    `rings`: whether a worker is told of the next task of a sequence; not by one who takes it up itself.
+    `queues_next` says whether the next task of a sequence goes to the queue. It is false for a process that
+    takes up the next task itself.
     """
 
     agent: Agent
     sandbox: Sandbox
     stop_signal: StopSignal
-    rings: bool = True
+    queues_next: bool = True

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tasks_app.agent.orphaned_processes import leftovers
+from tasks_app.agent.orphaned_processes import marked_processes
 from tasks_app.rehearsal.server import RehearsalServer
 from tests.crash.test_crash_points import PREPARE, run, server, wait_until, workspace
 from tests.integration.installation import Installation
@@ -60,7 +60,7 @@ def recovered(installation: Installation, server: RehearsalServer, story: str, p
     """The questions in the end. Whatever the point, the call was made once."""
     died = run(installation, server, BEGIN.replace(PREPARE, "") + story.replace("POINT", repr(point)))
     assert died.returncode == 137
-    wait_until(lambda: leftovers(workspace(installation)) == [])
+    wait_until(lambda: marked_processes(workspace(installation)) == [])
     done = run(installation, server, BEGIN.replace(PREPARE, "") + RECOVER)
     assert done.returncode == 0
     end = json.loads(done.stdout)

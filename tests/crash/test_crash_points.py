@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agent.orphaned_processes import leftovers
+from tasks_app.agent.orphaned_processes import marked_processes
 from tasks_app.engine.crashpoints import POINTS
 from tasks_app.rehearsal.server import RehearsalServer
 from tests.agents import rehearsal
@@ -39,7 +39,7 @@ from tasks_app.models import *
 ann = User.objects.get(username="ann")
 
 def go():
-    advance(1, owner=f"worker-{os.getpid()}", shop=composition.shop(never))
+    advance(1, owner=f"worker-{os.getpid()}", context=composition.worker_context(never))
 
 def reply():
     for question in Question.objects.open():
@@ -152,7 +152,7 @@ def told(server: RehearsalServer) -> list[str]:
 
 
 def recover(installation: Installation, server: RehearsalServer) -> None:
-    wait_until(lambda: leftovers(workspace(installation)) == [])
+    wait_until(lambda: marked_processes(workspace(installation)) == [])
     done = run(installation, server, RECOVER)
     assert done.returncode == 0
     assert_the_end_is_the_same(installation, server, json.loads(done.stdout))
@@ -171,7 +171,7 @@ def assert_the_end_is_the_same(installation: Installation, server: RehearsalServ
     assert all(outcome for outcome, _, _ in end["runs"])
     assert all(tokens for _, tokens, spoke in end["runs"] if spoke), "tokens of a run that died are lost"
     assert end["transitions"].count("waiting_for_input") == 1
-    assert leftovers(place) == []
+    assert marked_processes(place) == []
 
 
 def test_every_point_is_swept() -> None:
@@ -250,7 +250,7 @@ start_task(task, by=ann)
     finally:
         os.kill(worker.pid, signal.SIGKILL)
         worker.wait()
-    wait_until(lambda: leftovers(place) == [] and not processes_in(place), seconds=10)
+    wait_until(lambda: marked_processes(place) == [] and not processes_in(place), seconds=10)
     assert not (place / "slow-ended.txt").exists()
     installation.python(
         "from tasks_app.models import Task\nTask.objects.update(lease_expires='2020-01-01T00:00:00Z')"
@@ -262,7 +262,7 @@ start_task(task, by=ann)
         successor.terminate()
         assert successor.wait(30) == 0
     assert installation.row("SELECT count(*) FROM tasks_app_run WHERE outcome = ''") == (0,)
-    assert leftovers(place) == []
+    assert marked_processes(place) == []
 
 
 def processes_in(folder: Path) -> list[int]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agent.orphaned_processes import leftovers
+from tasks_app.agent.orphaned_processes import marked_processes
 from tests.agents import rehearsal
 from tests.integration.installation import REPOSITORY, Installation
 
@@ -74,10 +74,10 @@ def stop(process: subprocess.Popen[bytes], database: Path) -> None:
 
 def lasting(place: Path) -> set[int]:
     """What runs there, without the sleeps of its loops, which come and go."""
-    found = set(leftovers(place))
+    found = set(marked_processes(place))
     for _ in range(5):
         time.sleep(0.1)
-        found &= set(leftovers(place))
+        found &= set(marked_processes(place))
     return found
 
 
@@ -110,10 +110,10 @@ def test_who_comes_back_ends_only_what_it_started_itself(
                 )
                 first.send_signal(signal.SIGCONT)
                 wait_until(lambda: "was taken over" in logs[0].read_text())
-                assert of_second <= set(leftovers(place)), "the successor's processes live"
+                assert of_second <= set(marked_processes(place)), "the successor's processes live"
                 (place / "go").touch()
                 wait_until(lambda: installation.phase() not in ("pending", "running"))
     assert installation.phase() == "done"
     failures = installation.row("SELECT failures FROM tasks_app_step")
     assert failures == (0,)
-    assert leftovers(place) == []
+    assert marked_processes(place) == []

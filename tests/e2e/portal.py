@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 from typing import Any, Self
 
-from tasks_app.agent.orphaned_processes import COOKIE
+from tasks_app.agent.orphaned_processes import WORKSPACE_VARIABLE
 
 ROOT = Path(__file__).parents[2]
 PASSWORD = "a long enough password"
@@ -130,7 +130,7 @@ class UpPortal:
 
     def agents(self) -> list[int]:
         """Processes of agents at work for this portal, wherever they descend from."""
-        mark = f"{COOKIE}={self.data_dir}".encode()
+        mark = f"{WORKSPACE_VARIABLE}={self.data_dir}".encode()
         running = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
         return [pid for pid in running if mark in _environment(pid)]
 

@@ -15,7 +15,7 @@ from django.core.management import call_command
 from tasks_app import composition
 from tasks_app.agent import fake
 from tasks_app.agent.claude import ClaudeAgent
-from tasks_app.engine.worker_context import Shop
+from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.models import Project, Question, User
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import SandboxMode, detect
@@ -82,7 +82,9 @@ def herd(monkeypatch: pytest.MonkeyPatch) -> Herd:
     """Commands that work on tasks in this process do it with this agent."""
     herd = Herd()
     sandbox = detect(SandboxMode.OFF)
-    monkeypatch.setattr(composition, "shop", lambda stop_signal: Shop(herd.agent, sandbox, stop_signal))
+    monkeypatch.setattr(
+        composition, "worker_context", lambda stop_signal: WorkerContext(herd.agent, sandbox, stop_signal)
+    )
     return herd
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tasks_app.agent.claude import ClaudeAgent, Connection
-from tasks_app.agent.orphaned_processes import Claim, leftovers
+from tasks_app.agent.orphaned_processes import Claim, marked_processes
 from tasks_app.agent.port import Ending, Stop
 from tasks_app.core.errors import PassingFault
 from tasks_app.sandbox import Sandbox
@@ -84,7 +84,7 @@ def test_a_program_that_exits_at_once_fails_the_run(tmp_path: Path, program: str
     result = made.start("no-questions")
     assert result.ending is Ending.FAILED
     assert result.error
-    assert leftovers(made.workspace) == []
+    assert marked_processes(made.workspace) == []
 
 
 def test_a_program_that_is_killed_at_once_was_interrupted(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_program_that_is_killed_at_once_was_interrupted(tmp_path: Path) -> Non
     result = made.start("no-questions")
     assert result.ending is Ending.KILLED
     assert "SIGKILL" in result.error
-    assert leftovers(made.workspace) == []
+    assert marked_processes(made.workspace) == []
 
 
 def test_what_it_complained_of_is_in_the_reason(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_program_that_hangs_can_be_stopped(tmp_path: Path, program: str) -> No
     with pytest.raises(Stop) as stopped:
         made.start("no-questions")
     assert stopped.value.partial is not None
-    assert leftovers(made.workspace) == []
+    assert marked_processes(made.workspace) == []
 
 
 def test_what_cannot_be_ended_afterwards_does_not_hide_how_the_run_ended(
@@ -180,7 +180,7 @@ def test_what_cannot_be_ended_afterwards_does_not_hide_how_the_run_ended(
         asked.append(workspace)
         raise PassingFault("processes [7] of an earlier run cannot be ended")
 
-    monkeypatch.setattr("tasks_app.agent.claude.end_own", stuck_at_the_end)
+    monkeypatch.setattr("tasks_app.agent.claude.kill_own_processes", stuck_at_the_end)
     result = speaking(tmp_path, json.dumps(ASSISTANT) + "\n").start("no-questions")
     assert result.ending is Ending.FAILED
     assert len(asked) == 1

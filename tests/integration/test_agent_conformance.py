@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agent.orphaned_processes import leftovers
+from tasks_app.agent.orphaned_processes import marked_processes
 from tasks_app.agent.port import AgentEvent, Ending, RunResult, Stop
 from tasks_app.agent.stream import Stream
 from tasks_app.core.errors import BadInput
@@ -57,7 +57,7 @@ def test_a_run_without_a_question_does_its_work_and_ends(any_bench: Bench) -> No
     assert (any_bench.workspace / "notes.txt").read_text() == "one\nzwei ☃\n"
     assert result.usage.output_tokens > 0
     assert result.usage.cost_usd > 0
-    assert leftovers(any_bench.workspace) == []
+    assert marked_processes(any_bench.workspace) == []
 
 
 def test_an_asking_run_ends_and_says_what_was_asked(any_bench: Bench) -> None:
@@ -70,7 +70,7 @@ def test_an_asking_run_ends_and_says_what_was_asked(any_bench: Bench) -> None:
     assert (item.question, [option.label for option in item.options]) == ("Stop here?", ["Stop", "Go on"])
     assert all(option.description for option in item.options)
     assert result.usage.input_tokens > 0
-    assert leftovers(any_bench.workspace) == []
+    assert marked_processes(any_bench.workspace) == []
 
 
 def test_the_transcript_is_stored_before_the_run_ends(any_bench: Bench) -> None:
@@ -217,7 +217,7 @@ def test_a_stop_ends_the_run_at_once_and_keeps_what_was_used(any_bench: Bench, m
         any_bench.recorder.heard = stop_at
     with pytest.raises(Stop) as stopped:
         any_bench.start("slow")
-    assert leftovers(any_bench.workspace) == []
+    assert marked_processes(any_bench.workspace) == []
     assert stopped.value.partial is not None
     assert stopped.value.partial.ending is Ending.STOPPED
     assert stopped.value.partial.usage.input_tokens > 0
@@ -231,7 +231,7 @@ def test_an_error_of_the_recorder_ends_the_run_and_is_raised(any_bench: Bench) -
     any_bench.recorder.heard = broken
     with pytest.raises(RuntimeError, match="the disk is full"):
         any_bench.start("slow")
-    assert leftovers(any_bench.workspace) == []
+    assert marked_processes(any_bench.workspace) == []
 
 
 def test_a_stopped_session_goes_on_with_a_prompt(bench: Bench) -> None:
@@ -306,7 +306,7 @@ def test_a_session_id_that_is_no_uuid_is_refused(bench: Bench, session: str) -> 
 def test_nothing_that_the_agent_started_outlives_its_run(real: Bench) -> None:
     result = real.start("leave-something-running")
     assert result.ending is Ending.FINISHED
-    assert leftovers(real.workspace) == []
+    assert marked_processes(real.workspace) == []
 
 
 def test_the_agent_sees_no_secret_of_the_worker(real: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,4 +341,4 @@ def test_a_stop_that_comes_before_the_process_exists_counts(tmp_path: Path) -> N
             bench.start("no-questions")
         assert bench.server is not None
         assert bench.server.requests == []
-    assert leftovers(bench.workspace) == []
+    assert marked_processes(bench.workspace) == []

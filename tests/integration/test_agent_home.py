@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agent.ask_spool import clear_notes, noted_asks, notes_folder
+from tasks_app.agent.ask_spool import clear_spool, spool_folder, spooled_asks
 from tasks_app.agent.config_dir import clear_config_dir
 from tasks_app.agent.fake import FakeAgent
-from tasks_app.agent.run_setup import lay_out
+from tasks_app.agent.run_setup import set_up_run
 from tasks_app.agent.transcripts import restore
 from tasks_app.sandbox import Sandbox
 from tests.agents import Bench
@@ -21,19 +21,19 @@ SESSION = "12345678-1234-4234-8234-123456789012"
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    clear_notes(tmp_path / "home")
+    clear_spool(tmp_path / "home")
     return tmp_path / "home"
 
 
 def note(home: Path, name: str, text: str, *, at: int = 0) -> Path:
-    path = notes_folder(home) / name
+    path = spool_folder(home) / name
     path.write_text(text)
     os.utime(path, (at, at))
     return path
 
 
 def asked(home: Path) -> list[str]:
-    return [ask.items[0].question for ask in noted_asks(home)]
+    return [ask.items[0].question for ask in spooled_asks(home)]
 
 
 def test_notes_are_read_in_the_order_written_and_stay_until_cleared(home: Path) -> None:
@@ -41,7 +41,7 @@ def test_notes_are_read_in_the_order_written_and_stay_until_cleared(home: Path) 
     note(home, "a.json", '{"question": "Second?"}', at=2)
     assert asked(home) == ["First?", "Second?"]
     assert asked(home) == ["First?", "Second?"]
-    clear_notes(home)
+    clear_spool(home)
     assert asked(home) == []
 
 
@@ -56,8 +56,8 @@ def test_a_note_that_cannot_be_read_is_passed_over(home: Path, text: str) -> Non
 
 def test_a_pipe_or_a_link_among_the_notes_is_passed_over(home: Path, tmp_path: Path) -> None:
     (tmp_path / "secret.json").write_text('{"question": "the secret"}')
-    os.mkfifo(notes_folder(home) / "pipe.json")
-    (notes_folder(home) / "link.json").symlink_to(tmp_path / "secret.json")
+    os.mkfifo(spool_folder(home) / "pipe.json")
+    (spool_folder(home) / "link.json").symlink_to(tmp_path / "secret.json")
     assert asked(home) == []
 
 
@@ -65,21 +65,21 @@ def test_a_folder_that_leads_elsewhere_is_neither_read_nor_emptied(home: Path, t
     elsewhere = tmp_path / "another project"
     elsewhere.mkdir()
     (elsewhere / "orders.json").write_text('{"question": "the key"}')
-    notes_folder(home).rmdir()
-    notes_folder(home).symlink_to(elsewhere)
+    spool_folder(home).rmdir()
+    spool_folder(home).symlink_to(elsewhere)
     assert asked(home) == []
-    clear_notes(home)
+    clear_spool(home)
     assert (elsewhere / "orders.json").exists()
-    assert notes_folder(home).is_dir()
-    assert not notes_folder(home).is_symlink()
+    assert spool_folder(home).is_dir()
+    assert not spool_folder(home).is_symlink()
 
 
 def test_a_file_in_the_place_of_the_folder_is_replaced(home: Path) -> None:
-    notes_folder(home).rmdir()
-    notes_folder(home).write_text("in the way")
+    spool_folder(home).rmdir()
+    spool_folder(home).write_text("in the way")
     assert asked(home) == []
-    clear_notes(home)
-    assert notes_folder(home).is_dir()
+    clear_spool(home)
+    assert spool_folder(home).is_dir()
 
 
 def transcript_file(config: Path) -> Path:
@@ -134,7 +134,7 @@ def laid_out(tmp_path: Path, *, resume: bool) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("from before")
     (order.places.home / ".claude" / "projects").chmod(0o100)
-    lay_out(order, argv=["/bin/true"], env={}, sandbox=Sandbox(None))
+    set_up_run(order, argv=["/bin/true"], env={}, sandbox=Sandbox(None))
     return order.places.home
 
 

@@ -11,7 +11,7 @@ from claude_agent_sdk.testing import run_session_store_conformance
 
 from tasks_app.agent.bridge import Bridge
 from tasks_app.agent.transcripts import MirroredStore, stored_transcript
-from tasks_app.engine.transcript_store import TranscriptShelf
+from tasks_app.engine.transcript_store import DatabaseTranscriptStore
 from tasks_app.models import SessionEntry
 
 #: What the mirror does not need: sessions are listed and deleted with their tasks.
@@ -21,7 +21,7 @@ UNUSED = frozenset({"list_sessions", "list_session_summaries", "delete"})
 def test_the_store_keeps_the_contracts_of_the_sdk(transactional_db: None) -> None:
     bridge = Bridge(tick=lambda: None)
 
-    class Emptied(TranscriptShelf):
+    class Emptied(DatabaseTranscriptStore):
         """The suite wants a fresh store for each contract; ours are all in one table."""
 
         def __init__(self, number: int) -> None:
@@ -52,7 +52,7 @@ def test_the_store_keeps_the_contracts_of_the_sdk(transactional_db: None) -> Non
 
 
 def test_a_whole_session_comes_back_with_its_sub_agents(transactional_db: None, tmp_path: Any) -> None:
-    shelf = TranscriptShelf()
+    shelf = DatabaseTranscriptStore()
     bridge = Bridge(tick=lambda: None)
     store = MirroredStore(shelf, bridge.call)
     key = {"project_key": project_key_for_directory(tmp_path), "session_id": "s"}

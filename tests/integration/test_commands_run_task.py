@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agent.orphaned_processes import leftovers
+from tasks_app.agent.orphaned_processes import marked_processes
 from tasks_app.rehearsal.sample import SAMPLE_TASK_FILE
 from tests.integration.installation import (
     PATIENCE,
@@ -40,7 +40,7 @@ def slow(installation: Installation) -> Iterator[tuple[Installation, tuple[str, 
     """A task at which the agent works for half a minute. No agent may be left after it."""
     path = installation.task_file("# Take your time\n\nrehearsal: slow\n")
     yield installation, ("run_task", path, "--project", "plain")
-    wait_for_the_end_of(leftovers(workspace(installation)))
+    wait_for_the_end_of(marked_processes(workspace(installation)))
 
 
 def wait_for_the_end_of(pids: list[int]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from django.utils import timezone
 
 from tasks_app.agent.fake import Act, Die, FakeAgent, Turn, say, shell
-from tasks_app.agent.orphaned_processes import leftovers
+from tasks_app.agent.orphaned_processes import marked_processes
 from tasks_app.agent.outcome import run_result
 from tasks_app.agent.port import AgentEvent, Ending, RunResult
 from tasks_app.agent.stream import Stream
@@ -208,7 +208,8 @@ def test_a_real_agent_that_is_killed_is_told_from_one_that_fails(
         def heard(event: AgentEvent) -> None:
             if event.kind == "tool_use":
                 os.kill(
-                    min(pid for pid in leftovers(bench.workspace) if program(pid) == name), signal.SIGKILL
+                    min(pid for pid in marked_processes(bench.workspace) if program(pid) == name),
+                    signal.SIGKILL,
                 )
 
         bench.recorder.heard = heard

@@ -144,8 +144,8 @@ def test_a_database_that_stays_away_lets_the_lease_lapse(
     locked_once_at_work(works, lock)
     from tasks_app.engine.advance import advance
 
-    assert advance(task.pk, owner="first", shop=works.shop)
-    assert not advance(task.pk, owner="second", shop=works.shop), "it cannot be claimed either"
+    assert advance(task.pk, owner="first", context=works.context)
+    assert not advance(task.pk, owner="second", context=works.context), "it cannot be claimed either"
     lock._holder.rollback()
     task.refresh_from_db()
     assert (task.phase, task.lease_owner) == (Phase.RUNNING, "first")

@@ -14,7 +14,7 @@ import pytest
 from django.db import connection
 
 from tasks_app.agent.claude import ClaudeAgent
-from tasks_app.agent.orphaned_processes import COOKIE, leftovers
+from tasks_app.agent.orphaned_processes import WORKSPACE_VARIABLE, marked_processes
 from tasks_app.core.phases import Phase
 from tasks_app.models import Event, SessionEntry, Task, paths
 from tasks_app.rehearsal.server import RehearsalServer
@@ -104,12 +104,12 @@ def test_an_agent_that_never_falls_silent_can_be_cancelled(real: Works) -> None:
     thread.join()
     assert task.phase == Phase.CANCELLED
     assert Event.objects.filter(kind="tool_result").count() < 40
-    assert leftovers(file_in(task, ".")) == []
+    assert marked_processes(file_in(task, ".")) == []
 
 
 def agents_of(installation: Installation) -> list[int]:
     """Processes that carry the cookie of any of the installation's workspaces."""
-    cookie = f"{COOKIE}={installation.data_dir}".encode()
+    cookie = f"{WORKSPACE_VARIABLE}={installation.data_dir}".encode()
     found = []
     for path in Path("/proc").iterdir():
         if path.name.isdigit():
@@ -207,4 +207,4 @@ def test_an_agent_that_takes_all_memory_has_failed_and_is_told_why(real: Works) 
     assert first.session_id == second.session_id
     assert "The agent was ended. It used" in first.error and "CATHERDER_AGENT_MEMORY" in first.error
     assert "It used" in second.prompt
-    assert leftovers(paths.workspace(task).path) == []
+    assert marked_processes(paths.workspace(task).path) == []

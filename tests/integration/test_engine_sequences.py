@@ -21,7 +21,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.engine.advance import advance
 from tasks_app.engine.cleaning import clean_workspaces
 from tasks_app.engine.stopping import never
-from tasks_app.engine.worker_context import Shop
+from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.history import statistics, transitions
 from tasks_app.models import (
     Channel,
@@ -70,7 +70,7 @@ class Herd:
 
     def __post_init__(self) -> None:
         self.agent = fake.FakeAgent(self._script)
-        self.shop = Shop(self.agent, detect(SandboxMode.OFF), never)
+        self.context = WorkerContext(self.agent, detect(SandboxMode.OFF), never)
 
     def _script(self, prompt: str) -> Acts[fake.Act]:
         word = re.findall(r"^word: (\w+)$", prompt, re.MULTILINE)[-1]
@@ -87,7 +87,7 @@ class Herd:
     def work(self) -> Sequence:
         """What a worker does, until nothing is due."""
         while due := Task.objects.due().values_list("pk", flat=True).first():
-            advance(due, owner="worker", shop=self.shop)
+            advance(due, owner="worker", context=self.context)
         self.sequence.refresh_from_db()
         return self.sequence
 
@@ -323,7 +323,7 @@ def test_the_result_of_a_sequence_that_is_done_stays_when_it_is_cleaned(herd: He
     before = sequence.head_commit
     (herd.workspace / "late.txt").write_text("late")
     Task.objects.update(ended_at=timezone.now() - timedelta(days=30))
-    (cleaned,) = clean_workspaces(older_than=timedelta(days=14), sandbox=herd.shop.sandbox)
+    (cleaned,) = clean_workspaces(older_than=timedelta(days=14), sandbox=herd.context.sandbox)
     sequence.refresh_from_db()
     assert not cleaned.kept and cleaned.late and not herd.workspace.exists()
     assert before == sequence.head_commit == sequence.tasks.latest("pk").head_commit
@@ -495,10 +495,10 @@ def test_who_takes_the_next_task_up_itself_rings_nobody(
 ) -> None:
     herd.make()
     start_sequence(herd.sequence, by=herd.person, ring=False)
-    for rings, expected in ((False, 0), (True, 1)):
-        shop = Shop(herd.agent, herd.shop.sandbox, never, rings=rings)
+    for queues_next, expected in ((False, 0), (True, 1)):
+        context = WorkerContext(herd.agent, herd.context.sandbox, never, queues_next=queues_next)
         with django_capture_on_commit_callbacks() as callbacks:  # type: ignore[operator]
-            advance(herd.tasks[-1].pk, owner="worker", shop=shop)
+            advance(herd.tasks[-1].pk, owner="worker", context=context)
         assert len(callbacks) == expected
 
 

@@ -286,7 +286,7 @@ def test_a_task_that_is_started_twice_is_queued_once(rows: Rows, project: Projec
 
 
 def worker(rows: Rows, task: Task, owner: str) -> Callable[[], object]:
-    return lambda: advance(task.pk, owner=owner, shop=rows.shop)
+    return lambda: advance(task.pk, owner=owner, context=rows.context)
 
 
 def test_two_workers_take_up_one_task(rows: Rows, project: Project) -> None:

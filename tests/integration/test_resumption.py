@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agent.orphaned_processes import leftovers
+from tasks_app.agent.orphaned_processes import marked_processes
 from tasks_app.agent.port import AgentEvent
 from tasks_app.core.phases import Phase
 from tasks_app.engine.recorder import RunRecorder
@@ -124,7 +124,7 @@ def second_run_dies(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def recorded(self: RunRecorder, events: Sequence[AgentEvent]) -> None:
         record(self, events)
         if self._run.number == 2 and any(event.kind in kinds for event in events):
-            for pid in leftovers(paths.workspace(self._run.step.task).path):
+            for pid in marked_processes(paths.workspace(self._run.step.task).path):
                 os.kill(pid, signal.SIGKILL)
 
     def appended(self: RunRecorder, key: Mapping[str, str], entries: list[dict[str, Any]]) -> None:

@@ -76,7 +76,7 @@ class Worker:
         self._shut_down = self._dead = False
         self._arm(cut.point if cut else "")
         try:
-            return engine.advance(task.pk, owner="worker", shop=self.rows.shop)
+            return engine.advance(task.pk, owner="worker", context=self.rows.context)
         except Died:
             return True
 

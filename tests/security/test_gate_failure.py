@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tasks_app.agent import run_setup
 from tasks_app.agent.port import RunResult
 from tasks_app.sandbox import SandboxMode, detect
 from tests.agents import Bench, real_bench

@@ -11,7 +11,7 @@ import pytest
 
 from tasks_app.agent.claude import ClaudeAgent
 from tasks_app.agent.port import Ending, RunResult
-from tasks_app.agent.run_setup import lay_gate
+from tasks_app.agent.run_setup import install_gate
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import SandboxMode, detect
 from tests.agents import Bench, connection_to
@@ -99,7 +99,7 @@ def test_a_run_can_write_neither_its_orders_nor_its_decisions_nor_the_gate(burgl
     inside = burglary.bench.task / "run-1" / "inside"
     assert (inside / "decisions.json").read_text() == "{}"
     assert '"may_ask": true' in (inside / "orders.json").read_text()
-    lay_gate(inside.parent / "as-laid")
+    install_gate(inside.parent / "as-laid")
     for part in ("gate.pyc", "tasks_app/agent/gate/patterns.pyc"):
         assert (inside / part).read_bytes() == (inside.parent / "as-laid" / part).read_bytes()
     assert not (inside / "bin" / "cat-herder").is_symlink()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from django.utils.html import escape
 
-from tasks_app.agent.ask_spool import noted_asks
+from tasks_app.agent.ask_spool import spooled_asks
 from tasks_app.agent.fake import Call, Turn, ask, say
 from tasks_app.agent.gate.hook import questions_in
 from tasks_app.agent.gate.patterns import allowed
@@ -249,7 +249,7 @@ def test_notes_of_any_name_are_asked(names: list[bytes], asked: int, works: Work
 
     task = works.advance(works.task([Turn(calls=(Call("Bash", {"command": "./noted"}, note),)), say("end")]))
     assert (task.phase, task.questions.open().count()) == (Phase.WAITING_FOR_INPUT, asked)
-    assert len({ask.tool_use_id for ask in noted_asks(paths.home(task))}) == asked
+    assert len({ask.tool_use_id for ask in spooled_asks(paths.home(task))}) == asked
     works.answer_all(task)
     assert works.advance(task).phase == Phase.DONE
 

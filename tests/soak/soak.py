@@ -17,7 +17,7 @@ from typing import Any
 from django.core.management import call_command
 from django.db import close_old_connections
 
-from tasks_app.agent.orphaned_processes import leftovers
+from tasks_app.agent.orphaned_processes import marked_processes
 from tasks_app.core.phases import ENDED, Phase
 from tasks_app.engine.deaths import DEATHS
 from tasks_app.git import committed_text
@@ -146,7 +146,7 @@ class Soak:
         if what == "web server" and not client.answers():
             return False
         if what == "agent":
-            found = [pid for task in _open_tasks() for pid in leftovers(paths.workspace(task).path)]
+            found = [pid for task in _open_tasks() for pid in marked_processes(paths.workspace(task).path)]
             pids = [pid for pid in found if not _is_gate(pid)]
         else:
             pids = [c.process.pid for c in processes if c.name == what and c.process]
@@ -234,7 +234,7 @@ def _of_task(task: Task, client: Client) -> list[str]:
         found.append(f"it was done {moves[Phase.DONE]} times")
     if unfinished := Run.objects.filter(step__task=task, outcome="").count():
         found.append(f"{unfinished} runs have no end")
-    if pids := leftovers(paths.workspace(task).path):
+    if pids := marked_processes(paths.workspace(task).path):
         found.append(f"processes {pids} are left")
     for question in task.questions.all():
         found += [f"question {question.number}: {fault}" for fault in _of_question(question, client)]

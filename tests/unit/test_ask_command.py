@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from tasks_app.agent import ask
-from tasks_app.agent.ask_spool import noted_asks, notes_folder
+from tasks_app.agent.ask_spool import spool_folder, spooled_asks
 
 INSTALLED = Path(sys.executable).with_name("cat-herder")
 
 
 def cat_herder(*words: str, home: Path | None = None) -> subprocess.CompletedProcess[str]:
     """As it is carried into the sandbox: a file of its own, isolated."""
-    env = {"CAT_HERDER_ASKED": str(notes_folder(home))} if home else {}
+    env = {"CAT_HERDER_ASKED": str(spool_folder(home))} if home else {}
     command = [sys.executable, "-ISB", ask.__file__, *words]
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
@@ -41,36 +41,38 @@ def test_the_installed_command_does_the_same(tmp_path: Path) -> None:
 def test_wrong_use_exits_2_and_shows_the_right_one(words: tuple[str, ...], tmp_path: Path) -> None:
     done = cat_herder(*words, home=tmp_path)
     assert done.returncode == 2 and "usage: cat-herder" in done.stderr
-    assert noted_asks(tmp_path) == []
+    assert spooled_asks(tmp_path) == []
 
 
 def test_an_empty_question_is_wrong_use(tmp_path: Path) -> None:
     done = cat_herder("ask", " ", home=tmp_path)
     assert done.returncode == 2 and "the question is empty" in done.stderr
-    assert noted_asks(tmp_path) == []
+    assert spooled_asks(tmp_path) == []
 
 
 @pytest.mark.parametrize("question", ["Which one?", "@/etc/passwd", '"; rm -rf /', "two\nlines", "☃ Größe"])
 def test_within_a_run_the_question_is_noted_to_the_letter(question: str, tmp_path: Path) -> None:
     done = cat_herder("ask", question, home=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (3, ask.NOT_PAUSED, "")
-    (noted,) = noted_asks(tmp_path)
+    (noted,) = spooled_asks(tmp_path)
     assert [item.question for item in noted.items] == [question]
 
 
 def test_words_without_quotes_are_one_question(tmp_path: Path) -> None:
     cat_herder("ask", "Which", "one?", home=tmp_path)
-    assert noted_asks(tmp_path)[0].items[0].question == "Which one?"
+    assert spooled_asks(tmp_path)[0].items[0].question == "Which one?"
 
 
 def test_several_questions_are_all_kept_in_order(tmp_path: Path) -> None:
     """H3: no question is ever lost."""
     for number in range(3):
         cat_herder("ask", f"Question {number}?", home=tmp_path)
-    assert [noted.items[0].question for noted in noted_asks(tmp_path)] == [f"Question {n}?" for n in range(3)]
+    assert [noted.items[0].question for noted in spooled_asks(tmp_path)] == [
+        f"Question {n}?" for n in range(3)
+    ]
 
 
 def test_only_whole_notes_have_the_name_of_one(tmp_path: Path) -> None:
     cat_herder("ask", "Which one?", home=tmp_path)
-    (note,) = notes_folder(tmp_path).iterdir()
+    (note,) = spool_folder(tmp_path).iterdir()
     assert note.suffix == ".json" and json.loads(note.read_text()) == {"question": "Which one?"}

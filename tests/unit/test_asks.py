@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agent.questions import INLINE_HEAD, INLINE_LIMIT, GivenAnswer, ask_in, decision_for
+from tasks_app.agent.questions import INLINE_HEAD, INLINE_LIMIT, GivenAnswer, ask_from_call, decision_for
 from tasks_app.core.types import Ask, AskItem, Option
 
 HARD = [
@@ -38,13 +38,13 @@ def item(question: str, *, multi: bool = False) -> dict[str, Any]:
 
 
 def asked(*items: dict[str, Any]) -> Ask:
-    ask = ask_in("toolu_1", "AskUserQuestion", {"questions": list(items)})
+    ask = ask_from_call("toolu_1", "AskUserQuestion", {"questions": list(items)})
     assert ask is not None
     return ask
 
 
 def commanded(command: str = COMMAND["command"], **more: Any) -> Ask:
-    ask = ask_in("toolu_2", "Bash", {**COMMAND, **more, "command": command})
+    ask = ask_from_call("toolu_2", "Bash", {**COMMAND, **more, "command": command})
     assert ask is not None
     return ask
 
@@ -87,7 +87,7 @@ class TestAsksInCalls:
         [("Bash", {"command": "ls"}), ("Bash", {}), ("Read", {"command": 'cat-herder ask "A?"'}), ("", {})],
     )
     def test_other_calls_ask_nothing(self, name: str, tool_input: dict[str, Any]) -> None:
-        assert ask_in("toolu_1", name, tool_input) is None
+        assert ask_from_call("toolu_1", name, tool_input) is None
 
     @pytest.mark.parametrize(
         ("tool_input", "questions"),
@@ -108,7 +108,7 @@ class TestAsksInCalls:
         self, tool_input: dict[str, Any], questions: list[str]
     ) -> None:
         """H3: no question is ever lost."""
-        ask = ask_in("toolu_1", "AskUserQuestion", tool_input)
+        ask = ask_from_call("toolu_1", "AskUserQuestion", tool_input)
         assert ask and [each.question for each in ask.items] == questions
 
     @pytest.mark.parametrize(

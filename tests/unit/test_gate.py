@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tasks_app.agent.gate.hook import NO_QUESTION, decide, questions_in
-from tasks_app.agent.run_setup import lay_gate
+from tasks_app.agent.run_setup import install_gate
 
 ASKS = [
     # Plain, in every kind of quotes.
@@ -156,7 +156,7 @@ class TestTheProgram:
         orders = {"may_ask": True, "step": "plan", "workspace": str(tmp_path), "allow_write": None}
         (tmp_path / "orders.json").write_text(json.dumps(orders))
         (tmp_path / "decisions.json").write_text("{}")
-        lay_gate(tmp_path)
+        install_gate(tmp_path)
         return tmp_path
 
     def ask(self, run_dir: Path, call: str, *flags: str) -> subprocess.CompletedProcess[str]:

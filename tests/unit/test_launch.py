@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agent import launch
+from tasks_app.agent import launch, run_setup
 from tasks_app.agent.launch import BUSY, hold
 from tests.integration.fifo import Fifo
 

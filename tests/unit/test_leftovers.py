@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agent.orphaned_processes import COOKIE, Claim, end_earlier, end_own, leftovers
+from tasks_app.agent.orphaned_processes import (
+    WORKSPACE_VARIABLE,
+    Claim,
+    kill_earlier_processes,
+    kill_own_processes,
+    marked_processes,
+)
 from tasks_app.core.errors import PassingFault
 from tests.integration.fifo import Fifo
 
@@ -26,29 +32,29 @@ def workspace(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "work space"
     path.mkdir()
     yield path
-    end_earlier(path, Claim(7, 99))
+    kill_earlier_processes(path, Claim(7, 99))
 
 
 def start(workspace: Path, fifo: Path, script: str, claim: Claim | None = CLAIM) -> subprocess.Popen[bytes]:
     """Run a shell with the cookie. Whoever holds descriptor 9 counts as alive for the fifo."""
-    cookie = {COOKIE: str(workspace)} if claim is None else claim.cookie(workspace)
+    cookie = {WORKSPACE_VARIABLE: str(workspace)} if claim is None else claim.cookie(workspace)
     env = {"PATH": os.environ["PATH"], **cookie}
     return subprocess.Popen(["sh", "-c", f"exec 9>'{fifo}'\n{script}"], env=env)
 
 
 def test_where_nothing_runs_nothing_is_ended(workspace: Path) -> None:
-    assert leftovers(workspace) == []
-    assert end_earlier(workspace, CLAIM) == 0
+    assert marked_processes(workspace) == []
+    assert kill_earlier_processes(workspace, CLAIM) == 0
 
 
 def test_an_agent_and_its_children_are_ended(workspace: Path, fifo: Fifo, tmp_path: Path) -> None:
     agent = start(workspace, tmp_path / "alive", "sleep 600 & echo up >&9; wait")
     fifo.wait_for("up")
-    assert agent.pid in leftovers(workspace)
-    assert end_earlier(workspace, CLAIM) >= 1
+    assert agent.pid in marked_processes(workspace)
+    assert kill_earlier_processes(workspace, CLAIM) >= 1
     fifo.wait_for_end()
     assert agent.wait() == -9
-    assert leftovers(workspace) == []
+    assert marked_processes(workspace) == []
 
 
 def test_a_grandchild_with_a_session_of_its_own_is_ended(workspace: Path, fifo: Fifo, tmp_path: Path) -> None:
@@ -57,8 +63,8 @@ def test_a_grandchild_with_a_session_of_its_own_is_ended(workspace: Path, fifo: 
     fifo.wait_for("up")
     agent.kill()
     agent.wait()
-    assert leftovers(workspace)
-    end_earlier(workspace, CLAIM)
+    assert marked_processes(workspace)
+    kill_earlier_processes(workspace, CLAIM)
     fifo.wait_for_end()
 
 
@@ -67,7 +73,7 @@ def test_who_ignores_signals_is_ended(workspace: Path, fifo: Fifo, tmp_path: Pat
         workspace, tmp_path / "alive", "trap '' TERM INT HUP; echo up >&9; while :; do sleep 600; done"
     )
     fifo.wait_for("up")
-    end_earlier(workspace, CLAIM)
+    kill_earlier_processes(workspace, CLAIM)
     fifo.wait_for_end()
     agent.wait()
 
@@ -76,10 +82,10 @@ def test_who_keeps_forking_is_ended(workspace: Path, fifo: Fifo, tmp_path: Path)
     runaway = "f() { (setsid sleep 0.05; f) & }; f; f; echo up >&9; wait"
     agent = start(workspace, tmp_path / "alive", runaway)
     fifo.wait_for("up")
-    end_earlier(workspace, CLAIM)
+    kill_earlier_processes(workspace, CLAIM)
     fifo.wait_for_end()
     agent.wait()
-    assert leftovers(workspace) == []
+    assert marked_processes(workspace) == []
 
 
 def test_the_agent_of_another_workspace_goes_on(workspace: Path, fifo: Fifo, tmp_path: Path) -> None:
@@ -87,23 +93,23 @@ def test_the_agent_of_another_workspace_goes_on(workspace: Path, fifo: Fifo, tmp
     other = Path(f"{workspace}-2")
     agent = start(other, tmp_path / "alive", "echo up >&9; exec sleep 600")
     fifo.wait_for("up")
-    assert end_earlier(workspace, CLAIM) == 0
+    assert kill_earlier_processes(workspace, CLAIM) == 0
     assert agent.poll() is None
-    assert end_earlier(other, CLAIM) == 1
+    assert kill_earlier_processes(other, CLAIM) == 1
     fifo.wait_for_end()
     agent.wait()
 
 
 def test_the_caller_itself_is_never_a_leftover(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(COOKIE, str(workspace))
-    assert end_earlier(workspace, CLAIM) == 0
+    monkeypatch.setenv(WORKSPACE_VARIABLE, str(workspace))
+    assert kill_earlier_processes(workspace, CLAIM) == 0
 
 
 def test_what_cannot_be_ended_in_time_is_an_error(workspace: Path, fifo: Fifo, tmp_path: Path) -> None:
     agent = start(workspace, tmp_path / "alive", "echo up >&9; exec sleep 600")
     fifo.wait_for("up")
     with pytest.raises(PassingFault, match=str(agent.pid)):
-        end_earlier(workspace, CLAIM, patience=-1)
+        kill_earlier_processes(workspace, CLAIM, patience=-1)
     agent.kill()
     agent.wait()
 
@@ -119,7 +125,7 @@ def test_the_holder_ends_what_nobody_holds(
     """Tasks of a sequence share a workspace, and one of them has a holder."""
     agent = start(workspace, tmp_path / "alive", "echo up >&9; exec sleep 600", other)
     fifo.wait_for("up")
-    assert end_earlier(workspace, CLAIM) == 1
+    assert kill_earlier_processes(workspace, CLAIM) == 1
     assert agent.wait() == -9
 
 
@@ -127,9 +133,9 @@ def test_a_later_holder_is_spared(workspace: Path, fifo: Fifo, tmp_path: Path) -
     """R2: a worker that comes back after its lease must not end its successor's agent."""
     agent = start(workspace, tmp_path / "alive", "echo up >&9; exec sleep 600", Claim(7, 4))
     fifo.wait_for("up")
-    assert end_earlier(workspace, CLAIM) == 0
+    assert kill_earlier_processes(workspace, CLAIM) == 0
     assert agent.poll() is None
-    end_own(workspace, Claim(7, 4))
+    kill_own_processes(workspace, Claim(7, 4))
     agent.wait()
 
 
@@ -139,7 +145,7 @@ def test_after_a_run_only_what_it_started_itself_is_ended(
 ) -> None:
     agent = start(workspace, tmp_path / "alive", "echo up >&9; exec sleep 600", other)
     fifo.wait_for("up")
-    assert end_own(workspace, CLAIM) == 0
+    assert kill_own_processes(workspace, CLAIM) == 0
     assert agent.poll() is None
     agent.kill()
     agent.wait()
