@@ -14,7 +14,7 @@ from playwright.sync_api import Page, sync_playwright
 
 from tests import machine
 from tests.bench.figures import Figure
-from tests.e2e.portal import PASSWORD, UpPortal
+from tests.portal import PASSWORD, UpPortal
 
 #: Two steps, so that each task has one halt, one answer and one change of steps.
 PIPELINE = """\

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from tests.bench.figures import Figure, show
 from tests.bench.storing import client_of
-from tests.e2e.portal import UpPortal
+from tests.portal import UpPortal
 
 if TYPE_CHECKING:
     from tasks_app.models import Project, Question, Run, Step, Task, User

@@ -10,7 +10,8 @@ import urllib.request
 from pathlib import Path
 
 from tests.bench.figures import Figure
-from tests.e2e.portal import ROOT, UpPortal
+from tests.forkserver import REPOSITORY
+from tests.portal import UpPortal
 
 WRITER = """
 import django, sys, time; django.setup()
@@ -57,12 +58,12 @@ def measure(rounds: int, *, agents: int = 20, batch: int = 50) -> list[Figure]:
 
 
 def _round(portal: UpPortal, runs: list[int], batch: int, pages: Figure) -> float:
-    env = {**portal.env, "DJANGO_SETTINGS_MODULE": "catherder_site.settings"}
+    env = portal.env()
     writers = [
         subprocess.Popen(
             [sys.executable, "-c", WRITER, str(run), str(batch), str(SECONDS)],
             env=env,
-            cwd=ROOT,
+            cwd=REPOSITORY,
             stdout=subprocess.PIPE,
             text=True,
         )

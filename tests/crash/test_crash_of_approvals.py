@@ -9,7 +9,7 @@ import pytest
 from tasks_app.agent.orphaned_processes import marked_processes
 from tasks_app.rehearsal.server import RehearsalServer
 from tests.crash.test_crash_points import PREPARE, run, server, wait_until, workspace
-from tests.integration.installation import Installation
+from tests.installation import Installation
 
 pytestmark = pytest.mark.bubblewrap
 __all__ = ["server"]

@@ -17,8 +17,10 @@ import pytest
 from tasks_app.agent.orphaned_processes import marked_processes
 from tasks_app.engine.crashpoints import POINTS
 from tasks_app.rehearsal.server import RehearsalServer
+from tests import forkserver
 from tests.agents import rehearsal
-from tests.integration.installation import REPOSITORY, Installation, python_with_django
+from tests.forkserver import REPOSITORY
+from tests.installation import Installation
 
 pytestmark = pytest.mark.bubblewrap
 
@@ -114,15 +116,7 @@ def server(tmp_path: Path) -> Iterator[RehearsalServer]:
 
 
 def run(installation: Installation, server: RehearsalServer, code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        python_with_django(PREPARE + code),
-        cwd=REPOSITORY,
-        env=variables(installation, server),
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return forkserver.run(forkserver.with_django(PREPARE + code), variables(installation, server))
 
 
 def variables(installation: Installation, server: RehearsalServer) -> dict[str, str]:
@@ -197,13 +191,8 @@ def test_a_death_after_the_answer_changes_nothing_in_the_end(
 
 
 def test_the_variable_arms_a_point(installation: Installation, server: RehearsalServer) -> None:
-    died = subprocess.run(
-        python_with_django(PREPARE + START + "go()"),
-        cwd=REPOSITORY,
-        env={**variables(installation, server), "CATHERDER_CRASH_AT": "claimed"},
-        check=False,
-    )
-    assert died.returncode == 137
+    env = {**variables(installation, server), "CATHERDER_CRASH_AT": "claimed"}
+    assert forkserver.run(forkserver.with_django(PREPARE + START + "go()"), env).returncode == 137
 
 
 def start_worker(installation: Installation, server: RehearsalServer) -> subprocess.Popen[bytes]:

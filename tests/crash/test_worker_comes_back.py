@@ -15,7 +15,8 @@ import pytest
 
 from tasks_app.agent.orphaned_processes import marked_processes
 from tests.agents import rehearsal
-from tests.integration.installation import REPOSITORY, Installation
+from tests.forkserver import REPOSITORY
+from tests.installation import Installation
 
 pytestmark = [pytest.mark.bubblewrap, pytest.mark.once(on="sqlite")]
 

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 from tests import machine
 from tests.databases import copy_migrated
-from tests.e2e.portal import PASSWORD, UpPortal
+from tests.portal import PASSWORD, UpPortal
 
 QUIET = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
 

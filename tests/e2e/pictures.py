@@ -15,8 +15,9 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests import machine
 from tests.e2e.png import squeezed
-from tests.e2e.portal import PASSWORD, ROOT, UpPortal
+from tests.forkserver import REPOSITORY
 from tests.integration.git_repository import GitRepository
+from tests.portal import PASSWORD, UpPortal
 
 WIDE = (1280, 800)
 CARD = (1200, 840)
@@ -189,7 +190,7 @@ def _save(page: Page, name: str, width: int, height: int) -> None:
     page.wait_for_timeout(300)
     picture = squeezed(page.screenshot())
     assert len(picture) < LIMIT, f"{name}: {len(picture)} bytes"
-    (ROOT / "docs" / f"{name}.png").write_bytes(picture)
+    (REPOSITORY / "docs" / f"{name}.png").write_bytes(picture)
     page.set_viewport_size(_size(WIDE))
 
 

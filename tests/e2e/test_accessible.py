@@ -15,7 +15,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, Response
 
-from tests.integration.portal import Portal
+from tests.portal import WebServer
 
 pytestmark = pytest.mark.browser
 
@@ -147,10 +147,10 @@ def serious(response: Any) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def seeded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Portal, dict[str, Any]]]:
+def seeded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[WebServer, dict[str, Any]]]:
     """A served portal with something of everything, and what the seed told: sessions and paths."""
-    portal = Portal(tmp_path_factory.mktemp("walked") / "data")
-    told = portal.run(SEED)
+    portal = WebServer(tmp_path_factory.mktemp("walked") / "data")
+    told = portal.rows(SEED)
     portal.start()
     yield portal, told
     portal.stop()
@@ -164,7 +164,9 @@ def walk(browser: Browser, address: str, session: str) -> tuple[BrowserContext, 
     return context, Walk(context.new_page(), f"http://{address}")
 
 
-def test_every_page_is_accessible_and_fits(browser: Browser, seeded: tuple[Portal, dict[str, Any]]) -> None:
+def test_every_page_is_accessible_and_fits(
+    browser: Browser, seeded: tuple[WebServer, dict[str, Any]]
+) -> None:
     portal, told = seeded
     faults: list[str] = []
     for who, paths in told["paths"].items():
@@ -178,7 +180,7 @@ def test_every_page_is_accessible_and_fits(browser: Browser, seeded: tuple[Porta
 
 
 def test_the_audit_room_is_accessible_and_fits(
-    browser: Browser, seeded: tuple[Portal, dict[str, Any]]
+    browser: Browser, seeded: tuple[WebServer, dict[str, Any]]
 ) -> None:
     portal, told = seeded
     context, tour = walk(browser, portal.address, told["sessions"]["admin"])
@@ -216,10 +218,10 @@ TOO_WIDE = """() => {
 
 
 def test_the_lists_of_the_audit_room_fit_a_wide_screen(
-    browser: Browser, seeded: tuple[Portal, dict[str, Any]]
+    browser: Browser, seeded: tuple[WebServer, dict[str, Any]]
 ) -> None:
     portal, told = seeded
-    portal.run(LONG)
+    portal.rows(LONG)
     context, tour = walk(browser, portal.address, told["sessions"]["admin"])
     tour.page.set_viewport_size({"width": 1440, "height": 900})
     tour.page.goto(f"{tour.address}/admin/")
@@ -235,7 +237,7 @@ def test_the_lists_of_the_audit_room_fit_a_wide_screen(
 
 
 def test_a_fault_of_ours_is_accessible_and_fits(
-    browser: Browser, seeded: tuple[Portal, dict[str, Any]]
+    browser: Browser, seeded: tuple[WebServer, dict[str, Any]]
 ) -> None:
     portal, told = seeded
     context, tour = walk(browser, portal.address, told["sessions"]["viewer"])
@@ -248,18 +250,18 @@ def test_a_fault_of_ours_is_accessible_and_fits(
 
 
 @contextmanager
-def renamed(portal: Portal, table: str) -> Iterator[None]:
+def renamed(portal: WebServer, table: str) -> Iterator[None]:
     """What reads the table meanwhile meets a database that is not as it should be."""
     rename = "from django.db import connection; connection.cursor().execute('ALTER TABLE {} RENAME TO {}')"
-    portal.run(rename.format(table, "elsewhere"))
+    portal.rows(rename.format(table, "elsewhere"))
     try:
         yield
     finally:
-        portal.run(rename.format("elsewhere", table))
+        portal.rows(rename.format("elsewhere", table))
 
 
 def test_too_many_attempts_are_told_accessibly(
-    browser: Browser, seeded: tuple[Portal, dict[str, Any]]
+    browser: Browser, seeded: tuple[WebServer, dict[str, Any]]
 ) -> None:
     portal, _ = seeded
     context, tour = walk(browser, portal.address, "")
@@ -270,7 +272,7 @@ def test_too_many_attempts_are_told_accessibly(
     assert not tour.faults, "\n".join(tour.faults)
 
 
-def test_refusals_are_accessible_and_fit(browser: Browser, seeded: tuple[Portal, dict[str, Any]]) -> None:
+def test_refusals_are_accessible_and_fit(browser: Browser, seeded: tuple[WebServer, dict[str, Any]]) -> None:
     portal, told = seeded
     context, tour = walk(browser, portal.address, told["sessions"]["viewer"])
     cancel = "/tasks/1/cancel/"

@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import WebSocketRoute, expect
 
 from tests.e2e.conftest import SignIn
-from tests.e2e.portal import UpPortal
 from tests.e2e.test_card import ASK
+from tests.portal import UpPortal
 
 pytestmark = pytest.mark.browser
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.integration.portal import Portal
+from tests.portal import WebServer
 
 pytestmark = pytest.mark.browser
 
@@ -26,17 +26,17 @@ TASKS = "result = list(Task.objects.values_list('title', 'pipeline', 'threshold'
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Portal, list[Any]]]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[WebServer, list[Any]]]:
     folder = tmp_path_factory.mktemp("new-task")
-    portal = Portal(folder / "data")
-    told = portal.run(SEED.replace("{folder}", str(folder)))
+    portal = WebServer(folder / "data")
+    told = portal.rows(SEED.replace("{folder}", str(folder)))
     portal.start()
     yield portal, told
     portal.stop()
 
 
 @pytest.fixture
-def page(browser: Browser, served: tuple[Portal, list[Any]]) -> Iterator[Page]:
+def page(browser: Browser, served: tuple[WebServer, list[Any]]) -> Iterator[Page]:
     portal, (_, session) = served
     complaints: list[str] = []
     context = browser.new_context(base_url=f"http://{portal.address}")
@@ -53,7 +53,7 @@ def text_of(page: Page) -> str:
     return page.input_value("#id_text")
 
 
-def test_a_task_is_written_looked_at_and_sent(page: Page, served: tuple[Portal, list[Any]]) -> None:
+def test_a_task_is_written_looked_at_and_sent(page: Page, served: tuple[WebServer, list[Any]]) -> None:
     page.goto("/tasks/new/")
     page.fill("#id_text", "# Paint *it*\n\nBlue.")
     page.get_by_label("quick", exact=False).check()
@@ -71,7 +71,7 @@ def test_a_task_is_written_looked_at_and_sent(page: Page, served: tuple[Portal, 
     expect(page.locator("#draft-note")).to_contain_text("is restored")
     page.locator("#id_text").press("Control+Enter")
     page.wait_for_url(re.compile(r"/tasks/\d+/$"))
-    made = served[0].run(TASKS)
+    made = served[0].rows(TASKS)
     assert [task[:3] for task in made] == [["Paint *it*", "quick", 2]]
 
     page.go_back()
@@ -79,7 +79,7 @@ def test_a_task_is_written_looked_at_and_sent(page: Page, served: tuple[Portal, 
     assert text_of(page) == ""
 
 
-def test_a_file_is_searched_and_taken(page: Page, served: tuple[Portal, list[Any]]) -> None:
+def test_a_file_is_searched_and_taken(page: Page, served: tuple[WebServer, list[Any]]) -> None:
     page.goto("/tasks/new/")
     page.get_by_text("Take a file from the repository").click()
     page.get_by_label("Search in names").fill("round")
@@ -88,7 +88,7 @@ def test_a_file_is_searched_and_taken(page: Page, served: tuple[Portal, list[Any
     expect(page.locator("#picked")).to_have_text("From tasks/round.md")
     page.get_by_role("button", name="Create only").click()
     page.wait_for_url(re.compile(r"/tasks/\d+/$"))
-    assert "tasks/round.md" in [task[3] for task in served[0].run(TASKS)]
+    assert "tasks/round.md" in [task[3] for task in served[0].rows(TASKS)]
 
 
 def test_a_folder_shows_what_would_run(page: Page) -> None:
@@ -101,7 +101,7 @@ def test_a_folder_shows_what_would_run(page: Page) -> None:
     expect(page).to_have_url(re.compile(r"/tasks/new/$"))
 
 
-def test_a_draft_gives_way_only_when_told(page: Page, served: tuple[Portal, list[Any]]) -> None:
+def test_a_draft_gives_way_only_when_told(page: Page, served: tuple[WebServer, list[Any]]) -> None:
     page.goto("/tasks/new/")
     page.fill("#id_text", "# Mine")
     page.goto(f"/tasks/new/?project={served[1][0]}&file=tasks/round.md")
@@ -116,7 +116,9 @@ def test_a_draft_gives_way_only_when_told(page: Page, served: tuple[Portal, list
     assert text_of(page) == "" and page.locator("#draft-note").is_hidden()
 
 
-def test_without_scripts_the_form_works_as_well(browser: Browser, served: tuple[Portal, list[Any]]) -> None:
+def test_without_scripts_the_form_works_as_well(
+    browser: Browser, served: tuple[WebServer, list[Any]]
+) -> None:
     portal, (_, session) = served
     context = browser.new_context(base_url=f"http://{portal.address}", java_script_enabled=False)
     context.add_cookies([{"name": "sessionid", "value": session, "url": f"http://{portal.address}"}])
@@ -129,5 +131,5 @@ def test_without_scripts_the_form_works_as_well(browser: Browser, served: tuple[
     page.get_by_role("button", name="Create only").click()
     page.wait_for_url(re.compile(r"/tasks/\d+/$"))
     context.close()
-    made = {task[0]: task for task in portal.run(TASKS)}
+    made = {task[0]: task for task in portal.rows(TASKS)}
     assert made["By hand"][4] == "---\npipeline: quick\n---\n# By hand"

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.e2e.conftest import SignIn
-from tests.e2e.portal import UpPortal
+from tests.portal import UpPortal
 
 pytestmark = pytest.mark.browser
 

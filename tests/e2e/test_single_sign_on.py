@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from tests.integration.portal import Portal
 from tests.oidc import CLIENT_ID, CLIENT_SECRET, Provider, provider
+from tests.portal import WebServer
 
 pytestmark = pytest.mark.browser
 
@@ -27,8 +27,8 @@ def there() -> Iterator[Provider]:
 
 
 @pytest.fixture
-def portal(there: Provider, tmp_path: Path) -> Iterator[Portal]:
-    portal = Portal(
+def portal(there: Provider, tmp_path: Path) -> Iterator[WebServer]:
+    portal = WebServer(
         tmp_path / "data",
         CATHERDER_OIDC_ISSUER=there.address,
         CATHERDER_OIDC_CLIENT_ID=CLIENT_ID,
@@ -42,7 +42,7 @@ def portal(there: Provider, tmp_path: Path) -> Iterator[Portal]:
         portal.stop()
 
 
-def test_one_click_leads_there_and_back_in(browser: Browser, portal: Portal) -> None:
+def test_one_click_leads_there_and_back_in(browser: Browser, portal: WebServer) -> None:
     page = browser.new_page()
     said: list[str] = []
     page.on("console", lambda message: said.append(message.text))

@@ -8,7 +8,8 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.e2e.conftest import SignIn
-from tests.e2e.portal import UpPortal
+from tests.installation import Installation
+from tests.portal import UpPortal
 
 pytestmark = pytest.mark.browser
 
@@ -51,7 +52,7 @@ def test_the_sample_story_with_a_reload_and_a_restart_while_it_waits(
     waiting = "result = [Task.objects.get().phase, *Step.objects.values_list('phase', flat=True)]"
     assert own_portal.rows(waiting) == ["waiting_for_input", "done", "waiting_for_input"]
     assert own_portal.agents() == []
-    told = own_portal.call("status", "1", without="CATHERDER_BIND").stdout
+    told = Installation(own_portal.data_dir).manage("status", "1").stdout
     assert f"{own_portal.url}/questions/1/" in told
 
     card.get_by_role("radio", name="Spread them").check()
@@ -116,7 +117,7 @@ def test_an_open_card_turns_into_the_answer_without_a_reload(portal: UpPortal, s
     expect(card).to_be_visible()
     in_own_words(card, "half an answ")
     question = portal.rows(f"result = Question.objects.get(task={task}).pk")
-    done = portal.call("answer", str(question), "from the terminal", "--as", "admin")
+    done = portal.manage("answer", str(question), "from the terminal", "--as", "admin")
     assert done.returncode == 0, done.stderr
     expect(card).to_contain_text("Answered by admin")
     expect(card).to_contain_text("from the terminal")
@@ -169,9 +170,7 @@ def test_several_questions_are_answered_on_one_card_with_the_keyboard(
 
 def test_a_second_account_sees_nothing(portal: UpPortal, sign_in: SignIn) -> None:
     """W1: what you may not see is 404, on pages and downloads; a stranger is sent to the login."""
-    portal.rows(
-        "from tests.e2e.portal import PASSWORD\nUser.objects.create_user('outsider', password=PASSWORD)"
-    )
+    portal.rows("from tests.portal import PASSWORD\nUser.objects.create_user('outsider', password=PASSWORD)")
     task = portal.new_task("# Secret\n\nrehearsal: ask-and-end\n", started=False)
     page = sign_in(portal, "outsider")
     expect(page.get_by_text("Secret")).to_have_count(0)

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.e2e.conftest import SignIn
-from tests.e2e.portal import UpPortal
+from tests.portal import UpPortal
 
 pytestmark = pytest.mark.browser
 
@@ -31,7 +31,7 @@ def test_the_banner_comes_and_goes_with_the_worker(own_portal: UpPortal, sign_in
         own_portal.rows(LONG_AGO)
         page.evaluate("document.body.dispatchEvent(new CustomEvent('catherder:refresh'))")
         expect(banner).to_be_visible()
-        assert "No worker is running" in own_portal.call("status").stdout
+        assert "No worker is running" in own_portal.manage("status").stdout
     finally:
         os.kill(pid, signal.SIGCONT)
     expect(banner).to_be_hidden()

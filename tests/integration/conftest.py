@@ -21,7 +21,7 @@ from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import SandboxMode, detect
 from tests.agents import connection_to, rehearsal
 from tests.factories import ProjectFactory, QuestionFactory
-from tests.integration.installation import Installation
+from tests.installation import Installation
 from tests.works import Works
 
 Manage = Callable[..., tuple[int, str, str]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
 from collections import Counter
 from typing import Any
@@ -29,7 +28,7 @@ from tasks_app.services import ringing
 from tasks_app.services.answers import Reply, answer_question, why_not_open
 from tasks_app.services.tasks import cancel_task
 from tests.factories import FILE_NAME, ROUNDING, QuestionFactory
-from tests.integration.installation import REPOSITORY, Installation, python_with_django
+from tests.installation import Installation
 from tests.works import Works, results
 
 SUBMITTERS = 20
@@ -126,22 +125,11 @@ for number in range(5):
     else:
         print("won", text)
 """
-    processes = [
-        subprocess.Popen(
-            [*python_with_django(code), name],
-            cwd=REPOSITORY,
-            env=installation.env(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for name in "abcd"
-    ]
+    processes = [installation.fork(code, name) for name in "abcd"]
     for process in processes:
-        assert process.stdin
         process.stdin.write("!")
         process.stdin.flush()
-    said = [line for process in processes for line in process.communicate(timeout=60)[0].splitlines()]
+    said = [line for process in processes for line in process.communicate().splitlines()]
     won = [line for line in said if line.startswith("won")]
     assert (len(won), said.count("late")) == (1, 19)
     assert list(installation.answers(int(made)).values()) == [won[0].split()[1]]

@@ -22,10 +22,10 @@ import pytest
 
 from tasks_app.core.errors import BackupError
 from tasks_app.operations.restore import opened
-from tests.e2e.portal import PATIENCE, UpPortal
+from tests.forkserver import PATIENCE, REPOSITORY
+from tests.installation import PLAIN_CONFIG, Installation
 from tests.integration.git_repository import GitRepository
-from tests.integration.installation import PLAIN_CONFIG, REPOSITORY, Installation, python_with_django
-from tests.integration.portal import Portal
+from tests.portal import UpPortal, WebServer
 
 pytestmark = pytest.mark.once(on="sqlite")
 
@@ -90,7 +90,7 @@ def test_a_waiting_task_goes_on_in_another_portal_from_a_backup(
         wait_for(old, "waiting_for_input", answers=0)
         assert old.rows(ANSWER.format(text="Tea")) == "Tea or coffee?"
         before = wait_for(old, "waiting_for_input", answers=1)
-        done = old.call("backup", str(file))
+        done = old.manage("backup", str(file))
         assert done.returncode == 0, done.stderr
         assert "Warning" not in done.stderr
     finally:
@@ -98,7 +98,7 @@ def test_a_waiting_task_goes_on_in_another_portal_from_a_backup(
     assert file.stat().st_mode & 0o777 == 0o600
     assert not list(tmp_path.glob("*.part"))
     new = UpPortal(tmp_path / "new", **databases[1])
-    restored = new.call("restore", str(file))
+    restored = new.manage("restore", str(file))
     assert restored.returncode == 0, restored.stderr
     after = new.rows(STATE)
     assert {**after, "lease": []} == {**before, "lease": []}
@@ -140,11 +140,7 @@ def test_what_is_written_during_a_backup_does_not_make_it_inconsistent(
     installation: Installation, tmp_path: Path
 ) -> None:
     """Whatever moment it caught: as many rows as it says, and every commit that a row names."""
-    writer = subprocess.Popen(
-        python_with_django(WRITE),
-        cwd=REPOSITORY, env=installation.env(), stdout=subprocess.PIPE,
-    )  # fmt: skip
-    assert writer.stdout
+    writer = installation.fork(WRITE)
     try:
         writer.stdout.read(3)
         for number in range(2):
@@ -285,10 +281,7 @@ class TestRefused:
             assert "stop it first" in self.refused(installation, "--replace", str(backup))
 
     def test_a_worker_on_another_machine(self, installation: Installation, backup: Path) -> None:
-        worker = subprocess.Popen(
-            python_with_django(BEAT), cwd=REPOSITORY, env=installation.env(), stdout=subprocess.PIPE
-        )
-        assert worker.stdout
+        worker = installation.fork(BEAT)
         try:
             worker.stdout.read(1)
             done = installation.manage("restore", "--replace", str(backup))
@@ -396,8 +389,8 @@ def test_on_postgresql_the_old_tables_go_into_a_schema_of_their_own(
     postgres_url: str, tmp_path: Path
 ) -> None:
     """In one transaction. Tables of others in the same database stay where they are."""
-    first = Portal(tmp_path / "data", DATABASE_URL=postgres_url)
-    first.run(
+    first = WebServer(tmp_path / "data", DATABASE_URL=postgres_url)
+    first.rows(
         "User.objects.create(username='ann'); Project.objects.create(name='p', source='/p', branch='b')"
     )
     with psycopg.connect(postgres_url, autocommit=True) as database:
@@ -407,11 +400,11 @@ def test_on_postgresql_the_old_tables_go_into_a_schema_of_their_own(
     backup = installation.manage("backup", str(file), DATABASE_URL=postgres_url)
     assert backup.returncode == 0, backup.stderr
     assert "Project p has no repository" in backup.stderr
-    first.run("User.objects.create(username='later')")
+    first.rows("User.objects.create(username='later')")
     done = installation.manage("restore", "--replace", str(file), DATABASE_URL=postgres_url)
     assert done.returncode == 0, done.stderr
-    assert first.run("result = list(User.objects.values_list('username', flat=True))") == ["ann"]
-    assert first.run("result = [User.objects.create(username='new').pk]") == [2]
+    assert first.rows("result = list(User.objects.values_list('username', flat=True))") == ["ann"]
+    assert first.rows("result = [User.objects.create(username='new').pk]") == [2]
     with psycopg.connect(postgres_url) as database:
         schemas = database.execute("SELECT nspname FROM pg_namespace WHERE nspname ~ 'restor'").fetchall()
         ((aside,),) = schemas
@@ -420,7 +413,7 @@ def test_on_postgresql_the_old_tables_go_into_a_schema_of_their_own(
         assert len(users) == 2
         database.execute("SELECT * FROM public.somebody_elses")
     # Words are found: the functions and generated columns came along.
-    first.run("from tasks_app.reporting.search import schema")
+    first.rows("from tasks_app.reporting.search import schema")
     again = installation.manage("restore", "--replace", str(file), DATABASE_URL=postgres_url)
     assert again.returncode == 0, again.stderr
 

@@ -16,12 +16,11 @@ import pytest
 
 from tasks_app.agent.orphaned_processes import marked_processes
 from tasks_app.rehearsal.sample import SAMPLE_TASK_FILE
-from tests.integration.installation import (
+from tests.installation import (
     PATIENCE,
     REPOSITORY,
     Installation,
     answering,
-    python_with_django,
 )
 
 ON_SAMPLE = ("run_task", SAMPLE_TASK_FILE, "--project", "sample")
@@ -239,24 +238,16 @@ with transaction.atomic():
     sys.stdout.flush()
     sys.stdin.readline()
 """
-    web = subprocess.Popen(
-        python_with_django(held),
-        cwd=REPOSITORY,
-        env=installation.env(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert web.stdout
+    web = installation.fork(held)
     assert web.stdout.readline() == "held\n"
-    terminal = installation.start(*command)
+    terminal = installation.popen(*command)
     assert terminal.stdin
     assert terminal.stdout
     terminal.stdin.write("Stop at once\n")
     terminal.stdin.flush()
     while "Stop at once" not in (line := terminal.stdout.readline()):
         assert line, "the terminal did not read the answer"
-    web.communicate("\n", timeout=PATIENCE)
+    web.communicate("\n")
     told, _ = terminal.communicate(timeout=PATIENCE)
     assert "Your answer came too late. Answered by bob at 20" in told
     assert told.count("Answered by bob") == 1

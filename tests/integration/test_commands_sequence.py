@@ -17,9 +17,10 @@ from tasks_app.services.projects import add_project
 from tasks_app.services.sequences import create_sequence
 from tasks_app.services.tasks import create_task
 from tests.factories import MembershipFactory, UserFactory
+from tests.forkserver import PATIENCE
+from tests.installation import PLAIN_CONFIG, Installation
 from tests.integration.conftest import Herd, Manage
 from tests.integration.git_repository import GitRepository
-from tests.integration.installation import PATIENCE, PLAIN_CONFIG, Installation
 
 #: The work is done in a thread of its own, with a connection of its own.
 pytestmark = [
@@ -328,7 +329,7 @@ class TestAtATerminal:
         terminal.expect("task 1 of 2, step do (1 of 1)")
         terminal.expect("Stop here?")
         terminal.expect("> ")
-        follow = shop.start("task_log", "1", "--follow")
+        follow = shop.popen("task_log", "1", "--follow")
         terminal.type("Go on\n")
         terminal.expect("Answered by Ann in the terminal: Go on")
         terminal.expect("task 2 of 2, step do (1 of 1)")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -12,10 +10,11 @@ import pytest
 
 from tasks_app.config.schema import json_schema
 from tasks_app.rehearsal.sample import create_sample_repository
+from tests import forkserver
 from tests.factories import ProjectFactory
+from tests.forkserver import REPOSITORY
 from tests.integration.conftest import Manage
 from tests.integration.git_repository import GitRepository
-from tests.integration.installation import REPOSITORY
 
 BROKEN = "interactionThreshold: 7\nmodel: gpt-4\n"
 
@@ -155,23 +154,10 @@ def test_p1_the_schema_is_printed_for_editors(validate: Manage) -> None:
 
 def test_no_portal_is_needed(tmp_path: Path, repository: GitRepository) -> None:
     """Without PATH, the repository in the folder where one stands; before anything was set up."""
-    done = subprocess.run(
-        [sys.executable, str(REPOSITORY / "manage.py"), "validate"],
-        cwd=repository.path,
-        env={"PATH": "/usr/bin:/bin", "CATHERDER_DATA_DIR": str(tmp_path / "nothing-here-yet")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    env = {"PATH": "/usr/bin:/bin", "CATHERDER_DATA_DIR": str(tmp_path / "nothing-here-yet")}
+    done = forkserver.run([str(REPOSITORY / "manage.py"), "validate"], env, cwd=repository.path)
     assert (done.returncode, done.stderr) == (1, "")
     assert f"1 error, 1 warning in {repository.path}" in done.stdout
-    missing = subprocess.run(
-        [sys.executable, "manage.py", "validate", "no-such-project"],
-        cwd=REPOSITORY,
-        env={"PATH": "/usr/bin:/bin", "CATHERDER_DATA_DIR": str(tmp_path / "nothing-here-yet")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    missing = forkserver.run(["manage.py", "validate", "no-such-project"], env)
     assert missing.returncode == 2
     assert "no-such-project: there is no such folder, and no project of that name" in missing.stderr

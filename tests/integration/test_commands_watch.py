@@ -16,9 +16,9 @@ from tasks_app.models import Project, Task, User
 from tasks_app.services.projects import add_project
 from tasks_app.services.tasks import cancel_task, create_task
 from tests.factories import MembershipFactory, UserFactory
+from tests.installation import PLAIN_CONFIG, Installation
 from tests.integration.conftest import Herd, Manage
 from tests.integration.git_repository import GitRepository
-from tests.integration.installation import PLAIN_CONFIG, Installation
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, reset_sequences=True),
@@ -300,7 +300,7 @@ class TestUnderWatch:
         watch.expect("task 2, b: pending")
         queued = "SELECT count(*) FROM tasks_app_task WHERE queued_at IS NOT NULL"
         assert installation.row(queued) == (2,)
-        worker = installation.start("worker")
+        worker = installation.popen("worker")
         try:
             watch.expect("task 3, c: done")
             assert watch.end() == 0

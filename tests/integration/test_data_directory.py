@@ -23,7 +23,7 @@ from tasks_app.services.data_directory import (
     require_own_data_dir,
     set_aside,
 )
-from tests.integration.installation import Installation as Portal
+from tests.installation import Installation as Portal
 from tests.works import Works, runs
 
 SECRET = "the plans of the other project"

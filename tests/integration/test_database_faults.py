@@ -6,7 +6,6 @@ import os
 import socket
 import sqlite3
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,26 +19,18 @@ from django.test import Client
 
 from catherder_site.postgresql.base import BoundedConnection
 from tasks_app.models.database_errors import explain, is_unavailable
-from tests import machine
-from tests.integration.portal import REPOSITORY, Portal
+from tests import forkserver, machine
+from tests.portal import WebServer
 
 
 def _manage(data_dir: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     kept = {"PATH": os.environ["PATH"], "CATHERDER_BIND": "127.0.0.1:0"}
-    return subprocess.run(
-        [sys.executable, "manage.py", *words],
-        cwd=REPOSITORY,
-        env={**kept, "CATHERDER_DATA_DIR": str(data_dir), **variables},
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
+    return forkserver.run(["manage.py", *words], {**kept, "CATHERDER_DATA_DIR": str(data_dir), **variables})
 
 
 @pytest.mark.once(on="sqlite")
 def test_commands_say_that_the_file_is_damaged_or_locked_and_what_to_do(tmp_path: Path) -> None:
-    Portal(tmp_path)
+    WebServer(tmp_path)
     file = tmp_path / "catherder.sqlite3"
     with _locked(file):
         for words in (["answer", "1", "yes"], ["up"]):

@@ -21,7 +21,8 @@ from tasks_app.operations.doctor import data, examination, machine, services
 from tasks_app.operations.doctor.finding import Finding, Level
 from tasks_app.sandbox import Limits, Sandbox
 from tests.factories import ProjectFactory, TaskFactory, WorkerBeatFactory
-from tests.integration.installation import REPOSITORY, Installation
+from tests.forkserver import REPOSITORY
+from tests.installation import Installation
 from tests.works import Works
 
 

@@ -20,7 +20,8 @@ from tasks_app.models import Event, SessionEntry, Task, paths
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import Limits
 from tasks_app.services.tasks import cancel_task
-from tests.integration.installation import REPOSITORY, Installation
+from tests.forkserver import REPOSITORY
+from tests.installation import Installation
 from tests.works import TWO_STEPS, Works, file_in, runs
 
 pytestmark = pytest.mark.bubblewrap

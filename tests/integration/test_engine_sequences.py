@@ -51,8 +51,8 @@ from tasks_app.services.sequences import (
 from tasks_app.services.tasks import create_task
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, UserFactory
+from tests.installation import PLAIN_CONFIG
 from tests.integration.git_repository import GitRepository
-from tests.integration.installation import PLAIN_CONFIG
 from tests.integration.test_notifications import hook
 
 pytestmark = pytest.mark.django_db

@@ -13,8 +13,8 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
 from tasks_app.web.live.bell import GROUP
-from tests.integration.portal import Portal
 from tests.integration.redis_server import redis_server
+from tests.portal import WebServer
 
 MAKE = """
 from django.conf import settings
@@ -31,9 +31,9 @@ result = [task.pk, client.cookies[settings.SESSION_COOKIE_NAME].value]
 class Browser:
     """A logged-in browser on the portal's one task."""
 
-    def __init__(self, portal: Portal) -> None:
+    def __init__(self, portal: WebServer) -> None:
         self._portal = portal
-        self.task, self._session = portal.run(MAKE)
+        self.task, self._session = portal.rows(MAKE)
 
     def connect(self, query: str = "") -> connect:
         return connect(
@@ -45,7 +45,7 @@ class Browser:
     async def change(self) -> int:
         """Write a notice in a process of its own; its id."""
         code = f"result = Change.objects.create(task_id={self.task}, kind='phase').pk"
-        return int(await asyncio.to_thread(self._portal.run, code))
+        return int(await asyncio.to_thread(self._portal.rows, code))
 
     def frame(self, upto: int) -> dict[str, Any]:
         return {"task": self.task, "kinds": ["phase"], "upto": upto}
@@ -63,20 +63,20 @@ async def receive(socket: ClientConnection) -> Any:
         pytest.param("redis", marks=pytest.mark.redis),
     ]
 )
-def portal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Portal]:
+def portal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WebServer]:
     """On SQLite alone, on PostgreSQL alone, and on SQLite with Redis."""
     variables = {}
     if request.param == "postgres":
         variables["DATABASE_URL"] = request.getfixturevalue("postgres_url")
     if request.param == "redis":
         variables["REDIS_URL"] = request.getfixturevalue("redis_url")
-    portal = Portal(tmp_path / "data", **variables).start()
+    portal = WebServer(tmp_path / "data", **variables).start()
     yield portal
     portal.stop()
 
 
 async def test_a_change_of_another_process_arrives_and_nothing_is_missed_over_a_restart(
-    portal: Portal,
+    portal: WebServer,
 ) -> None:
     browser = Browser(portal)
     async with browser.connect() as socket:
@@ -98,7 +98,7 @@ async def test_a_change_of_another_process_arrives_and_nothing_is_missed_over_a_
 
 @pytest.mark.postgres
 async def test_a_row_that_commits_late_with_a_lower_id_is_told(postgres_url: str, tmp_path: Path) -> None:
-    portal = Portal(tmp_path / "data", DATABASE_URL=postgres_url).start()
+    portal = WebServer(tmp_path / "data", DATABASE_URL=postgres_url).start()
     try:
         browser = Browser(portal)
         async with browser.connect() as socket:
@@ -122,7 +122,7 @@ async def test_a_row_that_commits_late_with_a_lower_id_is_told(postgres_url: str
 async def test_every_process_that_writes_rings_through_redis(tmp_path: Path) -> None:
     """A process that ends at once, as a command does, gets its ring out first."""
     with redis_server() as redis:
-        browser = Browser(Portal(tmp_path / "data", REDIS_URL=redis.url))
+        browser = Browser(WebServer(tmp_path / "data", REDIS_URL=redis.url))
         layer = redis.layer()
         channel = await layer.new_channel()
         await layer.group_add(GROUP, channel)
@@ -135,16 +135,16 @@ async def test_every_process_that_writes_rings_through_redis(tmp_path: Path) -> 
 
 
 def test_a_writer_does_not_mind_that_redis_is_down(tmp_path: Path) -> None:
-    portal = Portal(tmp_path / "data", REDIS_URL="redis://127.0.0.1:1/0")
+    portal = WebServer(tmp_path / "data", REDIS_URL="redis://127.0.0.1:1/0")
 
-    assert portal.run(MAKE)
+    assert portal.rows(MAKE)
 
 
 def test_old_notices_are_pruned_but_never_the_newest(tmp_path: Path) -> None:
-    portal = Portal(tmp_path / "data")
-    portal.run(MAKE)
+    portal = WebServer(tmp_path / "data")
+    portal.rows(MAKE)
 
-    left = portal.run(
+    left = portal.rows(
         """
 from datetime import timedelta
 ids = [Change.objects.create(task=Task.objects.get(), kind="task").pk for _ in range(3)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.installation import Installation
+from tests.installation import Installation
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from catherder_site import probes
 from catherder_site.asgi import application
 from catherder_site.probes import Probes, Readiness
 from tasks_app.operations import health
-from tests.integration.portal import Portal
+from tests.portal import WebServer
 
 
 class NoPage:
@@ -129,7 +129,7 @@ def test_a_running_server_says_so_over_http_and_logs_nothing(tmp_path: Path) -> 
     """A database that is gone is a reason; the process lives on."""
     from http.client import HTTPConnection
 
-    portal = Portal(tmp_path).start()
+    portal = WebServer(tmp_path).start()
     host, port = portal.address.split(":")
 
     def get(path: str) -> tuple[int, bytes]:

@@ -38,7 +38,7 @@ from tasks_app.services.retrying import retry_from
 from tasks_app.services.tasks import cancel_task, go_on, start_task
 from tests.consistent import assert_at_rest, assert_consistent
 from tests.factories import RunFactory
-from tests.integration.installation import Installation
+from tests.installation import Installation
 from tests.racing import ROUNDS, Result, race
 from tests.without_git import Rows
 from tests.works import results, runs, step
@@ -408,7 +408,7 @@ def test_two_terminals_on_one_task(installation: Installation) -> None:
     path = installation.task_file("# Ask once\n\nrehearsal: ask-and-end\n")
     for number in (1, 2):
         installation.manage("run_task", path, "--project", "plain", "--new", "--no-input")
-        both = [installation.start("run_task", str(number)) for _ in range(2)]
+        both = [installation.popen("run_task", str(number)) for _ in range(2)]
         said = [process.communicate(f"By terminal {n}\n", timeout=120)[0] for n, process in enumerate(both)]
         assert [process.returncode for process in both] == [0, 0], said
         (answer,) = installation.answers(number).values()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.portal import Portal
+from tests.portal import WebServer
 
 PUBLISH = """
 from asgiref.sync import async_to_sync
@@ -23,8 +23,8 @@ result = async_to_sync(there_and_back)()
 
 @pytest.mark.postgres
 def test_the_tables_are_made_and_used_in_postgresql(postgres_url: str, tmp_path: Path) -> None:
-    portal = Portal(tmp_path, DATABASE_URL=postgres_url)
-    assert portal.run(
+    portal = WebServer(tmp_path, DATABASE_URL=postgres_url)
+    assert portal.rows(
         "from django.db import connection;"
         "Project.objects.create(name='p', source='/p', branch='main');"
         "result = [connection.vendor, Project.objects.count()]"
@@ -34,5 +34,5 @@ def test_the_tables_are_made_and_used_in_postgresql(postgres_url: str, tmp_path:
 
 @pytest.mark.redis
 def test_the_channel_layer_goes_through_redis(redis_url: str, tmp_path: Path) -> None:
-    portal = Portal(tmp_path, REDIS_URL=redis_url)
-    assert portal.run(PUBLISH) == {"type": "news", "upto": 7}
+    portal = WebServer(tmp_path, REDIS_URL=redis_url)
+    assert portal.rows(PUBLISH) == {"type": "news", "upto": 7}

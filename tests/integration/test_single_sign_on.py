@@ -18,7 +18,7 @@ from django.test import Client
 from catherder_site.settings import ENVIRONMENT
 from tasks_app.models import Action, AuditEntry, Membership, User
 from tests import github
-from tests.integration.installation import Installation
+from tests.installation import Installation
 from tests.oidc import CLIENT_ID, CLIENT_SECRET, Provider, provider, served
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once(on="sqlite")]

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.installation import REPOSITORY, Installation
+from tests.forkserver import REPOSITORY
+from tests.installation import Installation
 from tests.integration.redis_server import redis_server
 
 pytestmark = [pytest.mark.bubblewrap, pytest.mark.once(on="sqlite")]

@@ -15,7 +15,7 @@ import pytest
 
 from tasks_app.sandbox import Sandbox, SandboxMode, detect, peer_identity
 from tasks_app.sandbox.peer_identity import Peer, caller_of, identify
-from tests.e2e.portal import UpPortal
+from tests.portal import UpPortal
 
 pytestmark = pytest.mark.bubblewrap
 
@@ -222,7 +222,7 @@ def test_behind_https_no_agent_passes_for_somebody_elsewhere(street: Street) -> 
     """
     portal = UpPortal(street.folder, CATHERDER_URL="https://herder.example").start()
     try:
-        host, port = "127.0.0.1", portal.env["CATHERDER_BIND"].rpartition(":")[2]
+        host, port = "127.0.0.1", portal.port
         argv = [sys.executable, "-c", TRIES, host, port, portal.rows(TOKEN)]
         for folder in (street.folder, street.folder.parent / "another portal"):
             assert _from(folder, street.sandbox, argv) == ["403"] * 8

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.portal import UpPortal
+from tests.portal import UpPortal
 
 IDLE = 1_500
 #: Opens silent connections, then asks for a page, then counts how many the portal still keeps.
@@ -34,7 +34,7 @@ print(many - len(poll.poll(0)))
 def test_a_page_is_answered_beside_1500_silent_connections(tmp_path: Path) -> None:
     portal = UpPortal(tmp_path / "data").start()
     try:
-        port = portal.env["CATHERDER_BIND"].rpartition(":")[2]
+        port = portal.port
         done = subprocess.run(
             [sys.executable, "-c", OPENS, port, str(IDLE)],
             capture_output=True,

@@ -12,20 +12,20 @@ import pytest
 import requests
 
 from catherder_site.proxies import ForwardedClients
-from tests.integration.portal import Portal
+from tests.portal import WebServer
 
 OPTIONS = "from tasks_app.management.commands import up; result = up.server_options()"
 FAILED = "result = list(AuditEntry.objects.filter(action='login_failed').values_list('address', flat=True))"
 
 
-def addresses_of_failed_logins(portal: Portal) -> list[str]:
+def addresses_of_failed_logins(portal: WebServer) -> list[str]:
     browser = requests.Session()
     page = f"http://{portal.address}/login/"
     browser.get(page, timeout=10)
     given = {"username": "ann", "password": "wrong", "csrfmiddlewaretoken": browser.cookies["csrftoken"]}
     for number in range(2):
         browser.post(page, given, headers={"X-Forwarded-For": f"192.0.2.{number}"}, timeout=10)
-    found: list[str] = portal.run(FAILED)
+    found: list[str] = portal.rows(FAILED)
     return sorted(found)
 
 
@@ -38,8 +38,8 @@ def test_only_a_proxy_that_was_named_says_whose_request_it_is(
     named: str, seen: list[str], tmp_path: Path
 ) -> None:
     """Else an agent on this machine could try passwords from as many addresses as it likes."""
-    portal = Portal(tmp_path, CATHERDER_PROXY=named)
-    portal.start(*portal.run(OPTIONS))
+    portal = WebServer(tmp_path, CATHERDER_PROXY=named)
+    portal.start(*portal.rows(OPTIONS))
     try:
         assert addresses_of_failed_logins(portal) == seen
     finally:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.portal import REPOSITORY
+from tests.forkserver import REPOSITORY
 
 
 @pytest.mark.parametrize("command", ["up", "worker"])

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.integration.installation import REPOSITORY
+from tests.forkserver import REPOSITORY
 
 
 @pytest.mark.bubblewrap

@@ -1,8 +1,7 @@
-"""An installation of its own for each test, with people and projects, and terminals on it."""
+"""Installations: a data directory, and the processes and terminals that work on it."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import pty
@@ -15,16 +14,13 @@ import subprocess
 import sys
 import termios
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests import forkserver
 from tests.databases import copy_migrated
+from tests.forkserver import PATIENCE, REPOSITORY
 from tests.integration.git_repository import GitRepository
-
-REPOSITORY = Path(__file__).parents[2]
-#: Seconds until a process that does not end has failed; on a busy machine each start of one takes long.
-PATIENCE = 180.0
 
 #: One step whose prompt is the task itself, without checks: what happens is up to the scenario.
 PLAIN_CONFIG = """\
@@ -51,15 +47,17 @@ for name in ("sample", "plain"):
 """
 
 
-@dataclass(frozen=True)
 class Installation:
-    """A data directory. Site admin `ann`, member `bob`, viewer `vic`; projects `sample` and `plain`."""
+    """A data directory, and processes that work on it."""
 
-    data_dir: Path
+    def __init__(self, data_dir: Path, **variables: str) -> None:
+        """`variables` are for the environment of each process."""
+        self.data_dir = data_dir
+        self.variables = variables
 
     @classmethod
     def make(cls, data_dir: Path) -> Installation:
-        """From nothing: the template that tests copy."""
+        """Site admin `ann`, member `bob`, viewer `vic`; projects `sample` and `plain`. A template to copy."""
         made = cls(data_dir)
         copy_migrated(data_dir)
         GitRepository.make(data_dir / "plain", **{"cat-herder.yaml": PLAIN_CONFIG})
@@ -68,12 +66,14 @@ class Installation:
 
     def copy(self, data_dir: Path) -> Installation:
         shutil.copytree(self.data_dir, data_dir)
-        return Installation(data_dir)
+        return Installation(data_dir, **self.variables)
 
     def env(self, **variables: str) -> dict[str, str]:
+        """Return the environment of a process: nothing of this one that could be a key or a database."""
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
         own = {"CATHERDER_DATA_DIR": str(self.data_dir), "CATHERDER_USER": "ann", "COLUMNS": "100"}
-        return {**kept, "DJANGO_SETTINGS_MODULE": "catherder_site.settings", **own, **variables}
+        django = {"DJANGO_SETTINGS_MODULE": "catherder_site.settings"}
+        return {**kept, **django, **own, **self.variables, **variables}
 
     def task_file(self, text: str) -> str:
         path = self.data_dir / "task.md"
@@ -81,19 +81,11 @@ class Installation:
         return str(path)
 
     def manage(self, *arguments: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
-        """`manage.py ARGUMENTS` to its end."""
-        return subprocess.run(
-            [sys.executable, "manage.py", *arguments],
-            cwd=REPOSITORY,
-            env=self.env(**variables),
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        """Run `manage.py ARGUMENTS` to its end."""
+        return forkserver.run(["manage.py", *arguments], self.env(**variables), stdin=stdin)
 
-    def start(self, *arguments: str, stdin: Any = subprocess.PIPE) -> subprocess.Popen[str]:
+    def popen(self, *arguments: str, stdin: Any = subprocess.PIPE) -> subprocess.Popen[str]:
+        """Start `manage.py ARGUMENTS` as a process that a test may look at, too."""
         return subprocess.Popen(
             [sys.executable, "manage.py", *arguments],
             cwd=REPOSITORY,
@@ -104,21 +96,25 @@ class Installation:
             text=True,
         )
 
+    def fork(self, code: str, *arguments: str) -> forkserver.Piped:
+        """Start code with Django set up, and pipes to its stdin and stdout."""
+        return forkserver.popen([*forkserver.with_django(code), *arguments], self.env())
+
     def terminal(self, *arguments: str) -> Terminal:
-        return Terminal([sys.executable, "manage.py", *arguments], self.env())
+        return Terminal(["manage.py", *arguments], self.env())
 
     def python(self, code: str, **variables: str) -> str:
         """Run code in a process of its own with Django set up; what it wrote to stdout."""
-        done = subprocess.run(
-            python_with_django(code),
-            cwd=REPOSITORY,
-            env=self.env(**variables),
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=PATIENCE,
-            check=True,
+        return forkserver.run(forkserver.with_django(code), self.env(**variables), check=True).stdout
+
+    def rows(self, code: str) -> Any:
+        """Run code with the models imported in a process of its own; what it assigns to `result`."""
+        return json.loads(
+            self.python(
+                "import json\nfrom tasks_app.models import *\nresult = None\n"
+                f"{code}\nsys.stdout.write(json.dumps(result, default=str))"
+            )
         )
-        return done.stdout
 
     def answer_in_the_web(self, question: int, text: str, *, by: str = "bob") -> str:
         """What the web does with an answer; "" or the reason why it was refused."""
@@ -142,10 +138,6 @@ class Installation:
         return json.loads(self.row("SELECT answers FROM tasks_app_question WHERE id = ?", question)[0])
 
 
-def python_with_django(code: str) -> list[str]:
-    return [sys.executable, "-c", f"import django, sys; django.setup()\n{code}"]
-
-
 def answering(question: int, text: str, *, by: str = "bob") -> str:
     return f"""
 from tasks_app.services.answers import Reply, answer_question
@@ -163,19 +155,12 @@ except CatHerderError as error:
 class Terminal:
     """A process with a terminal of its own, and a person who reads it and types."""
 
-    def __init__(self, argv: list[str], env: dict[str, str]) -> None:
+    def __init__(self, arguments: list[str], env: dict[str, str]) -> None:
+        """`arguments` are those of Python."""
         self._master, slave = pty.openpty()
         termios.tcsetwinsize(slave, (50, 100))
-        self.process = subprocess.Popen(
-            argv,
-            cwd=REPOSITORY,
-            env={**env, "TERM": "xterm"},
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # or Ctrl+C would reach nobody
-        )
+        streams = (slave, slave, slave)
+        self.process = forkserver.start(arguments, {**env, "TERM": "xterm"}, streams=streams, terminal=True)
         os.close(slave)
         self.seen = ""
         self._expected = 0

@@ -1,69 +1,109 @@
-"""The whole portal as its users have it: `manage.py up`, with a data directory of its own."""
+"""Portals in processes of their own: the web server alone, or everything that `make up` starts."""
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import signal
 import subprocess
-import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from tasks_app.agent.orphaned_processes import WORKSPACE_VARIABLE
+from tests import forkserver
+from tests.databases import copy_migrated
+from tests.installation import Installation
 
-ROOT = Path(__file__).parents[2]
 PASSWORD = "a long enough password"
-#: Seconds until a process that does not end has failed; on a busy machine each start of one takes long.
-PATIENCE = 180.0
 
 
-class UpPortal:
-    """Start and stop it as often as wanted; the data stay."""
+class WebServer(Installation):
+    """An installation that is migrated at once, and its web server without a worker."""
 
     def __init__(self, data_dir: Path, **variables: str) -> None:
-        kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
-        self.env = {
-            **kept,
-            "CATHERDER_DATA_DIR": str(data_dir),
+        super().__init__(data_dir, **variables)
+        self._server: forkserver.Forked | None = None
+        self.address = ""
+        if "DATABASE_URL" in variables:
+            assert self.manage("migrate", "--verbosity=0").returncode == 0
+        else:
+            copy_migrated(data_dir)
+
+    def start(self, *options: str) -> Self:
+        """Start it, with more options for uvicorn, and wait until it listens."""
+        arguments = ["-m", "uvicorn", "catherder_site.asgi:application", "--port", "0", *options]
+        reading, writing = os.pipe()
+        with Path(os.devnull).open("r+b") as nothing:
+            streams = (nothing.fileno(), nothing.fileno(), writing)
+            self._server = forkserver.start(arguments, self.env(), streams=streams)
+        os.close(writing)
+        self._errors = os.fdopen(reading, encoding="utf-8", errors="replace")
+        said = []
+        for line in self._errors:
+            said.append(line)
+            if found := re.search(r"running on http://(\S+)", line):
+                self.address = found[1]
+                return self
+        raise AssertionError(f"the server did not start:\n{''.join(said)}")
+
+    def stop(self) -> str:
+        """End it; return what it said since it listened, and "" if there is none."""
+        if self._server is None:
+            return ""
+        self._server.terminate()
+        said = self._errors.read()
+        self._server.wait(30)
+        self._errors.close()
+        self._server = None
+        return said
+
+
+class UpPortal(Installation):
+    """The whole portal as its users have it: `manage.py up`. Start and stop it as often as wanted."""
+
+    def __init__(self, data_dir: Path, **variables: str) -> None:
+        own = {
             "CATHERDER_BIND": "127.0.0.1:0",
             "CATHERDER_ADMIN_PASSWORD": PASSWORD,
             "PYTHONUNBUFFERED": "1",
-            **variables,
         }
-        self.data_dir = data_dir
+        super().__init__(data_dir, **own, **variables)
         self.process: subprocess.Popen[str] | None = None
         self.said: list[str] = []
         self.url = ""
 
+    def env(self, **variables: str) -> dict[str, str]:
+        env = super().env(**variables)
+        del env["CATHERDER_USER"]  # its only user is the first site admin
+        return env
+
+    @property
+    def port(self) -> str:
+        """The port of the address that it listens on."""
+        return self.variables["CATHERDER_BIND"].rpartition(":")[2]
+
     def start(self) -> Self:
         self.said = []
-        self.process = subprocess.Popen(
-            self.manage("up"),
-            env=self.env,
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        assert self.process.stdout
-        for line in self.process.stdout:
-            self.said.append(line)
+        self.process = self.popen("up", stdin=subprocess.DEVNULL)
+        lines = self._lines()
+        for line in lines:
             if "Cat Herder is ready at" in line:  # its public address, which a test may have made up
                 self.url = (self.data_dir / "address").read_text().strip()
                 # The next start has the same address, as it would behind a fixed CATHERDER_BIND.
-                self.env["CATHERDER_BIND"] = self.url.removeprefix("http://")
+                self.variables["CATHERDER_BIND"] = self.url.removeprefix("http://")
                 break
         else:
             raise AssertionError("the portal did not start:\n" + "".join(self.said))
-        threading.Thread(target=self._listen, daemon=True).start()
+        threading.Thread(target=list, args=(lines,), daemon=True).start()
         return self
 
-    def _listen(self) -> None:
+    def _lines(self) -> Iterator[str]:
         assert self.process and self.process.stdout
         for line in self.process.stdout:
             self.said.append(line)
+            yield line
 
     def stop(self) -> None:
         if self.process is not None:
@@ -72,33 +112,6 @@ class UpPortal:
             assert self.process.stdout
             self.process.stdout.close()
             self.process = None
-
-    def manage(self, *arguments: str) -> list[str]:
-        return [sys.executable, str(ROOT / "manage.py"), *arguments]
-
-    def call(self, *arguments: str, without: str = "") -> subprocess.CompletedProcess[str]:
-        """A terminal command, with the variables that `up` has but for one."""
-        return subprocess.run(
-            self.manage(*arguments),
-            env={name: value for name, value in self.env.items() if name != without},
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-
-    def rows(self, code: str) -> Any:
-        """Run Python on the portal's rows in a process of its own; what it assigns to `result`."""
-        script = (
-            "import django, json, sys; django.setup(); from tasks_app.models import *; result = None\n"
-            f"{code}\nsys.stdout.write(json.dumps(result, default=str))"
-        )
-        env = {**self.env, "DJANGO_SETTINGS_MODULE": "catherder_site.settings"}
-        done = subprocess.run(
-            [sys.executable, "-c", script], env=env, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
-        )
-        return json.loads(done.stdout)
 
     def new_task(self, text: str, *, started: bool = True) -> int:
         """A task on the sample project, made as the page would make it; its number."""

@@ -1,0 +1,318 @@
+"""Python processes that need not import Django and other packages first: forks of one warm process.
+
+The portal's commands import about 1,600 modules of other packages, which takes 1.7 s of CPU time; a test that
+starts five of them would mostly wait for that. Each pytest worker has one server, which imports those modules
+and nothing of the portal; a fork of it gets its arguments, environment, folder and streams, and imports the
+portal's own modules anew (0.4 s). So settings are read from its own environment, as after a real start.
+
+`/proc/PID/cmdline` and `/proc/PID/environ` are those of the server. Tests that look at them start a real
+process, as do those of `make up`, of workers, of the wheel and of the `cat-herder` command.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import importlib
+import io
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import termios
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).parents[1]
+#: Seconds until a process that does not end has failed; on a busy machine each start of one takes long.
+PATIENCE = 180.0
+
+_OWN = ("tasks_app", "catherder_site", "tests")
+_WARM_UP = """
+import django
+django.setup()
+import catherder_site.asgi, catherder_site.urls, django.core.management, uvicorn
+from tasks_app import composition
+from tasks_app.management.commands import worker
+"""
+
+
+class Forked:
+    """A process that the server forked. The part of `subprocess.Popen` that tests need."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.pid = int(self._receive())
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return the exit code, negative for a signal, or None while the process lives."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float = PATIENCE) -> int:
+        """Return the exit code. Raises subprocess.TimeoutExpired."""
+        if self.returncode is None:
+            if not select.select([self._connection], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
+            self.returncode = int(self._receive())
+            self._connection.close()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _receive(self) -> str:
+        message = self._connection.recv(64).decode()
+        if not message:
+            raise RuntimeError("The fork server has ended.")
+        return message
+
+
+def start(
+    arguments: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    streams: tuple[int, int, int],
+    cwd: Path = REPOSITORY,
+    terminal: bool = False,
+) -> Forked:
+    """Start `python ARGUMENTS`, where ARGUMENTS begin with `-c`, `-m` or a script.
+
+    `streams` are descriptors for stdin, stdout and stderr. With `terminal`, stdin becomes the controlling
+    terminal of a new session.
+    """
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.connect(_address())
+    order = {"arguments": list(arguments), "env": dict(env), "cwd": str(cwd), "terminal": terminal}
+    with tempfile.TemporaryFile() as file:  # larger than a message may be
+        file.write(json.dumps(order).encode())
+        file.flush()
+        socket.send_fds(connection, [b"."], [file.fileno(), *streams])
+    return Forked(connection)
+
+
+def run(
+    arguments: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    stdin: str = "",
+    timeout: float = PATIENCE,
+    cwd: Path = REPOSITORY,
+    check: bool = False,
+) -> subprocess.CompletedProcess[str]:
+    """Run `python ARGUMENTS` to its end, as `subprocess.run` with captured output."""
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
+        files[0].write(stdin.encode())
+        files[0].seek(0)
+        process = start(arguments, env, streams=_descriptors(files), cwd=cwd)
+        try:
+            code = process.wait(timeout)
+        except BaseException:
+            process.kill()
+            raise
+        out, err = (_text(file) for file in files[1:])
+    done = subprocess.CompletedProcess(list(arguments), code, out, err)
+    if check and code != 0:
+        raise AssertionError(f"{' '.join(arguments)[:200]} ended with {code}:\n{out}\n{err}")
+    return done
+
+
+class Piped:
+    """A process and the other ends of its stdin and stdout; its stderr is ours."""
+
+    def __init__(self, process: Forked, stdin: int, stdout: int) -> None:
+        self.process = process
+        self.stdin = os.fdopen(stdin, "w", encoding="utf-8")
+        self.stdout = os.fdopen(stdout, "r", encoding="utf-8")
+
+    def poll(self) -> int | None:
+        return self.process.poll()
+
+    def kill(self) -> None:
+        self.process.kill()
+
+    def communicate(self, text: str = "") -> str:
+        """Send this, close stdin, and return what the process still has to say until its end."""
+        with contextlib.suppress(BrokenPipeError), self.stdin:
+            self.stdin.write(text)
+        with self.stdout:
+            rest = self.stdout.read()
+        self.process.wait()
+        return rest
+
+
+def popen(arguments: Sequence[str], env: Mapping[str, str]) -> Piped:
+    """Start `python ARGUMENTS` with pipes."""
+    (their_stdin, stdin), (stdout, their_stdout) = os.pipe(), os.pipe()
+    process = start(arguments, env, streams=(their_stdin, their_stdout, sys.__stderr__.fileno()))
+    os.close(their_stdin)
+    os.close(their_stdout)
+    return Piped(process, stdin, stdout)
+
+
+def with_django(code: str) -> list[str]:
+    """Return the arguments of a process that runs this code with Django set up."""
+    return ["-c", f"import django, sys; django.setup()\n{code}"]
+
+
+def _descriptors(files: Sequence[Any]) -> tuple[int, int, int]:
+    stdin, stdout, stderr = (file.fileno() for file in files)
+    return stdin, stdout, stderr
+
+
+def _text(file: Any) -> str:
+    file.seek(0)
+    return str(file.read().decode().replace("\r\n", "\n"))
+
+
+@cache
+def _address() -> str:
+    """Start this process's server on first use; the address that it listens on."""
+    folder = tempfile.TemporaryDirectory(prefix="test-forkserver-", ignore_cleanup_errors=True)
+    address = f"{folder.name}/socket"
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(address)
+    listener.listen(16)
+    alive, held = os.pipe()  # the server ends when its starter has gone, however that ended
+    server = subprocess.Popen(
+        [sys.executable, "-m", "tests.forkserver", str(listener.fileno()), str(alive)],
+        cwd=REPOSITORY,
+        env={**_environment(), "DJANGO_SETTINGS_MODULE": ""},
+        pass_fds=(listener.fileno(), alive),
+        stdin=subprocess.DEVNULL,
+    )
+    listener.close()
+    os.close(alive)
+
+    def stop() -> None:
+        os.close(held)
+        server.wait()
+        folder.cleanup()
+
+    atexit.register(stop)
+    return address
+
+
+def _environment() -> dict[str, str]:
+    return {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+
+
+def main(listener: socket.socket, alive: int) -> None:
+    """Serve until the starter has gone. Returns in each fork, which then is what was asked for."""
+    with contextlib.redirect_stderr(io.StringIO()):  # some modules complain that there are no settings yet
+        _import_all(_modules())
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # forks that wait for processes are not waited for
+    while alive not in (ready := select.select([listener, alive], [], [])[0]):
+        if listener not in ready:
+            continue
+        connection, _ = listener.accept()
+        if os.fork() == 0:
+            listener.close()
+            os.close(alive)
+            _serve(connection)
+            return
+        connection.close()
+    sys.exit()
+
+
+def _modules() -> list[str]:
+    """Return names of what the portal imports from other packages, in its order."""
+    code = f"{_WARM_UP}\nimport sys; sys.stdout.write(' '.join(sys.modules))"
+    with tempfile.TemporaryDirectory() as data_dir:
+        env = {**_environment(), "DJANGO_SETTINGS_MODULE": "catherder_site.settings"}
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**env, "CATHERDER_DATA_DIR": data_dir},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+    return [name for name in done.stdout.split() if name.partition(".")[0] not in _OWN]
+
+
+def _import_all(modules: list[str]) -> None:
+    """Import what can be imported without settings; a fork imports the rest when it needs it."""
+    for name in modules:
+        if name != "__main__":
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
+
+
+def _serve(connection: socket.socket) -> None:
+    """Fork once more: the parent reports how the child ended; the child returns to be what was asked for."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _, descriptors, _, _ = socket.recv_fds(connection, 1, 4)
+    child = os.fork()
+    if child:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        with contextlib.suppress(OSError):
+            connection.send(str(child).encode())
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        with contextlib.suppress(OSError):
+            connection.send(str(status).encode())
+        os._exit(0)
+    connection.close()
+    with os.fdopen(descriptors[0], "rb") as file:
+        order = json.loads(_text(file))
+    _become(order, descriptors[1:])
+
+
+def _become(order: dict[str, Any], streams: list[int]) -> None:
+    for number, descriptor in enumerate(streams):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    if order["terminal"]:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    os.environ.clear()
+    os.environ.update(order["env"])
+    os.chdir(order["cwd"])
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    unbuffered = "PYTHONUNBUFFERED" in os.environ
+    sys.stdout = _writer(1, write_through=unbuffered, line_buffering=os.isatty(1))
+    sys.stderr = _writer(2, write_through=unbuffered, line_buffering=True, errors="backslashreplace")
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+    sys.argv = order["arguments"]
+
+
+def _writer(descriptor: int, **how: Any) -> io.TextIOWrapper:
+    return io.TextIOWrapper(open(descriptor, "wb", closefd=False), encoding="utf-8", **how)
+
+
+def execute() -> None:
+    """Do what `python` would do with `sys.argv`."""
+    sys.path[0] = ""
+    flag = sys.argv[0]
+    if flag == "-c":
+        code, sys.argv = sys.argv[1], ["-c", *sys.argv[2:]]
+        exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102
+    elif flag == "-m":
+        sys.argv = sys.argv[1:]
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0] = str(Path(flag).resolve().parent)
+        runpy.run_path(flag, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))
+    execute()
