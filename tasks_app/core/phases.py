@@ -31,38 +31,33 @@ class PhaseFacts:
 
 
 FACTS: dict[Phase, PhaseFacts] = {
-    Phase.PENDING: PhaseFacts("pending", "Nothing runs; it starts when a worker is free.", "quiet", "dot"),
-    Phase.RUNNING: PhaseFacts("running", "A worker holds it and works on it now.", "active", "play"),
+    Phase.PENDING: PhaseFacts("pending", "Waiting for a free worker.", "quiet", "dot"),
+    Phase.RUNNING: PhaseFacts("running", "The agent is working.", "active", "play"),
     Phase.WAITING_FOR_INPUT: PhaseFacts(
-        "waiting for you",
-        "The agent asked a question; nothing runs until a human answers.",
-        "attention",
-        "ask",
+        "waiting for input", "The agent asked a question and waits for the answer.", "attention", "ask"
     ),
     Phase.WAITING_FOR_RESET: PhaseFacts(
         "waiting for reset",
-        "A usage limit was reached; it goes on by itself when the limit resets.",
+        "Usage limit reached. It resumes by itself when the limit resets.",
         "quiet",
         "clock",
     ),
     Phase.INTERRUPTED: PhaseFacts(
-        "interrupted", "Somebody stopped it; it goes on from there when told to.", "quiet", "pause"
+        "interrupted", "Stopped before the end. It can be resumed.", "quiet", "pause"
     ),
-    Phase.DONE: PhaseFacts("done", "Every step ended and every check passed.", "good", "check"),
-    Phase.FAILED: PhaseFacts(
-        "failed", "It stopped for the reason given; it can be tried again.", "bad", "cross"
-    ),
-    Phase.CANCELLED: PhaseFacts("cancelled", "Somebody called it off.", "quiet", "slash"),
+    Phase.DONE: PhaseFacts("done", "All steps finished, all checks passed.", "good", "check"),
+    Phase.FAILED: PhaseFacts("failed", "Failed. It can be resumed or retried.", "bad", "cross"),
+    Phase.CANCELLED: PhaseFacts("cancelled", "Cancelled. It can be resumed.", "quiet", "slash"),
 }
 
 #: Phases in which nothing more happens unless a human wants it to.
 ENDED = frozenset({Phase.DONE, Phase.FAILED, Phase.CANCELLED})
 
-#: Phases from which a human can say "go on".
+#: Phases from which a human can resume.
 RESUMABLE = frozenset({Phase.INTERRUPTED, Phase.FAILED, Phase.CANCELLED, Phase.WAITING_FOR_RESET})
 
-#: Phases in which a human can have a task done again from one of its steps.
+#: Phases in which a human can retry a task from one of its steps.
 RETRYABLE = RESUMABLE | {Phase.DONE}
 
-#: Phases that a human can call off.
+#: Phases in which a human can cancel.
 CANCELLABLE = frozenset(Phase) - ENDED

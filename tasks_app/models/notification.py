@@ -21,11 +21,11 @@ from tasks_app.models.trail import Transition
 class Occasion(models.TextChoices):
     """What is worth telling; the label finishes “when …”."""
 
-    QUESTION = "question", "a question waits"
+    QUESTION = "question", "an agent asks"
     FAILED = "failed", "a task fails"
     DONE = "done", "a task is done"
-    CANCELLED = "cancelled", "somebody cancels a task"
-    TEST = "test", "somebody tries a target out"
+    CANCELLED = "cancelled", "a task is cancelled"
+    TEST = "test", "a test is sent"
 
 
 #: The phase of a task that each occasion is.
@@ -49,7 +49,7 @@ class Medium(models.TextChoices):
 class Extent(models.TextChoices):
     """Of which tasks somebody wants to be told."""
 
-    OFF = "off", "no"
+    OFF = "off", "off"
     MINE = "mine", "my tasks"
     ALL = "all", "all tasks"
 
@@ -57,15 +57,15 @@ class Extent(models.TextChoices):
 class Reach(models.TextChoices):
     """Of which projects somebody wants to be told."""
 
-    MINE = "mine", "those that I have a role in, and tasks that I created"
-    ALL = "all", "every project that I see"
-    CHOSEN = "chosen", "these:"
+    MINE = "mine", "projects in which I have a role, and tasks that I created"
+    ALL = "all", "all projects that I can see"
+    CHOSEN = "chosen", "selected projects:"
 
 
 class Digest(models.TextChoices):
-    AT_ONCE = "at_once", "at once"
-    HOURLY = "hourly", "together, every full hour"
-    DAILY = "daily", "together, once a day at"
+    AT_ONCE = "at_once", "immediately"
+    HOURLY = "hourly", "hourly digest"
+    DAILY = "daily", "daily digest at"
 
 
 def default_wishes() -> dict[str, dict[str, str]]:
@@ -191,7 +191,7 @@ class Notice(models.Model):
 class DeliveryState(models.TextChoices):
     WAITING = "waiting", "waiting"
     SENT = "sent", "sent"
-    FAILED = "failed", "given up"
+    FAILED = "failed", "failed"
     DROPPED = "dropped", "not sent"
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Theme(models.TextChoices):
-    AUTO = "auto", "as the system has it"
+    AUTO = "auto", "system"
     LIGHT = "light", "light"
     DARK = "dark", "dark"
 
