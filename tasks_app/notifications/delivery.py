@@ -109,18 +109,18 @@ def _unsealed(target: Target) -> tuple[str, str]:
 def why_not(delivery: Delivery) -> str:
     """Why it is not to be sent any more, by the rows as they are now; empty if it is."""
     if delivery.target and not delivery.target.active:
-        return "The target was switched off."
+        return "This webhook or chat was switched off."
     happened, person = delivery.transition, delivery.person
     if person and not person.is_active:
-        return f"The login of {person.shown_name} is switched off."
+        return f"The account of {person.shown_name} is deactivated."
     if delivery.user and not delivery.user.email:
-        return f"{delivery.user.shown_name} has no e-mail address any more."
+        return f"{delivery.user.shown_name} no longer has an e-mail address."
     if happened is None:
         return ""
     if person and not Project.objects.visible_to(person).filter(pk=happened.task.project_id).exists():
         return f"{person.shown_name} no longer has a role in the project."
     if delivery.occasion == Occasion.FAILED != occasion_of(happened):
-        return "The sequence goes on meanwhile."
+        return "The sequence was resumed meanwhile."
     return "The question was answered meanwhile." if is_over(happened) else ""
 
 

@@ -44,14 +44,18 @@ def send(user: User, messages: Sequence[Message]) -> None:
         mail.send()
     except (smtplib.SMTPRecipientsRefused, smtplib.SMTPSenderRefused, smtplib.SMTPDataError) as error:
         status = _status_of(error)
-        text = f"The mail server refused it ({status})." if status else "The mail server refused it."
+        text = (
+            f"The mail server refused the e-mail ({status})."
+            if status
+            else "The mail server refused the e-mail."
+        )
         raise NotSent(text, status=status, permanent=bool(status and status >= 500)) from None
     except smtplib.SMTPAuthenticationError:
         raise NotSent("The mail server does not accept the login of CATHERDER_EMAIL_URL.") from None
     except (OSError, smtplib.SMTPException) as error:
         raise NotSent(f"The mail server could not be reached ({type(error).__name__}).") from None
     except ValueError as error:  # an address or header that cannot be sent
-        raise NotSent(f"The mail could not be written ({type(error).__name__}).", permanent=True) from None
+        raise NotSent(f"The e-mail could not be written ({type(error).__name__}).", permanent=True) from None
 
 
 def subject(messages: Sequence[Message]) -> str:

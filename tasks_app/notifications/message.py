@@ -73,7 +73,7 @@ class Message:
         """What it is about in one line."""
         if self.occasion == Occasion.QUESTION:
             more = len(self.questions) - 1
-            first = one_line(self.questions[0].text, _HEADLINE) if self.questions else "A question waits"
+            first = one_line(self.questions[0].text, _HEADLINE) if self.questions else "New question"
             return f"{first} (and {more} more)" if more > 0 else first
         if self.sequence:
             return f"Failed: the sequence {one_line(self.sequence, 200)}"
@@ -82,7 +82,7 @@ class Message:
             Occasion.FAILED: f"Failed: {task}",
             Occasion.DONE: f"Done: {task}",
             Occasion.CANCELLED: f"Cancelled by {actor}: {task}",
-        }.get(self.occasion, "This is a test. Messages arrive here.")
+        }.get(self.occasion, "Test: notifications from Cat Herder arrive here.")
 
     def as_json(self) -> dict[str, Any]:
         """The body of a webhook."""

@@ -54,7 +54,7 @@ def add_target(project: Project, new: NewTarget, *, by: User) -> tuple[Target, s
     secret = _new_secret() if new.medium == Medium.WEBHOOK else ""
     with transaction.atomic():
         if Target.objects.filter(project=project).count() >= MOST_TARGETS:
-            raise BadInput(f"A project has {MOST_TARGETS} targets at most.", where="address")
+            raise BadInput(f"A project can have at most {MOST_TARGETS} webhooks and chats.", where="address")
         target = Target.objects.create(
             project=project,
             medium=new.medium,
@@ -114,9 +114,9 @@ def try_target(target: Target, *, by: User) -> Delivery:
     if target.project:
         require_maintainer(by, target.project)
     elif target.user_id != by.pk:
-        raise NotAllowed("That is somebody else's chat.")
+        raise NotAllowed("This is another user’s chat.")
     if not target.active:
-        raise BadInput("It is switched off: nothing is sent there.")
+        raise BadInput("It is switched off. Switch it on first.")
     return Delivery.objects.create(
         occasion=Occasion.TEST, medium=target.medium, target=target, due_at=timezone.now()
     )
@@ -129,7 +129,7 @@ def send_again(delivery: Delivery, *, by: User) -> None:
     again = Delivery.objects.filter(pk=delivery.pk, state__in=[DeliveryState.WAITING, DeliveryState.FAILED])
     free = {"state": DeliveryState.WAITING, "attempts": 0, "due_at": timezone.now()}
     if not again.update(**free, token=None, taken_until=None):
-        raise BadInput("It was sent already, or is not to be sent any more.")
+        raise BadInput("It was already sent, or must no longer be sent.")
 
 
 def set_own_chat(user: User, address: str) -> None:
@@ -153,7 +153,7 @@ def checked_address(medium: str, address: str) -> str:
         or not address.isprintable()
         or " " in address
     ):
-        raise BadInput("Write the address in plain letters, without blanks.", where="address")
+        raise BadInput("Enter the URL in ASCII characters, without spaces.", where="address")
     if medium == Medium.WEBHOOK:
         return _checked_web_address(address)
     try:
@@ -170,9 +170,9 @@ def _checked_web_address(address: str) -> str:
     except ValueError:
         usable = False
     if not usable:
-        raise BadInput("must be an https:// or http:// address.", where="address")
+        raise BadInput("must be an https:// or http:// URL.", where="address")
     if parts.username or parts.password:
-        raise BadInput("must hold no user or password: posts are signed instead.", where="address")
+        raise BadInput("must not contain a user or password. Requests are signed instead.", where="address")
     return parts._replace(fragment="").geturl()
 
 
@@ -187,9 +187,7 @@ def shown(medium: str, address: str) -> str:
 def require_maintainer(user: User, project: Project) -> None:
     """Raises NotAllowed for everybody but maintainers and site admins."""
     if not may_manage(user, project):
-        raise NotAllowed(
-            f"Your role in {project} does not reach that far. Its maintainers manage notifications."
-        )
+        raise NotAllowed(f"Your role in {project} does not allow this. Its maintainers manage notifications.")
 
 
 def _project(target: Target) -> Project:

@@ -14,4 +14,4 @@ def may_act(user: User, project: Project) -> bool:
 def require_actor(user: User, project: Project) -> None:
     """Raises NotAllowed for a person who may only look."""
     if not may_act(user, project):
-        raise NotAllowed(f"Your role in {project} lets you look but not act. A maintainer can change that.")
+        raise NotAllowed(f"Your role in {project} does not allow this. A maintainer can change your role.")

@@ -42,7 +42,7 @@ def unlink_login(account: SocialAccount, *, by: User) -> None:
     """Take away a login through somebody else. Raises BadInput if nothing to log in with would be left."""
     others = SocialAccount.objects.filter(user=by).exclude(pk=account.pk)
     if not by.has_usable_password() and not others.exists():
-        raise BadInput("It is your only way to log in. Set a password first.")
+        raise BadInput("This is your only way to log in. Set a password first.")
     with transaction.atomic():
         _record(by, unlinked=[account.provider, account.uid])
         account.delete()

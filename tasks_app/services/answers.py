@@ -69,8 +69,8 @@ def decide(question: Question, verdict: str, *, by: User, via: Channel, notes: s
 
 
 _REASON_WANTED = {
-    Verdict.DENIED: "Say why: the agent is told the reason and goes on with it.",
-    Verdict.SENT_BACK: "Say what is to change: the agent is told your comments and revises the plan.",
+    Verdict.DENIED: "Enter a reason. The agent reads it and continues without the call.",
+    Verdict.SENT_BACK: "Enter your comments. The agent reads them and revises the plan.",
 }
 _ACTIONS = {
     (str(QuestionKind.APPROVAL), Verdict.APPROVED): Action.APPROVED,
@@ -106,7 +106,7 @@ def _checked(question: Question, reply: Reply) -> Reply:
         answer = clean(reply.answers.get(item["question"], ""))
         if not answer.strip():
             which = "" if len(question.items) == 1 else f" “{item['question']}” has no answer yet."
-            raise AnswerEmpty(f"An answer needs some text or a choice.{which}")
+            raise AnswerEmpty(f"Choose an option or type an answer.{which}")
         answers[item["question"]] = answer
     notes = clean_notes(reply.notes)
     require_size(*answers.values(), notes)

@@ -32,7 +32,7 @@ def invite(project: Project, email: str, role: Role, *, by: User) -> tuple[Invit
     require_maintainer(by, project)
     email = email.lower()
     if project.memberships.filter(user__in=_owners(email, confirmed=settings.SENDS_EMAIL)).exists():
-        raise BadInput(f"Somebody with the address {email} is a member already.")
+        raise BadInput(f"A user with the address {email} is already a member.")
     with transaction.atomic():
         pending = project.invitations.pending().select_for_update().filter(email=email).first()
         invitation = pending or Invitation(project=project, email=email)
@@ -55,7 +55,7 @@ def _send_out(invitation: Invitation, role: Role, *, by: User) -> str:
         with transaction.atomic():
             invitation.save()
     except IntegrityError:
-        raise BadInput(f"Somebody else has invited {invitation.email} just now.") from None
+        raise BadInput(f"Somebody else has just invited {invitation.email}.") from None
     record(Action.INVITED, by=by, project=invitation.project, subject=invitation.email, role=role)
     return token
 
@@ -154,7 +154,7 @@ def accept_as_newcomer(invitation: Invitation, *, username: str, name: str, pass
             with transaction.atomic():
                 user.save()
         except IntegrityError:
-            raise BadInput("Somebody else has that login; choose another.") from None
+            raise BadInput("This user name is taken. Choose another.") from None
         if invitation.mailed:
             _end_claims_on(user.email, but_of=user)
         # Who got the link by mail reads that mailbox; a link that was handed over proves nothing.
@@ -175,7 +175,7 @@ def _end_claims_on(email: str, *, but_of: User) -> None:
 
 def _use_up(invitation: Invitation, by: User) -> None:
     if not _still_stands_for_it(invitation):
-        raise BadInput("Who invited you may not do so any more. Ask a maintainer of the project.")
+        raise BadInput("The person who invited you may no longer do so. Ask a maintainer of the project.")
     used = {"accepted_at": timezone.now(), "accepted_by": by}
     if not Invitation.objects.open().filter(pk=invitation.pk).update(**used):
-        raise BadInput("This invitation was used, withdrawn or ran out meanwhile.")
+        raise BadInput("This invitation was used or withdrawn, or it has expired.")

@@ -17,20 +17,20 @@ def may_manage(user: User, project: Project) -> bool:
 def require_maintainer(user: User, project: Project) -> None:
     """Raises NotAllowed for everybody but maintainers and site admins."""
     if not may_manage(user, project):
-        raise NotAllowed(f"Your role in {project} does not reach that far. Its maintainers manage members.")
+        raise NotAllowed(f"Your role in {project} does not allow this. Its maintainers manage members.")
 
 
 def add_member(project: Project, user: User, role: Role, *, by: User) -> Membership:
     """Give somebody who has a login a role. Raises BadInput for one who has a role already."""
     require_maintainer(by, project)
     if not user.is_active:
-        raise BadInput(f"The login of {user.shown_name} is switched off.")
+        raise BadInput(f"The account of {user.shown_name} is deactivated.")
     with transaction.atomic():
         membership, made = Membership.objects.get_or_create(
             project=project, user=user, defaults={"role": role}
         )
         if not made:
-            raise BadInput(f"{user.shown_name} is a {membership.role} already.")
+            raise BadInput(f"{user.shown_name} is already a {membership.role}.")
         record_role(membership, by=by)
     return membership
 
@@ -87,7 +87,7 @@ def _locked(membership: Membership) -> Membership:
     rows = membership.project.memberships.select_for_update().order_by("pk")
     found = next((row for row in rows if row.pk == membership.pk), None)
     if found is None:
-        raise BadInput("Somebody else has removed this member just now.")
+        raise BadInput("Somebody else has just removed this member.")
     return found
 
 

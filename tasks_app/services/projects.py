@@ -124,7 +124,7 @@ def remove_project(project: Project, *, by: User) -> None:
     that cannot be removed is left, and the log says so.
     """
     if not by.is_superuser and not project.memberships.filter(user=by, role=Role.MAINTAINER).exists():
-        raise NotAllowed(f"Your role in {project} does not reach that far. Its maintainers can remove it.")
+        raise NotAllowed(f"Your role in {project} does not allow this. Its maintainers can remove it.")
     with transaction.atomic():
         tasks = list(project.tasks.select_for_update())
         _refuse_while_at_work(project, tasks)

@@ -121,7 +121,7 @@ def change_branch(project: Project, branch: str, *, by: User) -> None:
 
 def _require_maintainer(by: User, project: Project) -> None:
     if not Project.objects.maintained_by(by).filter(pk=project.pk).exists():
-        raise NotAllowed(f"Your role in {project} does not reach that far. Its maintainers change settings.")
+        raise NotAllowed(f"Your role in {project} does not allow this. Its maintainers change settings.")
 
 
 def _save(project: Project, values: dict[str, Any], *, by: User, changed: dict[str, list[Any]]) -> None:

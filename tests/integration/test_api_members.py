@@ -114,7 +114,7 @@ def test_an_address_that_is_none_is_400_and_a_member_is_not_invited(ann: Script,
         assert answer.json()["errors"][0]["where"] == "body.email"
     MembershipFactory(project=project, user__email="bob@example.org")
     answer = ann.post("/projects/shop/invitations", {"email": "bob@example.org", "role": "viewer"})
-    assert "is a member already" in refused(answer, 400)
+    assert "is already a member" in refused(answer, 400)
 
 
 def test_an_invitation_of_another_project_is_404(ann: Script, project: Project) -> None:

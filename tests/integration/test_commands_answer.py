@@ -109,8 +109,8 @@ def test_who_comes_too_late_learns_by_whom_when_and_what(answer: Callable[..., O
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("",), "An answer needs some text"),
-        ((" \n ",), "An answer needs some text"),
+        (("",), "Choose an option or type an answer"),
+        ((" \n ",), "Choose an option or type an answer"),
         ((), "TEXT, - for stdin, or --item"),
         (("x" * 200_001,), "takes up to 200,000"),
         (("a\0b",), "NUL character"),
@@ -171,7 +171,7 @@ def test_who_may_only_look_cannot_answer(answer: Callable[..., Outcome]) -> None
     MembershipFactory(project=question.task.project, user__username="vic", role="viewer")
     code, _, err = answer(question, "yes", who="vic")
     assert code == 2
-    assert "lets you look but not act" in err
+    assert "does not allow this" in err
 
 
 PUSH = {
@@ -226,7 +226,7 @@ def test_a_question_is_dismissed(answer: Callable[..., Outcome]) -> None:
         ("approval", (), "--approve"),
         ("approval", ("--dismiss",), "approve or deny it"),
         ("approval", ("--send-back", "x"), "approve or deny it"),
-        ("approval", ("--deny", " "), "Say why"),
+        ("approval", ("--deny", " "), "Enter a reason"),
         ("approval", ("--approve", "--deny", "x"), "one of"),
         ("plan", ("--deny", "x"), "approve it or send it back"),
         ("clarification", ("--approve",), "answer or dismiss it"),

@@ -47,7 +47,7 @@ def task_file(tmp_path: Path) -> Path:
         (["--project", "nowhere"], "There is no project “nowhere”. Known: billing."),
         (["--pipeline", "nowhere"], "nowhere"),
         (["--as", "eve"], "There is no user “eve”"),
-        (["--as", "vic"], "lets you look but not act"),
+        (["--as", "vic"], "does not allow this"),
     ],
 )
 def test_a_wrong_word_is_refused_and_makes_no_task(

@@ -183,7 +183,7 @@ def test_threshold_and_pipeline_hold_for_all_tasks(manage: Manage, project: Proj
         (["7"], "There is no sequence 7"),
         (["sequence:x"], "“x” is not a sequence's id"),
         (["1", "--new"], "--new is for a new sequence"),
-        ([FOLDER, "--project", "shop", "--as", "vic"], "lets you look but not act"),
+        ([FOLDER, "--project", "shop", "--as", "vic"], "does not allow this"),
     ],
 )
 def test_wrong_use_is_told_and_makes_nothing(
@@ -277,7 +277,7 @@ class TestCancelAndRetry:
         manage(*RUN)
         for thing in ("1", "sequence:1"):
             code, _, err = manage("cancel", thing, "--as", "vic")
-            assert code == 2 and "lets you look but not act" in err
+            assert code == 2 and "does not allow this" in err
 
 
 class TestStatus:
@@ -290,7 +290,7 @@ class TestStatus:
         code, out, _ = manage("status")
         row = out.splitlines()[1].split()
         assert (code, row[0], row[-6:-3]) == (0, "sequence:1", ["1", "of", "2"])
-        assert "waiting for you" in out and "shop/prices" in out
+        assert "waiting for input" in out and "shop/prices" in out
 
     def test_one_is_shown_with_its_tasks_and_its_question(self, manage: Manage) -> None:
         _, out, _ = manage("status", "sequence:1")

@@ -167,7 +167,7 @@ class TestOnce:
         ((), "todo: there is no such folder."),
         (("nowhere",), "nowhere: there is no such folder."),
         (("--parallel", "-1"), "--parallel: a number from 1 is needed."),
-        (("--as", "vic"), "lets you look but not act"),
+        (("--as", "vic"), "does not allow this"),
     ],
 )
 def test_wrong_use_is_told(
@@ -211,8 +211,8 @@ def test_a_task_that_may_not_be_started_is_told_and_the_watch_goes_on(project: P
     out = StringIO()
     watch = Watch(project, folder, viewer, Screen(out, no_color=True), may_prompt=False, parallel=1)
     assert watch.run(once=True) == Exit.FAILED
-    assert "Task a: Your role in shop lets you look" in out.getvalue()
-    assert "Task b: Your role in shop lets you look" in out.getvalue()
+    assert "Task a: Your role in shop does not allow this" in out.getvalue()
+    assert "Task b: Your role in shop does not allow this" in out.getvalue()
 
 
 class TestUnderWatch:

@@ -258,7 +258,7 @@ def test_people_are_told_that_the_sequence_cannot_go_on_and_not_that_all_is_well
 
     (herd.workspace / FOLDER / "02-a.md").write_text(task_text("mended"))
     go_on_sequence(sequence, by=herd.person)
-    assert why_not(Delivery.objects.get()) == "The sequence goes on meanwhile."
+    assert why_not(Delivery.objects.get()) == "The sequence was resumed meanwhile."
 
 
 def test_of_a_sequence_that_goes_on_each_task_is_told_as_done(herd: Herd) -> None:

@@ -180,7 +180,7 @@ def test_a_mail_arrives_at_a_mail_server(over_smtp: Any) -> None:
 def test_a_recipient_that_does_not_exist_is_given_up(over_smtp: Any) -> None:
     with mail_server(refuses="550 nobody of that name") as server:
         over_smtp.EMAIL_PORT = server.port
-        with pytest.raises(NotSent, match=r"refused it .550.") as refusal:
+        with pytest.raises(NotSent, match=r"refused the e-mail .550.") as refusal:
             mail.send(User(email="nobody@example.org"), [message()])
     assert refusal.value.permanent
 
