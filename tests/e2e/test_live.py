@@ -81,7 +81,7 @@ def test_the_page_of_the_task_itself_needs_no_toast(portal: UpPortal, sign_in: S
 def test_a_tab_in_the_background_tells_the_browser_once(portal: UpPortal, sign_in: SignIn) -> None:
     page = sign_in(portal, permissions=["notifications"])
     page.goto(f"{portal.url}/me/notifications/")
-    expect(page.locator("[data-state]")).to_have_text(re.compile("It may|blocked"))
+    expect(page.locator("[data-state]")).to_have_text(re.compile("Allowed|Blocked"))
     page.evaluate(
         """() => {
           window.told = [];

@@ -50,11 +50,11 @@ def test_one_click_leads_there_and_back_in(browser: Browser, portal: WebServer) 
     page.keyboard.press("Tab")  # From the name, by the keyboard alone, to the last button.
     for _ in range(3):
         page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent") == "Log in through Example ID"
+    assert page.evaluate("document.activeElement.textContent") == "Log in with Example ID"
     page.keyboard.press("Enter")
     page.wait_for_url("**/me/")
-    assert page.get_by_label("Name that others see").input_value() == "Ann Example"
-    page.get_by_label("Signed in as Ann Example").click()
+    assert page.get_by_label("Display name").input_value() == "Ann Example"
+    page.get_by_label("Logged in as Ann Example").click()
     page.get_by_role("button", name="Dark").click()
     page.wait_for_load_state()
     assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"

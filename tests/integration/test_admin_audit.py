@@ -293,7 +293,7 @@ def test_an_empty_project_can_be_deleted_with_its_memberships(root: Client) -> N
 def test_who_made_history_cannot_be_deleted_and_the_page_says_what_to_do(root: Client, task: Task) -> None:
     page = root.post(address("delete", User, task.created_by_id), {"post": "yes"})
 
-    assert "Take “active” away instead" in page.content.decode()
+    assert "Clear “Active” instead" in page.content.decode()
     assert User.objects.filter(username="first").exists()
 
 

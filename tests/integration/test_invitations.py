@@ -71,7 +71,7 @@ def test_with_e_mail_the_link_goes_to_the_address_and_nowhere_else(
     page = at.post(members(project), {"who": "ann@example.org", "role": "viewer"}, follow=True).text
     (letter,) = mail.outbox
     assert letter.to == ["ann@example.org"] and "boss invites you to the project shop" in letter.body
-    assert "A link went to ann@example.org" in page and "/invitations/" not in page.replace(
+    assert "A link was sent to ann@example.org" in page and "/invitations/" not in page.replace(
         "/again/", ""
     ).replace(f"/projects/{project.pk}/invitations/", "")
     link = re.search(r"http://127.0.0.1:8000(\S+)", letter.body)[1]  # type: ignore[index]
@@ -86,7 +86,7 @@ def test_a_mail_that_cannot_be_sent_shows_the_link_instead(
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
     settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", 9
     page = at.post(members(project), {"who": "ann@example.org", "role": "viewer"}, follow=True).text
-    assert "The mail could not be sent" in page and "http://testserver/invitations/" in page
+    assert "The e-mail could not be sent" in page and "http://testserver/invitations/" in page
 
 
 def test_a_newcomer_makes_a_login_and_is_in(project: Project, boss: User) -> None:
@@ -111,8 +111,8 @@ def test_a_newcomer_makes_a_login_and_is_in(project: Project, boss: User) -> Non
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"username": "boss"}, "Somebody else has that login"),
-        ({"username": "BOSS"}, "Somebody else has that login"),
+        ({"username": "boss"}, "This user name is taken"),
+        ({"username": "BOSS"}, "This user name is taken"),
         ({"username": ""}, "This field is required"),
         ({"username": "a b"}, "Enter a valid username"),
         ({"username": "a\0"}, "Null characters"),
@@ -136,7 +136,7 @@ def test_an_address_that_is_taken_is_sent_to_the_login(project: Project, boss: U
     UserFactory(username="ann", email="ann@example.org")
     link = link_for(project, boss)
     page = Client().get(link).text
-    assert "has a login here" in page and f"/login/?next={link}" in page
+    assert "is already an account with" in page and f"/login/?next={link}" in page
     assert Client().post(link, {**NEW, "username": "other"}).status_code == 400
 
 
@@ -160,14 +160,15 @@ def test_nobody_loses_a_role_by_joining(
     link = link_for(project, boss, role=Role(invited_as))
     ben = MembershipFactory(project=project, role=has)
     client = signed_in(ben.user)
-    assert f"You are a {has} there already" in client.get(link).text
+    assert f"You are already a {has} there" in client.get(link).text
     client.post(link)
     ben.refresh_from_db()
     assert ben.role == gets
 
 
 @pytest.mark.parametrize(
-    ("over", "said"), [("accepted", "was used"), ("withdrawn", "was withdrawn"), ("expired", "ran out")]
+    ("over", "said"),
+    [("accepted", "was already used"), ("withdrawn", "was withdrawn"), ("expired", "has expired")],
 )
 def test_a_link_that_is_over_says_kindly_why(project: Project, boss: User, over: str, said: str) -> None:
     link = link_for(project, boss)
@@ -213,7 +214,10 @@ def test_who_only_claims_an_address_does_not_keep_its_owner_out(
     EmailAddress.objects.create(user=squatter, email="ann@example.org", primary=True, verified=False)
     at.post(members(project), {"who": "ann@example.org", "role": "viewer"})
     link = re.search(r"http://127.0.0.1:8000(\S+)", mail.outbox[0].body)[1]  # type: ignore[index]
-    assert "names the address ann@example.org, and nobody has confirmed that" in Client().get(link).text
+    assert (
+        "Another account uses the address ann@example.org without having confirmed it"
+        in Client().get(link).text
+    )
     assert Client().post(link, NEW).status_code == 302
     squatter.refresh_from_db()
     owner = EmailAddress.objects.get(email="ann@example.org")
@@ -227,7 +231,7 @@ def test_who_confirmed_an_address_keeps_it(project: Project, boss: User) -> None
     EmailAddress.objects.create(user=owner, email="ann@example.org", primary=True, verified=True)
     link = link_for(project, boss)
     Invitation.objects.update(mailed=True)
-    assert "has a login here" in Client().get(link).text
+    assert "is already an account with" in Client().get(link).text
     assert Client().post(link, NEW).status_code == 400
     assert not User.objects.filter(username="ann").exists()
 
@@ -242,7 +246,7 @@ def test_inviting_the_same_address_again_renews_it(project: Project, boss: User)
 def test_a_withdrawn_link_works_no_more_and_that_is_told(project: Project, boss: User, at: Client) -> None:
     link = link_for(project, boss)
     where = reverse("invitation_withdraw", args=[project.pk, Invitation.objects.get().pk])
-    assert "is withdrawn" in at.post(where, follow=True).text
+    assert "withdrawn. Its link no longer works." in at.post(where, follow=True).text
     assert Client().get(link).status_code == 410
     assert AuditEntry.objects.filter(action=Action.INVITATION_WITHDRAWN).count() == 1
     assert "accepted or withdrawn meanwhile" in at.post(where, follow=True).text

@@ -31,7 +31,7 @@ def inside(ann: User) -> Client:
 def save(client: Client, **given: str) -> Any:
     """Save the form; the password is given if it is asked for, and then the form comes by itself."""
     page = client.post("/me/", {**GIVEN, **given}, follow=True)
-    if "Is it you?" in page.text:
+    if "Confirm your password" in page.text:
         where = page.redirect_chain[-1][0]
         page = client.post(where, {"password": "correct horse", "next": "/me/"}, follow=True)
     return page
@@ -58,7 +58,10 @@ def test_saving_what_is_there_tells_nothing(ann: User, inside: Client) -> None:
 
 
 def test_without_e_mail_a_new_address_counts_after_the_password(ann: User, inside: Client) -> None:
-    assert "Is it you?" in inside.post("/me/", {**GIVEN, "email": "new@example.org"}, follow=True).text
+    assert (
+        "Confirm your password"
+        in inside.post("/me/", {**GIVEN, "email": "new@example.org"}, follow=True).text
+    )
     assert User.objects.get().email == "ann@example.org"
     save(inside, email="New@Example.org")
     assert User.objects.get().email == "new@example.org"
@@ -72,13 +75,13 @@ def test_with_e_mail_a_new_address_counts_when_it_is_confirmed(
     ann: User, inside: Client, settings: Any
 ) -> None:
     settings.SENDS_EMAIL = True
-    assert "A link went to new@example.org" in save(inside, email="new@example.org").text
+    assert "A link was sent to new@example.org" in save(inside, email="new@example.org").text
     assert User.objects.get().email == "ann@example.org"
-    assert "waits for you" in inside.get("/me/").text
+    assert "Follow the link that was sent to" in inside.get("/me/").text
     (letter,) = mail.outbox
     assert letter.to == ["new@example.org"]
     link = re.search(r"http://127.0.0.1:\d+(\S+)", letter.body)[1]  # type: ignore[index]
-    assert "Is this your address?" in inside.get(link).text
+    assert "Confirm your e-mail address" in inside.get(link).text
     assert User.objects.get().email == "ann@example.org"
     inside.post(link)
     assert User.objects.get().email == "new@example.org"
@@ -89,7 +92,7 @@ def test_with_e_mail_a_new_address_counts_when_it_is_confirmed(
 def test_the_address_of_somebody_else_is_refused(ann: User, inside: Client) -> None:
     User.objects.create_user("ben", "ben@example.org")
     page = save(inside, email="Ben@example.org", name="Annie")
-    assert page.status_code == 400 and "Somebody else here has that address" in page.text
+    assert page.status_code == 400 and "Another user has this e-mail address" in page.text
     assert 'value="Annie"' in page.text and User.objects.get(pk=ann.pk).shown_name == "ann"
 
 

@@ -73,7 +73,7 @@ def test_what_is_chosen_is_kept_and_recorded() -> None:
     ("wrong", "message"),
     [
         ({"quiet_from": "22:00"}, "both a beginning and an end"),
-        ({"digest": "daily"}, "Say at what time"),
+        ({"digest": "daily"}, "Enter a time"),
         ({"time_zone": "Mars/Olympus"}, "Mars/Olympus"),
         ({"wish-question-page": "loudly"}, "loudly"),
         ({"quiet_from": "99:99", "quiet_until": "nul\x00l"}, "valid time"),
@@ -134,7 +134,7 @@ def test_a_new_secret_takes_the_place_of_the_old_one_and_is_shown_once() -> None
     client, target = maintainer(project), hook(task)
     old = unseal(target.sealed_secret)
     address = reverse("target_secret", args=[project.pk, target.pk])
-    assert "Make a new secret" in client.get(list_of(project)).text
+    assert "Create new secret" in client.get(list_of(project)).text
     page = client.post(address).text
     target.refresh_from_db()
     new = unseal(target.sealed_secret)
@@ -151,7 +151,7 @@ def test_a_chat_has_no_secret_to_renew() -> None:
     chat_target = hook(task)
     Target.objects.update(medium="chat", sealed_secret="")
     client = maintainer(project)
-    assert "Make a new secret" not in client.get(list_of(project)).text
+    assert "Create new secret" not in client.get(list_of(project)).text
     said = client.post(reverse("target_secret", args=[project.pk, chat_target.pk]), follow=True).text
     assert "Only webhooks have a secret." in said
     assert Target.objects.get().sealed_secret == ""
@@ -160,12 +160,12 @@ def test_a_chat_has_no_secret_to_renew() -> None:
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        ("ftp://example.org/", "https:// or http:// address"),
-        ("https://user:pass@example.org/", "no user or password"),
-        ("https://exämple.org/", "plain letters"),
-        ("https://example.org:99999/", "https:// or http:// address"),
-        ("https://example.org/a b", "plain letters"),
-        ("http://[::1", "https:// or http:// address"),
+        ("ftp://example.org/", "https:// or http:// URL"),
+        ("https://user:pass@example.org/", "not contain a user or password"),
+        ("https://exämple.org/", "ASCII characters"),
+        ("https://example.org:99999/", "https:// or http:// URL"),
+        ("https://example.org/a b", "ASCII characters"),
+        ("http://[::1", "https:// or http:// URL"),
         ("x" * 2000, "at most 1000"),
         ("", "required"),
     ],
@@ -191,7 +191,7 @@ def test_a_target_is_changed_tried_out_and_removed() -> None:
     page = client.post(reverse("target_test", kwargs=here), follow=True)
     assert "switched off" in page.text and Delivery.objects.count() == 1
     page = client.post(reverse("target_change", kwargs=here), {"name": ""}, follow=True)
-    assert "stays as it was" in page.text
+    assert "was not changed" in page.text
     client.post(reverse("target_remove", kwargs=here))
     assert not Target.objects.exists()
     assert AuditEntry.objects.filter(action=Action.NOTIFICATIONS_CHANGED, project=project).count() == 2
@@ -204,7 +204,7 @@ def test_a_change_that_cannot_be_saved_keeps_what_was_typed() -> None:
     change = reverse("target_change", kwargs={"project_id": project.pk, "target_id": target.pk})
     page = maintainer(project).post(change, {"name": "Nightly builds"})
     assert page.status_code == 400
-    assert "stays as it was" in page.text and "Choose at least one." in page.text
+    assert "was not changed" in page.text and "Select at least one." in page.text
     forms = dict(page.context["rows"])
     assert (forms[target]["name"].value(), forms[target]["active"].value()) == ("Nightly builds", False)
     assert (forms[other]["name"].value(), forms[other]["occasions"].value()) == ("hook", ["failed"])
@@ -227,7 +227,7 @@ def test_what_was_given_up_is_sent_again_and_what_was_sent_is_not() -> None:
     delivery.refresh_from_db()
     assert (delivery.state, delivery.attempts) == (DeliveryState.WAITING, 0)
     Delivery.objects.update(state=DeliveryState.SENT)
-    assert "was sent already" in client.post(again, follow=True).text
+    assert "was already sent" in client.post(again, follow=True).text
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.MEMBER])
@@ -286,9 +286,9 @@ def test_the_bell_counts_what_is_unread_and_the_list_marks_it_read() -> None:
     announce()
     client = signed_in(user)
     page = client.get(reverse("notices")).text
-    assert "Notices, 2 unread" in page and first.headline in page and first.task.project.name in page
+    assert "Notifications, 2 unread" in page and first.headline in page and first.task.project.name in page
     client.post(reverse("notices_read"), {"notice": Notice.objects.get(task=first.task).pk})
-    assert "Notices, 1 unread" in client.get("/").text
+    assert "Notifications, 1 unread" in client.get("/").text
     client.post(reverse("notices_read"))
     assert "unread" not in client.get(reverse("notices")).text
 

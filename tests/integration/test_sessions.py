@@ -58,7 +58,7 @@ def test_the_list_shows_browser_address_and_which_is_this_one(ann: User) -> None
     logged_in(**{"User-Agent": "curl/8.1"})
     page = logged_in().get("/me/security/").text
     assert "Firefox on Linux" in page and "<strong>curl</strong>" in page and "127.0.0.1" in page
-    assert page.count("this one") == 1 and page.count("End it") == 1
+    assert page.count("this session") == 1 and page.count("End session<") == 1
 
 
 def test_one_session_can_be_ended(ann: User) -> None:
@@ -94,7 +94,7 @@ def test_a_new_password_ends_all_others_and_not_this_one(ann: User) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"oldpassword": "wrong"}, "not your present password"),
+        ({"oldpassword": "wrong"}, "Wrong current password"),
         ({"password1": "short", "password2": "short"}, "too short"),
         ({"password2": "another one"}, "same password each time"),
     ],

@@ -63,7 +63,7 @@ def go(client: Client, **given: str) -> str:
 def leave(client: Client, provider: str, **given: str) -> str:
     """Leave for the provider; where it sends the browser back to."""
     page = client.post(f"/login/through/{provider}/", given)
-    assert page.status_code == 200 and f"Over to {NAMES[provider]}" in page.text
+    assert page.status_code == 200 and f"Continue to {NAMES[provider]}" in page.text
     address = html.unescape(re.search(r'content="0;url=([^"]+)"', page.text)[1])  # type: ignore[index]
     with requests.get(address, allow_redirects=False, timeout=10) as answer:
         back = answer.headers["Location"]
@@ -88,9 +88,9 @@ def someone(name: str = "ann", *, verified: bool = True) -> User:
 def test_the_login_offers_it_only_where_it_is_configured(
     client: Client, there: Provider, settings: Any
 ) -> None:
-    assert "Log in through Example ID" in client.get("/login/").text
+    assert "Log in with Example ID" in client.get("/login/").text
     settings.ENVIRONMENT = ENVIRONMENT
-    assert "Log in through" not in client.get("/login/").text
+    assert "Log in with" not in client.get("/login/").text
     assert client.post("/login/through/oidc/").status_code == 404
     assert client.get("/login/through/oidc/back/").status_code == 404
 
@@ -124,7 +124,7 @@ def test_an_address_that_one_side_did_not_verify_opens_nothing(
         someone(verified=case != "not here")
     there.person["email_verified"] = case != "not there"
     page = log_in(client)
-    assert "You have no account here yet" in page.text and not is_in(client)
+    assert "You have no account here" in page.text and not is_in(client)
     assert not SocialAccount.objects.exists() and User.objects.count() == (case != "nobody")
     assert all(user.check_password("correct horse") for user in User.objects.all())
 
@@ -147,7 +147,7 @@ def test_with_sign_up_an_address_that_is_taken_makes_no_second_account(
 ) -> None:
     configure(settings, there, signup="yes")
     someone(verified=False)
-    assert "You have no account here yet" in log_in(client).text
+    assert "You have no account here" in log_in(client).text
     assert User.objects.count() == 1
 
 
@@ -162,13 +162,13 @@ def test_with_sign_up_a_login_that_is_taken_becomes_another(
 
 def test_the_second_factor_is_asked_for_all_the_same(client: Client, there: Provider) -> None:
     Authenticator.objects.create(user=someone(), type="totp", data={"secret": "x"})
-    assert "And the code?" in log_in(client).text and not is_in(client)
+    assert "Second factor" in log_in(client).text and not is_in(client)
 
 
 def test_a_login_that_is_switched_off_stays_off(client: Client, there: Provider) -> None:
     someone()
     User.objects.update(is_active=False)
-    assert "switched off" in log_in(client).text and not is_in(client)
+    assert "deactivated" in log_in(client).text and not is_in(client)
 
 
 @pytest.mark.parametrize("broken", ["token", "userinfo", "audience", "refused"])
@@ -176,13 +176,13 @@ def test_whatever_is_wrong_there_is_said(client: Client, there: Provider, broken
     someone()
     there.broken = broken
     page = log_in(client)
-    assert ("turned back" if broken == "refused" else "That login did not work") in page.text
+    assert ("Login cancelled" if broken == "refused" else "Login failed") in page.text
     assert page.status_code in (200, 401, 502) and not is_in(client)
 
 
 def test_a_person_without_a_name_is_an_error_of_the_other_side(client: Client, there: Provider) -> None:
     del there.person["sub"]
-    assert "That login did not work" in log_in(client).text
+    assert "Login failed" in log_in(client).text
 
 
 @pytest.mark.parametrize("case", ["configuration", "away"])
@@ -194,7 +194,7 @@ def test_a_provider_that_cannot_be_asked_is_said(
         there.address = "http://127.0.0.1:9"
         configure(settings, there)
     page = client.post("/login/through/oidc/")
-    assert page.status_code == 502 and "That login did not work" in page.text
+    assert page.status_code == 502 and "Login failed" in page.text
 
 
 def test_what_another_browser_began_cannot_be_ended_here(client: Client, there: Provider) -> None:
@@ -202,8 +202,8 @@ def test_what_another_browser_began_cannot_be_ended_here(client: Client, there: 
     someone()
     back = go(client)
     victim = Client()
-    assert "That login did not work" in victim.get(back).text and not is_in(victim)
-    assert "That login did not work" in victim.get("/login/through/oidc/back/?code=x&state=%00").text
+    assert "Login failed" in victim.get(back).text and not is_in(victim)
+    assert "Login failed" in victim.get("/login/through/oidc/back/?code=x&state=%00").text
 
 
 def test_a_code_counts_once(client: Client, there: Provider) -> None:
@@ -224,7 +224,7 @@ class TestLinking:
 
     def test_who_is_logged_in_links_with_the_password_and_unlinks(self, inside: Client) -> None:
         page = log_in(inside, process="connect")
-        assert "Is it you?" in page.text and not SocialAccount.objects.exists()
+        assert "Confirm your password" in page.text and not SocialAccount.objects.exists()
         page = inside.post("/login/again/", {"password": "correct horse"}, follow=True)
         linked = SocialAccount.objects.get()
         assert "Example ID" in page.text and linked.user.username == "ann"
@@ -279,7 +279,7 @@ class TestGitHub:
 
     def test_it_is_offered_and_left_for_with_the_right_address(self, client: Client, settings: Any) -> None:
         self.configure(settings)
-        assert "Log in through GitHub" in client.get("/login/").text
+        assert "Log in with GitHub" in client.get("/login/").text
         page = html.unescape(client.post("/login/through/github/").text)
         assert f"https://github.com/login/oauth/authorize?client_id={github.CLIENT_ID}" in page
         assert "http%3A%2F%2Ftestserver%2Flogin%2Fthrough%2Fgithub%2Fback%2F" in page
@@ -300,7 +300,7 @@ class TestGitHub:
     ) -> None:
         someone()
         hub.emails, hub.person["email"] = emails, "ann@example.org"
-        assert "You have no account here yet" in self.log_in(client).text
+        assert "You have no account here" in self.log_in(client).text
         assert not is_in(client) and not SocialAccount.objects.exists()
 
     def test_with_sign_up_a_newcomer_gets_an_account_without_any_role(
@@ -317,7 +317,7 @@ class TestGitHub:
         back = leave(client, "github")
         hub.codes.clear()
         page = client.get(back, follow=True)
-        assert "did not work" in page.text and not is_in(client)
+        assert "Login failed" in page.text and not is_in(client)
 
 
 def test_a_github_of_ones_own_is_left_for(installation: Installation) -> None:

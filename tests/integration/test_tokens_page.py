@@ -60,7 +60,7 @@ def test_a_login_that_was_left_open_is_not_enough(inside: Client, monkeypatch: p
     """A token outlives the session: who finds an open browser must not carry the account away in one."""
     monkeypatch.setattr(app_settings.AppSettings, "REAUTHENTICATION_TIMEOUT", 0)
     page = inside.post("/me/tokens/", GIVEN, follow=True)
-    assert "Is it you?" in page.text and not ApiToken.objects.exists()
+    assert "Confirm your password" in page.text and not ApiToken.objects.exists()
     wrong = inside.post(page.redirect_chain[-1][0], {"password": "hunter2"})
     assert not ApiToken.objects.exists() and "cath_" not in wrong.text
     monkeypatch.undo()
@@ -74,11 +74,11 @@ def test_a_login_that_was_left_open_is_not_enough(inside: Client, monkeypatch: p
         ({"name": ""}, "This field is required."),
         ({"name": "x" * 101}, "at most 100 characters"),
         ({"name": "a\0b"}, "Null characters are not allowed."),
-        ({"scopes": []}, "Choose at least one thing that the token may do."),
+        ({"scopes": []}, "Select at least one scope."),
         ({"scopes": ["root"]}, "root is not one of the available choices"),
         ({"expires": "9999"}, "9999 is not one of the available choices"),
-        ({"projects": ["999999"]}, "There is no such project among yours."),
-        ({"projects": ["9" * 30]}, "There is no such project among yours."),
+        ({"projects": ["999999"]}, "There is no such project, or you cannot see it."),
+        ({"projects": ["9" * 30]}, "There is no such project, or you cannot see it."),
     ],
 )
 def test_what_cannot_be_made_is_told_and_kept(inside: Client, given: dict[str, Any], told: str) -> None:
@@ -100,7 +100,7 @@ def test_a_revoked_token_opens_nothing_and_that_is_told(inside: Client) -> None:
     secret = secret_in(inside.post("/me/tokens/", GIVEN))
     token = ApiToken.objects.get()
     page = inside.post(f"/me/tokens/{token.pk}/revoke/", follow=True)
-    assert "“nightly build” is revoked" in page.text and opens(secret) == 401
+    assert "“nightly build” revoked" in page.text and opens(secret) == 401
     assert AuditEntry.objects.filter(action=Action.TOKEN_REVOKED).count() == 1
 
 

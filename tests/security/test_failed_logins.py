@@ -39,9 +39,9 @@ def entries(actor: str) -> list[str]:
 def test_of_many_failures_from_one_address_a_count_is_kept() -> None:
     fail(failures.FROM_ONE_ADDRESS + 600)
     assert len(entries("somebody")) == failures.FROM_ONE_ADDRESS
-    told = entries("strangers")
-    assert told[0] == "anybody: 1 more failed login from 1 address in an hour"
-    assert told[-1] == "anybody: 512 more failed logins from 1 address in an hour"
+    told = entries("unknown users")
+    assert told[0] == "various names: 1 more failed login from 1 IP address in an hour"
+    assert told[-1] == "various names: 512 more failed logins from 1 IP address in an hour"
     assert len(told) == 10
 
 
@@ -55,8 +55,10 @@ def test_many_addresses_are_counted_together() -> None:
     for number in range(failures.FROM_ALL + 40):
         fail(1, address=f"10.0.{number // 250}.{number % 250}")
     assert len(entries("somebody")) == failures.FROM_ALL
-    assert entries("strangers")[-1] == "anybody: 32 more failed logins from 32 addresses in an hour"
-    (last,) = AuditEntry.objects.filter(subject=entries("strangers")[-1])
+    assert (
+        entries("unknown users")[-1] == "various names: 32 more failed logins from 32 IP addresses in an hour"
+    )
+    (last,) = AuditEntry.objects.filter(subject=entries("unknown users")[-1])
     assert last.detail["count"] == 32 and len(last.detail["addresses"]) == 20
 
 
@@ -64,13 +66,13 @@ def test_what_is_left_at_the_end_of_an_hour_is_told_with_the_next_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fail(failures.FROM_ONE_ADDRESS + 7)
-    assert entries("strangers")[-1].startswith("anybody: 4 more")
+    assert entries("unknown users")[-1].startswith("various names: 4 more")
     later = timezone.now() + timedelta(hours=1)
     monkeypatch.setattr(failures.timezone, "now", lambda: later)
     fail(1, address="198.51.100.7")
     fail(1, address="198.51.100.8")
-    assert entries("strangers")[-1].startswith("anybody: 7 more")
-    assert len(entries("strangers")) == 4
+    assert entries("unknown users")[-1].startswith("various names: 7 more")
+    assert len(entries("unknown users")) == 4
 
 
 def test_a_wrong_password_comes_this_way() -> None:
@@ -78,4 +80,4 @@ def test_a_wrong_password_comes_this_way() -> None:
     for number in range(failures.FROM_ONE_ADDRESS + 3):
         Client().post("/login/", {"username": f"nobody-{number}", "password": "wrong"})
     assert len(entries("somebody")) == failures.FROM_ONE_ADDRESS
-    assert len(entries("strangers")) == 2
+    assert len(entries("unknown users")) == 2

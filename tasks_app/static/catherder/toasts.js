@@ -69,9 +69,9 @@
   // ---- my settings: may this browser tell me? ----
 
   const WORDS = {
-    granted: "It may.",
-    denied: "It is blocked in the settings of this browser.",
-    default: "It was not asked yet.",
+    granted: "Allowed.",
+    denied: "Blocked in the settings of this browser.",
+    default: "Not allowed yet.",
   };
 
   function offer() {
@@ -79,7 +79,7 @@
     if (!place) return;
     const can = "Notification" in window && window.isSecureContext;
     place.querySelector("[data-state]").textContent = can ? WORDS[Notification.permission]
-      : "It cannot: that needs an https:// address.";
+      : "Not available: it needs an https:// URL.";
     const button = place.querySelector("[data-allow]");
     button.hidden = !can || Notification.permission !== "default";
     button.onclick = async () => { await Notification.requestPermission(); offer(); };

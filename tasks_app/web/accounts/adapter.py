@@ -25,13 +25,13 @@ from tasks_app.notifications.message import absolute
 
 logger = logging.getLogger(__name__)
 
-_WRONG = "Please enter a correct username and password. Note that both fields may be case-sensitive."
-TOO_MANY = "Too many failed attempts for this name from here. Wait five minutes, then try again."
-
-
-TOO_MANY_ANYWHERE = (
-    "Too many failed attempts for this name from many addresses. Wait an hour, or ask a site admin."
+_WRONG = "Wrong user name or password. Passwords are case-sensitive."
+TOO_MANY = (
+    "Too many failed logins for this user name from your IP address. Wait five minutes, then try again."
 )
+
+
+TOO_MANY_ANYWHERE = "Too many failed logins for this user name. Wait an hour, or ask a site admin."
 
 
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
@@ -41,8 +41,8 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         "email_password_mismatch": _WRONG,
         "too_many_login_attempts": TOO_MANY,
         "too_many_anywhere": TOO_MANY_ANYWHERE,
-        "incorrect_password": "That is not your password.",
-        "enter_current_password": "That is not your present password.",
+        "incorrect_password": "Wrong password.",
+        "enter_current_password": "Wrong current password.",
     }
 
     def is_open_for_signup(self, request: HttpRequest) -> bool:
@@ -146,7 +146,7 @@ class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
 
     error_messages = {
         **DefaultMFAAdapter.error_messages,
-        "incorrect_code": "That is not the code. Your app shows another one every 30 seconds.",
+        "incorrect_code": "Wrong code. Your app shows a new code every 30 seconds.",
     }
 
     def get_totp_label(self, user: User) -> str:

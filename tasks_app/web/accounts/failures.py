@@ -73,11 +73,11 @@ def _finish(hour: int) -> None:
 def _tell(others: Uncounted) -> None:
     others.told = others.count
     logins = f"{others.count:,} more failed login{'s' * (others.count > 1)}"
-    addresses = f"{len(others.addresses):,} address{'es' * (len(others.addresses) > 1)}"
+    addresses = f"{len(others.addresses):,} IP address{'es' * (len(others.addresses) > 1)}"
     record(
         Action.LOGIN_FAILED,
-        actor_name="strangers",
-        subject=f"anybody: {logins} from {addresses} in an hour",
+        actor_name="unknown users",
+        subject=f"various names: {logins} from {addresses} in an hour",
         count=others.count,
         addresses=others.addresses[:20],
     )

@@ -43,8 +43,8 @@ class PersonAdmin(TellsRemovals, KeepsHistory, BySiteAdmins, UserAdmin):  # type
         traces = ("answers", "tasks", "transition", "logentry", "audit")
         acted = Q(*((f"{trace}__isnull", False) for trace in traces), _connector=Q.OR)
         return [
-            f"The history names {person} for what {person} did. "
-            "Take “active” away instead: that ends every login."
+            f"{person} cannot be deleted, because the history names them. "
+            "Clear “Active” instead: that ends all their sessions."
             for person in User.objects.filter(acted, pk__in=list(pks)).distinct()
         ]
 

@@ -60,6 +60,6 @@ class ProjectAdmin(TellsEdits, TellsRemovals, KeepsHistory, BySiteAdmins):
         rows = Project.objects.filter(pk__in=list(pks)).values_list("name").annotate(count=Count("tasks"))
         return [
             f"{name} has {count} {'task' if count == 1 else 'tasks'}, whose history of questions, answers "
-            "and runs would be lost with it."
+            "and runs would be lost."
             for name, count in rows.filter(count__gt=0)
         ]

@@ -27,7 +27,7 @@ class ApiTokenAdmin(History):
     def revoke(self, request: HttpRequest, chosen: QuerySet[ApiToken]) -> None:
         for token in chosen.select_related("user"):
             revoke_token(token, by=admin_of(request))
-        self.message_user(request, "They open nothing any more.")
+        self.message_user(request, "The selected tokens are revoked.")
 
 
 @admin.register(IdempotencyKey)

@@ -30,5 +30,5 @@ class ProfileForm(forms.Form):
     def clean_email(self) -> str:
         email: str = self.cleaned_data["email"].lower()
         if email and any(user.pk != self._user.pk for user in filter_users_by_email(email)):
-            raise forms.ValidationError("Somebody else here has that address.")
+            raise forms.ValidationError("Another user has this e-mail address.")
         return email

@@ -31,7 +31,9 @@ class NewMemberForm(forms.Form):
         is_address = _is_address(who)
         self.user = _with_address(who) if is_address else _with_login(who)
         if self.user is None and not is_address:
-            raise ValidationError("Nobody here has that login. Give an e-mail address to invite somebody.")
+            raise ValidationError(
+                "There is no user with this name. Enter an e-mail address to invite somebody."
+            )
         return who
 
 
@@ -81,17 +83,15 @@ class NewcomerForm(forms.Form):
     def clean_username(self) -> str:
         username: str = self.cleaned_data["username"]
         if filter_users_by_username(username).exists():
-            raise ValidationError("Somebody else has that login; choose another.")
+            raise ValidationError("This user name is taken. Choose another.")
         if _is_address(username) and username.lower() != self._invitation.email:
-            raise ValidationError("Only your own e-mail address can be your login.")
+            raise ValidationError("Your user name must not be another e-mail address than your own.")
         return username
 
     def clean(self) -> dict[str, Any]:
         given = super().clean() or {}
         if address_is_taken(self._invitation):
-            raise ValidationError(
-                "Somebody with this e-mail address has a login here already: log in with it."
-            )
+            raise ValidationError("There is already an account with this e-mail address. Log in instead.")
         if "password" in given:
             self._check(given)
         return given

@@ -73,9 +73,9 @@ class PreferencesForm(forms.Form):
         if ("quiet_from" in given and "quiet_until" in given) and (
             (given["quiet_from"] is None) != (given["quiet_until"] is None)
         ):
-            self.add_error("quiet_until", "Quiet hours need both a beginning and an end.")
+            self.add_error("quiet_until", "Enter both a beginning and an end, or neither.")
         if given.get("digest") == Digest.DAILY and "digest_at" in given and given["digest_at"] is None:
-            self.add_error("digest_at", "Say at what time.")
+            self.add_error("digest_at", "Enter a time.")
         return given
 
     def choice(self) -> Choice:
@@ -111,7 +111,7 @@ class TargetForm(forms.Form):
     occasions = forms.MultipleChoiceField(
         choices=[(one.value, one.label) for one in OCCASIONS],
         widget=forms.CheckboxSelectMultiple,
-        error_messages={"required": "Choose at least one."},
+        error_messages={"required": "Select at least one."},
     )
     active = forms.BooleanField(required=False)
 

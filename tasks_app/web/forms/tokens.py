@@ -26,14 +26,14 @@ class NewTokenForm(forms.Form):
         choices=Scope.choices,
         initial=[Scope.READ],
         widget=forms.CheckboxSelectMultiple,
-        error_messages={"required": "Choose at least one thing that the token may do."},
+        error_messages={"required": "Select at least one scope."},
     )
     expires = forms.ChoiceField(choices=list(LIFETIMES.items()), initial="90")
     projects = ProjectsField(
         Project.objects.none(),
         required=False,
         widget=forms.CheckboxSelectMultiple,
-        error_messages={"invalid_choice": "There is no such project among yours."},
+        error_messages={"invalid_choice": "There is no such project, or you cannot see it."},
     )
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:

@@ -54,7 +54,7 @@ def _new_address(request: HttpRequest, user: User, email: str) -> None:
     raise_if_reauthentication_required(request, app="allauth.account")
     if email and settings.SENDS_EMAIL:
         EmailAddress.objects.add_new_email(request, user, email)
-        messages.info(request, f"A link went to {email}. Your address changes when you have followed it.")
+        messages.info(request, f"A link was sent to {email}. Follow it to confirm your new address.")
     else:
         change_email(user, email)
 
@@ -103,7 +103,7 @@ def _codes_left(user: User) -> int:
 @require_POST
 def session_end(request: HttpRequest, session: str) -> HttpResponse:
     if end_session(person(request), session):
-        messages.success(request, "That browser is logged out.")
+        messages.success(request, "Session ended.")
     return redirect("me_security")
 
 
@@ -120,7 +120,7 @@ def unlink(request: HttpRequest, account_id: int) -> HttpResponse:
     account = get_object_or_404(SocialAccount, user=user, pk=account_id)
     try:
         unlink_login(account, by=user)
-        messages.success(request, "That login is no longer linked with your account.")
+        messages.success(request, "The login is no longer linked to your account.")
     except BadInput as error:
         messages.error(request, str(error))
     return redirect("me_security")

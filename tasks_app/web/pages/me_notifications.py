@@ -58,7 +58,7 @@ def me_notifications_test(request: HttpRequest) -> HttpResponse:
     user = person(request)
     try:
         try_target(get_object_or_404(Target, user=user), by=user)
-        messages.success(request, "A test is on its way. The log below says what became of it.")
+        messages.success(request, "A test is being sent. The delivery log below shows the result.")
     except BadInput as error:
         messages.error(request, str(error))
     return redirect("me_notifications")

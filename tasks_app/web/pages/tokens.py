@@ -38,7 +38,7 @@ def me_tokens(request: HttpRequest) -> HttpResponse:
 def me_token_revoke(request: HttpRequest, token_id: int) -> HttpResponse:
     token = permissions.token_for(person(request), token_id)
     revoke_token(token, by=person(request))
-    messages.success(request, f"“{token.name}” is revoked: it opens nothing any more.")
+    messages.success(request, f"Token “{token.name}” revoked.")
     return redirect("me_tokens")
 
 
