@@ -72,7 +72,7 @@ def test_a_role_that_is_none_changes_nothing(
     project: Project, boss: User, ann: Membership, role: str
 ) -> None:
     where = reverse("project_member_role", args=[project.pk, ann.pk])
-    assert "Choose one" in signed_in(boss).post(where, {"role": role}, follow=True).text
+    assert "Choose a role" in signed_in(boss).post(where, {"role": role}, follow=True).text
     assert role_of("ann") == "member"
 
 
@@ -124,7 +124,7 @@ def test_who_has_a_login_is_added_at_once(project: Project, boss: User, who: str
     ben = UserFactory(username="ben", email="ben@example.org")
     EmailAddress.objects.create(user=ben, email="ben@example.org", verified=True, primary=True)
     page = signed_in(boss).post(members(project), {"who": who, "role": "viewer"}, follow=True)
-    assert "(ben) is a viewer now" in page.text and role_of("ben") == "viewer"
+    assert "(ben) is now a viewer" in page.text and role_of("ben") == "viewer"
     assert AuditEntry.objects.get(action=Action.ROLE_GIVEN).subject == "ben"
 
 
@@ -138,11 +138,11 @@ def test_an_address_that_nobody_confirmed_is_invited_and_not_added(project: Proj
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"who": "nobody"}, "Nobody here has that login"),
+        ({"who": "nobody"}, "There is no user with this name"),
         ({"who": ""}, "This field is required"),
         ({"who": "a\0b"}, "Null characters"),
-        ({"who": "ann"}, "is a member already"),
-        ({"who": "off"}, "switched off"),
+        ({"who": "ann"}, "is already a member"),
+        ({"who": "off"}, "deactivated"),
         ({"who": "x" * 255}, "at most 254"),
         ({"who": "ben@example.org", "role": "root"}, "not one of the available choices"),
     ],

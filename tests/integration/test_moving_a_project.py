@@ -48,7 +48,7 @@ def test_tasks_stay_and_new_ones_start_from_there(
     newest = GitRepository(Path(place)).commit(**{"new.txt": "new"})
     client, address = page_of(project, root)
     answer = client.post(address, {"source": f" {place} "}, follow=True)
-    assert f"The repository is read from {place} from now on." in answer.text
+    assert f"Source changed to {place}." in answer.text
     project.refresh_from_db()
     assert (project.source, project.branch, project.fetch_fault) == (place, "main", "")
     assert project.tasks.get() == old
@@ -65,7 +65,7 @@ def test_without_the_branch_tasks_start_from_the_one_that_is_checked_out(
     other.git("branch", "-m", "trunk")
     client, address = page_of(project, root)
     answer = client.post(address, {"source": str(other.path)}, follow=True)
-    assert "It has no branch main: tasks start from trunk." in answer.text
+    assert "It has no branch main, so tasks start from trunk." in answer.text
     project.refresh_from_db()
     assert project.branch == "trunk"
     assert paths.repository(project).head("trunk") == other.git("rev-parse", "HEAD")
@@ -74,7 +74,7 @@ def test_without_the_branch_tasks_start_from_the_one_that_is_checked_out(
 @pytest.mark.parametrize(
     ("typed", "fault"),
     [
-        ("", "Where is the repository"),
+        ("", "Enter a folder"),
         ("/no/such/folder", "/no/such/folder does not exist"),
         ("http://example.org/shop.git", "only https and ssh"),
         ("https://ann:secret@example.org/shop.git", "must not contain a password"),
@@ -112,7 +112,7 @@ def test_a_maintainer_sees_it_and_cannot_change_it(project: Project, tmp_path: P
     other = GitRepository.make(tmp_path / "other", **{"cat-herder.yaml": ONE_STEP})
     maintainer = MembershipFactory(project=project, role=Role.MAINTAINER).user
     client, address = page_of(project, maintainer)
-    assert "Change the source" not in client.get(address).text
+    assert "Change source" not in client.get(address).text
     assert client.post(address, {"source": str(other.path)}).status_code == 403
     answer = Script(maintainer).send("patch", f"/projects/{project.name}", {"source": str(other.path)})
     assert (answer.status_code, answer["Content-Type"]) == (403, PROBLEM)

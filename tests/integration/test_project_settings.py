@@ -61,8 +61,8 @@ def test_what_the_portal_says_overrides_the_repository(works: Works, project: Pr
     client = browser_of(project, Role.MAINTAINER)
     address = reverse("project_settings", args=[project.pk])
     page = client.get(address).text
-    assert "2 h, of the portal" in page and "10 min, of the portal" in page and "no limit" in page
-    assert "careful, the first" in page and f"/projects/{project.pk}/#line-1" in page
+    assert "2 h (default)" in page and "10 min (default)" in page and "no limit" in page
+    assert "careful (first pipeline)" in page and f"/projects/{project.pk}/#line-1" in page
     assert create_task(project, TEXT, by=works.user, where="t").threshold == 2
     chosen = given(
         threshold="4", default_pipeline="quick", model="opus", wait_for_reset="yes", auto_commit="yes"
@@ -116,7 +116,7 @@ def test_a_bad_setting_is_refused_in_words(works: Works, project: Project, bad: 
 def test_only_maintainers_change_settings(works: Works, project: Project, role: Role) -> None:
     client = browser_of(project, role)
     address = reverse("project_settings", args=[project.pk])
-    assert "maintainers change them" in client.get(address).text
+    assert "Only maintainers of the project can change" in client.get(address).text
     assert client.post(address, given(threshold="5")).status_code == 403
     project.refresh_from_db()
     assert project.threshold is None
@@ -168,7 +168,7 @@ def test_a_maintainer_changes_the_branch(works: Works, project: Project) -> None
     client = browser_of(project, Role.MAINTAINER)
     address = reverse("project_settings", args=[project.pk])
     refused = client.post(address, {"branch": "no-such\0branch"})
-    assert refused.status_code == 400 and "The source has no branch" in refused.text
+    assert refused.status_code == 400 and "The source had no branch" in refused.text
     assert client.post(address, {"branch": "next"}).status_code == 302
     project.refresh_from_db()
     assert project.branch == "next" and "main" in client.get(address).text
@@ -194,8 +194,8 @@ def test_removing_asks_for_the_name_and_says_what_is_lost(works: Works, project:
 @pytest.mark.django_db(transaction=True)
 def test_a_viewer_sees_what_holds_and_has_no_buttons(works: Works, project: Project) -> None:
     page = browser_of(project, Role.VIEWER).get(reverse("project_settings", args=[project.pk])).text
-    assert "careful, the first" in page
-    assert "Save settings" not in page and "Remove" not in page and "Change the branch" not in page
+    assert "careful (first pipeline)" in page
+    assert "Save settings" not in page and "Remove" not in page and "Change branch" not in page
 
 
 @pytest.mark.django_db(transaction=True)
@@ -229,14 +229,14 @@ def test_the_network_chosen_here_is_the_most_that_a_step_gets(works: Works) -> N
     project = works.project(f"network: full\npipelines: {{p: [{step}], q: [{{name: do, command: self}}]}}\n")
     client = browser_of(project, Role.MAINTAINER)
     page = client.get(reverse("project", args=[project.pk])).text
-    assert "shares the machine’s network" in page
-    assert "no network; its model fetches nothing either" in page
+    assert "Full network access" in page
+    assert "No network, no web access of the model" in page
     address = reverse("project_settings", args=[project.pk])
     assert client.post(address, given(network="model")).status_code == 302
     page = client.get(reverse("project", args=[project.pk])).text
     project.refresh_from_db()
-    assert "no network, only its model" in page
-    assert "shares the machine’s network" not in page
+    assert "No network except the model" in page
+    assert "Full network access" not in page
     for pipeline, network in (("p", "none"), ("q", "model")):
         task = create_task(project, TEXT, by=works.user, where="t", pipeline=pipeline)
         assert task.steps.get().config["network"] == network
@@ -250,7 +250,7 @@ def test_a_network_that_cannot_be_kept_out_is_said_on_the_project_s_page(
     monkeypatch.setattr(project_facts, "sandbox", lambda: Sandbox(None, "bubblewrap is not installed."))
     project = works.project("network: model\npipelines: {p: [{name: do, command: self}]}\n")
     page = browser_of(project, Role.VIEWER).get(reverse("project", args=[project.pk])).text
-    assert "cannot run here: bubblewrap is not installed." in page
+    assert "Cannot run here: bubblewrap is not installed." in page
 
 
 @pytest.mark.django_db(transaction=True)

@@ -73,7 +73,7 @@ def test_the_list_shows_roles_and_how_tasks_stand() -> None:
 
 def test_who_has_no_project_is_told_who_can_help() -> None:
     assert "You are not a member of any project" in signed_in(UserFactory()).get(LIST).text
-    assert "There are no projects yet" in admin().get(LIST).text
+    assert "No projects yet" in admin().get(LIST).text
 
 
 def test_the_list_asks_the_database_as_often_with_many_projects() -> None:
@@ -103,10 +103,10 @@ def test_an_admin_adds_a_repository(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"name": "", "source": "/x"}, "What is it to be called?"),
+        ({"name": "", "source": "/x"}, "Enter a name."),
         ({"name": "Shop!", "source": "/x"}, "Use lower-case letters"),
-        ({"name": "taken", "source": "/x"}, "There is a project of this name already."),
-        ({"name": "shop", "source": ""}, "Where is the repository"),
+        ({"name": "taken", "source": "/x"}, "There is already a project with this name."),
+        ({"name": "shop", "source": ""}, "Enter a folder"),
         ({"name": "shop", "source": "/no/such/folder"}, "/no/such/folder does not exist"),
         ({"name": "shop", "source": "ftp://example.org/x"}, "only https and ssh URLs"),
         ({"name": "shop", "source": "https://ann:secret@example.org/x"}, "must not contain a password"),
@@ -146,15 +146,15 @@ def test_the_overview_draws_each_pipeline_with_checks_and_guards(works: Works) -
     for words in (
         'feature <span class="chip">default</span>',
         "<code>PLAN.md</code> exists",
-        "writes <code>PLAN.md</code> only",
+        "May write only <code>PLAN.md</code>",
         "<code>make test</code> fails within 10 min",
-        "sent back up to 2 times",
-        "ended after 45 min",
+        "Up to 2 retries",
+        "Time limit: 45 min",
         "<code>Read</code>",
-        "asks before <code>Bash(git push:*)</code>",
-        "a human approves its plan",
+        "Approval needed: <code>Bash(git push:*)</code>",
+        "The plan needs approval",
         "the task’s own text",
-        "plan-task, as it ships",
+        "Built-in prompt: plan-task",
     ):
         assert words in page, words
 
@@ -166,7 +166,7 @@ def test_a_default_of_the_portal_is_marked_and_noted_in_the_file(works: Works) -
     assert 'quick <span class="chip">default</span>' in page
     assert "<strong>Note</strong> defaultPipeline is overridden" in page
     Project.objects.filter(pk=project.pk).update(default_pipeline="gone")
-    assert "“gone”, is not in the file" in overview(project)
+    assert "“gone”, which is not in the file" in overview(project)
 
 
 def test_faults_stand_at_the_lines_that_they_are_about(works: Works) -> None:
@@ -175,7 +175,7 @@ def test_faults_stand_at_the_lines_that_they_are_about(works: Works) -> None:
     assert '<li id="line-3" class="line-error">' in page and '<li id="line-2" class="line-warning">' in page
     assert "piplines is not a known key; did you mean &quot;pipelines&quot;?" in page
     assert "<strong>Warning</strong>" in page
-    assert "They cannot be shown until the errors" in page
+    assert "Fix the errors" in page
 
 
 def test_a_repository_without_settings_gets_a_text_to_begin_with(works: Works) -> None:
@@ -184,7 +184,7 @@ def test_a_repository_without_settings_gets_a_text_to_begin_with(works: Works) -
     client = admin()
     client.post(LIST, {"name": "bare", "source": str(source)})
     page = overview(Project.objects.get(), client)
-    assert "the built-in pipeline is used" in page and "Nothing is wrong" in page
+    assert "the built-in pipeline is used" in page and "No problems" in page
     assert "# How Cat Herder works in this repository" in page and "command: make test" in page
 
 
@@ -200,7 +200,7 @@ def test_a_huge_file_is_told_and_not_shown(works: Works) -> None:
 
 
 def test_a_project_that_was_never_fetched_has_its_page() -> None:
-    assert "Nothing of the source has been fetched yet" in overview(ProjectFactory())
+    assert "The source has not been fetched yet" in overview(ProjectFactory())
 
 
 def test_fetching_brings_the_newest_commit(works: Works) -> None:

@@ -15,7 +15,7 @@ class AddProjectForm(forms.Form):
         max_length=60,
         validators=[NAME],
         widget=forms.TextInput(attrs={"placeholder": "billing", "autocomplete": "off"}),
-        error_messages={"required": "What is it to be called?"},
+        error_messages={"required": "Enter a name."},
     )
     source = forms.CharField(
         max_length=500,
@@ -26,11 +26,11 @@ class AddProjectForm(forms.Form):
                 "spellcheck": "false",
             }
         ),
-        error_messages={"required": "Where is the repository: which folder, or which https or ssh address?"},
+        error_messages={"required": "Enter a folder, or an https or ssh URL."},
     )
 
     def clean_name(self) -> str:
         name = str(self.cleaned_data["name"])
         if Project.objects.filter(name=name).exists():
-            raise forms.ValidationError("There is a project of this name already.")
+            raise forms.ValidationError("There is already a project with this name.")
         return name

@@ -16,7 +16,7 @@ from tasks_app.web.forms.new_task import LEVELS
 _YES_OR_NO = {"": None, "yes": True, "no": False}
 _WORDS = {True: "yes", False: "no", None: ""}
 #: What leaves a setting to the repository.
-LEFT = "as the file says"
+LEFT = "no override"
 
 FLAGS = ("wait_for_reset", "auto_commit", "publish_plan", "manage_git_branch")
 DURATIONS = ("step_timeout", "check_timeout")
@@ -113,7 +113,7 @@ class SourceForm(forms.Form):
     source = forms.CharField(
         max_length=500,
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "machine"}),
-        error_messages={"required": "Where is the repository: which folder, or which https or ssh address?"},
+        error_messages={"required": "Enter a folder, or an https or ssh URL."},
     )
 
 
@@ -121,7 +121,7 @@ class BranchForm(forms.Form):
     """Of which branch of the source tasks start."""
 
     branch = forms.ChoiceField(
-        error_messages={"invalid_choice": "The source has no branch “%(value)s”, as last fetched."}
+        error_messages={"invalid_choice": "The source had no branch “%(value)s” at the last fetch."}
     )
 
     def __init__(self, *args: Any, branches: Sequence[str], **kwargs: Any) -> None:

@@ -44,7 +44,7 @@ def _let_in(request: HttpRequest, project: Project, form: NewMemberForm) -> None
     if form.user is not None:
         add_member(project, form.user, role, by=person(request))
         name = f"{form.user.shown_name} ({form.user.get_username()})"
-        messages.success(request, f"{name} is a {role.value} now.")
+        messages.success(request, f"{name} is now a {role.value}.")
     else:
         _hand_over(request, *invite(project, form.cleaned_data["who"], role, by=person(request)))
 
@@ -54,12 +54,12 @@ def member_role(request: HttpRequest, project_id: int, member_id: int) -> HttpRe
     membership = _member_or_404(request, project_id, member_id)
     form = RoleForm(request.POST)
     if not form.is_valid():
-        messages.error(request, "Choose one of the roles.")
+        messages.error(request, "Choose a role.")
         return redirect("project_members", project_id)
     role = Role(form.cleaned_data["role"])
     try:
         change_role(membership, role, by=person(request))
-        messages.success(request, f"{membership.user.shown_name} is a {role.value} now.")
+        messages.success(request, f"{membership.user.shown_name} is now a {role.value}.")
     except BadInput as error:
         messages.error(request, str(error))
     return redirect("project_members", project_id)
@@ -93,9 +93,7 @@ def invitation_withdraw(request: HttpRequest, project_id: int, invitation_id: in
     invitation = _invitation_or_404(request, project_id, invitation_id)
     try:
         withdraw_invitation(invitation, by=person(request))
-        messages.success(
-            request, f"The invitation of {invitation.email} is withdrawn; its link works no more."
-        )
+        messages.success(request, f"Invitation of {invitation.email} withdrawn. Its link no longer works.")
     except BadInput as error:
         messages.error(request, str(error))
     return redirect("project_members", project_id)
@@ -105,7 +103,7 @@ def _hand_over(request: HttpRequest, invitation: Invitation, token: str) -> None
     """By mail to who is invited, else to the inviter, once."""
     path = reverse("invitation", args=[token])
     if mail_invitation(invitation, absolute(path)):
-        messages.success(request, f"A link went to {invitation.email}. It works for seven days.")
+        messages.success(request, f"A link was sent to {invitation.email}. It works for seven days.")
     else:
         link = shown_to(request, path)
         request.session[_LINK] = {"link": link, "email": invitation.email, "project": invitation.project_id}

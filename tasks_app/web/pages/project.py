@@ -16,9 +16,8 @@ from tasks_app.core.phases import Phase
 from tasks_app.models import Project, Task
 from tasks_app.operations import local_sandbox
 from tasks_app.sandbox import Held
-from tasks_app.services.access import may_act
 from tasks_app.services.fetching import fetch_meanwhile
-from tasks_app.web.pages.access import person, project_or_404
+from tasks_app.web.pages.access import may_act, person, project_or_404
 from tasks_app.web.pages.project_facts import AtHead, at_head
 
 _RECENT = 8
@@ -32,7 +31,7 @@ def project(request: HttpRequest, project_id: int) -> HttpResponse:
         "project": found,
         "head": head,
         "trouble": trouble,
-        "may_act": may_act(person(request), found),
+        "may_act": may_act(request, found),
         "limits": _limits(),
         **_tasks(found),
     }
@@ -72,6 +71,8 @@ def _tasks(found: Project) -> dict[str, Any]:
     counted = dict(found.tasks.order_by().values_list("phase").annotate(Count("pk")))
     recent = found.tasks.select_related("project", "created_by").defer("text", "body")
     return {
-        "phases": [(Task(phase=phase), counted[phase]) for phase in Phase if counted.get(phase)],
+        "phases": [
+            (Task(project=found, phase=phase), counted[phase]) for phase in Phase if counted.get(phase)
+        ],
         "recent": list(recent[:_RECENT]),
     }

@@ -204,7 +204,9 @@ class AtHead:
         if self.config and not self.default_pipeline:
             name = self.config.default_pipeline
             yield Remark(
-                "error", f"The default pipeline set in the portal, “{name}”, is not in the file.", "settings"
+                "error",
+                f"The override sets the default pipeline “{name}”, which is not in the file.",
+                "settings",
             )
         if self.text is not None and self.file_config is not None:
             yield from _overridden(self.text, self.overrides)
@@ -214,7 +216,7 @@ def at_head(project: Project) -> AtHead:
     """Raises CatHerderError if nothing was fetched yet, or the branch is gone."""
     repository = paths.repository(project)
     if not repository.path.exists():
-        raise CatHerderError("Nothing of the source has been fetched yet.")
+        raise CatHerderError("The source has not been fetched yet.")
     return AtHead(project, repository.facts(repository.head(project.branch)))
 
 
@@ -293,9 +295,9 @@ def _network_fault() -> str:
 
 def _prompt(command: str, own: set[str]) -> str:
     if command == SELF:
-        return "the task’s own text"
+        return "Prompt: the task’s own text"
     place = repository_place(command)
-    return place if place in own else f"{command}, as it ships"
+    return f"Prompt: {place}" if place in own else f"Built-in prompt: {command}"
 
 
 def _shown_check(check: Check) -> ShownCheck:
@@ -307,7 +309,7 @@ def _shown_check(check: Check) -> ShownCheck:
             return ShownCheck(
                 "terminal", check.command, f"{check.expect}{'es' if check.expect == 'pass' else 's'}{within}"
             )
-    return ShownCheck("check", "", "done when the agent ends its turn")
+    return ShownCheck("check", "", "No check: done when the agent stops")
 
 
 def _moment() -> int:

@@ -133,7 +133,7 @@ def target_remove(request: HttpRequest, project_id: int, target_id: int) -> Http
 @require_POST
 def target_test(request: HttpRequest, project_id: int, target_id: int) -> HttpResponse:
     target = _target_or_404(request, project_id, target_id)
-    said = f"A test to {target} is on its way. The log says what became of it."
+    said = f"A test to {target} is being sent. The delivery log shows the result."
     return _back(request, target, lambda: try_target(target, by=person(request)), said)
 
 
@@ -144,7 +144,7 @@ def delivery_retry(request: HttpRequest, project_id: int, delivery_id: int) -> H
     deliveries = Delivery.objects.filter(target__project=project).select_related("target__project")
     delivery = get_object_or_404(deliveries, pk=delivery_id)
     assert delivery.target  # noqa: S101 (the filter)
-    again = f"It is sent to {delivery.target} again."
+    again = f"Sending to {delivery.target} again."
     return _back(request, delivery.target, lambda: send_again(delivery, by=person(request)), again)
 
 

@@ -33,25 +33,28 @@ _BRANCHES = 500
 #: Each setting in words, in the order of the page.
 LABELS = {
     "threshold": ("How readily the agent asks", "0 never asks, 5 asks about anything."),
-    "default_pipeline": ("Pipeline", "Of tasks that name none."),
-    "model": ("Model", "Of steps and tasks that name none."),
-    "wait_for_reset": ("Wait for a usage limit to reset", "Instead of failing."),
-    "auto_commit": ("Checkpoints", "A commit after each step."),
-    "publish_plan": ("Plan in the result", "“no” takes PLAN.md out when the task ends; its page shows it."),
-    "manage_git_branch": ("A branch for each task", "“no” checks out the project’s own branch."),
+    "default_pipeline": ("Pipeline", "For tasks that name none."),
+    "model": ("Model", "For steps and tasks that name none."),
+    "wait_for_reset": ("Wait for usage limits", "Wait for the reset instead of failing."),
+    "auto_commit": ("Checkpoints", "Commit after each step."),
+    "publish_plan": (
+        "Plan in the result",
+        "“no” removes PLAN.md when the task ends; the task’s page still shows it.",
+    ),
+    "manage_git_branch": ("A branch for each task", "“no” works on the project’s own branch."),
     "ask_before": (
         "Ask before",
-        "Tool calls that a human must approve, one pattern a line: Bash(git push*), Write(migrations/**).",
+        "Tool calls that a human must approve, one pattern per line: Bash(git push*), Write(migrations/**).",
     ),
     "network": (
         "Network, at most",
-        "What agents and checks may reach: full is this machine’s network, model only the agent’s model, "
-        "none not even what the model would fetch. A step may get less.",
+        "What agents and checks may reach. full: the machine’s network; model: only the model; none: "
+        "not even web pages that the model would fetch. A step may get less.",
     ),
-    "max_turns": ("Turns", "That one run may take."),
-    "max_cost_usd": ("Dollars", "That one task may cost."),
-    "step_timeout": ("Time for a run", "Whose step names none: 90s, 15m, 2h."),
-    "check_timeout": ("Time for a check", "That names none: 90s, 15m, 2h."),
+    "max_turns": ("Turns", "Maximum for one run."),
+    "max_cost_usd": ("Dollars", "Maximum cost of one task."),
+    "step_timeout": ("Time limit of a run", "For steps that name none: 90s, 15m, 2h."),
+    "check_timeout": ("Time limit of a check", "For checks that name none: 90s, 15m, 2h."),
 }
 _ELSEWHERE = {"source": ("Source", ""), "branch": ("Branch", "")}
 
@@ -98,25 +101,25 @@ def project_remove(request: HttpRequest, project_id: int) -> HttpResponse:
     project = project_or_404(request, project_id)
     typed = request.POST.get("name", "").strip()
     if typed != project.name and _may_change(request, project):
-        fault = f"Type “{project.name}” to remove it; nothing was removed."
+        fault = f"Nothing was removed. Type “{project.name}” to remove the project."
         return _page(request, project, status=400, remove_fault=fault, typed=typed)
     try:
         _allowed(lambda: remove_project(project, by=person(request)))
     except CatHerderError as error:
         return _page(request, project, status=409, remove_fault=str(error), typed=typed)
-    messages.success(request, f"Project “{typed}” is removed. Its source was not touched.")
+    messages.success(request, f"Project “{typed}” removed. Its source was not touched.")
     return redirect("projects")
 
 
 def _post_source(request: HttpRequest, project: Project) -> HttpResponse:
     if not _may_move(request):
-        raise PermissionDenied("Only a site admin can say where a project's repository is.")
+        raise PermissionDenied("Only a site admin can change the source of a project.")
     form, branch = SourceForm(request.POST), project.branch
     if not (form.is_valid() and _done(form, lambda: _change_source(request, project, form))):
         return _page(request, Project.objects.get(pk=project.pk), status=400, source_form=form)
-    said = f"The repository is read from {project.source} from now on."
+    said = f"Source changed to {project.source}."
     if project.branch != branch:
-        said += f" It has no branch {branch}: tasks start from {project.branch}."
+        said += f" It has no branch {branch}, so tasks start from {project.branch}."
     messages.success(request, said)
     return redirect("project_settings", project.pk)
 
@@ -133,10 +136,10 @@ def _post_branch(request: HttpRequest, project: Project) -> HttpResponse:
     form = BranchForm(request.POST, branches=_branches(project))
     if not _may_change(request, project):
         raise PermissionDenied(
-            f"Your role in {project} does not reach that far. Its maintainers change settings."
+            f"Your role in {project} does not allow this. Its maintainers change settings."
         )
     if form.is_valid() and _done(form, lambda: _change_branch(request, project, form)):
-        messages.success(request, f"Tasks start from the branch {project.branch} from now on.")
+        messages.success(request, f"Tasks now start from the branch {project.branch}.")
         return redirect("project_settings", project.pk)
     return _page(request, project, status=400, branch_form=form)
 
@@ -164,8 +167,8 @@ def _post_settings(request: HttpRequest, project: Project) -> HttpResponse:
         return _page(request, project, status=400, form=form)
     if not _done(form, lambda: change_settings(project, wanted(), by=person(request), commit=commit)):
         return _page(request, project, status=400, form=form)
-    said = f"{LABELS[reset][0]}: as the file says again." if reset in LABELS else "Saved."
-    messages.success(request, f"{said} It holds for tasks that are created from now on.")
+    said = f"Override of “{LABELS[reset][0]}” removed." if reset in LABELS else "Saved."
+    messages.success(request, f"{said} This applies to tasks created from now on.")
     return redirect("project_settings", project.pk)
 
 
@@ -267,17 +270,17 @@ def _without(name: str, config: ProjectConfig) -> str:
     """What holds where neither the file nor the portal says anything."""
     match name:
         case "threshold":
-            return f"{settings.ENVIRONMENT.threshold}, of the installation"
+            return f"{settings.ENVIRONMENT.threshold} (installation default)"
         case "default_pipeline":
-            return f"{config.pipelines[0].name}, the first"
+            return f"{config.pipelines[0].name} (first pipeline)"
         case "model":
-            return "the agent’s own"
+            return "Claude Code’s default"
         case "ask_before":
-            return "nothing"
+            return "none"
         case "step_timeout":
-            return f"{duration(STEP_SECONDS)}, of the portal"
+            return f"{duration(STEP_SECONDS)} (default)"
         case "check_timeout":
-            return f"{duration(SHELL_SECONDS)}, of the portal"
+            return f"{duration(SHELL_SECONDS)} (default)"
     return "no limit"
 
 
