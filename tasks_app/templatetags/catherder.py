@@ -7,11 +7,15 @@ from datetime import datetime
 from typing import Any
 
 from django import template
+from django.template import Context
 from django.templatetags.static import static
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
+from tasks_app.core.phases import Phase
 from tasks_app.models import Sequence, Step, Task
+from tasks_app.web.forms.new_task import LEVELS
+from tasks_app.web.pages.access import actable_projects
 from tasks_app.web.rendering import words
 from tasks_app.web.rendering.ansi import render_ansi
 from tasks_app.web.rendering.markdown import render_inline, render_markdown
@@ -20,7 +24,7 @@ register = template.Library()
 
 register.filter("duration", words.duration)
 register.filter("count", words.count)
-register.filter("moment", words.moment)
+register.filter("outcome", words.outcome)
 register.filter("headline", words.headline)
 register.filter("context", words.context)
 register.filter("dollars", words.dollars)
@@ -37,16 +41,26 @@ def icon(name: str, label: str = "") -> SafeString:
     return format_html('<svg class="icon" {}><use href="{}"/></svg>', hidden, address)
 
 
-@register.simple_tag
-def phase_badge(thing: Task | Step | Sequence) -> SafeString:
-    """The phase as icon and words; the sentence on hover."""
+@register.simple_tag(takes_context=True)
+def phase_badge(context: Context, thing: Task | Sequence) -> SafeString:
+    """The phase as icon and label; the sentence on hover."""
     facts = thing.phase_facts
-    label, sentence, drawing = facts.label, facts.sentence, facts.icon
+    label, sentence, drawing = phase_label(context, thing), facts.sentence, facts.icon
     if isinstance(thing, Task) and thing.not_started:
-        label, sentence, drawing = "not started", "Nothing happens until somebody starts it.", "hollow"
+        label, sentence, drawing = "not started", "Nobody has started this task yet.", "hollow"
     return format_html(
         '<span class="badge tone-{}" title="{}">{}{}</span>', facts.tone, sentence, icon(drawing), label
     )
+
+
+@register.simple_tag(takes_context=True)
+def phase_label(context: Context, thing: Task | Step | Sequence) -> str:
+    """The phase in a word or two. Only users who may answer read that an answer is needed from them."""
+    if thing.phase == Phase.WAITING_FOR_INPUT:
+        project_id = thing.task.project_id if isinstance(thing, Step) else thing.project_id
+        if project_id in actable_projects(context["request"]):
+            return "needs your answer"
+    return thing.phase_facts.label
 
 
 @register.simple_tag
@@ -59,11 +73,25 @@ def when(at: datetime | None) -> SafeString | str:
 
 
 @register.simple_tag
+def moment(at: datetime) -> SafeString:
+    """The time of day, with the date unless it was today, and the exact time on hover."""
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>', at.isoformat(), words.exact(at), words.moment(at)
+    )
+
+
+@register.simple_tag
 def clock(at: datetime) -> SafeString:
     """The time of day, with the exact time on hover."""
     return format_html(
         '<time datetime="{}" title="{}">{}</time>', at.isoformat(), words.exact(at), f"{at:%H:%M:%S}"
     )
+
+
+@register.filter
+def threshold(level: int) -> str:
+    """`Asks about hard-to-undo decisions (3 of 5)`."""
+    return f"{LEVELS[level].partition(';')[0].rstrip('.')} ({level} of 5)"
 
 
 @register.filter

@@ -23,7 +23,7 @@ WIDE = (1280, 800)
 CARD = (1200, 840)
 SHORT = (1280, 640)
 PHONE = (390, 844)
-DONE = "Every step ended and every check passed."
+DONE = "All steps finished, all checks passed."
 #: A picture that is larger is slow to load where people read about the portal first.
 LIMIT = 250_000
 
@@ -113,7 +113,7 @@ def _shoot(page: Page, address: str, shop: Path) -> None:
     _save(page, "task-running", *WIDE)
     _shoot_question(page)
     page.goto(f"{address}/")
-    page.get_by_text("Needs you").wait_for()
+    page.get_by_text("Needs your answer").wait_for()
     _settled(page, lambda: not page.get_by_text("running", exact=True).count())
     _save(page, "dashboard", *SHORT)
     _save(page, "phone", *PHONE)
@@ -129,7 +129,7 @@ def _add_project(page: Page, address: str, shop: Path) -> None:
     page.locator("summary", has_text="Add a project").click()
     page.fill("#id_name", "shop")
     page.fill("#id_source", str(shop))
-    page.get_by_role("button", name="Add the project").click()
+    page.get_by_role("button", name="Add project").click()
     page.get_by_role("heading", name="shop").wait_for()
 
 

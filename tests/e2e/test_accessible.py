@@ -245,7 +245,7 @@ def test_a_fault_of_ours_is_accessible_and_fits(
         tour.look_at("/notices/", status=500)
         said = tour.page.inner_text("h1")
     context.close()
-    assert said == "Something broke on our side"
+    assert said == "An internal error occurred"
     assert not tour.faults, "\n".join(tour.faults)
 
 
@@ -267,7 +267,7 @@ def test_too_many_attempts_are_told_accessibly(
     context, tour = walk(browser, portal.address, "")
     tour.page.goto(f"{tour.address}/login/")
     tour.page.evaluate(TRY_AGAIN_AND_AGAIN)
-    tour.look_at_refusal("Too many attempts", "/login/", token=True)
+    tour.look_at_refusal("Too many requests", "/login/", token=True)
     context.close()
     assert not tour.faults, "\n".join(tour.faults)
 
@@ -276,9 +276,9 @@ def test_refusals_are_accessible_and_fit(browser: Browser, seeded: tuple[WebServ
     portal, told = seeded
     context, tour = walk(browser, portal.address, told["sessions"]["viewer"])
     cancel = "/tasks/1/cancel/"
-    tour.look_at_refusal("You may look, but not do that", cancel, token=True)
+    tour.look_at_refusal("You do not have permission", cancel, token=True)
     tour.look_at_refusal("This form is out of date", cancel, token=False)
     tour.look_at(cancel, status=405)
-    tour.look_at_refusal("That request could not be read", cancel, token=True, fields=1100)
+    tour.look_at_refusal("The request could not be read", cancel, token=True, fields=1100)
     context.close()
     assert not tour.faults, "\n".join(tour.faults)

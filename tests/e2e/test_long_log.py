@@ -75,7 +75,7 @@ def test_one_scrolls_to_the_beginning_and_the_page_stays_small(
 ) -> None:
     page = long_log.page
     expect(line(page, LENGTH - 1)).to_be_in_viewport()
-    expect(page.locator("#follow")).to_have_text("Following the end")
+    expect(page.locator("#follow")).to_have_text("Auto-scroll on")
     expect(line(page, LENGTH - 101)).to_have_count(0)
     most = 0
     for _ in range(400):
@@ -90,7 +90,7 @@ def test_one_scrolls_to_the_beginning_and_the_page_stays_small(
     scroll(page, "0")
     expect(line(page, 0)).to_be_in_viewport()
     assert most < MOST
-    expect(page.locator("#follow")).to_have_text("Follow the end")
+    expect(page.locator("#follow")).to_have_text("Auto-scroll off")
     page.keyboard.press("f")
     expect(line(page, LENGTH - 1)).to_be_in_viewport()
     assert nodes(page) < MOST
@@ -128,7 +128,7 @@ def test_one_jumps_to_the_error_and_to_an_event(
     expect(line(page, 2000)).to_be_in_viewport()
     expect(page.get_by_role("link", name="All")).to_have_attribute("aria-current", "true")
     page.get_by_role("link", name="Tools").click()
-    expect(page.locator("#log-said")).to_have_text("Nothing of that kind.")
+    expect(page.locator("#log-said")).to_have_text("No entries of this kind.")
 
 
 def test_new_lines_do_not_pull_one_away(portal: UpPortal, long_log: LongLog) -> None:
@@ -136,10 +136,10 @@ def test_new_lines_do_not_pull_one_away(portal: UpPortal, long_log: LongLog) -> 
     portal.rows(MORE % (last, 0, 3))
     expect(page.get_by_text("More 2.", exact=True)).to_be_in_viewport()
     scroll(page, "1000")
-    expect(page.locator("#follow")).to_have_text("Follow the end")
+    expect(page.locator("#follow")).to_have_text("Auto-scroll off")
     portal.rows(MORE % (last, 3, 8))
     below = page.locator("#log-below")
-    expect(below).to_have_text("5 new below")
+    expect(below).to_have_text("5 new")
     expect(page.get_by_text("More 7.", exact=True)).not_to_be_in_viewport()
     below.click()
     expect(page.get_by_text("More 7.", exact=True)).to_be_in_viewport()
@@ -150,7 +150,7 @@ def test_that_the_log_was_out_of_reach_is_not_said_for_ever(portal: UpPortal, lo
     page, last, _ = long_log
     page.context.set_offline(True)
     page.get_by_role("link", name="Errors").click()
-    expect(page.locator("#log-said")).to_have_text("The log could not be fetched; try again.")
+    expect(page.locator("#log-said")).to_have_text("The log could not be loaded. Try again.")
     page.context.set_offline(False)
     portal.rows(MORE % (last, 0, 1))
     expect(page.locator("#log-said")).to_have_text("")
@@ -161,7 +161,7 @@ def test_without_scripts_links_lead_to_the_beginning(portal: UpPortal, sign_in: 
     portal.rows(MAKE % task)
     page = sign_in(portal, java_script_enabled=False)
     page.goto(f"{portal.url}/tasks/{task}/")
-    page.get_by_role("link", name="Show earlier").click()
+    page.get_by_role("link", name="Load earlier entries").click()
     expect(line(page, LENGTH - 150)).to_be_visible()
-    page.get_by_role("link", name="Show later").click()
+    page.get_by_role("link", name="Load later entries").click()
     expect(line(page, LENGTH - 1)).to_be_visible()

@@ -51,7 +51,7 @@ def test_every_rule_is_understood(portal: UpPortal, sign_in: SignIn) -> None:
 def test_a_log_that_says_nothing_has_nothing_to_choose_from(portal: UpPortal, sign_in: SignIn) -> None:
     page = sign_in(portal)
     log_of(portal, page, [])
-    expect(page.get_by_text("The log begins when the task is started.")).to_be_visible()
+    expect(page.get_by_text("The log starts with the task.")).to_be_visible()
     expect(page.locator("#follow")).to_be_hidden()
     expect(page.get_by_role("link", name="Errors")).to_be_hidden()
 
@@ -60,7 +60,7 @@ def test_a_filter_that_finds_nothing_says_so_and_can_be_left(portal: UpPortal, s
     page = sign_in(portal)
     log_of(portal, page, ["All went well."])
     page.get_by_role("link", name="Errors").click()
-    expect(page.locator(".log-empty")).to_have_text("Nothing of that kind.")
+    expect(page.locator(".log-empty")).to_have_text("No entries of this kind.")
     page.get_by_role("link", name="All", exact=True).click()
     expect(page.get_by_text("All went well.")).to_be_visible()
     expect(page.locator(".log-empty")).to_be_hidden()

@@ -68,7 +68,7 @@ def test_a_task_is_written_looked_at_and_sent(page: Page, served: tuple[WebServe
     page.get_by_role("button", name="Write").click()
 
     page.goto("/tasks/new/")
-    expect(page.locator("#draft-note")).to_contain_text("is restored")
+    expect(page.locator("#draft-note")).to_contain_text("was restored")
     page.locator("#id_text").press("Control+Enter")
     page.wait_for_url(re.compile(r"/tasks/\d+/$"))
     made = served[0].rows(TASKS)
@@ -81,8 +81,8 @@ def test_a_task_is_written_looked_at_and_sent(page: Page, served: tuple[WebServe
 
 def test_a_file_is_searched_and_taken(page: Page, served: tuple[WebServer, list[Any]]) -> None:
     page.goto("/tasks/new/")
-    page.get_by_text("Take a file from the repository").click()
-    page.get_by_label("Search in names").fill("round")
+    page.get_by_text("Choose a file from the repository").click()
+    page.get_by_label("Search names").fill("round")
     expect(page.locator("#files a")).to_have_count(2)
     page.get_by_role("link", name="tasks/round.md").click()
     expect(page.locator("#picked")).to_have_text("From tasks/round.md")
@@ -105,12 +105,12 @@ def test_a_draft_gives_way_only_when_told(page: Page, served: tuple[WebServer, l
     page.goto("/tasks/new/")
     page.fill("#id_text", "# Mine")
     page.goto(f"/tasks/new/?project={served[1][0]}&file=tasks/round.md")
-    expect(page.locator("#draft-note")).to_contain_text("is kept")
+    expect(page.locator("#draft-note")).to_contain_text("There is a draft")
     assert "Mine" not in text_of(page)
-    page.get_by_role("button", name="Restore it").click()
+    page.get_by_role("button", name="Restore").click()
     assert text_of(page) == "# Mine"
     page.goto("/tasks/new/")
-    page.get_by_role("button", name="Discard it").click()
+    page.get_by_role("button", name="Discard").click()
     assert text_of(page) == ""
     page.reload()
     assert text_of(page) == "" and page.locator("#draft-note").is_hidden()

@@ -14,7 +14,7 @@ from tests.portal import UpPortal
 pytestmark = pytest.mark.browser
 
 QUESTION = "who pays the odd cents"
-DONE = "Every step ended and every check passed."
+DONE = "All steps finished, all checks passed."
 
 
 def start_sample(page: Page) -> None:
@@ -136,7 +136,7 @@ def test_the_card_works_without_javascript(portal: UpPortal, sign_in: SignIn) ->
         page.reload()
     page.locator("article.card [name=notes]").fill("keep me")
     page.get_by_role("button", name="Answer and resume").click()
-    expect(page.locator(".refusal")).to_contain_text("needs some text or a choice")
+    expect(page.locator(".refusal")).to_contain_text("Choose an option or type an answer.")
     expect(page.locator("[name=notes]")).to_have_value("keep me")
     page.locator("textarea.own-text").first.fill("plain old form")
     page.get_by_role("button", name="Answer and resume").click()

@@ -119,7 +119,7 @@ def test_an_empty_answer_is_400_and_says_what_is_missing(
 ) -> None:
     page = send(browser, question, item_0_other=text, notes="only a note")
     assert page.status_code == 400
-    assert "An answer needs some text or a choice." in page.text
+    assert "Choose an option or type an answer." in page.text
     assert ">only a note</textarea>" in page.text
     assert stored(question) == {} and question.is_open
 
@@ -136,7 +136,7 @@ def test_one_of_several_left_out_is_400_names_it_and_keeps_the_rest(browser: Cli
 def test_a_choice_and_a_text_that_contradict_are_400(browser: Client, question: Question) -> None:
     page = send(browser, question, item_0="Half up", item_0_other="or rather not at all")
     assert page.status_code == 400
-    assert "“Half up” is chosen and there is a text of your own" in page.text
+    assert "“Half up” is chosen and there is text under “Something else”" in page.text
     assert "or rather not at all</textarea>" in page.text
     assert stored(question) == {}
 
@@ -164,7 +164,7 @@ def test_a_late_answer_is_409_says_who_and_what_and_gives_the_text_back(
     page = send(other, question, item_0_other="Too late, alas", notes="with a note")
     assert page.status_code == 409
     assert "<strong>Ada</strong>" in page.text and "Half up" in page.text
-    assert "What you sent was not taken" in page.text
+    assert "Your answer was not accepted" in page.text
     assert "Too late, alas\nwith a note</textarea>" in page.text
     assert stored(question) == {ROUNDING["question"]: "Half up"}
 
@@ -196,17 +196,17 @@ def test_past_all_bounds_is_413_too(browser: Client, question: Question, headers
     page = browser.post(
         address(question), f"notes={text}", content_type="application/x-www-form-urlencoded", headers=headers
     )
-    assert page.status_code == 413 and "far too long" in page.text
+    assert page.status_code == 413 and "too long and was not read" in page.text
 
 
 def test_a_viewer_gets_403_and_sees_no_form(question: Question) -> None:
     client = signed_in(MembershipFactory(project=question.task.project, role=Role.VIEWER).user)
     page = send(client, question, item_0="Half up")
-    assert page.status_code == 403 and "lets you look but not act" in page.text
+    assert page.status_code == 403 and "does not allow this" in page.text
     part = send(client, question, item_0="Half up", headers=HTMX)
     assert part.status_code == 403 and "<html" not in part.text
     shown = client.get(reverse("question", args=[question.pk]))
-    assert "lets you look but not answer" in shown.text and "Answer and resume" not in shown.text
+    assert "does not allow you to answer" in shown.text and "Answer and resume" not in shown.text
     assert stored(question) == {}
 
 
@@ -255,7 +255,7 @@ def test_json_takes_several_answers_with_several_choices(browser: Client, member
         ('{"answer": "a", "answers": {}}', 'answer: send {"answer"'),
         ('{"answer": 7}', "answer: must be a text"),
         ('{"answer": null}', "answer: must be a text"),
-        ('{"answer": " "}', "An answer needs some text"),
+        ('{"answer": " "}', "Choose an option or type an answer"),
         ('{"answer": "a\\u0000b"}', "answer: the answer contains a NUL character"),
         ('{"answer": "a", "notes": 1}', "notes: must be a text"),
         ('{"answers": []}', "answers: must be an object"),

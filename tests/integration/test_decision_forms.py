@@ -20,7 +20,7 @@ JSON = "application/json"
 COMMAND = {"kind": "command", "title": "Bash", "text": "make deploy <now>"}
 #: How each is done: the address, what a good form has, the field that a refusal must keep.
 WAYS = {
-    "question_dismiss": (QuestionKind.CLARIFICATION, {"why": "Nobody knows."}, "Dismissed by"),
+    "question_dismiss": (QuestionKind.CLARIFICATION, {"why": "Nobody knows."}, "Skipped by"),
     "question_decide": (QuestionKind.APPROVAL, {"verdict": "denied", "reason": "Not today."}, "Denied by"),
 }
 
@@ -62,8 +62,8 @@ def test_no_answer_never_looks_like_one() -> None:
     question = asked(QuestionKind.CLARIFICATION)
     page = send(member_of(question), "question_dismiss", question, {"why": "Nobody knows."})
     assert page.status_code == 200
-    assert "Dismissed by <strong>Ada</strong>" in page.text and "Nobody knows." in page.text
-    assert "Answered by" not in page.text and "Nobody answered" in page.text
+    assert "Skipped by <strong>Ada</strong>" in page.text and "Nobody knows." in page.text
+    assert "Answered by" not in page.text and "The agent decides by itself" in page.text
     done = fresh(question)
     assert (done.state, done.answers, done.notes) == (QuestionState.DISMISSED, {}, "Nobody knows.")
 
@@ -97,8 +97,8 @@ def test_an_approval_needs_no_words_and_takes_notes() -> None:
 @pytest.mark.parametrize(
     ("kind", "verdict", "words"),
     [
-        (QuestionKind.APPROVAL, "denied", "Say why"),
-        (QuestionKind.PLAN, "sent_back", "Say what is to change"),
+        (QuestionKind.APPROVAL, "denied", "Enter a reason"),
+        (QuestionKind.PLAN, "sent_back", "Enter your comments"),
         (QuestionKind.APPROVAL, "sent_back", "approve or deny it"),
         (QuestionKind.PLAN, "", "approve it or send it back"),
         (QuestionKind.CLARIFICATION, "approved", "answer or dismiss it"),
@@ -132,7 +132,7 @@ class TestEachWay:
         late = {**good, "why": "My own words.", "reason": "My own words."}
         page = send(UserFactory(is_superuser=True), name, question, late)
         assert page.status_code == 409
-        assert f"{words} <strong>Ada</strong>" in page.text and "was not taken" in page.text
+        assert f"{words} <strong>Ada</strong>" in page.text and "was not accepted" in page.text
         assert "My own words.\nMy own words.</textarea>" in page.text
 
     def test_the_same_again_is_200_and_changes_nothing(self, name: str) -> None:
@@ -172,7 +172,7 @@ class TestEachWay:
         viewer = member_of(question, Role.VIEWER)
         assert send(viewer, name, question, good).status_code == 403
         shown = signed_in(viewer).get(reverse("question", args=[question.pk])).text
-        assert "lets you look but not answer" in shown and 'class="card-buttons"' not in shown
+        assert "does not allow you to answer" in shown and 'class="card-buttons"' not in shown
         assert send(UserFactory(), name, question, good).status_code == 404
         assert fresh(question).is_open
 
@@ -184,6 +184,7 @@ class TestEachWay:
 
     def test_json_says_the_same(self, name: str) -> None:
         kind, _, words = WAYS[name]
+        words = words.replace("Skipped", "Dismissed")  # as the API calls it
         question = asked(kind)
         user = member_of(question)
         body = {"verdict": "denied", "notes": "n"} if name == "question_decide" else {"notes": "n"}

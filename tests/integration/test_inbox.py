@@ -79,13 +79,13 @@ def test_what_a_person_answered_can_be_found(admin: User) -> None:
 @pytest.mark.parametrize("state", QuestionState.values)
 def test_an_empty_tab_says_what_would_stand_here(admin: User, state: str) -> None:
     page = look(admin, state=state)
-    assert 'class="empty none"' in page and "Clear the filters" not in page
+    assert 'class="empty none"' in page and "Clear filters" not in page
 
 
 def test_where_nothing_matches_the_filters_can_be_cleared(admin: User) -> None:
     asked("Still open?")
     page = look(admin, project="another")
-    assert "Nothing matches" in page and 'href="?state=open">Clear the filters' in page
+    assert "No matching questions" in page and 'href="?state=open">Clear filters' in page
     assert "<summary>1 filter</summary>" in page
 
 

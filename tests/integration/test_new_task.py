@@ -89,7 +89,7 @@ def test_a_contradiction_names_line_and_key_and_keeps_what_was_typed(project: Pr
         ("---\ninteractionThreshold: 9\n---\n# x", "Line 2: interactionThreshold must be a whole number"),
         ("---\ntitle: x\n", "Line 1: the front matter that begins here is never closed"),
         ("---\n- a\n---\n# x", "must be a mapping"),
-        ("   ", "A task needs some text"),
+        ("   ", "Enter the task"),
         ("# x\n" + "y" * 1_000_001, "larger than 1,000,000 bytes"),
     ],
 )
@@ -139,14 +139,14 @@ def test_files_and_folders_are_found_by_their_names(project: Project) -> None:
     assert "tasks/walls" in folders and "01-south" not in folders
     asked = {"project": project.pk, "folder": "tasks/walls/", "would_run": "1"}
     runs = client.get(FILES_PART, asked).text
-    assert "2 tasks would run" in runs and runs.index("01-south.md") < runs.index("02-north.md")
+    assert "2 tasks will run" in runs and runs.index("01-south.md") < runs.index("02-north.md")
     assert "_ideas" not in runs
 
 
 def test_the_pipelines_of_a_project_are_shown_with_their_steps(project: Project) -> None:
     client = browser_of(project)
     for page in (client.get(PAGE).text, client.get("/tasks/new/project/", {"project": project.pk}).text):
-        assert "quick" in page and "think" in page and "paint" in page and "says: careful" in page
+        assert "quick" in page and "think" in page and "paint" in page and "Project default (careful)" in page
 
 
 def test_choosing_a_project_works_without_scripts(works: Works, project: Project) -> None:
@@ -167,7 +167,7 @@ def test_the_preview_shows_the_text_and_what_its_settings_come_to(project: Proje
     faulty = client.post(PREVIEW, {"text": "---\ninteractionThreshold: high\n---\n# Still shown"}).text
     assert "Line 2: interactionThreshold" in faulty and "Still shown" in faulty
     assert "high</h" not in faulty, "front matter is no heading"
-    assert "nothing to show" in client.post(PREVIEW, {"text": ""}).text
+    assert "Nothing to preview" in client.post(PREVIEW, {"text": ""}).text
     assert client.post(PREVIEW, {"text": "a\0b", "threshold": "x"}).status_code == 200
     page = client.post(PAGE, {"project": project.pk, "text": TEXT, "preview": "1"})
     assert page.status_code == 200 and "<h3>Paint it</h3>" in page.text and not Task.objects.exists()
@@ -198,7 +198,7 @@ def test_a_viewer_may_not_create(project: Project) -> None:
 def test_a_project_with_a_faulty_file_says_so(works: Works) -> None:
     project = works.project("interactionThreshold: 9\n")
     page = browser_of(project).get(PAGE).text
-    assert "has errors: no task can be created" in page
+    assert "has errors. Fix them" in page
 
 
 def test_a_project_that_was_never_fetched_still_has_its_form() -> None:

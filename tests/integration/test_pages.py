@@ -94,7 +94,7 @@ def test_login_leads_to_where_one_wanted_to_go() -> None:
     wrong = client.post(
         login.redirect_chain[0][0], {"username": "ada", "password": "no", "next": page_of(task)}
     )
-    assert "Please enter a correct username and password" in wrong.text and 'value="ada"' in wrong.text
+    assert "Wrong user name or password" in wrong.text and 'value="ada"' in wrong.text
     right = {"username": "ada", "password": "open sesame", "next": page_of(task)}
     assert client.post("/login/", right)["Location"] == page_of(task)
 
@@ -149,7 +149,7 @@ def test_only_questions_that_one_sees_are_counted() -> None:
 def test_the_error_page_needs_no_database(rf: RequestFactory, django_db_blocker: Any) -> None:
     with django_db_blocker.block():
         page = server_error(rf.get("/"))
-    assert page.status_code == 500 and "Something broke on our side" in page.content.decode()
+    assert page.status_code == 500 and "An internal error occurred" in page.content.decode()
 
 
 def test_scripts_and_styles_come_from_files_alone(browser: Client) -> None:
@@ -167,11 +167,12 @@ def test_every_phase_is_in_the_group_that_says_what_it_needs(browser: Client) ->
     for phase in Phase:
         TaskFactory(phase=phase, title=f"is {phase}")
     page = browser.get("/").text
-    order = ["Needs you", "Running", "Not started", "Failed or interrupted", "Done"]
+    order = ["Needs your answer", "Running", "Not started", "Failed or interrupted", "Done"]
     places_in_page = [page.index(f'">{title} <span class="number">') for title in order]
     assert places_in_page == sorted(places_in_page)
     for phase in Phase:
-        label = "not started" if phase is Phase.PENDING else FACTS[phase].label
+        shown = {Phase.PENDING: "not started", Phase.WAITING_FOR_INPUT: "needs your answer"}
+        label = shown.get(phase, FACTS[phase].label)
         assert f"is {phase}</a>" in page and f"{label}</span>" in page
 
 
@@ -183,14 +184,34 @@ def test_what_one_may_not_answer_needs_others() -> None:
     user = MembershipFactory(project=open_here.task.project, role="viewer").user
     browser = signed_in(user)
     page = browser.get("/").text
-    assert '">Needs others <span class="number">1<' in page and "Needs you" not in page
+    assert '">Waiting for input <span class="number">1<' in page and "Needs your answer" not in page
     assert 'data-open="0"' in browser.get("/navigation/").text
     assert open_here.task.title in browser.get("/?group=needs-others").text
     assert open_here.items[0]["question"] in browser.get("/inbox/").text
     MembershipFactory(project=open_there.task.project, user=user)
     page = browser.get("/").text
-    assert '">Needs you <span class="number">1<' in page and '">Needs others <span class="number">1<' in page
+    assert (
+        '">Needs your answer <span class="number">1<' in page
+        and '">Waiting for input <span class="number">1<' in page
+    )
     assert 'data-open="1"' in browser.get("/navigation/").text
+
+
+def test_only_those_who_may_answer_read_that_their_answer_is_needed() -> None:
+    question = QuestionFactory()
+    task, step = question.task, question.step
+    for waiting in (task, step):
+        type(waiting).objects.filter(pk=waiting.pk).update(phase=Phase.WAITING_FOR_INPUT)
+    for role, label in (("viewer", "waiting for input"), ("member", "needs your answer")):
+        browser = signed_in(MembershipFactory(project=task.project, role=role).user)
+        for address in ("/", page_of(task), reverse("project", args=[task.project_id]), "/history/"):
+            page = re.sub(
+                r'(?s)<div class="chips">.*?</div>|<fieldset class="chips">.*?</fieldset>',
+                "",
+                browser.get(address).text,
+            )
+            assert ("needs your answer" in page) == (role == "member"), (role, address)
+            assert f"{label}</span>" in page or f"1 {label}" in page, (role, address)
 
 
 def test_who_waits_longest_comes_first_and_of_what_ended_the_last(browser: Client) -> None:
@@ -221,7 +242,7 @@ def test_only_those_who_may_act_get_a_start_button(browser: Client) -> None:
     task = TaskFactory()
     viewer = signed_in(MembershipFactory(project=task.project, role="viewer").user)
     start = reverse("task_start", args=[task.pk])
-    hint = "Start one: an agent works on it"
+    hint = "Start a task: an agent works on it"
     assert start in browser.get("/").text and hint in browser.get("/").text
     page = viewer.get("/").text
     assert task.title in page and start not in page and hint not in page
@@ -255,7 +276,7 @@ def test_long_groups_page_at_50(browser: Client) -> None:
 def test_the_empty_dashboard_says_what_to_do_first(browser: Client) -> None:
     assert "Add a project" in browser.get("/").text
     ProjectFactory()
-    assert "Write the first task" in browser.get("/").text
+    assert "Create the first task" in browser.get("/").text
     nobody = signed_in(UserFactory())
     assert "not a member of any project" in nobody.get("/").text
 
@@ -289,8 +310,8 @@ def test_a_task_can_be_created_only(browser: Client, project: Any) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"text": ""}, "A task needs some text"),
-        ({"text": "# A\n", "threshold": "6"}, "The threshold is a whole number from 0 to 5, not “6”."),
+        ({"text": ""}, "Enter the task"),
+        ({"text": "# A\n", "threshold": "6"}, "The threshold must be a whole number from 0 to 5, not “6”."),
         ({"text": "# A\n", "threshold": "high"}, "not “high”."),
         ({"text": "---\ninteractionThreshold: 9\n---\n# A <b>\n"}, "Line 2"),
         ({"text": "---\ntitle: x\n# never closed"}, "never closed with ---"),
@@ -326,10 +347,19 @@ def test_a_task_says_its_phase_in_a_sentence_and_offers_what_can_be_done(
 ) -> None:
     task = TaskFactory(phase=phase, started_at=timezone.now(), queued_at=timezone.now())
     page = browser.get(page_of(task)).text
-    assert FACTS[phase].sentence in page
+    own = {Phase.FAILED: "Failed in step “implement”.", Phase.CANCELLED: "Cancelled"}
+    assert own.get(phase, FACTS[phase].sentence) in page
     assert ("Cancel the task" in page) == (phase not in (Phase.DONE, Phase.FAILED, Phase.CANCELLED))
     resumable = (Phase.FAILED, Phase.INTERRUPTED, Phase.CANCELLED, Phase.WAITING_FOR_RESET)
-    assert ("Go on where it stopped" in page) == (phase in resumable)
+    assert ("Resume</button>" in page) == (phase in resumable)
+
+
+def test_a_cancelled_task_says_who_cancelled_it_and_when(browser: Client) -> None:
+    task = TaskFactory(phase=Phase.RUNNING, started_at=timezone.now())
+    assert "Cancelled by" not in browser.get(page_of(task)).text
+    page = browser.post(reverse("task_cancel", args=[task.pk]), follow=True).text
+    name = User.objects.get(is_superuser=True).shown_name
+    assert re.search(rf"Cancelled by {name}, <time [^>]+>\d\d:\d\d</time>", page)
 
 
 def test_start_cancel_and_go_on_are_buttons(browser: Client) -> None:
@@ -523,7 +553,7 @@ def test_a_large_file_is_loaded_when_it_is_wanted(browser: Client, project: Any,
     whole = browser.get(reverse("task_diff", args=[task.pk])).text
     assert "number 899" not in whole and "small</span>" in whole and "+900" in whole
     assert "2 files" not in whole, "without steps there is nothing to choose from"
-    address = re.search(r'href="([^"]+)">Load its 900 lines', whole)
+    address = re.search(r'href="([^"]+)">Load 900 lines', whole)
     assert address
     part = browser.get(address[1].replace("&amp;", "&"), headers=HTMX).text
     assert "number 899" in part and "small</span>" not in part and "<html" not in part
@@ -594,7 +624,7 @@ def test_a_diff_that_cannot_be_made_says_why(browser: Client, project: Any) -> N
     gone = TaskFactory(project=project, base_commit="a" * 40, head_commit="b" * 40)
     assert 'class="refusal"' in browser.get(reverse("task_diff", args=[gone.pk])).text
     nothing = reverse("task_diff", args=[TaskFactory().pk])
-    assert "Nothing to compare yet" in browser.get(nothing).text
+    assert "No changes yet" in browser.get(nothing).text
     assert browser.get(f"{nothing}?step=x").status_code == browser.get(f"{nothing}?step=9").status_code == 404
 
 
@@ -615,19 +645,19 @@ def test_the_live_page_says_where_the_other_questions_are(
 ) -> None:
     monkeypatch.setattr("tasks_app.web.pages.live.MOST", 2)
     asked = [QuestionFactory() for _ in range(2)]
-    assert "all are in the inbox" not in browser.get("/live/").text
+    assert "Show all in the inbox" not in browser.get("/live/").text
     asked.append(QuestionFactory())
     page = browser.get("/live/").text
     assert page.count("card-open") == 2 and f'id="question-{asked[2].pk}"' not in page
-    assert "These 2 wait longest; all are in the inbox." in re.sub(r"<[^>]+>", "", page)
+    assert "These are the 2 oldest. Show all in the inbox." in re.sub(r"<[^>]+>", "", page)
 
 
 def test_the_empty_live_page_says_what_to_do(browser: Client) -> None:
-    assert "Nothing runs." in browser.get("/live/").text
+    assert "No task is running." in browser.get("/live/").text
 
 
 def test_a_task_on_the_projects_own_branch_says_so(browser: Client) -> None:
     own, other = TaskFactory(checkout="trunk"), TaskFactory()
-    said = "works on the project’s own branch"
+    said = "the project’s own branch"
     assert f'{said} <span class="machine">trunk</span>' in browser.get(page_of(own)).content.decode()
     assert said not in browser.get(page_of(other)).content.decode()

@@ -58,8 +58,8 @@ def page_of(sequence: Sequence) -> str:
 def test_it_shows_what_was_begun_and_what_is_to_come(browser: Client, sequence: Sequence) -> None:
     page = browser.get(page_of(sequence)).text
     assert "Task 01-a" in page and "01-a.md" in page
-    assert "to come" in page and "02-b.md" in page and "_c" not in page
-    assert "Nothing happens until somebody starts it." in page
+    assert "upcoming" in page and "02-b.md" in page and "_c" not in page
+    assert "Nobody has started this sequence yet." in page
 
 
 def test_start_cancel_and_go_on_are_buttons(browser: Client, sequence: Sequence) -> None:
@@ -95,7 +95,7 @@ def test_a_task_that_waits_shows_its_question(browser: Client) -> None:
     page = browser.get(page_of(sequence)).text
     assert "How should half cents be rounded?" in page
     assert "1 question, 0 answered" in page
-    assert "waiting for you" in page and f'now <a href="{reverse("task", args=[task.pk])}"' in page
+    assert "needs your answer" in page and f'current: <a href="{reverse("task", args=[task.pk])}"' in page
 
 
 def test_tokens_dollars_and_pauses_are_rolled_up(browser: Client) -> None:
@@ -110,7 +110,7 @@ def test_tokens_dollars_and_pauses_are_rolled_up(browser: Client) -> None:
         )
     page = browser.get(page_of(sequence)).text
     assert '<span title="2000">2k</span> in' in page and "$2.00" in page
-    assert "+ 1 min 30 s paused" in page
+    assert "· 1 min 30 s waiting" in page
     assert "model-1: 1k in, 0 out, $1.00" in page
 
 
@@ -142,9 +142,9 @@ def test_a_sequence_that_cannot_go_on_is_on_the_dashboard(browser: Client, seque
         phase=Phase.FAILED, failure="02-b.md:1: the task has no text", ended_at=timezone.now()
     )
     page = browser.get("/").text
-    assert "Sequences that cannot go on" in page and "02-b.md:1: the task has no text" in page
+    assert "Sequences that cannot continue" in page and "02-b.md:1: the task has no text" in page
     sequence.tasks.update(phase=Phase.FAILED)
-    assert "Sequences that cannot go on" not in browser.get("/").text
+    assert "Sequences that cannot continue" not in browser.get("/").text
     outsider = signed_in(UserFactory())
     sequence.tasks.update(phase=Phase.DONE)
     assert "02-b.md" not in outsider.get("/").text
@@ -190,7 +190,7 @@ class TestNew:
     @pytest.mark.parametrize(
         ("folder", "told"),
         [
-            ("", "Which folder?"),
+            ("", "Enter the path of a folder"),
             ("nowhere", "nowhere: the newest commit of main has no such folder"),
             ("../etc", "is not a folder within the repository"),
         ],

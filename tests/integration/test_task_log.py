@@ -203,10 +203,10 @@ def test_without_scripts_the_log_has_pages(browser: Client) -> None:
     lines(run, *range(300))
     page = browser.get(reverse("task_log", args=[run.step.task_id])).text
     assert "<html" in page and shown(page) == list(range(200, 300))
-    earlier = re.search(r'href="(\?before=\d+[^"]*)">Show earlier', page)
+    earlier = re.search(r'href="(\?before=\d+[^"]*)">Load earlier', page)
     assert earlier
     before = browser.get(reverse("task_log", args=[run.step.task_id]) + earlier[1].replace("&amp;", "&")).text
-    assert shown(before) == list(range(100, 200)) and "Show later" in before
+    assert shown(before) == list(range(100, 200)) and "Load later entries" in before
 
 
 # ---- bounds ----

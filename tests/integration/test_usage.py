@@ -129,7 +129,7 @@ PERIOD = "from=2026-03-01&to=2026-03-31"
 
 def test_nothing_was_used(client: Client) -> None:
     page = client.get("/usage/").text
-    assert "Nothing was used from" in page and 'class="chart"' not in page
+    assert "No usage from" in page and 'class="chart"' not in page
 
 
 def test_the_chart_and_the_table_beside_it_have_the_same_numbers(client: Client, project: Project) -> None:
@@ -140,7 +140,7 @@ def test_the_chart_and_the_table_beside_it_have_the_same_numbers(client: Client,
     assert "<title>2026-03-13: haiku &lt;b&gt;: $250</title>" in page
     assert '<th scope="row">2026-03-13</th>' in page and "<td>$250</td>" in page
     assert "aria-labelledby" in page and "style=" not in page
-    assert "$251.75" in page and "nothing in the period before" in page
+    assert "$251.75" in page and "none in the previous period" in page
 
 
 @pytest.mark.parametrize("by", ["model", "project", "person"])
@@ -172,9 +172,9 @@ def test_odd_periods_are_no_error(client: Client, query: str) -> None:
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("from=2026-02-30", "must be a day such as"),
-        ("from=2026-03-02&to=2026-03-01", "The two were exchanged."),
-        ("from=1990-01-01", "A period may have ten years."),
+        ("from=2026-02-30", "must be a date such as"),
+        ("from=2026-03-02&to=2026-03-01", "The two were swapped."),
+        ("from=1990-01-01", "A period can be at most ten years."),
     ],
 )
 def test_what_of_a_period_cannot_be_used_is_said(client: Client, query: str, said: str) -> None:
@@ -199,8 +199,8 @@ def test_nothing_of_another_project_is_told(client: Client) -> None:
     secret.step.task.save()
     for query in ("", "?by=project", "?by=person", "?period=all"):
         page = client.get(f"/usage/{query}").text
-        assert "secret" not in page and "Nothing was used" in page
-    assert "Nothing was used" in client.get("/usage/?project=secret").text
+        assert "secret" not in page and "No usage" in page
+    assert "No usage" in client.get("/usage/?project=secret").text
     assert "secret" not in text_of(client.get("/usage/export.csv"))
 
 

@@ -170,9 +170,9 @@
   }
 
   document.addEventListener("htmx:sendError", (event) =>
-    refuse(event, "The portal could not be reached. Nothing was sent; what you typed is kept here. Try again."));
+    refuse(event, "The portal could not be reached. Nothing was sent, and your text is kept here. Try again."));
   document.addEventListener("htmx:responseError", (event) =>
-    refuse(event, "Something broke on our side. What you typed is kept here. Try again; what arrived is not taken twice."));
+    refuse(event, "An internal error occurred. Your text is kept here. Try again: no answer is accepted twice."));
 
   document.addEventListener("htmx:afterRequest", (event) => {
     const card = cardOf(askerOf(event));

@@ -108,7 +108,7 @@
     link.href = location.href;
     link.target = "_blank";
     link.textContent = "Log in again";
-    place.replaceChildren("You are logged out. ", link, " in a new tab, then go on here.");
+    place.replaceChildren("You are logged out. ", link, " in a new tab, then continue here.");
     place.hidden = false;
   }
 

@@ -10,8 +10,8 @@
   const MOST = 6; // parts in the page
   const PART = 100; // entries that one part takes at the end, before another begins
   const TYPING = "textarea, select, [contenteditable], input:not([type=radio], [type=checkbox])";
-  const LOST = "The log could not be fetched; try again.";
-  const NONE = "Nothing of that kind.";
+  const LOST = "The log could not be loaded. Try again.";
+  const NONE = "No entries of this kind.";
   const NEAR = 800; // pixels from an edge at which the next part is fetched
 
   const box = document.getElementById("log-box");
@@ -190,11 +190,11 @@
 
   function showState() {
     const button = byId("follow");
-    button.textContent = state.following ? "Following the end" : "Follow the end";
+    button.textContent = state.following ? "Auto-scroll on" : "Auto-scroll off";
     button.setAttribute("aria-pressed", String(state.following));
     const below = byId("log-below");
     below.hidden = !state.below;
-    below.textContent = `${state.below}${goesOn() ? "+" : ""} new below`;
+    below.textContent = `${state.below}${goesOn() ? "+" : ""} new`;
   }
 
   async function news() {

@@ -106,10 +106,10 @@
     if (draft.text === text.value && draft.folder === form.elements.folder.value) return;
     if (form.dataset.filled === undefined && isBlank(written())) {
       restore(draft);
-      say(`Your draft of ${since(draft)} is restored.`, false);
+      say(`Your draft from ${since(draft)} was restored.`, false);
     } else {
       offered = draft;
-      say(`A draft of ${since(draft)} is kept.`, true);
+      say(`There is a draft from ${since(draft)}.`, true);
     }
   }
 

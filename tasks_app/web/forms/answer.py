@@ -64,8 +64,8 @@ class Typed:
         for item, typed in zip(question.items, self.items, strict=True):
             if len(typed.chosen) + bool(typed.other.strip()) > 1 and not item.get("multiSelect"):
                 raise BadInput(
-                    f"“{typed.chosen[0]}” is chosen and there is a text of your own, but only one answer is "
-                    "possible. Clear the text, or choose “Something else”; a remark can go into the notes.",
+                    f"Only one answer is possible, but “{typed.chosen[0]}” is chosen and there is text under "
+                    "“Something else”. Clear the text, choose “Something else”, or use the notes.",
                     where=str(item["question"]) if len(question.items) > 1 else "",
                 )
             parts = [*typed.chosen, typed.other] if typed.other.strip() else typed.chosen

@@ -11,11 +11,11 @@ from tasks_app.models import Project, User
 #: What each level means, in one sentence for the person who chooses.
 LEVELS = {
     0: "Never asks; decides everything by itself.",
-    1: "Asks only when it is blocked by a contradiction.",
-    2: "Asks when it is blocked, and before anything destructive.",
-    3: "Asks about decisions that are hard to take back.",
-    4: "Asks about every significant decision and every vague requirement.",
-    5: "Asks about any ambiguity, and lays out the options.",
+    1: "Asks only when blocked by a contradiction.",
+    2: "Asks when blocked, and before anything destructive.",
+    3: "Asks about hard-to-undo decisions.",
+    4: "Asks about every significant decision and vague requirement.",
+    5: "Asks about any ambiguity, with the options laid out.",
 }
 
 #: Fields of the form that are keys of front matter as well.
@@ -38,11 +38,11 @@ class NewTaskForm(forms.Form):
     project = forms.ModelChoiceField(
         Project.objects.none(),
         empty_label=None,
-        error_messages={"invalid_choice": "There is no such project in which you may create tasks."},
+        error_messages={"invalid_choice": "There is no such project, or you may not create tasks in it."},
     )
     kind = forms.ChoiceField(
         required=False,
-        choices=[("task", "A task, written here"), ("folder", "A folder of tasks in the repository")],
+        choices=[("task", "A task"), ("folder", "A folder of tasks")],
         initial="task",
         widget=forms.RadioSelect,
     )
@@ -60,27 +60,29 @@ class NewTaskForm(forms.Form):
         required=False,
         coerce=int,
         empty_value=None,
-        choices=[("", "As the task or the project says"), *((str(n), s) for n, s in LEVELS.items())],
+        choices=[("", "Project default"), *((str(n), s) for n, s in LEVELS.items())],
         widget=forms.RadioSelect,
-        error_messages={"invalid_choice": "The threshold is a whole number from 0 to 5, not “%(value)s”."},
+        error_messages={
+            "invalid_choice": "The threshold must be a whole number from 0 to 5, not “%(value)s”."
+        },
     )
     pipeline = forms.CharField(required=False, max_length=100)
     title = forms.CharField(
         required=False,
         max_length=200,
-        widget=forms.TextInput(attrs={"placeholder": "the first heading", "autocomplete": "off"}),
+        widget=forms.TextInput(attrs={"placeholder": "first heading", "autocomplete": "off"}),
     )
     model = forms.CharField(
         required=False,
         max_length=100,
-        widget=forms.TextInput(attrs={"placeholder": "as the project says", "autocomplete": "off"}),
+        widget=forms.TextInput(attrs={"placeholder": "project default", "autocomplete": "off"}),
     )
     resume = forms.ChoiceField(
         required=False,
         choices=[
-            ("", "goes on in its session"),
-            ("replay", "begins anew and is told what was done"),
-            ("session", "goes on in its session (said in the text)"),
+            ("", "Resume the session"),
+            ("replay", "Start a new session with the history"),
+            ("session", "Resume the session (set in the text)"),
         ],
     )
     file = forms.CharField(required=False, max_length=300, widget=forms.HiddenInput)
@@ -98,9 +100,9 @@ class NewTaskForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         given = super().clean() or {}
         if self.is_folder and not given.get("folder"):
-            self.add_error("folder", "Which folder? Name it as seen from the top of the repository.")
+            self.add_error("folder", "Enter the path of a folder in the repository.")
         elif not self.is_folder and not str(given.get("text") or "").strip():
-            self.add_error("text", "A task needs some text: say what should be done.")
+            self.add_error("text", "Enter the task: say what should be done.")
         return given
 
     @property

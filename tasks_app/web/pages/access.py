@@ -19,6 +19,19 @@ def person(request: HttpRequest) -> User:
     return cast(User, request.user)
 
 
+def actable_projects(request: HttpRequest) -> frozenset[int]:
+    """Return the ids of the projects in which the user may create tasks and answer; one query per request."""
+    if not hasattr(request, "_actable_projects"):
+        ids = Project.objects.actable_by(person(request)).values_list("pk", flat=True)
+        request._actable_projects = frozenset(ids)  # type: ignore[attr-defined]
+    return request._actable_projects  # type: ignore[attr-defined, no-any-return]
+
+
+def may_act(request: HttpRequest, project: Project) -> bool:
+    """Whether the user may create tasks, answer, start and cancel in the project."""
+    return project.pk in actable_projects(request)
+
+
 def task_or_404(request: HttpRequest, task_id: int) -> Task:
     return permissions.task_for(person(request), task_id)
 

@@ -75,7 +75,7 @@ def _bounded(request: HttpRequest, question_id: int, act: Act) -> HttpResponse:
     try:
         return _protected(request, question_id, act)
     except RequestDataTooBig:
-        message = "The answer is far too long for this installation and was not read. Please shorten it."
+        message = "The answer is too long and was not read. Shorten it and send it again."
         return _told(request, question_id, message, 413)
 
 

@@ -9,9 +9,9 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from tasks_app.models import Project, Question, QuestionKind
+from tasks_app.models import Question, QuestionKind
 from tasks_app.web.forms.answer import Typed, TypedItem
-from tasks_app.web.pages.access import is_htmx, person
+from tasks_app.web.pages.access import actable_projects, is_htmx
 from tasks_app.web.rendering.evidence import Evidence, evidence_of
 from tasks_app.web.rendering.words import context, headline
 
@@ -67,12 +67,12 @@ class Card:
 
 
 def card_of(request: HttpRequest, question: Question, **told: Any) -> Card:
-    return _card(question, question.task.project_id in _actable(request), **told)
+    return _card(question, question.task.project_id in actable_projects(request), **told)
 
 
 def cards_of(request: HttpRequest, questions: Iterable[Question]) -> list[Card]:
     """Cards for many questions, with one look at what the person may do."""
-    actable = _actable(request)
+    actable = actable_projects(request)
     return [_card(question, question.task.project_id in actable) for question in questions]
 
 
@@ -89,10 +89,6 @@ def unknown_cards(request: HttpRequest, cards: list[Card]) -> HttpResponse:
     if not new:
         return HttpResponse(status=204)
     return render(request, "questions/_cards.html", {"cards": new})
-
-
-def _actable(request: HttpRequest) -> set[int]:
-    return set(Project.objects.actable_by(person(request)).values_list("pk", flat=True))
 
 
 def _card(question: Question, may_act: bool, *, typed: Typed | None = None, **told: Any) -> Card:

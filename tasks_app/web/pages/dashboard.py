@@ -14,7 +14,7 @@ from django.shortcuts import render
 from tasks_app.core.phases import Phase
 from tasks_app.models import Project, Question, Sequence, Step, Task
 from tasks_app.reporting.search.paging import in_order
-from tasks_app.web.pages.access import is_htmx, person
+from tasks_app.web.pages.access import actable_projects, is_htmx, person
 
 PAGE = 50
 
@@ -41,8 +41,8 @@ _LONGEST_WAITING = (F("asked_at").asc(nulls_last=True), "pk")
 _LAST_ENDED = (F("ended_at").desc(nulls_last=True), "-pk")
 
 GROUPS = (
-    Group("needs-you", "Needs you", (Phase.WAITING_FOR_INPUT,), _LONGEST_WAITING, mine=True),
-    Group("needs-others", "Needs others", (Phase.WAITING_FOR_INPUT,), _LONGEST_WAITING, mine=False),
+    Group("needs-you", "Needs your answer", (Phase.WAITING_FOR_INPUT,), _LONGEST_WAITING, mine=True),
+    Group("needs-others", "Waiting for input", (Phase.WAITING_FOR_INPUT,), _LONGEST_WAITING, mine=False),
     Group("running", "Running", (Phase.RUNNING, Phase.WAITING_FOR_RESET)),
     Group("not-running", "Not started", (Phase.PENDING,)),
     Group("failed", "Failed or interrupted", (Phase.FAILED, Phase.INTERRUPTED), _LAST_ENDED),
@@ -66,7 +66,7 @@ class Shelf:
 def dashboard(request: HttpRequest) -> HttpResponse:
     key = request.GET.get("group")
     context = _one_group(request, key) if key else _all_groups(request)
-    context["actable"] = set(Project.objects.actable_by(person(request)).values_list("pk", flat=True))
+    context["actable"] = actable_projects(request)
     return render(request, "dashboard/_groups.html" if is_htmx(request) else "dashboard/page.html", context)
 
 

@@ -16,7 +16,7 @@ from tasks_app.core.phases import FACTS
 from tasks_app.history import statistics
 from tasks_app.history.audit import asked_for, record
 from tasks_app.history.statistics import Figures
-from tasks_app.models import Action, Channel, Project, Question, QuestionState, Run, Sequence, Task, User
+from tasks_app.models import Action, Channel, Project, Question, Run, Sequence, Task, User
 from tasks_app.reporting import downloads
 from tasks_app.reporting.search.exports import QUESTION_COLUMNS, TASK_COLUMNS, question_rows, task_rows
 from tasks_app.reporting.search.filters import Filters
@@ -26,7 +26,7 @@ from tasks_app.reporting.search.snippets import Part, marked, snippet, surroundi
 from tasks_app.reporting.search.words import Query
 from tasks_app.web.pages.access import is_htmx, person
 from tasks_app.web.rendering.markdown import plain_text
-from tasks_app.web.rendering.words import headline
+from tasks_app.web.rendering.words import STATE_LABELS, headline
 
 PER_PAGE = 40
 #: Characters of a task's text in which the words that were found are looked for, to show them.
@@ -187,7 +187,7 @@ def _choices(user: User, filters: Filters, kind: str) -> dict[str, Any]:
     projects = Project.objects.visible_to(user).order_by("name")
     context: dict[str, Any] = {"projects": projects, "channels": Channel.choices}
     context |= {
-        "states": QuestionState.choices,
+        "states": STATE_LABELS.items(),
         "phases": [(one.value, facts) for one, facts in FACTS.items()],
     }
     if kind == TASKS:

@@ -16,6 +16,7 @@ from tasks_app.core.storable import storable_text
 from tasks_app.models import Project, Question, QuestionKind, QuestionState, User
 from tasks_app.web.pages.access import is_htmx, person
 from tasks_app.web.pages.cards import cards_of, unknown_cards
+from tasks_app.web.rendering.words import STATE_LABELS
 
 PER_PAGE = 20
 #: More names than fit into a list help nobody.
@@ -101,6 +102,7 @@ def inbox(request: HttpRequest) -> HttpResponse:
         "cards": cards,
         "page": page,
         "state": state,
+        "label": STATE_LABELS[state],
         "tabs": _tabs(matching, filters),
         "filters": filters,
         "query": query,
@@ -126,7 +128,7 @@ def _tabs(matching: QuerySet[Question], filters: Filters) -> list[Tab]:
     counts = dict(matching.order_by().values_list("state").annotate(Count("pk")))
     return [
         Tab(state, label, counts.get(state, 0), urlencode({"state": state, **filters.query()}))
-        for state, label in QuestionState.choices
+        for state, label in STATE_LABELS.items()
     ]
 
 

@@ -35,7 +35,7 @@ def task_new(request: HttpRequest) -> HttpResponse:
     if request.method == "GET":
         return _page(request, NewTaskForm(user=user, initial=_initial(request)))
     if not Project.objects.actable_by(user).exists():
-        raise PermissionDenied("You may not create tasks in any project. A maintainer can change that.")
+        raise PermissionDenied("You may not create tasks in any project. A maintainer can change your role.")
     form = NewTaskForm(request.POST, user=user)
     if {"choose", "preview"} & set(request.POST):
         return _page(request, NewTaskForm(user=user, initial=request.POST.dict()))
@@ -49,7 +49,9 @@ def task_new(request: HttpRequest) -> HttpResponse:
 
 def task_new_project(request: HttpRequest) -> HttpResponse:
     """The part of the form that depends on the project."""
-    return render(request, "tasks/new/_project.html", {"room": _room(request), "pipeline": ""})
+    return render(
+        request, "tasks/new/_project.html", {"room": _room(request), "pipeline": "", "is_part": True}
+    )
 
 
 def task_new_files(request: HttpRequest) -> HttpResponse:
@@ -186,4 +188,4 @@ def _start(request: HttpRequest, made: Task | Sequence) -> None:
         else:
             start_sequence(made, by=person(request))
     except CatHerderError as error:
-        messages.error(request, f"It was created but not started: {error}")
+        messages.error(request, f"Created, but not started: {error}")

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from django.conf import settings
+
 from tasks_app.config.pipeline import DEFAULT_TASK_FOLDER
 from tasks_app.core.errors import BadInput, CatHerderError
 from tasks_app.models import Project
@@ -56,7 +58,11 @@ class Room:
 
     @cached_property
     def threshold(self) -> int | None:
-        return self.head.config.interaction_threshold if self.head and self.head.config else None
+        """The threshold of tasks that name none; None if the settings cannot be read."""
+        if self.head is None or self.head.config is None:
+            return None
+        chosen = self.head.config.interaction_threshold
+        return settings.ENVIRONMENT.threshold if chosen is None else chosen
 
     @cached_property
     def files(self) -> Listing:
@@ -76,7 +82,7 @@ class Room:
     def text_of(self, path: str) -> str:
         """The text of a Markdown file. Raises BadInput if there is no such file, or it is no such text."""
         if self._pickable is None:
-            raise BadInput("The project's repository cannot be read.")
+            raise BadInput("The project’s repository cannot be read.")
         return self._pickable.text_of(path)
 
     @cached_property

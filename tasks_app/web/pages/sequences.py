@@ -15,9 +15,8 @@ from tasks_app.history import statistics
 from tasks_app.history.statistics import Figures
 from tasks_app.models import Question, QuestionState, Sequence, Task
 from tasks_app.reporting.facts import fetch_command
-from tasks_app.services.access import may_act
 from tasks_app.services.sequences import cancel_sequence, files_to_come, go_on_sequence, start_sequence
-from tasks_app.web.pages.access import is_htmx, person, sequence_or_404
+from tasks_app.web.pages.access import is_htmx, may_act, sequence_or_404
 from tasks_app.web.pages.acting import act
 
 
@@ -63,7 +62,7 @@ class SequenceFacts:
 
 def sequence_page(request: HttpRequest, sequence_id: int) -> HttpResponse:
     sequence = sequence_or_404(request, sequence_id)
-    context = {"facts": _facts_of(sequence), "may_act": may_act(person(request), sequence.project)}
+    context = {"facts": _facts_of(sequence), "may_act": may_act(request, sequence.project)}
     return render(request, "sequences/_body.html" if is_htmx(request) else "sequences/page.html", context)
 
 

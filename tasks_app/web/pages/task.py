@@ -8,9 +8,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from tasks_app.models import Task
-from tasks_app.services.access import may_act
 from tasks_app.web.forms.new_task import LEVELS
-from tasks_app.web.pages.access import person, task_or_404
+from tasks_app.web.pages.access import may_act, task_or_404
 from tasks_app.web.pages.cards import cards_of
 from tasks_app.web.pages.task_facts import facts_of
 from tasks_app.web.pages.task_log import Log, Only
@@ -51,7 +50,7 @@ def _facts(request: HttpRequest, task: Task) -> dict[str, Any]:
     return {
         "task": task,
         "facts": facts_of(task),
-        "may_act": may_act(person(request), task.project),
+        "may_act": may_act(request, task.project),
         "levels": LEVELS.items(),
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import zip_longest
 from typing import Any
 
@@ -12,7 +13,7 @@ from tasks_app.core.phases import CANCELLABLE, RESUMABLE, RETRYABLE, Phase
 from tasks_app.core.types import Usage
 from tasks_app.engine.limits import fault_words, reset_words
 from tasks_app.history import statistics
-from tasks_app.models import Outcome, Run, Step, Task
+from tasks_app.models import Outcome, Run, Step, Task, Transition
 from tasks_app.reporting.facts import fetch_command
 from tasks_app.services.retrying import has_successor
 
@@ -81,13 +82,13 @@ class StepFacts:
 
 @dataclass(frozen=True)
 class TaskFacts:
-    """`seconds` is the whole time, `working` the time without waiting for people and limits."""
+    """`working` is the time without `waiting` for people and limits, in seconds."""
 
     task: Task
     steps: list[StepFacts]
     spent: Usage
-    seconds: float | None
     working: float | None
+    waiting: float
     fetch: str
 
     @property
@@ -101,6 +102,14 @@ class TaskFacts:
     @property
     def can_go_on(self) -> bool:
         return self.phase in RESUMABLE
+
+    @cached_property
+    def cancelled(self) -> Transition | None:
+        """Who cancelled the task, and when; None in other phases."""
+        if self.phase is not Phase.CANCELLED:
+            return None
+        moves = Transition.objects.filter(task=self.task, step=None, target=Phase.CANCELLED)
+        return moves.select_related("actor").order_by("-pk").first()
 
     @property
     def limit(self) -> str:
@@ -127,8 +136,8 @@ def facts_of(task: Task) -> TaskFacts:
         task=task,
         steps=_step_facts(task),
         spent=figures.usage,
-        seconds=figures.duration.total,
         working=figures.duration.working,
+        waiting=figures.duration.paused,
         fetch=fetch_command(task.project, task.branch),
     )
 

@@ -33,10 +33,10 @@ from tasks_app.web.pages.access import person
 from tasks_app.web.rendering.chart import Chart, Say, stacked
 from tasks_app.web.rendering.words import amount_of_dollars, count
 
-PERIODS = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "12 months", "all": "all"}
+PERIODS = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "12 months", "all": "All time"}
 BYS = {"model": By.MODEL, "project": By.PROJECT, "person": By.USER}
 #: What stands for "", which no model, person or project is called.
-_NAMELESS = {By.MODEL: "not known", By.USER: "nobody", By.PROJECT: "none"}
+_NAMELESS = {By.MODEL: "unknown", By.USER: "nobody", By.PROJECT: "none"}
 MEASURES = {"dollars": "Dollars", "tokens": "Tokens"}
 #: Series that have a colour of their own; what the others used is drawn as one.
 _SERIES = 5
@@ -145,7 +145,7 @@ def _day(asked: QueryDict, name: str, faults: list[str]) -> date | None:
         day = date.min
     if day is None or day.year in _YEARS:
         return day
-    faults.append(f"“{name}” must be a day such as 2026-03-01, not “{value}”. It was left out.")
+    faults.append(f"“{name.capitalize()}” must be a date such as 2026-03-01, not “{value}”. It was ignored.")
     return None
 
 
@@ -153,10 +153,10 @@ def _own_period(since: date | None, until: date | None, today: date, faults: lis
     until = until or max(today, since or today)
     since = since or until - timedelta(days=29)
     if since > until:
-        faults.append("“from” is after “to”. The two were exchanged.")
+        faults.append("“From” is after “To”. The two were swapped.")
         since, until = until, since
     if until - since > LONGEST:
-        faults.append("A period may have ten years. What is before them was left out.")
+        faults.append("A period can be at most ten years. Earlier days were left out.")
         since = until - LONGEST
     return Period(since, until)
 
@@ -247,12 +247,12 @@ def _change(used: Spent, measure: str) -> str:
     """In words, against the period before."""
     before, now = _measured(used.before, measure), _measured(used.total, measure)
     if not before:
-        return "nothing in the period before" if now else ""
+        return "none in the previous period" if now else ""
     change = (now - before) / before * 100
     sign = "+" if change >= 0 else "−"
     percent = f"{abs(change):,.0f}" if abs(change) < 1000 else f"{now / before:,.0f} times as much"
     words = percent if "times" in percent else f"{sign}{percent} %"
-    return f"{words}, {_say(measure)(before)} in the period before"
+    return f"{words}, {_say(measure)(before)} in the previous period"
 
 
 def _links(choice: Choice) -> dict[str, list[tuple[str, str, bool]]]:

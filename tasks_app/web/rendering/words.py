@@ -7,6 +7,11 @@ from datetime import datetime
 
 from django.utils import timezone
 
+from tasks_app.models import Question, QuestionState
+
+#: The states of a question as pages name them: the button that dismisses a question says “Skip”.
+STATE_LABELS: dict[str, str] = {**dict(QuestionState.choices), QuestionState.DISMISSED: "skipped"}
+
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
@@ -43,6 +48,11 @@ def moment(at: datetime) -> str:
     local = timezone.localtime(at)
     today = timezone.localdate() == local.date()
     return f"{local:%H:%M}" if today else f"{local:%Y-%m-%d %H:%M}"
+
+
+def outcome(question: Question) -> str:
+    """`Answered`, `Skipped`, `Approved`, …: what a human did with the question; empty for none."""
+    return "Skipped" if question.is_dismissed else question.outcome
 
 
 def headline(question: str) -> str:
