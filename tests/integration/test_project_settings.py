@@ -158,7 +158,7 @@ def test_who_changed_what_stands_on_the_page(works: Works, project: Project) -> 
     client.post(address, given(threshold="4"))
     assert AuditEntry.objects.filter(action=Action.SETTINGS_CHANGED).count() == 1
     page = client.get(address).text
-    assert "How readily the agent asks" in page and "→ 4" in page
+    assert "Threshold: " in page and "→ 4" in page
 
 
 @pytest.mark.django_db(transaction=True)

@@ -32,7 +32,7 @@ _BRANCHES = 500
 
 #: Each setting in words, in the order of the page.
 LABELS = {
-    "threshold": ("How readily the agent asks", "0 never asks, 5 asks about anything."),
+    "threshold": ("Threshold", "How readily the agent asks: from 0 (never) to 5 (about any ambiguity)."),
     "default_pipeline": ("Pipeline", "For tasks that name none."),
     "model": ("Model", "For steps and tasks that name none."),
     "wait_for_reset": ("Wait for usage limits", "Wait for the reset instead of failing."),
