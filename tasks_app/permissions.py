@@ -1,44 +1,240 @@
-"""Who may see what: the one place where a number from outside becomes a row. What one may not see is 404.
+"""Who may do what: every rule, in this module and nowhere else.
 
-Pages, the API and downloads all come through here; `visible_to` of the querysets is the rule itself.
+A rule asks for a `Principal` and raises TypeError for a bare user: which limits an API token sets is part of
+the question, so that nobody can forget them. A row that the principal may not see does not exist for it: the
+answer is 404. What it may see but not do raises NotAllowed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
+
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.shortcuts import get_object_or_404
 
-from tasks_app.models import ApiToken, Project, Question, Sequence, Step, Task, User
+from tasks_app.core.errors import NotAllowed
+from tasks_app.models import (
+    ApiToken,
+    Membership,
+    Notice,
+    Project,
+    Question,
+    Role,
+    Sequence,
+    Step,
+    Target,
+    Task,
+    User,
+)
+from tasks_app.models.notification import NoticeQuerySet
+from tasks_app.models.question import QuestionQuerySet
+from tasks_app.models.task import TaskQuerySet
+
+#: Roles that may create, start, answer and cancel.
+ACTING_ROLES = frozenset({Role.MEMBER, Role.MAINTAINER})
+#: Roles that may change a project's settings and members.
+MAINTAINING_ROLES = frozenset({Role.MAINTAINER})
 
 
-def project_for(user: User, project_id: int) -> Project:
-    return get_object_or_404(Project.objects.visible_to(user), pk=project_id)
+@dataclass(frozen=True)
+class Principal:
+    """Who acts: a user and, if one acts for them, the API token with its limits.
+
+    The limits are read from the token alone, so a user who is fetched anew has neither more nor fewer.
+    """
+
+    user: User
+    token: ApiToken | None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.user, User):
+            raise TypeError(f"A principal is a user who is logged in, not {self.user!r}.")
+        if self.token is not None and self.token.user_id != self.user.pk:
+            raise ValueError("A token acts for its owner only.")
+
+    @classmethod
+    def unrestricted(cls, user: User) -> Principal:
+        """The user in person, in a browser or at a terminal: without the limits of any token."""
+        return cls(user, None)
+
+    @classmethod
+    def of_token(cls, token: ApiToken) -> Principal:
+        return cls(token.user, token)
+
+    @cached_property
+    def project_ids(self) -> frozenset[int] | None:
+        """The projects that the token is restricted to, which may be none; None without a restriction."""
+        if self.token is None or not self.token.restricted:
+            return None
+        return frozenset(self.token.projects.values_list("pk", flat=True))
+
+    @property
+    def is_site_admin(self) -> bool:
+        """Whether everything is allowed in all projects, which a restricted token never is."""
+        return self.user.is_superuser and self.project_ids is None
 
 
-def project_named(user: User, name: str) -> Project:
-    return get_object_or_404(Project.objects.visible_to(user), name=name)
+# What a principal may see or act on, as querysets.
 
 
-def token_for(user: User, token_id: int) -> ApiToken:
-    """Tokens are their owner's alone, and site admins have the audit room."""
-    return get_object_or_404(ApiToken, user=user, pk=token_id)
+def projects_visible_to(principal: Principal) -> QuerySet[Project]:
+    return Project.objects.filter(_in_projects_of(principal))
 
 
-def task_for(user: User, task_id: int) -> Task:
-    tasks = Task.objects.visible_to(user).select_related("project", "created_by", "sequence")
+def projects_actable_by(principal: Principal) -> QuerySet[Project]:
+    """Projects in which the principal may create tasks, answer and cancel."""
+    return Project.objects.filter(_in_projects_of(principal, roles=ACTING_ROLES))
+
+
+def projects_maintained_by(principal: Principal) -> QuerySet[Project]:
+    """Projects whose settings and members the principal may change."""
+    return Project.objects.filter(_in_projects_of(principal, roles=MAINTAINING_ROLES))
+
+
+def tasks_visible_to(principal: Principal) -> TaskQuerySet:
+    return Task.objects.filter(_in_projects_of(principal, path="project"))
+
+
+def sequences_visible_to(principal: Principal) -> QuerySet[Sequence]:
+    return Sequence.objects.filter(_in_projects_of(principal, path="project"))
+
+
+def questions_visible_to(principal: Principal) -> QuestionQuerySet:
+    return Question.objects.filter(_in_projects_of(principal, path="task__project"))
+
+
+def questions_answerable_by(principal: Principal) -> QuestionQuerySet:
+    return Question.objects.filter(task__project__in=projects_actable_by(principal))
+
+
+def notices_visible_to(principal: Principal) -> NoticeQuerySet:
+    """The user's own notices about projects that they still see."""
+    return Notice.objects.filter(_in_projects_of(principal, path="task__project"), user=principal.user)
+
+
+def tokens_visible_to(principal: Principal) -> QuerySet[ApiToken]:
+    """The user's own tokens; to a token that is restricted to some projects, itself alone."""
+    own = ApiToken.objects.filter(user=principal.user)
+    if principal.token is not None and principal.token.restricted:
+        return own.filter(pk=principal.token.pk)
+    return own
+
+
+def users_who_see(project_id: int) -> QuerySet[User]:
+    """Active users who may see the project: those with a role in it, and site admins."""
+    roles = Membership.objects.filter(user=OuterRef("pk"), project=project_id)
+    return User.objects.filter(Exists(roles) | Q(is_superuser=True), is_active=True)
+
+
+def _in_projects_of(principal: Principal, *, path: str = "", roles: Collection[Role] | None = None) -> Q:
+    """Rows whose project (at the lookup `path`) the principal sees; with `roles`, has such a role in.
+
+    Used in one filter(), so that user and role are looked for in the same membership.
+    """
+    if not isinstance(principal, Principal):
+        raise TypeError(f"Permissions are asked for a Principal, not for {principal!r}.")
+    prefix = f"{path}__" if path else ""
+    within_limits = Q() if principal.project_ids is None else Q(**{f"{prefix}pk__in": principal.project_ids})
+    if principal.user.is_superuser:
+        return within_limits
+    membership = Q(**{f"{prefix}memberships__user": principal.user})
+    if roles is not None:
+        membership &= Q(**{f"{prefix}memberships__role__in": roles})
+    return within_limits & membership
+
+
+# One row that was named from outside: 404 if the principal may not see it.
+
+
+def project_or_404(principal: Principal, project_id: int) -> Project:
+    return get_object_or_404(projects_visible_to(principal), pk=project_id)
+
+
+def project_named_or_404(principal: Principal, name: str) -> Project:
+    return get_object_or_404(projects_visible_to(principal), name=name)
+
+
+def task_or_404(principal: Principal, task_id: int) -> Task:
+    tasks = tasks_visible_to(principal).select_related("project", "created_by", "sequence")
     return get_object_or_404(tasks, pk=task_id)
 
 
-def sequence_for(user: User, sequence_id: int) -> Sequence:
-    sequences = Sequence.objects.visible_to(user).select_related("project", "created_by")
+def sequence_or_404(principal: Principal, sequence_id: int) -> Sequence:
+    sequences = sequences_visible_to(principal).select_related("project", "created_by")
     return get_object_or_404(sequences, pk=sequence_id)
 
 
-def step_for(user: User, task_id: int, position: int) -> Step:
-    return get_object_or_404(Step, task=task_for(user, task_id), position=position)
+def step_or_404(principal: Principal, task_id: int, position: int) -> Step:
+    return get_object_or_404(Step, task=task_or_404(principal, task_id), position=position)
 
 
-def question_for(user: User, question_id: int) -> Question:
-    questions = Question.objects.visible_to(user).select_related(
-        "task__project", "step", "run", "answered_by"
-    )
+def question_or_404(principal: Principal, question_id: int) -> Question:
+    questions = questions_visible_to(principal).select_related("task__project", "step", "run", "answered_by")
     return get_object_or_404(questions, pk=question_id)
+
+
+def token_or_404(principal: Principal, token_id: int) -> ApiToken:
+    return get_object_or_404(tokens_visible_to(principal), pk=token_id)
+
+
+# What a principal may do in a project that it sees.
+
+
+def may_see(principal: Principal, project: Project) -> bool:
+    return projects_visible_to(principal).filter(pk=project.pk).exists()
+
+
+def may_act(principal: Principal, project: Project) -> bool:
+    return projects_actable_by(principal).filter(pk=project.pk).exists()
+
+
+def may_maintain(principal: Principal, project: Project) -> bool:
+    return projects_maintained_by(principal).filter(pk=project.pk).exists()
+
+
+def require_actor(principal: Principal, project: Project) -> None:
+    """Raises NotAllowed for a principal who may only look."""
+    if not may_act(principal, project):
+        raise NotAllowed(f"Your role in {project} does not allow this. A maintainer can change your role.")
+
+
+def require_maintainer(principal: Principal, project: Project, what: str) -> None:
+    """Raises NotAllowed for all but maintainers and site admins; `what` they do there, for the message."""
+    if not may_maintain(principal, project):
+        raise NotAllowed(f"Your role in {project} does not allow this. Its maintainers {what}.")
+
+
+def require_site_admin(principal: Principal, to: str) -> None:
+    """Raises NotAllowed for all others, and for a site admin's token that is restricted to some projects."""
+    if not principal.is_site_admin:
+        raise NotAllowed(f"Only a site admin can {to}, and not with a token that is restricted to projects.")
+
+
+# What is the user's own.
+
+
+def require_unrestricted(principal: Principal, to: str) -> None:
+    """Raises NotAllowed for a token that is restricted to some projects."""
+    if principal.project_ids is not None:
+        raise NotAllowed(f"This token is restricted to some projects and so cannot {to}.")
+
+
+def require_no_token(principal: Principal, to: str) -> None:
+    """Raises NotAllowed for every API token."""
+    if principal.token is not None:
+        raise NotAllowed(f"An API token cannot {to}. Do it in the portal.")
+
+
+def require_token_owner(principal: Principal, token: ApiToken) -> None:
+    if not principal.is_site_admin and not tokens_visible_to(principal).filter(pk=token.pk).exists():
+        raise NotAllowed("This token belongs to somebody else. Its owner or a site admin can revoke it.")
+
+
+def require_target_owner(principal: Principal, target: Target) -> None:
+    """Raises NotAllowed for all but the maintainers of the target's project, or the user whose chat it is."""
+    if target.project is not None:
+        require_maintainer(principal, target.project, "manage notifications")
+    elif target.user_id != principal.user.pk:
+        raise NotAllowed("This is another user’s chat.")

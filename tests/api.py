@@ -9,6 +9,7 @@ from django.test import Client
 
 from tasks_app.models import Project, Scope, User
 from tasks_app.services.tokens import make_token
+from tests.people import acting
 
 PROBLEM = "application/problem+json"
 
@@ -20,7 +21,7 @@ class Script:
         self.headers: dict[str, str] = {}
         self._client = Client(raise_request_exception=False)
         if user:
-            made = make_token("script", scopes or tuple(Scope), by=user, projects=projects)
+            made = make_token("script", scopes or tuple(Scope), by=acting(user), projects=projects)
             self.token = made.token
             self.headers["Authorization"] = f"Bearer {made.secret}"
 

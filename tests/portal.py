@@ -118,7 +118,8 @@ class UpPortal(Installation):
         return int(
             self.rows(
                 "from tasks_app.services.tasks import create_task, start_task\n"
-                "admin = User.objects.get(username='admin')\n"
+                "from tasks_app.permissions import Principal\n"
+                "admin = Principal.unrestricted(User.objects.get(username='admin'))\n"
                 f"task = create_task(Project.objects.get(name='sample'), {text!r}, by=admin, where='test')\n"
                 f"{'start_task(task, by=admin)' if started else ''}\n"
                 "result = task.pk"

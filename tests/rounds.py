@@ -56,6 +56,7 @@ ON_SQLITE = (
     "security/test_audit_room.py",
     "security/test_check_home.py",
     "security/test_exports.py",
+    "security/test_permissions.py",
     "security/test_tokens.py",
 )
 

@@ -19,6 +19,7 @@ from tasks_app.services.answers import Answered, Reply, answer_question
 from tasks_app.services.projects import add_project
 from tasks_app.services.tasks import create_task, start_task
 from tests.integration.git_repository import GitRepository
+from tests.people import acting
 
 ONE_STEP = """\
 pipelines:
@@ -66,8 +67,8 @@ class Works:
         if play is not None:
             self.agent = FakeAgent(script(play))
         project = project or self.project(config)
-        task = create_task(project, text, by=self.user, where="test", threshold=threshold)
-        start_task(task, by=self.user)
+        task = create_task(project, text, by=acting(self.user), where="test", threshold=threshold)
+        start_task(task, by=acting(self.user))
         return task
 
     @property
@@ -86,7 +87,7 @@ class Works:
 
     def answer(self, question: Question, text: str, *, notes: str = "") -> Answered:
         answers = {item["question"]: text for item in question.items}
-        return answer_question(question, Reply(answers, notes), by=self.user, via=Channel.WEB)
+        return answer_question(question, Reply(answers, notes), by=acting(self.user), via=Channel.WEB)
 
     def answer_all(self, task: Task, text: str = "Yes") -> None:
         for question in task.questions.open():

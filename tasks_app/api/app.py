@@ -11,7 +11,7 @@ from django.urls import URLPattern
 from ninja import NinjaAPI
 from ninja.operation import Operation
 
-from tasks_app.api.door import caller
+from tasks_app.api.door import origin_of, principal_of
 from tasks_app.api.operation import CONTENT
 from tasks_app.api.operations import audit as audit_room
 from tasks_app.api.operations import (
@@ -48,7 +48,7 @@ def _told_to_the_audit(operation: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(operation)
     def wrapper(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        with audit.acting_from(caller(request).origin):
+        with audit.acting_from(origin_of(principal_of(request))):
             return operation(request, *args, **kwargs)
 
     return wrapper

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, cast
 
 from django.http import HttpRequest
@@ -12,35 +11,24 @@ from ninja.utils import check_csrf
 from tasks_app.api.limits import count_request
 from tasks_app.api.problems import Kind, Refused
 from tasks_app.history import audit
-from tasks_app.models import ApiToken, Channel, Scope, User
+from tasks_app.models import Channel, Scope
+from tasks_app.permissions import Principal
 from tasks_app.services.tokens import note_use, token_of
 
 
-@dataclass(frozen=True)
-class Caller:
-    """A person, and the token that acts for them, if it is not they themselves in a browser."""
-
-    user: User
-    token: ApiToken | None = None
-
-    @property
-    def name(self) -> str:
-        """By which their requests are counted."""
-        return f"token-{self.token.pk}" if self.token else f"user-{self.user.pk}"
-
-    @property
-    def origin(self) -> audit.Origin:
-        token = self.token.name if self.token else ""
-        return audit.Origin(via=Channel.API, address=audit.origin().address, token=token)
+def principal_of(request: HttpRequest) -> Principal:
+    """Who calls, as one of the authenticators below found out. For operations, which all have one."""
+    return cast(Principal, request.auth)  # type: ignore[attr-defined]
 
 
-def caller(request: HttpRequest) -> Caller:
-    """Who calls. Only for operations, which are all behind a door."""
-    return cast(Caller, request.auth)  # type: ignore[attr-defined]
+def origin_of(principal: Principal) -> audit.Origin:
+    """What the audit log says about where the principal's request came from."""
+    token = principal.token.name if principal.token else ""
+    return audit.Origin(via=Channel.API, address=audit.origin().address, token=token)
 
 
-def person(request: HttpRequest) -> User:
-    return caller(request).user
+def _rate_limit_key(principal: Principal) -> str:
+    return f"token-{principal.token.pk}" if principal.token else f"user-{principal.user.pk}"
 
 
 class PersonalToken(HttpBearer):
@@ -61,19 +49,19 @@ class PersonalToken(HttpBearer):
             raise _unknown("“Authorization” must be “Bearer” and a token.")
         return self.authenticate(request, secret.strip())
 
-    def authenticate(self, request: HttpRequest, token: str) -> Caller:
+    def authenticate(self, request: HttpRequest, token: str) -> Principal:
         found = token_of(token)
         if found is None:
             raise _unknown("This token is unknown, expired or revoked.")
-        found.user.reach = found.reach
-        entered = Caller(found.user, found)
-        with audit.acting_from(entered.origin):
-            note_use(found, address=entered.origin.address)
-        count_request(request, entered.name)
+        principal = Principal.of_token(found)
+        origin = origin_of(principal)
+        with audit.acting_from(origin):
+            note_use(found, address=origin.address)
+        count_request(request, _rate_limit_key(principal))
         if self.scope not in found.scopes:
             lacking = f"The token “{found.name}” lacks the scope “{self.scope.value}”; it may: "
             raise Refused(Kind.SCOPE_MISSING, lacking + ", ".join(found.scopes))
-        return entered
+        return principal
 
 
 class BrowserLogin(APIKeyCookie):
@@ -85,14 +73,14 @@ class BrowserLogin(APIKeyCookie):
     def __call__(self, request: HttpRequest) -> Any:
         return self.authenticate(request, None)
 
-    def authenticate(self, request: HttpRequest, key: str | None) -> Caller | None:
+    def authenticate(self, request: HttpRequest, key: str | None) -> Principal | None:
         if not request.user.is_authenticated:
             return None
         if check_csrf(request):
             raise Refused(Kind.NOT_ALLOWED, "With a browser’s login the header X-CSRFToken is needed.")
-        entered = Caller(request.user)
-        count_request(request, entered.name)
-        return entered
+        principal = Principal.unrestricted(request.user)
+        count_request(request, _rate_limit_key(principal))
+        return principal
 
 
 def doors(scope: Scope) -> list[Any]:

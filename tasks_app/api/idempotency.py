@@ -16,9 +16,9 @@ from ninja import Header, Schema, Status
 from ninja.utils import contribute_operation_args
 from pydantic import Field
 
-from tasks_app.api.door import person
+from tasks_app.api.door import principal_of
 from tasks_app.api.problems import Kind, Refused
-from tasks_app.models import IdempotencyKey
+from tasks_app.models import IdempotencyKey, User
 
 #: A request that has no answer after that long was cut off with its process.
 GIVEN_UP_AFTER = timedelta(seconds=60)
@@ -69,13 +69,13 @@ def _kept(value: Any) -> Any:
 
 def _claimed(request: HttpRequest, key: str) -> IdempotencyKey:
     """The row of this key: a new one, or that of the answer which was given before. Raises Refused."""
-    fingerprint = _fingerprint(request)
-    _forget_cut_off(request, key)
+    user, fingerprint = principal_of(request).user, _fingerprint(request)
+    _forget_cut_off(user, key)
     try:
         with transaction.atomic():
-            return IdempotencyKey.objects.create(user=person(request), key=key, fingerprint=fingerprint)
+            return IdempotencyKey.objects.create(user=user, key=key, fingerprint=fingerprint)
     except IntegrityError:
-        row = IdempotencyKey.objects.filter(user=person(request), key=key).first()
+        row = IdempotencyKey.objects.filter(user=user, key=key).first()
     if row and row.fingerprint != fingerprint:
         raise Refused(Kind.KEY_REUSED, "This Idempotency-Key came with another request before.")
     if row is None or not row.status:
@@ -84,9 +84,9 @@ def _claimed(request: HttpRequest, key: str) -> IdempotencyKey:
     return row
 
 
-def _forget_cut_off(request: HttpRequest, key: str) -> None:
+def _forget_cut_off(user: User, key: str) -> None:
     before = timezone.now() - GIVEN_UP_AFTER
-    IdempotencyKey.objects.filter(user=person(request), key=key, status=0, at__lt=before).delete()
+    IdempotencyKey.objects.filter(user=user, key=key, status=0, at__lt=before).delete()
 
 
 def _replayed(row: IdempotencyKey) -> HttpResponse:
@@ -96,7 +96,8 @@ def _replayed(row: IdempotencyKey) -> HttpResponse:
 
 
 def _fingerprint(request: HttpRequest) -> str:
-    """Also of what the caller reaches: a token that sees less is not told what another did."""
-    reach = "all" if (own := person(request).reach) is None else " ".join(map(str, sorted(own)))
-    whole = f"{request.method} {request.get_full_path()}\n{reach}\n".encode() + request.body
+    """Also of the token's limits: one that sees less is not told what another did."""
+    project_ids = principal_of(request).project_ids
+    limits = "all" if project_ids is None else " ".join(map(str, sorted(project_ids)))
+    whole = f"{request.method} {request.get_full_path()}\n{limits}\n".encode() + request.body
     return hashlib.sha256(whole).hexdigest()

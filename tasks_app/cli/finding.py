@@ -9,7 +9,8 @@ from django.utils.text import slugify
 
 from tasks_app.core.errors import BadInput
 from tasks_app.core.phases import ENDED, Phase
-from tasks_app.models import Project, Question, Sequence, Step, Task, User
+from tasks_app.models import Project, Question, Sequence, Step, Task
+from tasks_app.permissions import Principal, questions_visible_to, sequences_visible_to, tasks_visible_to
 
 #: What stands before the id of a sequence where a task could be meant too.
 SEQUENCE = "sequence:"
@@ -63,11 +64,11 @@ def sequence_meant(text: str, *, sequences: QuerySet[Sequence]) -> Sequence:
     raise BadInput(f"There is no sequence {number}. `manage.py status` lists them.")
 
 
-def thing_meant(text: str, *, user: User) -> Task | Sequence:
+def thing_meant(text: str, *, principal: Principal) -> Task | Sequence:
     """The task, or with `sequence:` before the id the sequence. Raises BadInput."""
     if text.startswith(SEQUENCE):
-        return sequence_meant(text, sequences=Sequence.objects.visible_to(user))
-    return task_meant(text, tasks=Task.objects.visible_to(user))
+        return sequence_meant(text, sequences=sequences_visible_to(principal))
+    return task_meant(text, tasks=tasks_visible_to(principal))
 
 
 def unended_sequence(
@@ -84,10 +85,10 @@ def unended_sequence(
     return newest if newest and newest.phase not in over else None
 
 
-def question_numbered(text: str, *, user: User) -> Question:
+def question_numbered(text: str, *, principal: Principal) -> Question:
     """The question with this id. Raises BadInput."""
     number = _number(text, what="a question's id, a number")
-    rows = Question.objects.visible_to(user).select_related("task__project", "step", "run", "answered_by")
+    rows = questions_visible_to(principal).select_related("task__project", "step", "run", "answered_by")
     if found := rows.filter(pk=number).first():
         return found
     raise BadInput(f"There is no question {number}. `manage.py status` lists the open ones.")

@@ -9,27 +9,27 @@ from tasks_app.cli.screen import Screen
 from tasks_app.cli.sitting import Sitting
 from tasks_app.core.errors import IllegalMove
 from tasks_app.core.phases import RESUMABLE, Phase
-from tasks_app.models import Task, User
+from tasks_app.models import Task
 from tasks_app.operations import local_sandbox
-from tasks_app.services.access import require_actor
+from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.tasks import go_on, start_task
 
 
-def work_here(task: Task, person: User, screen: Screen, *, may_prompt: bool) -> Exit:
+def work_here(task: Task, principal: Principal, screen: Screen, *, may_prompt: bool) -> Exit:
     """Start the task or go on with it, and stay with it until it rests. Raises NotAllowed."""
-    return sit_down(task, person, screen, may_prompt=may_prompt)[0]
+    return sit_down(task, principal, screen, may_prompt=may_prompt)[0]
 
 
-def sit_down(task: Task, person: User, screen: Screen, *, may_prompt: bool) -> tuple[Exit, bool]:
+def sit_down(task: Task, principal: Principal, screen: Screen, *, may_prompt: bool) -> tuple[Exit, bool]:
     """The same, and whether the person has left."""
     if task.phase == Phase.DONE:
         screen.say(f"Task {task.pk} is done already: {task.title}")
         return Exit.DONE, False
-    require_actor(person, task.project)
-    sitting = Sitting(task, person, screen, may_prompt=may_prompt)
+    require_actor(principal, task.project)
+    sitting = Sitting(task, principal, screen, may_prompt=may_prompt)
     introduce(task, screen)
     say_surroundings(screen)
-    set_going(task, person)
+    set_going(task, principal)
     return sitting.run(), sitting.left
 
 
@@ -48,12 +48,12 @@ def say_surroundings(screen: Screen) -> None:
         screen.say(f"No sandbox: {reason}", indent=2)
 
 
-def set_going(task: Task, person: User) -> None:
+def set_going(task: Task, principal: Principal) -> None:
     """Let it be due, for this process to take up: no worker is rung for."""
     try:
         if task.not_started:
-            start_task(task, by=person, ring=False)
+            start_task(task, by=principal, ring=False)
         elif task.phase in RESUMABLE:
-            go_on(task, by=person, ring=False)
+            go_on(task, by=principal, ring=False)
     except IllegalMove:
         pass  # somebody was first; the rows tell what it is now

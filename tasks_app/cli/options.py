@@ -10,7 +10,8 @@ from django.core.management.base import CommandParser
 from tasks_app.cli.finding import project_named
 from tasks_app.config.threshold import threshold_from_text
 from tasks_app.core.errors import BadInput
-from tasks_app.models import Project, User
+from tasks_app.models import Project
+from tasks_app.permissions import Principal, projects_visible_to
 
 
 def add_new_arguments(parser: CommandParser, *, what: str, source: str) -> None:
@@ -39,10 +40,10 @@ def add_here_arguments(parser: CommandParser) -> None:
     )
 
 
-def project_chosen(options: dict[str, Any], person: User) -> Project | None:
+def project_chosen(options: dict[str, Any], principal: Principal) -> Project | None:
     """That of `--project`. Raises BadInput if the person sees none of that name."""
     named = options["project"]
-    return project_named(named, projects=Project.objects.visible_to(person)) if named else None
+    return project_named(named, projects=projects_visible_to(principal)) if named else None
 
 
 def wanted(options: dict[str, Any]) -> dict[str, Any]:

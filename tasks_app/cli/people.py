@@ -9,6 +9,7 @@ from django.core.management.base import CommandParser
 
 from tasks_app.core.errors import BadInput
 from tasks_app.models import User
+from tasks_app.permissions import Principal
 
 _LISTED = 10
 
@@ -23,8 +24,13 @@ def add_person_argument(parser: CommandParser) -> None:
     )
 
 
+def acting_principal(username: str | None) -> Principal:
+    """The user who acts in this terminal, as `acting_user` finds them."""
+    return Principal.unrestricted(acting_user(username))
+
+
 def acting_user(username: str | None) -> User:
-    """The person meant by `--as`, else by CATHERDER_USER, else by the login name, else the only admin.
+    """The user meant by `--as`, else by CATHERDER_USER, else by the login name, else the only admin.
 
     Raises BadInput that says what to do.
     """

@@ -11,26 +11,26 @@ from tasks_app.cli.tables import spent
 from tasks_app.core.errors import IllegalMove
 from tasks_app.core.phases import ENDED, RESUMABLE, Phase
 from tasks_app.history import statistics
-from tasks_app.models import Sequence, Task, User, paths
-from tasks_app.services.access import require_actor
+from tasks_app.models import Sequence, Task, paths
+from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.sequences import current_task, go_on_sequence, sequence_files, start_sequence
 
 
-def go_through(sequence: Sequence, person: User, screen: Screen, *, may_prompt: bool) -> Exit:
+def go_through(sequence: Sequence, principal: Principal, screen: Screen, *, may_prompt: bool) -> Exit:
     """Start the sequence or go on with it, and stay with it until it rests. Raises NotAllowed."""
     if sequence.phase == Phase.DONE:
         screen.say(f"Sequence {sequence.pk} is done already: {sequence.folder}")
         return Exit.DONE
-    require_actor(person, sequence.project)
-    return Procession(sequence, person, screen, may_prompt=may_prompt).run()
+    require_actor(principal, sequence.project)
+    return Procession(sequence, principal, screen, may_prompt=may_prompt).run()
 
 
 class Procession:
     """What comes next follows from the rows alone: a portal's worker may take a task up as well."""
 
-    def __init__(self, sequence: Sequence, person: User, screen: Screen, *, may_prompt: bool) -> None:
+    def __init__(self, sequence: Sequence, principal: Principal, screen: Screen, *, may_prompt: bool) -> None:
         self._sequence = sequence
-        self._person = person
+        self._principal = principal
         self._screen = screen
         self._may_prompt = may_prompt
         self._files = sequence_files(sequence)
@@ -65,9 +65,9 @@ class Procession:
         sequence, task = self._sequence, current_task(self._sequence)
         try:
             if task is not None and task.not_started:
-                start_sequence(sequence, by=self._person, ring=False)
+                start_sequence(sequence, by=self._principal, ring=False)
             elif sequence.phase in RESUMABLE:
-                go_on_sequence(sequence, by=self._person, ring=False)
+                go_on_sequence(sequence, by=self._principal, ring=False)
         except IllegalMove:
             pass  # somebody was first; the rows tell what it is now
 
@@ -77,7 +77,7 @@ class Procession:
         self._screen.say()
         introduce(task, self._screen)
         sitting = Sitting(
-            task, self._person, self._screen,
+            task, self._principal, self._screen,
             may_prompt=self._may_prompt, part=Part(before, self._again, from_start),
         )  # fmt: skip
         return sitting.run(), sitting.left

@@ -20,7 +20,8 @@ from tasks_app.cli.screen import Screen
 from tasks_app.core.errors import AnswerRefused, BadInput, NotOpen
 from tasks_app.core.phases import ENDED, Phase
 from tasks_app.engine.limits import fault_words, reset_words
-from tasks_app.models import Channel, Question, QuestionKind, Task, User
+from tasks_app.models import Channel, Question, QuestionKind, Task
+from tasks_app.permissions import Principal
 from tasks_app.reporting.facts import open_questions
 from tasks_app.services.answers import answer_question, decide
 
@@ -52,10 +53,10 @@ class Sitting:
     """
 
     def __init__(
-        self, task: Task, person: User, screen: Screen, *, may_prompt: bool, part: Part | None = None
+        self, task: Task, principal: Principal, screen: Screen, *, may_prompt: bool, part: Part | None = None
     ) -> None:
         self._task = task
-        self._person = person
+        self._principal = principal
         self._screen = screen
         self._may_prompt = may_prompt
         self._part = part
@@ -146,10 +147,10 @@ class Sitting:
 
     def _settle(self, question: Question, prompt: Prompt) -> None:
         if question.kind == QuestionKind.CLARIFICATION:
-            answer_question(question, prompt.reply_to(question), by=self._person, via=Channel.TERMINAL)
+            answer_question(question, prompt.reply_to(question), by=self._principal, via=Channel.TERMINAL)
         else:
             verdict, notes = prompt.verdict_on(question)
-            decide(question, verdict, by=self._person, via=Channel.TERMINAL, notes=notes)
+            decide(question, verdict, by=self._principal, via=Channel.TERMINAL, notes=notes)
 
     def _tell_who_works(self, phase: Phase) -> None:
         task, text = self._task, ""

@@ -18,7 +18,8 @@ from tasks_app.cli.settling import Settling, State, states
 from tasks_app.config.task_file import read_task_file
 from tasks_app.core.errors import CatHerderError, IllegalMove
 from tasks_app.core.phases import ENDED, Phase
-from tasks_app.models import Project, Task, User
+from tasks_app.models import Project, Task
+from tasks_app.permissions import Principal
 from tasks_app.reporting.facts import open_questions
 from tasks_app.services.tasks import create_task, go_on, start_task
 
@@ -44,7 +45,7 @@ class Watch:
         self,
         project: Project,
         folder: Path,
-        person: User,
+        principal: Principal,
         screen: Screen,
         *,
         may_prompt: bool,
@@ -53,7 +54,7 @@ class Watch:
     ) -> None:
         self._project = project
         self._folder = folder
-        self._person = person
+        self._principal = principal
         self._screen = screen
         self._may_prompt = may_prompt
         self._parallel = parallel
@@ -103,7 +104,7 @@ class Watch:
             if task is None and old:
                 return
             if task is None:
-                task = create_task(self._project, text, by=self._person, where=str(path), slug=path.stem)
+                task = create_task(self._project, text, by=self._principal, where=str(path), slug=path.stem)
                 self._screen.say_with_mark("+", f"{path.name}: task {task.pk}, {task.title}", style="bold")
         except CatHerderError as error:
             if not old:
@@ -148,7 +149,7 @@ class Watch:
         """Stay with the task until it rests. Raises KeyboardInterrupt when the person has left."""
         self._screen.say()
         try:
-            code, left = sit_down(task, self._person, self._screen, may_prompt=self._may_prompt)
+            code, left = sit_down(task, self._principal, self._screen, may_prompt=self._may_prompt)
         except CatHerderError as error:
             self._screen.say_with_mark("✗", str(error), style="red")
             code, left = Exit.FAILED, False
@@ -179,7 +180,7 @@ class Watch:
     def _hand(self, task: Task) -> None:
         self._handed.add(task.pk)
         try:
-            (start_task if task.not_started else go_on)(task, by=self._person)
+            (start_task if task.not_started else go_on)(task, by=self._principal)
         except IllegalMove:
             return  # somebody was first; the next look tells what it is now
         except CatHerderError as error:

@@ -13,6 +13,7 @@ from django.core.exceptions import ValidationError
 
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Project, User
+from tasks_app.permissions import Principal
 from tasks_app.rehearsal.sample import SAMPLE_TASK_FILE, create_sample_repository
 from tasks_app.services.projects import add_project
 from tasks_app.services.tasks import create_task
@@ -62,10 +63,11 @@ def ensure_sample() -> Project | None:
     """The sample project with its task, not started; None if any project was ever there."""
     if Project.objects.exists():
         return None
-    admin = User.objects.filter(is_superuser=True).order_by("pk").first()
+    admin = User.objects.filter(is_superuser=True).order_by("pk")[0]
     source = Path(settings.DATA_DIR) / "sample"
     create_sample_repository(source)
     project = add_project(SAMPLE_NAME, str(source), by=admin, is_sample=True)
     text = (source / SAMPLE_TASK_FILE).read_text(encoding="utf-8")
-    create_task(project, text, by=admin, where=SAMPLE_TASK_FILE, slug=Path(SAMPLE_TASK_FILE).stem)
+    principal = Principal.unrestricted(admin)
+    create_task(project, text, by=principal, where=SAMPLE_TASK_FILE, slug=Path(SAMPLE_TASK_FILE).stem)
     return project

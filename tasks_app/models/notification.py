@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from tasks_app.core.phases import Phase
-from tasks_app.models.people import User, within_reach
+from tasks_app.models.people import User
 from tasks_app.models.project import Project
 from tasks_app.models.task import Task
 from tasks_app.models.trail import Transition
@@ -139,11 +139,6 @@ class Target(models.Model):
 
 
 class NoticeQuerySet(models.QuerySet["Notice"]):
-    def shown_to(self, user: User) -> Self:
-        """Their own, of projects that they still see."""
-        own = self.filter(within_reach(user, "task__project"), user=user)
-        return own if user.is_superuser else own.filter(task__project__memberships__user=user)
-
     def unread(self) -> Self:
         """A question that was answered needs no reading."""
         waits = Q(task__phase=Phase.WAITING_FOR_INPUT)

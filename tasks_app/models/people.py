@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from django.contrib.auth.models import AbstractUser
 from django.db import models
-from django.db.models import Q
 
 if TYPE_CHECKING:
     from tasks_app.models.project import Project
@@ -19,12 +18,7 @@ class Theme(models.TextChoices):
 
 
 class User(AbstractUser):
-    """A person with a login. Superusers are site admins: they see and may do everything.
-
-    `reach` narrows that to some projects, for as long as a token acts that is restricted to them.
-    """
-
-    reach: frozenset[int] | None = None
+    """A person with a login. Superusers are site admins: they see and may do everything."""
 
     theme = models.CharField(max_length=10, choices=Theme, default=Theme.AUTO)
 
@@ -44,10 +38,6 @@ class Role(models.TextChoices):
     MAINTAINER = "maintainer", "maintainer: also settings and members"
 
 
-#: Roles that may create, start, answer and cancel.
-ACTING_ROLES = (Role.MEMBER, Role.MAINTAINER)
-
-
 class Membership(models.Model):
     """A person's role in one project."""
 
@@ -62,8 +52,3 @@ class Membership(models.Model):
 
     def __str__(self) -> str:
         return f"{self.user} is {self.role} of {self.project}"
-
-
-def within_reach(user: User, project: str = "pk") -> Q:
-    """Rows of the projects that the token in use is not kept from; `project` is the way to the project."""
-    return Q() if user.reach is None else Q(**{f"{project}__in": user.reach})

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Self
 
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 from django.utils import timezone
 
 from tasks_app.models.installation import new_folder_key
-from tasks_app.models.people import ACTING_ROLES, Role, User, within_reach
 
 NAME = RegexValidator(
     r"\A[a-z0-9][a-z0-9._-]*\Z",
@@ -20,27 +18,6 @@ NAME = RegexValidator(
 
 #: A fetch that began longer ago died with its process.
 LONGEST_FETCH = timedelta(minutes=20)
-
-
-class ProjectQuerySet(models.QuerySet["Project"]):
-    def visible_to(self, user: User) -> Self:
-        """Projects that the person may see; for everything else the answer is 404."""
-        reached = self.filter(within_reach(user))
-        return reached if user.is_superuser else reached.filter(memberships__user=user)
-
-    def maintained_by(self, user: User) -> Self:
-        """Projects whose settings the person may change."""
-        reached = self.filter(within_reach(user))
-        if user.is_superuser:
-            return reached
-        return reached.filter(memberships__user=user, memberships__role=Role.MAINTAINER)
-
-    def actable_by(self, user: User) -> Self:
-        """Projects in which the person may create tasks, answer and cancel."""
-        reached = self.filter(within_reach(user))
-        if user.is_superuser:
-            return reached
-        return reached.filter(memberships__user=user, memberships__role__in=ACTING_ROLES)
 
 
 class Project(models.Model):
@@ -85,8 +62,6 @@ class Project(models.Model):
         help_text="Random part of the name of its folder; empty in rows from before there was one.",
     )
     created_at = models.DateTimeField(auto_now_add=True)
-
-    objects = ProjectQuerySet.as_manager()
 
     class Meta:
         ordering = ["name"]

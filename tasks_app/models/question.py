@@ -7,8 +7,7 @@ from typing import Any, Self
 from django.db import models
 from django.db.models import F, Q
 
-from tasks_app.models.people import User, within_reach
-from tasks_app.models.project import Project
+from tasks_app.models.people import User
 from tasks_app.models.run import Run
 from tasks_app.models.task import Step, Task
 
@@ -53,14 +52,6 @@ SETTLED = (QuestionState.ANSWERED, QuestionState.DISMISSED)
 
 
 class QuestionQuerySet(models.QuerySet["Question"]):
-    def visible_to(self, user: User) -> Self:
-        reached = self.filter(within_reach(user, "task__project"))
-        return reached if user.is_superuser else reached.filter(task__project__memberships__user=user)
-
-    def answerable_by(self, user: User) -> Self:
-        """In projects in which the person may not only look."""
-        return self.filter(task__project__in=Project.objects.actable_by(user))
-
     def open(self) -> Self:
         return self.filter(state=QuestionState.OPEN)
 

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 from django.db import models
 from django.db.models import Q
 
 from tasks_app.models.installation import new_folder_key
-from tasks_app.models.people import User, within_reach
+from tasks_app.models.people import User
 from tasks_app.models.phased import Phased
 from tasks_app.models.project import Project
-
-
-class SequenceQuerySet(models.QuerySet["Sequence"]):
-    def visible_to(self, user: User) -> Self:
-        reached = self.filter(within_reach(user, "project"))
-        return reached if user.is_superuser else reached.filter(project__memberships__user=user)
 
 
 class Sequence(Phased):
@@ -55,8 +47,6 @@ class Sequence(Phased):
         editable=False,
         help_text="Of the form that made it: sent twice, made once.",
     )
-
-    objects = SequenceQuerySet.as_manager()
 
     class Meta:
         ordering = ["-created_at", "-pk"]

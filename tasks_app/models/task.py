@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 
 from tasks_app.core.phases import ENDED, Phase
 from tasks_app.models.installation import new_folder_key
-from tasks_app.models.people import User, within_reach
+from tasks_app.models.people import User
 from tasks_app.models.phased import Phased
 from tasks_app.models.project import Project
 from tasks_app.models.sequence import Sequence
@@ -33,10 +33,6 @@ _LEASE_TOO_FAR = 2
 
 
 class TaskQuerySet(models.QuerySet["Task"]):
-    def visible_to(self, user: User) -> Self:
-        reached = self.filter(within_reach(user, "project"))
-        return reached if user.is_superuser else reached.filter(project__memberships__user=user)
-
     def free(self) -> Self:
         """Tasks that nobody holds: never claimed, let go, or held by somebody who stopped renewing.
 

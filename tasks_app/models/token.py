@@ -66,8 +66,3 @@ class ApiToken(models.Model):
     @property
     def is_expired(self) -> bool:
         return self.expires_at is not None and self.expires_at <= timezone.now()
-
-    @property
-    def reach(self) -> frozenset[int] | None:
-        """The projects that it is restricted to; None without a restriction."""
-        return frozenset(self.projects.values_list("pk", flat=True)) if self.restricted else None

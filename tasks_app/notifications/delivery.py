@@ -11,13 +11,14 @@ from django.conf import settings
 from django.utils import timezone
 
 from tasks_app.core.errors import CatHerderError
-from tasks_app.models import Delivery, DeliveryState, Medium, Occasion, Project, Target
+from tasks_app.models import Delivery, DeliveryState, Medium, Occasion, Target
 from tasks_app.notifications import chat, mail, webhook
 from tasks_app.notifications.encryption import unseal
 from tasks_app.notifications.errors import NotSent
 from tasks_app.notifications.listeners import preferences_of
 from tasks_app.notifications.message import is_over, message_of, occasion_of
 from tasks_app.notifications.timing import MOST_ATTEMPTS, after_quiet_hours, wait_before
+from tasks_app.permissions import Principal, may_see
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +118,7 @@ def why_not(delivery: Delivery) -> str:
         return f"{delivery.user.shown_name} no longer has an e-mail address."
     if happened is None:
         return ""
-    if person and not Project.objects.visible_to(person).filter(pk=happened.task.project_id).exists():
+    if person and not may_see(Principal.unrestricted(person), happened.task.project):
         return f"{person.shown_name} no longer has a role in the project."
     if delivery.occasion == Occasion.FAILED != occasion_of(happened):
         return "The sequence was resumed meanwhile."

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from django.db.models import OuterRef, Q, Subquery
+from django.db.models import OuterRef, Subquery
 
 from tasks_app.models import Extent, Medium, Membership, Preferences, Reach, Role, Task, User
+from tasks_app.permissions import users_who_see
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,8 @@ def preferences_of(user: User) -> Preferences:
 def listeners(task: Task, *, but: int | None) -> list[Listener]:
     """Everybody who sees the task's project, `but` for who did it: nobody is told what they know."""
     role = Membership.objects.filter(user=OuterRef("pk"), project=task.project_id).values("role")
-    sees = Q(project_role__isnull=False) | Q(is_superuser=True)
-    others = User.objects.filter(is_active=True).exclude(pk=but or 0)
-    people = others.annotate(project_role=Subquery(role)).filter(sees)
+    others = users_who_see(task.project_id).exclude(pk=but or 0)
+    people = others.annotate(project_role=Subquery(role))
     chose = Preferences.projects.through.objects.filter(project=task.project_id)
     chosen_by = set(chose.values_list("preferences__user", flat=True))
     return [

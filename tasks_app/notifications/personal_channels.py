@@ -11,8 +11,9 @@ from django.db import transaction
 from django.utils import timezone
 
 from tasks_app.history.audit import record
-from tasks_app.models import Action, Medium, Notice, Preferences, Project, Target, User
+from tasks_app.models import Action, Medium, Notice, Preferences, Project, Target
 from tasks_app.notifications.project_channels import checked_address, set_own_chat
+from tasks_app.permissions import Principal, notices_visible_to, require_unrestricted
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,14 @@ class Choice:
     forget_chat: bool = False
 
 
-def choose(user: User, choice: Choice) -> None:
-    """Store what somebody wants to be told. Raises BadInput for a chat address that cannot be used."""
+def choose(principal: Principal, choice: Choice) -> None:
+    """Store what somebody wants to be told.
+
+    Raises BadInput for a chat address that cannot be used, or NotAllowed for a token that is restricted to
+    some projects, because the choice concerns all.
+    """
+    require_unrestricted(principal, "change what you are told, which concerns all projects")
+    user = principal.user
     address = checked_address(Medium.CHAT, choice.chat) if choice.chat else ""
     facts: dict[str, Any] = {
         "wishes": {occasion: dict(media) for occasion, media in choice.wishes.items()},
@@ -59,9 +66,9 @@ def _told(facts: dict[str, Any]) -> dict[str, Any]:
     return {name: str(value) if isinstance(value, time) else value for name, value in facts.items()}
 
 
-def mark_read(user: User, notice_id: int | None = None) -> int:
+def mark_read(principal: Principal, notice_id: int | None = None) -> int:
     """One notice, or all that the person sees; how many were unread. Others' notices are left alone."""
-    unread = Notice.objects.shown_to(user).filter(read_at=None)
+    unread = notices_visible_to(principal).filter(read_at=None)
     if notice_id is not None:
         unread = unread.filter(pk=notice_id)
     # The rows are found through their projects, which an UPDATE cannot look at.

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from django.db import transaction
 from django.utils import timezone
 
-from tasks_app.core.errors import BadInput, NotAllowed
+from tasks_app.core.errors import BadInput
 from tasks_app.history.audit import record
 from tasks_app.models import (
     OCCASIONS,
@@ -28,8 +28,10 @@ from tasks_app.notifications import chat
 from tasks_app.notifications.encryption import seal
 from tasks_app.notifications.errors import NotSent
 from tasks_app.notifications.plain_words import one_line
-from tasks_app.services.members import may_manage
+from tasks_app.permissions import Principal, require_maintainer, require_target_owner
 
+#: Completes “Its maintainers …”.
+MANAGE_NOTIFICATIONS = "manage notifications"
 _LONGEST_ADDRESS = 1000
 MOST_TARGETS = 20
 
@@ -44,12 +46,12 @@ class NewTarget:
     occasions: Sequence[str]
 
 
-def add_target(project: Project, new: NewTarget, *, by: User) -> tuple[Target, str]:
+def add_target(project: Project, new: NewTarget, *, by: Principal) -> tuple[Target, str]:
     """The target and, for a webhook, its secret, which is shown this once.
 
     Raises NotAllowed for all but maintainers, BadInput for an address that cannot be used.
     """
-    require_maintainer(by, project)
+    require_maintainer(by, project, MANAGE_NOTIFICATIONS)
     address = checked_address(new.medium, new.address)
     secret = _new_secret() if new.medium == Medium.WEBHOOK else ""
     with transaction.atomic():
@@ -64,35 +66,37 @@ def add_target(project: Project, new: NewTarget, *, by: User) -> tuple[Target, s
             sealed_secret=seal(secret) if secret else "",
             shown=shown(new.medium, address),
         )
-        _record(project, by, added=_facts(target))
+        _record(project, by.user, added=_facts(target))
     return target, secret
 
 
-def change_target(target: Target, *, name: str, occasions: Sequence[str], active: bool, by: User) -> None:
+def change_target(
+    target: Target, *, name: str, occasions: Sequence[str], active: bool, by: Principal
+) -> None:
     """Raises NotAllowed for all but maintainers."""
     project = _project(target)
-    require_maintainer(by, project)
+    require_maintainer(by, project, MANAGE_NOTIFICATIONS)
     before = _facts(target)
     target.name, target.occasions, target.active = name, _known(occasions), active
     with transaction.atomic():
         target.save(update_fields=["name", "occasions", "active"])
-        _record(project, by, before=before, after=_facts(target))
+        _record(project, by.user, before=before, after=_facts(target))
 
 
-def renew_secret(target: Target, *, by: User) -> str:
+def renew_secret(target: Target, *, by: Principal) -> str:
     """The new secret of a webhook, shown this once; posts are signed with it from now on.
 
     Raises NotAllowed for all but maintainers, BadInput for a chat.
     """
     project = _project(target)
-    require_maintainer(by, project)
+    require_maintainer(by, project, MANAGE_NOTIFICATIONS)
     if target.medium != Medium.WEBHOOK:
         raise BadInput("Only webhooks have a secret.")
     secret = _new_secret()
     target.sealed_secret = seal(secret)
     with transaction.atomic():
         target.save(update_fields=["sealed_secret"])
-        _record(project, by, new_secret=_facts(target))
+        _record(project, by.user, new_secret=_facts(target))
     return secret
 
 
@@ -100,21 +104,18 @@ def _new_secret() -> str:
     return secrets.token_urlsafe(32)
 
 
-def remove_target(target: Target, *, by: User) -> None:
+def remove_target(target: Target, *, by: Principal) -> None:
     """With its delivery log. Raises NotAllowed for all but maintainers."""
     project = _project(target)
-    require_maintainer(by, project)
+    require_maintainer(by, project, MANAGE_NOTIFICATIONS)
     with transaction.atomic():
-        _record(project, by, removed=_facts(target))
+        _record(project, by.user, removed=_facts(target))
         target.delete()
 
 
-def try_target(target: Target, *, by: User) -> Delivery:
+def try_target(target: Target, *, by: Principal) -> Delivery:
     """Have the worker send a test. Raises NotAllowed for whom the target is none of their business."""
-    if target.project:
-        require_maintainer(by, target.project)
-    elif target.user_id != by.pk:
-        raise NotAllowed("This is another user’s chat.")
+    require_target_owner(by, target)
     if not target.active:
         raise BadInput("It is switched off. Switch it on first.")
     return Delivery.objects.create(
@@ -122,10 +123,10 @@ def try_target(target: Target, *, by: User) -> Delivery:
     )
 
 
-def send_again(delivery: Delivery, *, by: User) -> None:
+def send_again(delivery: Delivery, *, by: Principal) -> None:
     """Send now what waits or was given up. Raises NotAllowed, or BadInput for what was sent."""
     assert delivery.target  # noqa: S101 (only these have a page)
-    require_maintainer(by, _project(delivery.target))
+    require_maintainer(by, _project(delivery.target), MANAGE_NOTIFICATIONS)
     again = Delivery.objects.filter(pk=delivery.pk, state__in=[DeliveryState.WAITING, DeliveryState.FAILED])
     free = {"state": DeliveryState.WAITING, "attempts": 0, "due_at": timezone.now()}
     if not again.update(**free, token=None, taken_until=None):
@@ -182,12 +183,6 @@ def shown(medium: str, address: str) -> str:
     parts = urlsplit(address)
     path = parts.path if len(parts.path) <= 4 else f"/…{parts.path[-3:]}"
     return one_line(f"{parts.scheme}://{parts.netloc}{path}{'?…' if parts.query else ''}", 200)
-
-
-def require_maintainer(user: User, project: Project) -> None:
-    """Raises NotAllowed for everybody but maintainers and site admins."""
-    if not may_manage(user, project):
-        raise NotAllowed(f"Your role in {project} does not allow this. Its maintainers manage notifications.")
 
 
 def _project(target: Target) -> Project:

@@ -13,6 +13,7 @@ from django.http import StreamingHttpResponse
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.history.events.streaming import streamed, streamed_bytes
 from tasks_app.models import Sequence, Step, Task, User
+from tasks_app.permissions import Principal
 from tasks_app.reporting.csv_text import csv_lines
 from tasks_app.services.difference import difference_of
 
@@ -32,7 +33,7 @@ def download(pieces: Iterator[str], *, name: str, kind: str) -> StreamingHttpRes
     return _file(streamed(pieces), name=name, kind=f"{kind}; charset=utf-8")
 
 
-def download_patch(what: Task | Step | Sequence, *, by: User) -> StreamingHttpResponse:
+def download_patch(what: Task | Step | Sequence, *, by: Principal) -> StreamingHttpResponse:
     """What it changed, for `git apply`. Without a charset: each file of a repository has its own.
 
     Raises WorkspaceError if there is nothing to compare yet, if a commit is gone, or if the person takes
@@ -41,8 +42,8 @@ def download_patch(what: Task | Step | Sequence, *, by: User) -> StreamingHttpRe
     difference = difference_of(what)
     if difference is None:
         raise WorkspaceError("There is nothing to compare yet.")
-    _take(by)
-    pieces = _given_back(by, difference.patch)
+    _take(by.user)
+    pieces = _given_back(by.user, difference.patch)
     next(pieces)
     return _file(streamed_bytes(pieces), name=f"{_name(what)}.patch", kind=PATCH)
 

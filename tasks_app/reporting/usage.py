@@ -18,7 +18,8 @@ from django.utils import timezone
 
 from tasks_app.core.types import Usage
 from tasks_app.history.statistics import PAUSES, By, usage_by, usage_of
-from tasks_app.models import Project, Question, Run, Task, Transition, User
+from tasks_app.models import Question, Run, Task, Transition
+from tasks_app.permissions import Principal, projects_visible_to
 
 DAY = timedelta(days=1)
 #: Of a period that somebody asks for.
@@ -131,21 +132,22 @@ class _Seconds(Func):
         return self.as_sql(compiler, connection, template=template, arg_joiner=" - ", **extra)
 
 
-def runs_in(user: User, period: Period, project: str = "") -> QuerySet[Run]:
-    """The runs that started in the period, in what the person may see."""
-    return _within(Run.objects.filter(**period.holds("started_at")), user, project, "step__task__project__in")
+def runs_in(principal: Principal, period: Period, project: str = "") -> QuerySet[Run]:
+    """The runs that started in the period, in what the principal may see."""
+    runs = Run.objects.filter(**period.holds("started_at"))
+    return _within(runs, principal, project, "step__task__project__in")
 
 
-def first_day(user: User, project: str = "") -> date | None:
-    """When the first run started that the person may see."""
-    runs = _within(Run.objects.all(), user, project, "step__task__project__in")
+def first_day(principal: Principal, project: str = "") -> date | None:
+    """When the first run started that the principal may see."""
+    runs = _within(Run.objects.all(), principal, project, "step__task__project__in")
     first: datetime | None = runs.aggregate(first=Min("started_at"))["first"]
     return first.date() if first else None
 
 
-def spent(user: User, period: Period, project: str, by: By) -> Spent:
-    runs = runs_in(user, period, project)
-    before = usage_of(runs_in(user, period.before, project))
+def spent(principal: Principal, period: Period, project: str, by: By) -> Spent:
+    runs = runs_in(principal, period, project)
+    before = usage_of(runs_in(principal, period.before, project))
     parts = {one: _used_something(usage_by(runs, one)) for one in By}
     return Spent(sum(parts[By.MODEL].values(), Usage()), before, by_day(runs, by), parts)
 
@@ -166,9 +168,10 @@ def by_day(runs: QuerySet[Run], by: By) -> dict[date, dict[str, Usage]]:
     return found
 
 
-def waiting(user: User, period: Period, project: str) -> Waiting:
-    tasks = _within(Task.objects.filter(**period.holds("created_at")), user, project, "project__in")
-    asked = _within(Question.objects.filter(**period.holds("asked_at")), user, project, "task__project__in")
+def waiting(principal: Principal, period: Period, project: str) -> Waiting:
+    tasks = _within(Task.objects.filter(**period.holds("created_at")), principal, project, "project__in")
+    questions = Question.objects.filter(**period.holds("asked_at"))
+    asked = _within(questions, principal, project, "task__project__in")
     count, total, stored = _times(tasks)
     paused = stored + _pauses_now(tasks)
     answered = asked.filter(answered_at__isnull=False).order_by()
@@ -177,12 +180,12 @@ def waiting(user: User, period: Period, project: str) -> Waiting:
     return Waiting(count, max(0.0, total - paused), paused, counts["all"], counts["answered"], median)
 
 
-def _within(rows: QuerySet[Any], user: User, project: str, way: str) -> QuerySet[Any]:
+def _within(rows: QuerySet[Any], principal: Principal, project: str, way: str) -> QuerySet[Any]:
     """Numbers of projects, as in the history: a join over memberships would read far more."""
-    projects = Project.objects.visible_to(user).order_by()
+    projects = projects_visible_to(principal).order_by()
     if project:
         projects = projects.filter(name=project)
-    elif user.is_superuser and user.reach is None:
+    elif principal.is_site_admin:
         return rows
     return rows.filter(**{way: projects.values("pk")})
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tasks_app.core.errors import AnswerEmpty, BadInput
-from tasks_app.models import VERDICTS, Action, Channel, Question, QuestionKind, QuestionState, User, Verdict
-from tasks_app.services.access import require_actor
+from tasks_app.models import VERDICTS, Action, Channel, Question, QuestionKind, QuestionState, Verdict
+from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.settling import Answered, clean, clean_notes, require_size, settle, why_not_open
 
 __all__ = ["Answered", "Reply", "answer_question", "decide", "dismiss_question", "why_not_open"]
@@ -26,7 +26,7 @@ class Reply:
         return cls(answers={question.headline: text})
 
 
-def answer_question(question: Question, reply: Reply, *, by: User, via: Channel) -> Answered:
+def answer_question(question: Question, reply: Reply, *, by: Principal, via: Channel) -> Answered:
     """Store the answer and let the task go on once none of its questions is open.
 
     Raises NotAllowed, AnswerEmpty, AnswerTooLong, BadInput, or NotOpen when somebody was first.
@@ -38,7 +38,7 @@ def answer_question(question: Question, reply: Reply, *, by: User, via: Channel)
     return settle(question, said, action=Action.ANSWERED, by=by, via=via)
 
 
-def dismiss_question(question: Question, *, by: User, via: Channel, notes: str = "") -> Answered:
+def dismiss_question(question: Question, *, by: Principal, via: Channel, notes: str = "") -> Answered:
     """Decline to answer: the agent is told to decide by its own judgement and to say what it assumed.
 
     Raises NotAllowed, BadInput for approvals and plans, AnswerTooLong, or NotOpen when somebody was first.
@@ -51,7 +51,7 @@ def dismiss_question(question: Question, *, by: User, via: Channel, notes: str =
     return settle(question, said, action=Action.DISMISSED, by=by, via=via)
 
 
-def decide(question: Question, verdict: str, *, by: User, via: Channel, notes: str = "") -> Answered:
+def decide(question: Question, verdict: str, *, by: Principal, via: Channel, notes: str = "") -> Answered:
     """Approve or deny a tool call; approve a plan or send it back. Only an approval needs no notes.
 
     Raises NotAllowed, BadInput for a verdict that such a question cannot get, AnswerEmpty without a

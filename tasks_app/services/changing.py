@@ -7,12 +7,12 @@ from django.db import transaction
 from tasks_app.config.threshold import threshold_fault
 from tasks_app.core.errors import BadInput
 from tasks_app.history.audit import record
-from tasks_app.models import Action, Change, ChangeKind, Task, User
-from tasks_app.services.access import require_actor
+from tasks_app.models import Action, Change, ChangeKind, Task
+from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.tasks import locked
 
 
-def change_threshold(task: Task, value: int, *, by: User) -> None:
+def change_threshold(task: Task, value: int, *, by: Principal) -> None:
     """Set the task's threshold; it holds from the next run on, in whatever phase the task is.
 
     A session that goes on is told with its next prompt, or with the next answer. Raises NotAllowed, or
@@ -28,4 +28,4 @@ def change_threshold(task: Task, value: int, *, by: User) -> None:
         before, task.threshold = task.threshold, value
         task.save(update_fields=["threshold"])
         Change.objects.create(task=task, kind=ChangeKind.TASK)
-        record(Action.TASK_CHANGED, by=by, task=task, threshold=[before, value])
+        record(Action.TASK_CHANGED, by=by.user, task=task, threshold=[before, value])

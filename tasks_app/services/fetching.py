@@ -13,9 +13,9 @@ from django.utils import timezone
 from tasks_app.core.errors import CatHerderError
 from tasks_app.core.storable import storable_text
 from tasks_app.git import Fetched
-from tasks_app.models import Project, Task, User, paths
+from tasks_app.models import Project, Task, paths
 from tasks_app.models.project import LONGEST_FETCH
-from tasks_app.services.access import require_actor
+from tasks_app.permissions import Principal, require_actor
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ def _refs_of(task: Task) -> dict[str, str]:
     return {ref: commit for ref, commit in refs.items() if commit}
 
 
-def fetch_meanwhile(project: Project, *, by: User, patience: float = PATIENCE) -> bool:
+def fetch_meanwhile(project: Project, *, by: Principal, patience: float = PATIENCE) -> bool:
     """Fetch in a thread of its own; whether it ended within `patience` seconds.
 
     While somebody fetches already, nothing is begun. Raises NotAllowed for a person who may only look.

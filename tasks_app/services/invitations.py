@@ -17,34 +17,35 @@ from tasks_app.core.errors import BadInput
 from tasks_app.history.audit import record
 from tasks_app.models import Action, Invitation, Membership, Project, Role, User
 from tasks_app.models.invitation import LASTS, token_hash
-from tasks_app.services.members import may_manage, record_role, require_maintainer
+from tasks_app.permissions import Principal, may_maintain, require_maintainer
+from tasks_app.services.members import MANAGE_MEMBERS, record_role
 
 logger = logging.getLogger(__name__)
 
 _RANK = {Role.VIEWER: 0, Role.MEMBER: 1, Role.MAINTAINER: 2}
 
 
-def invite(project: Project, email: str, role: Role, *, by: User) -> tuple[Invitation, str]:
+def invite(project: Project, email: str, role: Role, *, by: Principal) -> tuple[Invitation, str]:
     """Invite an address, or renew what it was sent: the invitation and the token of its link.
 
     Nobody can find the token out later. Raises BadInput for the address of somebody who is in already.
     """
-    require_maintainer(by, project)
+    require_maintainer(by, project, MANAGE_MEMBERS)
     email = email.lower()
     if project.memberships.filter(user__in=_owners(email, confirmed=settings.SENDS_EMAIL)).exists():
         raise BadInput(f"A user with the address {email} is already a member.")
     with transaction.atomic():
         pending = project.invitations.pending().select_for_update().filter(email=email).first()
         invitation = pending or Invitation(project=project, email=email)
-        return invitation, _send_out(invitation, role, by=by)
+        return invitation, _send_out(invitation, role, by=by.user)
 
 
-def invite_again(invitation: Invitation, *, by: User) -> str:
+def invite_again(invitation: Invitation, *, by: Principal) -> str:
     """A new token for another week; the old one stops working. Raises BadInput for one used or withdrawn."""
-    require_maintainer(by, invitation.project)
+    require_maintainer(by, invitation.project, MANAGE_MEMBERS)
     with transaction.atomic():
         invitation = _pending(invitation)
-        return _send_out(invitation, Role(invitation.role), by=by)
+        return _send_out(invitation, Role(invitation.role), by=by.user)
 
 
 def _send_out(invitation: Invitation, role: Role, *, by: User) -> str:
@@ -76,15 +77,15 @@ def mail_invitation(invitation: Invitation, link: str) -> bool:
     return True
 
 
-def withdraw_invitation(invitation: Invitation, *, by: User) -> None:
+def withdraw_invitation(invitation: Invitation, *, by: Principal) -> None:
     """Its link stops working. Raises BadInput if it was used or withdrawn already."""
-    require_maintainer(by, invitation.project)
+    require_maintainer(by, invitation.project, MANAGE_MEMBERS)
     with transaction.atomic():
         invitation = _pending(invitation)
         invitation.withdrawn_at = timezone.now()
         invitation.save(update_fields=["withdrawn_at"])
         project = invitation.project
-        record(Action.INVITATION_WITHDRAWN, by=by, project=project, subject=invitation.email)
+        record(Action.INVITATION_WITHDRAWN, by=by.user, project=project, subject=invitation.email)
 
 
 def _pending(invitation: Invitation) -> Invitation:
@@ -103,7 +104,7 @@ def standing_of(invitation: Invitation) -> str:
 def _still_stands_for_it(invitation: Invitation) -> bool:
     """Else who was switched off, or removed in the audit room, could come back by a link of their own."""
     by = invitation.invited_by
-    return by is not None and by.is_active and may_manage(by, invitation.project)
+    return by is not None and by.is_active and may_maintain(Principal.unrestricted(by), invitation.project)
 
 
 def find_invitation(token: str) -> Invitation | None:

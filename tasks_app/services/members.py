@@ -5,24 +5,18 @@ from __future__ import annotations
 from django.db import transaction
 from django.utils import timezone
 
-from tasks_app.core.errors import BadInput, NotAllowed
+from tasks_app.core.errors import BadInput
 from tasks_app.history.audit import record
 from tasks_app.models import Action, Invitation, Membership, Project, Role, User
+from tasks_app.permissions import Principal, require_maintainer
+
+#: Completes “Its maintainers …”.
+MANAGE_MEMBERS = "manage members"
 
 
-def may_manage(user: User, project: Project) -> bool:
-    return Project.objects.maintained_by(user).filter(pk=project.pk).exists()
-
-
-def require_maintainer(user: User, project: Project) -> None:
-    """Raises NotAllowed for everybody but maintainers and site admins."""
-    if not may_manage(user, project):
-        raise NotAllowed(f"Your role in {project} does not allow this. Its maintainers manage members.")
-
-
-def add_member(project: Project, user: User, role: Role, *, by: User) -> Membership:
+def add_member(project: Project, user: User, role: Role, *, by: Principal) -> Membership:
     """Give somebody who has a login a role. Raises BadInput for one who has a role already."""
-    require_maintainer(by, project)
+    require_maintainer(by, project, MANAGE_MEMBERS)
     if not user.is_active:
         raise BadInput(f"The account of {user.shown_name} is deactivated.")
     with transaction.atomic():
@@ -31,11 +25,11 @@ def add_member(project: Project, user: User, role: Role, *, by: User) -> Members
         )
         if not made:
             raise BadInput(f"{user.shown_name} is already a {membership.role}.")
-        record_role(membership, by=by)
+        record_role(membership, by=by.user)
     return membership
 
 
-def give_role(project: Project, user: User, role: Role, *, by: User) -> Membership:
+def give_role(project: Project, user: User, role: Role, *, by: Principal) -> Membership:
     """The role that somebody is to have, who may have another one or none. Raises as the two ways do."""
     membership = project.memberships.select_related("user", "project").filter(user=user).first()
     if membership is None:
@@ -44,30 +38,30 @@ def give_role(project: Project, user: User, role: Role, *, by: User) -> Membersh
     return membership
 
 
-def change_role(membership: Membership, role: Role, *, by: User) -> None:
+def change_role(membership: Membership, role: Role, *, by: Principal) -> None:
     """Raises BadInput if no maintainer would be left."""
     project = membership.project
-    require_maintainer(by, project)
+    require_maintainer(by, project, MANAGE_MEMBERS)
     with transaction.atomic():
         before = _locked(membership).role
         if before == role:
             return
         if role != Role.MAINTAINER:
             _keep_a_maintainer(membership)
-            _withdraw_invitations_of(membership, by=by)
+            _withdraw_invitations_of(membership, by=by.user)
         membership.role = role
         membership.save(update_fields=["role"])
-        record_role(membership, by=by, before=before)
+        record_role(membership, by=by.user, before=before)
 
 
-def remove_member(membership: Membership, *, by: User) -> None:
+def remove_member(membership: Membership, *, by: Principal) -> None:
     """Take the role away; what the person did stays. Raises BadInput if no maintainer would be left."""
-    require_maintainer(by, membership.project)
+    require_maintainer(by, membership.project, MANAGE_MEMBERS)
     with transaction.atomic():
         _locked(membership)
         _keep_a_maintainer(membership)
-        _withdraw_invitations_of(membership, by=by)
-        record_no_role(membership, by=by)
+        _withdraw_invitations_of(membership, by=by.user)
+        record_no_role(membership, by=by.user)
         membership.delete()
 
 

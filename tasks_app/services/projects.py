@@ -7,12 +7,13 @@ import logging
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
-from tasks_app.core.errors import BadInput, IllegalMove, NotAllowed, WorkspaceError
+from tasks_app.core.errors import BadInput, IllegalMove, WorkspaceError
 from tasks_app.core.phases import Phase
 from tasks_app.git import has_branch, inspect_source
 from tasks_app.git.program import NETWORK_SECONDS
 from tasks_app.history.audit import record
 from tasks_app.models import Action, Membership, Project, Role, Run, SessionEntry, Task, User, paths
+from tasks_app.permissions import Principal, require_maintainer, require_site_admin
 from tasks_app.services.fetching import fetch, fetch_meanwhile
 
 logger = logging.getLogger(__name__)
@@ -25,7 +26,8 @@ ADDING_PATIENCE = 10.0
 def add_project(name: str, source: str, *, by: User | None = None, is_sample: bool = False) -> Project:
     """Add the repository at `source` (a path, or an https or ssh address) under `name`.
 
-    Whoever adds it becomes its maintainer. Raises BadInput or WorkspaceError that names the fault;
+    For the terminal: who has a shell on the portal's machine needs no permission. Whoever adds the project
+    becomes its maintainer. Raises BadInput or WorkspaceError that names the fault;
     then nothing was added.
     """
     project = _store(name, source, by=by, is_sample=is_sample, seconds=NETWORK_SECONDS)
@@ -37,27 +39,29 @@ def add_project(name: str, source: str, *, by: User | None = None, is_sample: bo
     return project
 
 
-def require_site_admin(user: User, what: str) -> None:
-    """For what names a place on the portal's machine, where the code of any project may lie.
+def add_project_as_admin(name: str, source: str, *, by: Principal) -> Project:
+    """As `add_project`, for site admins only: the source may lie anywhere on the portal's machine.
 
-    Raises NotAllowed for all others, and for a site admin's token that is restricted to some projects.
+    Raises NotAllowed for others.
     """
-    if not user.is_superuser or user.reach is not None:
-        raise NotAllowed(f"Only a site admin can {what}, and not with a token that is restricted to some.")
+    require_site_admin(by, "add a project")
+    return add_project(name, source, by=by.user)
 
 
-def add_project_meanwhile(name: str, source: str, *, by: User, patience: float = ADDING_PATIENCE) -> Project:
+def add_project_meanwhile(
+    name: str, source: str, *, by: Principal, patience: float = ADDING_PATIENCE
+) -> Project:
     """As `add_project`, for a site admin who waits for a page: a long fetch goes on after `patience` seconds.
 
     Raises NotAllowed for others. A fetch that fails later is told on the project's page.
     """
     require_site_admin(by, "add a project")
-    project = _store(name, source, by=by, is_sample=False, seconds=INSPECTING_SECONDS)
+    project = _store(name, source, by=by.user, is_sample=False, seconds=INSPECTING_SECONDS)
     ended = fetch_meanwhile(project, by=by, patience=patience)
     project.refresh_from_db()
     if ended and project.fetched_at is None:
         with transaction.atomic():
-            record(Action.PROJECT_REMOVED, by=by, project=project, reason="It could not be fetched.")
+            record(Action.PROJECT_REMOVED, by=by.user, project=project, reason="It could not be fetched.")
             project.delete()
         raise WorkspaceError(project.fetch_fault)
     return project
@@ -78,7 +82,7 @@ def _store(name: str, source: str, *, by: User | None, is_sample: bool, seconds:
     return project
 
 
-def change_source(project: Project, source: str, *, by: User, patience: float = ADDING_PATIENCE) -> None:
+def change_source(project: Project, source: str, *, by: Principal, patience: float = ADDING_PATIENCE) -> None:
     """Follow the repository to another place. Its tasks stay as they are; those that come start from there.
 
     If the place has no branch of the present name, tasks start from the one that is checked out there. A long
@@ -92,11 +96,11 @@ def change_source(project: Project, source: str, *, by: User, patience: float = 
     after = {"source": facts.source, "branch": project.branch if stays else facts.head_branch}
     if after["source"] == before["source"]:
         return
-    _move(project, after, by=by)
+    _move(project, after, by=by.user)
     if fetch_meanwhile(project, by=by, patience=patience):
         project.refresh_from_db()
         if fault := project.fetch_fault:
-            _move(project, before, by=by)
+            _move(project, before, by=by.user)
             raise WorkspaceError(fault)
 
 
@@ -117,14 +121,13 @@ def _move(project: Project, to: dict[str, str], *, by: User) -> None:
         record(Action.SETTINGS_CHANGED, by=by, project=project, changed=changed)
 
 
-def remove_project(project: Project, *, by: User) -> None:
+def remove_project(project: Project, *, by: Principal) -> None:
     """Remove a project with its tasks, their history, workspaces and branches; its source is not touched.
 
     Raises NotAllowed for anybody but a maintainer, IllegalMove while somebody is at work in it. A folder
     that cannot be removed is left, and the log says so.
     """
-    if not by.is_superuser and not project.memberships.filter(user=by, role=Role.MAINTAINER).exists():
-        raise NotAllowed(f"Your role in {project} does not allow this. Its maintainers can remove it.")
+    require_maintainer(by, project, "can remove it")
     with transaction.atomic():
         tasks = list(project.tasks.select_for_update())
         _refuse_while_at_work(project, tasks)
@@ -138,7 +141,7 @@ def remove_project(project: Project, *, by: User) -> None:
         # Rows of sessions hang on no other row, as the agent alone knows their keys.
         sessions = Run.objects.filter(step__task__project=project).values_list("session_id", flat=True)
         SessionEntry.objects.filter(session_id__in=set(map(str, sessions))).delete()
-        record(Action.PROJECT_REMOVED, by=by, project=project, source=project.source)
+        record(Action.PROJECT_REMOVED, by=by.user, project=project, source=project.source)
         Project.objects.filter(pk=project.pk).delete()
     for folder in folders:
         try:

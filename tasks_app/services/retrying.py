@@ -13,19 +13,19 @@ from tasks_app.history.audit import record
 from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
 from tasks_app.models import Action, Step, Task, User
-from tasks_app.services.access import require_actor
+from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.ringing import ring_on_commit
 from tasks_app.services.tasks import locked
 
 
-def retry_from(task: Task, step: Step, *, by: User, put_back: bool = False, ring: bool = True) -> None:
+def retry_from(task: Task, step: Step, *, by: Principal, put_back: bool = False, ring: bool = True) -> None:
     """Do `step` and all steps after it again, each in a new session, on the files as they are now.
 
     With `put_back` a worker first puts the files back as they were before the step. Raises NotAllowed, or
     IllegalMove or BadInput with the reason why it cannot be retried from there.
     """
     require_actor(by, task.project)
-    reason = f"{by.shown_name} retried from {step.name}"
+    reason = f"{by.user.shown_name} retried from {step.name}"
     with transaction.atomic():
         task = locked(task)
         step = task.steps.get(pk=step.pk)
@@ -33,13 +33,13 @@ def retry_from(task: Task, step: Step, *, by: User, put_back: bool = False, ring
             raise why
         reset_to = _files_before(step) if put_back else ""
         for one in task.steps.filter(position__gte=step.position):
-            _begin_anew(one, reason=reason, by=by)
+            _begin_anew(one, reason=reason, by=by.user)
         paused = paused_until_now(task)
         move(
-            task, Phase.PENDING, reason=reason, by=by, failure="", paused_seconds=paused,
+            task, Phase.PENDING, reason=reason, by=by.user, failure="", paused_seconds=paused,
             resets_at=None, retry_at=None, queued_at=task.queued_at or timezone.now(), reset_to=reset_to,
         )  # fmt: skip
-        record(Action.TASK_RETRIED, by=by, task=task, step=step.name, put_back=put_back)
+        record(Action.TASK_RETRIED, by=by.user, task=task, step=step.name, put_back=put_back)
         if ring:
             ring_on_commit(task.pk)
 

@@ -17,7 +17,7 @@ from tasks_app.git import branch_name, committed_names, committed_text, working_
 from tasks_app.history.audit import record
 from tasks_app.history.transitions import move_between_tasks
 from tasks_app.models import Action, Change, ChangeKind, Project, Sequence, Task, User, paths
-from tasks_app.services.access import require_actor
+from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.ringing import ring_on_commit
 from tasks_app.services.tasks import (
     TaskPlan,
@@ -45,7 +45,7 @@ def create_sequence(
     project: Project,
     folder: str,
     *,
-    by: User | None,
+    by: Principal,
     threshold: int | None = None,
     pipeline: str | None = None,
     form_key: str = "",
@@ -56,12 +56,11 @@ def create_sequence(
 
     Raises BadInput for a folder that is missing or has no task file, or whose first task is faulty.
     """
-    if by is not None:
-        require_actor(by, project)
+    require_actor(by, project)
     folder = _inside(folder)
-    if made := _made_before(project, folder, by=by, form_key=form_key):
+    if made := _made_before(project, folder, by=by.user, form_key=form_key):
         return made
-    form_key = unused_key(Sequence, form_key, by=by)
+    form_key = unused_key(Sequence, form_key, by=by.user)
     base = newest_commit(project)
     names = task_files(committed_names(paths.repository(project), commit=base, folder=folder))
     if not names:
@@ -75,23 +74,23 @@ def create_sequence(
     for candidate in free_names(project, PurePosixPath(folder).name):
         try:
             return _store(
-                project, folder, names[0], plan, by=by, slug=candidate,
+                project, folder, names[0], plan, by=by.user, slug=candidate,
                 threshold=threshold, pipeline=pipeline, form_key=form_key,
             )  # fmt: skip
         except IntegrityError:
-            if made := _made_before(project, folder, by=by, form_key=form_key):
+            if made := _made_before(project, folder, by=by.user, form_key=form_key):
                 return made
     raise BadInput("there are too many sequences of that name", where=folder)
 
 
-def _made_before(project: Project, folder: str, *, by: User | None, form_key: str) -> Sequence | None:
-    if by is None or not form_key:
+def _made_before(project: Project, folder: str, *, by: User, form_key: str) -> Sequence | None:
+    if not form_key:
         return None
     return Sequence.objects.filter(project=project, created_by=by, form_key=form_key, folder=folder).first()
 
 
 def _store(
-    project: Project, folder: str, file: str, plan: TaskPlan, *, by: User | None, slug: str,
+    project: Project, folder: str, file: str, plan: TaskPlan, *, by: User, slug: str,
     threshold: int | None, pipeline: str | None, form_key: str,
 ) -> Sequence:  # fmt: skip
     branch = branch_name(slug)  # asks git, and so not in the transaction
@@ -223,7 +222,7 @@ def current_task(sequence: Sequence) -> Task | None:
     return sequence.tasks.select_related("project").exclude(phase=Phase.DONE).order_by("-pk").first()
 
 
-def start_sequence(sequence: Sequence, *, by: User, ring: bool = True) -> None:
+def start_sequence(sequence: Sequence, *, by: Principal, ring: bool = True) -> None:
     """Queue its first task; starting it twice changes nothing."""
     require_actor(by, sequence.project)
     task = current_task(sequence)
@@ -231,7 +230,7 @@ def start_sequence(sequence: Sequence, *, by: User, ring: bool = True) -> None:
         start_task(task, by=by, ring=ring)
 
 
-def cancel_sequence(sequence: Sequence, *, by: User) -> None:
+def cancel_sequence(sequence: Sequence, *, by: Principal) -> None:
     """Call off the task at hand, and with it the sequence. Raises IllegalMove if it has ended."""
     require_actor(by, sequence.project)
     task = current_task(sequence)
@@ -240,7 +239,7 @@ def cancel_sequence(sequence: Sequence, *, by: User) -> None:
     cancel_task(task, by=by)
 
 
-def go_on_sequence(sequence: Sequence, *, by: User, ring: bool = True) -> None:
+def go_on_sequence(sequence: Sequence, *, by: Principal, ring: bool = True) -> None:
     """Go on with the task at hand; or, if the folder was at fault, look into it again.
 
     Raises IllegalMove if there is nothing to go on with.
@@ -255,13 +254,13 @@ def go_on_sequence(sequence: Sequence, *, by: User, ring: bool = True) -> None:
         raise IllegalMove(f"Sequence “{sequence}”", sequence.phase, Phase.PENDING)
 
 
-def _look_again(sequence: Sequence, *, by: User, ring: bool) -> None:
+def _look_again(sequence: Sequence, *, by: Principal, ring: bool) -> None:
     upcoming = look_for_next(sequence)
     with transaction.atomic():
         now = Sequence.objects.select_for_update(of=("self",)).select_related("project").get(pk=sequence.pk)
         if now.phase != Phase.FAILED:  # somebody was first
             raise IllegalMove(f"Sequence “{sequence}”", now.phase, Phase.PENDING)
-        proceed(now, upcoming, ring=ring, by=by)
-        record(Action.SEQUENCE_WENT_ON, by=by, project=now.project, subject=now.folder)
+        proceed(now, upcoming, ring=ring, by=by.user)
+        record(Action.SEQUENCE_WENT_ON, by=by.user, project=now.project, subject=now.folder)
         for task in now.tasks.order_by("-pk")[:1]:
             Change.objects.create(task=task, kind=ChangeKind.TASK)

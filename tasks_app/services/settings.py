@@ -12,12 +12,15 @@ from tasks_app.agent.gate.patterns import call_pattern_fault
 from tasks_app.config.fields import model_name
 from tasks_app.config.pipeline import Limits, ProjectConfig, choose_pipeline, load_project_config
 from tasks_app.config.tool_names import unknown_tool
-from tasks_app.core.errors import BadInput, NotAllowed
+from tasks_app.core.errors import BadInput
 from tasks_app.git import committed_text
 from tasks_app.history.audit import record
-from tasks_app.models import Action, Project, User, paths
+from tasks_app.models import Action, Project, paths
+from tasks_app.permissions import Principal, require_maintainer
 
 CONFIG_FILE = "cat-herder.yaml"
+#: Completes “Its maintainers …”.
+CHANGE_SETTINGS = "change settings"
 
 
 @dataclass(frozen=True)
@@ -90,12 +93,12 @@ def patterns_in(text: str, *, typed: bool = False) -> tuple[str, ...]:
     return tuple(dict.fromkeys(patterns))
 
 
-def change_settings(project: Project, overrides: Overrides, *, by: User, commit: str) -> None:
+def change_settings(project: Project, overrides: Overrides, *, by: Principal, commit: str) -> None:
     """Set what the portal says instead of the repository; it holds for tasks created from now on.
 
     Raises NotAllowed for all but maintainers, BadInput for a value that cannot be used.
     """
-    _require_maintainer(by, project)
+    require_maintainer(by, project, CHANGE_SETTINGS)
     if overrides.model:
         model_name(overrides.model)
     patterns_in(overrides.ask_before, typed=True)
@@ -108,23 +111,18 @@ def change_settings(project: Project, overrides: Overrides, *, by: User, commit:
     _save(project, values, by=by, changed=_changed(before, overrides))
 
 
-def change_branch(project: Project, branch: str, *, by: User) -> None:
+def change_branch(project: Project, branch: str, *, by: Principal) -> None:
     """Let tasks start from another branch of the source, from now on.
 
     Raises NotAllowed for all but maintainers, WorkspaceError or BadInput if the portal has no such branch.
     """
-    _require_maintainer(by, project)
+    require_maintainer(by, project, CHANGE_SETTINGS)
     paths.repository(project).head(branch)
     changed = {"branch": [project.branch, branch]} if branch != project.branch else {}
     _save(project, {"branch": branch}, by=by, changed=changed)
 
 
-def _require_maintainer(by: User, project: Project) -> None:
-    if not Project.objects.maintained_by(by).filter(pk=project.pk).exists():
-        raise NotAllowed(f"Your role in {project} does not allow this. Its maintainers change settings.")
-
-
-def _save(project: Project, values: dict[str, Any], *, by: User, changed: dict[str, list[Any]]) -> None:
+def _save(project: Project, values: dict[str, Any], *, by: Principal, changed: dict[str, list[Any]]) -> None:
     """Nothing is written where nothing changed."""
     for name, value in values.items():
         setattr(project, name, value)
@@ -136,7 +134,7 @@ def _save(project: Project, values: dict[str, Any], *, by: User, changed: dict[s
         return
     with transaction.atomic():
         project.save(update_fields=list(values))
-        record(Action.SETTINGS_CHANGED, by=by, project=project, changed=changed)
+        record(Action.SETTINGS_CHANGED, by=by.user, project=project, changed=changed)
 
 
 def _changed(before: Overrides, after: Overrides) -> dict[str, list[Any]]:

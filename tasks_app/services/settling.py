@@ -18,6 +18,7 @@ from tasks_app.history.events.append import append_one
 from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
 from tasks_app.models import Action, Change, ChangeKind, Channel, EventKind, Question, Task, User
+from tasks_app.permissions import Principal
 from tasks_app.services.ringing import ring_on_commit
 
 
@@ -30,7 +31,7 @@ class Answered:
 
 
 def settle(
-    question: Question, said: Mapping[str, Any], *, action: Action, by: User, via: Channel
+    question: Question, said: Mapping[str, Any], *, action: Action, by: Principal, via: Channel
 ) -> Answered:
     """Write `said` (state, answers, notes, verdict) to an open question, and let its task go on once none
     of its questions is open. Raises NotOpen when somebody was first.
@@ -38,13 +39,13 @@ def settle(
     with transaction.atomic():
         # The task's row is the lock: of two last answers, the second must see the first.
         task = Task.objects.select_for_update().get(pk=question.task_id)
-        if not _take(question, said, by=by, via=via):
-            return _repeated(question, said, by=by)
-        record(action, by=by, task=task, subject=question.headline, question=question.number)
+        if not _take(question, said, by=by.user, via=via):
+            return _repeated(question, said, by=by.user)
+        record(action, by=by.user, task=task, subject=question.headline, question=question.number)
         append_one(question.run, EventKind.ANSWER, _payload(question))
         Change.objects.create(task=task, kind=ChangeKind.QUESTION)
         if not task.questions.open().exists():
-            _go_on(question, task, by=by)
+            _go_on(question, task, by=by.user)
     return Answered(question)
 
 

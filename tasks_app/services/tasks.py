@@ -35,7 +35,7 @@ from tasks_app.models import (
     User,
     paths,
 )
-from tasks_app.services.access import require_actor
+from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.fetching import fetch
 from tasks_app.services.ringing import ring_on_commit
 from tasks_app.services.settings import effective, overrides_of, repository_settings
@@ -59,7 +59,7 @@ def create_task(
     project: Project,
     text: str,
     *,
-    by: User | None,
+    by: Principal,
     where: str,
     threshold: int | None = None,
     pipeline: str | None = None,
@@ -74,37 +74,36 @@ def create_task(
     it is now: its newest commit and its settings there hold for the task from here on. Raises BadInput,
     WorkspaceError or NotAllowed.
     """
-    if by is not None:
-        require_actor(by, project)
-    if made := _made_before(project, text, by=by, form_key=form_key):
+    require_actor(by, project)
+    if made := _made_before(project, text, by=by.user, form_key=form_key):
         return made
     base = newest_commit(project)
     plan = plan_task(project, text, base=base, where=where, threshold=threshold, pipeline=pipeline)
-    form_key = unused_key(Task, form_key, by=by)
+    form_key = unused_key(Task, form_key, by=by.user)
     for candidate in free_names(project, slug or plan.definition.title):
         try:
             return store_task(
                 project,
                 plan,
-                by=by,
+                by=by.user,
                 slug=candidate,
                 branch=branch_name(candidate),
                 file=file,
                 form_key=form_key,
             )
         except IntegrityError:
-            if made := _made_before(project, text, by=by, form_key=form_key):
+            if made := _made_before(project, text, by=by.user, form_key=form_key):
                 return made
     raise BadInput("there are too many tasks of that name", where=where)
 
 
-def _made_before(project: Project, text: str, *, by: User | None, form_key: str) -> Task | None:
-    if by is None or not form_key:
+def _made_before(project: Project, text: str, *, by: User, form_key: str) -> Task | None:
+    if not form_key:
         return None
     return Task.objects.filter(project=project, created_by=by, form_key=form_key, text=text).first()
 
 
-def unused_key(made: type[Task | Sequence], form_key: str, *, by: User | None) -> str:
+def unused_key(made: type[Task | Sequence], form_key: str, *, by: User) -> str:
     """The key of a form; "" if it made something else before: somebody went back and wrote another one."""
     return "" if made._default_manager.filter(created_by=by, form_key=form_key).exists() else form_key
 
@@ -201,7 +200,7 @@ def store_task(
     return task
 
 
-def start_task(task: Task, *, by: User, ring: bool = True) -> None:
+def start_task(task: Task, *, by: Principal, ring: bool = True) -> None:
     """Queue a task that was not started; starting it twice changes nothing.
 
     `ring` is false for a caller who works on it in its own process.
@@ -213,35 +212,35 @@ def start_task(task: Task, *, by: User, ring: bool = True) -> None:
             return
         task.queued_at = now
         Change.objects.create(task=task, kind=ChangeKind.TASK)
-        record(Action.TASK_STARTED, by=by, task=task)
+        record(Action.TASK_STARTED, by=by.user, task=task)
         if ring:
             ring_on_commit(task.pk)
 
 
-def cancel_task(task: Task, *, by: User) -> None:
+def cancel_task(task: Task, *, by: Principal) -> None:
     """Call a task off; an agent at work is stopped within seconds. Raises IllegalMove if it has ended."""
     require_actor(by, task.project)
-    reason = f"{by.shown_name} cancelled it"
+    reason = f"{by.user.shown_name} cancelled it"
     with transaction.atomic():
         task = locked(task)
         if task.phase not in CANCELLABLE:
             raise IllegalMove(f"Task “{task}”", task.phase, Phase.CANCELLED)
         for step in task.steps.exclude(phase__in=[*ENDED, Phase.PENDING]):
-            move(step, Phase.CANCELLED, reason=reason, by=by)
+            move(step, Phase.CANCELLED, reason=reason, by=by.user)
         paused = paused_until_now(task)
         if task.questions.open().update(state=QuestionState.WITHDRAWN):
             Change.objects.create(task=task, kind=ChangeKind.QUESTION)
-        move(task, Phase.CANCELLED, reason=reason, by=by, paused_seconds=paused)
-        record(Action.TASK_CANCELLED, by=by, task=task)
+        move(task, Phase.CANCELLED, reason=reason, by=by.user, paused_seconds=paused)
+        record(Action.TASK_CANCELLED, by=by.user, task=task)
 
 
-def go_on(task: Task, *, by: User, ring: bool = True) -> None:
+def go_on(task: Task, *, by: Principal, ring: bool = True) -> None:
     """Take up a task that failed, was interrupted or cancelled, or waits for a limit to reset.
 
     A question that a cancel had withdrawn is open again. Raises IllegalMove in any other phase.
     """
     require_actor(by, task.project)
-    reason = f"{by.shown_name} let it go on"
+    reason = f"{by.user.shown_name} let it go on"
     with transaction.atomic():
         task = locked(task)
         if task.phase not in RESUMABLE:
@@ -249,14 +248,14 @@ def go_on(task: Task, *, by: User, ring: bool = True) -> None:
         withdrawn = _withdrawn(task)
         target = Phase.WAITING_FOR_INPUT if withdrawn else Phase.PENDING
         for step in task.steps.filter(phase__in=RESUMABLE):
-            move(step, target, reason=reason, by=by, failures=0, failure="")
+            move(step, target, reason=reason, by=by.user, failures=0, failure="")
         paused = paused_until_now(task)
         move(
-            task, target, reason=reason, by=by,
+            task, target, reason=reason, by=by.user,
             failure="", paused_seconds=paused, resets_at=None, retry_at=None,
             queued_at=task.queued_at or timezone.now(),
         )  # fmt: skip
-        record(Action.TASK_WENT_ON, by=by, task=task)
+        record(Action.TASK_WENT_ON, by=by.user, task=task)
         if withdrawn:
             Question.objects.filter(pk__in=withdrawn).update(state=QuestionState.OPEN)
             Change.objects.create(task=task, kind=ChangeKind.QUESTION)

@@ -12,10 +12,11 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from tasks_app.core.errors import BadInput, NotAllowed
+from tasks_app.core.errors import BadInput
 from tasks_app.core.storable import storable_text
 from tasks_app.history.audit import record
 from tasks_app.models import Action, ApiToken, Project, Scope, User
+from tasks_app.permissions import Principal, require_no_token, require_token_owner
 
 #: So that people and secret scanners know what they have found.
 PREFIX = "cath_"
@@ -36,18 +37,22 @@ def make_token(
     name: str,
     scopes: Collection[Scope],
     *,
-    by: User,
+    by: Principal,
     projects: Collection[Project] | None = None,
     expires_at: datetime | None = None,
 ) -> Made:
-    """A token of one's own; `projects` restricts it to these. Raises BadInput that names the field."""
+    """A token of one's own; `projects` restricts it to these.
+
+    Raises BadInput that names the field, or NotAllowed for a token that would make another one.
+    """
+    require_no_token(by, "make API tokens")
     name = storable_text(" ".join(name.split()))
-    _check(name, scopes, projects, expires_at, by=by)
+    _check(name, scopes, projects, expires_at, by=by.user)
     secret = PREFIX + secrets.token_urlsafe(32)
     try:
         with transaction.atomic():
             token = ApiToken.objects.create(
-                user=by,
+                user=by.user,
                 name=name,
                 digest=digest(secret),
                 scopes=[scope.value for scope in Scope if scope in scopes],
@@ -55,7 +60,7 @@ def make_token(
                 expires_at=expires_at,
             )
             token.projects.set(projects or ())
-            record(Action.TOKEN_MADE, by=by, subject=name, scopes=token.scopes, expires=_day(expires_at))
+            record(Action.TOKEN_MADE, by=by.user, subject=name, scopes=token.scopes, expires=_day(expires_at))
     except IntegrityError:
         raise BadInput(f"you have a token named “{name}” already", where="name") from None
     return Made(token, secret)
@@ -81,13 +86,12 @@ def _check(
         raise BadInput(f"you have {MOST} tokens; revoke one that is not used any more", where="name")
 
 
-def revoke_token(token: ApiToken, *, by: User) -> None:
+def revoke_token(token: ApiToken, *, by: Principal) -> None:
     """From now on it opens nothing; doing it twice changes nothing. Raises NotAllowed."""
-    if token.user_id != by.pk and not by.is_superuser:
-        raise NotAllowed("This token is somebody else’s. Its owner or a site admin can revoke it.")
+    require_token_owner(by, token)
     with transaction.atomic():
         if ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=timezone.now()):
-            record(Action.TOKEN_REVOKED, by=by, subject=token.name, owner=token.user.shown_name)
+            record(Action.TOKEN_REVOKED, by=by.user, subject=token.name, owner=token.user.shown_name)
 
 
 def token_of(secret: str) -> ApiToken | None:

@@ -126,7 +126,8 @@ def _one_task(page: Page, portal: UpPortal) -> None:
 def _create(then: str) -> str:
     return (
         "from tasks_app.services.tasks import create_task, start_task\n"
-        "admin = User.objects.get(username='admin')\n"
+        "from tasks_app.permissions import Principal\n"
+        "admin = Principal.unrestricted(User.objects.get(username='admin'))\n"
         "task = create_task(Project.objects.get(name='bench'), '# Ask\\n\\nrehearsal: ask-command\\n',"
         " by=admin, where='bench', threshold=3)\n"
         f"{then}\nresult = task.pk"

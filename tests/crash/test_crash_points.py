@@ -37,8 +37,9 @@ from tasks_app.engine import crashpoints
 from tasks_app.engine.advance import advance
 from tasks_app.engine.stopping import never
 from tasks_app.models import *
+from tasks_app.permissions import Principal
 
-ann = User.objects.get(username="ann")
+ann = Principal.unrestricted(User.objects.get(username="ann"))
 
 def go():
     advance(1, owner=f"worker-{os.getpid()}", context=composition.worker_context(never))

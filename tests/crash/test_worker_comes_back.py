@@ -25,14 +25,15 @@ from pathlib import Path
 from tasks_app.services.projects import add_project
 from tasks_app.services.tasks import create_task, start_task
 from tasks_app.models import User
+from tasks_app.permissions import Principal
 from tests.integration.git_repository import GitRepository
 ann = User.objects.get(username="ann")
 config = "pipelines:\\n  default:\\n    - name: do\\n      command: self\\n      retry: 0\\n      CHECK\\n"
 source = Path(SOURCE)
 GitRepository.make(source, **{"cat-herder.yaml": config})
 project = add_project("stopped", str(source), by=ann)
-task = create_task(project, "# It\\n\\nrehearsal: TEXT\\n", by=ann, where="test")
-start_task(task, by=ann)
+task = create_task(project, "# It\\n\\nrehearsal: TEXT\\n", by=Principal.unrestricted(ann), where="test")
+start_task(task, by=Principal.unrestricted(ann))
 """
 CHECK = "check: {type: shell, command: 'mktemp at-work.XXXXXX; until test -e go; do sleep 0.1; done'}"
 

@@ -194,6 +194,7 @@ def test_the_audit_room_is_accessible_and_fits(
 LONG = """
 from tests.factories import *
 from tests.e2e.walked import *
+from tasks_app.permissions import Principal
 from tasks_app.history.audit import Origin, acting_from
 word, words = "x" * 80, "some words that somebody wrote " * 8
 user = UserFactory(username=word, email=f"{word}@example.test", first_name=words[:100], last_name=words[:100])
@@ -206,7 +207,7 @@ asked = QuestionFactory(
     task=task, items=[item], answers={words: "No"}, state=QuestionState.ANSWERED, **by
 )
 Run.objects.filter(pk=asked.run_id).update(model=word, outcome="interrupted", ended_at=timezone.now())
-make_token(word, list(Scope), by=user)
+make_token(word, list(Scope), by=Principal.unrestricted(user))
 with acting_from(Origin("terminal", "2001:db8:85a3:1234:5678:8a2e:370:7334")):
     for action in list(Action):
         record(action, by=user, task=task, subject=words)

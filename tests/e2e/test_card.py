@@ -17,8 +17,9 @@ pytestmark = pytest.mark.browser
 ASK = """
 import uuid
 from django.utils import timezone
+from tasks_app.permissions import Principal
 from tasks_app.services.tasks import create_task
-admin = User.objects.get(username="admin")
+admin = Principal.unrestricted(User.objects.get(username="admin"))
 task = create_task(Project.objects.get(name="sample"), "# Export customers", by=admin, where="test")
 step = task.steps.first()
 run = Run.objects.create(step=step, number=1, reason="first", outcome="asked", session_id=uuid.uuid4())

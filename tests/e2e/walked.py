@@ -42,6 +42,7 @@ from tests.factories import (
 )
 from tests.integration.git_repository import GitRepository
 from tests.integration.test_access import make_question
+from tests.people import acting
 
 Paths = list[tuple[str, int]]
 
@@ -125,8 +126,8 @@ def _people_at_work(question: Question, admin: User) -> None:
     """Tasks of every phase, questions of every kind and state, and a log with all that a log can hold."""
     for kind, payload in LOG:
         append_one(question.run, EventKind(kind), payload)
-    make_token("nightly build", list(Scope), by=admin)
-    make_token("dashboard", [Scope.READ], by=admin, projects=[question.task.project])
+    make_token("nightly build", list(Scope), by=acting(admin))
+    make_token("dashboard", [Scope.READ], by=acting(admin), projects=[question.task.project])
     for phase in Phase:
         failed = phase == Phase.FAILED
         TaskFactory(

@@ -14,6 +14,7 @@ from tasks_app.models import Channel, Question, Role, User
 from tasks_app.services.tasks import cancel_task
 from tests.browser import signed_in
 from tests.factories import COLUMNS, FILE_NAME, ROUNDING, MembershipFactory, QuestionFactory, UserFactory
+from tests.people import acting
 
 pytestmark = pytest.mark.django_db
 
@@ -170,7 +171,7 @@ def test_a_late_answer_is_409_says_who_and_what_and_gives_the_text_back(
 
 
 def test_an_answer_to_a_withdrawn_question_is_409(browser: Client, member: User, question: Question) -> None:
-    cancel_task(question.task, by=member)
+    cancel_task(question.task, by=acting(member))
     page = send(browser, question, item_0="Half up")
     assert page.status_code == 409 and "Withdrawn: the task was cancelled" in page.text
 

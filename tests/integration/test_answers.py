@@ -29,6 +29,7 @@ from tasks_app.services.answers import Reply, answer_question, why_not_open
 from tasks_app.services.tasks import cancel_task
 from tests.factories import FILE_NAME, ROUNDING, QuestionFactory
 from tests.installation import Installation
+from tests.people import acting
 from tests.works import Works, results
 
 SUBMITTERS = 20
@@ -65,7 +66,7 @@ def rung(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def answer(question: Question, text: str, by: User, *, notes: str = "") -> Any:
     reply = Reply({item["question"]: text for item in question.items}, notes)
-    return answer_question(question, reply, by=by, via=Channel.WEB)
+    return answer_question(question, reply, by=acting(by), via=Channel.WEB)
 
 
 def member(project: Project, name: str, role: Role = Role.MEMBER) -> User:
@@ -113,13 +114,14 @@ def test_of_submits_from_four_processes_one_wins(installation: Installation) -> 
 from tasks_app.services.answers import Reply, answer_question
 from tasks_app.core.errors import NotOpen
 from tasks_app.models import Channel, Question, User
-person = User.objects.get(username="ann")
+from tasks_app.permissions import Principal
+principal = Principal.unrestricted(User.objects.get(username="ann"))
 question = Question.objects.get(pk={made})
 sys.stdin.read(1)
 for number in range(5):
     text = sys.argv[1] + str(number)
     try:
-        answer_question(question, Reply.to(question, text), by=person, via=Channel.API)
+        answer_question(question, Reply.to(question, text), by=principal, via=Channel.API)
     except NotOpen:
         print("late")
     else:
@@ -180,7 +182,7 @@ def test_an_answer_and_a_cancel_at_once_end_in_one_of_two_true_states(works: Wor
     outcomes = in_parallel(
         2,
         lambda n: (
-            cancel_task(Task.objects.get(pk=task.pk), by=works.user)
+            cancel_task(Task.objects.get(pk=task.pk), by=acting(works.user))
             if n
             else answer(Question.objects.get(pk=question.pk), "Yes", works.user)
         ),
@@ -215,7 +217,9 @@ def test_one_of_several_left_out_is_refused_by_its_name(works: Works) -> None:
     question = QuestionFactory(items=[ROUNDING, FILE_NAME])
     before = state()
     with pytest.raises(AnswerEmpty, match="What should the file be called"):
-        answer_question(question, Reply({ROUNDING["question"]: "Half up"}), by=works.user, via=Channel.WEB)
+        answer_question(
+            question, Reply({ROUNDING["question"]: "Half up"}), by=acting(works.user), via=Channel.WEB
+        )
     assert state() == before
 
 

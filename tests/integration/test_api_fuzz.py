@@ -54,6 +54,7 @@ from tests.factories import (
     UserFactory,
 )
 from tests.integration.git_repository import GitRepository
+from tests.people import acting
 from tests.works import ONE_STEP
 
 pytestmark = [
@@ -145,10 +146,10 @@ def place(source: str, settings: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     task.save(update_fields=["sequence"])
     append_one(question.run, EventKind.TEXT, {"text": "hello"})
     other = MembershipFactory(project=project, user__username="bob").user
-    invitation, _ = invite(project, "new@example.org", Role.VIEWER, by=user)
+    invitation, _ = invite(project, "new@example.org", Role.VIEWER, by=acting(user))
     target = Target.objects.create(project=project, medium="webhook", name="hook", occasions=["done"])
     delivery = Delivery.objects.create(target=target, medium="webhook", due_at=timezone.now())
-    made = make_token("script", tuple(Scope), by=user)
+    made = make_token("script", tuple(Scope), by=acting(user))
     known = {
         "project": project.name,
         "task_id": task.pk,

@@ -41,6 +41,7 @@ from tests.factories import (
     UserFactory,
 )
 from tests.integration.git_repository import GitRepository
+from tests.people import acting
 from tests.works import ONE_STEP
 
 pytestmark = pytest.mark.django_db
@@ -69,7 +70,7 @@ def more(project: Project, task: Task) -> None:
     asked = QuestionFactory(task__project=project, task__sequence=sequence, task__created_by=UserFactory())
     TaskFactory(project=project, sequence=sequence, file="02.md")
     who = f"somebody-{sequence.pk}@example.org"
-    invite(project, who, Role.VIEWER, by=UserFactory(is_superuser=True))
+    invite(project, who, Role.VIEWER, by=acting(UserFactory(is_superuser=True)))
     position = task.steps.count() + 1
     step = Step.objects.create(task=task, position=position, name=f"step-{position}", config={})
     admin = User.objects.get(tokens__name="script")
@@ -77,7 +78,7 @@ def more(project: Project, task: Task) -> None:
     Notice.objects.create(user=admin, task=task, transition=move, occasion="question")
     target = Target.objects.create(project=project, medium="chat", name="chat", occasions=["done"])
     Delivery.objects.create(target=target, transition=move, medium="chat", due_at=timezone.now())
-    make_token(f"another-{sequence.pk}", [Scope.READ], by=admin, projects=[project])
+    make_token(f"another-{sequence.pk}", [Scope.READ], by=acting(admin), projects=[project])
     for run in (asked.run, RunFactory(step=step)):
         append_one(run, EventKind.TEXT, {"text": "hello"})
 

@@ -16,6 +16,7 @@ from tasks_app.services.projects import remove_project
 from tasks_app.services.tasks import cancel_task, go_on, start_task
 from tests.addresses import text_of
 from tests.factories import MembershipFactory, TaskFactory, UserFactory
+from tests.people import acting
 
 pytestmark = pytest.mark.django_db
 
@@ -37,7 +38,7 @@ def actions() -> list[str]:
 
 def test_an_answer_is_recorded_with_who_what_and_from_where(question: Question, member: User) -> None:
     with acting_from(Origin(via=Channel.WEB, address="192.0.2.7")):
-        answer_question(question, Reply.to(question, "Half up"), by=member, via=Channel.WEB)
+        answer_question(question, Reply.to(question, "Half up"), by=acting(member), via=Channel.WEB)
     entry = AuditEntry.objects.get()
     assert (entry.action, entry.actor, entry.task, entry.project) == (
         Action.ANSWERED, member, question.task, question.task.project,
@@ -47,18 +48,18 @@ def test_an_answer_is_recorded_with_who_what_and_from_where(question: Question, 
 
 def test_an_answer_that_came_too_late_leaves_no_entry(question: Question, member: User) -> None:
     for _ in range(2):
-        answer_question(question, Reply.to(question, "Half up"), by=member, via=Channel.WEB)
+        answer_question(question, Reply.to(question, "Half up"), by=acting(member), via=Channel.WEB)
     assert actions() == [Action.ANSWERED]
 
 
 def test_the_life_of_a_task_is_recorded_once_each() -> None:
     task = TaskFactory()
     member = MembershipFactory(project=task.project).user
-    start_task(task, by=member)
-    start_task(task, by=member)
-    cancel_task(task, by=member)
+    start_task(task, by=acting(member))
+    start_task(task, by=acting(member))
+    cancel_task(task, by=acting(member))
     task.refresh_from_db()
-    go_on(task, by=member)
+    go_on(task, by=acting(member))
     assert actions() == [Action.TASK_STARTED, Action.TASK_CANCELLED, Action.TASK_WENT_ON]
 
 
@@ -79,7 +80,7 @@ def test_entries_outlive_their_project(question: Question) -> None:
     record(Action.TASK_CREATED, task=question.task)
     question.task.questions.all().delete()
     question.run.step.task.steps.all().delete()
-    remove_project(Project.objects.get(), by=User.objects.create_superuser("root"))
+    remove_project(Project.objects.get(), by=acting(User.objects.create_superuser("root")))
     assert [str(entry.project_name) for entry in AuditEntry.objects.all()] == [name, name]
 
 

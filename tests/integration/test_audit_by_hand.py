@@ -15,6 +15,7 @@ from tasks_app.models import Action, ApiToken, AuditEntry, Invitation, Medium, P
 from tasks_app.services.members import change_role, remove_member
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, TaskFactory, UserFactory
+from tests.people import acting
 
 pytestmark = pytest.mark.django_db
 
@@ -161,9 +162,9 @@ def test_invitations_that_end_with_a_role(how: str) -> None:
             project=project, email=f"{number}@example.org", token_hash=str(number), invited_by=by
         )
     if how == "removed":
-        remove_member(ben, by=boss)
+        remove_member(ben, by=acting(boss))
     else:
-        change_role(ben, Role.VIEWER, by=boss)
+        change_role(ben, Role.VIEWER, by=acting(boss))
     ended = [(who, what) for who, action, what, _ in told() if action == Action.INVITATION_WITHDRAWN]
     assert ended == [("boss", "0@example.org"), ("boss", "1@example.org")]
 

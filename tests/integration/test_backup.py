@@ -32,9 +32,11 @@ pytestmark = pytest.mark.once(on="sqlite")
 START = """
 from tasks_app.services.projects import add_project
 from tasks_app.services.tasks import create_task, start_task
-admin = User.objects.get(username="admin")
-project = add_project("plain", {source!r}, by=admin)
+from tasks_app.permissions import Principal
+user = User.objects.get(username="admin")
+project = add_project("plain", {source!r}, by=user)
 text = "# Tea or coffee\\n\\nrehearsal: ask-then-ask\\n"
+admin = Principal.unrestricted(user)
 start_task(create_task(project, text, by=admin, where="test"), by=admin)
 """
 STATE = """
@@ -49,8 +51,9 @@ result = {
 """
 ANSWER = """
 from tasks_app.services.answers import Reply, answer_question
+from tasks_app.permissions import Principal
 question = Question.objects.open().get()
-admin = User.objects.get(username="admin")
+admin = Principal.unrestricted(User.objects.get(username="admin"))
 answer_question(question, Reply.to(question, {text!r}), by=admin, via=Channel.WEB)
 result = question.headline
 """
@@ -120,8 +123,9 @@ import itertools, time
 from tasks_app.services.tasks import create_task
 from tasks_app.models import Project, User
 from tasks_app.models.paths import workspace
+from tasks_app.permissions import Principal
 from tasks_app.sandbox import SandboxMode, detect
-ann = User.objects.get(username="ann")
+ann = Principal.unrestricted(User.objects.get(username="ann"))
 project = Project.objects.get(name="plain")
 sandbox = detect(SandboxMode.OFF)
 for number in itertools.count():
@@ -296,8 +300,9 @@ def test_what_was_there_is_moved_aside(installation: Installation, backup: Path)
     """And what came after the backup is gone from the portal, but not from the disk."""
     installation.python(
         "from tasks_app.services.tasks import create_task; from tasks_app.models import Project, User\n"
-        "create_task(Project.objects.get(name='plain'), '# Later', by=User.objects.get(username='ann'), "
-        "where='test')"
+        "from tasks_app.permissions import Principal\n"
+        "ann = Principal.unrestricted(User.objects.get(username='ann'))\n"
+        "create_task(Project.objects.get(name='plain'), '# Later', by=ann, where='test')"
     )
     done = installation.manage("restore", "--replace", str(backup))
     assert done.returncode == 0, done.stderr
@@ -343,8 +348,10 @@ def test_numbers_that_were_given_do_not_come_again(installation: Installation, t
     """A task's number names folders and stands in the audit; that of a task that is gone stays its own."""
     make = (
         "from tasks_app.services.tasks import create_task; from tasks_app.models import Project, Task, User\n"
-        "task = create_task(Project.objects.get(name='plain'), '# A', by=User.objects.get(username='ann'), "
-        "where='test')\nprint(task.pk)\n"
+        "from tasks_app.permissions import Principal\n"
+        "ann = Principal.unrestricted(User.objects.get(username='ann'))\n"
+        "task = create_task(Project.objects.get(name='plain'), '# A', by=ann, where='test')\n"
+        "print(task.pk)\n"
     )
     assert installation.python(make + "task.delete()") == "1\n"
     file = tmp_path / "portal.tar.gz"
@@ -362,7 +369,8 @@ from django.utils import timezone
 from tasks_app.services.tasks import create_task
 from tasks_app.models import *
 ann = User.objects.get(username="ann")
-task = create_task(Project.objects.get(name="plain"), "# A", by=ann, where="test")
+from tasks_app.permissions import Principal
+task = create_task(Project.objects.get(name="plain"), "# A", by=Principal.unrestricted(ann), where="test")
 told = Transition.objects.create(task=task, source="running", target="failed")
 Delivery.objects.create(transition=told, user=ann, occasion="failed", medium="email", due_at=timezone.now())
 from importlib import import_module

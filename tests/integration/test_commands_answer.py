@@ -13,6 +13,7 @@ from tasks_app.models import Channel, Question, User
 from tasks_app.services.answers import Reply, answer_question
 from tests.factories import COLUMNS, FILE_NAME, ROUNDING, MembershipFactory, QuestionFactory, UserFactory
 from tests.integration.conftest import Manage
+from tests.people import acting
 
 pytestmark = pytest.mark.django_db
 
@@ -97,7 +98,7 @@ def test_the_same_answer_again_changes_nothing_and_is_no_fault(answer: Callable[
 def test_who_comes_too_late_learns_by_whom_when_and_what(answer: Callable[..., Outcome]) -> None:
     question = QuestionFactory()
     bob = MembershipFactory(project=question.task.project, user__username="bob", role="member").user
-    answer_question(question, Reply.to(question, "Half up"), by=bob, via=Channel.WEB)
+    answer_question(question, Reply.to(question, "Half up"), by=acting(bob), via=Channel.WEB)
     code, out, err = answer(question, "Half to even")
     assert (code, out) == (1, "")
     assert err.startswith("Answered by bob at 20")

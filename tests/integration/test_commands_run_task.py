@@ -335,7 +335,9 @@ def test_a_task_cancelled_in_the_web_ends_the_terminal(
     terminal.expect("$ touch slow-started.txt")
     installation.python(
         "from tasks_app.services.tasks import cancel_task; from tasks_app.models import Task, User\n"
-        "cancel_task(Task.objects.get(), by=User.objects.get(username='bob'))"
+        "from tasks_app.permissions import Principal\n"
+        "bob = Principal.unrestricted(User.objects.get(username='bob'))\n"
+        "cancel_task(Task.objects.get(), by=bob)"
     )
     assert terminal.end() == 1
     assert "Cancelled: bob cancelled it" in terminal.seen

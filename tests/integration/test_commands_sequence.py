@@ -21,6 +21,7 @@ from tests.forkserver import PATIENCE
 from tests.installation import PLAIN_CONFIG, Installation
 from tests.integration.conftest import Herd, Manage
 from tests.integration.git_repository import GitRepository
+from tests.people import acting
 
 #: The work is done in a thread of its own, with a connection of its own.
 pytestmark = [
@@ -224,7 +225,7 @@ class TestCancelAndRetry:
     def test_a_failed_task_is_retried_here(
         self, manage: Manage, project: Project, herd: Herd, ann: User
     ) -> None:
-        task = create_task(project, text_of("alone"), by=ann, where="alone.md")
+        task = create_task(project, text_of("alone"), by=acting(ann), where="alone.md")
         herd.acts["alone"] = [fake.Fail("API Error: no"), fake.say("Yes.")]
         assert manage("run_task", task.pk, "--no-input")[0] == 1
         code, out, _ = manage("retry", f"shop/{task.slug}", "--json", "--no-input")
@@ -355,7 +356,7 @@ class TestAtATerminal:
 def test_a_sequence_made_in_the_portal_is_started_by_its_number(
     manage: Manage, project: Project, herd: Herd, ann: User
 ) -> None:
-    sequence = create_sequence(project, FOLDER, by=ann)
+    sequence = create_sequence(project, FOLDER, by=acting(ann))
     code, out, _ = manage("run_sequence", f"#{sequence.pk}", "--no-input")
     assert code == 0 and "Done: tasks/prices, 2 task(s)" in out
 

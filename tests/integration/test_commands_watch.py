@@ -19,6 +19,7 @@ from tests.factories import MembershipFactory, UserFactory
 from tests.installation import PLAIN_CONFIG, Installation
 from tests.integration.conftest import Herd, Manage
 from tests.integration.git_repository import GitRepository
+from tests.people import acting
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, reset_sequences=True),
@@ -127,7 +128,7 @@ class TestOnce:
         herd.acts["a"] = [fake.Turn(calls=(fake.ask("Round up?"),))]
 
         def cancel(workspace: Path) -> str:
-            cancel_task(Task.objects.get(slug="a"), by=User.objects.get(username="ann"))
+            cancel_task(Task.objects.get(slug="a"), by=acting(User.objects.get(username="ann")))
             return ""
 
         herd.acts["b"] = [fake.Turn(calls=(fake.Call("Bash", {"command": "true"}, cancel),))]
@@ -204,12 +205,13 @@ def test_work_on_the_projects_own_branch_is_said_before_it_begins(
 
 def test_a_task_that_may_not_be_started_is_told_and_the_watch_goes_on(project: Project, folder: Path) -> None:
     """Somebody took the role away while the watch ran."""
+    admin = acting(UserFactory(is_superuser=True))
     for word in ("a", "b"):
         (folder / f"{word}.md").write_text(text_of(word))
-        create_task(project, text_of(word), by=None, where="test", slug=word)
+        create_task(project, text_of(word), by=admin, where="test", slug=word)
     viewer = MembershipFactory(project=project, role="viewer").user
     out = StringIO()
-    watch = Watch(project, folder, viewer, Screen(out, no_color=True), may_prompt=False, parallel=1)
+    watch = Watch(project, folder, acting(viewer), Screen(out, no_color=True), may_prompt=False, parallel=1)
     assert watch.run(once=True) == Exit.FAILED
     assert "Task a: Your role in shop does not allow this" in out.getvalue()
     assert "Task b: Your role in shop does not allow this" in out.getvalue()

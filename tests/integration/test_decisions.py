@@ -28,6 +28,7 @@ from tasks_app.models import (
 from tasks_app.services.answers import Reply, answer_question, decide, dismiss_question
 from tasks_app.services.tasks import cancel_task, go_on
 from tests.factories import MembershipFactory, QuestionFactory
+from tests.people import acting
 
 pytestmark = pytest.mark.django_db
 
@@ -53,7 +54,7 @@ def log_line(question: Question) -> str:
 def test_a_dismissed_question_has_no_answer_and_says_who_dismissed_it() -> None:
     question = asked()
     ada = member_of(question)
-    dismissed = dismiss_question(question, by=ada, via=WEB, notes="Not mine to say.").question
+    dismissed = dismiss_question(question, by=acting(ada), via=WEB, notes="Not mine to say.").question
     dismissed.refresh_from_db()
     assert (dismissed.state, dismissed.answers, dismissed.answered_by) == (QuestionState.DISMISSED, {}, ada)
     assert dismissed.answered_at is not None
@@ -77,7 +78,7 @@ def test_a_verdict_is_kept_with_who_gave_it(
 ) -> None:
     question = asked(kind)
     ada = member_of(question)
-    decide(question, verdict, by=ada, via=WEB, notes=notes)
+    decide(question, verdict, by=acting(ada), via=WEB, notes=notes)
     question.refresh_from_db()
     assert (question.state, question.verdict, question.notes) == (QuestionState.ANSWERED, verdict, notes)
     said = f': "{notes}"' if notes else ""
@@ -111,7 +112,7 @@ def test_denying_and_sending_back_want_a_reason(notes: str) -> None:
 def test_a_verdict_must_fit_the_question(kind: QuestionKind, verdict: str) -> None:
     question = asked(kind)
     with pytest.raises(BadInput, match="Question 1 is a"):
-        decide(question, verdict, by=member_of(question), via=WEB, notes="why")
+        decide(question, verdict, by=acting(member_of(question)), via=WEB, notes="why")
 
 
 def test_the_docs_the_command_and_the_api_say_that_only_questions_can_be_dismissed() -> None:
@@ -129,9 +130,9 @@ def test_approvals_and_plans_cannot_be_answered_or_dismissed(kind: QuestionKind)
     question = asked(kind)
     ada = member_of(question)
     with pytest.raises(BadInput, match="approve"):
-        answer_question(question, Reply.to(question, "Approve"), by=ada, via=WEB)
+        answer_question(question, Reply.to(question, "Approve"), by=acting(ada), via=WEB)
     with pytest.raises(BadInput, match="approve"):
-        dismiss_question(question, by=ada, via=WEB)
+        dismiss_question(question, by=acting(ada), via=WEB)
     question.refresh_from_db()
     assert question.is_open
 
@@ -139,42 +140,44 @@ def test_approvals_and_plans_cannot_be_answered_or_dismissed(kind: QuestionKind)
 def test_the_same_decision_by_the_same_person_changes_nothing_and_any_other_is_late() -> None:
     question = asked(QuestionKind.APPROVAL)
     ada, bob = member_of(question), member_of(question)
-    decide(question, "denied", by=ada, via=WEB, notes="No.")
-    again = decide(Question.objects.get(pk=question.pk), "denied", by=ada, via=WEB, notes="No.")
+    decide(question, "denied", by=acting(ada), via=WEB, notes="No.")
+    again = decide(Question.objects.get(pk=question.pk), "denied", by=acting(ada), via=WEB, notes="No.")
     assert again.repeated
     for who, verdict, notes in ((ada, "approved", ""), (bob, "denied", "No."), (ada, "denied", "Never.")):
         with pytest.raises(NotOpen, match=rf"^Denied by {ada.shown_name} at .*: No\.$"):
-            decide(Question.objects.get(pk=question.pk), verdict, by=who, via=WEB, notes=notes)
+            decide(Question.objects.get(pk=question.pk), verdict, by=acting(who), via=WEB, notes=notes)
     assert AuditEntry.objects.filter(action=Action.DENIED).count() == 1
 
 
 def test_who_comes_after_a_dismissal_is_told_of_a_dismissal() -> None:
     question = asked()
     ada = member_of(question)
-    dismiss_question(question, by=ada, via=WEB)
+    dismiss_question(question, by=acting(ada), via=WEB)
     late = Question.objects.get(pk=question.pk)
-    assert dismiss_question(late, by=ada, via=WEB).repeated
+    assert dismiss_question(late, by=acting(ada), via=WEB).repeated
     with pytest.raises(NotOpen, match=rf"^Dismissed by {ada.shown_name} at [-0-9: ]+\.$"):
-        answer_question(late, Reply.to(late, "Half up"), by=ada, via=WEB)
+        answer_question(late, Reply.to(late, "Half up"), by=acting(ada), via=WEB)
 
 
 def test_viewers_and_outsiders_decide_nothing() -> None:
     question, approval = asked(), asked(QuestionKind.APPROVAL)
     for stranger in (member_of(question, Role.VIEWER), member_of(asked())):
         with pytest.raises(NotAllowed):
-            dismiss_question(question, by=stranger, via=WEB)
+            dismiss_question(question, by=acting(stranger), via=WEB)
     for stranger in (member_of(approval, Role.VIEWER), member_of(asked())):
         with pytest.raises(NotAllowed):
-            decide(approval, "approved", by=stranger, via=WEB)
+            decide(approval, "approved", by=acting(stranger), via=WEB)
 
 
 def test_bad_notes_are_refused(settings: Any) -> None:
     question = asked(QuestionKind.APPROVAL)
     ada = member_of(question)
     with pytest.raises(BadInput, match="NUL"):
-        decide(question, "denied", by=ada, via=WEB, notes="\x00")
+        decide(question, "denied", by=acting(ada), via=WEB, notes="\x00")
     with pytest.raises(AnswerTooLong):
-        decide(question, "denied", by=ada, via=WEB, notes="x" * (settings.ENVIRONMENT.answer_limit + 1))
+        decide(
+            question, "denied", by=acting(ada), via=WEB, notes="x" * (settings.ENVIRONMENT.answer_limit + 1)
+        )
 
 
 def test_a_cancel_withdraws_an_approval_and_going_on_opens_it_again() -> None:
@@ -182,24 +185,24 @@ def test_a_cancel_withdraws_an_approval_and_going_on_opens_it_again() -> None:
     ada = member_of(question)
     question.run.outcome = Outcome.ASKED
     question.run.save()
-    cancel_task(question.task, by=ada)
+    cancel_task(question.task, by=acting(ada))
     question.refresh_from_db()
     assert question.state == QuestionState.WITHDRAWN
     with pytest.raises(NotOpen, match="withdrawn"):
-        decide(question, "approved", by=ada, via=WEB)
-    go_on(question.task, by=ada)
+        decide(question, "approved", by=acting(ada), via=WEB)
+    go_on(question.task, by=acting(ada))
     question.refresh_from_db()
     assert question.is_open
-    decide(question, "approved", by=ada, via=WEB)
+    decide(question, "approved", by=acting(ada), via=WEB)
 
 
 def test_two_questions_keep_the_task_waiting_until_both_are_settled() -> None:
     question = asked()
     beside = asked(QuestionKind.APPROVAL, task=question.task, run=question.run, number=2)
     ada = member_of(question)
-    dismiss_question(question, by=ada, via=WEB)
+    dismiss_question(question, by=acting(ada), via=WEB)
     question.task.refresh_from_db()
     assert question.task.phase == Phase.WAITING_FOR_INPUT
-    decide(beside, "approved", by=ada, via=WEB)
+    decide(beside, "approved", by=acting(ada), via=WEB)
     question.task.refresh_from_db()
     assert question.task.phase == Phase.PENDING

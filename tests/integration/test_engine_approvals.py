@@ -13,6 +13,7 @@ from tasks_app.engine.steps import SET_ASIDE
 from tasks_app.models import Channel, Event, Outcome, Question, QuestionKind, QuestionState, Run, Task, paths
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.services.answers import decide, dismiss_question
+from tests.people import acting
 from tests.works import Works, file_in, results, runs, step
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -40,7 +41,7 @@ pipelines:
 
 def settle(works: Works, task: Task, verdict: str, notes: str = "") -> Question:
     (question,) = task.questions.open()
-    return decide(question, verdict, by=works.user, via=Channel.WEB, notes=notes).question
+    return decide(question, verdict, by=acting(works.user), via=Channel.WEB, notes=notes).question
 
 
 def guarded(task: Task) -> int:
@@ -170,7 +171,7 @@ def test_after_its_plan_was_approved_a_step_may_write_in_later_runs_too(works: W
 
 def test_a_dismissed_question_is_no_answer_to_the_agent(works: Works) -> None:
     task = works.advance(works.task([Turn(calls=(ask("Which colour?"),)), say("{result}")]))
-    dismiss_question(task.questions.get(), by=works.user, via=Channel.WEB, notes="Up to you.")
+    dismiss_question(task.questions.get(), by=acting(works.user), via=Channel.WEB, notes="Up to you.")
     assert works.advance(task).phase == Phase.DONE
     (told,) = results(task)
     assert f"{works.user.shown_name} dismissed this question" in told and "best judgement" in told
@@ -182,7 +183,7 @@ def test_later_steps_read_verdicts_in_one_line_and_dismissals_as_such(works: Wor
     """H10"""
     acts = [Turn(calls=(ask("Which colour?"),)), Turn(calls=(GUARDED,)), say("Done.")]
     task = works.advance(works.task({"first": acts, "second": [say("Done.")]}, config=TWO))
-    dismiss_question(task.questions.get(), by=works.user, via=Channel.WEB)
+    dismiss_question(task.questions.get(), by=acting(works.user), via=Channel.WEB)
     works.advance(task)
     settle(works, task, "denied", "Not\nnow.")
     assert works.advance(task).phase == Phase.DONE
@@ -214,7 +215,7 @@ def test_without_its_session_an_agent_is_told_in_words(
     text = "---\nresume: replay\n---\n\n# Paint it\n"
     task = works.advance(works.task(lambda prompt: sessions["FEEDBACK" in prompt], config=RULED, text=text))
     if verdict == "dismissed":
-        dismiss_question(task.questions.get(), by=works.user, via=Channel.WEB, notes=notes)
+        dismiss_question(task.questions.get(), by=acting(works.user), via=Channel.WEB, notes=notes)
     else:
         settle(works, task, verdict, notes)
     assert works.advance(task).phase == Phase.DONE
@@ -270,7 +271,7 @@ class TestTheRealAgent:
 
     def test_a_question_is_dismissed(self, real: Works) -> None:
         task = real.advance(real.task(text="# Ask\n\nrehearsal: ask-and-end\n"))
-        dismiss_question(task.questions.get(), by=real.user, via=Channel.WEB)
+        dismiss_question(task.questions.get(), by=acting(real.user), via=Channel.WEB)
         assert real.advance(task).phase == Phase.DONE
         assert "dismissed this question" in results(task)[-1]
 

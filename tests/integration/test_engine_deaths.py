@@ -22,6 +22,7 @@ from tasks_app.models import Outcome, Task
 from tasks_app.sandbox import SandboxMode, detect, killed_by
 from tasks_app.services.tasks import go_on
 from tests.agents import Bench, real_bench
+from tests.people import acting
 from tests.works import Works, runs, step
 
 NO_RETRY = """\
@@ -149,7 +150,7 @@ def test_an_agent_that_is_always_killed_fails_in_the_end_and_says_why(
     assert pauses == [5, 10, 20]
     assert f"killed from outside (SIGKILL) {DEATHS} times in a row" in task.failure
     assert "Out of memory" in task.failure
-    go_on(task, by=works.user, ring=False)
+    go_on(task, by=acting(works.user), ring=False)
     assert works.advance(task).phase == Phase.PENDING
 
 

@@ -16,6 +16,7 @@ from tasks_app.engine.cleaning import clean_workspaces
 from tasks_app.models import Task, paths
 from tasks_app.sandbox import Limits, Sandbox
 from tasks_app.services.tasks import cancel_task, go_on
+from tests.people import acting
 from tests.works import TWO_STEPS, Works, file_in
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -98,7 +99,7 @@ def test_old_workspaces_go_and_what_nobody_judged_is_kept_beside_the_result(work
 
 def test_what_a_task_that_is_not_done_left_becomes_its_result(works: Works) -> None:
     task = works.advance(works.task([Turn(calls=(ask("Which?"),)), say("Done.")]))
-    cancel_task(task, by=works.user)
+    cancel_task(task, by=acting(works.user))
     file_in(task, "late.txt").write_text("written after the last run")
     end_long_ago(task)
     assert cleaned() == [(task.pk, False)]
@@ -155,6 +156,6 @@ def test_a_cleaned_task_goes_on_from_what_was_recorded(works: Works) -> None:
     assert task.phase == Phase.FAILED
     end_long_ago(task)
     assert cleaned() == [(task.pk, False)]
-    go_on(task, by=works.user, ring=False)
+    go_on(task, by=acting(works.user), ring=False)
     works.advance(task)
     assert file_in(task, "PLAN.md").read_text() == "blue"

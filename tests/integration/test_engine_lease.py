@@ -29,6 +29,7 @@ from tasks_app.models import Change, Event, Outcome, Question, Run, SessionEntry
 from tasks_app.models.task import TaskQuerySet
 from tasks_app.sandbox import Sandbox
 from tasks_app.services.tasks import go_on
+from tests.people import acting
 from tests.works import Works, runs, step
 
 SESSION = "12345678-1234-4234-8234-123456789012"
@@ -157,7 +158,7 @@ def test_a_run_that_cannot_be_read_again_does_not_keep_its_task_for_ever(works: 
     run = Run.objects.create(step=step(task), number=1, reason="first", session_id=SESSION)
     Event.objects.create(run=run, seq=0, kind="text", at=timezone.now(), raw=["not", "a", "message"])
     assert works.advance(task).phase == Phase.FAILED
-    go_on(task, by=works.user)
+    go_on(task, by=acting(works.user))
     assert works.advance(task).phase == Phase.DONE
 
 
@@ -430,7 +431,7 @@ def test_a_task_that_kills_its_workers_fails_in_the_end(works: Works) -> None:
     task.refresh_from_db()
     assert task.phase == Phase.FAILED
     assert f"died {DEATHS} times" in task.failure
-    go_on(task, by=works.user, ring=False)
+    go_on(task, by=acting(works.user), ring=False)
     with pytest.raises(SystemExit):
         works.advance(task)
     task.refresh_from_db()

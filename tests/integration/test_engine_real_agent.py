@@ -22,6 +22,7 @@ from tasks_app.sandbox import Limits
 from tasks_app.services.tasks import cancel_task
 from tests.forkserver import REPOSITORY
 from tests.installation import Installation
+from tests.people import acting
 from tests.works import TWO_STEPS, Works, file_in, runs
 
 pytestmark = pytest.mark.bubblewrap
@@ -95,7 +96,7 @@ def test_an_agent_that_never_falls_silent_can_be_cancelled(real: Works) -> None:
         try:
             while not Event.objects.filter(kind="tool_result").exists():
                 time.sleep(0.02)
-            cancel_task(Task.objects.get(pk=task.pk), by=real.user)
+            cancel_task(Task.objects.get(pk=task.pk), by=acting(real.user))
         finally:
             connection.close()
 
@@ -153,7 +154,8 @@ def test_while_ten_tasks_wait_no_agent_exists_and_the_worker_is_idle(
     start = f"""
 from tasks_app.services.tasks import create_task, start_task
 from tasks_app.models import Project, User
-ann = User.objects.get(username="ann")
+from tasks_app.permissions import Principal
+ann = Principal.unrestricted(User.objects.get(username="ann"))
 for n in range({WAITING}):
     text = f"# Task {{n}}\\n\\nrehearsal: ask-and-end\\n"
     task = create_task(Project.objects.get(name="plain"), text, by=ann, where="test")

@@ -54,6 +54,7 @@ from tests.factories import MembershipFactory, UserFactory
 from tests.installation import PLAIN_CONFIG
 from tests.integration.git_repository import GitRepository
 from tests.integration.test_notifications import hook
+from tests.people import acting
 
 pytestmark = pytest.mark.django_db
 
@@ -77,11 +78,11 @@ class Herd:
         return self.acts.get(word, [fake.Turn(calls=(fake.write(f"{word}.txt", word),)), fake.say("Done.")])
 
     def make(self) -> Sequence:
-        self.sequence = create_sequence(self.project, FOLDER, by=self.person)
+        self.sequence = create_sequence(self.project, FOLDER, by=acting(self.person))
         return self.sequence
 
     def start(self) -> Sequence:
-        start_sequence(self.make(), by=self.person)
+        start_sequence(self.make(), by=acting(self.person))
         return self.work()
 
     def work(self) -> Sequence:
@@ -93,7 +94,7 @@ class Herd:
 
     def answer(self, text: str) -> None:
         question = Question.objects.open().get()
-        answer_question(question, Reply.to(question, text), by=self.person, via=Channel.WEB)
+        answer_question(question, Reply.to(question, text), by=acting(self.person), via=Channel.WEB)
 
     @property
     def tasks(self) -> list[Task]:
@@ -175,7 +176,7 @@ def test_the_agent_is_told_of_the_folder(herd: Herd) -> None:
 def test_a_task_that_an_agent_wrote_is_picked_up(herd: Herd) -> None:
     herd.acts["first"] = [fake.Turn(calls=(write_task("05-new.md", task_text("new")),)), fake.say("Split.")]
     assert herd.make() and sequence_files(herd.sequence) == ["01-first.md", "02-second.md", "10-last.md"]
-    start_sequence(herd.sequence, by=herd.person)
+    start_sequence(herd.sequence, by=acting(herd.person))
     assert herd.work().phase == Phase.DONE
     assert [task.file for task in herd.tasks][2:] == ["05-new.md", "10-last.md"]
     assert sequence_files(herd.sequence)[2] == "05-new.md"
@@ -184,7 +185,7 @@ def test_a_task_that_an_agent_wrote_is_picked_up(herd: Herd) -> None:
 
 def test_a_name_that_belongs_to_a_task_of_its_own_already_is_no_obstacle(herd: Herd) -> None:
     """The first task was done and marked as failed, as the second could not get its name."""
-    create_task(herd.project, "# Other", by=herd.person, where="x", slug="prices-02-second")
+    create_task(herd.project, "# Other", by=acting(herd.person), where="x", slug="prices-02-second")
     herd.start()
     assert [task.slug for task in herd.tasks] == ["prices-01-first", "prices-02-second-2", "prices-10-last"]
 
@@ -226,12 +227,12 @@ def test_a_faulty_next_file_fails_the_sequence_which_goes_on_when_it_is_mended(
     assert sequence.failure.startswith(told)
     assert herd.phases() == {"01-first.md": Phase.DONE}
 
-    go_on_sequence(sequence, by=herd.person)
+    go_on_sequence(sequence, by=acting(herd.person))
     sequence.refresh_from_db()
     assert sequence.phase == Phase.FAILED and sequence.failure.startswith(told)
 
     (herd.workspace / FOLDER / "02-a.md").write_text(task_text("mended"))
-    go_on_sequence(sequence, by=herd.person)
+    go_on_sequence(sequence, by=acting(herd.person))
     assert herd.work().phase == Phase.DONE
     assert sequence.failure == ""
     assert list(herd.phases())[1] == "02-a.md"
@@ -257,7 +258,7 @@ def test_people_are_told_that_the_sequence_cannot_go_on_and_not_that_all_is_well
     assert message.failure.startswith(fault) and why_not(sent) == ""
 
     (herd.workspace / FOLDER / "02-a.md").write_text(task_text("mended"))
-    go_on_sequence(sequence, by=herd.person)
+    go_on_sequence(sequence, by=acting(herd.person))
     assert why_not(Delivery.objects.get()) == "The sequence was resumed meanwhile."
 
 
@@ -275,9 +276,9 @@ def test_only_one_of_two_who_say_go_on_at_once_makes_the_next_task(herd: Herd) -
     sequence = herd.start()
     (herd.workspace / FOLDER / "02-a.md").write_text(task_text("mended"))
     other = Sequence.objects.get(pk=sequence.pk)
-    go_on_sequence(sequence, by=herd.person)
+    go_on_sequence(sequence, by=acting(herd.person))
     with pytest.raises(IllegalMove):
-        go_on_sequence(other, by=herd.person)
+        go_on_sequence(other, by=acting(herd.person))
     assert len(herd.tasks) == 2
     with pytest.raises(IllegalMove):
         proceed_late(other, herd)
@@ -287,7 +288,7 @@ def proceed_late(sequence: Sequence, herd: Herd) -> None:
     """As if the other had looked into the folder before the first had stored what it found."""
     Task.objects.filter(pk=herd.tasks[-1].pk).update(phase=Phase.DONE)
     sequence.phase = Phase.FAILED
-    go_on_sequence(sequence, by=herd.person)
+    go_on_sequence(sequence, by=acting(herd.person))
 
 
 def test_a_folder_that_vanishes_fails_the_sequence_and_nothing_is_lost(herd: Herd) -> None:
@@ -313,7 +314,7 @@ def test_a_sequence_whose_workspace_was_cleaned_away_goes_on_from_what_was_recor
     sequence = herd.start()
     (herd.workspace / FOLDER / "02-a.md").unlink()
     shutil.rmtree(herd.workspace)
-    go_on_sequence(sequence, by=herd.person)
+    go_on_sequence(sequence, by=acting(herd.person))
     sequence.refresh_from_db()
     assert sequence.failure == f"{FOLDER}/02-a.md:1: the task has no text"
 
@@ -332,20 +333,20 @@ def test_the_result_of_a_sequence_that_is_done_stays_when_it_is_cleaned(herd: He
 @pytest.mark.parametrize("folder", ["nowhere", "tasks", "tasks/prices/01-first.md"])
 def test_a_folder_that_is_missing_or_empty_is_refused(herd: Herd, folder: str) -> None:
     with pytest.raises(BadInput, match=f"{folder}: the newest commit of main has no such folder"):
-        create_sequence(herd.project, folder, by=herd.person)
+        create_sequence(herd.project, folder, by=acting(herd.person))
     assert not Sequence.objects.exists()
 
 
 @pytest.mark.parametrize("folder", ["../elsewhere", "/etc", "", "tasks/../../etc"])
 def test_a_folder_outside_is_refused(herd: Herd, folder: str) -> None:
     with pytest.raises(BadInput, match="not a folder within the repository"):
-        create_sequence(herd.project, folder, by=herd.person)
+        create_sequence(herd.project, folder, by=acting(herd.person))
 
 
 def test_a_faulty_first_file_is_refused(herd: Herd, repository: GitRepository) -> None:
     repository.commit(**{f"{FOLDER}/00-bad.md": "---\ntitle: [\n---\n"})
     with pytest.raises(BadInput, match=re.escape(f"{FOLDER}/00-bad.md:")):
-        create_sequence(herd.project, FOLDER, by=herd.person)
+        create_sequence(herd.project, FOLDER, by=acting(herd.person))
     assert not Sequence.objects.exists() and not Task.objects.exists()
 
 
@@ -377,9 +378,9 @@ class TestHistory:
     def test_a_fault_of_the_folder_is_the_reason_and_who_looks_again_the_actor(self, herd: Herd) -> None:
         herd.acts["first"] = [fake.Turn(calls=(write_task("02-a.md", ""),))]
         sequence = herd.start()
-        go_on_sequence(sequence, by=herd.person)  # it is at fault as before: no move
+        go_on_sequence(sequence, by=acting(herd.person))  # it is at fault as before: no move
         (herd.workspace / FOLDER / "02-a.md").write_text(task_text("mended"))
-        go_on_sequence(sequence, by=herd.person)
+        go_on_sequence(sequence, by=acting(herd.person))
         _, failed, went_on = herd.sequence.transitions.all()
         assert str(failed) == "running → failed"
         assert failed.reason == f"{FOLDER}/02-a.md:1: the task has no text" and failed.actor is None
@@ -447,7 +448,7 @@ class TestStopping:
         assert "500 for a while" in sequence.failure
         assert sequence.ended_at
         herd.acts["second"] = [fake.Fail("API Error: 500 for a while"), fake.say("It works again.")]
-        go_on_sequence(sequence, by=herd.person)
+        go_on_sequence(sequence, by=acting(herd.person))
         sequence.refresh_from_db()
         assert (sequence.phase, sequence.ended_at) == (Phase.PENDING, None)
         assert herd.work().phase == Phase.DONE
@@ -456,12 +457,12 @@ class TestStopping:
     def test_a_sequence_is_cancelled_with_its_task_and_goes_on(self, herd: Herd) -> None:
         herd.acts["second"] = [fake.Turn(calls=(fake.ask("Round?"),)), fake.say("{result}")]
         sequence = herd.start()
-        cancel_sequence(sequence, by=herd.person)
+        cancel_sequence(sequence, by=acting(herd.person))
         assert herd.work().phase == Phase.CANCELLED
         assert herd.phases()["02-second.md"] == Phase.CANCELLED
         with pytest.raises(IllegalMove):
-            cancel_sequence(sequence, by=herd.person)
-        go_on_sequence(sequence, by=herd.person)
+            cancel_sequence(sequence, by=acting(herd.person))
+        go_on_sequence(sequence, by=acting(herd.person))
         assert herd.work().phase == Phase.WAITING_FOR_INPUT
         herd.answer("Yes")
         assert herd.work().phase == Phase.DONE
@@ -469,16 +470,16 @@ class TestStopping:
     def test_there_is_nothing_to_go_on_with_after_the_end(self, herd: Herd) -> None:
         sequence = herd.start()
         with pytest.raises(IllegalMove):
-            go_on_sequence(sequence, by=herd.person)
+            go_on_sequence(sequence, by=acting(herd.person))
         with pytest.raises(IllegalMove):
-            cancel_sequence(sequence, by=herd.person)
+            cancel_sequence(sequence, by=acting(herd.person))
 
     def test_starting_twice_changes_nothing(self, herd: Herd) -> None:
         herd.make()
         for _ in range(2):
-            start_sequence(herd.sequence, by=herd.person)
+            start_sequence(herd.sequence, by=acting(herd.person))
         assert herd.work().phase == Phase.DONE
-        start_sequence(herd.sequence, by=herd.person)
+        start_sequence(herd.sequence, by=acting(herd.person))
         assert len(herd.tasks) == 3
 
     @pytest.mark.parametrize("action", [start_sequence, cancel_sequence, go_on_sequence])
@@ -487,14 +488,14 @@ class TestStopping:
         sequence = herd.start()
         viewer = MembershipFactory(project=herd.project, role="viewer").user
         with pytest.raises(NotAllowed):
-            action(sequence, by=viewer)  # type: ignore[operator]
+            action(sequence, by=acting(viewer))  # type: ignore[operator]
 
 
 def test_who_takes_the_next_task_up_itself_rings_nobody(
     herd: Herd, django_capture_on_commit_callbacks: object
 ) -> None:
     herd.make()
-    start_sequence(herd.sequence, by=herd.person, ring=False)
+    start_sequence(herd.sequence, by=acting(herd.person), ring=False)
     for queues_next, expected in ((False, 0), (True, 1)):
         context = WorkerContext(herd.agent, herd.context.sandbox, never, queues_next=queues_next)
         with django_capture_on_commit_callbacks() as callbacks:  # type: ignore[operator]
@@ -507,7 +508,7 @@ def test_a_project_takes_its_sequences_workspaces_with_it(herd: Herd) -> None:
     herd.start()
     folder = paths.shared_dir(herd.tasks[0])
     assert folder.exists()
-    remove_project(herd.project, by=herd.person)
+    remove_project(herd.project, by=acting(herd.person))
     assert not folder.exists()
     assert Path(herd.project.source).exists()
 
@@ -520,7 +521,7 @@ def test_a_folder_that_cannot_be_read_is_told(herd: Herd, monkeypatch: pytest.Mo
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("tasks_app.services.sequences.working_names", closed)
-    start_sequence(herd.sequence, by=herd.person)
+    start_sequence(herd.sequence, by=acting(herd.person))
     sequence = herd.work()
     assert sequence.phase == Phase.FAILED
     assert sequence.failure == f"The folder {FOLDER} cannot be read: Permission denied"

@@ -15,6 +15,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.engine.stopping import StopReason
 from tasks_app.models import Outcome, QuestionState, Run, Task
 from tasks_app.services.tasks import cancel_task, go_on
+from tests.people import acting
 from tests.works import Works, results, runs, step
 
 HANGS = [Hang(shell("touch started")), say("Done.")]
@@ -58,7 +59,7 @@ def stopping(works: Works) -> Iterator[Callable[[StopReason], None]]:
 
 def test_a_cancel_stops_the_agent_at_work(works: Works) -> None:
     task = works.task(HANGS)
-    once_at_work(works, lambda: cancel_task(task, by=works.user))
+    once_at_work(works, lambda: cancel_task(task, by=acting(works.user)))
     assert works.advance(task).phase == Phase.CANCELLED
     assert step(task).phase == Phase.CANCELLED
     (run,) = runs(task)
@@ -68,9 +69,9 @@ def test_a_cancel_stops_the_agent_at_work(works: Works) -> None:
 
 def test_a_cancelled_task_goes_on_in_the_same_session(works: Works) -> None:
     task = works.task(HANGS)
-    once_at_work(works, lambda: cancel_task(task, by=works.user))
+    once_at_work(works, lambda: cancel_task(task, by=acting(works.user)))
     works.advance(task)
-    go_on(task, by=works.user)
+    go_on(task, by=acting(works.user))
     assert works.advance(task).phase == Phase.DONE
     first, second = runs(task)
     assert second.resumed
@@ -79,10 +80,10 @@ def test_a_cancelled_task_goes_on_in_the_same_session(works: Works) -> None:
 
 def test_a_cancel_withdraws_the_question_and_going_on_asks_it_again(works: Works) -> None:
     task = works.advance(works.task(ASKS))
-    cancel_task(task, by=works.user)
+    cancel_task(task, by=acting(works.user))
     assert task.questions.get().state == QuestionState.WITHDRAWN
     assert works.advance(task).phase == Phase.CANCELLED
-    go_on(task, by=works.user)
+    go_on(task, by=acting(works.user))
     task.refresh_from_db()
     assert task.phase == step(task).phase == Phase.WAITING_FOR_INPUT
     assert works.advance(task).phase == Phase.WAITING_FOR_INPUT
@@ -101,14 +102,14 @@ def test_a_question_asked_in_the_moment_of_the_cancel_is_not_lost(works: Works) 
     def run(order, recorder):  # type: ignore[no-untyped-def]
         result = original(order, recorder)
         if len(works.fake.runs) == 1:
-            cancel_task(Task.objects.get(pk=task.pk), by=works.user)
+            cancel_task(Task.objects.get(pk=task.pk), by=acting(works.user))
         return result
 
     works.fake.run = run  # type: ignore[method-assign]
     assert works.advance(task).phase == Phase.CANCELLED
     assert runs(task)[0].outcome == Outcome.ASKED
     assert task.questions.get().state == QuestionState.WITHDRAWN
-    go_on(task, by=works.user)
+    go_on(task, by=acting(works.user))
     assert works.advance(task).phase == Phase.WAITING_FOR_INPUT
     works.answer_all(task, "Blue")
     assert works.advance(task).phase == Phase.DONE
@@ -121,12 +122,12 @@ def test_a_cancel_beats_the_end_of_the_run(works: Works) -> None:
 
     def run(order, recorder):  # type: ignore[no-untyped-def]
         result = original(order, recorder)
-        cancel_task(Task.objects.get(pk=task.pk), by=works.user)
+        cancel_task(Task.objects.get(pk=task.pk), by=acting(works.user))
         return result
 
     works.fake.run = run  # type: ignore[method-assign]
     assert works.advance(task).phase == Phase.CANCELLED
-    go_on(task, by=works.user)
+    go_on(task, by=acting(works.user))
     assert works.advance(task).phase == Phase.DONE
     assert len(runs(task)) == 1, "what was done is not done again"
 
@@ -134,9 +135,9 @@ def test_a_cancel_beats_the_end_of_the_run(works: Works) -> None:
 def test_a_task_that_has_ended_cannot_be_cancelled(works: Works) -> None:
     task = works.advance(works.task([say("Done.")]))
     with pytest.raises(IllegalMove):
-        cancel_task(task, by=works.user)
+        cancel_task(task, by=acting(works.user))
     with pytest.raises(IllegalMove):
-        go_on(task, by=works.user)
+        go_on(task, by=acting(works.user))
 
 
 def test_a_shutdown_puts_the_task_back_and_the_next_worker_finishes_it(
@@ -161,7 +162,7 @@ def test_an_interrupt_waits_until_somebody_says_go_on(
     assert works.advance(task).phase == step(task).phase == Phase.INTERRUPTED
     works.stop_signal = lambda: None
     assert works.advance(task).phase == Phase.INTERRUPTED
-    go_on(task, by=works.user)
+    go_on(task, by=acting(works.user))
     assert works.advance(task).phase == Phase.DONE
 
 
@@ -242,7 +243,7 @@ pipelines:
         if Run.objects.filter(outcome=Outcome.FINISHED).exists():
             task.refresh_from_db()
             if task.phase == Phase.RUNNING:
-                cancel_task(task, by=works.user)
+                cancel_task(task, by=acting(works.user))
 
     works.stop_signal = lambda: looking()  # type: ignore[func-returns-value]
     assert works.advance(task).phase == Phase.CANCELLED

@@ -32,6 +32,7 @@ from tasks_app.engine.recorder import RunRecorder
 from tasks_app.engine.stopping import StopReason, never
 from tasks_app.history.events.logs import LogKind, render_log
 from tasks_app.models import Change, Outcome, Question, Reason, Run, SessionEntry, Transition, paths
+from tests.people import acting
 from tests.works import TWO_STEPS, Works, diff_of, file_in, results, runs, step
 
 ASKS_ONCE = [
@@ -296,7 +297,7 @@ def test_go_on_after_a_failed_check_tries_again(works: Works) -> None:
     task = works.advance(works.task([say("Done.")], config=checked("test -e made.txt")))
     assert task.phase == Phase.FAILED
     file_in(task, "made.txt").touch()
-    go_on(task, by=works.user)
+    go_on(task, by=acting(works.user))
     assert works.advance(task).phase == Phase.DONE
 
 

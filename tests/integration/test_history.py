@@ -30,6 +30,7 @@ from tests.factories import (
     TaskFactory,
     UserFactory,
 )
+from tests.people import acting
 
 pytestmark = pytest.mark.django_db
 
@@ -411,7 +412,7 @@ def test_no_filter_reads_the_whole_table(project: Project, query: str) -> None:
     """On SQLite; PostgreSQL knows how large a table is, and reads small ones whole."""
     if connection.vendor != "sqlite":
         return
-    tasks = Filters.of(QueryDict(query)).tasks(UserFactory(is_superuser=True))
+    tasks = Filters.of(QueryDict(query)).tasks(acting(UserFactory(is_superuser=True)))
     with CaptureQueriesContext(connection) as asked:
         slice_of(tasks, Place(), 40)
     plan = tasks.order_by("-pk").values_list("pk", flat=True)[:41].explain()

@@ -18,6 +18,7 @@ from tasks_app.models import Action, AuditEntry, Invitation, Membership, Project
 from tasks_app.services.invitations import accept_invitation, find_invitation, invite
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, UserFactory
+from tests.people import acting
 
 pytestmark = pytest.mark.django_db
 
@@ -46,7 +47,7 @@ def test_what_a_page_refuses_is_not_logged_with_its_address(
 
 
 def link_for(project: Project, boss: User, email: str = "ann@example.org", role: Role = Role.MEMBER) -> str:
-    return reverse("invitation", args=[invite(project, email, role, by=boss)[1]])
+    return reverse("invitation", args=[invite(project, email, role, by=acting(boss))[1]])
 
 
 def members(project: Project) -> str:
@@ -186,7 +187,7 @@ def test_a_made_up_link_leads_nowhere(token: str) -> None:
 
 
 def test_of_two_who_use_the_same_link_one_is_in(project: Project, boss: User) -> None:
-    invitation, _ = invite(project, "ann@example.org", Role.MEMBER, by=boss)
+    invitation, _ = invite(project, "ann@example.org", Role.MEMBER, by=acting(boss))
     stale = Invitation.objects.get(pk=invitation.pk)
     accept_invitation(invitation, by=UserFactory())
     with pytest.raises(BadInput, match="used"):
@@ -255,7 +256,7 @@ def test_a_withdrawn_link_works_no_more_and_that_is_told(project: Project, boss:
 
 def test_an_invitation_of_another_project_cannot_be_reached(project: Project, boss: User, at: Client) -> None:
     other = MembershipFactory(role=Role.MAINTAINER)
-    invitation, _ = invite(other.project, "x@example.org", Role.VIEWER, by=other.user)
+    invitation, _ = invite(other.project, "x@example.org", Role.VIEWER, by=acting(other.user))
     for name in ("invitation_again", "invitation_withdraw"):
         assert at.post(reverse(name, args=[project.pk, invitation.pk])).status_code == 404
         assert at.post(reverse(name, args=[other.project_id, invitation.pk])).status_code == 404
@@ -264,4 +265,4 @@ def test_an_invitation_of_another_project_cannot_be_reached(project: Project, bo
 def test_only_maintainers_invite(project: Project, boss: User) -> None:
     member = MembershipFactory(project=project)
     with pytest.raises(NotAllowed, match="maintainers manage members"):
-        invite(project, "x@example.org", Role.VIEWER, by=member.user)
+        invite(project, "x@example.org", Role.VIEWER, by=acting(member.user))

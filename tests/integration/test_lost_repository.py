@@ -18,6 +18,7 @@ from tasks_app.models import Project, Task, paths
 from tasks_app.services.fetching import check_repository, fetch, repair_repository
 from tasks_app.services.projects import remove_project
 from tasks_app.services.retrying import retry_from
+from tests.people import acting
 from tests.works import Works, diff_of, file_in
 
 ASKING = [
@@ -103,7 +104,7 @@ def test_a_task_that_lost_both_says_how_to_begin_again(works: Works) -> None:
     assert "The work of this task is lost" in task.failure
     assert "Retry from the first step and put the files back" in task.failure
     works.agent = FakeAgent(lambda prompt: [Turn(calls=(write("made.txt", "anew"),)), say("Done.")])
-    retry_from(task, task.steps.get(), by=works.user, put_back=True, ring=False)
+    retry_from(task, task.steps.get(), by=acting(works.user), put_back=True, ring=False)
     assert works.advance(task).phase == Phase.DONE
     assert "anew" in diff_of(task)
 
@@ -143,7 +144,7 @@ def test_what_was_moved_aside_goes_with_the_project(works: Works) -> None:
     replace_by_a_file(paths.repository(project))
     repair_repository(project)
     assert list((paths.data_dir() / "repositories").glob("*.damaged-*"))
-    remove_project(project, by=works.user)
+    remove_project(project, by=acting(works.user))
     assert list((paths.data_dir() / "repositories").iterdir()) == []
 
 

@@ -16,6 +16,7 @@ from tasks_app.models import Action, AuditEntry, Invitation, Membership, Project
 from tasks_app.services.members import change_role, remove_member
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, UserFactory
+from tests.people import acting
 
 pytestmark = pytest.mark.django_db
 
@@ -102,7 +103,7 @@ def test_the_last_maintainer_stays(project: Project, boss: User, ann: Membership
 def test_a_maintainer_who_cannot_log_in_does_not_count(project: Project, boss: User) -> None:
     MembershipFactory(project=project, role=Role.MAINTAINER, user__is_active=False)
     with pytest.raises(BadInput, match="last maintainer"):
-        remove_member(Membership.objects.get(user=boss), by=boss)
+        remove_member(Membership.objects.get(user=boss), by=acting(boss))
 
 
 def test_a_maintainer_may_go_when_another_is_there(project: Project, boss: User) -> None:
@@ -115,7 +116,7 @@ def test_a_maintainer_may_go_when_another_is_there(project: Project, boss: User)
 def test_who_is_demoted_leaves_no_open_invitation(project: Project, boss: User) -> None:
     other = MembershipFactory(project=project, role=Role.MAINTAINER)
     signed_in(other.user).post(members(project), {"who": "friend@example.org", "role": "maintainer"})
-    change_role(other, Role.VIEWER, by=boss)
+    change_role(other, Role.VIEWER, by=acting(boss))
     assert Invitation.objects.get().standing == "withdrawn"
 
 
@@ -171,7 +172,7 @@ def test_nobody_else_changes_members(project: Project, boss: User, ann: Membersh
         assert page.status_code == 403 and "maintainers manage members" in page.text
     assert (role_of("ann"), Invitation.objects.count()) == ("member", 0)
     with pytest.raises(NotAllowed):
-        change_role(other, Role.MAINTAINER, by=other.user)
+        change_role(other, Role.MAINTAINER, by=acting(other.user))
 
 
 def test_a_member_of_another_project_cannot_be_reached(project: Project, boss: User) -> None:

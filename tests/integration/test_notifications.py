@@ -42,7 +42,9 @@ from tasks_app.notifications.encryption import seal
 from tasks_app.notifications.errors import NotSent
 from tasks_app.notifications.project_channels import try_target
 from tasks_app.notifications.timing import MOST_ATTEMPTS
+from tasks_app.permissions import notices_visible_to
 from tests.factories import MembershipFactory, ProjectFactory, QuestionFactory, TaskFactory, UserFactory
+from tests.people import acting
 
 pytestmark = pytest.mark.django_db
 
@@ -184,11 +186,11 @@ def test_the_next_occasion_of_a_task_takes_the_place_of_the_one_before() -> None
     user = member(question.task, wishes=EVERYTHING)
     announce()
     answered(question)
-    assert Notice.objects.shown_to(user).unread().count() == 0
+    assert notices_visible_to(acting(user)).unread().count() == 0
     Task.objects.update(phase=Phase.FAILED)
     halted(question.task, Phase.FAILED)
     announce()
-    assert [notice.occasion for notice in Notice.objects.shown_to(user).unread()] == ["failed"]
+    assert [notice.occasion for notice in notices_visible_to(acting(user)).unread()] == ["failed"]
 
 
 @pytest.mark.parametrize("reach", Reach.values)
@@ -360,7 +362,7 @@ def test_a_test_comes_in_quiet_hours_too(monkeypatch: pytest.MonkeyPatch) -> Non
     told: list[Any] = []
     monkeypatch.setattr(delivery.chat, "send", lambda *_, **__: told.append(_))
     user = member(asked().task, **quiet_now())
-    try_target(hook(TaskFactory(), medium=Medium.CHAT, user=user), by=user)
+    try_target(hook(TaskFactory(), medium=Medium.CHAT, user=user), by=acting(user))
     deliver()
     assert len(told) == 1
 
@@ -394,7 +396,7 @@ def test_who_may_not_know_any_more_gets_nothing_even_of_what_waits(by_mail: None
     announce()
     if loss == "role":
         Membership.objects.filter(user=user).delete()
-        assert not Notice.objects.shown_to(user).exists()
+        assert not notices_visible_to(acting(user)).exists()
     else:
         User.objects.filter(pk=user.pk).update(**({"is_active": False} if loss == "login" else {"email": ""}))
     deliver()

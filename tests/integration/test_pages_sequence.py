@@ -20,6 +20,7 @@ from tasks_app.services.sequences import create_sequence
 from tests.browser import signed_in
 from tests.factories import QuestionFactory, RunFactory, SequenceFactory, TaskFactory, UserFactory
 from tests.integration.git_repository import GitRepository
+from tests.people import acting
 
 pytestmark = pytest.mark.django_db
 
@@ -48,7 +49,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 @pytest.fixture
 def sequence(project: Project, admin: User) -> Sequence:
-    return create_sequence(project, FOLDER, by=admin)
+    return create_sequence(project, FOLDER, by=acting(admin))
 
 
 def page_of(sequence: Sequence) -> str:

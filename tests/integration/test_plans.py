@@ -16,6 +16,7 @@ from tasks_app.models import Step, Task, User, paths
 from tasks_app.services.retrying import retry_from
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tests.addresses import text_of
+from tests.people import acting
 from tests.works import TWO_STEPS, Works, diff_of, file_in, runs, step, step_in
 
 CHECKED = """\
@@ -116,8 +117,8 @@ def test_a_guard_of_the_next_task_does_not_blame_it_for_what_checks_left(works: 
     config = CHECKED + '      check: {type: shell, command: "touch left-by-check"}\n'
     project = works.project(config, **files)
     works.agent = FakeAgent(lambda prompt: planning()[step_in(prompt)])
-    sequence = create_sequence(project, "tasks", by=works.user)
-    start_sequence(sequence, by=works.user)
+    sequence = create_sequence(project, "tasks", by=acting(works.user))
+    start_sequence(sequence, by=acting(works.user))
     while due := Task.objects.due().first():
         works.advance(due)
     assert [task.phase for task in sequence.tasks.order_by("pk")] == [Phase.DONE, Phase.DONE], [
@@ -141,8 +142,8 @@ def test_each_task_of_a_sequence_has_a_plan_of_its_own(works: Works) -> None:
         return planning("# Plan one\n")[step_in(prompt)] if "# First" in prompt else WRITES_NOTHING["plan"]
 
     works.agent = FakeAgent(play)
-    sequence = create_sequence(project, "tasks", by=works.user)
-    start_sequence(sequence, by=works.user)
+    sequence = create_sequence(project, "tasks", by=acting(works.user))
+    start_sequence(sequence, by=acting(works.user))
     while due := Task.objects.due().first():
         works.advance(due)
     first, second = sequence.tasks.order_by("pk")
@@ -196,7 +197,7 @@ def test_an_attempt_that_is_sent_back_keeps_what_it_wrote(works: Works) -> None:
 
 def test_a_retry_of_the_plan_step_begins_without_the_plan(works: Works) -> None:
     task = works.advance(works.task(planning(), config="publishPlan: true\n" + CHECKED))
-    retry_from(task, step(task, "plan"), by=works.user)
+    retry_from(task, step(task, "plan"), by=acting(works.user))
     works.agent = type(works.fake)(lambda prompt: [say("I write nothing this time.")])
     assert works.advance(task).phase == Phase.FAILED
     assert step(task, "plan").plan == ""
@@ -230,7 +231,7 @@ def test_a_link_in_the_place_of_the_old_plan_is_removed_and_not_followed(
 def test_a_task_that_waited_while_plans_began_to_be_kept_has_its_plan(works: Works) -> None:
     """An upgrade loses nothing of a task that waits."""
     task = works.advance(works.task(planning(), config="publishPlan: true\n" + CHECKED))
-    retry_from(task, step(task, "implement"), by=works.user)
+    retry_from(task, step(task, "implement"), by=acting(works.user))
     Step.objects.update(plan=None)
     works.advance(task)
     assert "The new plan" in runs(task)[-1].prompt

@@ -19,6 +19,7 @@ from tasks_app.web.pages import project_facts
 from tests.browser import signed_in
 from tests.factories import MembershipFactory
 from tests.integration.git_repository import GitRepository
+from tests.people import acting
 from tests.works import Works
 
 SAYS_TWO = """\
@@ -63,18 +64,20 @@ def test_what_the_portal_says_overrides_the_repository(works: Works, project: Pr
     page = client.get(address).text
     assert "2 h (default)" in page and "10 min (default)" in page and "no limit" in page
     assert "careful (first pipeline)" in page and f"/projects/{project.pk}/#line-1" in page
-    assert create_task(project, TEXT, by=works.user, where="t").threshold == 2
+    assert create_task(project, TEXT, by=acting(works.user), where="t").threshold == 2
     chosen = given(
         threshold="4", default_pipeline="quick", model="opus", wait_for_reset="yes", auto_commit="yes"
     )
     assert client.post(address, chosen).status_code == 302
     project.refresh_from_db()
-    task = create_task(project, TEXT, by=works.user, where="t")
+    task = create_task(project, TEXT, by=acting(works.user), where="t")
     assert (task.threshold, task.pipeline, task.model) == (4, "quick", "opus")
     assert task.wait_for_reset and task.auto_commit
     assert "Saved." in client.get(address).text
     assert (
-        create_task(project, f"---\ninteractionThreshold: 1\n---\n{TEXT}", by=works.user, where="t").threshold
+        create_task(
+            project, f"---\ninteractionThreshold: 1\n---\n{TEXT}", by=acting(works.user), where="t"
+        ).threshold
         == 1
     )
 
@@ -135,7 +138,7 @@ def test_limits_and_branches_of_the_portal_hold_for_new_tasks(works: Works, proj
     chosen = given(max_turns="7", max_cost_usd="2.5", step_timeout="45m", manage_git_branch="no")
     assert browser_of(project, Role.MAINTAINER).post(address, chosen).status_code == 302
     project.refresh_from_db()
-    task = create_task(project, TEXT, by=works.user, where="t")
+    task = create_task(project, TEXT, by=acting(works.user), where="t")
     assert (task.max_turns, task.max_cost_usd, task.checkout) == (7, 2.5, "main")
     assert task.steps.get().config["timeout"] == 45 * 60
 
@@ -177,7 +180,7 @@ def test_a_maintainer_changes_the_branch(works: Works, project: Project) -> None
 
 @pytest.mark.django_db(transaction=True)
 def test_removing_asks_for_the_name_and_says_what_is_lost(works: Works, project: Project) -> None:
-    create_task(project, TEXT, by=works.user, where="t")
+    create_task(project, TEXT, by=acting(works.user), where="t")
     client = browser_of(project, Role.MAINTAINER)
     address = reverse("project_remove", args=[project.pk])
     assert "1 task, with their logs" in " ".join(
@@ -218,7 +221,7 @@ def test_patterns_of_the_portal_stand_in_place_of_the_files(works: Works) -> Non
     chosen = given(ask_before="Bash(git push*)\r\nBash(git push*)\r\n")
     assert browser_of(project, Role.MAINTAINER).post(address, chosen).status_code == 302
     project.refresh_from_db()
-    task = create_task(project, TEXT, by=works.user, where="t")
+    task = create_task(project, TEXT, by=acting(works.user), where="t")
     assert list(task.ask_before) == ["Bash(git push*)"]
 
 
@@ -238,7 +241,7 @@ def test_the_network_chosen_here_is_the_most_that_a_step_gets(works: Works) -> N
     assert "No network except the model" in page
     assert "Full network access" not in page
     for pipeline, network in (("p", "none"), ("q", "model")):
-        task = create_task(project, TEXT, by=works.user, where="t", pipeline=pipeline)
+        task = create_task(project, TEXT, by=acting(works.user), where="t", pipeline=pipeline)
         assert task.steps.get().config["network"] == network
     assert client.post(address, given(network="some")).status_code == 400
 

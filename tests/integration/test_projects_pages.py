@@ -21,6 +21,7 @@ from tasks_app.services.fetching import fetch, fetch_meanwhile
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, TaskFactory, UserFactory
 from tests.integration.git_repository import GitRepository
+from tests.people import acting
 from tests.works import Works
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -226,7 +227,7 @@ def test_a_fetch_that_fails_says_why(works: Works) -> None:
 def test_a_long_fetch_is_shown_as_it_goes_on(works: Works) -> None:
     project = works.project()
     Project.objects.filter(pk=project.pk).update(fetching_since=timezone.now())
-    assert not fetch_meanwhile(project, by=works.user)
+    assert not fetch_meanwhile(project, by=acting(works.user))
     page = overview(project)
     assert "Fetching since" in page and 'hx-trigger="every 2s"' in page and "Fetch now" not in page
 
@@ -235,7 +236,7 @@ def test_a_fetch_whose_process_died_does_not_stop_the_next(works: Works) -> None
     project = works.project()
     long_ago = timezone.now() - timedelta(hours=1)
     Project.objects.filter(pk=project.pk).update(fetching_since=long_ago, fetch_fault="old")
-    assert fetch_meanwhile(project, by=works.user)
+    assert fetch_meanwhile(project, by=acting(works.user))
     project.refresh_from_db()
     assert project.fetching_since is None and project.fetch_fault == ""
 

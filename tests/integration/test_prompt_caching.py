@@ -21,6 +21,7 @@ from tasks_app.models import Channel, Task
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.services.answers import decide
 from tasks_app.services.changing import change_threshold
+from tests.people import acting
 from tests.works import ONE_STEP, Works, results, runs
 
 pytestmark = [pytest.mark.bubblewrap, pytest.mark.once(on="sqlite")]
@@ -81,7 +82,7 @@ def settle(real: Works, task: Task, *, answer: str = "Left") -> Task:
     if question.kind == "clarification":
         real.answer_all(task, answer)
     else:
-        decide(question, "approved", by=real.user, via=Channel.WEB)
+        decide(question, "approved", by=acting(real.user), via=Channel.WEB)
     assert real.advance(task).phase == Phase.DONE
     first, second = runs(task)
     assert first.session_id == second.session_id
@@ -128,7 +129,7 @@ def test_a_threshold_that_changes_meanwhile_leaves_the_beginning_as_it_was(
     real: Works, server: RehearsalServer, scenario: str, before: int, after: int
 ) -> None:
     task = halted(real, scenario, threshold=before)
-    change_threshold(task, after, by=real.user)
+    change_threshold(task, after, by=acting(real.user))
     settle(real, task)
     assert f"threshold is now {after}" in results(task)[-1]
     assert_each_continues_the_last(turns(server))
@@ -139,7 +140,7 @@ def test_who_is_not_to_ask_any_more_keeps_the_tools_and_is_refused(
 ) -> None:
     """H1: in the very session that began with them; the second question is never put to anybody."""
     task = halted(real, "ask-then-ask")
-    change_threshold(task, 0, by=real.user)
+    change_threshold(task, 0, by=acting(real.user))
     settle(real, task)
     assert task.questions.count() == 1
     assert "nobody can be asked" in results(task)[-1]
@@ -149,7 +150,7 @@ def test_who_is_not_to_ask_any_more_keeps_the_tools_and_is_refused(
 def test_the_tools_stay_in_the_runs_after_the_answer(real: Works, server: RehearsalServer) -> None:
     """Sent back by a check, at a threshold that was lowered while it waited."""
     task = halted(real, "ask-and-end", config=CHECKED)
-    change_threshold(task, 0, by=real.user)
+    change_threshold(task, 0, by=acting(real.user))
     real.answer_all(task, "Stop")
     assert real.advance(task).phase == Phase.FAILED
     assert len(runs(task)) == 3
@@ -164,7 +165,7 @@ def test_a_session_that_began_without_asking_keeps_its_tools_when_asking_is_allo
     sink = real.agent
     assert isinstance(sink, ClaudeAgent)
 
-    real.agent = _Then(sink, lambda: change_threshold(Task.objects.get(pk=task.pk), 4, by=real.user))
+    real.agent = _Then(sink, lambda: change_threshold(Task.objects.get(pk=task.pk), 4, by=acting(real.user)))
     assert real.advance(task).phase == Phase.WAITING_FOR_INPUT
     first, second = runs(task)
     assert (first.session_id, first.threshold) == (second.session_id, 0)
@@ -179,7 +180,7 @@ def test_a_plan_that_is_approved_leaves_the_tools_as_they_were(real: Works, serv
     """Also for the runs after it, in which there is nothing to plan any more."""
     config = f'{PLANNING}      check: {{type: shell, command: "test -e never"}}\n      retry: 1\n'
     task = halted(real, "plan-first", config=config)
-    decide(task.questions.open().get(), "approved", by=real.user, via=Channel.WEB)
+    decide(task.questions.open().get(), "approved", by=acting(real.user), via=Channel.WEB)
     assert real.advance(task).phase == Phase.FAILED
     assert len(runs(task)) == 3
     assert_each_continues_the_last(turns(server))

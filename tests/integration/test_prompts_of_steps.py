@@ -10,6 +10,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.engine.prompts import step_prompt
 from tasks_app.models import Task
 from tasks_app.services.sequences import create_sequence, start_sequence
+from tests.people import acting
 from tests.works import ONE_STEP, TWO_STEPS, Works, file_in, runs, step
 
 TESTS_FIRST = """\
@@ -74,8 +75,8 @@ def test_the_second_task_of_a_sequence_is_shown_its_own_changes_alone(works: Wor
         return [*asking, Turn(calls=(write(f"{name}.txt", f"of {name}\n"),)), say("Done.")]
 
     works.agent = FakeAgent(play)
-    sequence = create_sequence(project, "tasks", by=works.user)
-    start_sequence(sequence, by=works.user)
+    sequence = create_sequence(project, "tasks", by=acting(works.user))
+    start_sequence(sequence, by=acting(works.user))
     while due := Task.objects.due().first():
         works.advance(due)
         for one in Task.objects.filter(phase=Phase.WAITING_FOR_INPUT):

@@ -43,6 +43,7 @@ from tests.factories import (
     TaskFactory,
     UserFactory,
 )
+from tests.people import acting
 
 pytestmark = pytest.mark.django_db
 
@@ -92,7 +93,7 @@ def more(question: Question, admin: User) -> None:
     Invitation.objects.create(
         project=project, email=f"{name}@example.org", token_hash=name, invited_by=UserFactory()
     )
-    make_token(name, [Scope.READ], by=admin, projects=[project])
+    make_token(name, [Scope.READ], by=acting(admin), projects=[project])
     BrowserSession.objects.create(
         session_key=uuid.uuid4().hex, user=admin, expire_date=timezone.now() + timedelta(days=1)
     )

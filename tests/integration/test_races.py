@@ -39,6 +39,7 @@ from tasks_app.services.tasks import cancel_task, go_on, start_task
 from tests.consistent import assert_at_rest, assert_consistent
 from tests.factories import RunFactory
 from tests.installation import Installation
+from tests.people import acting
 from tests.racing import ROUNDS, Result, race
 from tests.without_git import Rows
 from tests.works import results, runs, step
@@ -76,7 +77,8 @@ def waiting(rows: Rows, project: Project) -> Question:
 
 
 def answers(question: Question, text: str, by: User) -> Callable[[], object]:
-    return lambda: answer_question(question, Reply.to(question, text), by=by, via=Channel.WEB).repeated
+    reply = Reply.to(question, text)
+    return lambda: answer_question(question, reply, by=acting(by), via=Channel.WEB).repeated
 
 
 def one_wins(outcomes: list[Result], refusal: str) -> tuple[int, str]:
@@ -98,7 +100,7 @@ def finish(rows: Rows, task: Task) -> None:
     """What happens anyway: a human lets it go on and answers, and workers look."""
     task.refresh_from_db()
     if task.phase == Phase.CANCELLED:
-        go_on(task, by=rows.user)
+        go_on(task, by=acting(rows.user))
     for _ in range(3):
         rows.answer_all(task, "In the end")
         rows.advance(task)
@@ -145,7 +147,7 @@ def test_an_answer_and_a_dismissal(rows: Rows, project: Project, bob: User) -> N
         outcomes = race(
             number,
             answers(question, "Yes", rows.user),
-            lambda question=question: dismiss_question(question, by=bob, via=Channel.API),
+            lambda question=question: dismiss_question(question, by=acting(bob), via=Channel.API),
         )
         winner, told = one_wins(outcomes, "NotOpen")
         assert told.startswith(["Answered by", "Dismissed by bob"][winner])
@@ -160,7 +162,7 @@ def test_an_answer_and_a_cancel(rows: Rows, project: Project, bob: User) -> None
         question = waiting(rows, project)
         task = question.task
         answered, cancelled = race(
-            number, answers(question, "Yes", bob), lambda task=task: cancel_task(task, by=rows.user)
+            number, answers(question, "Yes", bob), lambda task=task: cancel_task(task, by=acting(rows.user))
         )
         assert not cancelled.refused
         question.refresh_from_db()
@@ -184,7 +186,7 @@ def test_an_answer_and_a_retry(rows: Rows, project: Project) -> None:
         outcomes = race(
             number,
             answers(question, "Yes", rows.user),
-            lambda task=task: retry_from(task, step(task), by=rows.user),
+            lambda task=task: retry_from(task, step(task), by=acting(rows.user)),
         )
         winner, told = one_wins(outcomes, "IllegalMove")
         assert winner == 0
@@ -202,7 +204,7 @@ def test_an_answer_and_another_threshold(rows: Rows, project: Project) -> None:
             race(
                 number,
                 answers(question, "Yes", rows.user),
-                lambda task=task: change_threshold(task, 5, by=rows.user),
+                lambda task=task: change_threshold(task, 5, by=acting(rows.user)),
             )
         )
         assert_consistent(task)
@@ -219,8 +221,8 @@ def test_a_retry_and_a_cancel(rows: Rows, project: Project, phase: Phase) -> Non
         task = stopped(rows, project, phase)
         retried, cancelled = race(
             number,
-            lambda task=task: retry_from(task, step(task), by=rows.user),
-            lambda task=task: cancel_task(task, by=rows.user),
+            lambda task=task: retry_from(task, step(task), by=acting(rows.user)),
+            lambda task=task: cancel_task(task, by=acting(rows.user)),
         )
         assert not retried.refused
         if cancelled.refused:
@@ -241,8 +243,8 @@ def test_two_take_it_up_again(rows: Rows, project: Project, phase: Phase, ways: 
     for number in range(ROUNDS // 4):
         task = stopped(rows, project, phase)
         acts = {
-            "go on": lambda task=task: go_on(task, by=rows.user),
-            "retry": lambda task=task: retry_from(task, step(task), by=rows.user),
+            "go on": lambda task=task: go_on(task, by=acting(rows.user)),
+            "retry": lambda task=task: retry_from(task, step(task), by=acting(rows.user)),
         }
         wanted = {"go on twice": ["go on"] * 2, "retry twice": ["retry"] * 2}.get(ways, ["go on", "retry"])
         _, told = one_wins(race(number, *(acts[one] for one in wanted)), "IllegalMove")
@@ -271,7 +273,7 @@ def stopped(rows: Rows, project: Project, phase: Phase) -> Task:
     rows.agent.run = run  # type: ignore[method-assign]
     rows.advance(task)
     if phase == Phase.CANCELLED:
-        cancel_task(task, by=rows.user)
+        cancel_task(task, by=acting(rows.user))
     task.refresh_from_db()
     assert task.phase == phase
     return task
@@ -280,7 +282,7 @@ def stopped(rows: Rows, project: Project, phase: Phase) -> Task:
 def test_a_task_that_is_started_twice_is_queued_once(rows: Rows, project: Project) -> None:
     for number in range(ROUNDS):
         task = rows.rows(project=project)
-        nobody_is_refused(race(number, *[lambda task=task: start_task(task, by=rows.user)] * 2))
+        nobody_is_refused(race(number, *[lambda task=task: start_task(task, by=acting(rows.user))] * 2))
         assert AuditEntry.objects.filter(action=Action.TASK_STARTED, task_id=task.pk).count() == 1
         assert_at_rest(task)
 
@@ -306,7 +308,7 @@ def test_a_cancel_while_the_agent_ends(rows: Rows, project: Project) -> None:
     for number in range(ROUNDS):
         task = due(rows, project)
         _, cancelled = race(
-            number, worker(rows, task, "worker"), lambda task=task: cancel_task(task, by=rows.user)
+            number, worker(rows, task, "worker"), lambda task=task: cancel_task(task, by=acting(rows.user))
         )
         assert_at_rest(task)
         if cancelled.refused:
@@ -324,7 +326,11 @@ def test_a_cancel_while_the_agent_asks(rows: Rows, project: Project) -> None:
     for number in range(ROUNDS):
         task = due(rows, project)
         nobody_is_refused(
-            race(number, worker(rows, task, "worker"), lambda task=task: cancel_task(task, by=rows.user))
+            race(
+                number,
+                worker(rows, task, "worker"),
+                lambda task=task: cancel_task(task, by=acting(rows.user)),
+            )
         )
         assert_at_rest(task)
         assert task.phase == Phase.CANCELLED
@@ -347,7 +353,11 @@ def test_a_cancel_while_a_fault_puts_the_task_off(rows: Rows, project: Project) 
         rows.agent.run = run  # type: ignore[method-assign]
         task = due(rows, project)
         nobody_is_refused(
-            race(number, worker(rows, task, "worker"), lambda task=task: cancel_task(task, by=rows.user))
+            race(
+                number,
+                worker(rows, task, "worker"),
+                lambda task=task: cancel_task(task, by=acting(rows.user)),
+            )
         )
         assert_at_rest(task)
         assert task.phase == Phase.CANCELLED

@@ -23,6 +23,7 @@ from tasks_app.sandbox import Sandbox
 from tasks_app.services.retrying import retry_from
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tasks_app.services.tasks import go_on
+from tests.people import acting
 from tests.works import Works, diff_of, file_in
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -177,8 +178,8 @@ pipelines:
     project = works.project(config, **files)
     mends = [Turn(calls=(shell("rm -r .GIT; mkdir docs; echo > docs/a"),)), say("Done.")]
     works.agent = FakeAgent(lambda prompt: mends if "# Second" in prompt else [say("Done.")])
-    sequence = create_sequence(project, "tasks", by=works.user)
-    start_sequence(sequence, by=works.user)
+    sequence = create_sequence(project, "tasks", by=acting(works.user))
+    start_sequence(sequence, by=acting(works.user))
     while due := Task.objects.due().first():
         works.advance(due)
     first, last = sequence.tasks.order_by("pk")
@@ -279,7 +280,7 @@ def test_going_on_works_in_a_damaged_workspace(works: Works, damage: str) -> Non
     task = works.advance(works.task(play, config="autoCommit: true\n" + config))
     assert task.phase == Phase.FAILED
     DAMAGES[damage](paths.workspace(task).path / ".git")
-    go_on(task, by=works.user, ring=False)
+    go_on(task, by=acting(works.user), ring=False)
     assert works.advance(task).phase == Phase.DONE, task.failure
     assert {"a.txt", "b.txt"} <= published(task)
     git(paths.workspace(task).path, "fsck")
@@ -296,7 +297,7 @@ def test_putting_the_files_back_works_in_a_damaged_workspace(works: Works, damag
         file_in(task, ".GIT/x").touch()
     else:
         DAMAGES[damage](paths.workspace(task).path / ".git")
-    retry_from(task, task.steps.get(), by=works.user, put_back=True, ring=False)
+    retry_from(task, task.steps.get(), by=acting(works.user), put_back=True, ring=False)
     works.advance(task)
     assert task.phase == Phase.DONE and not file_in(task, "late.txt").exists()
     if damage == "unrecordable":

@@ -15,6 +15,7 @@ from tasks_app.engine.cleaning import clean_workspaces
 from tasks_app.engine.lease import Lease
 from tasks_app.models import Project, SessionEntry, Task, paths
 from tasks_app.services.projects import remove_project
+from tests.people import acting
 from tests.works import Works, runs
 
 PAINTS = [Turn(calls=(write("red.txt", "red"),)), say("Done.")]
@@ -39,7 +40,7 @@ class TestProject:
         assert Lease.claim(task.pk, owner="somebody")
         Task.objects.filter(pk=task.pk).update(phase=Phase.CANCELLED)
         with pytest.raises(IllegalMove, match="its agent is just ending; try again in a moment"):
-            remove_project(task.project, by=works.user)
+            remove_project(task.project, by=acting(works.user))
         assert Project.objects.exists()
 
     def test_transcripts_of_its_sessions_go_and_others_stay(self, works: Works) -> None:
@@ -47,13 +48,13 @@ class TestProject:
         mine, other = str(runs(task)[0].session_id), "12345678-1234-4234-8234-123456789012"
         for session in (mine, other):
             SessionEntry.objects.append({"project_key": "p", "session_id": session}, [{"said": "secret"}])
-        remove_project(task.project, by=works.user)
+        remove_project(task.project, by=acting(works.user))
         assert set(SessionEntry.objects.values_list("session_id", flat=True)) == {other}
 
     def test_nothing_of_it_is_left_in_the_data_directory(self, works: Works) -> None:
         task = done_task(works)
         leave_read_only(paths.home(task))
-        remove_project(task.project, by=works.user)
+        remove_project(task.project, by=acting(works.user))
         assert list(paths.data_dir().glob("*/*")) == []
 
 

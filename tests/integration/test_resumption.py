@@ -20,6 +20,7 @@ from tasks_app.models import Outcome, SessionEntry, Task, paths
 from tasks_app.prompting.feedback import interruption_feedback, usage_limit_feedback
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.services.tasks import go_on
+from tests.people import acting
 from tests.works import ONE_STEP, Works, file_in, runs
 
 pytestmark = [
@@ -41,7 +42,7 @@ def after_a_failed_check(works: Works, task: Task) -> None:
 
 def after_a_limit(works: Works, task: Task) -> None:
     works.advance(task)
-    go_on(task, by=works.user, ring=False)
+    go_on(task, by=acting(works.user), ring=False)
     works.advance(task)
 
 

@@ -20,6 +20,7 @@ from tasks_app.services.tasks import cancel_task, go_on
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, RunFactory, SequenceFactory, TaskFactory
 from tests.integration.conftest import Manage
+from tests.people import acting
 from tests.works import TWO_STEPS, Works, diff_of, file_in, runs, step
 
 PLANNED = [Turn(calls=(write("PLAN.md", "# Plan\n"),)), say("Planned.")]
@@ -35,7 +36,7 @@ def done(works: Works) -> Task:
 def test_a_done_task_is_done_again_from_a_step(works: Works) -> None:
     task = done(works)
     sessions = {run.session_id for run in runs(task)}
-    retry_from(task, step(task, "implement"), by=works.user)
+    retry_from(task, step(task, "implement"), by=acting(works.user))
     task.refresh_from_db()
     assert (task.phase, task.ended_at) == (Phase.PENDING, None)
     assert [one.phase for one in task.steps.all()] == [Phase.DONE, Phase.PENDING]
@@ -53,7 +54,7 @@ def test_a_done_task_is_done_again_from_a_step(works: Works) -> None:
 
 def test_all_steps_from_there_on_are_done_again(works: Works) -> None:
     task = done(works)
-    retry_from(task, step(task, "plan"), by=works.user)
+    retry_from(task, step(task, "plan"), by=acting(works.user))
     assert {one.phase for one in task.steps.all()} == {Phase.PENDING}
     works.advance(task)
     assert [(run.step.name, run.number) for run in runs(task)] == [
@@ -66,7 +67,7 @@ def test_the_files_can_be_put_back_and_nothing_is_lost(works: Works) -> None:
     task = done(works)
     file_in(task, "by-hand.txt").write_text("not recorded by any run")
     works.agent = type(works.fake)(lambda prompt: [Turn(calls=(shell("ls > seen.txt"),)), say("Looked.")])
-    retry_from(task, step(task, "implement"), by=works.user, put_back=True)
+    retry_from(task, step(task, "implement"), by=acting(works.user), put_back=True)
     assert works.advance(task).phase == Phase.DONE
     assert not file_in(task, "paint.txt").exists() and file_in(task, "PLAN.md").exists()
     assert "paint.txt" not in file_in(task, "seen.txt").read_text()
@@ -84,7 +85,7 @@ def test_a_worker_that_dies_while_it_puts_files_back_leaves_it_to_the_next(
 ) -> None:
     """R2: the second look does not take the emptied folder for what was to be kept."""
     task = done(works)
-    retry_from(task, step(task, "implement"), by=works.user, put_back=True)
+    retry_from(task, step(task, "implement"), by=acting(works.user), put_back=True)
 
     class Died(BaseException):
         pass
@@ -103,7 +104,7 @@ def test_a_worker_that_dies_while_it_puts_files_back_leaves_it_to_the_next(
 
 def test_what_cannot_be_recorded_is_not_removed(works: Works) -> None:
     task = done(works)
-    retry_from(task, step(task, "implement"), by=works.user, put_back=True)
+    retry_from(task, step(task, "implement"), by=acting(works.user), put_back=True)
     file_in(task, ".GIT").mkdir()  # git takes no file in it
     file_in(task, ".GIT/paint.txt").write_text("precious")
     assert works.advance(task).phase == Phase.DONE
@@ -117,18 +118,18 @@ def test_what_was_asked_before_is_history_and_not_asked_again(works: Works) -> N
     asks = [Turn("I ask.", (ask("Red?"),)), say("Painted. {result}")]
     task = works.task(asks)
     works.advance(task)
-    cancel_task(task, by=works.user)
-    retry_from(task, step(task), by=works.user)
+    cancel_task(task, by=acting(works.user))
+    retry_from(task, step(task), by=acting(works.user))
     works.advance(task)
     old, new = task.questions.order_by("number")
     assert (old.state, new.state) == ("withdrawn", "open")
-    cancel_task(task, by=works.user)
-    go_on(task, by=works.user)
+    cancel_task(task, by=acting(works.user))
+    go_on(task, by=acting(works.user))
     old.refresh_from_db()
     assert old.state == "withdrawn", "only what the last attempt waits for is asked again"
     works.answer(task.questions.open().get(), "Blue")
     assert works.advance(task).phase == Phase.DONE
-    retry_from(task, step(task), by=works.user)
+    retry_from(task, step(task), by=acting(works.user))
     works.advance(task)
     assert "Blue" in runs(task)[-1].prompt and "HUMAN INTERACTION HISTORY" in runs(task)[-1].prompt
 
@@ -136,7 +137,7 @@ def test_what_was_asked_before_is_history_and_not_asked_again(works: Works) -> N
 def test_a_failed_step_gets_all_its_attempts_again(works: Works) -> None:
     task = works.task([Fail("No luck.")])
     assert works.advance(task).phase == Phase.FAILED
-    retry_from(task, step(task), by=works.user)
+    retry_from(task, step(task), by=acting(works.user))
     works.agent = type(works.fake)(lambda prompt: [say("Done.")])
     assert works.advance(task).phase == Phase.DONE
     assert [run.outcome for run in runs(task)] == [Outcome.FAILED, Outcome.FINISHED]
@@ -152,7 +153,7 @@ def test_what_is_under_way_is_not_retried(phase: Phase) -> None:
     task = RunFactory(task=TaskFactory(phase=phase)).step.task
     member = MembershipFactory(project=task.project).user
     with pytest.raises(IllegalMove, match="cancel it first"):
-        retry_from(task, task.steps.get(position=1), by=member)
+        retry_from(task, task.steps.get(position=1), by=acting(member))
 
 
 @pytest.mark.django_db
@@ -167,8 +168,8 @@ def test_a_task_whose_sequence_went_on_is_not_retried_and_the_last_one_is() -> N
         task.steps.update(phase=Phase.DONE)
     member = MembershipFactory(project=sequence.project).user
     with pytest.raises(IllegalMove, match="followed by another task of its sequence"):
-        retry_from(first, first.steps.get(position=1), by=member)
-    retry_from(last, last.steps.get(position=1), by=member)
+        retry_from(first, first.steps.get(position=1), by=acting(member))
+    retry_from(last, last.steps.get(position=1), by=acting(member))
     sequence.refresh_from_db()
     assert sequence.phase == Phase.PENDING, "it follows the task at hand"
 
@@ -179,14 +180,14 @@ def test_a_step_that_has_not_run_or_follows_one_that_is_not_done_is_refused() ->
     plan, implement = task.steps.all()
     member = MembershipFactory(project=task.project).user
     with pytest.raises(BadInput, match="has not run yet"):
-        retry_from(task, implement, by=member)
+        retry_from(task, implement, by=acting(member))
     RunFactory(step=implement)
     with pytest.raises(BadInput, match="before “implement” is not done"):
-        retry_from(task, implement, by=member)
+        retry_from(task, implement, by=acting(member))
     RunFactory(step=plan)
     with pytest.raises(BadInput, match="is not known"):
-        retry_from(task, plan, by=member, put_back=True)
-    retry_from(task, plan, by=member)
+        retry_from(task, plan, by=acting(member), put_back=True)
+    retry_from(task, plan, by=acting(member))
     assert Step.objects.get(pk=implement.pk).first_run == 2
 
 
@@ -195,7 +196,7 @@ def test_a_viewer_retries_nothing() -> None:
     task = TaskFactory(phase=Phase.DONE)
     viewer = MembershipFactory(project=task.project, role=Role.VIEWER).user
     with pytest.raises(NotAllowed):
-        retry_from(task, task.steps.get(position=1), by=viewer)
+        retry_from(task, task.steps.get(position=1), by=acting(viewer))
 
 
 # ---- on the page ----
@@ -302,8 +303,8 @@ def test_what_a_dead_run_of_an_earlier_attempt_asked_is_not_asked(
         patch.setattr(crashpoints, "os", SimpleNamespace(_exit=die))
         with pytest.raises(Died):
             works.advance(task)
-    cancel_task(task, by=works.user)
-    retry_from(task, step(task), by=works.user)
+    cancel_task(task, by=acting(works.user))
+    retry_from(task, step(task), by=acting(works.user))
     works.agent = type(works.fake)(lambda prompt: [say("Painted at once.")])
     assert works.advance(task).phase == Phase.DONE
     assert not task.questions.exists()

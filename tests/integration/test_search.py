@@ -11,10 +11,12 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from tasks_app.models import Project, Question, QuestionState, Task
+from tasks_app.permissions import questions_visible_to, tasks_visible_to
 from tasks_app.reporting.search import schema
 from tasks_app.reporting.search.finding import questions_with, tasks_with
 from tasks_app.reporting.search.words import understood
 from tests.factories import MembershipFactory, ProjectFactory, QuestionFactory, TaskFactory, UserFactory
+from tests.people import acting
 
 pytestmark = pytest.mark.django_db
 
@@ -202,9 +204,9 @@ def test_nothing_of_other_projects_is_found(rounding: Task) -> None:
     outsider = MembershipFactory(project=ProjectFactory()).user
     member = MembershipFactory(project=rounding.project).user
     for text in ("round", "zebra"):
-        assert not tasks_with(Task.objects.visible_to(outsider), understood(text))
-        assert tasks_with(Task.objects.visible_to(member), understood(text)).get() == rounding
-    assert not questions_with(Question.objects.visible_to(outsider), understood("zebra"))
+        assert not tasks_with(tasks_visible_to(acting(outsider)), understood(text))
+        assert tasks_with(tasks_visible_to(acting(member)), understood(text)).get() == rounding
+    assert not questions_with(questions_visible_to(acting(outsider)), understood("zebra"))
 
 
 def test_the_index_is_used(rounding: Task) -> None:

@@ -37,6 +37,7 @@ from tasks_app.services.retrying import retry_from
 from tasks_app.services.tasks import cancel_task, go_on, start_task
 from tests.consistent import assert_at_rest, assert_consistent
 from tests.integration.task_model import PLAIN, STEPS, Act, Cut, TaskModel
+from tests.people import acting
 from tests.without_git import Rows
 
 EXAMPLES = int(os.environ.get("CATHERDER_TEST_EXAMPLES", "20"))
@@ -121,9 +122,9 @@ class Worker:
     def _somebody(self, act: Act) -> str:
         if act is Act.STOPPED_BY_HAND:
             raise Stopped(StopReason.INTERRUPTED)
-        cancel_task(self.task, by=self.rows.user)
+        cancel_task(self.task, by=acting(self.rows.user))
         if "resumed" in act:
-            go_on(self.task, by=self.rows.user)
+            go_on(self.task, by=acting(self.rows.user))
         return ""
 
 
@@ -146,7 +147,7 @@ class TaskMachine(RuleBasedStateMachine):
 
     @rule()
     def start(self) -> None:
-        start_task(self.task, by=self.user)
+        start_task(self.task, by=acting(self.user))
         self.model.start()
 
     @rule(act=st.sampled_from(PLAIN))
@@ -171,16 +172,16 @@ class TaskMachine(RuleBasedStateMachine):
 
     @rule()
     def cancel(self) -> None:
-        self._allowed(lambda: cancel_task(self.task, by=self.user), self.model.cancel())
+        self._allowed(lambda: cancel_task(self.task, by=acting(self.user)), self.model.cancel())
 
     @rule()
     def go_on(self) -> None:
-        self._allowed(lambda: go_on(self.task, by=self.user), self.model.go_on())
+        self._allowed(lambda: go_on(self.task, by=acting(self.user)), self.model.go_on())
 
     @rule(n=st.integers(0, len(STEPS) - 1))
     def retry(self, n: int) -> None:
         step = self.task.steps.get(name=STEPS[n])
-        self._allowed(lambda: retry_from(self.task, step, by=self.user), self.model.retry(n))
+        self._allowed(lambda: retry_from(self.task, step, by=acting(self.user)), self.model.retry(n))
 
     @rule(back=st.booleans())
     def the_lease_ends(self, back: bool) -> None:
@@ -255,9 +256,9 @@ class TaskMachine(RuleBasedStateMachine):
         """Each time in other words: the same answer by the same person would be taken for a repeat."""
         words = str(timezone.now())
         if state == "answered":
-            answer_question(question, Reply.to(question, words), by=self.user, via=Channel.WEB)
+            answer_question(question, Reply.to(question, words), by=acting(self.user), via=Channel.WEB)
         else:
-            dismiss_question(question, by=self.user, via=Channel.WEB, notes=words)
+            dismiss_question(question, by=acting(self.user), via=Channel.WEB, notes=words)
 
     @staticmethod
     def _allowed(act: Callable[[], object], allowed: bool) -> None:

@@ -13,6 +13,7 @@ from tasks_app.engine.next_run import next_run
 from tasks_app.models import Action, AuditEntry, Change, ChangeKind, Role, Run, Task
 from tasks_app.services.changing import change_threshold
 from tests.factories import MembershipFactory, TaskFactory
+from tests.people import acting
 from tests.works import Works, results, runs, step
 
 ASKS = [Turn("I ask.", (ask("Red?"),)), say("Painted. {result}")]
@@ -22,7 +23,7 @@ def test_who_waits_is_told_of_the_new_threshold_with_the_answer(works: Works) ->
     """H7: the same session goes on; what the human wrote stays as it was written."""
     task = works.task(ASKS, threshold=5)
     works.advance(task)
-    change_threshold(task, 1, by=works.user)
+    change_threshold(task, 1, by=acting(works.user))
     question = task.questions.get()
     works.answer(question, "Blue")
     assert works.advance(task).phase == Phase.DONE
@@ -38,7 +39,7 @@ def test_an_answer_still_arrives_when_nobody_may_be_asked_any_more(works: Works)
     """R1"""
     task = works.task(ASKS, threshold=5)
     works.advance(task)
-    change_threshold(task, 0, by=works.user)
+    change_threshold(task, 0, by=acting(works.user))
     works.answer(task.questions.get(), "Blue")
     assert works.advance(task).phase == Phase.DONE
     assert "Blue" in results(task)[-1] and "nobody can be asked" in results(task)[-1]
@@ -47,7 +48,7 @@ def test_an_answer_still_arrives_when_nobody_may_be_asked_any_more(works: Works)
 def test_a_new_session_knows_only_the_new_threshold(works: Works) -> None:
     """H13: of 0 its prompt has no word."""
     task = works.task([say("Done.")], threshold=3)
-    change_threshold(task, 0, by=works.user)
+    change_threshold(task, 0, by=acting(works.user))
     works.advance(task)
     (run,) = runs(task)
     assert run.threshold == 0 and "threshold" not in run.prompt and "cat-herder ask" not in run.prompt
@@ -63,7 +64,7 @@ def test_a_session_that_goes_on_by_prompt_is_told_once(works: Works) -> None:
 
     def looked(prompt: str) -> list[Turn]:
         if not seen:  # during the first run
-            change_threshold(Task.objects.get(pk=task.pk), 4, by=works.user)
+            change_threshold(Task.objects.get(pk=task.pk), 4, by=acting(works.user))
         seen.append(len(prompt))
         return [say("Done.")]
 
@@ -78,7 +79,7 @@ def test_a_session_that_goes_on_by_prompt_is_told_once(works: Works) -> None:
 def test_who_died_before_it_was_told_is_told_again(works: Works) -> None:
     task = works.task(ASKS, threshold=5)
     works.advance(task)
-    change_threshold(task, 2, by=works.user)
+    change_threshold(task, 2, by=acting(works.user))
     works.answer(task.questions.get(), "Blue")
     task.refresh_from_db()
     planned = next_run(step(task))
@@ -101,7 +102,7 @@ def test_a_question_of_a_run_that_died_is_found_although_nobody_may_be_asked_now
     Task.objects.update(phase=Phase.RUNNING)
     task.steps.update(phase=Phase.RUNNING)
     task.refresh_from_db()
-    change_threshold(task, 0, by=works.user)
+    change_threshold(task, 0, by=acting(works.user))
     assert works.advance(task).phase == Phase.WAITING_FOR_INPUT
     assert task.questions.get().headline == "Red?"
 
@@ -114,8 +115,8 @@ def test_a_question_of_a_run_that_died_is_found_although_nobody_may_be_asked_now
 def test_it_can_be_changed_in_every_phase_and_is_recorded(phase: Phase) -> None:
     task = TaskFactory(phase=phase, threshold=3)
     member = MembershipFactory(project=task.project).user
-    change_threshold(task, 0, by=member)
-    change_threshold(task, 0, by=member)
+    change_threshold(task, 0, by=acting(member))
+    change_threshold(task, 0, by=acting(member))
     task.refresh_from_db()
     assert task.threshold == 0
     entry = AuditEntry.objects.get()
@@ -129,7 +130,7 @@ def test_anything_but_a_level_is_refused_by_name(value: object) -> None:
     task = TaskFactory(threshold=3)
     member = MembershipFactory(project=task.project).user
     with pytest.raises(BadInput, match="threshold: the threshold must be a whole number from 0 to 5"):
-        change_threshold(task, value, by=member)  # type: ignore[arg-type]
+        change_threshold(task, value, by=acting(member))  # type: ignore[arg-type]
 
 
 @pytest.mark.django_db
@@ -137,4 +138,4 @@ def test_a_viewer_changes_nothing() -> None:
     task = TaskFactory(threshold=3)
     viewer = MembershipFactory(project=task.project, role=Role.VIEWER).user
     with pytest.raises(NotAllowed):
-        change_threshold(task, 0, by=viewer)
+        change_threshold(task, 0, by=acting(viewer))

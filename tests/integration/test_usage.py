@@ -26,6 +26,7 @@ from tests.factories import (
     TaskFactory,
     UserFactory,
 )
+from tests.people import acting
 
 pytestmark = pytest.mark.django_db
 
@@ -59,7 +60,7 @@ def test_days_are_those_of_utc_and_both_ends_are_in(viewer: User, project: Proje
         (datetime(2026, 4, 1, tzinfo=UTC), 8),
     ):
         used(project, at, dollars)
-    found = spent(viewer, MARCH, "", By.MODEL)
+    found = spent(acting(viewer), MARCH, "", By.MODEL)
     assert found.total.cost_usd == 6 and found.before.cost_usd == 1
     assert {day: part["opus"].cost_usd for day, part in found.by_day.items()} == {
         date(2026, 3, 1): 2,
@@ -71,20 +72,20 @@ def test_what_was_used_is_told_apart(viewer: User, project: Project) -> None:
     used(project, NOON, 1, "opus")
     used(project, NOON, 2, "haiku")
     used(ProjectFactory(), NOON, 100)
-    found = spent(viewer, MARCH, "", By.MODEL)
+    found = spent(acting(viewer), MARCH, "", By.MODEL)
     assert {name: one.cost_usd for name, one in found.parts[By.MODEL].items()} == {"opus": 1, "haiku": 2}
     assert list(found.parts[By.PROJECT]) == ["shop"] and found.total.output_tokens == 20
     admin = UserFactory(is_superuser=True)
-    assert spent(admin, MARCH, "", By.MODEL).total.cost_usd == 103
-    assert spent(admin, MARCH, "shop", By.MODEL).total.cost_usd == 3
-    assert spent(viewer, MARCH, "nowhere", By.MODEL).total.cost_usd == 0
+    assert spent(acting(admin), MARCH, "", By.MODEL).total.cost_usd == 103
+    assert spent(acting(admin), MARCH, "shop", By.MODEL).total.cost_usd == 3
+    assert spent(acting(viewer), MARCH, "nowhere", By.MODEL).total.cost_usd == 0
 
 
 def test_a_model_that_used_nothing_is_not_told(viewer: User, project: Project) -> None:
     used(project, NOON, 1, "opus")
     failed = used(project, NOON, 0, "<synthetic>")
     Run.objects.filter(pk=failed.pk).update(output_tokens=0)
-    assert list(spent(viewer, MARCH, "", By.MODEL).parts[By.MODEL]) == ["opus"]
+    assert list(spent(acting(viewer), MARCH, "", By.MODEL).parts[By.MODEL]) == ["opus"]
 
 
 def test_work_waiting_and_answers(viewer: User, project: Project) -> None:
@@ -107,7 +108,7 @@ def test_work_waiting_and_answers(viewer: User, project: Project) -> None:
             state=QuestionState.ANSWERED,
         )
     QuestionFactory(task=paused, asked_at=NOON)
-    found = waiting(viewer, MARCH, "")
+    found = waiting(acting(viewer), MARCH, "")
     assert (found.tasks, found.questions, found.answered) == (2, 5, 4)
     assert found.median == pytest.approx(65, abs=0.01)
     assert found.working == pytest.approx(2 * 3600 - 600 + 1800, abs=5)

@@ -21,7 +21,8 @@ pytestmark = [pytest.mark.bubblewrap, pytest.mark.once(on="sqlite")]
 START = """
 from tasks_app.services.tasks import create_task, start_task
 from tasks_app.models import Project, User
-ann = User.objects.get(username="ann")
+from tasks_app.permissions import Principal
+ann = Principal.unrestricted(User.objects.get(username="ann"))
 plain = Project.objects.get(name="plain")
 start_task(create_task(plain, "# It\\n\\nrehearsal: no-questions\\n", by=ann, where="test"), by=ann)
 """

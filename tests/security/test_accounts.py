@@ -23,6 +23,7 @@ from tasks_app.services.invitations import (
 from tests.api import Script
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, UserFactory
+from tests.people import acting
 
 pytestmark = pytest.mark.django_db
 
@@ -103,8 +104,8 @@ def test_trying_other_names_does_not_make_the_counts_forgotten() -> None:
 def test_a_link_that_was_shown_proves_no_mailbox(mails: list[Any]) -> None:
     """A mail that is slow to go must not vouch for the link that was made, and shown, meanwhile."""
     by = MembershipFactory(role=Role.MAINTAINER)
-    slow, _ = invite(by.project, "victim@example.org", Role.VIEWER, by=by.user)
-    invite_again(Invitation.objects.get(), by=by.user)
+    slow, _ = invite(by.project, "victim@example.org", Role.VIEWER, by=acting(by.user))
+    invite_again(Invitation.objects.get(), by=acting(by.user))
     assert mail_invitation(slow, "http://x/")
     assert not Invitation.objects.get().mailed
 
@@ -113,7 +114,7 @@ def test_a_link_that_was_shown_proves_no_mailbox(mails: list[Any]) -> None:
 def test_who_is_let_go_does_not_come_back_by_a_link_of_their_own(how: str) -> None:
     """Also where a site admin does it in the audit room, which knows of no invitations."""
     by = MembershipFactory(role=Role.MAINTAINER)
-    _, token = invite(by.project, "other@example.org", Role.MAINTAINER, by=by.user)
+    _, token = invite(by.project, "other@example.org", Role.MAINTAINER, by=acting(by.user))
     if how == "switched-off":
         User.objects.filter(pk=by.user_id).update(is_active=False)
     elif how == "removed":
@@ -143,7 +144,7 @@ def test_a_login_like_somebody_elses_address_gets_nothing_that_was_meant_for_the
 @pytest.mark.parametrize(("login", "status"), [("victim@example.org", 400), ("Own@example.org", 302)])
 def test_no_newcomer_takes_the_address_of_another_for_a_login(login: str, status: int) -> None:
     by = MembershipFactory(role=Role.MAINTAINER)
-    _, token = invite(by.project, "own@example.org", Role.VIEWER, by=by.user)
+    _, token = invite(by.project, "own@example.org", Role.VIEWER, by=acting(by.user))
     given = {"username": login, "password": "battery staple"}
     assert Client().post(f"/invitations/{token}/", given).status_code == status
 

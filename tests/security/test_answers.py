@@ -16,6 +16,7 @@ from tasks_app.models import Channel, Event, Question, QuestionState, Task
 from tasks_app.services.answers import Reply, answer_question
 from tasks_app.services.tasks import cancel_task, go_on
 from tests.browser import signed_in
+from tests.people import acting
 from tests.works import Works, results
 
 ASKS_TWICE = [Turn(calls=(ask("First?"),)), Turn(calls=(ask("Second?"),)), say("{result}")]
@@ -50,7 +51,7 @@ def waiting(works: Works) -> tuple[Task, Question]:
 
 def reply(works: Works, question: Question, text: str, via: Channel) -> Callable[[], Any]:
     return lambda: answer_question(
-        Question.objects.get(pk=question.pk), Reply({question.headline: text}), by=works.user, via=via
+        Question.objects.get(pk=question.pk), Reply({question.headline: text}), by=acting(works.user), via=via
     )
 
 
@@ -72,7 +73,7 @@ def test_an_answer_at_the_moment_of_a_cancel_is_kept_or_refused(round_: int, wor
     task, question = waiting(works)
     answered, cancelled = at_once(
         reply(works, question, "Yes", Channel.WEB),
-        lambda: cancel_task(Task.objects.get(pk=task.pk), by=works.user),
+        lambda: cancel_task(Task.objects.get(pk=task.pk), by=acting(works.user)),
     )
     assert cancelled is None
     task.refresh_from_db()
@@ -80,21 +81,21 @@ def test_an_answer_at_the_moment_of_a_cancel_is_kept_or_refused(round_: int, wor
     assert task.phase == Phase.CANCELLED
     if isinstance(answered, NotOpen):
         assert (question.state, question.answers) == (QuestionState.WITHDRAWN, {})
-        go_on(task, by=works.user)
+        go_on(task, by=acting(works.user))
         task.refresh_from_db()
         assert task.phase == Phase.WAITING_FOR_INPUT
         reply(works, question, "Yes", Channel.WEB)()
     else:
         assert question.answer_text == "Yes"
-        go_on(task, by=works.user)
+        go_on(task, by=acting(works.user))
     works.advance(task)
     assert results(task) == ['The user answered: "First?"="Yes". Go on from there.']
 
 
 def test_of_two_who_let_it_go_on_one_does(works: Works) -> None:
     task, _ = waiting(works)
-    cancel_task(task, by=works.user)
-    outcomes = at_once(*[lambda: go_on(Task.objects.get(pk=task.pk), by=works.user)] * 4)
+    cancel_task(task, by=acting(works.user))
+    outcomes = at_once(*[lambda: go_on(Task.objects.get(pk=task.pk), by=acting(works.user))] * 4)
     assert sum(isinstance(outcome, IllegalMove) for outcome in outcomes) == 3
     assert task.questions.open().count() == 1
 
@@ -119,10 +120,10 @@ def test_the_card_of_a_cancelled_task_counts_once_it_is_open_again(works: Works)
     task, question = waiting(works)
     browser = signed_in(works.user)
     where, typed = f"/questions/{question.pk}/answer/", {"item-0-other": "Late"}
-    cancel_task(task, by=works.user)
+    cancel_task(task, by=acting(works.user))
     assert browser.post(where, typed).status_code == 409
     task.refresh_from_db()
-    go_on(task, by=works.user)
+    go_on(task, by=acting(works.user))
     assert browser.post(where, typed).status_code == 200
     works.advance(task)
     assert results(task) == ['The user answered: "First?"="Late". Go on from there.']

@@ -207,8 +207,10 @@ for number in range(8):
     portal.close()
 """
 TOKEN = """\
+from tasks_app.permissions import Principal
 from tasks_app.services.tokens import make_token
-result = make_token("t", list(Scope), by=User.objects.get(username="admin")).secret
+admin = Principal.unrestricted(User.objects.get(username="admin"))
+result = make_token("t", list(Scope), by=admin).secret
 """
 ADDRESSES = (
     "result = sorted(AuditEntry.objects.filter(action='login_failed').values_list('address', flat=True))"

@@ -13,15 +13,18 @@ import pytest
 from django.http import QueryDict
 
 from tasks_app.core.errors import WorkspaceError
-from tasks_app.models import Action, AuditEntry, Run
+from tasks_app.models import Action, AuditEntry, Run, Scope
+from tasks_app.permissions import Principal
 from tasks_app.reporting import downloads
 from tasks_app.reporting.csv_text import csv_lines
 from tasks_app.reporting.downloads import PATCHES, download_patch
 from tasks_app.reporting.search.filters import Filters
 from tasks_app.reporting.usage import _within
+from tasks_app.services.tokens import make_token
 from tests.addresses import text_of
 from tests.browser import signed_in
 from tests.factories import QuestionFactory, TaskFactory, UserFactory
+from tests.people import acting
 
 FORMULAS = ["=1+1", "+1", "-1", "@SUM(1)", "\t=1", "\r=1", "\n=1", "\uff1d1+1", "\uff201", "a;=1+1", 'a";=1']
 
@@ -40,12 +43,13 @@ def test_no_cell_begins_a_formula_wherever_cells_end(text: str, delimiter: str) 
 @pytest.mark.django_db
 def test_a_site_admin_sees_no_further_than_the_token_in_use() -> None:
     mine, other = QuestionFactory(), QuestionFactory()
-    user = UserFactory(is_superuser=True)
-    user.reach = frozenset({mine.task.project_id})
+    admin = acting(UserFactory(is_superuser=True))
+    made = make_token("one project", [Scope.READ], by=admin, projects=[mine.task.project])
+    principal = Principal.of_token(made.token)
     filters = Filters.of(QueryDict(""))
-    assert [task.pk for task in filters.tasks(user)] == [mine.task_id]
-    assert [asked.pk for asked in filters.asked(user)] == [mine.pk]
-    runs = _within(Run.objects.all(), user, "", "step__task__project__in")
+    assert [task.pk for task in filters.tasks(principal)] == [mine.task_id]
+    assert [asked.pk for asked in filters.asked(principal)] == [mine.pk]
+    runs = _within(Run.objects.all(), principal, "", "step__task__project__in")
     assert other.run not in runs and mine.run in runs
 
 
@@ -69,13 +73,13 @@ def test_who_reads_slowly_keeps_only_so_many_gits_at_work(monkeypatch: pytest.Mo
     large, (ann, ben) = Large(), (UserFactory(), UserFactory())
     monkeypatch.setattr(downloads, "difference_of", lambda _: large)
     task = TaskFactory()
-    reading = [download_patch(task, by=ann) for _ in range(PATCHES)]
+    reading = [download_patch(task, by=acting(ann)) for _ in range(PATCHES)]
     with pytest.raises(WorkspaceError, match="at once"):
-        download_patch(task, by=ann)
-    download_patch(task, by=ben)
+        download_patch(task, by=acting(ann))
+    download_patch(task, by=acting(ben))
     reading.pop().close()
     gc.collect()
-    reading.append(download_patch(task, by=ann))
+    reading.append(download_patch(task, by=acting(ann)))
     assert large.at_work <= PATCHES
 
 
@@ -89,7 +93,7 @@ def test_a_patch_that_cannot_be_made_takes_nobodys_place(monkeypatch: pytest.Mon
     ann, task = UserFactory(), TaskFactory()
     for _ in range(PATCHES + 1):
         with pytest.raises(WorkspaceError, match="gone"):
-            download_patch(task, by=ann)
+            download_patch(task, by=acting(ann))
 
 
 @pytest.mark.django_db

@@ -34,6 +34,7 @@ from tasks_app.web.rendering.ansi import render_ansi
 from tasks_app.web.rendering.markdown import render_markdown
 from tests.browser import signed_in
 from tests.integration.git_repository import GitRepository
+from tests.people import acting
 from tests.works import ONE_STEP, TWO_STEPS, Works, diff_of, results
 
 MEGABYTE = 1_000_000
@@ -208,7 +209,7 @@ def test_equal_questions_get_an_answer_each(texts: list[str], works: Works) -> N
 
 
 def answer_all(works: Works, question: Any, answers: dict[str, str]) -> None:
-    answer_question(question, Reply(answers), by=works.user, via=Channel.WEB)
+    answer_question(question, Reply(answers), by=acting(works.user), via=Channel.WEB)
 
 
 def test_items_are_told_apart_without_changing_the_first() -> None:

@@ -28,6 +28,7 @@ from tasks_app.services.projects import add_project
 from tasks_app.services.tokens import make_token
 from tests.agents import rehearsal
 from tests.integration.git_repository import GitRepository
+from tests.people import acting
 from tests.soak.story import story
 
 TEXT = "# Paint it\n\nrehearsal: crash-story\n"
@@ -126,7 +127,7 @@ class Soak:
         GitRepository.make(source, **{"cat-herder.yaml": CONFIG})
         user = User.objects.create_user("soak", is_superuser=True)
         add_project("soak", str(source), by=user)
-        return Client(url, make_token("soak", tuple(Scope), by=user).secret)
+        return Client(url, make_token("soak", tuple(Scope), by=acting(user)).secret)
 
     def _fire(self, cycles: int, processes: list[Child], client: Client) -> None:
         """Each cycle kills one process. A web server that has just begun is left alone until it answers."""

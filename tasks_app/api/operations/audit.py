@@ -10,13 +10,13 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Field, Query, Router, Schema
 
-from tasks_app.api.door import doors, person
+from tasks_app import permissions
+from tasks_app.api.door import doors, principal_of
 from tasks_app.api.exporting import KINDS, Taken, taken
 from tasks_app.api.filtering import Day, Name
 from tasks_app.api.operation import responses, sends
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.schemas.audit import AuditFacts, AuditPage
-from tasks_app.core.errors import NotAllowed
 from tasks_app.models import Action, AuditEntry, Channel, Scope
 from tasks_app.reporting.search.exports import PART
 from tasks_app.reporting.search.paging import all_ids, in_order
@@ -28,7 +28,8 @@ class AuditFilters(Schema):
     """As the audit room has them."""
 
     q: Name = Field(
-        "", description="All these words must be there: in who, what it was done to, project, token, address."
+        "",
+        description="All these words must occur in user, subject, project, token or address.",
     )
     project: Name = Field("", description="Only what was done in the project of that name.")
     person: Name = Field("", description="Only what this person did, by login or name.")
@@ -57,11 +58,7 @@ def export_audit(
 
 
 def _require_admin(request: HttpRequest) -> None:
-    user = person(request)
-    if not user.is_superuser or user.reach is not None:
-        raise NotAllowed(
-            "Only a site admin reads the audit, and not with a token that is restricted to some."
-        )
+    permissions.require_site_admin(principal_of(request), "read the audit log")
 
 
 def _table(only: AuditFilters) -> Iterator[dict[str, Any]]:

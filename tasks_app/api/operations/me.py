@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.shortcuts import get_object_or_404
 from ninja import Field, Query, Router, Schema, Status
 
-from tasks_app.api.door import caller, doors, person
+from tasks_app import permissions
+from tasks_app.api.door import doors, principal_of
 from tasks_app.api.operation import responses
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.schemas.base import TokenId
@@ -37,7 +36,8 @@ class NoticeFilters(Schema):
 @router.get("/me", response=responses(Me), auth=doors(Scope.READ))
 def get_me(request: HttpRequest) -> Me:
     """You, and what the token that you use may do."""
-    user, token = caller(request).user, caller(request).token
+    principal = principal_of(request)
+    user, token = principal.user, principal.token
     return Me(
         username=user.get_username(),
         name=user.shown_name,
@@ -50,7 +50,7 @@ def get_me(request: HttpRequest) -> Me:
 @router.get("/me/notices", response=responses(NoticePage), auth=doors(Scope.READ))
 def list_notices(request: HttpRequest, only: Query[NoticeFilters], paging: Query[Paging]) -> NoticePage:
     """What you were told in the page, the newest first."""
-    rows = Notice.objects.shown_to(person(request))
+    rows = permissions.notices_visible_to(principal_of(request))
     rows = (rows.unread() if only.unread else rows).select_related("task__project").defer("task__text")
     found, following = page_of(request, rows, paging)
     return NoticePage(items=[_notice(row) for row in found], next=following)
@@ -59,7 +59,7 @@ def list_notices(request: HttpRequest, only: Query[NoticeFilters], paging: Query
 @router.post("/me/notices/read", response=responses(ReadDone), auth=doors(Scope.READ))
 def read_notices(request: HttpRequest, body: Read) -> ReadDone:
     """Mark one notice as read, or all of them. It changes nothing for others."""
-    return ReadDone(read=mark_read(person(request), body.notice))
+    return ReadDone(read=mark_read(principal_of(request), body.notice))
 
 
 @router.get("/me/tokens", response=responses(TokenPage), auth=doors(Scope.MANAGE))
@@ -68,21 +68,16 @@ def list_tokens(request: HttpRequest, paging: Query[Paging]) -> TokenPage:
 
     A token that is restricted to some projects sees and revokes itself alone.
     """
-    rows = _tokens(request).filter(revoked_at=None).prefetch_related("projects")
-    found, following = page_of(request, rows, paging)
+    rows = permissions.tokens_visible_to(principal_of(request)).filter(revoked_at=None)
+    found, following = page_of(request, rows.prefetch_related("projects"), paging)
     return TokenPage(items=[_listed(row) for row in found], next=following)
 
 
 @router.delete("/me/tokens/{token_id}", response=responses(None, 404, status=204), auth=doors(Scope.MANAGE))
 def revoke_token(request: HttpRequest, token_id: TokenId) -> Status[None]:
     """Whatever uses the token is refused from then on. This cannot be undone."""
-    revoke(get_object_or_404(_tokens(request), pk=token_id), by=person(request))
+    revoke(permissions.token_or_404(principal_of(request), token_id), by=principal_of(request))
     return Status(204, None)
-
-
-def _tokens(request: HttpRequest) -> QuerySet[ApiToken]:
-    own, used = person(request).tokens.all(), caller(request).token
-    return own.filter(pk=used.pk) if used and used.restricted else own
 
 
 def _token(token: ApiToken) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from django.urls import reverse
 from ninja import Query, Router, Status
 
 from tasks_app import permissions
-from tasks_app.api.door import doors, person
+from tasks_app.api.door import doors, principal_of
 from tasks_app.api.idempotency import once
 from tasks_app.api.operation import responses
 from tasks_app.api.paging import Paging, page_of
@@ -34,7 +34,7 @@ router = Router(tags=["Members"])
 @router.get("/projects/{project}/members", response=responses(MemberPage, 404), auth=doors(Scope.READ))
 def list_members(request: HttpRequest, project: ProjectName, paging: Query[Paging]) -> MemberPage:
     """Who has which role. Site admins may do everything without one."""
-    rows = permissions.project_named(person(request), project).memberships.select_related("user")
+    rows = permissions.project_named_or_404(principal_of(request), project).memberships.select_related("user")
     found, following = page_of(request, rows, paging, newest_first=False)
     return MemberPage(items=[_member(row) for row in found], next=following)
 
@@ -46,7 +46,7 @@ def put_member(request: HttpRequest, project: ProjectName, username: Username, b
     """Give somebody who has a login a role, or another one."""
     found = _managed(request, project)
     user = get_object_or_404(User, username=username)
-    return _member(actions.give_role(found, user, body.role, by=person(request)))
+    return _member(actions.give_role(found, user, body.role, by=principal_of(request)))
 
 
 @router.delete(
@@ -57,7 +57,7 @@ def put_member(request: HttpRequest, project: ProjectName, username: Username, b
 def remove_member(request: HttpRequest, project: ProjectName, username: Username) -> Status[None]:
     """Take somebody's role away; what the person did stays. The last maintainer cannot be removed."""
     rows = _managed(request, project).memberships.select_related("user", "project")
-    actions.remove_member(get_object_or_404(rows, user__username=username), by=person(request))
+    actions.remove_member(get_object_or_404(rows, user__username=username), by=principal_of(request))
     return Status(204, None)
 
 
@@ -81,8 +81,8 @@ def create_invitation(
     request: HttpRequest, project: ProjectName, body: NewInvitation
 ) -> Status[InvitationMade]:
     """Invite an address to a project. The link is mailed or, where no e-mail is sent, told to you once."""
-    found = permissions.project_named(person(request), project)
-    made, token = invitation_actions.invite(found, body.email, body.role, by=person(request))
+    found = permissions.project_named_or_404(principal_of(request), project)
+    made, token = invitation_actions.invite(found, body.email, body.role, by=principal_of(request))
     return Status(201, _handed_over(request, made, token))
 
 
@@ -97,7 +97,7 @@ def renew_invitation(
 ) -> Status[InvitationMade]:
     """A new link for another week; the old one stops working."""
     invitation = _pending(request, project, invitation_id)
-    token = invitation_actions.invite_again(invitation, by=person(request))
+    token = invitation_actions.invite_again(invitation, by=principal_of(request))
     invitation.refresh_from_db()
     return Status(200, _handed_over(request, invitation, token))
 
@@ -112,14 +112,14 @@ def withdraw_invitation(
 ) -> Status[None]:
     """Its link stops working."""
     invitation = _pending(request, project, invitation_id)
-    invitation_actions.withdraw_invitation(invitation, by=person(request))
+    invitation_actions.withdraw_invitation(invitation, by=principal_of(request))
     return Status(204, None)
 
 
 def _managed(request: HttpRequest, name: str) -> Project:
     """Others learn that they are no maintainers before any person or invitation is looked up."""
-    project = permissions.project_named(person(request), name)
-    actions.require_maintainer(person(request), project)
+    project = permissions.project_named_or_404(principal_of(request), name)
+    permissions.require_maintainer(principal_of(request), project, actions.MANAGE_MEMBERS)
     return project
 
 

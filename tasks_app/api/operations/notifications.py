@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import time
 from typing import Any
 
@@ -10,7 +11,7 @@ from django.shortcuts import get_object_or_404
 from ninja import Query, Router, Status
 
 from tasks_app import permissions
-from tasks_app.api.door import doors, person
+from tasks_app.api.door import doors, principal_of
 from tasks_app.api.idempotency import once
 from tasks_app.api.operation import responses
 from tasks_app.api.paging import Paging, page_of
@@ -26,11 +27,12 @@ from tasks_app.api.schemas.notifications import (
     TargetMade,
     TargetPage,
 )
-from tasks_app.core.errors import BadInput, NotAllowed
+from tasks_app.core.errors import BadInput
 from tasks_app.models import OCCASIONS, Delivery, Preferences, Project, Scope, Target, User
 from tasks_app.notifications import project_channels as actions
 from tasks_app.notifications.listeners import preferences_of
 from tasks_app.notifications.personal_channels import choose
+from tasks_app.permissions import Principal
 from tasks_app.web.forms.notifications import MEDIA, PreferencesForm
 
 router = Router(tags=["Notifications"])
@@ -39,7 +41,7 @@ router = Router(tags=["Notifications"])
 @router.get("/projects/{project}/targets", response=responses(TargetPage, 404), auth=doors(Scope.READ))
 def list_targets(request: HttpRequest, project: ProjectName, paging: Query[Paging]) -> TargetPage:
     """The webhooks and chats that hear of a project's tasks."""
-    rows = Target.objects.filter(project=permissions.project_named(person(request), project))
+    rows = Target.objects.filter(project=permissions.project_named_or_404(principal_of(request), project))
     found, following = page_of(request, rows, paging, newest_first=False)
     return TargetPage(items=[TargetFacts(**_target(row)) for row in found], next=following)
 
@@ -53,7 +55,7 @@ def list_targets(request: HttpRequest, project: ProjectName, paging: Query[Pagin
 def add_target(request: HttpRequest, project: ProjectName, body: NewTarget) -> Status[TargetMade]:
     """Add a webhook or chat. The secret with which posts are signed is told this once."""
     new = actions.NewTarget(body.medium, body.name, body.address, body.occasions)
-    made, secret = actions.add_target(_managed(request, project), new, by=person(request))
+    made, secret = actions.add_target(_managed(request, project), new, by=principal_of(request))
     return Status(201, TargetMade(**_target(made), secret=secret))
 
 
@@ -66,7 +68,7 @@ def change_target(
     """Change what a target is called and told of, or switch it off."""
     target = _target_of(request, project, target_id)
     actions.change_target(
-        target, name=body.name, occasions=body.occasions, active=body.active, by=person(request)
+        target, name=body.name, occasions=body.occasions, active=body.active, by=principal_of(request)
     )
     return TargetFacts(**_target(target))
 
@@ -79,7 +81,7 @@ def change_target(
 def renew_secret(request: HttpRequest, project: ProjectName, target_id: TargetId) -> TargetMade:
     """A new secret for a webhook, told this once. Posts are signed with it from now on."""
     target = _target_of(request, project, target_id)
-    secret = actions.renew_secret(target, by=person(request))
+    secret = actions.renew_secret(target, by=principal_of(request))
     return TargetMade(**_target(target), secret=secret)
 
 
@@ -90,7 +92,7 @@ def renew_secret(request: HttpRequest, project: ProjectName, target_id: TargetId
 )
 def remove_target(request: HttpRequest, project: ProjectName, target_id: TargetId) -> Status[None]:
     """Remove a target with its log."""
-    actions.remove_target(_target_of(request, project, target_id), by=person(request))
+    actions.remove_target(_target_of(request, project, target_id), by=principal_of(request))
     return Status(204, None)
 
 
@@ -102,13 +104,13 @@ def remove_target(request: HttpRequest, project: ProjectName, target_id: TargetI
 def try_target(request: HttpRequest, project: ProjectName, target_id: TargetId) -> DeliveryFacts:
     """Have a test sent; the delivery says later what became of it."""
     target = _target_of(request, project, target_id)
-    return _delivery(actions.try_target(target, by=person(request)))
+    return _delivery(actions.try_target(target, by=principal_of(request)))
 
 
 @router.get("/projects/{project}/deliveries", response=responses(DeliveryPage, 404), auth=doors(Scope.READ))
 def list_deliveries(request: HttpRequest, project: ProjectName, paging: Query[Paging]) -> DeliveryPage:
     """What was sent to a project's targets, the newest first."""
-    seen = permissions.project_named(person(request), project)
+    seen = permissions.project_named_or_404(principal_of(request), project)
     rows = Delivery.objects.filter(target__project=seen).select_related("transition")
     found, following = page_of(request, rows, paging)
     return DeliveryPage(items=[_delivery(row) for row in found], next=following)
@@ -123,7 +125,7 @@ def send_again(request: HttpRequest, project: ProjectName, delivery_id: Delivery
     """Send now what waits or was given up."""
     rows = Delivery.objects.filter(target__project=_managed(request, project))
     delivery = get_object_or_404(rows.select_related("target__project", "transition"), pk=delivery_id)
-    actions.send_again(delivery, by=person(request))
+    actions.send_again(delivery, by=principal_of(request))
     delivery.refresh_from_db()
     return _delivery(delivery)
 
@@ -131,27 +133,28 @@ def send_again(request: HttpRequest, project: ProjectName, delivery_id: Delivery
 @router.get("/me/preferences", response=responses(PreferencesFacts), auth=doors(Scope.READ))
 def get_preferences(request: HttpRequest) -> PreferencesFacts:
     """What you are told, by which media and when."""
-    return _preferences(person(request))
+    return _preferences(principal_of(request))
 
 
 @router.patch("/me/preferences", response=responses(PreferencesFacts), auth=doors(Scope.MANAGE))
 def change_preferences(request: HttpRequest, body: PreferencesPatch) -> PreferencesFacts:
     """Change what you are told. Your own chat is set on the page. Not with a restricted token."""
-    user = person(request)
-    if user.reach is not None:
-        raise NotAllowed("What you are told concerns all projects, and this token is restricted to some.")
-    form = PreferencesForm(_as_typed(user, body), user=user, preferences=preferences_of(user))
+    principal = principal_of(request)
+    permissions.require_unrestricted(principal, "change what you are told, which concerns all projects")
+    form = PreferencesForm(
+        _as_typed(principal, body), principal=principal, preferences=preferences_of(principal.user)
+    )
     if not form.is_valid():
         name, faults = next(iter(form.errors.items()))
         raise BadInput(" ".join(map(str, faults)), where=f"body.{name}")
-    choose(user, form.choice())
-    return _preferences(User.objects.get(pk=user.pk))
+    choose(principal, form.choice())
+    return _preferences(replace(principal, user=User.objects.get(pk=principal.user.pk)))
 
 
 def _managed(request: HttpRequest, name: str) -> Project:
     """Others learn that they are no maintainers before anything is looked up."""
-    project = permissions.project_named(person(request), name)
-    actions.require_maintainer(person(request), project)
+    project = permissions.project_named_or_404(principal_of(request), name)
+    permissions.require_maintainer(principal_of(request), project, actions.MANAGE_NOTIFICATIONS)
     return project
 
 
@@ -180,15 +183,15 @@ def _delivery(row: Delivery) -> DeliveryFacts:
     )
 
 
-def _preferences(user: User) -> PreferencesFacts:
-    preferences = preferences_of(user)
-    chat = Target.objects.filter(user=user).first()
-    return PreferencesFacts(**_chosen(user, preferences), chat=chat.shown if chat else None)
+def _preferences(principal: Principal) -> PreferencesFacts:
+    preferences = preferences_of(principal.user)
+    chat = Target.objects.filter(user=principal.user).first()
+    return PreferencesFacts(**_chosen(principal, preferences), chat=chat.shown if chat else None)
 
 
-def _chosen(user: User, preferences: Preferences) -> dict[str, Any]:
+def _chosen(principal: Principal, preferences: Preferences) -> dict[str, Any]:
     """In projects that one sees no more, one is told nothing whatever one chose."""
-    seen = Project.objects.visible_to(user)
+    seen = permissions.projects_visible_to(principal)
     chosen = preferences.projects.filter(pk__in=seen.values("pk")) if preferences.pk else seen.none()
     wishes = {one: {medium: preferences.extent(one, medium) for medium in MEDIA} for one in OCCASIONS}
     return {
@@ -207,19 +210,19 @@ def _clock(at: time | None) -> str | None:
     return f"{at:%H:%M}" if at else None
 
 
-def _as_typed(user: User, body: PreferencesPatch) -> dict[str, Any]:
+def _as_typed(principal: Principal, body: PreferencesPatch) -> dict[str, Any]:
     """The whole form as the page sends it: what holds, with what is to be changed."""
-    now = _chosen(user, preferences_of(user))
+    now = _chosen(principal, preferences_of(principal.user))
     given = body.model_dump(exclude_unset=True)
     whole = {**now, **given, "wishes": None}
     for occasion, media in now["wishes"].items():
         for medium, extent in (media | given.get("wishes", {}).get(occasion, {})).items():
             whole[f"wish-{occasion}-{medium}"] = extent
-    return {**whole, "projects": _numbers(user, whole["projects"])}
+    return {**whole, "projects": _numbers(principal, whole["projects"])}
 
 
-def _numbers(user: User, names: list[str]) -> list[int]:
-    found = dict(Project.objects.visible_to(user).filter(name__in=names).values_list("name", "pk"))
+def _numbers(principal: Principal, names: list[str]) -> list[int]:
+    found = dict(permissions.projects_visible_to(principal).filter(name__in=names).values_list("name", "pk"))
     if missing := [name for name in names if name not in found]:
         raise BadInput(f"There is no project “{missing[0]}” that you may see.", where="body.projects")
     return list(found.values())

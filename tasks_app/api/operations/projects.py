@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from ninja import Query, Router, Status
 
 from tasks_app import permissions
-from tasks_app.api.door import doors, person
+from tasks_app.api.door import doors, principal_of
 from tasks_app.api.idempotency import once
 from tasks_app.api.operation import responses
 from tasks_app.api.paging import Paging, page_of
@@ -40,10 +40,12 @@ router = Router(tags=["Projects"])
 @router.get("/projects", response=responses(ProjectPage), auth=doors(Scope.READ))
 def list_projects(request: HttpRequest, paging: Query[Paging]) -> ProjectPage:
     """The projects that you may see."""
-    user = person(request)
-    rows, following = page_of(request, Project.objects.visible_to(user), paging, newest_first=False)
-    roles = dict(Membership.objects.filter(user=user, project__in=rows).values_list("project", "role"))
-    items = [_said(project, role=_role(user, roles.get(project.pk, ""))) for project in rows]
+    principal = principal_of(request)
+    rows, following = page_of(request, permissions.projects_visible_to(principal), paging, newest_first=False)
+    roles = dict(
+        Membership.objects.filter(user=principal.user, project__in=rows).values_list("project", "role")
+    )
+    items = [_said(project, role=_role(principal.user, roles.get(project.pk, ""))) for project in rows]
     return ProjectPage(items=items, next=following)
 
 
@@ -51,29 +53,28 @@ def list_projects(request: HttpRequest, paging: Query[Paging]) -> ProjectPage:
 @once
 def add_project(request: HttpRequest, body: NewProject) -> Status[ProjectFacts]:
     """Add a repository as a project. For site admins: it may lie anywhere on the portal's machine."""
-    user = person(request)
-    actions.require_site_admin(user, "add a project")
-    project = actions.add_project(body.project, body.source, by=user)
-    return Status(201, _said(project, role=_role(user, "")))
+    principal = principal_of(request)
+    project = actions.add_project_as_admin(body.project, body.source, by=principal)
+    return Status(201, _said(project, role=_role(principal.user, "")))
 
 
 @router.get("/projects/{project}", response=responses(ProjectFacts, 404), auth=doors(Scope.READ))
 def get_project(request: HttpRequest, project: ProjectName) -> ProjectFacts:
     """A project and your role in it."""
-    user = person(request)
-    found = permissions.project_named(user, project)
-    membership = found.memberships.filter(user=user).first()
-    return _said(found, role=_role(user, membership.role if membership else ""))
+    principal = principal_of(request)
+    found = permissions.project_named_or_404(principal, project)
+    membership = found.memberships.filter(user=principal.user).first()
+    return _said(found, role=_role(principal.user, membership.role if membership else ""))
 
 
 @router.patch("/projects/{project}", response=responses(ProjectFacts, 404, 409), auth=doors(Scope.MANAGE))
 def change_project(request: HttpRequest, project: ProjectName, body: ProjectPatch) -> ProjectFacts:
     """Let tasks start from another branch from now on, or follow the repository to where it has moved."""
-    found = permissions.project_named(person(request), project)
+    found = permissions.project_named_or_404(principal_of(request), project)
     if body.source is not None:
-        actions.change_source(found, body.source, by=person(request))
+        actions.change_source(found, body.source, by=principal_of(request))
     if body.branch is not None:
-        settings_actions.change_branch(found, body.branch, by=person(request))
+        settings_actions.change_branch(found, body.branch, by=principal_of(request))
     return get_project(request, project)
 
 
@@ -85,21 +86,24 @@ def remove_project(request: HttpRequest, project: ProjectName) -> Status[None]:
 
     This cannot be undone, and is refused while an agent works in it.
     """
-    actions.remove_project(permissions.project_named(person(request), project), by=person(request))
+    principal = principal_of(request)
+    actions.remove_project(permissions.project_named_or_404(principal, project), by=principal)
     return Status(204, None)
 
 
 @router.post("/projects/{project}/fetch", response=responses(ProjectFacts, 404), auth=doors(Scope.WRITE))
 def fetch_project(request: HttpRequest, project: ProjectName) -> ProjectFacts:
     """Fetch the newest commits of the source. A long fetch goes on after the answer: `fetching` says so."""
-    fetch_meanwhile(permissions.project_named(person(request), project), by=person(request))
+    fetch_meanwhile(
+        permissions.project_named_or_404(principal_of(request), project), by=principal_of(request)
+    )
     return get_project(request, project)
 
 
 @router.get("/projects/{project}/settings", response=responses(Overrides, 404), auth=doors(Scope.READ))
 def get_settings(request: HttpRequest, project: ProjectName) -> Overrides:
     """What the portal says instead of the repository's cat-herder.yaml."""
-    return _overrides(permissions.project_named(person(request), project))
+    return _overrides(permissions.project_named_or_404(principal_of(request), project))
 
 
 @router.patch(
@@ -107,10 +111,10 @@ def get_settings(request: HttpRequest, project: ProjectName) -> Overrides:
 )
 def change_settings(request: HttpRequest, project: ProjectName, body: SettingsPatch) -> Overrides:
     """Change what the portal says instead of the repository; it holds for tasks created from now on."""
-    found = permissions.project_named(person(request), project)
+    found = permissions.project_named_or_404(principal_of(request), project)
     wanted = replace(settings_actions.overrides_of(found), **body.model_dump(exclude_unset=True))
     commit = paths.repository(found).head(found.branch)
-    settings_actions.change_settings(found, wanted, by=person(request), commit=commit)
+    settings_actions.change_settings(found, wanted, by=principal_of(request), commit=commit)
     return _overrides(found)
 
 
@@ -123,7 +127,7 @@ def _step(step: StepConfig, config: ProjectConfig) -> JsonObject:
 @router.get("/projects/{project}/pipelines", response=responses(Pipelines, 404, 409), auth=doors(Scope.READ))
 def list_pipelines(request: HttpRequest, project: ProjectName) -> Pipelines:
     """The pipelines that a new task may run through, as the portal last fetched the repository."""
-    config = _config(permissions.project_named(person(request), project))
+    config = _config(permissions.project_named_or_404(principal_of(request), project))
     pipelines = [
         Pipeline(name=one.name, steps=[_step(step, config) for step in one.steps]) for one in config.pipelines
     ]
@@ -135,7 +139,7 @@ def list_pipelines(request: HttpRequest, project: ProjectName) -> Pipelines:
 )
 def get_validation(request: HttpRequest, project: ProjectName) -> Validation:
     """What is wrong at the newest commit that the portal has: settings, task files, prompts, programs."""
-    found = permissions.project_named(person(request), project)
+    found = permissions.project_named_or_404(principal_of(request), project)
     repository = paths.repository(found)
     commit = repository.head(found.branch)
     threshold = settings.ENVIRONMENT.threshold

@@ -11,7 +11,7 @@ from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Field, Query, Router, Status
 
 from tasks_app import permissions
-from tasks_app.api.door import doors, person
+from tasks_app.api.door import doors, principal_of
 from tasks_app.api.exporting import KINDS, Taken, taken
 from tasks_app.api.filtering import Name, Searched
 from tasks_app.api.idempotency import once
@@ -70,7 +70,7 @@ def export_questions(
 @router.get("/questions/{question_id}", response=responses(QuestionFacts, 404), auth=doors(Scope.READ))
 def get_question(request: HttpRequest, question_id: QuestionId) -> QuestionFacts:
     """A question and, once it is answered, by whom, when and what."""
-    return _said(permissions.question_for(person(request), question_id))
+    return _said(permissions.question_or_404(principal_of(request), question_id))
 
 
 @router.post(
@@ -85,9 +85,9 @@ def answer_question(request: HttpRequest, question_id: QuestionId, body: AnswerI
     The first answer holds. Whoever comes later gets 409 with the answer that was given; the same answer sent
     again by the same person gets 200, and nothing changes.
     """
-    question = permissions.question_for(person(request), question_id)
+    question = permissions.question_or_404(principal_of(request), question_id)
     reply = reply_from(question, body.model_dump(exclude_none=True))
-    return _settled(question, partial(actions.answer_question, question, reply, by=person(request)))
+    return _settled(question, partial(actions.answer_question, question, reply, by=principal_of(request)))
 
 
 @router.post(
@@ -102,8 +102,8 @@ def dismiss_question(request: HttpRequest, question_id: QuestionId, body: Dismis
     Approvals and plans cannot be dismissed and get 400: decide about them. Whoever comes after somebody else
     gets 409 with what was settled, as with answers.
     """
-    question = permissions.question_for(person(request), question_id)
-    act = partial(actions.dismiss_question, question, by=person(request), notes=body.notes)
+    question = permissions.question_or_404(principal_of(request), question_id)
+    act = partial(actions.dismiss_question, question, by=principal_of(request), notes=body.notes)
     return _settled(question, act)
 
 
@@ -118,8 +118,8 @@ def decide_question(request: HttpRequest, question_id: QuestionId, body: Decisio
 
     Whoever comes after somebody else gets 409 with what was settled, as with answers.
     """
-    question = permissions.question_for(person(request), question_id)
-    act = partial(actions.decide, question, body.verdict, by=person(request), notes=body.notes)
+    question = permissions.question_or_404(principal_of(request), question_id)
+    act = partial(actions.decide, question, body.verdict, by=principal_of(request), notes=body.notes)
     return _settled(question, act)
 
 
@@ -133,7 +133,7 @@ def _settled(question: Question, act: Callable[..., actions.Answered]) -> Status
 
 
 def _rows(request: HttpRequest, only: QuestionFilters) -> QuerySet[Question]:
-    rows = only.filters(state=only.state or "", via=only.via or "").asked(person(request))
+    rows = only.filters(state=only.state or "", via=only.via or "").asked(principal_of(request))
     wanted = only.model_dump(include={"kind", "task"}, exclude_none=True)
     return rows.filter(**wanted).select_related("task__project", "step", "answered_by")
 

@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from ninja import Field, Query, Router, Schema
 
 from tasks_app import permissions
-from tasks_app.api.door import doors, person
+from tasks_app.api.door import doors, principal_of
 from tasks_app.api.filtering import Name
 from tasks_app.api.operation import responses
 from tasks_app.api.problems import Kind, Refused
@@ -19,7 +19,6 @@ from tasks_app.config.pipeline import DEFAULT_TASK_FOLDER
 from tasks_app.git import committed_tree
 from tasks_app.models import Scope, paths
 from tasks_app.reporting.search.repository import Pickable
-from tasks_app.services.access import require_actor
 from tasks_app.services.settings import repository_settings
 
 router = Router(tags=["Projects"])
@@ -64,8 +63,8 @@ def list_folders(request: HttpRequest, project: ProjectName, which: Query[Fittin
 
 def _pickable(request: HttpRequest, name: str) -> tuple[str, Pickable]:
     """The newest commit and what is in it, for who may create tasks. Raises NotAllowed, WorkspaceError."""
-    project = permissions.project_named(person(request), name)
-    require_actor(person(request), project)
+    project = permissions.project_named_or_404(principal_of(request), name)
+    permissions.require_actor(principal_of(request), project)
     repository = paths.repository(project)
     commit = repository.head(project.branch)
     try:

@@ -7,7 +7,7 @@ from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Field, Query, Router, Schema, Status
 
 from tasks_app import permissions
-from tasks_app.api.door import doors, person
+from tasks_app.api.door import doors, principal_of
 from tasks_app.api.idempotency import once
 from tasks_app.api.operation import responses, sends
 from tasks_app.api.paging import Paging, page_of
@@ -43,13 +43,13 @@ def list_sequences(request: HttpRequest, only: Query[SequenceFilters], paging: Q
 @once
 def create_sequence(request: HttpRequest, body: NewSequence) -> Status[SequenceWhole]:
     """Create a sequence from a folder of task files in the repository, and start it if you say so."""
-    user = person(request)
-    project = permissions.project_named(user, body.project)
+    principal = principal_of(request)
+    project = permissions.project_named_or_404(principal, body.project)
     sequence = actions.create_sequence(
-        project, body.folder, by=user, threshold=body.threshold, pipeline=body.pipeline
+        project, body.folder, by=principal, threshold=body.threshold, pipeline=body.pipeline
     )
     if body.start:
-        actions.start_sequence(sequence, by=user)
+        actions.start_sequence(sequence, by=principal)
     return Status(201, _whole(request, sequence.pk))
 
 
@@ -64,7 +64,8 @@ def get_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceWhole
 )
 def start_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceWhole:
     """Start its first task; starting it twice changes nothing."""
-    actions.start_sequence(permissions.sequence_for(person(request), sequence_id), by=person(request))
+    principal = principal_of(request)
+    actions.start_sequence(permissions.sequence_or_404(principal, sequence_id), by=principal)
     return _whole(request, sequence_id)
 
 
@@ -73,7 +74,8 @@ def start_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceWho
 )
 def cancel_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceWhole:
     """Call off the task at hand, and with it the sequence."""
-    actions.cancel_sequence(permissions.sequence_for(person(request), sequence_id), by=person(request))
+    principal = principal_of(request)
+    actions.cancel_sequence(permissions.sequence_or_404(principal, sequence_id), by=principal)
     return _whole(request, sequence_id)
 
 
@@ -82,7 +84,8 @@ def cancel_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceWh
 )
 def go_on_with_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceWhole:
     """Go on with the task at hand; or, if the folder was at fault, look into it again."""
-    actions.go_on_sequence(permissions.sequence_for(person(request), sequence_id), by=person(request))
+    principal = principal_of(request)
+    actions.go_on_sequence(permissions.sequence_or_404(principal, sequence_id), by=principal)
     return _whole(request, sequence_id)
 
 
@@ -94,18 +97,19 @@ def go_on_with_sequence(request: HttpRequest, sequence_id: SequenceId) -> Sequen
 )
 def get_sequence_patch(request: HttpRequest, sequence_id: SequenceId) -> StreamingHttpResponse:
     """What all tasks of a sequence changed so far, whole and with binary files: for `git apply`."""
-    return download_patch(permissions.sequence_for(person(request), sequence_id), by=person(request))
+    principal = principal_of(request)
+    return download_patch(permissions.sequence_or_404(principal, sequence_id), by=principal)
 
 
 def _rows(request: HttpRequest, only: SequenceFilters) -> QuerySet[Sequence]:
     named = {"project": "project__name"}
     wanted = {named.get(name, name): value for name, value in only.model_dump(exclude_none=True).items()}
-    rows = Sequence.objects.visible_to(person(request)).filter(**wanted)
+    rows = permissions.sequences_visible_to(principal_of(request)).filter(**wanted)
     return rows.select_related("project", "created_by")
 
 
 def _whole(request: HttpRequest, sequence_id: int) -> SequenceWhole:
     """As it is now: what was done to one of its tasks may have moved it."""
-    sequence = permissions.sequence_for(person(request), sequence_id)
+    sequence = permissions.sequence_or_404(principal_of(request), sequence_id)
     to_come, trouble = actions.files_to_come(sequence)
     return SequenceWhole.model_validate({**facts_of(sequence), "to_come": to_come, "trouble": trouble})

@@ -10,7 +10,7 @@ from django.shortcuts import get_object_or_404
 from ninja import Field, Query, Router, Schema, Status
 
 from tasks_app import permissions
-from tasks_app.api.door import doors, person
+from tasks_app.api.door import doors, principal_of
 from tasks_app.api.exporting import KINDS, Taken, taken
 from tasks_app.api.filtering import Name, Searched
 from tasks_app.api.idempotency import once
@@ -83,13 +83,13 @@ def list_tasks(request: HttpRequest, only: Query[TaskFilters], paging: Query[Pag
 @once
 def create_task(request: HttpRequest, body: NewTask) -> Status[TaskWhole]:
     """Create a task from its text, and start it if you say so."""
-    user = person(request)
-    project = permissions.project_named(user, body.project)
+    principal = principal_of(request)
+    project = permissions.project_named_or_404(principal, body.project)
     task = actions.create_task(
-        project, body.text, by=user, where="task", threshold=body.threshold, pipeline=body.pipeline
+        project, body.text, by=principal, where="task", threshold=body.threshold, pipeline=body.pipeline
     )
     if body.start:
-        actions.start_task(task, by=user)
+        actions.start_task(task, by=principal)
     return Status(201, _whole(task))
 
 
@@ -98,14 +98,14 @@ def export_tasks(
     request: HttpRequest, only: Query[TaskFilters], which: Query[Taken]
 ) -> StreamingHttpResponse:
     """All tasks that the filters let through, the newest first, as one table. The audit notes it."""
-    rows = task_rows(_filters(only).tasks(person(request)))
+    rows = task_rows(_filters(only).tasks(principal_of(request)))
     return taken(request, TASK_COLUMNS, rows, name="tasks", which=which)
 
 
 @router.post("/tasks/preview", response=responses(TaskPreview, 404, 409, 413), auth=doors(Scope.READ))
 def preview_task(request: HttpRequest, body: TaskDraft) -> TaskPreview:
     """What a text would become as a task, or its faults. Nothing is stored, nothing fetched."""
-    project = permissions.project_named(person(request), body.project)
+    project = permissions.project_named_or_404(principal_of(request), body.project)
     commit = paths.repository(project).head(project.branch)
     plan = actions.plan_task(
         project, body.text, base=commit, where="task", threshold=body.threshold, pipeline=body.pipeline
@@ -125,44 +125,45 @@ def preview_task(request: HttpRequest, body: TaskDraft) -> TaskPreview:
 @router.get("/tasks/{task_id}", response=responses(TaskWhole, 404), auth=doors(Scope.READ))
 def get_task(request: HttpRequest, task_id: TaskId) -> TaskWhole:
     """A task with its open questions and what it used."""
-    return _whole(permissions.task_for(person(request), task_id))
+    return _whole(permissions.task_or_404(principal_of(request), task_id))
 
 
 @router.patch("/tasks/{task_id}", response=responses(TaskWhole, 404), auth=doors(Scope.WRITE))
 def change_task(request: HttpRequest, task_id: TaskId, body: TaskPatch) -> TaskWhole:
     """Change how readily a task's agent asks: from its next run on, in whatever phase it is."""
-    change_threshold(permissions.task_for(person(request), task_id), body.threshold, by=person(request))
-    return _whole(permissions.task_for(person(request), task_id))
+    principal = principal_of(request)
+    change_threshold(permissions.task_or_404(principal, task_id), body.threshold, by=principal)
+    return _whole(permissions.task_or_404(principal_of(request), task_id))
 
 
 @router.post("/tasks/{task_id}/start", response=responses(TaskWhole, 404), auth=doors(Scope.WRITE))
 def start_task(request: HttpRequest, task_id: TaskId) -> TaskWhole:
     """Start a task that was not started; starting it twice changes nothing."""
-    task = permissions.task_for(person(request), task_id)
-    actions.start_task(task, by=person(request))
+    task = permissions.task_or_404(principal_of(request), task_id)
+    actions.start_task(task, by=principal_of(request))
     return _whole(task)
 
 
 @router.post("/tasks/{task_id}/cancel", response=responses(TaskWhole, 404, 409), auth=doors(Scope.WRITE))
 def cancel_task(request: HttpRequest, task_id: TaskId) -> TaskWhole:
     """Call a task off: its agent is stopped, open questions are withdrawn, and the branch stays."""
-    task = permissions.task_for(person(request), task_id)
-    actions.cancel_task(task, by=person(request))
-    return _whole(permissions.task_for(person(request), task_id))
+    task = permissions.task_or_404(principal_of(request), task_id)
+    actions.cancel_task(task, by=principal_of(request))
+    return _whole(permissions.task_or_404(principal_of(request), task_id))
 
 
 @router.post("/tasks/{task_id}/go-on", response=responses(TaskWhole, 404, 409), auth=doors(Scope.WRITE))
 def go_on_with_task(request: HttpRequest, task_id: TaskId) -> TaskWhole:
     """Take up a task that failed, was interrupted or cancelled, or waits for a usage limit to reset."""
-    task = permissions.task_for(person(request), task_id)
-    actions.go_on(task, by=person(request))
-    return _whole(permissions.task_for(person(request), task_id))
+    task = permissions.task_or_404(principal_of(request), task_id)
+    actions.go_on(task, by=principal_of(request))
+    return _whole(permissions.task_or_404(principal_of(request), task_id))
 
 
 @router.get("/tasks/{task_id}/steps", response=responses(Steps, 404), auth=doors(Scope.READ))
 def list_steps(request: HttpRequest, task_id: TaskId) -> Steps:
     """The steps of a task with their runs."""
-    steps = permissions.task_for(person(request), task_id).steps.prefetch_related("runs")
+    steps = permissions.task_or_404(principal_of(request), task_id).steps.prefetch_related("runs")
     return Steps(items=[StepFacts.model_validate(step_facts(step)) for step in steps])
 
 
@@ -174,15 +175,15 @@ def list_steps(request: HttpRequest, task_id: TaskId) -> Steps:
 @once
 def retry_step(request: HttpRequest, task_id: TaskId, position: Position, body: Retry) -> Status[TaskWhole]:
     """Do a step and all after it again, in new sessions; what was done stays as history."""
-    step = permissions.step_for(person(request), task_id, position)
-    retry_from(step.task, step, by=person(request), put_back=body.put_back)
-    return Status(200, _whole(permissions.task_for(person(request), task_id)))
+    step = permissions.step_or_404(principal_of(request), task_id, position)
+    retry_from(step.task, step, by=principal_of(request), put_back=body.put_back)
+    return Status(200, _whole(permissions.task_or_404(principal_of(request), task_id)))
 
 
 @router.get("/tasks/{task_id}/events", response=responses(EventPage, 404), auth=doors(Scope.READ))
 def list_events(request: HttpRequest, task_id: TaskId, which: Query[EventsAfter]) -> EventPage:
     """What happened in a task after an event that you have. Follow `next` to stay up to date."""
-    task = permissions.task_for(person(request), task_id)
+    task = permissions.task_or_404(principal_of(request), task_id)
     rows = Event.objects.filter(run__step__task=task, pk__gt=which.after).select_related("run__step")
     found = list(rows.defer("raw", "run__prompt").order_by("pk")[: which.limit + 1])
     events = found[: which.limit]
@@ -212,7 +213,7 @@ def get_diff(request: HttpRequest, task_id: TaskId, which: Query[StepChoice]) ->
 )
 def get_patch(request: HttpRequest, task_id: TaskId, which: Query[StepChoice]) -> StreamingHttpResponse:
     """What a task, or one step of it, changed, whole and with binary files: for `git apply`."""
-    return download_patch(_task_or_step(request, task_id, which), by=person(request))
+    return download_patch(_task_or_step(request, task_id, which), by=principal_of(request))
 
 
 @router.get(
@@ -225,12 +226,12 @@ def get_log(
     request: HttpRequest, task_id: TaskId, position: Position, kind: LogKind
 ) -> StreamingHttpResponse:
     """One of the three logs of a step, as plain text: `output`, `reasoning` or `raw`."""
-    step = permissions.step_for(person(request), task_id, position)
+    step = permissions.step_or_404(principal_of(request), task_id, position)
     return StreamingHttpResponse(streamed(render_log(step, kind)), content_type="text/plain; charset=utf-8")
 
 
 def _rows(request: HttpRequest, only: TaskFilters) -> QuerySet[Task]:
-    rows = _filters(only).tasks(person(request))
+    rows = _filters(only).tasks(principal_of(request))
     return rows.select_related("project", "created_by").defer("text", "body")
 
 
@@ -255,5 +256,5 @@ def _event(event: Event) -> EventFacts:
 
 
 def _task_or_step(request: HttpRequest, task_id: int, which: StepChoice) -> Task | Step:
-    task = permissions.task_for(person(request), task_id)
+    task = permissions.task_or_404(principal_of(request), task_id)
     return get_object_or_404(task.steps, position=which.step) if which.step else task

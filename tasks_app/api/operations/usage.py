@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from ninja import Field, Query, Router, Schema
 
-from tasks_app.api.door import doors, person
+from tasks_app.api.door import doors, principal_of
 from tasks_app.api.filtering import Day, Name
 from tasks_app.api.operation import responses
 from tasks_app.api.schemas.base import Used
@@ -38,9 +38,9 @@ class UsageFilters(Schema):
 @router.get("/usage", response=responses(UsageReport), auth=doors(Scope.READ))
 def get_usage(request: HttpRequest, only: Query[UsageFilters]) -> UsageReport:
     """Tokens and dollars of the projects that you may see, and how long was worked and waited."""
-    user, period = person(request), _period(only)
-    used = spent(user, period, only.project, _BY[only.by])
-    waited = waiting(user, period, only.project)
+    principal, period = principal_of(request), _period(only)
+    used = spent(principal, period, only.project, _BY[only.by])
+    waited = waiting(principal, period, only.project)
     return UsageReport(
         since=period.since.isoformat(),
         until=period.until.isoformat(),

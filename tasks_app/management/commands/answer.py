@@ -13,9 +13,10 @@ from django.core.management.base import CommandParser
 from tasks_app.cli.choosing import chosen
 from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.finding import question_numbered
-from tasks_app.cli.people import acting_user, add_person_argument
+from tasks_app.cli.people import acting_principal, add_person_argument
 from tasks_app.core.errors import AnswerEmpty, BadInput
-from tasks_app.models import Channel, Question, QuestionKind, User, Verdict
+from tasks_app.models import Channel, Question, QuestionKind, Verdict
+from tasks_app.permissions import Principal
 from tasks_app.reporting.facts import command_for
 from tasks_app.services.answers import Answered, Reply, answer_question, decide, dismiss_question
 
@@ -72,9 +73,9 @@ examples:
         return parser
 
     def work(self, options: dict[str, Any]) -> int:
-        person = acting_user(options["username"])
-        question = question_numbered(options["question"], user=person)
-        answered = _settled(question, options, by=person)
+        principal = acting_principal(options["username"])
+        question = question_numbered(options["question"], principal=principal)
+        answered = _settled(question, options, by=principal)
         if options["json"]:
             self.write_json(_facts(answered))
         else:
@@ -94,7 +95,7 @@ def _said(question: Question) -> str:
     return f": {said}" if said else "."
 
 
-def _settled(question: Question, options: dict[str, Any], *, by: User) -> Answered:
+def _settled(question: Question, options: dict[str, Any], *, by: Principal) -> Answered:
     """Answered, dismissed or decided, as exactly one of the ways says."""
     told = options["text"] is not None or bool(options["item"])
     refusals = [name for name in ("deny", "send_back") if options[name] is not None]

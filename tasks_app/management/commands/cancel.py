@@ -8,7 +8,7 @@ from django.core.management.base import CommandParser
 
 from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.finding import thing_meant
-from tasks_app.cli.people import acting_user, add_person_argument
+from tasks_app.cli.people import acting_principal, add_person_argument
 from tasks_app.models import Task
 from tasks_app.reporting.facts import facts_of
 from tasks_app.services.sequences import cancel_sequence
@@ -33,12 +33,12 @@ examples:
         add_person_argument(parser)
 
     def work(self, options: dict[str, Any]) -> int:
-        person = acting_user(options["username"])
-        thing = thing_meant(options["thing"], user=person)
+        principal = acting_principal(options["username"])
+        thing = thing_meant(options["thing"], principal=principal)
         if isinstance(thing, Task):
-            cancel_task(thing, by=person)
+            cancel_task(thing, by=principal)
         else:
-            cancel_sequence(thing, by=person)
+            cancel_sequence(thing, by=principal)
         thing.refresh_from_db()
         if options["json"]:
             self.write_json({**facts_of(thing), "exit_code": int(Exit.DONE)})

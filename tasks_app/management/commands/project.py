@@ -9,13 +9,13 @@ from django.core.management.base import CommandParser
 
 from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.finding import project_named
-from tasks_app.cli.people import acting_user, acting_user_if_any, add_person_argument
+from tasks_app.cli.people import acting_principal, acting_user_if_any, add_person_argument
 from tasks_app.cli.screen import Screen
 from tasks_app.cli.tables import projects_table
 from tasks_app.core.errors import BadInput
 from tasks_app.core.types import JsonObject
 from tasks_app.models import Project
-from tasks_app.services.access import require_actor
+from tasks_app.permissions import projects_visible_to, require_actor
 from tasks_app.services.fetching import fetch
 from tasks_app.services.projects import add_project, remove_project
 
@@ -77,9 +77,9 @@ examples:
             Screen(self.stdout, no_color=options["no_color"]).table(projects_table(projects))
 
     def _fetch(self, options: dict[str, Any]) -> None:
-        person = acting_user(options["username"])
-        project = project_named(options["name"], projects=Project.objects.visible_to(person))
-        require_actor(person, project)
+        principal = acting_principal(options["username"])
+        project = project_named(options["name"], projects=projects_visible_to(principal))
+        require_actor(principal, project)
         repaired = fetch(project, thorough=True)
         if options["json"]:
             self.write_json({**_facts(project), "repaired": list(repaired)})
@@ -89,12 +89,12 @@ examples:
         self.stdout.write(f"Project “{project.name}” is fetched: {project.source}.")
 
     def _remove(self, options: dict[str, Any]) -> None:
-        person = acting_user(options["username"])
-        project = project_named(options["name"], projects=Project.objects.visible_to(person))
+        principal = acting_principal(options["username"])
+        project = project_named(options["name"], projects=projects_visible_to(principal))
         if not options["yes"]:
             self._confirm(project)
         facts = _facts(project)
-        remove_project(project, by=person)
+        remove_project(project, by=principal)
         if options["json"]:
             self.write_json({**facts, "removed": True})
         else:

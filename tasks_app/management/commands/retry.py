@@ -11,11 +11,12 @@ from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.finding import thing_meant
 from tasks_app.cli.here import work_here
 from tasks_app.cli.options import add_here_arguments
-from tasks_app.cli.people import acting_user, add_person_argument
+from tasks_app.cli.people import acting_principal, add_person_argument
 from tasks_app.cli.procession import go_through
 from tasks_app.core.errors import BadInput, CatHerderError, IllegalMove
 from tasks_app.core.phases import RESUMABLE, Phase
-from tasks_app.models import Sequence, Task, User
+from tasks_app.models import Sequence, Task
+from tasks_app.permissions import Principal
 from tasks_app.services.retrying import retry_from
 from tasks_app.services.sequences import go_on_sequence
 from tasks_app.services.tasks import go_on
@@ -50,23 +51,23 @@ examples:
         add_person_argument(parser)
 
     def work(self, options: dict[str, Any]) -> int:
-        person = acting_user(options["username"])
-        thing = thing_meant(options["thing"], user=person)
+        principal = acting_principal(options["username"])
+        thing = thing_meant(options["thing"], principal=principal)
         if options["step"] is not None:
-            thing = self._again(thing, person, options)
+            thing = self._again(thing, principal, options)
         elif options["files_before"]:
             raise BadInput("--files-before needs --from STEP", where="retry")
         elif thing.phase not in RESUMABLE:
             raise _no_retry(thing)
         if options["queue"]:
-            code = self._queue(thing, person, quiet=options["json"])
+            code = self._queue(thing, principal, quiet=options["json"])
         else:
-            code = self._here(thing, person, options)
+            code = self._here(thing, principal, options)
         if options["json"]:
             self.write_outcome(thing, code)
         return code
 
-    def _again(self, thing: Task | Sequence, person: User, options: dict[str, Any]) -> Task:
+    def _again(self, thing: Task | Sequence, principal: Principal, options: dict[str, Any]) -> Task:
         """The task, pending again from the step."""
         if not isinstance(thing, Task):
             raise BadInput("--from is for a task; name the task of the sequence", where="retry")
@@ -74,27 +75,27 @@ examples:
         if step is None:
             names = ", ".join(thing.steps.values_list("name", flat=True))
             raise BadInput(f"the task has no step {options['step']!r}; it has {names}", where="--from")
-        retry_from(thing, step, by=person, put_back=options["files_before"], ring=options["queue"])
+        retry_from(thing, step, by=principal, put_back=options["files_before"], ring=options["queue"])
         thing.refresh_from_db()
         return thing
 
-    def _queue(self, thing: Task | Sequence, person: User, *, quiet: bool) -> Exit:
+    def _queue(self, thing: Task | Sequence, principal: Principal, *, quiet: bool) -> Exit:
         if thing.phase not in RESUMABLE:
             pass  # it is pending again from a step
         elif isinstance(thing, Task):
-            go_on(thing, by=person)
+            go_on(thing, by=principal)
         else:
-            go_on_sequence(thing, by=person)
+            go_on_sequence(thing, by=principal)
         thing.refresh_from_db()
         if not quiet:
             self.stdout.write(f"{thing}: {thing.phase_facts.label}. {thing.phase_facts.sentence}")
         return Exit.DONE
 
-    def _here(self, thing: Task | Sequence, person: User, options: dict[str, Any]) -> Exit:
+    def _here(self, thing: Task | Sequence, principal: Principal, options: dict[str, Any]) -> Exit:
         screen, may_prompt = self.screen_for(options), not options["no_input"]
         if isinstance(thing, Task):
-            return work_here(thing, person, screen, may_prompt=may_prompt)
-        return go_through(thing, person, screen, may_prompt=may_prompt)
+            return work_here(thing, principal, screen, may_prompt=may_prompt)
+        return go_through(thing, principal, screen, may_prompt=may_prompt)
 
 
 def _no_retry(thing: Task | Sequence) -> CatHerderError:

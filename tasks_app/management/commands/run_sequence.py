@@ -18,11 +18,12 @@ from tasks_app.cli.options import (
     refuse_new_options,
     wanted,
 )
-from tasks_app.cli.people import acting_user, add_person_argument
+from tasks_app.cli.people import acting_principal, add_person_argument
 from tasks_app.cli.procession import go_through
 from tasks_app.core.errors import BadInput
 from tasks_app.core.phases import Phase
-from tasks_app.models import Project, Sequence, User
+from tasks_app.models import Project, Sequence
+from tasks_app.permissions import Principal, sequences_visible_to
 from tasks_app.services.sequences import create_sequence
 
 
@@ -64,24 +65,24 @@ examples:
 
     def work(self, options: dict[str, Any]) -> int:
         self._screen = self.screen_for(options)
-        person = acting_user(options["username"])
-        sequence = self._sequence(options, person)
-        code = go_through(sequence, person, self._screen, may_prompt=not options["no_input"])
+        principal = acting_principal(options["username"])
+        sequence = self._sequence(options, principal)
+        code = go_through(sequence, principal, self._screen, may_prompt=not options["no_input"])
         if options["json"]:
             self.write_outcome(sequence, code)
         return code
 
-    def _sequence(self, options: dict[str, Any], person: User) -> Sequence:
-        project = project_chosen(options, person)
+    def _sequence(self, options: dict[str, Any], principal: Principal) -> Sequence:
+        project = project_chosen(options, principal)
         if re.fullmatch(rf"#?[0-9]+|{SEQUENCE}.*", options["sequence"]):
-            return _by_id(options, person, project)
+            return _by_id(options, principal, project)
         if project is None:
             raise BadInput("Say which project the folder is in: --project NAME.")
         if options["new"] and options["go_on"]:
             raise BadInput("--new and --continue exclude each other.")
-        return self._by_folder(options, person, project)
+        return self._by_folder(options, principal, project)
 
-    def _by_folder(self, options: dict[str, Any], person: User, project: Project) -> Sequence:
+    def _by_folder(self, options: dict[str, Any], principal: Principal, project: Project) -> Sequence:
         folder = _folder(options["sequence"], project)
         like = wanted(options)
         if not options["new"]:
@@ -94,7 +95,7 @@ examples:
                 "There is no sequence to go on with; without --continue one is made.", where=folder
             )
         self._tell_of_ended(project, folder)
-        return create_sequence(project, folder, by=person, **like)
+        return create_sequence(project, folder, by=principal, **like)
 
     def _tell_of_ended(self, project: Project, folder: str) -> None:
         earlier = project.sequences.filter(folder=folder).first()
@@ -105,9 +106,9 @@ examples:
             )
 
 
-def _by_id(options: dict[str, Any], person: User, project: Project | None) -> Sequence:
+def _by_id(options: dict[str, Any], principal: Principal, project: Project | None) -> Sequence:
     refuse_new_options(options, what="sequence", source="folder")
-    sequences = Sequence.objects.visible_to(person)
+    sequences = sequences_visible_to(principal)
     return sequence_meant(
         options["sequence"].removeprefix("#"),
         sequences=sequences.filter(project=project) if project else sequences,

@@ -18,10 +18,11 @@ from tasks_app.cli.options import (
     refuse_new_options,
     wanted,
 )
-from tasks_app.cli.people import acting_user, add_person_argument
+from tasks_app.cli.people import acting_principal, add_person_argument
 from tasks_app.config.task_file import read_task_file
 from tasks_app.core.errors import BadInput
-from tasks_app.models import Project, Task, User
+from tasks_app.models import Project, Task
+from tasks_app.permissions import Principal, tasks_visible_to
 from tasks_app.services.tasks import create_task
 
 
@@ -58,22 +59,22 @@ examples:
 
     def work(self, options: dict[str, Any]) -> int:
         self._screen = self.screen_for(options)
-        person = acting_user(options["username"])
-        task = self._task(options, person)
-        code = work_here(task, person, self._screen, may_prompt=not options["no_input"])
+        principal = acting_principal(options["username"])
+        task = self._task(options, principal)
+        code = work_here(task, principal, self._screen, may_prompt=not options["no_input"])
         if options["json"]:
             self.write_outcome(task, code)
         return code
 
-    def _task(self, options: dict[str, Any], person: User) -> Task:
-        project = project_chosen(options, person)
+    def _task(self, options: dict[str, Any], principal: Principal) -> Task:
+        project = project_chosen(options, principal)
         if re.fullmatch(r"#?[0-9]+", options["task"]):
-            return _by_id(options, person, project)
+            return _by_id(options, principal, project)
         if project is None:
             raise BadInput("Say which project the task is for: --project NAME.")
-        return self._by_path(options, person, project)
+        return self._by_path(options, principal, project)
 
-    def _by_path(self, options: dict[str, Any], person: User, project: Project) -> Task:
+    def _by_path(self, options: dict[str, Any], principal: Principal, project: Project) -> Task:
         path = place_named(options["task"], project)
         text, _ = read_task_file(path)
         like = wanted(options)
@@ -81,12 +82,12 @@ examples:
         if earlier:
             self._screen.say(f"Going on with task {earlier.pk} of this file (--new makes another).")
             return earlier
-        return create_task(project, text, by=person, where=str(path), slug=path.stem, **like)
+        return create_task(project, text, by=principal, where=str(path), slug=path.stem, **like)
 
 
-def _by_id(options: dict[str, Any], person: User, project: Project | None) -> Task:
+def _by_id(options: dict[str, Any], principal: Principal, project: Project | None) -> Task:
     refuse_new_options(options, what="task", source="file")
-    tasks = Task.objects.visible_to(person)
+    tasks = tasks_visible_to(principal)
     return task_meant(
         options["task"].removeprefix("#"), tasks=tasks.filter(project=project) if project else tasks
     )

@@ -11,13 +11,13 @@ from tasks_app.cli.command import TerminalCommand
 from tasks_app.cli.finding import project_named
 from tasks_app.cli.here import say_surroundings
 from tasks_app.cli.options import place_named
-from tasks_app.cli.people import acting_user, add_person_argument
+from tasks_app.cli.people import acting_principal, add_person_argument
 from tasks_app.cli.settling import states
 from tasks_app.cli.watch import Watch
 from tasks_app.config.pipeline import load_project_config
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Project
-from tasks_app.services.access import require_actor
+from tasks_app.permissions import projects_visible_to, require_actor
 from tasks_app.services.tasks import CONFIG_FILE
 
 
@@ -62,9 +62,9 @@ examples:
 
     def work(self, options: dict[str, Any]) -> int:
         screen = self.screen_for(options)
-        person = acting_user(options["username"])
-        project = project_named(options["project"], projects=Project.objects.visible_to(person))
-        require_actor(person, project)
+        principal = acting_principal(options["username"])
+        project = project_named(options["project"], projects=projects_visible_to(principal))
+        require_actor(principal, project)
         if options["parallel"] < 0:
             raise BadInput("a number from 1 is needed.", where="--parallel")
         folder = _folder(options["folder"], project)
@@ -76,7 +76,7 @@ examples:
         else:
             say_surroundings(screen)
         watch = Watch(
-            project, folder, person, screen,
+            project, folder, principal, screen,
             may_prompt=not options["no_input"], parallel=options["parallel"],
             before=None if takes_all else there,
         )  # fmt: skip

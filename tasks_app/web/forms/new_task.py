@@ -6,7 +6,8 @@ from typing import Any
 
 from django import forms
 
-from tasks_app.models import Project, User
+from tasks_app.models import Project
+from tasks_app.permissions import Principal, projects_actable_by
 
 #: What each level means, in one sentence for the person who chooses.
 LEVELS = {
@@ -110,12 +111,12 @@ class NewTaskForm(forms.Form):
         """Whether a sequence is wanted and not a task."""
         return bool(self["kind"].value() == "folder")
 
-    def __init__(self, *args: object, user: User | None, **kwargs: object) -> None:
-        """Without a person there is no project to choose: for looking at the rest alone."""
+    def __init__(self, *args: object, principal: Principal | None, **kwargs: object) -> None:
+        """Without a principal there is no project to choose: for looking at the rest alone."""
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
         field = self.fields["project"]
         assert isinstance(field, forms.ModelChoiceField)  # noqa: S101 (for the type checker)
-        field.queryset = Project.objects.actable_by(user) if user else Project.objects.none()
+        field.queryset = projects_actable_by(principal) if principal else Project.objects.none()
         for name, bound in self.fields.items():
             if name in self.errors:
                 bound.widget.attrs.update({"aria-invalid": "true", "aria-describedby": f"{name}-error"})

@@ -8,10 +8,11 @@ from typing import Any
 from django import forms
 from django.forms import BoundField
 
-from tasks_app.models import OCCASIONS, Digest, Extent, Medium, Preferences, Project, Reach, User
+from tasks_app.models import OCCASIONS, Digest, Extent, Medium, Preferences, Project, Reach
 from tasks_app.notifications.personal_channels import Choice
 from tasks_app.notifications.project_channels import NewTarget
 from tasks_app.notifications.timing import zone_names
+from tasks_app.permissions import Principal, projects_visible_to
 from tasks_app.web.forms.projects_field import ProjectsField
 
 #: Media that a person can choose; webhooks belong to projects.
@@ -41,11 +42,11 @@ class PreferencesForm(forms.Form):
     )
     forget_chat = forms.BooleanField(required=False)
 
-    def __init__(self, given: Any, *, user: User, preferences: Preferences) -> None:
+    def __init__(self, given: Any, *, principal: Principal, preferences: Preferences) -> None:
         super().__init__(given, initial=_initial(preferences))
         projects = self.fields["projects"]
         assert isinstance(projects, forms.ModelMultipleChoiceField)  # noqa: S101 (for the type checker)
-        projects.queryset = Project.objects.visible_to(user).distinct().order_by("name")
+        projects.queryset = projects_visible_to(principal).distinct().order_by("name")
         # Who has chosen nothing yet is offered the clock of the browser, by pages.js.
         unchosen: dict[str, str] = {"data-own-clock": ""} if given is None and preferences.pk is None else {}
         self.fields["time_zone"] = forms.ChoiceField(

@@ -9,7 +9,8 @@ from typing import Any
 from django import forms
 from django.utils import timezone
 
-from tasks_app.models import Project, Scope, User
+from tasks_app.models import Project, Scope
+from tasks_app.permissions import Principal, projects_visible_to
 from tasks_app.web.forms.projects_field import ProjectsField
 
 NEVER = "never"
@@ -36,11 +37,11 @@ class NewTokenForm(forms.Form):
         error_messages={"invalid_choice": "There is no such project, or you cannot see it."},
     )
 
-    def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, principal: Principal, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         field = self.fields["projects"]
         assert isinstance(field, forms.ModelMultipleChoiceField)  # noqa: S101 (for the type checker)
-        field.queryset = Project.objects.visible_to(user)
+        field.queryset = projects_visible_to(principal)
 
     @property
     def chosen_scopes(self) -> list[Scope]:

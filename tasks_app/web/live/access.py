@@ -10,7 +10,8 @@ from django.conf import settings
 from django.contrib.auth import get_user
 from django.http import HttpRequest
 
-from tasks_app.models import Project, User
+from tasks_app.models import User
+from tasks_app.permissions import Principal, projects_visible_to
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ def look_up(session_key: str | None) -> Access | None:
     user = _owner(session_key)
     if user is None:
         return None
-    return Access(frozenset(Project.objects.visible_to(user).values_list("pk", flat=True)), at, user.pk)
+    visible = projects_visible_to(Principal.unrestricted(user))
+    return Access(frozenset(visible.values_list("pk", flat=True)), at, user.pk)
 
 
 def _owner(session_key: str | None) -> User | None:

@@ -12,6 +12,7 @@ from django.http import HttpRequest
 
 from tasks_app import permissions
 from tasks_app.models import Project, Question, Sequence, Step, Task, User
+from tasks_app.permissions import Principal
 
 
 def person(request: HttpRequest) -> User:
@@ -19,10 +20,15 @@ def person(request: HttpRequest) -> User:
     return cast(User, request.user)
 
 
+def principal_of(request: HttpRequest) -> Principal:
+    """Return the user as permissions and services want them: in a browser no token limits the user."""
+    return Principal.unrestricted(person(request))
+
+
 def actable_projects(request: HttpRequest) -> frozenset[int]:
     """Return the ids of the projects in which the user may create tasks and answer; one query per request."""
     if not hasattr(request, "_actable_projects"):
-        ids = Project.objects.actable_by(person(request)).values_list("pk", flat=True)
+        ids = permissions.projects_actable_by(principal_of(request)).values_list("pk", flat=True)
         request._actable_projects = frozenset(ids)  # type: ignore[attr-defined]
     return request._actable_projects  # type: ignore[attr-defined, no-any-return]
 
@@ -33,23 +39,23 @@ def may_act(request: HttpRequest, project: Project) -> bool:
 
 
 def task_or_404(request: HttpRequest, task_id: int) -> Task:
-    return permissions.task_for(person(request), task_id)
+    return permissions.task_or_404(principal_of(request), task_id)
 
 
 def project_or_404(request: HttpRequest, project_id: int) -> Project:
-    return permissions.project_for(person(request), project_id)
+    return permissions.project_or_404(principal_of(request), project_id)
 
 
 def sequence_or_404(request: HttpRequest, sequence_id: int) -> Sequence:
-    return permissions.sequence_for(person(request), sequence_id)
+    return permissions.sequence_or_404(principal_of(request), sequence_id)
 
 
 def step_or_404(request: HttpRequest, task_id: int, position: int) -> Step:
-    return permissions.step_for(person(request), task_id, position)
+    return permissions.step_or_404(principal_of(request), task_id, position)
 
 
 def question_or_404(request: HttpRequest, question_id: int) -> Question:
-    return permissions.question_for(person(request), question_id)
+    return permissions.question_or_404(principal_of(request), question_id)
 
 
 def is_htmx(request: HttpRequest) -> bool:

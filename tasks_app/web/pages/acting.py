@@ -10,13 +10,13 @@ from django.http import HttpRequest
 
 from tasks_app.core.errors import CatHerderError, NotAllowed
 from tasks_app.models import Sequence, Task
-from tasks_app.web.pages.access import person
+from tasks_app.web.pages.access import principal_of
 
 
 def act(request: HttpRequest, thing: Task | Sequence, action: Callable[..., object]) -> None:
     """Do it. That somebody was first is no error: the page that follows tells what holds now."""
     try:
-        action(thing, by=person(request))
+        action(thing, by=principal_of(request))
     except NotAllowed as error:
         raise PermissionDenied(str(error)) from error
     except CatHerderError as error:

@@ -18,7 +18,7 @@ from tasks_app.core.errors import AnswerTooLong, CatHerderError, NotAllowed, Not
 from tasks_app.models import Channel, Question
 from tasks_app.services.answers import Answered, answer_question, decide, dismiss_question
 from tasks_app.web.forms.answer import Typed, fields_from_json, reply_from_json
-from tasks_app.web.pages.access import is_htmx, person, question_or_404
+from tasks_app.web.pages.access import is_htmx, principal_of, question_or_404
 from tasks_app.web.pages.cards import card_of, show
 
 _STATUS: dict[type[CatHerderError], int] = {NotAllowed: 403, NotOpen: 409, AnswerTooLong: 413}
@@ -50,7 +50,7 @@ def _answer(request: HttpRequest, found: Question) -> Answered:
         reply = reply_from_json(found, request.body)
     else:
         reply = Typed.of(found, request.POST).reply(found)
-    return answer_question(found, reply, by=person(request), via=Channel.WEB)
+    return answer_question(found, reply, by=principal_of(request), via=Channel.WEB)
 
 
 def _dismiss(request: HttpRequest, found: Question) -> Answered:
@@ -58,7 +58,7 @@ def _dismiss(request: HttpRequest, found: Question) -> Answered:
         notes = fields_from_json(request.body, "notes")["notes"]
     else:
         notes = Typed.of(found, request.POST).why
-    return dismiss_question(found, by=person(request), via=Channel.WEB, notes=notes)
+    return dismiss_question(found, by=principal_of(request), via=Channel.WEB, notes=notes)
 
 
 def _decide(request: HttpRequest, found: Question) -> Answered:
@@ -68,7 +68,7 @@ def _decide(request: HttpRequest, found: Question) -> Answered:
     else:
         typed = Typed.of(found, request.POST)
         verdict, notes = request.POST.get("verdict", ""), typed.reason or typed.notes
-    return decide(found, verdict, by=person(request), via=Channel.WEB, notes=notes)
+    return decide(found, verdict, by=principal_of(request), via=Channel.WEB, notes=notes)
 
 
 def _bounded(request: HttpRequest, question_id: int, act: Act) -> HttpResponse:

@@ -11,7 +11,8 @@ from django.db.models.functions import Coalesce
 from django.http import HttpRequest
 
 from tasks_app.core.errors import SandboxUnavailable
-from tasks_app.models import Notice, Question, User, WorkerBeat
+from tasks_app.models import Notice, User, WorkerBeat
+from tasks_app.permissions import Principal, notices_visible_to, questions_answerable_by
 from tasks_app.sandbox import Sandbox, SandboxMode, detect
 
 
@@ -66,9 +67,10 @@ class Installation:
         """Open questions, whether a worker lives, notices: one query, as every page shows all of them."""
         if not isinstance(self._user, User):
             return 0, True, 0, 0
-        answerable = Question.objects.answerable_by(self._user).open().order_by()
+        principal = Principal.unrestricted(self._user)
+        answerable = questions_answerable_by(principal).open().order_by()
         counted = answerable.values("state").annotate(number=Count("pk", distinct=True)).values("number")
-        unread = Notice.objects.shown_to(self._user).unread().order_by().values("user")
+        unread = notices_visible_to(principal).unread().order_by().values("user")
         newest = Notice.objects.filter(user=self._user).order_by().values("user")
         now = User.objects.filter(pk=self._user.pk).annotate(
             open_questions=_number(counted),

@@ -12,9 +12,15 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from tasks_app.core.phases import Phase
-from tasks_app.models import Project, Question, Sequence, Step, Task
+from tasks_app.models import Question, Sequence, Step, Task
+from tasks_app.permissions import (
+    projects_actable_by,
+    projects_visible_to,
+    sequences_visible_to,
+    tasks_visible_to,
+)
 from tasks_app.reporting.search.paging import in_order
-from tasks_app.web.pages.access import actable_projects, is_htmx, person
+from tasks_app.web.pages.access import actable_projects, is_htmx, principal_of
 
 PAGE = 50
 
@@ -78,14 +84,14 @@ def _all_groups(request: HttpRequest) -> dict[str, Any]:
             shelves.append(Shelf(group, _rows(_in(request, group)[: group.first]), total))
     context: dict[str, Any] = {"shelves": shelves, "stuck": list(_stuck(request))}
     if not shelves:
-        context["has_projects"] = Project.objects.visible_to(person(request)).exists()
+        context["has_projects"] = projects_visible_to(principal_of(request)).exists()
     return context
 
 
 def _stuck(request: HttpRequest) -> QuerySet[Sequence]:
     """Sequences whose next task cannot be made: no row of a task would tell."""
     unfinished = Task.objects.filter(sequence=OuterRef("pk")).exclude(phase=Phase.DONE)
-    sequences = Sequence.objects.visible_to(person(request)).filter(phase=Phase.FAILED)
+    sequences = sequences_visible_to(principal_of(request)).filter(phase=Phase.FAILED)
     return sequences.exclude(Exists(unfinished)).select_related("project")[:PAGE]
 
 
@@ -101,7 +107,7 @@ def _one_group(request: HttpRequest, key: str) -> dict[str, Any]:
 def _counts(request: HttpRequest) -> dict[str, int]:
     """How many tasks each group has, by its key."""
     mine = _mine(request)
-    tasks = Task.objects.visible_to(person(request)).order_by().values_list("phase")
+    tasks = tasks_visible_to(principal_of(request)).order_by().values_list("phase")
     counted: list[tuple[str, bool, int]] = []
     for phase, own, others in tasks.annotate(own=Count("pk", filter=mine), others=Count("pk", filter=~mine)):
         counted += [(phase, True, own), (phase, False, others)]
@@ -109,12 +115,12 @@ def _counts(request: HttpRequest) -> dict[str, int]:
 
 
 def _mine(request: HttpRequest) -> Q:
-    return Q(project__in=Project.objects.actable_by(person(request)).order_by())
+    return Q(project__in=projects_actable_by(principal_of(request)).order_by())
 
 
 def _in(request: HttpRequest, group: Group) -> QuerySet[Task, int]:
     """The numbers of a group's tasks in their order."""
-    tasks = Task.objects.visible_to(person(request)).filter(phase__in=group.phases)
+    tasks = tasks_visible_to(principal_of(request)).filter(phase__in=group.phases)
     if group.mine is not None:
         tasks = tasks.filter(_mine(request) if group.mine else ~_mine(request))
     asked_at = Subquery(_asked().values("asked_at")[:1])

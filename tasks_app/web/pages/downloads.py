@@ -12,7 +12,7 @@ from tasks_app.core.errors import WorkspaceError
 from tasks_app.history.events.logs import LogKind, render_log
 from tasks_app.models import Sequence, Step, Task
 from tasks_app.reporting.downloads import download, download_patch
-from tasks_app.web.pages.access import person, sequence_or_404, step_or_404, task_or_404
+from tasks_app.web.pages.access import principal_of, sequence_or_404, step_or_404, task_or_404
 from tasks_app.web.pages.task_diff import chosen_step
 
 
@@ -45,7 +45,7 @@ def sequence_patch(request: HttpRequest, sequence_id: int) -> HttpResponseBase:
 
 def _patch(request: HttpRequest, what: Task | Step | Sequence, *, back: str) -> HttpResponseBase:
     try:
-        return download_patch(what, by=person(request))
+        return download_patch(what, by=principal_of(request))
     except WorkspaceError as error:
         messages.error(request, str(error))
         return redirect(back)

@@ -16,7 +16,8 @@ from tasks_app.core.phases import FACTS
 from tasks_app.history import statistics
 from tasks_app.history.audit import asked_for, record
 from tasks_app.history.statistics import Figures
-from tasks_app.models import Action, Channel, Project, Question, Run, Sequence, Task, User
+from tasks_app.models import Action, Channel, Question, Run, Task
+from tasks_app.permissions import Principal, projects_visible_to, sequences_visible_to
 from tasks_app.reporting import downloads
 from tasks_app.reporting.search.exports import QUESTION_COLUMNS, TASK_COLUMNS, question_rows, task_rows
 from tasks_app.reporting.search.filters import Filters
@@ -24,7 +25,7 @@ from tasks_app.reporting.search.finding import questions_with
 from tasks_app.reporting.search.paging import Place, Slice, in_order, slice_of
 from tasks_app.reporting.search.snippets import Part, marked, snippet, surroundings
 from tasks_app.reporting.search.words import Query
-from tasks_app.web.pages.access import is_htmx, person
+from tasks_app.web.pages.access import is_htmx, principal_of
 from tasks_app.web.rendering.markdown import plain_text
 from tasks_app.web.rendering.words import STATE_LABELS, headline
 
@@ -62,14 +63,14 @@ class Asked:
 
 def history(request: HttpRequest) -> HttpResponse:
     """`?kind=questions` lists these instead. HTMX gets the list alone."""
-    user, filters = person(request), Filters.of(request.GET)
+    principal, filters = principal_of(request), Filters.of(request.GET)
     kind = QUESTIONS if request.GET.get("kind") == QUESTIONS else TASKS
     place = Place.of(request.GET)
-    context = _tasks(user, filters, place) if kind == TASKS else _questions(user, filters, place)
+    context = _tasks(principal, filters, place) if kind == TASKS else _questions(principal, filters, place)
     context |= {"filters": filters, "kind": kind, "place": place, **_addresses(filters, kind, place)}
     if is_htmx(request):
         return render(request, "history/_found.html", {**context, "alone": True})
-    context |= _choices(user, filters, kind)
+    context |= _choices(principal, filters, kind)
     return render(request, "history/page.html", context)
 
 
@@ -77,18 +78,18 @@ def history_export(request: HttpRequest, form: str) -> StreamingHttpResponse:
     """All that the filters let through, however much, as `csv` or `json`; that it was taken is recorded."""
     if form not in downloads.FORMS:
         raise Http404(f"There is no export as “{form}”.")
-    user, filters = person(request), Filters.of(request.GET)
+    principal, filters = principal_of(request), Filters.of(request.GET)
     kind = QUESTIONS if request.GET.get("kind") == QUESTIONS else TASKS
-    record(Action.EXPORTED, by=user, subject=kind, form=form, filters=asked_for(request.GET))
+    record(Action.EXPORTED, by=principal.user, subject=kind, form=form, filters=asked_for(request.GET))
     if kind == QUESTIONS:
-        rows, columns = question_rows(filters.asked(user)), QUESTION_COLUMNS
+        rows, columns = question_rows(filters.asked(principal)), QUESTION_COLUMNS
     else:
-        rows, columns = task_rows(filters.tasks(user)), TASK_COLUMNS
+        rows, columns = task_rows(filters.tasks(principal)), TASK_COLUMNS
     return downloads.table(columns, rows, name=kind, form=form)
 
 
-def _tasks(user: User, filters: Filters, place: Place) -> dict[str, Any]:
-    part = slice_of(filters.tasks(user), place, PER_PAGE)
+def _tasks(principal: Principal, filters: Filters, place: Place) -> dict[str, Any]:
+    part = slice_of(filters.tasks(principal), place, PER_PAGE)
     tasks = in_order(_shown_tasks(filters), part.ids)
     figures = statistics.of_tasks(tasks)
     asked = _asked(filters, part) if filters.words else {}
@@ -149,8 +150,8 @@ def _all_text(question: Question) -> str:
     return " · ".join([*shown, *(str(piece.get("text", "")) for piece in question.evidence)])[:_SHOWN]
 
 
-def _questions(user: User, filters: Filters, place: Place) -> dict[str, Any]:
-    part = slice_of(filters.asked(user), place, PER_PAGE)
+def _questions(principal: Principal, filters: Filters, place: Place) -> dict[str, Any]:
+    part = slice_of(filters.asked(principal), place, PER_PAGE)
     related = Question.objects.select_related("task__project", "step", "answered_by").defer(
         "task__text", "task__body", "tool_input"
     )
@@ -182,25 +183,25 @@ def _query(parameters: dict[str, Any]) -> str:
     return urlencode(parameters, doseq=True)
 
 
-def _choices(user: User, filters: Filters, kind: str) -> dict[str, Any]:
+def _choices(principal: Principal, filters: Filters, kind: str) -> dict[str, Any]:
     """What the filters can be set to; of names that anybody may invent, those that were used lately."""
-    projects = Project.objects.visible_to(user).order_by("name")
+    projects = projects_visible_to(principal).order_by("name")
     context: dict[str, Any] = {"projects": projects, "channels": Channel.choices}
     context |= {
         "states": STATE_LABELS.items(),
         "phases": [(one.value, facts) for one, facts in FACTS.items()],
     }
     if kind == TASKS:
-        context |= _recent(user)
-        context["sequences"] = Sequence.objects.visible_to(user).order_by("-pk")[:50]
+        context |= _recent(principal)
+        context["sequences"] = sequences_visible_to(principal).order_by("-pk")[:50]
     else:
-        context["people"] = _recent_answerers(user)
+        context["people"] = _recent_answerers(principal)
     return context
 
 
-def _recent(user: User) -> dict[str, list[str]]:
+def _recent(principal: Principal) -> dict[str, list[str]]:
     """Numbers first: they are found in an index, without looking at a row that is not wanted."""
-    ids = slice_of(Filters().tasks(user), Place(), _RECENT).ids
+    ids = slice_of(Filters().tasks(principal), Place(), _RECENT).ids
     tasks, runs = (
         Task.objects.filter(pk__in=ids).order_by(),
         Run.objects.filter(step__task__in=ids).order_by(),
@@ -213,8 +214,8 @@ def _recent(user: User) -> dict[str, list[str]]:
     }
 
 
-def _recent_answerers(user: User) -> list[str]:
-    ids = slice_of(Filters().asked(user), Place(), _RECENT).ids
+def _recent_answerers(principal: Principal) -> list[str]:
+    ids = slice_of(Filters().asked(principal), Place(), _RECENT).ids
     questions = Question.objects.filter(pk__in=ids).order_by()
     return _names(questions.values_list("answered_by__username", flat=True).distinct())
 

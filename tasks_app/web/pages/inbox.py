@@ -13,8 +13,9 @@ from django.shortcuts import render
 from django.utils import timezone
 
 from tasks_app.core.storable import storable_text
-from tasks_app.models import Project, Question, QuestionKind, QuestionState, User
-from tasks_app.web.pages.access import is_htmx, person
+from tasks_app.models import Question, QuestionKind, QuestionState, User
+from tasks_app.permissions import Principal, projects_visible_to, questions_visible_to
+from tasks_app.web.pages.access import is_htmx, principal_of
 from tasks_app.web.pages.cards import cards_of, unknown_cards
 from tasks_app.web.rendering.words import STATE_LABELS
 
@@ -88,9 +89,9 @@ def inbox(request: HttpRequest) -> HttpResponse:
 
     HTMX gets the cards that it does not show yet, or the tabs with their counts (`?part=tabs`).
     """
-    user, state, filters = person(request), _state(request), Filters.of(request)
-    seen = Question.objects.visible_to(user)
-    matching = seen.filter(filters.of_questions(user))
+    principal, state, filters = principal_of(request), _state(request), Filters.of(request)
+    seen = questions_visible_to(principal)
+    matching = seen.filter(filters.of_questions(principal.user))
     if is_htmx(request) and request.GET.get("part") == "tabs":
         return render(request, "inbox/_tabs.html", {"tabs": _tabs(matching, filters), "state": state})
     page = Paginator(_ordered(matching, state), PER_PAGE).get_page(request.GET.get("page"))
@@ -106,7 +107,7 @@ def inbox(request: HttpRequest) -> HttpResponse:
         "tabs": _tabs(matching, filters),
         "filters": filters,
         "query": query,
-        **_choices(user, seen),
+        **_choices(principal, seen),
     }
     return render(request, "inbox/page.html", context)
 
@@ -132,11 +133,11 @@ def _tabs(matching: QuerySet[Question], filters: Filters) -> list[Tab]:
     ]
 
 
-def _choices(user: User, seen: QuerySet[Question]) -> dict[str, object]:
+def _choices(principal: Principal, seen: QuerySet[Question]) -> dict[str, object]:
     """What the filters can be set to: only what there is."""
     answerers = User.objects.filter(answers__in=seen.order_by()).distinct().order_by("username")
     return {
-        "projects": Project.objects.visible_to(user).order_by("name")[:_MOST_NAMES],
+        "projects": projects_visible_to(principal).order_by("name")[:_MOST_NAMES],
         "steps": seen.order_by("step__name").values_list("step__name", flat=True).distinct()[:_MOST_NAMES],
         "kinds": QuestionKind.choices,
         "ages": [(key, words) for key, (words, _) in AGES.items()],

@@ -11,8 +11,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from tasks_app.core.phases import Phase
-from tasks_app.models import Event, Question, Run, Task
-from tasks_app.web.pages.access import person
+from tasks_app.models import Event, Run, Task
+from tasks_app.permissions import questions_visible_to, tasks_visible_to
+from tasks_app.web.pages.access import principal_of
 from tasks_app.web.pages.cards import Card, cards_of
 from tasks_app.web.rendering.entries import one_line
 
@@ -40,13 +41,13 @@ def live_running(request: HttpRequest) -> HttpResponse:
 
 
 def waiting(request: HttpRequest, *, most: int = MOST) -> list[Card]:
-    questions = Question.objects.visible_to(person(request)).open()
+    questions = questions_visible_to(principal_of(request)).open()
     related = questions.select_related("task__project", "step", "run", "answered_by")
     return cards_of(request, related.order_by("asked_at", "pk")[:most])
 
 
 def _running(request: HttpRequest) -> list[Running]:
-    tasks = Task.objects.visible_to(person(request)).filter(phase=Phase.RUNNING).select_related("project")
+    tasks = tasks_visible_to(principal_of(request)).filter(phase=Phase.RUNNING).select_related("project")
     found = list(tasks.defer("text", "body").order_by("-started_at")[:MOST])
     runs = _last_runs(found)
     lines = _last_lines(list(runs.values()))

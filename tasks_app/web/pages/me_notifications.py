@@ -14,21 +14,21 @@ from tasks_app.notifications.listeners import preferences_of
 from tasks_app.notifications.personal_channels import choose
 from tasks_app.notifications.project_channels import try_target
 from tasks_app.web.forms.notifications import PreferencesForm
-from tasks_app.web.pages.access import person
+from tasks_app.web.pages.access import person, principal_of
 
 LOGGED = 15
 
 
 @require_http_methods(["GET", "POST"])
 def me_notifications(request: HttpRequest) -> HttpResponse:
-    user = person(request)
+    principal = principal_of(request)
     given = request.POST if request.method == "POST" else None
-    form = PreferencesForm(given, user=user, preferences=preferences_of(user))
+    form = PreferencesForm(given, principal=principal, preferences=preferences_of(principal.user))
     if given is not None and form.is_valid() and _saved(request, form):
         return redirect("me_notifications")
     context = {
         "form": form,
-        "chat": Target.objects.filter(user=user).first(),
+        "chat": Target.objects.filter(user=principal.user).first(),
         "sends_email": settings.SENDS_EMAIL,
         "deliveries": _log(request),
     }
@@ -37,7 +37,7 @@ def me_notifications(request: HttpRequest) -> HttpResponse:
 
 def _saved(request: HttpRequest, form: PreferencesForm) -> bool:
     try:
-        choose(person(request), form.choice())
+        choose(principal_of(request), form.choice())
     except BadInput as error:
         form.add_error("chat", error.message)
         return False
@@ -55,9 +55,9 @@ def _log(request: HttpRequest) -> list[Delivery]:
 @require_POST
 def me_notifications_test(request: HttpRequest) -> HttpResponse:
     """The worker sends it; what became of it stands in the log."""
-    user = person(request)
+    principal = principal_of(request)
     try:
-        try_target(get_object_or_404(Target, user=user), by=user)
+        try_target(get_object_or_404(Target, user=principal.user), by=principal)
         messages.success(request, "A test is being sent. The delivery log below shows the result.")
     except BadInput as error:
         messages.error(request, str(error))

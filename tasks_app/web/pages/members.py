@@ -13,10 +13,11 @@ from django.views.decorators.http import require_http_methods, require_POST
 from tasks_app.core.errors import BadInput, NotAllowed
 from tasks_app.models import Invitation, Membership, Project, Role
 from tasks_app.notifications.message import absolute, shown_to
+from tasks_app.permissions import may_maintain, may_see, require_maintainer
 from tasks_app.services.invitations import invite, invite_again, mail_invitation, withdraw_invitation
-from tasks_app.services.members import add_member, change_role, may_manage, remove_member, require_maintainer
+from tasks_app.services.members import MANAGE_MEMBERS, add_member, change_role, remove_member
 from tasks_app.web.forms.members import ROLES, NewMemberForm, RoleForm
-from tasks_app.web.pages.access import person, project_or_404
+from tasks_app.web.pages.access import principal_of, project_or_404
 
 #: A link that could not be mailed, kept in the session until the next page shows it.
 _LINK = "invitation_link"
@@ -42,11 +43,11 @@ def project_members(request: HttpRequest, project_id: int) -> HttpResponse:
 def _let_in(request: HttpRequest, project: Project, form: NewMemberForm) -> None:
     role = Role(form.cleaned_data["role"])
     if form.user is not None:
-        add_member(project, form.user, role, by=person(request))
+        add_member(project, form.user, role, by=principal_of(request))
         name = f"{form.user.shown_name} ({form.user.get_username()})"
         messages.success(request, f"{name} is now a {role.value}.")
     else:
-        _hand_over(request, *invite(project, form.cleaned_data["who"], role, by=person(request)))
+        _hand_over(request, *invite(project, form.cleaned_data["who"], role, by=principal_of(request)))
 
 
 @require_POST
@@ -58,7 +59,7 @@ def member_role(request: HttpRequest, project_id: int, member_id: int) -> HttpRe
         return redirect("project_members", project_id)
     role = Role(form.cleaned_data["role"])
     try:
-        change_role(membership, role, by=person(request))
+        change_role(membership, role, by=principal_of(request))
         messages.success(request, f"{membership.user.shown_name} is now a {role.value}.")
     except BadInput as error:
         messages.error(request, str(error))
@@ -69,11 +70,11 @@ def member_role(request: HttpRequest, project_id: int, member_id: int) -> HttpRe
 def member_remove(request: HttpRequest, project_id: int, member_id: int) -> HttpResponse:
     membership = _member_or_404(request, project_id, member_id)
     try:
-        remove_member(membership, by=person(request))
+        remove_member(membership, by=principal_of(request))
         messages.success(request, f"{membership.user.shown_name} is no longer a member.")
     except BadInput as error:
         messages.error(request, str(error))
-    if Project.objects.visible_to(person(request)).filter(pk=project_id).exists():
+    if may_see(principal_of(request), membership.project):
         return redirect("project_members", project_id)
     return redirect("dashboard")
 
@@ -82,7 +83,7 @@ def member_remove(request: HttpRequest, project_id: int, member_id: int) -> Http
 def invitation_again(request: HttpRequest, project_id: int, invitation_id: int) -> HttpResponse:
     invitation = _invitation_or_404(request, project_id, invitation_id)
     try:
-        _hand_over(request, invitation, invite_again(invitation, by=person(request)))
+        _hand_over(request, invitation, invite_again(invitation, by=principal_of(request)))
     except BadInput as error:
         messages.error(request, str(error))
     return redirect("project_members", project_id)
@@ -92,7 +93,7 @@ def invitation_again(request: HttpRequest, project_id: int, invitation_id: int) 
 def invitation_withdraw(request: HttpRequest, project_id: int, invitation_id: int) -> HttpResponse:
     invitation = _invitation_or_404(request, project_id, invitation_id)
     try:
-        withdraw_invitation(invitation, by=person(request))
+        withdraw_invitation(invitation, by=principal_of(request))
         messages.success(request, f"Invitation of {invitation.email} withdrawn. Its link no longer works.")
     except BadInput as error:
         messages.error(request, str(error))
@@ -111,7 +112,7 @@ def _hand_over(request: HttpRequest, invitation: Invitation, token: str) -> None
 
 def _require_maintainer(request: HttpRequest, project: Project) -> None:
     try:
-        require_maintainer(person(request), project)
+        require_maintainer(principal_of(request), project, MANAGE_MEMBERS)
     except NotAllowed as error:
         raise PermissionDenied(str(error)) from error
 
@@ -129,7 +130,7 @@ def _invitation_or_404(request: HttpRequest, project_id: int, invitation_id: int
 
 
 def _page(request: HttpRequest, project: Project, form: NewMemberForm, *, status: int = 200) -> HttpResponse:
-    may_change = may_manage(person(request), project)
+    may_change = may_maintain(principal_of(request), project)
     fresh = request.session.get(_LINK)
     if fresh and fresh["project"] == project.pk:
         del request.session[_LINK]

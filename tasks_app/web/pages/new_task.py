@@ -16,11 +16,12 @@ from tasks_app import permissions
 from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.task_file import TaskDefinition, below_front_matter, parse_task, with_settings
 from tasks_app.core.errors import BadInput, CatHerderError, NotAllowed
-from tasks_app.models import Project, Sequence, Task
+from tasks_app.models import Sequence, Task
+from tasks_app.permissions import projects_actable_by, projects_visible_to
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tasks_app.services.tasks import create_task, start_task
 from tasks_app.web.forms.new_task import NewTaskForm
-from tasks_app.web.pages.access import person
+from tasks_app.web.pages.access import person, principal_of
 from tasks_app.web.pages.new_task_parts import Room
 
 #: Names the text in messages; `task:3` is its third line.
@@ -31,14 +32,14 @@ _SENT = 20
 @require_http_methods(["GET", "POST"])
 def task_new(request: HttpRequest) -> HttpResponse:
     """A POST with `choose` or `preview` only shows the form again, for browsers without scripts."""
-    user = person(request)
+    principal = principal_of(request)
     if request.method == "GET":
-        return _page(request, NewTaskForm(user=user, initial=_initial(request)))
-    if not Project.objects.actable_by(user).exists():
+        return _page(request, NewTaskForm(principal=principal, initial=_initial(request)))
+    if not projects_actable_by(principal).exists():
         raise PermissionDenied("You may not create tasks in any project. A maintainer can change your role.")
-    form = NewTaskForm(request.POST, user=user)
+    form = NewTaskForm(request.POST, principal=principal)
     if {"choose", "preview"} & set(request.POST):
-        return _page(request, NewTaskForm(user=user, initial=request.POST.dict()))
+        return _page(request, NewTaskForm(principal=principal, initial=request.POST.dict()))
     made = _create(request, form) if form.is_valid() else None
     if made is None:
         return _page(request, form, status=400)
@@ -69,7 +70,7 @@ def task_preview(request: HttpRequest) -> HttpResponse:
 
 def _room(request: HttpRequest) -> Room | None:
     """The project that is chosen, if this person may create tasks in it; else the first one."""
-    projects = Project.objects.actable_by(person(request))
+    projects = projects_actable_by(principal_of(request))
     wanted = request.POST.get("project") or request.GET.get("project") or ""
     if wanted:
         number = int(wanted) if wanted.isdecimal() and len(wanted) < 19 else 0
@@ -99,18 +100,18 @@ def _initial(request: HttpRequest) -> dict[str, Any]:
 def _other_task(request: HttpRequest, number: str) -> Task:
     if not number.isdecimal() or len(number) > 18:
         raise Http404("There is no such task.")
-    return permissions.task_for(person(request), int(number))
+    return permissions.task_or_404(principal_of(request), int(number))
 
 
 def _page(request: HttpRequest, form: NewTaskForm, *, status: int = 200) -> HttpResponse:
-    user = person(request)
+    principal = principal_of(request)
     project = form["project"].value()
-    projects = Project.objects.actable_by(user)
+    projects = projects_actable_by(principal)
     known = str(project or "").isdecimal() and len(str(project)) < 19
     chosen = (projects.filter(pk=project).first() if known else None) or projects.first()
     context: dict[str, Any] = {
         "form": form,
-        "may_see_any": Project.objects.visible_to(user).exists(),
+        "may_see_any": projects_visible_to(principal).exists(),
         "room": Room(chosen, query=request.GET.get("q", ""), folder=form["folder"].value() or "")
         if chosen
         else None,
@@ -132,16 +133,16 @@ def _sent(request: HttpRequest) -> str:
 
 def _create(request: HttpRequest, form: NewTaskForm) -> Task | Sequence | None:
     """The new task or sequence; None if it was refused, with the reason in the form."""
-    given, user = form.cleaned_data, person(request)
+    given, principal = form.cleaned_data, principal_of(request)
     try:
         if form.is_folder:
             wanted = {"threshold": given["threshold"], "pipeline": given["pipeline"] or None}
             return create_sequence(
-                given["project"], given["folder"], by=user, form_key=given["form_key"], **wanted
+                given["project"], given["folder"], by=principal, form_key=given["form_key"], **wanted
             )
         text = with_settings(given["text"], form.settings(), where=WHERE)
         return create_task(
-            given["project"], text, by=user, where=WHERE, file=given["file"], form_key=given["form_key"]
+            given["project"], text, by=principal, where=WHERE, file=given["file"], form_key=given["form_key"]
         )
     except NotAllowed as error:
         raise PermissionDenied(str(error)) from error
@@ -166,7 +167,7 @@ def _at_line(line: object, sentence: str) -> str:
 
 def _preview(given: dict[str, str]) -> dict[str, Any]:
     """What the text says, or its faults."""
-    form = NewTaskForm(given, user=None)
+    form = NewTaskForm(given, principal=None)
     form.is_valid()
     if not given.get("text", "").strip():
         return {"definition": None, "faults": []}
@@ -184,8 +185,8 @@ def _start(request: HttpRequest, made: Task | Sequence) -> None:
     """It exists already: what hinders its start is told on its page."""
     try:
         if isinstance(made, Task):
-            start_task(made, by=person(request))
+            start_task(made, by=principal_of(request))
         else:
-            start_sequence(made, by=person(request))
+            start_sequence(made, by=principal_of(request))
     except CatHerderError as error:
         messages.error(request, f"Created, but not started: {error}")

@@ -10,7 +10,8 @@ from django.views.decorators.http import require_POST
 
 from tasks_app.models import Notice
 from tasks_app.notifications.personal_channels import mark_read
-from tasks_app.web.pages.access import person
+from tasks_app.permissions import notices_visible_to
+from tasks_app.web.pages.access import principal_of
 
 PER_PAGE = 50
 #: A page that was away for long gets no more toasts than that; the bell counts them all.
@@ -19,7 +20,7 @@ _LONGEST_NUMBER = 18
 
 
 def notices(request: HttpRequest) -> HttpResponse:
-    shown = Notice.objects.shown_to(person(request)).select_related("task__project").defer("task__text")
+    shown = notices_visible_to(principal_of(request)).select_related("task__project").defer("task__text")
     page = Paginator(shown.order_by("-pk"), PER_PAGE).get_page(request.GET.get("page"))
     return render(request, "notices/page.html", {"page": page})
 
@@ -30,7 +31,7 @@ def notices_read(request: HttpRequest) -> HttpResponse:
     number = request.POST.get("notice", "")
     if number and not _is_number(number):
         return redirect("notices")
-    mark_read(person(request), int(number) if number else None)
+    mark_read(principal_of(request), int(number) if number else None)
     return HttpResponse(status=204) if request.POST.get("quietly") else redirect("notices")
 
 
@@ -39,7 +40,7 @@ def fresh(request: HttpRequest) -> QuerySet[Notice] | list[Notice]:
     after = request.GET.get("after", "")
     if not _is_number(after):
         return []
-    news = Notice.objects.shown_to(person(request)).unread_questions().filter(pk__gt=int(after))
+    news = notices_visible_to(principal_of(request)).unread_questions().filter(pk__gt=int(after))
     return news.select_related("task__project").order_by("-pk")[:MOST_TOASTS]
 
 

@@ -17,7 +17,7 @@ from tasks_app.models import Project, Task
 from tasks_app.operations import local_sandbox
 from tasks_app.sandbox import Held
 from tasks_app.services.fetching import fetch_meanwhile
-from tasks_app.web.pages.access import may_act, person, project_or_404
+from tasks_app.web.pages.access import may_act, principal_of, project_or_404
 from tasks_app.web.pages.project_facts import AtHead, at_head
 
 _RECENT = 8
@@ -42,7 +42,7 @@ def project(request: HttpRequest, project_id: int) -> HttpResponse:
 def project_fetch(request: HttpRequest, project_id: int) -> HttpResponse:
     found = project_or_404(request, project_id)
     try:
-        fetch_meanwhile(found, by=person(request))
+        fetch_meanwhile(found, by=principal_of(request))
     except NotAllowed as error:
         raise PermissionDenied(str(error)) from error
     found.refresh_from_db()

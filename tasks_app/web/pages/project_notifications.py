@@ -15,17 +15,17 @@ from django.views.decorators.http import require_http_methods, require_POST
 from tasks_app.core.errors import BadInput, NotAllowed
 from tasks_app.models import OCCASIONS, Delivery, DeliveryState, Occasion, Project, Target
 from tasks_app.notifications.project_channels import (
+    MANAGE_NOTIFICATIONS,
     add_target,
     change_target,
     remove_target,
     renew_secret,
-    require_maintainer,
     send_again,
     try_target,
 )
-from tasks_app.services.members import may_manage
+from tasks_app.permissions import may_maintain, require_maintainer
 from tasks_app.web.forms.notifications import NewTargetForm, TargetForm
-from tasks_app.web.pages.access import is_htmx, person, project_or_404
+from tasks_app.web.pages.access import is_htmx, principal_of, project_or_404
 
 LOGGED = 25
 #: What the form for another target begins with.
@@ -38,12 +38,12 @@ def project_notifications(request: HttpRequest, project_id: int) -> HttpResponse
     project = project_or_404(request, project_id)
     if request.method == "GET":
         return _page(request, project, NewTargetForm(initial=_FIRST))
-    _allowed(lambda: require_maintainer(person(request), project))
+    _allowed(lambda: require_maintainer(principal_of(request), project, MANAGE_NOTIFICATIONS))
     form = NewTargetForm(request.POST)
     if not form.is_valid():
         return _page(request, project, form, status=400)
     try:
-        target, secret = add_target(project, form.new_target(), by=person(request))
+        target, secret = add_target(project, form.new_target(), by=principal_of(request))
     except BadInput as error:
         form.add_error("address", error.message)
         return _page(request, project, form, status=400)
@@ -76,7 +76,7 @@ def _page(
         "occasions": OCCASIONS,
         "page": page,
         "something_waits": any(delivery.state == DeliveryState.WAITING for delivery in page),
-        "may_change": may_manage(person(request), project),
+        "may_change": may_maintain(principal_of(request), project),
     }
     template = "projects/_deliveries.html" if is_htmx(request) else "projects/notifications.html"
     return render(request, template, context, status=status)
@@ -107,7 +107,7 @@ def target_change(request: HttpRequest, project_id: int, target_id: int) -> Http
             name=given["name"],
             occasions=given["occasions"],
             active=given["active"],
-            by=person(request),
+            by=principal_of(request),
         )
 
     return _back(request, target, change, f"Saved: {given['name']}.")
@@ -118,7 +118,7 @@ def target_secret(request: HttpRequest, project_id: int, target_id: int) -> Http
     """A new secret, on the page itself: a redirect would have to keep it somewhere."""
     target = _target_or_404(request, project_id, target_id)
     try:
-        secret = renew_secret(target, by=person(request))
+        secret = renew_secret(target, by=principal_of(request))
     except BadInput as error:
         return _back(request, target, lambda: None, str(error), failed=True)
     return _page(request, target.project, NewTargetForm(initial=_FIRST), secret=secret, added=target)  # type: ignore[arg-type]
@@ -127,31 +127,33 @@ def target_secret(request: HttpRequest, project_id: int, target_id: int) -> Http
 @require_POST
 def target_remove(request: HttpRequest, project_id: int, target_id: int) -> HttpResponse:
     target = _target_or_404(request, project_id, target_id)
-    return _back(request, target, lambda: remove_target(target, by=person(request)), f"Removed: {target}.")
+    return _back(
+        request, target, lambda: remove_target(target, by=principal_of(request)), f"Removed: {target}."
+    )
 
 
 @require_POST
 def target_test(request: HttpRequest, project_id: int, target_id: int) -> HttpResponse:
     target = _target_or_404(request, project_id, target_id)
     said = f"A test to {target} is being sent. The delivery log shows the result."
-    return _back(request, target, lambda: try_target(target, by=person(request)), said)
+    return _back(request, target, lambda: try_target(target, by=principal_of(request)), said)
 
 
 @require_POST
 def delivery_retry(request: HttpRequest, project_id: int, delivery_id: int) -> HttpResponse:
     project = project_or_404(request, project_id)
-    _allowed(lambda: require_maintainer(person(request), project))
+    _allowed(lambda: require_maintainer(principal_of(request), project, MANAGE_NOTIFICATIONS))
     deliveries = Delivery.objects.filter(target__project=project).select_related("target__project")
     delivery = get_object_or_404(deliveries, pk=delivery_id)
     assert delivery.target  # noqa: S101 (the filter)
     again = f"Sending to {delivery.target} again."
-    return _back(request, delivery.target, lambda: send_again(delivery, by=person(request)), again)
+    return _back(request, delivery.target, lambda: send_again(delivery, by=principal_of(request)), again)
 
 
 def _target_or_404(request: HttpRequest, project_id: int, target_id: int) -> Target:
     """For maintainers; the others learn that they are none, before anything is looked up."""
     project = project_or_404(request, project_id)
-    _allowed(lambda: require_maintainer(person(request), project))
+    _allowed(lambda: require_maintainer(principal_of(request), project, MANAGE_NOTIFICATIONS))
     return get_object_or_404(Target.objects.select_related("project"), project=project, pk=target_id)
 
 

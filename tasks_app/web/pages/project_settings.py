@@ -20,10 +20,17 @@ from tasks_app.config.pipeline import STEP_SECONDS, ProjectConfig, least_network
 from tasks_app.core.errors import CatHerderError, NotAllowed
 from tasks_app.engine.checks.kinds import SHELL_SECONDS
 from tasks_app.models import Action, AuditEntry, Project, QuestionState, paths
+from tasks_app.permissions import may_maintain
 from tasks_app.services.projects import change_source, remove_project
-from tasks_app.services.settings import CONFIG_FILE, Overrides, change_branch, change_settings, overrides_of
+from tasks_app.services.settings import (
+    CONFIG_FILE,
+    Overrides,
+    change_branch,
+    change_settings,
+    overrides_of,
+)
 from tasks_app.web.forms.project_settings import DURATIONS, LEFT, BranchForm, ProjectSettingsForm, SourceForm
-from tasks_app.web.pages.access import person, project_or_404
+from tasks_app.web.pages.access import principal_of, project_or_404
 from tasks_app.web.pages.project_facts import FILE_KEYS, AtHead, at_head, line_of_setting
 from tasks_app.web.rendering.words import duration
 
@@ -104,7 +111,7 @@ def project_remove(request: HttpRequest, project_id: int) -> HttpResponse:
         fault = f"Nothing was removed. Type “{project.name}” to remove the project."
         return _page(request, project, status=400, remove_fault=fault, typed=typed)
     try:
-        _allowed(lambda: remove_project(project, by=person(request)))
+        _allowed(lambda: remove_project(project, by=principal_of(request)))
     except CatHerderError as error:
         return _page(request, project, status=409, remove_fault=str(error), typed=typed)
     messages.success(request, f"Project “{typed}” removed. Its source was not touched.")
@@ -125,11 +132,11 @@ def _post_source(request: HttpRequest, project: Project) -> HttpResponse:
 
 
 def _change_source(request: HttpRequest, project: Project, form: SourceForm) -> None:
-    change_source(project, form.cleaned_data["source"], by=person(request))
+    change_source(project, form.cleaned_data["source"], by=principal_of(request))
 
 
 def _may_move(request: HttpRequest) -> bool:
-    return person(request).is_superuser
+    return principal_of(request).is_site_admin
 
 
 def _post_branch(request: HttpRequest, project: Project) -> HttpResponse:
@@ -145,7 +152,7 @@ def _post_branch(request: HttpRequest, project: Project) -> HttpResponse:
 
 
 def _change_branch(request: HttpRequest, project: Project, form: BranchForm) -> None:
-    change_branch(project, form.cleaned_data["branch"], by=person(request))
+    change_branch(project, form.cleaned_data["branch"], by=principal_of(request))
 
 
 def _post_settings(request: HttpRequest, project: Project) -> HttpResponse:
@@ -165,7 +172,7 @@ def _post_settings(request: HttpRequest, project: Project) -> HttpResponse:
         wanted = form.overrides
     else:
         return _page(request, project, status=400, form=form)
-    if not _done(form, lambda: change_settings(project, wanted(), by=person(request), commit=commit)):
+    if not _done(form, lambda: change_settings(project, wanted(), by=principal_of(request), commit=commit)):
         return _page(request, project, status=400, form=form)
     said = f"Override of “{LABELS[reset][0]}” removed." if reset in LABELS else "Saved."
     messages.success(request, f"{said} This applies to tasks created from now on.")
@@ -191,7 +198,7 @@ def _allowed(action: Callable[[], None]) -> None:
 
 
 def _may_change(request: HttpRequest, project: Project) -> bool:
-    return Project.objects.maintained_by(person(request)).filter(pk=project.pk).exists()
+    return may_maintain(principal_of(request), project)
 
 
 def _page(request: HttpRequest, project: Project, *, status: int = 200, **given: Any) -> HttpResponse:

@@ -18,9 +18,10 @@ from django.views.decorators.http import require_http_methods
 from tasks_app.core.errors import BadInput, CatHerderError, NotAllowed
 from tasks_app.core.phases import Phase
 from tasks_app.models import Membership, Project, Role, Task, User
+from tasks_app.permissions import projects_visible_to
 from tasks_app.services.projects import add_project_meanwhile
 from tasks_app.web.forms.add_project import AddProjectForm
-from tasks_app.web.pages.access import person
+from tasks_app.web.pages.access import principal_of
 
 PAGE = 100
 
@@ -49,13 +50,13 @@ def projects(request: HttpRequest) -> HttpResponse:
 
 def _add(request: HttpRequest, form: AddProjectForm) -> Project | None:
     """The new project; None if it was refused, with the reason in the form."""
-    if not person(request).is_superuser:
+    if not principal_of(request).is_site_admin:
         raise PermissionDenied("Only a site admin can add a project.")
     if not form.is_valid():
         return None
     given = form.cleaned_data
     try:
-        return add_project_meanwhile(given["name"], given["source"], by=person(request))
+        return add_project_meanwhile(given["name"], given["source"], by=principal_of(request))
     except NotAllowed as error:
         raise PermissionDenied(str(error)) from error
     except CatHerderError as error:
@@ -66,9 +67,9 @@ def _add(request: HttpRequest, form: AddProjectForm) -> Project | None:
 
 
 def _page(request: HttpRequest, form: AddProjectForm, *, status: int = 200) -> HttpResponse:
-    user = person(request)
-    page = Paginator(Project.objects.visible_to(user), PAGE).get_page(request.GET.get("page"))
-    context = {"rows": _rows(list(page), user), "page": page, "form": form}
+    principal = principal_of(request)
+    page = Paginator(projects_visible_to(principal), PAGE).get_page(request.GET.get("page"))
+    context = {"rows": _rows(list(page), principal.user), "page": page, "form": form}
     return render(request, "projects/list.html", context, status=status)
 
 

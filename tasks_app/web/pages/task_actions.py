@@ -10,8 +10,8 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from tasks_app.config.threshold import threshold_from_text
-from tasks_app.models import Task, User
-from tasks_app.services.access import require_actor
+from tasks_app.models import Task
+from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.changing import change_threshold
 from tasks_app.services.retrying import retry_from
 from tasks_app.services.tasks import cancel_task, go_on, start_task
@@ -44,7 +44,7 @@ def task_retry(request: HttpRequest, task_id: int, position: int) -> HttpRespons
 
 @require_POST
 def task_threshold(request: HttpRequest, task_id: int) -> HttpResponse:
-    def change(task: Task, *, by: User) -> None:
+    def change(task: Task, *, by: Principal) -> None:
         require_actor(by, task.project)
         change_threshold(
             task, threshold_from_text(request.POST.get("threshold", ""), where="threshold"), by=by

@@ -11,10 +11,9 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from tasks_app import permissions
 from tasks_app.core.errors import BadInput
-from tasks_app.models import ApiToken
 from tasks_app.services.tokens import Made, make_token, revoke_token
 from tasks_app.web.forms.tokens import NewTokenForm
-from tasks_app.web.pages.access import person, require_recent_login
+from tasks_app.web.pages.access import principal_of, require_recent_login
 
 
 @require_http_methods(["GET", "POST"])
@@ -23,21 +22,21 @@ def me_tokens(request: HttpRequest) -> HttpResponse:
 
     A token outlives a login that was left open and a change of password, so it takes the password.
     """
-    user = person(request)
+    principal = principal_of(request)
     if request.method == "GET":
-        return _page(request, NewTokenForm(user=user))
+        return _page(request, NewTokenForm(principal=principal))
     require_recent_login(request)
-    form = NewTokenForm(request.POST, user=user)
+    form = NewTokenForm(request.POST, principal=principal)
     made = _make(request, form) if form.is_valid() else None
     if made is None:
         return _page(request, form, status=400)
-    return _page(request, NewTokenForm(user=user), made=made)
+    return _page(request, NewTokenForm(principal=principal), made=made)
 
 
 @require_POST
 def me_token_revoke(request: HttpRequest, token_id: int) -> HttpResponse:
-    token = permissions.token_for(person(request), token_id)
-    revoke_token(token, by=person(request))
+    token = permissions.token_or_404(principal_of(request), token_id)
+    revoke_token(token, by=principal_of(request))
     messages.success(request, f"Token “{token.name}” revoked.")
     return redirect("me_tokens")
 
@@ -47,7 +46,7 @@ def _make(request: HttpRequest, form: NewTokenForm) -> Made | None:
         return make_token(
             form.cleaned_data["name"],
             form.chosen_scopes,
-            by=person(request),
+            by=principal_of(request),
             projects=form.chosen_projects,
             expires_at=form.expires_at,
         )
@@ -57,6 +56,10 @@ def _make(request: HttpRequest, form: NewTokenForm) -> Made | None:
 
 
 def _page(request: HttpRequest, form: NewTokenForm, *, status: int = 200, **more: Any) -> HttpResponse:
-    tokens = ApiToken.objects.filter(user=person(request), revoked_at=None).prefetch_related("projects")
+    tokens = (
+        permissions.tokens_visible_to(principal_of(request))
+        .filter(revoked_at=None)
+        .prefetch_related("projects")
+    )
     context = {"form": form, "tokens": tokens, "portal": request.build_absolute_uri("/").rstrip("/"), **more}
     return render(request, "me/tokens.html", context, status=status)

@@ -16,7 +16,8 @@ from tasks_app.core.storable import storable_text
 from tasks_app.core.types import Usage
 from tasks_app.history.audit import asked_for, record
 from tasks_app.history.statistics import By
-from tasks_app.models import Action, Project, User
+from tasks_app.models import Action
+from tasks_app.permissions import Principal, projects_visible_to
 from tasks_app.reporting import downloads
 from tasks_app.reporting.usage import (
     LONGEST,
@@ -29,7 +30,7 @@ from tasks_app.reporting.usage import (
     spent,
     waiting,
 )
-from tasks_app.web.pages.access import person
+from tasks_app.web.pages.access import principal_of
 from tasks_app.web.rendering.chart import Chart, Say, stacked
 from tasks_app.web.rendering.words import amount_of_dollars, count
 
@@ -91,21 +92,21 @@ class Line:
 
 
 def usage(request: HttpRequest) -> HttpResponse:
-    user = person(request)
-    choice = _choice(user, request.GET)
-    used = spent(user, choice.period, choice.project, choice.dimension)
+    principal = principal_of(request)
+    choice = _choice(principal, request.GET)
+    used = spent(principal, choice.period, choice.project, choice.dimension)
     series = _series(choice, used)
     context = {
         "choice": choice,
         "used": used,
         "change": _change(used, choice.measure),
-        "waiting": waiting(user, choice.period, choice.project),
+        "waiting": waiting(principal, choice.period, choice.project),
         "chart": _chart(choice, series),
         "series": list(series),
         "table": _table(choice, series),
         "parts": [(by, _lines(used.parts[one], one, choice.measure)) for by, one in BYS.items()],
         "links": _links(choice),
-        "projects": Project.objects.visible_to(user).order_by("name"),
+        "projects": projects_visible_to(principal).order_by("name"),
         "query": choice.query(),
     }
     return render(request, "usage/page.html", context)
@@ -113,14 +114,14 @@ def usage(request: HttpRequest) -> HttpResponse:
 
 def usage_export(request: HttpRequest) -> StreamingHttpResponse:
     """What the chart shows as CSV: a row for each bucket and name."""
-    user = person(request)
-    choice = _choice(user, request.GET)
-    record(Action.EXPORTED, by=user, subject="usage", form="csv", filters=asked_for(request.GET))
-    days = by_day(runs_in(user, choice.period, choice.project), choice.dimension)
+    principal = principal_of(request)
+    choice = _choice(principal, request.GET)
+    record(Action.EXPORTED, by=principal.user, subject="usage", form="csv", filters=asked_for(request.GET))
+    days = by_day(runs_in(principal, choice.period, choice.project), choice.dimension)
     return downloads.table(COLUMNS, _rows(choice, _bucketed(choice, days)), name="usage", form="csv")
 
 
-def _choice(user: User, asked: QueryDict) -> Choice:
+def _choice(principal: Principal, asked: QueryDict) -> Choice:
     faults: list[str] = []
     project = storable_text(asked.get("project", ""))[:100].strip()
     preset = asked.get("period", "")
@@ -130,7 +131,7 @@ def _choice(user: User, asked: QueryDict) -> Choice:
         period, preset = _own_period(since, until, today, faults), ""
     else:
         preset = preset if preset in PERIODS else "30"
-        period = _preset_period(preset, user, project, today)
+        period = _preset_period(preset, principal, project, today)
     bucket = _bucket(asked.get("bucket", ""), period)
     by = asked.get("by", "") if asked.get("by", "") in BYS else "model"
     measure = asked.get("measure", "") if asked.get("measure", "") in MEASURES else "dollars"
@@ -161,9 +162,9 @@ def _own_period(since: date | None, until: date | None, today: date, faults: lis
     return Period(since, until)
 
 
-def _preset_period(preset: str, user: User, project: str, today: date) -> Period:
+def _preset_period(preset: str, principal: Principal, project: str, today: date) -> Period:
     if preset == "all":
-        first = first_day(user, project) or today
+        first = first_day(principal, project) or today
         return Period(max(first, today - LONGEST), today)
     return Period(today - timedelta(days=int(preset) - 1), today)
 
