@@ -47,6 +47,7 @@ INSTALLED_APPS = [
     "csp",
     "django_htmx",
     "huey.contrib.djhuey",
+    "ninja",  # for the static files of Swagger UI
     "tasks_app",
 ]
 

@@ -12,7 +12,6 @@ from ninja.errors import AuthenticationError
 from tasks_app.api.app import api, document
 from tasks_app.api.door import doors
 from tasks_app.api.problems import Kind, Refused
-from tasks_app.api.reading import groups, things
 from tasks_app.models import Scope
 
 
@@ -34,9 +33,6 @@ def docs(request: HttpRequest) -> HttpResponse:
     portal = request.build_absolute_uri("/").rstrip("/")
     kinds = [(kind, kind.facts) for kind in Kind]
     context = {
-        "about": document()["info"]["description"],
-        "groups": groups(portal),
-        "things": things(),
         "kinds": kinds,
         "portal": portal,
         "rate": settings.ENVIRONMENT.api_rate,

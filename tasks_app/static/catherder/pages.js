@@ -75,12 +75,6 @@
     document.querySelectorAll("[data-copy]").forEach(offerCopy);
   }
 
-  // Where there is no room beside the text, an index stands before it, and folded.
-  function foldIndexes() {
-    if (!matchMedia("(max-width: 800px)").matches) return;
-    for (const fold of document.querySelectorAll("details[data-index]")) fold.open = false;
-  }
-
   // Quiet hours and daily mails are by the clock of the person, which the portal does not know.
   function offerOwnClock() {
     const choice = document.querySelector("select[data-own-clock]");
@@ -91,7 +85,6 @@
   addEventListener("DOMContentLoaded", () => {
     look();
     offerOwnClock();
-    foldIndexes();
     setInterval(showTimes, 20000);
   });
   document.addEventListener("htmx:afterSettle", look);
