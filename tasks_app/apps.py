@@ -17,9 +17,9 @@ class TasksConfig(AppConfig):
         from tasks_app.reporting.search import schema
         from tasks_app.services import ringing
         from tasks_app.web.accounts import signals  # noqa: F401 - they connect themselves
-        from tasks_app.web.live import bell
+        from tasks_app.web.live import notifier
 
         ringing.register(tasks.ring)
-        bell.connect()
+        notifier.connect()
         program.memory_limit = settings.ENVIRONMENT.git_memory * 1024**2
         post_migrate.connect(schema.mend_after_migration, sender=self)

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
-from tasks_app.web.live.bell import GROUP
+from tasks_app.web.live.notifier import GROUP
 from tests.integration.redis_server import redis_server
 from tests.portal import WebServer
 

@@ -18,12 +18,12 @@ from catherder_site.asgi import application
 from tasks_app.models import Change, Membership, Project, Role, Task, User
 from tasks_app.services.sessions import end_sessions
 from tasks_app.web.live import consumers
-from tasks_app.web.live.access import look_up
+from tasks_app.web.live.broadcaster import hub
+from tasks_app.web.live.changes import REPLAY_LIMIT
 from tasks_app.web.live.consumers import _open_sockets
-from tasks_app.web.live.hub import hub
-from tasks_app.web.live.news import REPLAY_LIMIT
+from tasks_app.web.live.detectors import Interval
 from tasks_app.web.live.tailer import Tailer
-from tasks_app.web.live.waiters import Interval
+from tasks_app.web.live.visibility import look_up
 from tests.browser import signed_in
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -15,11 +15,11 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from django.conf import settings
 
-from tasks_app.web.live.access import Access, look_up
-from tasks_app.web.live.hub import hub
-from tasks_app.web.live.news import newest, replay
-from tasks_app.web.live.notices import Notice, coalesce
-from tasks_app.web.live.outbox import Outbox
+from tasks_app.web.live.broadcaster import hub
+from tasks_app.web.live.changes import newest, replay
+from tasks_app.web.live.send_queue import Outbox
+from tasks_app.web.live.updates import Notice, coalesce
+from tasks_app.web.live.visibility import Access, look_up
 
 logger = logging.getLogger(__name__)
 

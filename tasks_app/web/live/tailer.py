@@ -11,10 +11,10 @@ from typing import TypeVar
 
 from django.db import connections
 
-from tasks_app.web.live.hub import Hub, hub
-from tasks_app.web.live.news import LATE, PAGE, newest, read_news
-from tasks_app.web.live.notices import Ledger, News, coalesce
-from tasks_app.web.live.waiters import Waiter, waiter
+from tasks_app.web.live.broadcaster import Hub, hub
+from tasks_app.web.live.changes import LATE, PAGE, newest, read_news
+from tasks_app.web.live.detectors import Waiter, waiter
+from tasks_app.web.live.updates import Ledger, News, coalesce
 
 logger = logging.getLogger(__name__)
 

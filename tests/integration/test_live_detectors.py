@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from tasks_app.web.live import waiters
-from tasks_app.web.live.bell import Ringer
-from tasks_app.web.live.waiters import Bell, DataVersion
+from tasks_app.web.live import detectors
+from tasks_app.web.live.detectors import Bell, DataVersion
+from tasks_app.web.live.notifier import Ringer
 from tests.integration.redis_server import RedisServer, redis_server
 
 
@@ -74,7 +74,7 @@ async def ring_until_heard(ringer: Ringer, bell: Bell) -> None:
 async def test_a_ring_wakes_through_redis(
     bell: Bell, ringer: Ringer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiters, "SAFETY_SECONDS", 3600)
+    monkeypatch.setattr(detectors, "SAFETY_SECONDS", 3600)
 
     await asyncio.wait_for(ring_until_heard(ringer, bell), 20)
     await asyncio.wait_for(ring_until_heard(ringer, bell), 20)
@@ -84,7 +84,7 @@ async def test_a_ring_wakes_through_redis(
 async def test_the_bell_wakes_after_a_while_although_nobody_rang(
     bell: Bell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiters, "SAFETY_SECONDS", 0.01)
+    monkeypatch.setattr(detectors, "SAFETY_SECONDS", 0.01)
 
     await asyncio.wait_for(bell.wait(), 20)
 
@@ -94,7 +94,7 @@ async def test_writers_and_waiters_outlive_redis(
     redis: RedisServer, bell: Bell, ringer: Ringer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While Redis is down writing goes on and the rows are looked at; afterwards rings arrive again."""
-    monkeypatch.setattr(waiters, "SAFETY_SECONDS", 0.05)
+    monkeypatch.setattr(detectors, "SAFETY_SECONDS", 0.05)
     await asyncio.wait_for(ring_until_heard(ringer, bell), 20)
 
     redis.stop()
@@ -102,7 +102,7 @@ async def test_writers_and_waiters_outlive_redis(
     await asyncio.wait_for(bell.wait(), 20)
     redis.start()
 
-    monkeypatch.setattr(waiters, "SAFETY_SECONDS", 3600)
+    monkeypatch.setattr(detectors, "SAFETY_SECONDS", 3600)
     await asyncio.wait_for(ring_until_heard(ringer, bell), 20)
 
 
@@ -129,8 +129,8 @@ async def test_a_redis_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.M
         async def flush(self) -> None:
             await asyncio.sleep(3600)
 
-    monkeypatch.setattr(waiters, "SAFETY_SECONDS", 0.01)
-    monkeypatch.setattr(waiters, "CLOSING_SECONDS", 0.05)
+    monkeypatch.setattr(detectors, "SAFETY_SECONDS", 0.01)
+    monkeypatch.setattr(detectors, "CLOSING_SECONDS", 0.05)
     bell = Bell(Hanging())
     await bell.wait()
     await asyncio.wait_for(bell.close(), 20)

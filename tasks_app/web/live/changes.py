@@ -8,7 +8,7 @@ from django.db import connection
 from django.db.models import Max, Q
 
 from tasks_app.models import Change
-from tasks_app.web.live.notices import News
+from tasks_app.web.live.updates import News
 
 #: Rows read at a time.
 PAGE = 5_000

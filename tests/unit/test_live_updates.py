@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tasks_app.web.live.access import Access
-from tasks_app.web.live.notices import GAP_LIMIT, GAP_SECONDS, Ledger, News, Notice, coalesce
-from tasks_app.web.live.outbox import LIMIT, Outbox
+from tasks_app.web.live.send_queue import LIMIT, Outbox
+from tasks_app.web.live.updates import GAP_LIMIT, GAP_SECONDS, Ledger, News, Notice, coalesce
+from tasks_app.web.live.visibility import Access
 
 
 class Clock:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from tasks_app.web.live.access import Access
-from tasks_app.web.live.notices import Notice
+from tasks_app.web.live.updates import Notice
+from tasks_app.web.live.visibility import Access
 
 Frame = dict[str, object]
 

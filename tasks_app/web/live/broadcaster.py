@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 from weakref import WeakSet
 
-from tasks_app.web.live.notices import Notice
+from tasks_app.web.live.updates import Notice
 
 
 class Receiver(Protocol):

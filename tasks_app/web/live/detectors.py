@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from django.conf import settings
 from django.db import connection
 
-from tasks_app.web.live.bell import GROUP, layer
+from tasks_app.web.live.notifier import GROUP, layer
 
 logger = logging.getLogger(__name__)
 
