@@ -18,7 +18,7 @@ from catherder_site.proxies import ForwardedClients  # noqa: E402
 from tasks_app.operations.health import not_ready  # noqa: E402
 from tasks_app.web.live.lifespan import lifespan  # noqa: E402 - needs the models that were loaded above
 from tasks_app.web.live.routing import websocket_urlpatterns  # noqa: E402
-from tasks_app.web.live.same_origin import OwnPagesOnly  # noqa: E402
+from tasks_app.web.live.same_origin import SameOriginOnly  # noqa: E402
 
 # The session, not a user read once: the consumer asks again and again whose it is.
 sockets = AllowedHostsOriginValidator(SessionMiddlewareStack(URLRouter(websocket_urlpatterns)))
@@ -40,7 +40,7 @@ application = ProtocolTypeRouter(
             _entered(Probes(pages, readiness=Readiness(not_ready))),
             limit=10 * settings.DATA_UPLOAD_MAX_MEMORY_SIZE,
         ),
-        "websocket": _entered(OwnPagesOnly(sockets)),
+        "websocket": _entered(SameOriginOnly(sockets)),
         "lifespan": lifespan,
     }
 )

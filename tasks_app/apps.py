@@ -20,6 +20,6 @@ class TasksConfig(AppConfig):
         from tasks_app.web.live import notifier
 
         ringing.register(tasks.ring)
-        notifier.connect()
+        notifier.notify_on_commit()
         program.memory_limit = settings.ENVIRONMENT.git_memory * 1024**2
         post_migrate.connect(schema.mend_after_migration, sender=self)

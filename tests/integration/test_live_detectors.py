@@ -1,4 +1,4 @@
-"""How a web process learns that there may be news (W3)."""
+"""How a web process learns that there may be new changes (W3)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from redis.asyncio import Redis
 
 from tasks_app.web.live import detectors
-from tasks_app.web.live.detectors import Bell, DataVersion
-from tasks_app.web.live.notifier import Ringer
+from tasks_app.web.live.detectors import RedisDetector, SqliteDetector
+from tasks_app.web.live.notifier import Notifier
 from tests.integration.redis_server import RedisServer, redis_server
 
 
@@ -23,20 +23,20 @@ async def test_a_commit_of_another_process_to_a_sqlite_file_wakes(tmp_path: Path
     with sqlite3.connect(path) as own:
         own.executescript("PRAGMA journal_mode=WAL; CREATE TABLE t (n)")
     own.close()
-    waiter = DataVersion(path)
-    await waiter.wait()  # the first look only takes the number down
-    waiting = asyncio.create_task(waiter.wait())
+    detector = SqliteDetector(path)
+    await detector.wait()  # the first read only remembers the number
+    waiting = asyncio.create_task(detector.wait())
 
     write = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('CREATE TABLE u (n)')"
     await asyncio.to_thread(subprocess.run, [sys.executable, "-c", write, path], check=True)
 
     await asyncio.wait_for(waiting, 20)
-    await waiter.close()
+    await detector.close()
 
 
 async def test_a_missing_file_is_an_error_and_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(sqlite3.OperationalError):
-        await DataVersion(tmp_path / "none.sqlite3").wait()
+        await SqliteDetector(tmp_path / "none.sqlite3").wait()
 
     assert not (tmp_path / "none.sqlite3").exists()
 
@@ -48,68 +48,68 @@ def redis() -> Iterator[RedisServer]:
 
 
 @pytest.fixture
-async def bell(redis: RedisServer) -> AsyncIterator[Bell]:
-    bell = Bell(redis.layer())
-    yield bell
-    await bell.close()
+async def detector(redis: RedisServer) -> AsyncIterator[RedisDetector]:
+    detector = RedisDetector(redis.layer())
+    yield detector
+    await detector.close()
 
 
 @pytest.fixture
-def ringer(redis: RedisServer) -> Iterator[Ringer]:
-    ringer = Ringer(redis.layer())
-    yield ringer
-    ringer.close()
+def notifier(redis: RedisServer) -> Iterator[Notifier]:
+    notifier = Notifier(redis.layer())
+    yield notifier
+    notifier.close()
 
 
-async def ring_until_heard(ringer: Ringer, bell: Bell) -> None:
-    """A ring before the bell hangs is lost, so ring on until it is heard."""
-    heard = asyncio.create_task(bell.wait())
-    while not heard.done():
-        ringer.ring(1)
-        await asyncio.wait({heard}, timeout=0.05)
-    await heard
-
-
-@pytest.mark.redis
-async def test_a_ring_wakes_through_redis(
-    bell: Bell, ringer: Ringer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(detectors, "SAFETY_SECONDS", 3600)
-
-    await asyncio.wait_for(ring_until_heard(ringer, bell), 20)
-    await asyncio.wait_for(ring_until_heard(ringer, bell), 20)
+async def notify_until_received(notifier: Notifier, detector: RedisDetector) -> None:
+    """A notification before the detector listens is lost, so repeat it until it is received."""
+    received = asyncio.create_task(detector.wait())
+    while not received.done():
+        notifier.notify(1)
+        await asyncio.wait({received}, timeout=0.05)
+    await received
 
 
 @pytest.mark.redis
-async def test_the_bell_wakes_after_a_while_although_nobody_rang(
-    bell: Bell, monkeypatch: pytest.MonkeyPatch
+async def test_a_notification_wakes_through_redis(
+    detector: RedisDetector, notifier: Notifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(detectors, "SAFETY_SECONDS", 0.01)
+    monkeypatch.setattr(detectors, "FALLBACK_SECONDS", 3600)
 
-    await asyncio.wait_for(bell.wait(), 20)
+    await asyncio.wait_for(notify_until_received(notifier, detector), 20)
+    await asyncio.wait_for(notify_until_received(notifier, detector), 20)
 
 
 @pytest.mark.redis
-async def test_writers_and_waiters_outlive_redis(
-    redis: RedisServer, bell: Bell, ringer: Ringer, monkeypatch: pytest.MonkeyPatch
+async def test_the_detector_wakes_after_a_while_without_a_notification(
+    detector: RedisDetector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While Redis is down writing goes on and the rows are looked at; afterwards rings arrive again."""
-    monkeypatch.setattr(detectors, "SAFETY_SECONDS", 0.05)
-    await asyncio.wait_for(ring_until_heard(ringer, bell), 20)
+    monkeypatch.setattr(detectors, "FALLBACK_SECONDS", 0.01)
+
+    await asyncio.wait_for(detector.wait(), 20)
+
+
+@pytest.mark.redis
+async def test_writers_and_detectors_outlive_redis(
+    redis: RedisServer, detector: RedisDetector, notifier: Notifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While Redis is down, writing continues and the rows are read; afterwards notifications arrive again."""
+    monkeypatch.setattr(detectors, "FALLBACK_SECONDS", 0.05)
+    await asyncio.wait_for(notify_until_received(notifier, detector), 20)
 
     redis.stop()
-    ringer.ring(2)
-    await asyncio.wait_for(bell.wait(), 20)
+    notifier.notify(2)
+    await asyncio.wait_for(detector.wait(), 20)
     redis.start()
 
-    monkeypatch.setattr(detectors, "SAFETY_SECONDS", 3600)
-    await asyncio.wait_for(ring_until_heard(ringer, bell), 20)
+    monkeypatch.setattr(detectors, "FALLBACK_SECONDS", 3600)
+    await asyncio.wait_for(notify_until_received(notifier, detector), 20)
 
 
 @pytest.mark.redis
-async def test_many_rings_use_one_connection(redis: RedisServer, ringer: Ringer) -> None:
-    await asyncio.gather(*(asyncio.to_thread(ringer.ring, number) for number in range(500)))
-    ringer.close()
+async def test_many_notifications_use_one_connection(redis: RedisServer, notifier: Notifier) -> None:
+    await asyncio.gather(*(asyncio.to_thread(notifier.notify, number) for number in range(500)))
+    notifier.close()
 
     async with Redis(port=redis.port) as client:
         assert len(await client.client_list()) == 1, "none is left open"
@@ -129,8 +129,8 @@ async def test_a_redis_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.M
         async def flush(self) -> None:
             await asyncio.sleep(3600)
 
-    monkeypatch.setattr(detectors, "SAFETY_SECONDS", 0.01)
+    monkeypatch.setattr(detectors, "FALLBACK_SECONDS", 0.01)
     monkeypatch.setattr(detectors, "CLOSING_SECONDS", 0.05)
-    bell = Bell(Hanging())
-    await bell.wait()
-    await asyncio.wait_for(bell.close(), 20)
+    detector = RedisDetector(Hanging())
+    await detector.wait()
+    await asyncio.wait_for(detector.close(), 20)

@@ -119,8 +119,8 @@ async def test_a_row_that_commits_late_with_a_lower_id_is_told(postgres_url: str
 
 
 @pytest.mark.redis
-async def test_every_process_that_writes_rings_through_redis(tmp_path: Path) -> None:
-    """A process that ends at once, as a command does, gets its ring out first."""
+async def test_every_process_that_writes_notifies_through_redis(tmp_path: Path) -> None:
+    """A process that ends at once, as a command does, sends its notification first."""
     with redis_server() as redis:
         browser = Browser(WebServer(tmp_path / "data", REDIS_URL=redis.url))
         layer = redis.layer()
@@ -130,7 +130,7 @@ async def test_every_process_that_writes_rings_through_redis(tmp_path: Path) -> 
         written = await browser.change()
 
         async with asyncio.timeout(30):
-            assert await layer.receive(channel) == {"type": "live.news", "upto": written}
+            assert await layer.receive(channel) == {"type": "live.changes", "upto": written}
         await layer.flush()
 
 

@@ -18,12 +18,12 @@ from catherder_site.asgi import application
 from tasks_app.models import Change, Membership, Project, Role, Task, User
 from tasks_app.services.sessions import end_sessions
 from tasks_app.web.live import consumers
-from tasks_app.web.live.broadcaster import hub
+from tasks_app.web.live.broadcaster import broadcaster
 from tasks_app.web.live.changes import REPLAY_LIMIT
 from tasks_app.web.live.consumers import _open_sockets
-from tasks_app.web.live.detectors import Interval
+from tasks_app.web.live.detectors import PollingDetector
 from tasks_app.web.live.tailer import Tailer
-from tasks_app.web.live.visibility import look_up
+from tasks_app.web.live.visibility import look_up_visibility
 from tests.browser import signed_in
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @dataclass
 class World:
-    """Two projects with a task each; Ann is a member of `ours`. `look` does what the server's tailer does."""
+    """Two projects with a task each; Ann is a member of `ours`. `change` does the work of the tailer."""
 
     ann: User
     membership: Membership
@@ -41,17 +41,17 @@ class World:
     tailer: Tailer
 
     async def change(self, *tasks: Task, kind: str = "phase") -> int:
-        """Tell of news of the tasks, in order; the id of the last notice."""
+        """Write and publish a change of each task; the id of the last one."""
         last = 0
         for task in tasks:
             last = (await Change.objects.acreate(task=task, kind=kind)).pk
-        await self.tailer.look()
+        await self.tailer.publish_new()
         return last
 
 
 @pytest.fixture
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    monkeypatch.setattr(consumers, "ACCESS_SECONDS", 0)
+    monkeypatch.setattr(consumers, "VISIBILITY_SECONDS", 0)
     made = await sync_to_async(_make)()
     await made.tailer.begin()
     yield made
@@ -66,7 +66,7 @@ def _make() -> World:
         tasks.append(Task.objects.create(project=project, slug="a", title=name, pipeline="feature"))
     membership = Membership.objects.create(user=ann, project=tasks[0].project)
     client = signed_in(ann)
-    return World(ann, membership, *tasks, client, Tailer(Interval(0), hub))
+    return World(ann, membership, *tasks, client, Tailer(PollingDetector(0), broadcaster))
 
 
 def _make_a_task_of(user: User) -> Task:
@@ -98,14 +98,14 @@ class Browser:
     async def __aenter__(self) -> Browser:
         await self._socket.send_input({"type": "websocket.connect"})
         assert (await self.message())["type"] == "websocket.accept"
-        self.hello = await self.frame()
+        self.hello = await self.update()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._socket.send_input({"type": "websocket.disconnect", "code": 1000})
         await self._socket.wait()
 
-    async def frame(self) -> Any:
+    async def update(self) -> Any:
         return json.loads((await self.message())["text"])
 
     async def message(self) -> Any:
@@ -177,7 +177,7 @@ async def test_a_member_is_told_in_one_frame_per_task(world: World) -> None:
         await Change.objects.acreate(task=world.ours, kind="question")
         last = await world.change(world.ours)
 
-        assert await browser.frame() == {
+        assert await browser.update() == {
             "task": world.ours.pk,
             "kinds": ["phase", "question"],
             "upto": last,
@@ -196,7 +196,7 @@ async def test_each_is_told_of_the_tasks_that_they_may_see_and_of_no_others(worl
     async with Browser(world.client) as browser:
         await world.change(world.theirs, world.ours)
         await world.change(last)
-        told = [(await browser.frame())["task"] for _ in [*seen, last]]
+        told = [(await browser.update())["task"] for _ in [*seen, last]]
         assert told == [task.pk for task in [*seen, last]]
 
 
@@ -204,7 +204,7 @@ async def test_each_is_told_of_the_tasks_that_they_may_see_and_of_no_others(worl
 async def test_a_session_that_is_over_closes_the_socket_before_anything_more_is_told(
     world: World, ending: str
 ) -> None:
-    """W1: whatever ended it. The answer to "who is this" counts for a second (ACCESS_SECONDS)."""
+    """W1: whatever ended it. The answer to "who is this" counts for a second (VISIBILITY_SECONDS)."""
     async with Browser(world.client) as browser:
         await sync_to_async(_end)(world, ending)
         await world.change(world.ours)
@@ -226,7 +226,7 @@ async def test_nobody_is_told_of_projects_that_he_may_not_see(world: World) -> N
         await world.change(world.theirs)
         await world.change(world.ours)
 
-        assert (await browser.frame())["task"] == world.ours.pk
+        assert (await browser.update())["task"] == world.ours.pk
 
 
 async def test_a_site_admin_is_told_of_everything(world: World) -> None:
@@ -235,7 +235,7 @@ async def test_a_site_admin_is_told_of_everything(world: World) -> None:
     async with Browser(world.client) as browser:
         await world.change(world.theirs)
 
-        assert (await browser.frame())["task"] == world.theirs.pk
+        assert (await browser.update())["task"] == world.theirs.pk
 
 
 async def test_a_removed_member_is_told_nothing_more(world: World) -> None:
@@ -243,27 +243,27 @@ async def test_a_removed_member_is_told_nothing_more(world: World) -> None:
     await Membership.objects.acreate(user=world.ann, project=await Project.objects.aget(name="theirs"))
     async with Browser(world.client) as browser:
         await world.change(world.ours)
-        assert (await browser.frame())["task"] == world.ours.pk
+        assert (await browser.update())["task"] == world.ours.pk
 
         await world.membership.adelete()
         await world.change(world.ours, world.theirs)
 
-        assert (await browser.frame())["task"] == world.theirs.pk
+        assert (await browser.update())["task"] == world.theirs.pk
 
 
 async def test_a_new_member_is_told_without_reconnecting(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumers, "ACCESS_SECONDS", 0.2)
+    monkeypatch.setattr(consumers, "VISIBILITY_SECONDS", 0.2)
     async with Browser(world.client) as browser:
         await Membership.objects.acreate(user=world.ann, project=await Project.objects.aget(name="theirs"))
         await world.change(world.theirs)
 
-        assert (await browser.frame())["task"] == world.theirs.pk
+        assert (await browser.update())["task"] == world.theirs.pk
 
 
 def test_a_permission_is_remembered_for_less_than_five_seconds() -> None:
-    assert consumers.ACCESS_SECONDS < 5
+    assert consumers.VISIBILITY_SECONDS < 5
 
 
 @pytest.mark.parametrize("how", ["logout", "deactivated", "password"])
@@ -287,10 +287,10 @@ async def test_a_browser_that_comes_back_is_told_what_it_missed(world: World) ->
     last = await world.change(world.theirs, world.ours, kind="events")
 
     async with Browser(world.client, f"after={known}") as browser:
-        frame = await browser.frame()
+        update = await browser.update()
 
-        assert (frame["task"], frame["upto"]) == (world.ours.pk, last)
-        assert "events" in frame["kinds"]
+        assert (update["task"], update["upto"]) == (world.ours.pk, last)
+        assert "events" in update["kinds"]
 
 
 @pytest.mark.parametrize("after", ["999999", "-1", "abc", "1" * 30, "²"])
@@ -298,7 +298,7 @@ async def test_a_browser_whose_place_is_unknown_is_told_to_refresh(world: World,
     await world.change(world.ours)
 
     async with Browser(world.client, f"after={after}") as browser:
-        assert await browser.frame() == {"refresh": True}
+        assert await browser.update() == {"refresh": True}
 
 
 async def test_a_browser_that_missed_too_much_is_told_to_refresh(world: World) -> None:
@@ -308,7 +308,7 @@ async def test_a_browser_that_missed_too_much_is_told_to_refresh(world: World) -
     )
 
     async with Browser(world.client, f"after={first}") as browser:
-        assert await browser.frame() == {"refresh": True}
+        assert await browser.update() == {"refresh": True}
 
 
 async def test_what_browsers_say_is_ignored(world: World) -> None:
@@ -316,7 +316,7 @@ async def test_what_browsers_say_is_ignored(world: World) -> None:
         await browser.send("{not JSON")
         await world.change(world.ours)
 
-        assert (await browser.frame())["task"] == world.ours.pk
+        assert (await browser.update())["task"] == world.ours.pk
 
 
 async def test_a_browser_that_is_stuck_holds_up_nobody(world: World) -> None:
@@ -336,7 +336,7 @@ async def test_a_browser_that_is_stuck_holds_up_nobody(world: World) -> None:
     async with Browser(world.client) as browser:
         await world.change(world.ours)
 
-        assert (await browser.frame())["task"] == world.ours.pk
+        assert (await browser.update())["task"] == world.ours.pk
     await arrived.put({"type": "websocket.disconnect", "code": 1006})
     await slow
 
@@ -354,7 +354,9 @@ async def test_a_page_without_news_costs_one_question_to_the_database_a_minute(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str | None] = []
-    monkeypatch.setattr(consumers, "look_up", lambda key: asked.append(key) or look_up(key))
+    monkeypatch.setattr(
+        consumers, "look_up_visibility", lambda key: asked.append(key) or look_up_visibility(key)
+    )
     async with Browser(world.client):
         await asyncio.sleep(0.3)
     assert len(asked) == 1 and consumers.IDLE_SECONDS >= 60

@@ -6,35 +6,35 @@ from collections.abc import Sequence
 from typing import Protocol
 from weakref import WeakSet
 
-from tasks_app.web.live.updates import Notice
+from tasks_app.web.live.updates import TaskUpdate
 
 
-class Receiver(Protocol):
-    """An open socket. `receive_notices` must not wait: it is called for all sockets in turn."""
+class Subscriber(Protocol):
+    """An open socket. `receive_updates` must not wait: it is called for all sockets in turn."""
 
-    def receive_notices(self, notices: Sequence[Notice]) -> None: ...
+    def receive_updates(self, updates: Sequence[TaskUpdate]) -> None: ...
 
 
-class Hub:
-    """Hands notices to all sockets. Belongs to the event loop; not for other threads.
+class Broadcaster:
+    """Passes updates to all sockets. Belongs to the event loop; not for other threads.
 
-    Not a channel layer: the in-memory one drops what exceeds its capacity without a word, and one in
-    Redis would cut the sockets off while Redis is down, although the rows tell all there is to tell.
+    Not a channel layer: the in-memory one silently drops what exceeds its capacity, and one in Redis would
+    cut off the sockets while Redis is down, although the rows contain all that is needed.
     """
 
     def __init__(self) -> None:
-        self._receivers: WeakSet[Receiver] = WeakSet()
+        self._subscribers: WeakSet[Subscriber] = WeakSet()
 
-    def join(self, receiver: Receiver) -> None:
-        self._receivers.add(receiver)
+    def subscribe(self, subscriber: Subscriber) -> None:
+        self._subscribers.add(subscriber)
 
-    def leave(self, receiver: Receiver) -> None:
-        self._receivers.discard(receiver)
+    def unsubscribe(self, subscriber: Subscriber) -> None:
+        self._subscribers.discard(subscriber)
 
-    def hand_out(self, notices: Sequence[Notice]) -> None:
-        if notices:
-            for receiver in list(self._receivers):
-                receiver.receive_notices(notices)
+    def publish(self, updates: Sequence[TaskUpdate]) -> None:
+        if updates:
+            for subscriber in list(self._subscribers):
+                subscriber.receive_updates(updates)
 
 
-hub = Hub()
+broadcaster = Broadcaster()

@@ -15,15 +15,15 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from django.conf import settings
 
-from tasks_app.web.live.broadcaster import hub
-from tasks_app.web.live.changes import newest, replay
-from tasks_app.web.live.send_queue import Outbox
-from tasks_app.web.live.updates import Notice, coalesce
-from tasks_app.web.live.visibility import Access, look_up
+from tasks_app.web.live.broadcaster import broadcaster
+from tasks_app.web.live.changes import missed_changes, newest_change_id
+from tasks_app.web.live.send_queue import SendQueue
+from tasks_app.web.live.updates import TaskUpdate, coalesce
+from tasks_app.web.live.visibility import Visibility, look_up_visibility
 
 logger = logging.getLogger(__name__)
 
-#: Open sockets in this process by user.
+#: Open sockets in this process by user id.
 _open_sockets: Counter[int] = Counter()
 
 #: Close codes. A browser that is refused before the handshake sees 403 instead.
@@ -31,120 +31,118 @@ LOGIN_NEEDED = 4401
 TRY_AGAIN = 1011
 TOO_MANY = 4429
 
-#: Seconds between two frames about one task.
-FRAME_SECONDS = 0.05
+#: Seconds between two messages about one task.
+MESSAGE_SECONDS = 0.05
 
-#: Seconds for which the answer to "may this person see it" counts.
-ACCESS_SECONDS = 1.0
+#: Seconds for which a looked-up visibility is used.
+VISIBILITY_SECONDS = 1.0
 
-#: Seconds without news after which it is asked anyway: a page must not stay open for who was logged out.
+#: Seconds without updates after which it is looked up anyway: a logged-out user must not keep a socket.
 IDLE_SECONDS = 60.0
 
 
 class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
-    """Tells one browser which of the tasks that its user may see have news.
+    """Tells one browser which of the tasks that its user may see have changed.
 
-    Receiving only puts notices into the outbox; one task of its own sends, so that a slow browser
-    holds up nobody. With `?after=N` a browser gets what it missed since change N.
+    Receiving only puts updates into the queue; a separate task sends them, so that a slow browser holds up
+    nobody. With `?after=N` a browser gets what it missed since change N.
     """
 
-    channel_layer_alias = "none"  # The hub brings the news.
+    channel_layer_alias = "none"  # Updates come from the broadcaster.
 
-    _courier: asyncio.Task[None] | None = None
-    _counted_for: int | None = None
+    _sender: asyncio.Task[None] | None = None
+    _counted_user_id: int | None = None
 
     async def __call__(self, *asgi: Any) -> None:
         try:
             await super().__call__(*asgi)
         finally:  # Also when the server cancels the socket, which sends no `disconnect`.
-            hub.leave(self)
-            self._uncount()
-            if self._courier:
-                self._courier.cancel()
+            broadcaster.unsubscribe(self)
+            self._uncount_socket()
+            if self._sender:
+                self._sender.cancel()
 
     async def connect(self) -> None:
-        access = await self._look_up()
-        if access is None:
+        visibility = await self._look_up_visibility()
+        if visibility is None:
             await self.close(code=LOGIN_NEEDED)
             return
-        if not self._count(access.user):
+        if not self._count_socket(visibility.user_id):
             await self.close(code=TOO_MANY)
             return
         await self.accept()
-        self._outbox = Outbox()
-        self._news = asyncio.Event()
-        # First join, then read: what is committed in between comes twice rather than never.
-        hub.join(self)
-        self._courier = asyncio.create_task(self._deliver(access))
+        self._queue = SendQueue()
+        self._has_updates = asyncio.Event()
+        # Subscribe first, then read: what is committed in between comes twice rather than never.
+        broadcaster.subscribe(self)
+        self._sender = asyncio.create_task(self._send_until_closed(visibility))
 
-    def _count(self, user: int) -> bool:
-        """Note the socket for its user, unless there are too many. A page without one asks by itself."""
-        if _open_sockets[user] >= settings.ENVIRONMENT.sockets_of_one:
+    def _count_socket(self, user_id: int) -> bool:
+        """Count the socket for its user; False if there are too many. A page without a socket polls."""
+        if _open_sockets[user_id] >= settings.ENVIRONMENT.sockets_of_one:
             return False
-        _open_sockets[user] += 1
-        self._counted_for = user
+        _open_sockets[user_id] += 1
+        self._counted_user_id = user_id
         return True
 
-    def _uncount(self) -> None:
-        if self._counted_for is not None:
-            _open_sockets[self._counted_for] -= 1
-            if not _open_sockets[self._counted_for]:
-                del _open_sockets[self._counted_for]
-            self._counted_for = None
+    def _uncount_socket(self) -> None:
+        if self._counted_user_id is not None:
+            _open_sockets[self._counted_user_id] -= 1
+            if not _open_sockets[self._counted_user_id]:
+                del _open_sockets[self._counted_user_id]
+            self._counted_user_id = None
 
     async def receive(self, **_: Any) -> None:
-        """Browsers have nothing to say here."""
+        """Ignore messages: browsers have nothing to say here."""
 
-    def receive_notices(self, notices: Sequence[Notice]) -> None:
-        self._outbox.put(notices)
-        self._news.set()
+    def receive_updates(self, updates: Sequence[TaskUpdate]) -> None:
+        self._queue.put(updates)
+        self._has_updates.set()
 
-    async def _deliver(self, access: Access) -> None:
+    async def _send_until_closed(self, visibility: Visibility) -> None:
         try:
-            await self._greet()
-            await self._keep_sending(access)
+            await self._send_hello()
+            await self._send_updates(visibility)
         except OSError:
             return  # The browser is gone; the socket ends by itself.
         except Exception:
-            logger.warning("a live socket is closed; its browser will come back", exc_info=True)
+            logger.warning("a live socket is closed; its browser will reconnect", exc_info=True)
             with contextlib.suppress(Exception):
                 await self.close(code=TRY_AGAIN)
 
-    async def _greet(self) -> None:
-        await self.send_json({"hello": True, "upto": await database_sync_to_async(newest)()})
+    async def _send_hello(self) -> None:
+        await self.send_json({"hello": True, "upto": await database_sync_to_async(newest_change_id)()})
         given = parse_qs(self.scope["query_string"].decode("latin-1")).get("after")
         if given is None:
             return
         after = given[-1]
-        known = after.isascii() and after.isdigit() and len(after) < 19
-        missed = await database_sync_to_async(replay)(int(after)) if known else None
+        is_id = after.isascii() and after.isdigit() and len(after) < 19
+        missed = await database_sync_to_async(missed_changes)(int(after)) if is_id else None
         if missed is None:
-            self._outbox.put_refresh()
+            self._queue.put_refresh()
         else:
-            self._outbox.put(coalesce(missed))
-        self._news.set()
+            self._queue.put(coalesce(missed))
+        self._has_updates.set()
 
-    async def _keep_sending(self, access: Access) -> None:
+    async def _send_updates(self, visibility: Visibility) -> None:
         while True:
-            await self._news_or_a_while()
-            if time.monotonic() - access.at > ACCESS_SECONDS:
-                renewed = await self._look_up()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._has_updates.wait(), IDLE_SECONDS)
+            if time.monotonic() - visibility.looked_up_at > VISIBILITY_SECONDS:
+                renewed = await self._look_up_visibility()
                 if renewed is None:
-                    hub.leave(self)
+                    broadcaster.unsubscribe(self)
                     await self.close(code=LOGIN_NEEDED)
                     return
-                access = renewed
-            self._news.clear()
-            for frame in self._outbox.take(access):
-                await self.send_json(frame)
-            if self._outbox:
-                self._news.set()
-            await asyncio.sleep(FRAME_SECONDS)
+                visibility = renewed
+            self._has_updates.clear()
+            for message in self._queue.take(visibility):
+                await self.send_json(message)
+            if self._queue:
+                self._has_updates.set()
+            await asyncio.sleep(MESSAGE_SECONDS)
 
-    async def _news_or_a_while(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._news.wait(), IDLE_SECONDS)
-
-    async def _look_up(self) -> Access | None:
-        access: Access | None = await database_sync_to_async(look_up)(self.scope["session"].session_key)
-        return access
+    async def _look_up_visibility(self) -> Visibility | None:
+        session_key = self.scope["session"].session_key
+        found: Visibility | None = await database_sync_to_async(look_up_visibility)(session_key)
+        return found

@@ -1,4 +1,4 @@
-"""Ways of waiting until there may be news. Each may wake too often, none may sleep for ever."""
+"""Ways to detect that there may be new changes. Each may wake up too often, none may sleep for ever."""
 
 from __future__ import annotations
 
@@ -9,45 +9,46 @@ import sqlite3
 from pathlib import Path
 from typing import Any, Protocol
 
+from channels.layers import get_channel_layer
 from django.conf import settings
 from django.db import connection
 
-from tasks_app.web.live.notifier import GROUP, layer
+from tasks_app.web.live.notifier import GROUP
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two looks at the counter of SQLite: 13 ms (median) to the frame, at 1 % of a core.
-LOOK_SECONDS = 0.02
+#: Seconds between two reads of SQLite's counter: 13 ms (median) to the browser, at 1 % of a core.
+SQLITE_SECONDS = 0.02
 
-#: Seconds between two queries where nothing tells of a change.
+#: Seconds between two queries where nothing signals a change.
 POLL_SECONDS = 0.1
 
-#: Seconds after which the rows are looked at although no bell rang.
-SAFETY_SECONDS = 2.0
+#: Seconds after which the rows are read although no notification arrived.
+FALLBACK_SECONDS = 2.0
 
-#: Seconds that letting go of Redis may take.
+#: Seconds that closing the connection to Redis may take.
 CLOSING_SECONDS = 2.0
 
 
-class Waiter(Protocol):
+class ChangeDetector(Protocol):
     async def wait(self) -> None:
-        """Return when there may be news."""
+        """Return when there may be new changes."""
 
     async def close(self) -> None:
-        """Let go of connections and tasks."""
+        """Close connections and end tasks."""
 
 
-def waiter() -> Waiter:
-    """The best way that this installation has."""
+def choose_detector() -> ChangeDetector:
+    """Return the fastest detector that this installation can use."""
     if settings.ENVIRONMENT.redis_url:
-        return Bell(layer())
+        return RedisDetector(get_channel_layer())
     if connection.vendor == "sqlite":
-        return DataVersion(Path(connection.settings_dict["NAME"]).resolve())
-    return Interval(POLL_SECONDS)
+        return SqliteDetector(Path(connection.settings_dict["NAME"]).resolve())
+    return PollingDetector(POLL_SECONDS)
 
 
-class Interval:
-    """Looks again after a fixed time."""
+class PollingDetector:
+    """Wakes up after a fixed time."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -59,11 +60,11 @@ class Interval:
         return
 
 
-class DataVersion:
-    """Waits until another connection, of whatever process, committed to a SQLite file.
+class SqliteDetector:
+    """Waits until another connection, of any process, committed to a SQLite file.
 
-    `PRAGMA data_version` reads one number of shared memory in 5 µs. It is asked in the event loop
-    itself, on a connection of its own: to hand it to a thread and back would cost ten times the look.
+    `PRAGMA data_version` reads one number of shared memory in 5 µs. It runs in the event loop itself, on its
+    own connection: passing it to a thread and back would cost ten times as much.
     """
 
     def __init__(self, path: Path) -> None:
@@ -72,14 +73,14 @@ class DataVersion:
         self._version: int | None = None
 
     async def wait(self) -> None:
-        while (version := self._look()) in (None, self._version):
-            await asyncio.sleep(LOOK_SECONDS)
+        while (version := self._read_version()) in (None, self._version):
+            await asyncio.sleep(SQLITE_SECONDS)
         self._version = version
 
-    def _look(self) -> int | None:
-        """The file's counter; None while somebody holds the file for himself."""
+    def _read_version(self) -> int | None:
+        """Return the file's counter; None while somebody holds the file exclusively."""
         if self._connection is None:
-            # No time-out: the loop must not wait for a lock. `rw`: a missing file is not ours to make.
+            # No timeout: the loop must not wait for a lock. `rw`: a missing file must not be created.
             self._connection = sqlite3.connect(f"{self._path.as_uri()}?mode=rw", uri=True, timeout=0)
         try:
             (version,) = self._connection.execute("PRAGMA data_version").fetchone()
@@ -92,48 +93,45 @@ class DataVersion:
             self._connection.close()
 
 
-class Bell:
-    """Waits for a ring through the Redis layer, and looks every two seconds all the same.
+class RedisDetector:
+    """Waits for a notification through the Redis layer, and wakes up every two seconds anyway.
 
-    A ring that is lost costs two seconds; while Redis is down every change costs as much.
+    A lost notification costs two seconds; while Redis is down every change takes as long.
     """
 
     def __init__(self, layer: Any) -> None:
         self._layer = layer
-        self._rung = asyncio.Event()
+        self._notified = asyncio.Event()
         self._listener: asyncio.Task[None] | None = None
 
     async def wait(self) -> None:
         if self._listener is None:
             self._listener = asyncio.create_task(self._listen())
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._rung.wait(), SAFETY_SECONDS)
-        self._rung.clear()
+            await asyncio.wait_for(self._notified.wait(), FALLBACK_SECONDS)
+        self._notified.clear()
 
     async def _listen(self) -> None:
         while True:
             try:
-                await self._follow()
+                await self._receive_all()
             except Exception as error:
-                logger.warning("Redis does not answer (%s); pages are up to 2 s late", error)
-                await asyncio.sleep(SAFETY_SECONDS)
+                logger.warning("Redis does not respond (%s); pages are up to 2 s late", error)
+                await asyncio.sleep(FALLBACK_SECONDS)
 
-    async def _follow(self) -> None:
+    async def _receive_all(self) -> None:
         channel = await self._layer.new_channel()
         await self._layer.group_add(GROUP, channel)
         while True:
-            # Never under a time-out: a cancelled `receive` unsubscribes the channel.
+            # Never with a timeout: a cancelled `receive` unsubscribes the channel.
             await self._layer.receive(channel)
-            self._rung.set()
+            self._notified.set()
 
     async def close(self) -> None:
-        """A Redis that hangs must not hold up the end of the process."""
+        """Close the connection; a Redis that hangs must not hold up the end of the process."""
         with contextlib.suppress(Exception):
             async with asyncio.timeout(CLOSING_SECONDS):
-                await self._let_go()
-
-    async def _let_go(self) -> None:
-        if self._listener is not None:
-            self._listener.cancel()
-            await asyncio.gather(self._listener, return_exceptions=True)
-        await self._layer.flush()
+                if self._listener is not None:
+                    self._listener.cancel()
+                    await asyncio.gather(self._listener, return_exceptions=True)
+                await self._layer.flush()

@@ -1,4 +1,4 @@
-"""Ringing the web processes through Redis when a change was committed."""
+"""Notify the web processes through Redis when a change was committed."""
 
 from __future__ import annotations
 
@@ -21,20 +21,16 @@ logger = logging.getLogger(__name__)
 
 GROUP = "live"
 
-#: Seconds that one ring may take, and that the end of a process waits for its last one.
-PATIENCE = 1.0
+#: Seconds that one notification may take, and that the end of a process waits for its last one.
+TIMEOUT_SECONDS = 1.0
 
 
-def layer() -> Any:
-    return get_channel_layer()
+class Notifier:
+    """Notifies from any thread, and never makes a writer wait or fail. May lose notifications.
 
-
-class Ringer:
-    """Rings from any thread, and never makes a writer wait or fail. May lose rings.
-
-    An event loop in a thread of its own keeps one connection to Redis per process. `async_to_sync`
-    from the writing thread leaks nothing either, but it makes a loop and a connection for every ring
-    (2.5 ms measured, against 0.06 ms), and a Redis that hangs would hold the writer.
+    An event loop in its own thread keeps one connection to Redis per process. `async_to_sync` from the
+    writing thread leaks nothing either, but it makes a loop and a connection for every notification
+    (2.5 ms measured, against 0.06 ms), and a Redis that hangs would hold up the writer.
     """
 
     def __init__(self, layer: Any) -> None:
@@ -43,60 +39,62 @@ class Ringer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._sending: Future[None] | None = None
-        self._waits = False
-        self._upto = 0
+        self._is_scheduled = False
+        self._newest_id = 0
 
-    def ring(self, upto: int) -> None:
-        """Say that there are changes up to `upto`. A ring that waits to be sent speaks for this one too."""
+    def notify(self, change_id: int) -> None:
+        """Announce the changes up to this id. A notification that is not sent yet covers this one as well."""
         with self._lock:
-            self._upto = max(self._upto, upto)
-            if not self._waits:
-                self._waits = True
-                self._sending = asyncio.run_coroutine_threadsafe(self._send(), self._running_loop())
+            self._newest_id = max(self._newest_id, change_id)
+            if not self._is_scheduled:
+                self._is_scheduled = True
+                self._sending = asyncio.run_coroutine_threadsafe(self._send(), self._start_loop())
 
     def close(self) -> None:
-        """Give the last ring a moment to get out, then let go of the connection."""
+        """Give the last notification a moment to be sent, then close the connection."""
         with self._lock:
             sending, loop, thread = self._sending, self._loop, self._thread
             self._sending = self._loop = self._thread = None
         if sending and loop and thread:
             with contextlib.suppress(TimeoutError):
-                sending.result(PATIENCE)
+                sending.result(TIMEOUT_SECONDS)
             loop.call_soon_threadsafe(loop.stop)
-            thread.join(PATIENCE)
+            thread.join(TIMEOUT_SECONDS)
 
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
+    def _start_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the loop of the sending thread; the first call starts both."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(
-                target=self._run, args=[self._loop], name="live-bell", daemon=True
+                target=_run_and_close, args=[self._loop], name="live-notifier", daemon=True
             )
             self._thread.start()
         return self._loop
 
-    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
-        loop.run_forever()
-        loop.close()  # The layer has hung its own closing on this.
-
     async def _send(self) -> None:
         with self._lock:
-            self._waits, upto = False, self._upto
-        message = {"type": "live.news", "upto": upto}
+            self._is_scheduled, newest_id = False, self._newest_id
+        message = {"type": "live.changes", "upto": newest_id}
         try:
-            await asyncio.wait_for(self._layer.group_send(GROUP, message), PATIENCE)
+            await asyncio.wait_for(self._layer.group_send(GROUP, message), TIMEOUT_SECONDS)
         except Exception as error:
-            # With the error, so that the log's filter can tell it seldom while Redis is away.
-            logger.warning("could not tell of changes; web processes look by themselves", exc_info=error)
+            # With the error, so that the log's filter can repeat it seldom while Redis is down.
+            logger.warning("could not announce changes; web processes poll for them", exc_info=error)
 
 
-def connect() -> None:
-    """Ring for every change that this process commits. Called once at start-up; needs Redis."""
+def _run_and_close(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.close()  # The channel layer closes its connections together with the loop.
+
+
+def notify_on_commit() -> None:
+    """Notify of every change that this process commits. Called once at start-up; needs Redis."""
     if not settings.ENVIRONMENT.redis_url:
         return
-    ringer = Ringer(layer())
-    atexit.register(ringer.close)
+    notifier = Notifier(get_channel_layer())
+    atexit.register(notifier.close)
 
     def on_save(instance: Change, **_: object) -> None:
-        transaction.on_commit(lambda: ringer.ring(instance.pk))
+        transaction.on_commit(lambda: notifier.notify(instance.pk))
 
-    post_save.connect(on_save, sender=Change, weak=False, dispatch_uid="live-bell")
+    post_save.connect(on_save, sender=Change, weak=False, dispatch_uid="live-notifier")

@@ -1,4 +1,4 @@
-"""Addresses of the sockets."""
+"""URLs of the sockets."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from tasks_app.web.live.consumers import LiveConsumer
 
 websocket_urlpatterns = [
     path("ws/live/", LiveConsumer.as_asgi()),
-    # Else the router raises, and every stranger could fill the log with tracebacks.
+    # Without this the router raises, and every stranger could fill the log with tracebacks.
     re_path("", WebsocketDenier.as_asgi()),
 ]

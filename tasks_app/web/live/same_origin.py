@@ -8,10 +8,11 @@ from channels.security.websocket import WebsocketDenier
 from django.conf import settings
 
 
-class OwnPagesOnly:
-    """Refuses a handshake from any other host or port.
+class SameOriginOnly:
+    """Refuses a WebSocket handshake from any other host or port.
 
-    Cookies know no ports: a page that an agent serves on another one would come with the user's session.
+    Cookies do not distinguish ports: a page that an agent serves on another port would come with the user's
+    session.
     """
 
     def __init__(self, application: Any) -> None:
@@ -19,13 +20,13 @@ class OwnPagesOnly:
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> Any:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        own = is_own(headers.get(b"origin", ""), host=headers.get(b"host", ""))
-        application = self._application if own else WebsocketDenier.as_asgi()
+        allowed = is_same_origin(headers.get(b"origin", ""), host=headers.get(b"host", ""))
+        application = self._application if allowed else WebsocketDenier.as_asgi()
         return await application(scope, receive, send)
 
 
-def is_own(origin: str, *, host: str) -> bool:
-    """Whether the page came from where the socket goes to; CATHERDER_URL counts where a proxy is between."""
-    scheme, _, place = origin.partition("://")
-    same = scheme in ("http", "https") and place != "" and place.lower() == host.lower()
+def is_same_origin(origin: str, *, host: str) -> bool:
+    """Whether the page came from the host that the socket goes to; behind a proxy, from CATHERDER_URL."""
+    scheme, _, netloc = origin.partition("://")
+    same = scheme in ("http", "https") and netloc != "" and netloc.lower() == host.lower()
     return same or origin in settings.CSRF_TRUSTED_ORIGINS

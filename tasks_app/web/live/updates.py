@@ -1,4 +1,4 @@
-"""What open browsers are told, and which changes were told already: pure values."""
+"""What open browsers are sent, and which changes were sent already: pure values."""
 
 from __future__ import annotations
 
@@ -14,46 +14,46 @@ GAP_LIMIT = 1_000
 
 
 @dataclass(frozen=True)
-class News:
-    """One change row: which task of which project has news of which kind."""
+class ChangeRow:
+    """One change: what kind of change happened to which task of which project."""
 
     id: int
-    task: int
-    project: int
+    task_id: int
+    project_id: int
     kind: str
 
 
 @dataclass(frozen=True)
-class Notice:
-    """All news of one task up to the change `upto`."""
+class TaskUpdate:
+    """All changes of one task up to the change `upto`."""
 
-    task: int
-    project: int
+    task_id: int
+    project_id: int
     kinds: frozenset[str]
     upto: int
 
-    def merged(self, other: Notice) -> Notice:
-        return Notice(self.task, self.project, self.kinds | other.kinds, max(self.upto, other.upto))
+    def merged(self, other: TaskUpdate) -> TaskUpdate:
+        return TaskUpdate(self.task_id, self.project_id, self.kinds | other.kinds, max(self.upto, other.upto))
 
-    def frame(self) -> dict[str, object]:
-        """As the browser gets it."""
-        return {"task": self.task, "kinds": sorted(self.kinds), "upto": self.upto}
-
-
-def coalesce(news: Iterable[News]) -> list[Notice]:
-    """One notice per task."""
-    notices: dict[int, Notice] = {}
-    for item in news:
-        notice = Notice(item.task, item.project, frozenset({item.kind}), item.id)
-        notices[item.task] = notices[item.task].merged(notice) if item.task in notices else notice
-    return list(notices.values())
+    def as_message(self) -> dict[str, object]:
+        """Return the message that a browser gets."""
+        return {"task": self.task_id, "kinds": sorted(self.kinds), "upto": self.upto}
 
 
-class Ledger:
-    """Which changes were seen: every id up to `last` but for the gaps.
+def coalesce(changes: Iterable[ChangeRow]) -> list[TaskUpdate]:
+    """Return one update per task."""
+    updates: dict[int, TaskUpdate] = {}
+    for row in changes:
+        update = TaskUpdate(row.task_id, row.project_id, frozenset({row.kind}), row.id)
+        updates[row.task_id] = updates[row.task_id].merged(update) if row.task_id in updates else update
+    return list(updates.values())
 
-    In PostgreSQL a transaction that commits late brings rows with ids below `last`. Each id that was
-    skipped is therefore looked for again until it comes or `GAP_SECONDS` are over.
+
+class SeenChanges:
+    """The changes that were read: every id up to `last` except the gaps.
+
+    In PostgreSQL a transaction that commits late adds rows with ids below `last`. Each id that was skipped
+    is therefore looked for again until it appears or `GAP_SECONDS` are over.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -62,18 +62,18 @@ class Ledger:
         self._gaps: dict[int, float] = {}
 
     def gaps(self) -> list[int]:
-        """The skipped ids that may still come."""
+        """Return the skipped ids that may still appear."""
         oldest = self._clock() - GAP_SECONDS
         self._gaps = {id: since for id, since in self._gaps.items() if since >= oldest}
         return sorted(self._gaps)
 
-    def admit(self, news: Iterable[News]) -> None:
-        """Remember the changes as seen; they come in the order of their ids."""
+    def add(self, changes: Iterable[ChangeRow]) -> None:
+        """Remember these changes as read; they are ordered by id."""
         now = self._clock()
-        for item in news:
-            if item.id > self.last:
-                first = max(self.last + 1, item.id - GAP_LIMIT)
-                self._gaps.update(dict.fromkeys(range(first, item.id), now))
-                self.last = item.id
+        for row in changes:
+            if row.id > self.last:
+                first = max(self.last + 1, row.id - GAP_LIMIT)
+                self._gaps.update(dict.fromkeys(range(first, row.id), now))
+                self.last = row.id
             else:
-                self._gaps.pop(item.id, None)
+                self._gaps.pop(row.id, None)

@@ -1,4 +1,4 @@
-"""Who sits at the other end of a socket, and what that person may see."""
+"""Which projects the user behind a socket may see."""
 
 from __future__ import annotations
 
@@ -15,29 +15,24 @@ from tasks_app.permissions import Principal, projects_visible_to
 
 
 @dataclass(frozen=True)
-class Access:
-    """The projects that a person saw at a moment of the monotonic clock."""
+class Visibility:
+    """The projects that a user could see when this was looked up, at a moment of the monotonic clock."""
 
-    projects: frozenset[int]
-    at: float
-    user: int = 0
+    project_ids: frozenset[int]
+    looked_up_at: float
+    user_id: int = 0
 
 
-def look_up(session_key: str | None) -> Access | None:
-    """What the owner of the session may see now; None for a stranger.
+def look_up_visibility(session_key: str | None) -> Visibility | None:
+    """Return what the owner of the session may see now; None without a login.
 
     Also None after a logout, a change of password, or when the user was deactivated.
     """
-    at = time.monotonic()
-    user = _owner(session_key)
-    if user is None:
-        return None
-    visible = projects_visible_to(Principal.unrestricted(user))
-    return Access(frozenset(visible.values_list("pk", flat=True)), at, user.pk)
-
-
-def _owner(session_key: str | None) -> User | None:
+    looked_up_at = time.monotonic()
     request = HttpRequest()
     request.session = import_module(settings.SESSION_ENGINE).SessionStore(session_key)
     user = get_user(request)
-    return user if isinstance(user, User) else None
+    if not isinstance(user, User):
+        return None
+    projects = projects_visible_to(Principal.unrestricted(user))
+    return Visibility(frozenset(projects.values_list("pk", flat=True)), looked_up_at, user.pk)
