@@ -14,6 +14,7 @@ from typing import Self
 from tasks_app.agent.orphaned_processes import WORKSPACE_VARIABLE
 from tests import forkserver
 from tests.databases import copy_migrated
+from tests.forkserver import PATIENCE
 from tests.installation import Installation
 
 PASSWORD = "a long enough password"
@@ -54,7 +55,7 @@ class WebServer(Installation):
             return ""
         self._server.terminate()
         said = self._errors.read()
-        self._server.wait(30)
+        self._server.wait()
         self._errors.close()
         self._server = None
         return said
@@ -108,7 +109,7 @@ class UpPortal(Installation):
     def stop(self) -> None:
         if self.process is not None:
             self.process.send_signal(signal.SIGTERM)
-            self.process.wait(40)
+            self.process.wait(PATIENCE)
             assert self.process.stdout
             self.process.stdout.close()
             self.process = None

@@ -19,7 +19,7 @@ from tasks_app.engine.crashpoints import POINTS
 from tasks_app.rehearsal.server import RehearsalServer
 from tests import forkserver
 from tests.agents import rehearsal
-from tests.forkserver import REPOSITORY
+from tests.forkserver import PATIENCE, REPOSITORY
 from tests.installation import Installation
 
 pytestmark = pytest.mark.bubblewrap
@@ -250,7 +250,7 @@ start_task(task, by=ann)
         wait_until(lambda: installation.phase() == "done", seconds=30)
     finally:
         successor.terminate()
-        assert successor.wait(30) == 0
+        assert successor.wait(PATIENCE) == 0
     assert installation.row("SELECT count(*) FROM tasks_app_run WHERE outcome = ''") == (0,)
     assert marked_processes(place) == []
 

@@ -15,7 +15,7 @@ import pytest
 
 from tasks_app.agent.orphaned_processes import marked_processes
 from tests.agents import rehearsal
-from tests.forkserver import REPOSITORY
+from tests.forkserver import PATIENCE, REPOSITORY
 from tests.installation import Installation
 
 pytestmark = [pytest.mark.bubblewrap, pytest.mark.once(on="sqlite")]
@@ -56,7 +56,7 @@ def worker(installation: Installation, log: Path, env: dict[str, str]) -> Iterat
     finally:
         process.send_signal(signal.SIGCONT)
         process.terminate()
-        assert process.wait(40) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 def stop(process: subprocess.Popen[bytes], database: Path) -> None:

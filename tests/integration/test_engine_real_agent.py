@@ -20,7 +20,7 @@ from tasks_app.models import Event, SessionEntry, Task, paths
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import Limits
 from tasks_app.services.tasks import cancel_task
-from tests.forkserver import REPOSITORY
+from tests.forkserver import PATIENCE, REPOSITORY
 from tests.installation import Installation
 from tests.people import acting
 from tests.works import TWO_STEPS, Works, file_in, runs
@@ -194,7 +194,7 @@ for n in range({WAITING}):
         assert waiting(installation) == WAITING - 1
     finally:
         worker.terminate()
-        assert worker.wait(40) == 0
+        assert worker.wait(PATIENCE) == 0
 
 
 @pytest.mark.django_db(transaction=True)

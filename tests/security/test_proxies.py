@@ -21,10 +21,10 @@ FAILED = "result = list(AuditEntry.objects.filter(action='login_failed').values_
 def addresses_of_failed_logins(portal: WebServer) -> list[str]:
     browser = requests.Session()
     page = f"http://{portal.address}/login/"
-    browser.get(page, timeout=10)
+    browser.get(page, timeout=60)
     given = {"username": "ann", "password": "wrong", "csrfmiddlewaretoken": browser.cookies["csrftoken"]}
     for number in range(2):
-        browser.post(page, given, headers={"X-Forwarded-For": f"192.0.2.{number}"}, timeout=10)
+        browser.post(page, given, headers={"X-Forwarded-For": f"192.0.2.{number}"}, timeout=60)
     found: list[str] = portal.rows(FAILED)
     return sorted(found)
 

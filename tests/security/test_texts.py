@@ -283,7 +283,8 @@ def test_no_file_of_the_portal_gets_into_a_prompt(name: str, kind: str, works: W
             else [say("end")]
         )
 
-    assert works.advance(works.task(play, config=TWO_STEPS)).phase in (Phase.DONE, Phase.FAILED)
+    task = works.advance(works.task(play, config=TWO_STEPS))
+    assert (task.phase, len(prompts)) == (Phase.DONE, 2), task.failure
     assert "secret-of-the-portal" not in "".join(prompts)
 
 
