@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,9 @@ from psycopg import sql
 from tests import machine
 
 REPOSITORY = Path(__file__).parents[1]
+if "CATHERDER_TEST_SHARED" not in os.environ:  # `make pictures` and `make bench` run outside pytest
+    _own_folder = tempfile.TemporaryDirectory(prefix="test-catherder-run-", ignore_cleanup_errors=True)
+    os.environ["CATHERDER_TEST_SHARED"] = _own_folder.name
 SHARED = Path(os.environ["CATHERDER_TEST_SHARED"])
 _SQLITE_TEMPLATE = SHARED / "template.sqlite3"
 _POSTGRES_TEMPLATE = f"{SHARED.name.replace('-', '_')}_template".lower()

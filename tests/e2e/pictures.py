@@ -113,7 +113,7 @@ def _shoot(page: Page, address: str, shop: Path) -> None:
     _save(page, "task-running", *WIDE)
     _shoot_question(page)
     page.goto(f"{address}/")
-    page.get_by_text("Needs your answer").wait_for()
+    page.get_by_role("heading", name="Needs your answer").wait_for()
     _settled(page, lambda: not page.get_by_text("running", exact=True).count())
     _save(page, "dashboard", *SHORT)
     _save(page, "phone", *PHONE)
