@@ -21,7 +21,7 @@ JSON = "application/json"
 COMMAND = {"kind": "command", "title": "Bash", "text": "make deploy <now>"}
 #: How each is done: the address, what a good form has, the field that a refusal must keep.
 WAYS = {
-    "question_dismiss": (QuestionKind.CLARIFICATION, {"why": "Nobody knows."}, "Skipped by"),
+    "question_dismiss": (QuestionKind.CLARIFICATION, {"remark": "Nobody knows."}, "Skipped by"),
     "question_decide": (QuestionKind.APPROVAL, {"verdict": "denied", "reason": "Not today."}, "Denied by"),
 }
 
@@ -61,7 +61,7 @@ def test_a_command_stands_on_its_card_once() -> None:
 
 def test_no_answer_never_looks_like_one() -> None:
     question = asked(QuestionKind.CLARIFICATION)
-    page = send(member_of(question), "question_dismiss", question, {"why": "Nobody knows."})
+    page = send(member_of(question), "question_dismiss", question, {"remark": "Nobody knows."})
     assert page.status_code == 200
     assert "Skipped by <strong>Ada</strong>" in page.text and "Nobody knows." in page.text
     assert "Answered by" not in page.text and "The agent decides by itself" in page.text
@@ -130,7 +130,7 @@ class TestEachWay:
         kind, good, words = WAYS[name]
         question = asked(kind)
         send(member_of(question), name, question, good)
-        late = {**good, "why": "My own words.", "reason": "My own words."}
+        late = {**good, "remark": "My own words.", "reason": "My own words."}
         page = send(UserFactory(is_superuser=True), name, question, late)
         assert page.status_code == 409
         assert f"{words} <strong>Ada</strong>" in page.text and "was not accepted" in page.text
@@ -157,14 +157,14 @@ class TestEachWay:
         kind, good, _ = WAYS[name]
         question = asked(kind)
         text = "x" * (settings.ENVIRONMENT.answer_limit + 1)
-        page = send(member_of(question), name, question, {**good, "why": text, "reason": text})
+        page = send(member_of(question), name, question, {**good, "remark": text, "reason": text})
         assert page.status_code == 413 and f"{text}</textarea>" in page.text
         assert fresh(question).is_open
 
     def test_a_nul_character_is_400(self, name: str) -> None:
         kind, good, _ = WAYS[name]
         question = asked(kind)
-        page = send(member_of(question), name, question, {**good, "why": "a\x00", "reason": "a\x00"})
+        page = send(member_of(question), name, question, {**good, "remark": "a\x00", "reason": "a\x00"})
         assert page.status_code == 400 and "NUL" in page.text
 
     def test_a_viewer_gets_403_and_an_outsider_404(self, name: str) -> None:

@@ -55,7 +55,7 @@ def members(project: Project) -> str:
 
 
 def test_without_e_mail_the_link_is_shown_to_the_inviter_once(project: Project, at: Client) -> None:
-    page = at.post(members(project), {"who": "Ann@Example.org", "role": "member"}, follow=True).text
+    page = at.post(members(project), {"user": "Ann@Example.org", "role": "member"}, follow=True).text
     link = re.search(r"http://testserver(/invitations/[\w-]+/)", page)[1]  # type: ignore[index]
     assert "shown only now" in page and link not in at.get(members(project)).text
     invitation = Invitation.objects.get()
@@ -69,7 +69,7 @@ def test_with_e_mail_the_link_goes_to_the_address_and_nowhere_else(
     project: Project, at: Client, settings: Any
 ) -> None:
     settings.SENDS_EMAIL = True
-    page = at.post(members(project), {"who": "ann@example.org", "role": "viewer"}, follow=True).text
+    page = at.post(members(project), {"user": "ann@example.org", "role": "viewer"}, follow=True).text
     (letter,) = mail.outbox
     assert letter.to == ["ann@example.org"] and "boss invites you to the project shop" in letter.body
     assert "A link was sent to ann@example.org" in page and "/invitations/" not in page.replace(
@@ -86,7 +86,7 @@ def test_a_mail_that_cannot_be_sent_shows_the_link_instead(
     settings.SENDS_EMAIL = True
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
     settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", 9
-    page = at.post(members(project), {"who": "ann@example.org", "role": "viewer"}, follow=True).text
+    page = at.post(members(project), {"user": "ann@example.org", "role": "viewer"}, follow=True).text
     assert "The e-mail could not be sent" in page and "http://testserver/invitations/" in page
 
 
@@ -213,7 +213,7 @@ def test_who_only_claims_an_address_does_not_keep_its_owner_out(
     squatter = MembershipFactory(project=project, user__username="squatter").user
     User.objects.filter(pk=squatter.pk).update(email="ann@example.org")
     EmailAddress.objects.create(user=squatter, email="ann@example.org", primary=True, verified=False)
-    at.post(members(project), {"who": "ann@example.org", "role": "viewer"})
+    at.post(members(project), {"user": "ann@example.org", "role": "viewer"})
     link = re.search(r"http://127.0.0.1:8000(\S+)", mail.outbox[0].body)[1]  # type: ignore[index]
     assert (
         "Another account uses the address ann@example.org without having confirmed it"

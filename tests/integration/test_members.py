@@ -43,14 +43,14 @@ def test_every_member_sees_the_list_and_only_maintainers_see_forms(
     project: Project, boss: User, ann: Membership
 ) -> None:
     seen = signed_in(ann.user).get(members(project)).text
-    assert "boss" in seen and "maintainer" in seen and "Remove…" not in seen and 'name="who"' not in seen
+    assert "boss" in seen and "maintainer" in seen and "Remove…" not in seen and 'name="user"' not in seen
     assert "Remove…" in signed_in(boss).get(members(project)).text
 
 
 def test_invited_addresses_are_shown_to_maintainers_only(
     project: Project, boss: User, ann: Membership
 ) -> None:
-    signed_in(boss).post(members(project), {"who": "new@example.org", "role": "member"})
+    signed_in(boss).post(members(project), {"user": "new@example.org", "role": "member"})
     assert "new@example.org" in signed_in(boss).get(members(project)).text
     assert "new@example.org" not in signed_in(ann.user).get(members(project)).text
 
@@ -115,7 +115,7 @@ def test_a_maintainer_may_go_when_another_is_there(project: Project, boss: User)
 
 def test_who_is_demoted_leaves_no_open_invitation(project: Project, boss: User) -> None:
     other = MembershipFactory(project=project, role=Role.MAINTAINER)
-    signed_in(other.user).post(members(project), {"who": "friend@example.org", "role": "maintainer"})
+    signed_in(other.user).post(members(project), {"user": "friend@example.org", "role": "maintainer"})
     change_role(other, Role.VIEWER, by=acting(boss))
     assert Invitation.objects.get().standing == "withdrawn"
 
@@ -124,7 +124,7 @@ def test_who_is_demoted_leaves_no_open_invitation(project: Project, boss: User) 
 def test_who_has_a_login_is_added_at_once(project: Project, boss: User, who: str) -> None:
     ben = UserFactory(username="ben", email="ben@example.org")
     EmailAddress.objects.create(user=ben, email="ben@example.org", verified=True, primary=True)
-    page = signed_in(boss).post(members(project), {"who": who, "role": "viewer"}, follow=True)
+    page = signed_in(boss).post(members(project), {"user": who, "role": "viewer"}, follow=True)
     assert "(ben) is now a viewer" in page.text and role_of("ben") == "viewer"
     assert AuditEntry.objects.get(action=Action.ROLE_GIVEN).subject == "ben"
 
@@ -132,20 +132,20 @@ def test_who_has_a_login_is_added_at_once(project: Project, boss: User, who: str
 def test_an_address_that_nobody_confirmed_is_invited_and_not_added(project: Project, boss: User) -> None:
     """Else somebody could claim the address of a colleague who is about to be added."""
     UserFactory(username="mallory", email="boss2@example.org")
-    signed_in(boss).post(members(project), {"who": "boss2@example.org", "role": "maintainer"})
+    signed_in(boss).post(members(project), {"user": "boss2@example.org", "role": "maintainer"})
     assert role_of("mallory") is None and Invitation.objects.get().email == "boss2@example.org"
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"who": "nobody"}, "There is no user with this name"),
-        ({"who": ""}, "This field is required"),
-        ({"who": "a\0b"}, "Null characters"),
-        ({"who": "ann"}, "is already a member"),
-        ({"who": "off"}, "deactivated"),
-        ({"who": "x" * 255}, "at most 254"),
-        ({"who": "ben@example.org", "role": "root"}, "not one of the available choices"),
+        ({"user": "nobody"}, "There is no user with this name"),
+        ({"user": ""}, "This field is required"),
+        ({"user": "a\0b"}, "Null characters"),
+        ({"user": "ann"}, "is already a member"),
+        ({"user": "off"}, "deactivated"),
+        ({"user": "x" * 255}, "at most 254"),
+        ({"user": "ben@example.org", "role": "root"}, "not one of the available choices"),
     ],
 )
 def test_who_cannot_be_added_is_said_and_what_was_typed_stays(
@@ -154,7 +154,7 @@ def test_who_cannot_be_added_is_said_and_what_was_typed_stays(
     UserFactory(username="off", is_active=False)
     page = signed_in(boss).post(members(project), {"role": "viewer", **given})
     assert page.status_code == 400 and said in page.text
-    assert f'value="{given["who"]}"' in page.text or not given["who"] or "\0" in given["who"]
+    assert f'value="{given["user"]}"' in page.text or not given["user"] or "\0" in given["user"]
     assert Membership.objects.count() == 2
 
 
@@ -163,7 +163,7 @@ def test_nobody_else_changes_members(project: Project, boss: User, ann: Membersh
     other = MembershipFactory(project=project, role=role)
     client = signed_in(other.user)
     posts = [
-        (members(project), {"who": "x@example.org", "role": "maintainer"}),
+        (members(project), {"user": "x@example.org", "role": "maintainer"}),
         (reverse("project_member_role", args=[project.pk, other.pk]), {"role": "maintainer"}),
         (reverse("project_member_remove", args=[project.pk, ann.pk]), {}),
     ]
@@ -187,7 +187,7 @@ def test_a_longer_list_costs_no_more_queries(project: Project, boss: User) -> No
     for many in (0, 20):
         for number in range(many):
             MembershipFactory(project=project)
-            client.post(members(project), {"who": f"{number}@example.org", "role": "viewer"})
+            client.post(members(project), {"user": f"{number}@example.org", "role": "viewer"})
         client.get(members(project))
         with CaptureQueriesContext(connection) as queries:
             client.get(members(project))

@@ -33,7 +33,7 @@ from tasks_app.models import Channel, Question, QuestionKind, QuestionState, Sco
 from tasks_app.reporting.facts import question_facts
 from tasks_app.reporting.search.exports import QUESTION_COLUMNS, question_rows
 from tasks_app.services import answers as actions
-from tasks_app.web.forms.answer import reply_from
+from tasks_app.web.forms.answer import reply_from_data
 
 router = Router(tags=["Questions"])
 
@@ -86,7 +86,7 @@ def answer_question(request: HttpRequest, question_id: QuestionId, body: AnswerI
     again by the same person gets 200, and nothing changes.
     """
     question = permissions.question_or_404(principal_of(request), question_id)
-    reply = reply_from(question, body.model_dump(exclude_none=True))
+    reply = reply_from_data(question, body.model_dump(exclude_none=True))
     return _settled(question, partial(actions.answer_question, question, reply, by=principal_of(request)))
 
 

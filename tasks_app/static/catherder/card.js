@@ -15,7 +15,7 @@
 
   function fieldsOf(card) {
     const fields = [...answersOf(card)].flatMap((form) => [...form.elements]);
-    return fields.filter((field) => /^(item-\d+(-other)?|notes|why|reason)$/.test(field.name || ""));
+    return fields.filter((field) => /^(item-\d+(-other)?|notes|remark|reason)$/.test(field.name || ""));
   }
 
   function written(card) {

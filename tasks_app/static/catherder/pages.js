@@ -75,16 +75,16 @@
     document.querySelectorAll("[data-copy]").forEach(offerCopy);
   }
 
-  // Quiet hours and daily mails are by the clock of the person, which the portal does not know.
-  function offerOwnClock() {
-    const choice = document.querySelector("select[data-own-clock]");
+  // Quiet hours and daily digests use the time zone of the user, which the portal does not know.
+  function selectBrowserTimeZone() {
+    const choice = document.querySelector("select[data-browser-time-zone]");
     const here = Intl.DateTimeFormat().resolvedOptions().timeZone;
     if (choice && [...choice.options].some((one) => one.value === here)) choice.value = here;
   }
 
   addEventListener("DOMContentLoaded", () => {
     look();
-    offerOwnClock();
+    selectBrowserTimeZone();
     setInterval(showTimes, 20000);
   });
   document.addEventListener("htmx:afterSettle", look);

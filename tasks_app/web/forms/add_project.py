@@ -9,7 +9,7 @@ from tasks_app.models.project import NAME
 
 
 class AddProjectForm(forms.Form):
-    """Whether there is a repository at the source is found out by the action."""
+    """A name and a source. The service checks whether there is a repository at the source."""
 
     name = forms.CharField(
         max_length=60,

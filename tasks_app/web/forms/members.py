@@ -18,39 +18,34 @@ ROLES = [(Role.VIEWER.value, "viewer"), (Role.MEMBER.value, "member"), (Role.MAI
 
 
 class NewMemberForm(forms.Form):
-    """One field for both: who has a login becomes a member at once, any other address is invited."""
+    """A user name or e-mail address: existing users become members, other addresses are invited."""
 
-    who = forms.CharField(
+    user = forms.CharField(
         max_length=254, widget=forms.TextInput({"autocomplete": "off", "autocapitalize": "none"})
     )
     role = forms.ChoiceField(choices=ROLES, initial=Role.MEMBER)
 
-    def clean_who(self) -> str:
-        who: str = self.cleaned_data["who"]
-        # A login may look like somebody else's address, and must not get what was meant for that person.
-        is_address = _is_address(who)
-        self.user = _with_address(who) if is_address else _with_login(who)
-        if self.user is None and not is_address:
-            raise ValidationError(
-                "There is no user with this name. Enter an e-mail address to invite somebody."
-            )
-        return who
+    def clean_user(self) -> str:
+        """Set `existing_user`; None for an address to invite."""
+        given: str = self.cleaned_data["user"]
+        # A user name may look like another user's address, and must not get that user's invitation.
+        if _is_email(given):
+            # Only a confirmed address: anybody can claim one where no e-mail is sent.
+            confirmed = EmailAddress.objects.filter(email=given.lower(), verified=True)
+            address = confirmed.select_related("user").first()
+            self.existing_user: User | None = address.user if address else None
+        else:
+            self.existing_user = filter_users_by_username(given).first()
+            if self.existing_user is None:
+                raise ValidationError(
+                    "There is no user with this name. Enter an e-mail address to invite somebody."
+                )
+        return given
 
 
-def _with_login(name: str) -> User | None:
-    found = filter_users_by_username(name).first()
-    return found if isinstance(found, User) else None
-
-
-def _with_address(email: str) -> User | None:
-    """Only an address that was confirmed: anybody can claim one where no e-mail is sent."""
-    confirmed = EmailAddress.objects.filter(email=email.lower(), verified=True).select_related("user").first()
-    return confirmed.user if confirmed else None
-
-
-def _is_address(who: str) -> bool:
+def _is_email(text: str) -> bool:
     try:
-        validate_email(who)
+        validate_email(text)
     except ValidationError:
         return False
     return True
@@ -60,8 +55,8 @@ class RoleForm(forms.Form):
     role = forms.ChoiceField(choices=ROLES)
 
 
-class NewcomerForm(forms.Form):
-    """Who follows an invitation and has no login yet."""
+class SignUpForm(forms.Form):
+    """The account of somebody who was invited and has none yet."""
 
     username = forms.CharField(
         max_length=150,
@@ -84,7 +79,7 @@ class NewcomerForm(forms.Form):
         username: str = self.cleaned_data["username"]
         if filter_users_by_username(username).exists():
             raise ValidationError("This user name is taken. Choose another.")
-        if _is_address(username) and username.lower() != self._invitation.email:
+        if _is_email(username) and username.lower() != self._invitation.email:
             raise ValidationError("Your user name must not be another e-mail address than your own.")
         return username
 
@@ -93,13 +88,13 @@ class NewcomerForm(forms.Form):
         if address_is_taken(self._invitation):
             raise ValidationError("There is already an account with this e-mail address. Log in instead.")
         if "password" in given:
-            self._check(given)
+            self._validate_password(given)
         return given
 
-    def _check(self, given: dict[str, Any]) -> None:
-        person = User(username=given.get("username", ""), first_name=given.get("name", ""))
-        person.email = self._invitation.email
+    def _validate_password(self, given: dict[str, Any]) -> None:
+        user = User(username=given.get("username", ""), first_name=given.get("name", ""))
+        user.email = self._invitation.email
         try:
-            validate_password(given["password"], person)
+            validate_password(given["password"], user)
         except ValidationError as error:
             self.add_error("password", error)

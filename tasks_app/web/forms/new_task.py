@@ -9,7 +9,7 @@ from django import forms
 from tasks_app.models import Project
 from tasks_app.permissions import Principal, projects_actable_by
 
-#: What each level means, in one sentence for the person who chooses.
+#: What each threshold means, in a sentence.
 LEVELS = {
     0: "Never asks; decides everything by itself.",
     1: "Asks only when blocked by a contradiction.",
@@ -19,8 +19,8 @@ LEVELS = {
     5: "Asks about any ambiguity, with the options laid out.",
 }
 
-#: Fields of the form that are keys of front matter as well.
-SETTINGS = {
+#: Form fields that are also keys of the front matter.
+FRONT_MATTER_KEYS = {
     "title": "title",
     "pipeline": "pipeline",
     "threshold": "interactionThreshold",
@@ -34,7 +34,7 @@ Totals sometimes show 19.989999. Round them where they are computed, and add a t
 
 
 class NewTaskForm(forms.Form):
-    """What a person writes to have something done. The text is parsed by the action, not here."""
+    """A task, or a folder of tasks. The service parses the text, not the form."""
 
     project = forms.ModelChoiceField(
         Project.objects.none(),
@@ -89,13 +89,13 @@ class NewTaskForm(forms.Form):
     file = forms.CharField(required=False, max_length=300, widget=forms.HiddenInput)
     form_key = forms.RegexField("^[0-9a-f-]{36}$", required=False, max_length=40, widget=forms.HiddenInput)
 
-    def settings(self) -> dict[str, Any]:
-        """What was chosen beside the text, under the keys of front matter."""
-        given = {key: self.cleaned_data.get(name) for name, key in SETTINGS.items()}
+    def front_matter(self) -> dict[str, Any]:
+        """The options that were chosen next to the text, under their front matter keys."""
+        given = {key: self.cleaned_data.get(name) for name, key in FRONT_MATTER_KEYS.items()}
         return {key: value for key, value in given.items() if value not in (None, "")}
 
     def clean_text(self) -> str:
-        """Browsers send the line ends of letters; a task file has those of files."""
+        """Normalise CRLF to LF: browsers send CRLF in forms."""
         return str(self.cleaned_data["text"]).replace("\r\n", "\n")
 
     def clean(self) -> dict[str, Any]:
@@ -108,11 +108,11 @@ class NewTaskForm(forms.Form):
 
     @property
     def is_folder(self) -> bool:
-        """Whether a sequence is wanted and not a task."""
+        """Whether a sequence is to be created instead of a task."""
         return bool(self["kind"].value() == "folder")
 
     def __init__(self, *args: object, principal: Principal | None, **kwargs: object) -> None:
-        """Without a principal there is no project to choose: for looking at the rest alone."""
+        """Without a principal no project can be chosen, as for a preview."""
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
         field = self.fields["project"]
         assert isinstance(field, forms.ModelChoiceField)  # noqa: S101 (for the type checker)

@@ -1,4 +1,4 @@
-"""The forms for who is told of what."""
+"""The forms for personal notifications and for a project's webhooks and chats."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tasks_app.notifications.timing import zone_names
 from tasks_app.permissions import Principal, projects_visible_to
 from tasks_app.web.forms.projects_field import ProjectsField
 
-#: Media that a person can choose; webhooks belong to projects.
+#: Media for personal notifications; webhooks belong to projects.
 MEDIA = (Medium.PAGE, Medium.EMAIL, Medium.CHAT)
-_ADDRESS_LENGTH = 1000
+_MAX_URL_LENGTH = 1000
 
 
-class _Clock(forms.TimeInput):
+class _TimeInput(forms.TimeInput):
     input_type = "time"
 
     def __init__(self) -> None:
@@ -28,33 +28,35 @@ class _Clock(forms.TimeInput):
 
 
 class PreferencesForm(forms.Form):
-    """One field `wish-OCCASION-MEDIUM` for each pair."""
+    """A user's preferences, with a field `wish-OCCASION-MEDIUM` for each pair."""
 
     reach = forms.ChoiceField(choices=Reach, widget=forms.RadioSelect)
     projects = ProjectsField(Project.objects.none(), required=False, widget=forms.CheckboxSelectMultiple)
-    quiet_from = forms.TimeField(required=False, widget=_Clock())
-    quiet_until = forms.TimeField(required=False, widget=_Clock())
+    quiet_from = forms.TimeField(required=False, widget=_TimeInput())
+    quiet_until = forms.TimeField(required=False, widget=_TimeInput())
     time_zone = forms.ChoiceField()
     digest = forms.ChoiceField(choices=Digest, widget=forms.RadioSelect)
-    digest_at = forms.TimeField(required=False, widget=_Clock())
+    digest_at = forms.TimeField(required=False, widget=_TimeInput())
     chat = forms.CharField(
-        required=False, max_length=_ADDRESS_LENGTH, widget=forms.TextInput({"autocomplete": "off"})
+        required=False, max_length=_MAX_URL_LENGTH, widget=forms.TextInput({"autocomplete": "off"})
     )
     forget_chat = forms.BooleanField(required=False)
 
     def __init__(self, given: Any, *, principal: Principal, preferences: Preferences) -> None:
-        super().__init__(given, initial=_initial(preferences))
+        super().__init__(given, initial=_initial_values(preferences))
         projects = self.fields["projects"]
         assert isinstance(projects, forms.ModelMultipleChoiceField)  # noqa: S101 (for the type checker)
         projects.queryset = projects_visible_to(principal).distinct().order_by("name")
-        # Who has chosen nothing yet is offered the clock of the browser, by pages.js.
-        unchosen: dict[str, str] = {"data-own-clock": ""} if given is None and preferences.pk is None else {}
+        # pages.js selects the browser's time zone for users who have not saved preferences yet.
+        attributes: dict[str, str] = (
+            {"data-browser-time-zone": ""} if given is None and preferences.pk is None else {}
+        )
         self.fields["time_zone"] = forms.ChoiceField(
-            choices=[(name, name) for name in zone_names()], widget=forms.Select(unchosen)
+            choices=[(name, name) for name in zone_names()], widget=forms.Select(attributes)
         )
         for occasion in OCCASIONS:
             for medium in MEDIA:
-                self.fields[_wish(occasion, medium)] = forms.ChoiceField(
+                self.fields[_wish_field(occasion, medium)] = forms.ChoiceField(
                     choices=Extent,
                     initial=preferences.extent(occasion, medium),
                     label=f"{medium.label}, when {occasion.label}",
@@ -62,11 +64,11 @@ class PreferencesForm(forms.Form):
                 )
 
     def rows(self) -> Iterator[tuple[str, list[tuple[str, BoundField]]]]:
-        """The table: an occasion in words, and a medium in words with its field."""
+        """The rows of the table: the label of an event, and for each medium its label and field."""
         for occasion in OCCASIONS:
             yield (
                 str(occasion.label),
-                [(str(medium.label), self[_wish(occasion, medium)]) for medium in MEDIA],
+                [(str(medium.label), self[_wish_field(occasion, medium)]) for medium in MEDIA],
             )
 
     def clean(self) -> dict[str, Any]:
@@ -82,7 +84,7 @@ class PreferencesForm(forms.Form):
     def choice(self) -> Choice:
         given = self.cleaned_data
         return Choice(
-            wishes={one: {medium: given[_wish(one, medium)] for medium in MEDIA} for one in OCCASIONS},
+            wishes={one: {medium: given[_wish_field(one, medium)] for medium in MEDIA} for one in OCCASIONS},
             reach=given["reach"],
             projects=given["projects"],
             time_zone=given["time_zone"],
@@ -95,18 +97,18 @@ class PreferencesForm(forms.Form):
         )
 
 
-def _wish(occasion: str, medium: str) -> str:
+def _wish_field(occasion: str, medium: str) -> str:
     return f"wish-{occasion}-{medium}"
 
 
-def _initial(preferences: Preferences) -> dict[str, Any]:
+def _initial_values(preferences: Preferences) -> dict[str, Any]:
     names = ("reach", "quiet_from", "quiet_until", "time_zone", "digest", "digest_at")
     chosen = list(preferences.projects.values_list("pk", flat=True)) if preferences.pk else []
     return {**{name: getattr(preferences, name) for name in names}, "projects": chosen}
 
 
 class TargetForm(forms.Form):
-    """What can be changed of a place to which a project's messages go."""
+    """What can be changed of a webhook or chat of a project."""
 
     name = forms.CharField(max_length=60)
     occasions = forms.MultipleChoiceField(
@@ -122,7 +124,7 @@ class NewTargetForm(TargetForm):
         choices=[(Medium.WEBHOOK, "webhook"), (Medium.CHAT, "chat")], widget=forms.RadioSelect
     )
     address = forms.CharField(
-        max_length=_ADDRESS_LENGTH, widget=forms.TextInput({"autocomplete": "off", "spellcheck": "false"})
+        max_length=_MAX_URL_LENGTH, widget=forms.TextInput({"autocomplete": "off", "spellcheck": "false"})
     )
     active = None  # type: ignore[assignment]
 

@@ -1,4 +1,4 @@
-"""The form for what the portal says instead of a repository's cat-herder.yaml."""
+"""The forms of a project's settings: overrides of cat-herder.yaml, source and branch."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tasks_app.core.errors import BadInput
 from tasks_app.services.settings import Overrides, patterns_in
 from tasks_app.web.forms.new_task import LEVELS
 
-_YES_OR_NO = {"": None, "yes": True, "no": False}
-_WORDS = {True: "yes", False: "no", None: ""}
-#: What leaves a setting to the repository.
-LEFT = "no override"
+_FLAG_VALUES = {"": None, "yes": True, "no": False}
+_FLAG_CHOICES = {True: "yes", False: "no", None: ""}
+#: The choice that leaves a setting to cat-herder.yaml.
+NO_OVERRIDE = "no override"
 
 FLAGS = ("wait_for_reset", "auto_commit", "publish_plan", "manage_git_branch")
 DURATIONS = ("step_timeout", "check_timeout")
 
 
 class DurationField(forms.CharField):
-    """Seconds, typed as `90s`, `15m` or `2h`; None for nothing."""
+    """Seconds, entered as `90s`, `15m` or `2h`; None if left empty."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(required=False, max_length=20, **kwargs)
@@ -39,27 +39,27 @@ class DurationField(forms.CharField):
         return duration_text(value) if isinstance(value, int) else value
 
 
-def _flag() -> forms.ChoiceField:
-    return forms.ChoiceField(required=False, choices=[("", LEFT), ("yes", "yes"), ("no", "no")])
+def _flag_field() -> forms.ChoiceField:
+    return forms.ChoiceField(required=False, choices=[("", NO_OVERRIDE), ("yes", "yes"), ("no", "no")])
 
 
 class ProjectSettingsForm(forms.Form):
-    """Every field may be left empty, which leaves the setting to the repository."""
+    """The overrides. An empty field leaves the setting to cat-herder.yaml."""
 
     threshold = forms.TypedChoiceField(
         required=False,
         coerce=int,
         empty_value=None,
-        choices=[("", LEFT), *((str(level), f"{level}: {text}") for level, text in LEVELS.items())],
+        choices=[("", NO_OVERRIDE), *((str(level), f"{level}: {text}") for level, text in LEVELS.items())],
     )
     default_pipeline = forms.ChoiceField(required=False)
     model = forms.CharField(required=False, max_length=100)
-    wait_for_reset = _flag()
-    auto_commit = _flag()
-    publish_plan = _flag()
-    manage_git_branch = _flag()
+    wait_for_reset = _flag_field()
+    auto_commit = _flag_field()
+    publish_plan = _flag_field()
+    manage_git_branch = _flag_field()
     network = forms.ChoiceField(
-        required=False, choices=[("", LEFT), *((one, one) for one in reversed(NETWORKS))]
+        required=False, choices=[("", NO_OVERRIDE), *((one, one) for one in reversed(NETWORKS))]
     )
     max_turns = forms.IntegerField(required=False, min_value=1, max_value=1_000_000)
     max_cost_usd = forms.FloatField(required=False, min_value=0.01, max_value=1_000_000)
@@ -75,11 +75,11 @@ class ProjectSettingsForm(forms.Form):
         super().__init__(*args, **kwargs)
         field = self.fields["default_pipeline"]
         assert isinstance(field, forms.ChoiceField)  # noqa: S101 (for the type checker)
-        field.choices = [("", LEFT), *((one.name, one.name) for one in config.pipelines)]
+        field.choices = [("", NO_OVERRIDE), *((one.name, one.name) for one in config.pipelines)]
         for name, one in self.fields.items():
             one.widget.attrs["aria-describedby"] = f"{name}-hint"
             if not isinstance(one, forms.ChoiceField):
-                one.widget.attrs["placeholder"] = LEFT
+                one.widget.attrs["placeholder"] = NO_OVERRIDE
                 one.widget.attrs["autocomplete"] = "off"
 
     def clean_model(self) -> str:
@@ -98,17 +98,17 @@ class ProjectSettingsForm(forms.Form):
         return given
 
     @staticmethod
-    def initial_of(overrides: Overrides) -> dict[str, Any]:
+    def initial_values(overrides: Overrides) -> dict[str, Any]:
         values = {name: getattr(overrides, name) for name in Overrides.__dataclass_fields__}
-        return values | {name: _WORDS[values[name]] for name in FLAGS}
+        return values | {name: _FLAG_CHOICES[values[name]] for name in FLAGS}
 
     def overrides(self) -> Overrides:
         given = self.cleaned_data
-        return Overrides(**(given | {name: _YES_OR_NO[given[name]] for name in FLAGS}))
+        return Overrides(**(given | {name: _FLAG_VALUES[given[name]] for name in FLAGS}))
 
 
 class SourceForm(forms.Form):
-    """Where the repository is. Whether there is one is found out by the action."""
+    """The location of the repository. The service checks whether there is one."""
 
     source = forms.CharField(
         max_length=500,
@@ -118,7 +118,7 @@ class SourceForm(forms.Form):
 
 
 class BranchForm(forms.Form):
-    """Of which branch of the source tasks start."""
+    """The branch of the source that tasks start from."""
 
     branch = forms.ChoiceField(
         error_messages={"invalid_choice": "The source had no branch “%(value)s” at the last fetch."}

@@ -1,4 +1,4 @@
-"""The field in which one chooses among projects."""
+"""A form field to select projects."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 from django import forms
 
 #: Digits of a number that every database can look up.
-_LONGEST = 18
+_MAX_DIGITS = 18
 
 
 class ProjectsField(forms.ModelMultipleChoiceField):  # type: ignore[type-arg]
-    """A number that no row can have is a project that there is not, where Django would fail."""
+    """Rejects ids that are too large for the database, for which Django would fail."""
 
     def clean(self, value: Any) -> Any:
         for one in value or ():
-            if len(str(one)) > _LONGEST:
+            if len(str(one)) > _MAX_DIGITS:
                 raise forms.ValidationError(
                     self.error_messages["invalid_choice"],
                     code="invalid_choice",

@@ -18,7 +18,7 @@ LIFETIMES = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "one year",
 
 
 class NewTokenForm(forms.Form):
-    """What the token is for, what it may do, where, and for how long."""
+    """The name, scopes, projects and lifetime of a token."""
 
     name = forms.CharField(
         max_length=100, widget=forms.TextInput(attrs={"autocomplete": "off", "placeholder": "nightly build"})
@@ -49,7 +49,7 @@ class NewTokenForm(forms.Form):
 
     @property
     def chosen_projects(self) -> Collection[Project] | None:
-        """None: all of them, also those to come."""
+        """The selected projects; None for all projects, including future ones."""
         return list(self.cleaned_data["projects"]) or None
 
     @property

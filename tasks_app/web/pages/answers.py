@@ -17,7 +17,7 @@ from django.views.decorators.http import require_POST
 from tasks_app.core.errors import AnswerTooLong, CatHerderError, NotAllowed, NotOpen
 from tasks_app.models import Channel, Question
 from tasks_app.services.answers import Answered, answer_question, decide, dismiss_question
-from tasks_app.web.forms.answer import Typed, fields_from_json, reply_from_json
+from tasks_app.web.forms.answer import CardInput, fields_from_json, reply_from_json
 from tasks_app.web.pages.access import is_htmx, principal_of, question_or_404
 from tasks_app.web.pages.cards import card_of, show
 
@@ -49,7 +49,7 @@ def _answer(request: HttpRequest, found: Question) -> Answered:
     if request.content_type == "application/json":
         reply = reply_from_json(found, request.body)
     else:
-        reply = Typed.of(found, request.POST).reply(found)
+        reply = CardInput.from_post(found, request.POST).reply(found)
     return answer_question(found, reply, by=principal_of(request), via=Channel.WEB)
 
 
@@ -57,7 +57,7 @@ def _dismiss(request: HttpRequest, found: Question) -> Answered:
     if request.content_type == "application/json":
         notes = fields_from_json(request.body, "notes")["notes"]
     else:
-        notes = Typed.of(found, request.POST).why
+        notes = CardInput.from_post(found, request.POST).remark
     return dismiss_question(found, by=principal_of(request), via=Channel.WEB, notes=notes)
 
 
@@ -66,7 +66,7 @@ def _decide(request: HttpRequest, found: Question) -> Answered:
         given = fields_from_json(request.body, "verdict", "notes")
         verdict, notes = given["verdict"], given["notes"]
     else:
-        typed = Typed.of(found, request.POST)
+        typed = CardInput.from_post(found, request.POST)
         verdict, notes = request.POST.get("verdict", ""), typed.reason or typed.notes
     return decide(found, verdict, by=principal_of(request), via=Channel.WEB, notes=notes)
 
@@ -102,7 +102,7 @@ def _as_json(request: HttpRequest, question_id: int, act: Act) -> HttpResponse:
 
 
 def _as_form(request: HttpRequest, found: Question, act: Act) -> HttpResponse:
-    typed = Typed.of(found, request.POST)
+    typed = CardInput.from_post(found, request.POST)
     try:
         done = act(request, found)
     except NotOpen as error:

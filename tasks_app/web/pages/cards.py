@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from tasks_app.models import Question, QuestionKind
-from tasks_app.web.forms.answer import Typed, TypedItem
+from tasks_app.web.forms.answer import CardInput, ItemInput
 from tasks_app.web.pages.access import actable_projects, is_htmx
 from tasks_app.web.rendering.evidence import Evidence, evidence_of
 from tasks_app.web.rendering.words import context, headline
@@ -60,7 +60,7 @@ class Card:
     may_act: bool
     items: list[CardItem] = field(default_factory=list)
     evidence: list[Evidence] = field(default_factory=list)
-    typed: Typed = field(default_factory=lambda: Typed([]))
+    typed: CardInput = field(default_factory=lambda: CardInput([]))
     message: str = ""
     kept: str = ""
     repeated: bool = False
@@ -91,15 +91,15 @@ def unknown_cards(request: HttpRequest, cards: list[Card]) -> HttpResponse:
     return render(request, "questions/_cards.html", {"cards": new})
 
 
-def _card(question: Question, may_act: bool, *, typed: Typed | None = None, **told: Any) -> Card:
-    typed = typed or Typed.blank(question)
+def _card(question: Question, may_act: bool, *, typed: CardInput | None = None, **told: Any) -> Card:
+    typed = typed or CardInput.blank(question)
     items = [_item(*pair) for pair in zip(question.items, typed.items, strict=True)]
     if question.is_open and question.kind == QuestionKind.APPROVAL:  # afterwards its evidence is folded
         items = [replace(item, headline=headline(question.headline_by_evidence)) for item in items]
     return Card(question, may_act, items, evidence_of(question), typed, **told)
 
 
-def _item(item: dict[str, Any], typed: TypedItem) -> CardItem:
+def _item(item: dict[str, Any], typed: ItemInput) -> CardItem:
     question = str(item["question"])
     return CardItem(
         question=question,
@@ -112,7 +112,7 @@ def _item(item: dict[str, Any], typed: TypedItem) -> CardItem:
     )
 
 
-def _choices(item: dict[str, Any], typed: TypedItem) -> list[Choice]:
+def _choices(item: dict[str, Any], typed: ItemInput) -> list[Choice]:
     options = [
         Choice(
             value=str(option.get("label", "")),

@@ -21,7 +21,7 @@ from tasks_app.services.invitations import (
     find_invitation,
     standing_of,
 )
-from tasks_app.web.forms.members import NewcomerForm
+from tasks_app.web.forms.members import SignUpForm
 
 
 @sensitive_post_parameters("password")
@@ -51,7 +51,7 @@ def _with_login(request: HttpRequest, found: Invitation, user: User) -> HttpResp
 
 
 def _newcomer(request: HttpRequest, found: Invitation) -> HttpResponse:
-    form = NewcomerForm(request.POST if request.method == "POST" else None, invitation=found)
+    form = SignUpForm(request.POST if request.method == "POST" else None, invitation=found)
     if request.method == "POST" and form.is_valid():
         given = form.cleaned_data
         try:

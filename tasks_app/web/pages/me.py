@@ -19,7 +19,7 @@ from tasks_app.models.session import session_id
 from tasks_app.services.account import change_email, change_name, change_theme, unlink_login
 from tasks_app.services.sessions import end_other_sessions, end_session, sessions_of
 from tasks_app.web.accounts.providers import providers
-from tasks_app.web.forms.me import ProfileForm
+from tasks_app.web.forms.profile import ProfileForm
 from tasks_app.web.pages.access import person
 
 

@@ -35,19 +35,19 @@ def project_members(request: HttpRequest, project_id: int) -> HttpResponse:
     try:
         _let_in(request, project, form)
     except BadInput as error:
-        form.add_error("who", str(error))
+        form.add_error("user", str(error))
         return _page(request, project, form, status=400)
     return redirect("project_members", project.pk)
 
 
 def _let_in(request: HttpRequest, project: Project, form: NewMemberForm) -> None:
     role = Role(form.cleaned_data["role"])
-    if form.user is not None:
-        add_member(project, form.user, role, by=principal_of(request))
-        name = f"{form.user.shown_name} ({form.user.get_username()})"
+    if form.existing_user is not None:
+        add_member(project, form.existing_user, role, by=principal_of(request))
+        name = f"{form.existing_user.shown_name} ({form.existing_user.get_username()})"
         messages.success(request, f"{name} is now a {role.value}.")
     else:
-        _hand_over(request, *invite(project, form.cleaned_data["who"], role, by=principal_of(request)))
+        _hand_over(request, *invite(project, form.cleaned_data["user"], role, by=principal_of(request)))
 
 
 @require_POST

@@ -140,7 +140,7 @@ def _create(request: HttpRequest, form: NewTaskForm) -> Task | Sequence | None:
             return create_sequence(
                 given["project"], given["folder"], by=principal, form_key=given["form_key"], **wanted
             )
-        text = with_settings(given["text"], form.settings(), where=WHERE)
+        text = with_settings(given["text"], form.front_matter(), where=WHERE)
         return create_task(
             given["project"], text, by=principal, where=WHERE, file=given["file"], form_key=given["form_key"]
         )
@@ -172,7 +172,7 @@ def _preview(given: dict[str, str]) -> dict[str, Any]:
     if not given.get("text", "").strip():
         return {"definition": None, "faults": []}
     try:
-        text = with_settings(given["text"], form.settings(), where=WHERE)
+        text = with_settings(given["text"], form.front_matter(), where=WHERE)
         return {"definition": parse_task(text, where=WHERE), "faults": []}
     except CatHerderError as error:
         return {

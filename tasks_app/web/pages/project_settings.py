@@ -29,7 +29,13 @@ from tasks_app.services.settings import (
     change_settings,
     overrides_of,
 )
-from tasks_app.web.forms.project_settings import DURATIONS, LEFT, BranchForm, ProjectSettingsForm, SourceForm
+from tasks_app.web.forms.project_settings import (
+    DURATIONS,
+    NO_OVERRIDE,
+    BranchForm,
+    ProjectSettingsForm,
+    SourceForm,
+)
 from tasks_app.web.pages.access import principal_of, project_or_404
 from tasks_app.web.pages.project_facts import FILE_KEYS, AtHead, at_head, line_of_setting
 from tasks_app.web.rendering.words import duration
@@ -228,7 +234,7 @@ def _of_file(project: Project, form: ProjectSettingsForm | None) -> dict[str, An
     except CatHerderError as error:
         return {"trouble": str(error)}
     form = form or ProjectSettingsForm(
-        initial=ProjectSettingsForm.initial_of(overrides_of(Project.objects.get(pk=project.pk))),
+        initial=ProjectSettingsForm.initial_values(overrides_of(Project.objects.get(pk=project.pk))),
         config=config,
     )
     return {"form": form, "rows": [_row(name, form, head, config) for name in LABELS], "head": head}
@@ -311,7 +317,11 @@ def _what(detail: dict[str, Any]) -> list[tuple[str, str, str]]:
     pairs = changed.items() if isinstance(changed, dict) else ()
     labels: dict[Any, str] = {name: words[0] for name, words in (LABELS | _ELSEWHERE).items()}
     return [
-        (labels.get(name, str(name)), _words(name, pair[0]) or LEFT, _words(name, pair[1]) or LEFT)
+        (
+            labels.get(name, str(name)),
+            _words(name, pair[0]) or NO_OVERRIDE,
+            _words(name, pair[1]) or NO_OVERRIDE,
+        )
         for name, pair in pairs
         if isinstance(pair, list) and len(pair) == 2
     ]

@@ -1,4 +1,4 @@
-"""The forms of one's own settings."""
+"""The form of the user's profile."""
 
 from __future__ import annotations
 
