@@ -239,7 +239,7 @@ class TestCancelAndRetry:
         manage(*RUN)
         runs = len(herd.agent.runs)
         code, out, _ = manage("retry", thing, "--queue")
-        assert code == 0 and "pending. Nothing runs; it starts when a worker is free." in out
+        assert code == 0 and "pending. Waiting for a free worker." in out
         assert len(herd.agent.runs) == runs
         assert Task.objects.due().count() == 1
 

@@ -94,7 +94,7 @@ def test_denying_and_sending_back_want_a_reason(notes: str) -> None:
     for kind, verdict in ((QuestionKind.APPROVAL, "denied"), (QuestionKind.PLAN, "sent_back")):
         question = asked(kind)
         with pytest.raises(AnswerEmpty, match=r"Enter (a reason|your comments)"):
-            decide(question, verdict, by=member_of(question), via=WEB, notes=notes)
+            decide(question, verdict, by=acting(member_of(question)), via=WEB, notes=notes)
         question.refresh_from_db()
         assert question.is_open
 
