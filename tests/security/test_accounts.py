@@ -55,7 +55,7 @@ def test_a_reset_leads_to_the_portal_whatever_port_was_asked(ann: User, mails: l
 def test_an_invitation_that_is_mailed_leads_to_the_portal(mails: list[Any], host: str) -> None:
     by = MembershipFactory(role=Role.MAINTAINER)
     client = signed_in(by.user)
-    given = {"who": "new@example.org", "role": "viewer"}
+    given = {"user": "new@example.org", "role": "viewer"}
     client.post(f"/projects/{by.project_id}/members/", given, headers={"Host": host})
     given = {"email": "newer@example.org", "role": "viewer"}
     address = f"/projects/{by.project.name}/invitations"
@@ -136,7 +136,7 @@ def test_a_login_like_somebody_elses_address_gets_nothing_that_was_meant_for_the
     by = MembershipFactory(role=Role.MAINTAINER)
     thief = UserFactory(username="victim@example.org")
     client = signed_in(by.user)
-    client.post(f"/projects/{by.project_id}/members/", {"who": "victim@example.org", "role": "maintainer"})
+    client.post(f"/projects/{by.project_id}/members/", {"user": "victim@example.org", "role": "maintainer"})
     assert not Membership.objects.filter(user=thief).exists()
     assert Invitation.objects.get().email == "victim@example.org"
 
