@@ -55,20 +55,20 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "servestatic.middleware.ServeStaticMiddleware",
     "csp.middleware.CSPMiddleware",
-    "tasks_app.web.pages.privacy.NotKept",
+    "tasks_app.web.pages.caching_headers.NoStore",
     "tasks_app.api.boundary.problems_below_api",
-    "tasks_app.web.pages.origin.told_to_the_audit",
+    "tasks_app.web.pages.audit_origin.audit_origin",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "tasks_app.web.accounts.middleware.ToTheLogin",
+    "tasks_app.web.accounts.middleware.LoginRedirect",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "allauth.account.middleware.AccountMiddleware",
-    "tasks_app.web.accounts.middleware.Seen",
-    "tasks_app.web.pages.refusing.no_blank_page",
+    "tasks_app.web.accounts.middleware.LastSeen",
+    "tasks_app.web.pages.errors.method_not_allowed_page",
 ]
 
 CONTENT_SECURITY_POLICY: dict[str, Any] = {
@@ -97,7 +97,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "tasks_app.web.pages.context.installation",
+                "tasks_app.web.pages.context_processors.installation",
             ]
         },
     }
@@ -215,7 +215,10 @@ HUEY = (
 # It counts attempts to log in, and a stranger's must not keep the database busy: so memory, not a table. One
 # machine has one web process, and a restart is in no stranger's hand; several machines share a Redis.
 CACHES = {
-    "default": {"BACKEND": "tasks_app.web.accounts.counts.RedisOrHere", "LOCATION": ENVIRONMENT.redis_url}
+    "default": {
+        "BACKEND": "tasks_app.web.accounts.attempts_cache.RedisOrMemoryCache",
+        "LOCATION": ENVIRONMENT.redis_url,
+    }
     if ENVIRONMENT.redis_url
     else {
         "BACKEND": "django.core.cache.backends.locmem.LocMemCache",

@@ -1,4 +1,4 @@
-"""Attempts to log in are counted where all processes see it, in Redis; and here while it is away (W1, R4)."""
+"""Login attempts are counted in Redis for all processes, and in memory while it is unavailable (W1, R4)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ pytestmark = [pytest.mark.django_db, pytest.mark.redis]
 @pytest.fixture
 def server(settings: Any) -> Iterator[RedisServer]:
     with redis_server() as server:
-        backend = "tasks_app.web.accounts.counts.RedisOrHere"
+        backend = "tasks_app.web.accounts.attempts_cache.RedisOrMemoryCache"
         settings.CACHES = {"default": {"BACKEND": backend, "LOCATION": server.url}}
         yield server
-        caches["default"].here.clear()  # type: ignore[attr-defined]
+        caches["default"].in_memory.clear()  # type: ignore[attr-defined]
 
 
 WRONG = "wrong"

@@ -26,7 +26,7 @@ from tasks_app.history.events.append import NewEvent, append
 from tasks_app.models import Event, EventKind, Question, Run, Task, User, paths
 from tasks_app.sandbox import Sandbox
 from tasks_app.services.projects import add_project
-from tasks_app.web.pages import context
+from tasks_app.web.pages import context_processors
 from tests.addresses import text_of
 from tests.browser import signed_in
 from tests.factories import (
@@ -115,7 +115,7 @@ def test_a_real_key_ends_the_rehearsal(browser: Client, monkeypatch: pytest.Monk
 def test_a_missing_sandbox_is_said_with_its_reason(
     browser: Client, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
-    monkeypatch.setattr(context, "sandbox", lambda: Sandbox(None, "bubblewrap is not installed."))
+    monkeypatch.setattr(context_processors, "sandbox", lambda: Sandbox(None, "bubblewrap is not installed."))
     page = (Client() if address == "/login/" else browser).get(address)
     assert "No sandbox." in page.text and "bubblewrap is not installed." in page.text
 
@@ -124,12 +124,15 @@ def test_a_demanded_sandbox_that_is_missing_does_not_break_the_pages(monkeypatch
     def unavailable(mode: object) -> Sandbox:
         raise SandboxUnavailable("there is none")
 
-    monkeypatch.setattr(context, "detect", unavailable)
-    context.sandbox.cache_clear()
+    monkeypatch.setattr(context_processors, "detect", unavailable)
+    context_processors.sandbox.cache_clear()
     try:
-        assert (context.sandbox().active, context.sandbox().reason) == (False, "there is none")
+        assert (context_processors.sandbox().active, context_processors.sandbox().reason) == (
+            False,
+            "there is none",
+        )
     finally:
-        context.sandbox.cache_clear()
+        context_processors.sandbox.cache_clear()
 
 
 def test_open_questions_are_counted_in_the_title_and_the_navigation(browser: Client) -> None:

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from tasks_app.models import Action, AuditEntry, BrowserSession, User
 from tasks_app.services.sessions import end_sessions, sessions_of
-from tasks_app.web.accounts.browsers import browser_words
+from tasks_app.web.accounts.user_agents import describe_browser
 from tests.browser import signed_in
 
 pytestmark = pytest.mark.django_db
@@ -51,7 +51,7 @@ def is_in(client: Client) -> bool:
     ],
 )
 def test_a_browser_is_told_in_two_words(user_agent: str, words: str) -> None:
-    assert browser_words(user_agent) == words
+    assert describe_browser(user_agent) == words
 
 
 def test_the_list_shows_browser_address_and_which_is_this_one(ann: User) -> None:

@@ -20,7 +20,7 @@ from tasks_app.api.problems import MOST_TOLD
 from tasks_app.history.events.append import append_one
 from tasks_app.models import EventKind, Project, Question, QuestionState, User
 from tasks_app.sandbox import Sandbox
-from tasks_app.web.pages import context
+from tasks_app.web.pages import context_processors
 from tests.addresses import NAMES, NOT_THERE, POST_ONLY, POSTED, address
 from tests.factories import MembershipFactory, QuestionFactory, SequenceFactory, TaskFactory, UserFactory
 
@@ -234,7 +234,7 @@ def test_half_characters_and_nul_in_an_answer_lose_nothing(question: Question) -
 def test_a_missing_sandbox_is_said_on_every_page(
     login: bool, question: Question, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(context, "sandbox", lambda: Sandbox(None, "It was switched off."))
+    monkeypatch.setattr(context_processors, "sandbox", lambda: Sandbox(None, "It was switched off."))
     client = root() if login else browser()
     for page in ("/", "/live/", address("task", question), "/admin/", "/admin/tasks_app/task/", "/nope/"):
         response = client.get(page, follow=True)

@@ -1,4 +1,4 @@
-"""How the portal's login differs from what allauth does by itself."""
+"""How the portal's login differs from allauth's defaults."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tasks_app.notifications.message import absolute
 
 logger = logging.getLogger(__name__)
 
-_WRONG = "Wrong user name or password. Passwords are case-sensitive."
+_WRONG_CREDENTIALS = "Wrong user name or password. Passwords are case-sensitive."
 TOO_MANY = (
     "Too many failed logins for this user name from your IP address. Wait five minutes, then try again."
 )
@@ -37,8 +37,8 @@ TOO_MANY_ANYWHERE = "Too many failed logins for this user name. Wait an hour, or
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
     error_messages = {
         **DefaultAccountAdapter.error_messages,
-        "username_password_mismatch": _WRONG,
-        "email_password_mismatch": _WRONG,
+        "username_password_mismatch": _WRONG_CREDENTIALS,
+        "email_password_mismatch": _WRONG_CREDENTIALS,
         "too_many_login_attempts": TOO_MANY,
         "too_many_anywhere": TOO_MANY_ANYWHERE,
         "incorrect_password": "Wrong password.",
@@ -46,52 +46,56 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
     }
 
     def is_open_for_signup(self, request: HttpRequest) -> bool:
-        """People come by invitation, or are made by a site admin."""
+        """Return False: users are invited, or created by a site admin."""
         return False
 
     def is_ajax(self, request: HttpRequest) -> bool:
-        """Pages are for browsers; programs have the API."""
+        """Return False: pages are for browsers; programs use the API."""
         return False
 
     def is_safe_url(self, url: str | None) -> bool:
-        """Only to this very host and port: what listens on another one may be an agent's."""
+        """Accept only this host and port: an agent may listen on another one."""
         request = self.request
-        here = {request.get_host()}
-        return bool(url) and url_has_allowed_host_and_scheme(url, here, require_https=request.is_secure())
+        allowed_hosts = {request.get_host()}
+        return bool(url) and url_has_allowed_host_and_scheme(
+            url, allowed_hosts, require_https=request.is_secure()
+        )
 
     def add_message(self, request: HttpRequest, level: int, *args: Any, **kwargs: Any) -> None:
-        """That one is logged in, or out, can be seen."""
+        """Suppress allauth's login and logout messages."""
         template = kwargs.get("message_template") or (args[0] if args else "") or ""
         if not template.startswith("account/messages/logged_"):
             super().add_message(request, level, *args, **kwargs)
 
     def _get_login_attempts_cache_key(self, request: HttpRequest, **credentials: Any) -> str:
-        """Name and address: nobody can lock out another person, nor an attacker the person under attack."""
-        tried = credentials.get("email") or credentials.get("username") or ""
-        return f"{self.get_client_ip(request)} {_folded(tried)}"
+        """Count by user name and IP address, so that nobody can lock out another user."""
+        name = credentials.get("email") or credentials.get("username") or ""
+        return f"{self.get_client_ip(request)} {_normalized_name(name)}"
 
     def authenticate(self, request: HttpRequest, **credentials: Any) -> Any:
-        """An address comes as a name too, and allauth's backend looks for both under that alone. Given twice,
-        the password would be checked twice, and the time would tell a stranger that the address is known.
+        """Pass an e-mail address on only once.
+
+        An address arrives as `username` too, and allauth's backend looks for both under that alone. Given
+        twice, the password would be checked twice, and the time would tell strangers that the address exists.
         """
         if credentials.get("email") == credentials.get("username"):
             credentials.pop("email", None)
         return super().authenticate(request, **credentials)
 
     def pre_authenticate(self, request: HttpRequest, **credentials: Any) -> None:
-        """A second, wider limit for who changes addresses as easily as an agent on this machine can."""
+        """Apply a second limit for all IP addresses: an agent on this machine can change its own easily."""
         super().pre_authenticate(request, **credentials)
-        tried = _folded(str(credentials.get("email") or credentials.get("username") or ""))
-        self._anywhere = ratelimit.consume(
-            request, app="allauth.account", action="login_failed_anywhere", key=tried
+        name = _normalized_name(str(credentials.get("email") or credentials.get("username") or ""))
+        self._consumed_anywhere = ratelimit.consume(
+            request, app="allauth.account", action="login_failed_anywhere", key=name
         )
-        if self._anywhere is None:
+        if self._consumed_anywhere is None:
             raise self.validation_error("too_many_anywhere")
 
     def _rollback_login_failed_rl_usage(self) -> None:
         super()._rollback_login_failed_rl_usage()
-        if self._anywhere:
-            self._anywhere.rollback()
+        if self._consumed_anywhere:
+            self._consumed_anywhere.rollback()
 
     def get_password_change_redirect_url(self, request: HttpRequest) -> str:
         return reverse("me_security")
@@ -100,13 +104,13 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         return reverse("me" if self.request.user.is_authenticated else "login")
 
     def get_reset_password_from_key_url(self, key: str) -> str:
-        return _at_the_portal(super().get_reset_password_from_key_url(key))
+        return _portal_url(super().get_reset_password_from_key_url(key))
 
     def get_email_confirmation_url(self, request: HttpRequest, emailconfirmation: Any) -> str:
-        return _at_the_portal(super().get_email_confirmation_url(request, emailconfirmation))
+        return _portal_url(super().get_email_confirmation_url(request, emailconfirmation))
 
     def send_mail(self, template_prefix: str, email: str, context: dict[str, Any]) -> None:
-        """A mail server that is away breaks no page; whether an address is known must not show either."""
+        """Log a failure instead of raising: it must not break a page, nor show whether an address exists."""
         if not settings.SENDS_EMAIL:
             return
         try:
@@ -115,18 +119,18 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
             logger.warning("an e-mail could not be sent", exc_info=True)
 
 
-def _folded(name: str) -> str:
-    """The same for all spellings that PostgreSQL finds one person by: it compares in upper case."""
+def _normalized_name(name: str) -> str:
+    """Return the same text for all spellings that PostgreSQL finds one user by: it compares in upper case."""
     return name.upper().lower()
 
 
-def _at_the_portal(link: str) -> str:
-    """Host and port of a request are in a stranger's hand, and on another port an agent may listen."""
+def _portal_url(link: str) -> str:
+    """Replace host and port: a stranger controls those of a request, and an agent may listen on the port."""
     return absolute(urlsplit(link).path)
 
 
 class SocialAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
-    """Somebody else vouches for a person: only for an address that is verified on both sides."""
+    """Single sign-on: a provider's user is matched only by an address that both sides have verified."""
 
     def can_authenticate_by_email(self, login: Any, email: str) -> bool:
         return bool(EmailAddress.objects.filter(email=email.lower(), verified=True).exists())
@@ -134,15 +138,15 @@ class SocialAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
     def is_open_for_signup(self, request: HttpRequest, sociallogin: Any) -> bool:
         if settings.ENVIRONMENT.sso_signup != "yes":
             return False
-        addresses = [given.email for given in sociallogin.email_addresses]
-        return not any(filter_users_by_email(address) for address in addresses)
+        emails = [address.email for address in sociallogin.email_addresses]
+        return not any(filter_users_by_email(email) for email in emails)
 
     def get_connect_redirect_url(self, request: HttpRequest, socialaccount: Any) -> str:
         return reverse("me_security")
 
 
 class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
-    """Secrets of second factors are encrypted with the installation's key: a copy of the table is no help."""
+    """Encrypts the secrets of second factors, so that a copy of the table is useless."""
 
     error_messages = {
         **DefaultMFAAdapter.error_messages,
@@ -153,12 +157,12 @@ class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
         return user.get_username()
 
     def encrypt(self, text: str) -> str:
-        return _cipher().encrypt(text.encode()).decode()
+        return _second_factor_cipher().encrypt(text.encode()).decode()
 
     def decrypt(self, encrypted_text: str) -> str:
-        return _cipher().decrypt(encrypted_text.encode()).decode()
+        return _second_factor_cipher().decrypt(encrypted_text.encode()).decode()
 
 
-def _cipher() -> Fernet:
+def _second_factor_cipher() -> Fernet:
     key = hashlib.sha256(f"second factor {settings.SECRET_KEY}".encode()).digest()
     return Fernet(base64.urlsafe_b64encode(key))

@@ -1,4 +1,4 @@
-"""The forms of the login and of passwords."""
+"""The forms for login, passwords and second factor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tasks_app.models import User
 
 
 class LoginForm(AllauthLoginForm):  # type: ignore[misc]
-    """Name or e-mail address, in a field that password managers know."""
+    """Accepts a user name or e-mail address, in a field that password managers recognise."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -32,8 +32,8 @@ class LoginForm(AllauthLoginForm):  # type: ignore[misc]
         return super().clean()
 
 
-class _Labelled:
-    """Without allauth's placeholders, which say the label again in other words."""
+class _WithoutPlaceholders:
+    """Removes allauth's placeholders, which repeat the labels."""
 
     fields: dict[str, Any]
 
@@ -43,30 +43,30 @@ class _Labelled:
             one.widget.attrs.pop("placeholder", None)
 
 
-class ChangePasswordForm(_Labelled, AllauthChangePasswordForm):  # type: ignore[misc]
-    """The present password and a new one."""
+class ChangePasswordForm(_WithoutPlaceholders, AllauthChangePasswordForm):  # type: ignore[misc]
+    """The current password and a new one."""
 
 
-class SetPasswordForm(_Labelled, AllauthSetPasswordForm):  # type: ignore[misc]
-    """A first password, of somebody who came another way."""
+class SetPasswordForm(_WithoutPlaceholders, AllauthSetPasswordForm):  # type: ignore[misc]
+    """A first password for a user who logs in with a provider."""
 
 
-class ResetPasswordKeyForm(_Labelled, AllauthResetPasswordKeyForm):  # type: ignore[misc]
-    """A new password, by the link of a mail."""
+class ResetPasswordKeyForm(_WithoutPlaceholders, AllauthResetPasswordKeyForm):  # type: ignore[misc]
+    """A new password, after following the link in an e-mail."""
 
 
 def mark_code_used(user: User, code: str) -> None:
-    """Let a code of the second factor count only once, for as long as it would count.
+    """Make a code of the second factor invalid for as long as it would be valid.
 
-    allauth marks the codes of a login, not the one that switched the second factor on; and for one period,
-    while with a tolerance of one a code counts for three.
+    allauth does so for codes of a login, not for the one that switched on the second factor; and for one
+    period, while with a tolerance of one a code is valid for three.
     """
     totp = TOTP(Authenticator(user=user, type=Authenticator.Type.TOTP))
     cache.set(totp._get_used_cache_key(code), "y", mfa.TOTP_PERIOD * (2 * mfa.TOTP_TOLERANCE + 1))
 
 
-class _CodeOnce:
-    """A form whose code is used up once it was right."""
+class _SingleUseCode:
+    """A form that accepts a code only once."""
 
     user: User
 
@@ -76,13 +76,13 @@ class _CodeOnce:
         return code
 
 
-class ActivateTOTPForm(_CodeOnce, AllauthActivateTOTPForm):  # type: ignore[misc]
-    """The first code, which shows that the app has the secret."""
+class ActivateTOTPForm(_SingleUseCode, AllauthActivateTOTPForm):  # type: ignore[misc]
+    """The first code, which proves that the app has the secret."""
 
 
-class AuthenticateForm(_CodeOnce, AllauthAuthenticateForm):  # type: ignore[misc]
-    """A code after the password."""
+class AuthenticateForm(_SingleUseCode, AllauthAuthenticateForm):  # type: ignore[misc]
+    """The code at login, after the password."""
 
 
-class ReauthenticateForm(_CodeOnce, AllauthReauthenticateForm):  # type: ignore[misc]
-    """A code before something that matters."""
+class ReauthenticateForm(_SingleUseCode, AllauthReauthenticateForm):  # type: ignore[misc]
+    """The code before a change of the account."""

@@ -1,4 +1,4 @@
-"""The way to the login and back, and when a browser was last here."""
+"""Redirects to the login page, and the time of a session's last request."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from tasks_app.web.accounts.sessions import SessionStore
 
 
-class ToTheLogin(LoginRequiredMiddleware):
-    """Who sent a form after the login had ended comes back to the page with the form.
+class LoginRedirect(LoginRequiredMiddleware):
+    """After the login, return to the page whose form was sent without a session.
 
-    Its own address may take forms alone, and what was sent is not sent again: so the login says that.
+    The form's own URL may only accept submissions, and the form is not sent again: so the login page says so.
     """
 
     def handle_no_permission(self, request: HttpRequest, view_func: Callable[..., Any]) -> Any:
         if request.method in ("GET", "HEAD"):
             return super().handle_no_permission(request, view_func)
-        asked = QueryDict(mutable=True)
-        asked.update({self.get_redirect_field_name(view_func): _page_before(request), "unsent": "1"})
+        query = QueryDict(mutable=True)
+        query.update({self.get_redirect_field_name(view_func): _referring_page(request), "unsent": "1"})
         login = resolve_url(self.get_login_url(view_func))
-        return HttpResponseRedirect(f"{login}?{asked.urlencode(safe='/')}")
+        return HttpResponseRedirect(f"{login}?{query.urlencode(safe='/')}")
 
 
-def _page_before(request: HttpRequest) -> str:
-    """The page of the portal from which a form came, as far as the browser says so."""
-    before = request.headers.get("Referer", "")
-    if not url_has_allowed_host_and_scheme(before, {request.get_host()}, require_https=request.is_secure()):
+def _referring_page(request: HttpRequest) -> str:
+    """Return the path of the portal's page that sent the form; `/` if the browser does not say."""
+    referer = request.headers.get("Referer", "")
+    if not url_has_allowed_host_and_scheme(referer, {request.get_host()}, require_https=request.is_secure()):
         return "/"
-    parts = urlsplit(before)
+    parts = urlsplit(referer)
     return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
 
 
-class Seen(MiddlewareMixin):
-    """Costs nothing but once a minute for each browser; pages that ask for nobody cost nothing at all."""
+class LastSeen(MiddlewareMixin):
+    """Stores when a session was last used: at most once a minute, and only if the page reads the session."""
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         session = getattr(request, "session", None)

@@ -1,4 +1,4 @@
-"""The door: pages of allauth where they need a word of the portal's own."""
+"""The login pages that differ from allauth's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from django.utils.decorators import method_decorator
 from django.views.decorators.http import require_GET, require_POST
 
 from tasks_app.web.accounts.adapter import TOO_MANY, TOO_MANY_ANYWHERE
-from tasks_app.web.accounts.providers import providers
+from tasks_app.web.accounts.providers import login_providers
 
 
 class Login(account.LoginView):  # type: ignore[misc]
@@ -29,7 +29,7 @@ class Login(account.LoginView):  # type: ignore[misc]
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         context: dict[str, Any] = super().get_context_data(**kwargs)
-        return {**context, "providers": providers(), "unsent": "unsent" in self.request.GET}
+        return {**context, "providers": login_providers(), "unsent": "unsent" in self.request.GET}
 
     def form_invalid(self, form: LoginForm) -> HttpResponse:
         page: HttpResponse = super().form_invalid(form)
@@ -40,7 +40,7 @@ class Login(account.LoginView):  # type: ignore[misc]
 
 @method_decorator(login_not_required, name="dispatch")
 class PasswordReset(account.PasswordResetView):  # type: ignore[misc]
-    """Where no e-mail is sent, the page says so and whom to ask."""
+    """Without e-mail, the page says so and whom to ask."""
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         if not settings.SENDS_EMAIL:
@@ -69,31 +69,36 @@ class SecondFactorOff(DeactivateTOTPView):  # type: ignore[misc]
 @require_POST
 @login_not_required
 def go_to_provider(request: HttpRequest, provider_id: str) -> HttpResponse:
-    """Hand the person over to who vouches.
+    """Send the user to the provider's login.
 
-    By a page that leads on by itself: a redirect would break the rule that forms go to the portal alone.
+    With a page that redirects: a redirect response would violate the `form-action` of the security policy.
     """
-    response = _through(provider_id, request, openid.login, github.oauth2_login)
+    response = _call_provider(provider_id, request, openid.login, github.oauth2_login)
     if response.status_code != 302 or "://" not in response["Location"]:
         return response
-    name = next((one.name for one in providers() if one.key == provider_id), "")
-    return render(request, "account/leaving.html", {"address": response["Location"], "name": name})
+    name = next((provider.name for provider in login_providers() if provider.key == provider_id), "")
+    return render(request, "account/go_to_provider.html", {"url": response["Location"], "name": name})
 
 
 @require_GET
 @login_not_required
 def back_from_provider(request: HttpRequest, provider_id: str) -> HttpResponse:
-    return _through(provider_id, request, openid.callback, github.oauth2_callback)
+    return _call_provider(provider_id, request, openid.callback, github.oauth2_callback)
 
 
-def _through(
-    provider: str, request: HttpRequest, oidc: Callable[..., Any], hub: Callable[..., Any]
+def _call_provider(
+    provider_id: str,
+    request: HttpRequest,
+    openid_view: Callable[..., Any],
+    github_view: Callable[..., Any],
 ) -> HttpResponse:
-    """What the provider says is not ours: whatever is wrong with it gets a page that says so."""
-    if provider not in {one.key for one in providers()}:
+    """Show an error page for anything that is wrong with the provider's response."""
+    if provider_id not in {provider.key for provider in login_providers()}:
         raise Http404
     try:
-        response: HttpResponse = hub(request) if provider == "github" else oidc(request, provider)
+        response: HttpResponse = (
+            github_view(request) if provider_id == "github" else openid_view(request, provider_id)
+        )
         return response
     except (requests.RequestException, SocialApp.DoesNotExist, KeyError, ValueError, TypeError):
         return render(request, "socialaccount/authentication_error.html", status=502)

@@ -1,4 +1,4 @@
-"""Who else may vouch for a person, as the variables say."""
+"""The providers of single sign-on that the settings configure."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from django.conf import settings
 
 
 @dataclass(frozen=True)
-class VouchingProvider:
+class LoginProvider:
     key: str
     name: str
 
 
-def providers() -> list[VouchingProvider]:
+def login_providers() -> list[LoginProvider]:
     environment = settings.ENVIRONMENT
-    found = []
+    configured = []
     if environment.oidc_issuer:
-        found.append(VouchingProvider("oidc", environment.oidc_name))
+        configured.append(LoginProvider("oidc", environment.oidc_name))
     if environment.github_client_id:
-        found.append(VouchingProvider("github", "GitHub"))
-    return found
+        configured.append(LoginProvider("github", "GitHub"))
+    return configured

@@ -1,4 +1,4 @@
-"""Sessions in the database, under the hash of their key. Any cookie is looked up, garbage and NUL as well."""
+"""Sessions in the database, under the hash of their key. Any cookie can be looked up, even garbage."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from django.utils import timezone
 from tasks_app.models import BrowserSession
 from tasks_app.models.session import session_id
 
-#: How exactly it is known when a browser was last here.
-SEEN = timedelta(minutes=1)
+#: How often the time of the last request is stored.
+SEEN_INTERVAL = timedelta(minutes=1)
 
 
 class SessionStore(db.SessionStore):
-    """What a row says beside the data comes from the data, so it follows the session to a new key."""
+    """Fills the columns of a row from the session's data, so that they follow the session to a new key."""
 
     _seen_at: datetime | None = None
 
@@ -26,19 +26,19 @@ class SessionStore(db.SessionStore):
         return BrowserSession
 
     def _get_session_from_db(self) -> Any:
-        row = self._found().first() if self.session_key else None
+        row = self._stored_session().first() if self.session_key else None
         self._seen_at = row.seen_at if row else None
         if row is None:
             self._session_key = None
         return row
 
     async def _aget_session_from_db(self) -> Any:
-        row = await self._found().afirst() if self.session_key else None
+        row = await self._stored_session().afirst() if self.session_key else None
         if row is None:
             self._session_key = None
         return row
 
-    def _found(self) -> Any:
+    def _stored_session(self) -> Any:
         return self.model.objects.filter(
             pk=session_id(self.session_key or ""), expire_date__gt=timezone.now()
         )
@@ -50,12 +50,12 @@ class SessionStore(db.SessionStore):
         return bool(await super().aexists(session_id(session_key)))
 
     def create_model_instance(self, data: dict[str, Any]) -> Any:
-        return self._row(data, super().create_model_instance(data))
+        return self._with_columns(data, super().create_model_instance(data))
 
     async def acreate_model_instance(self, data: dict[str, Any]) -> Any:
-        return self._row(data, await super().acreate_model_instance(data))
+        return self._with_columns(data, await super().acreate_model_instance(data))
 
-    def _row(self, data: dict[str, Any], row: Any) -> BrowserSession:
+    def _with_columns(self, data: dict[str, Any], row: Any) -> BrowserSession:
         row.session_key = session_id(row.session_key)
         row.user_id = data.get(SESSION_KEY)
         row.address = data.get("address", "")
@@ -74,6 +74,6 @@ class SessionStore(db.SessionStore):
             await self.model.objects.filter(pk=session_id(key)).adelete()
 
     def mark_seen(self) -> None:
-        """Note that the browser was here just now, at most once a minute."""
-        if self._seen_at and timezone.now() - self._seen_at > SEEN:
-            self._found().update(seen_at=timezone.now())
+        """Store that the session was used now, at most once a minute."""
+        if self._seen_at and timezone.now() - self._seen_at > SEEN_INTERVAL:
+            self._stored_session().update(seen_at=timezone.now())

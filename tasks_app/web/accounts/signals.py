@@ -1,4 +1,4 @@
-"""What happens to accounts, told to the audit room (W4)."""
+"""Record in the audit log what happens to accounts (W4)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from django.utils import timezone
 from tasks_app.history.audit import record
 from tasks_app.models import Action, User
 from tasks_app.services.sessions import end_sessions
-from tasks_app.web.accounts.browsers import browser_words
-from tasks_app.web.accounts.failures import note_failed_login
+from tasks_app.web.accounts.failures import record_failed_login
+from tasks_app.web.accounts.user_agents import describe_browser
 
 
 @receiver(auth.user_logged_in)
-def note_where(request: HttpRequest, user: User, **_: Any) -> None:
-    """The session knows from where it was begun, for the list of one's own sessions."""
+def store_origin_in_session(request: HttpRequest, user: User, **_: Any) -> None:
+    """Store where the session was started, for the user's list of sessions."""
     request.session["address"] = request.META.get("REMOTE_ADDR", "")[:60]
-    request.session["browser"] = browser_words(request.META.get("HTTP_USER_AGENT", ""))
+    request.session["browser"] = describe_browser(request.META.get("HTTP_USER_AGENT", ""))
     request.session["begun"] = timezone.now().isoformat()
 
 
@@ -42,13 +42,12 @@ def logged_out(user: User | None, **_: Any) -> None:
 
 @receiver(auth.user_login_failed)
 def login_failed(credentials: dict[str, Any], **_: Any) -> None:
-    tried = str(credentials.get("username") or credentials.get("email") or "")
-    note_failed_login(tried)
+    record_failed_login(str(credentials.get("username") or credentials.get("email") or ""))
 
 
 @receiver(mfa.authentication_failed)
 def second_factor_failed(user: User, **_: Any) -> None:
-    note_failed_login(user.get_username(), why="second factor")
+    record_failed_login(user.get_username(), why="second factor")
 
 
 @receiver(account.password_changed)
@@ -91,6 +90,6 @@ def login_linked(sociallogin: Any, **_: Any) -> None:
 
 
 @receiver(account.user_signed_up)
-def account_made(user: User, sociallogin: Any = None, **_: Any) -> None:
+def account_created(user: User, sociallogin: Any = None, **_: Any) -> None:
     through = {"through": sociallogin.account.provider} if sociallogin else {}
     record(Action.ACCOUNT_MADE, by=user, subject=user.get_username(), **through)

@@ -1,6 +1,6 @@
-"""Addresses of the login. Of allauth's pages only those that are wanted are here.
+"""URLs of the login pages. Only some of allauth's pages are mounted.
 
-allauth looks up its pages by names of its own; where the portal has a name already, both lead to one address.
+allauth looks up its pages by its own names; where the portal has another name, both lead to the same URL.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ResetUser(SlugConverter):
 
 register_converter(ResetUser, "reset_user")
 
-_to_security = RedirectView.as_view(pattern_name="me_security")
+_redirect_to_security = RedirectView.as_view(pattern_name="me_security")
 
 urlpatterns: list[URLPattern] = [
     path("login/", pages.Login.as_view(), name="login"),
@@ -62,7 +62,7 @@ urlpatterns: list[URLPattern] = [
     path("me/second-factor/codes/", codes.view_recovery_codes, name="mfa_view_recovery_codes"),
     path("me/second-factor/codes/new/", codes.generate_recovery_codes, name="mfa_generate_recovery_codes"),
     path("me/second-factor/codes.txt", codes.download_recovery_codes, name="mfa_download_recovery_codes"),
-    # Names that allauth sends people to; the page of the portal is another.
-    path("me/second-factor/all/", _to_security, name="mfa_index"),
-    path("me/linked/", _to_security, name="socialaccount_connections"),
+    # Names that allauth redirects to; the portal has another page.
+    path("me/second-factor/all/", _redirect_to_security, name="mfa_index"),
+    path("me/linked/", _redirect_to_security, name="socialaccount_connections"),
 ]

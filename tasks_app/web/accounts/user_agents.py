@@ -1,4 +1,4 @@
-"""A browser in two words, from how it names itself."""
+"""Describe a browser by its User-Agent header."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _SYSTEMS = (
 )
 
 
-def browser_words(user_agent: str) -> str:
-    """“Firefox on Linux”; "" if nothing in it is known."""
+def describe_browser(user_agent: str) -> str:
+    """Return for example “Firefox on Linux”; "" if nothing in it is known."""
     browser = next((name for sign, name in _BROWSERS if sign in user_agent), "")
     system = next((name for sign, name in _SYSTEMS if sign in user_agent), "")
     if browser and system:

@@ -1,4 +1,4 @@
-"""Tells the audit room from where a request came."""
+"""Tell the audit log where a request came from."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from tasks_app.history.audit import Origin, acting_from
 from tasks_app.models import Channel
 
 
-def _origin(request: HttpRequest) -> Origin:
-    return Origin(via=Channel.WEB, address=request.META.get("REMOTE_ADDR", "")[:60])
-
-
 @sync_and_async_middleware
-def told_to_the_audit(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
-    """Both kinds, because a middleware of one kind costs every request a change of threads."""
+def audit_origin(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
+    """Sync and async, because a middleware of one kind costs every request a thread switch."""
     if iscoroutinefunction(get_response):
 
-        async def among_others(request: HttpRequest) -> Any:
-            with acting_from(_origin(request)):
+        async def async_middleware(request: HttpRequest) -> Any:
+            with acting_from(_origin_of(request)):
                 return await get_response(request)
 
-        return among_others
+        return async_middleware
 
-    def alone(request: HttpRequest) -> Any:
-        with acting_from(_origin(request)):
+    def middleware(request: HttpRequest) -> Any:
+        with acting_from(_origin_of(request)):
             return get_response(request)
 
-    return alone
+    return middleware
+
+
+def _origin_of(request: HttpRequest) -> Origin:
+    return Origin(via=Channel.WEB, address=request.META.get("REMOTE_ADDR", "")[:60])

@@ -1,4 +1,4 @@
-"""Pages and downloads are for who asked for them, now, and for no cache on the way."""
+"""Caching headers: pages and downloads belong to the user who asked for them, and to no cache."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from django.http import HttpRequest, HttpResponseBase
 from django.utils.deprecation import MiddlewareMixin
 
 
-class NotKept(MiddlewareMixin):
-    """Forbids caches to keep what does not say otherwise: after a logout, Back must not show a task."""
+class NoStore(MiddlewareMixin):
+    """Forbid caching unless a response says otherwise: after a logout, Back must not show a task."""
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         response.headers.setdefault("Cache-Control", "private, no-store")

@@ -1,4 +1,4 @@
-"""The page for an address that takes forms alone, when somebody opens it: reloaded, typed or kept."""
+"""The page for a URL that only accepts form submissions, when somebody opens or reloads it."""
 
 from __future__ import annotations
 
@@ -13,29 +13,34 @@ from django.utils.decorators import sync_and_async_middleware
 
 
 @sync_and_async_middleware
-def no_blank_page(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
-    """Both kinds, because a middleware of one kind costs every request a change of threads."""
+def method_not_allowed_page(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
+    """Replace Django's empty 405 by a page.
+
+    Sync and async, because a middleware of one kind costs every request a thread switch.
+    """
     if iscoroutinefunction(get_response):
 
-        async def among_others(request: HttpRequest) -> Any:
+        async def async_middleware(request: HttpRequest) -> Any:
             response = await get_response(request)
-            return await sync_to_async(_page)(request, response) if _is_blank(request, response) else response
+            if not _is_empty_405(request, response):
+                return response
+            return await sync_to_async(_render_405)(request, response)
 
-        return among_others
+        return async_middleware
 
-    def alone(request: HttpRequest) -> Any:
+    def middleware(request: HttpRequest) -> Any:
         response = get_response(request)
-        return _page(request, response) if _is_blank(request, response) else response
+        return _render_405(request, response) if _is_empty_405(request, response) else response
 
-    return alone
+    return middleware
 
 
-def _is_blank(request: HttpRequest, response: HttpResponseBase) -> bool:
-    """Django's own answer to a method that a view does not take. The API has words of its own."""
+def _is_empty_405(request: HttpRequest, response: HttpResponseBase) -> bool:
+    """The API has its own response for this."""
     return response.status_code == 405 and not request.path.startswith("/api/")
 
 
-def _page(request: HttpRequest, response: HttpResponseBase) -> HttpResponse:
+def _render_405(request: HttpRequest, response: HttpResponseBase) -> HttpResponse:
     page = render(request, "405.html", status=405)
     page["Allow"] = response.headers.get("Allow", "")
     return page

@@ -18,7 +18,7 @@ from tasks_app.models import Theme, User
 from tasks_app.models.session import session_id
 from tasks_app.services.account import change_email, change_name, change_theme, unlink_login
 from tasks_app.services.sessions import end_other_sessions, end_session, sessions_of
-from tasks_app.web.accounts.providers import providers
+from tasks_app.web.accounts.providers import login_providers
 from tasks_app.web.forms.profile import ProfileForm
 from tasks_app.web.pages.access import person
 
@@ -75,7 +75,7 @@ def theme(request: HttpRequest) -> HttpResponse:
 def security(request: HttpRequest) -> HttpResponse:
     user = person(request)
     linked = list(SocialAccount.objects.filter(user=user).order_by("pk"))
-    names = {one.key: one.name for one in providers()}
+    names = {one.key: one.name for one in login_providers()}
     context = {
         "here": session_id(request.session.session_key or ""),
         "sessions": sessions_of(user),
@@ -84,7 +84,9 @@ def security(request: HttpRequest) -> HttpResponse:
         "linked": [
             (account, names.get(account.provider, account.provider), _who(account)) for account in linked
         ],
-        "to_link": [one for one in providers() if one.key not in {account.provider for account in linked}],
+        "to_link": [
+            one for one in login_providers() if one.key not in {account.provider for account in linked}
+        ],
     }
     return render(request, "me/security.html", context)
 

@@ -30,7 +30,7 @@ from tasks_app.models import Project, paths
 from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.prompting.instructions import SELF, repository_place
 from tasks_app.services.settings import CONFIG_FILE, Overrides, effective, overrides_of
-from tasks_app.web.pages.context import sandbox
+from tasks_app.web.pages.context_processors import sandbox
 from tasks_app.web.rendering.words import duration
 
 _SHOWN_LINES = 2000
