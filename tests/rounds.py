@@ -28,6 +28,7 @@ ON_POSTGRES = (
     "integration/test_decision_forms.py",
     "integration/test_inbox.py",
     "integration/test_invitations.py",
+    "integration/test_json.py",
     "integration/test_login.py",
     "integration/test_me.py",
     "integration/test_members.py",

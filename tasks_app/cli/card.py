@@ -8,7 +8,7 @@ from typing import Any
 
 from tasks_app.cli.screen import Screen
 from tasks_app.models import Question, QuestionKind
-from tasks_app.reporting.facts import command_for, web_address
+from tasks_app.reporting.commands import answer_command, question_url
 
 
 def show_place(screen: Screen, question: Question) -> None:
@@ -66,8 +66,8 @@ def how_to_choose(item: Mapping[str, Any]) -> str:
 
 
 def show_ways(screen: Screen, question: Question) -> None:
-    screen.say(f"Answer it with  {command_for(question)}", indent=2, wrap=False)
-    screen.say(f"or in the web   {web_address(question)}", indent=2, wrap=False)
+    screen.say(f"Answer it with  {answer_command(question)}", indent=2, wrap=False)
+    screen.say(f"or in the web   {question_url(question)}", indent=2, wrap=False)
 
 
 def run_again(task_id: int, *, project: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser, DjangoHelpFormatter
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
+from pydantic import BaseModel
 
 from tasks_app.cli.screen import Screen
 from tasks_app.core.errors import (
@@ -28,7 +29,7 @@ from tasks_app.core.types import Json
 from tasks_app.history.audit import Origin, acting_from
 from tasks_app.models import Channel, Sequence, Task
 from tasks_app.models.database_errors import explain, is_unavailable
-from tasks_app.reporting.facts import facts_of
+from tasks_app.reporting.schemas.sequences import outcome_of
 from tasks_app.services.data_directory import require_own_data_dir
 
 
@@ -88,13 +89,14 @@ class TerminalCommand(BaseCommand):
         self.stdout.ending = ""
         return Screen(self.stdout, no_color=options["no_color"])
 
-    def write_json(self, value: Json) -> None:
-        self.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+    def write_json(self, value: Json | BaseModel) -> None:
+        plain = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+        self.stdout.write(json.dumps(plain, ensure_ascii=False, indent=2) + "\n")
 
     def write_outcome(self, thing: Task | Sequence, code: Exit) -> None:
         """What became of it, as it is now."""
         thing.refresh_from_db()
-        self.write_json({**facts_of(thing), "exit_code": int(code)})
+        self.write_json(outcome_of(thing, exit_code=int(code)))
 
     def _code(self, options: dict[str, Any]) -> int:
         try:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from tasks_app.cli.screen import Screen
 from tasks_app.history.events.lines import plain
 from tasks_app.models import Task
-from tasks_app.reporting.facts import how_to_fetch
+from tasks_app.reporting.commands import fetch_command_for
 
 
 def show_result(screen: Screen, task: Task) -> None:
     """Nothing if nothing is recorded yet."""
-    if fetch := how_to_fetch(task):
+    if fetch := fetch_command_for(task):
         screen.say(f"Get the work with  {fetch}", indent=2, wrap=False)
     for note in task.left_out:
         screen.say(plain(note), indent=2, style="yellow")

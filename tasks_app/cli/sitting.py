@@ -22,7 +22,6 @@ from tasks_app.core.phases import ENDED, Phase
 from tasks_app.engine.limits import fault_words, reset_words
 from tasks_app.models import Channel, Question, QuestionKind, Task
 from tasks_app.permissions import Principal
-from tasks_app.reporting.facts import open_questions
 from tasks_app.services.answers import answer_question, decide
 
 #: Between two looks at the rows while nothing is asked, in seconds.
@@ -116,7 +115,7 @@ class Sitting:
     def _ask(self, prompt: Prompt) -> bool:
         """Show what is asked and take answers; false if nobody here will give one."""
         self._screen.fall()
-        questions = open_questions(self._task)
+        questions = Question.objects.open_of(self._task)
         for question in questions:
             show_place(self._screen, question)
             self._news.asked.add(question.number)
@@ -178,7 +177,7 @@ class Sitting:
             say(f"{phase.capitalize()}: {task.failure or self._last_reason()}", style="bold red")
         elif phase is Phase.WAITING_FOR_INPUT:
             say("The task waits for an answer; nothing runs meanwhile.", style="bold yellow")
-            for question in open_questions(task):
+            for question in Question.objects.open_of(task):
                 show_ways(self._screen, question)
         elif phase is Phase.INTERRUPTED:
             say(f"Interrupted: {task.title}", style="bold")

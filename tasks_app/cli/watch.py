@@ -18,9 +18,8 @@ from tasks_app.cli.settling import Settling, State, states
 from tasks_app.config.task_file import read_task_file
 from tasks_app.core.errors import CatHerderError, IllegalMove
 from tasks_app.core.phases import ENDED, Phase
-from tasks_app.models import Project, Task
+from tasks_app.models import Project, Question, Task
 from tasks_app.permissions import Principal
-from tasks_app.reporting.facts import open_questions
 from tasks_app.services.tasks import create_task, go_on, start_task
 
 #: A file that has not changed for so long is taken for written.
@@ -196,7 +195,7 @@ class Watch:
         if task.failure:
             self._screen.say(task.failure, indent=4, style="red")
         if task.phase == Phase.WAITING_FOR_INPUT:
-            for question in open_questions(task):
+            for question in Question.objects.open_of(task):
                 self._screen.say(question.headline, indent=4, style="bold yellow")
                 show_ways(self._screen, question)
 

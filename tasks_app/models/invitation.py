@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import timedelta
-from typing import Self
+from typing import Literal, Self
 
 from django.db import models
 from django.utils import timezone
@@ -14,6 +14,7 @@ from tasks_app.models.project import Project
 
 #: How long a link works.
 LASTS = timedelta(days=7)
+Standing = Literal["open", "accepted", "withdrawn", "expired"]
 
 
 def token_hash(token: str) -> str:
@@ -65,8 +66,7 @@ class Invitation(models.Model):
         return f"{self.email} to {self.project} as {self.role}"
 
     @property
-    def standing(self) -> str:
-        """open, accepted, withdrawn or expired."""
+    def standing(self) -> Standing:
         if self.accepted_at:
             return "accepted"
         if self.withdrawn_at:

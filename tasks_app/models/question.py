@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Collection
 from typing import Any, Self
 
 from django.db import models
@@ -54,6 +56,18 @@ SETTLED = (QuestionState.ANSWERED, QuestionState.DISMISSED)
 class QuestionQuerySet(models.QuerySet["Question"]):
     def open(self) -> Self:
         return self.filter(state=QuestionState.OPEN)
+
+    def open_of(self, task: Task) -> list[Question]:
+        """The open questions of a task, in order, with what it takes to show them."""
+        return self.open_by_task([task]).get(task.pk, [])
+
+    def open_by_task(self, tasks: Collection[Task]) -> dict[int, list[Question]]:
+        """The open questions of many tasks by the task's id, with one query."""
+        found: dict[int, list[Question]] = defaultdict(list)
+        questions = self.open().filter(task__in=[task.pk for task in tasks])
+        for question in questions.select_related("task__project", "step", "run", "answered_by"):
+            found[question.task_id].append(question)
+        return found
 
     def answered(self) -> Self:
         return self.filter(state=QuestionState.ANSWERED)

@@ -16,7 +16,7 @@ from django.utils import timezone
 from tasks_app.core.errors import BadInput
 from tasks_app.history.audit import record
 from tasks_app.models import Action, Invitation, Membership, Project, Role, User
-from tasks_app.models.invitation import LASTS, token_hash
+from tasks_app.models.invitation import LASTS, Standing, token_hash
 from tasks_app.permissions import Principal, may_maintain, require_maintainer
 from tasks_app.services.members import MANAGE_MEMBERS, record_role
 
@@ -95,7 +95,7 @@ def _pending(invitation: Invitation) -> Invitation:
     return found
 
 
-def standing_of(invitation: Invitation) -> str:
+def standing_of(invitation: Invitation) -> Standing:
     """As `Invitation.standing`, and withdrawn once who invited may not do so any more."""
     standing = invitation.standing
     return "withdrawn" if standing == "open" and not _still_stands_for_it(invitation) else standing

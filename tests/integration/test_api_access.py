@@ -167,7 +167,9 @@ def call(name: str, question: Question, script: Script) -> Any:
         project=task.project, email="a-hidden@example.org", token_hash="none"
     )
     target, _ = Target.objects.get_or_create(project=task.project, medium="webhook", name="a hidden place")
-    delivery, _ = Delivery.objects.get_or_create(target=target, medium="webhook", due_at=timezone.now())
+    delivery, _ = Delivery.objects.get_or_create(
+        target=target, medium="webhook", occasion="failed", due_at=timezone.now()
+    )
     values = {
         "target_id": target.pk,
         "delivery_id": delivery.pk,

@@ -148,7 +148,9 @@ def place(source: str, settings: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     other = MembershipFactory(project=project, user__username="bob").user
     invitation, _ = invite(project, "new@example.org", Role.VIEWER, by=acting(user))
     target = Target.objects.create(project=project, medium="webhook", name="hook", occasions=["done"])
-    delivery = Delivery.objects.create(target=target, medium="webhook", due_at=timezone.now())
+    delivery = Delivery.objects.create(
+        target=target, medium="webhook", occasion="failed", due_at=timezone.now()
+    )
     made = make_token("script", tuple(Scope), by=acting(user))
     known = {
         "project": project.name,

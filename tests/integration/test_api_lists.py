@@ -77,7 +77,9 @@ def more(project: Project, task: Task) -> None:
     move = Transition.objects.create(task=task, source="running", target="waiting_for_input")
     Notice.objects.create(user=admin, task=task, transition=move, occasion="question")
     target = Target.objects.create(project=project, medium="chat", name="chat", occasions=["done"])
-    Delivery.objects.create(target=target, transition=move, medium="chat", due_at=timezone.now())
+    Delivery.objects.create(
+        target=target, transition=move, medium="chat", occasion="failed", due_at=timezone.now()
+    )
     make_token(f"another-{sequence.pk}", [Scope.READ], by=acting(admin), projects=[project])
     for run in (asked.run, RunFactory(step=step)):
         append_one(run, EventKind.TEXT, {"text": "hello"})

@@ -323,6 +323,7 @@ class TestTellingPeople:
     def test_a_delivery_that_was_given_up_is_sent_again(self, maintainer: Script) -> None:
         target = Target.objects.create(project=Project.objects.get(), medium="webhook", name="hook")
         given_up = Delivery.objects.create(
+            occasion="failed",
             target=target,
             medium="webhook",
             state="failed",

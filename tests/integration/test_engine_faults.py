@@ -26,7 +26,7 @@ from tasks_app.engine import faults
 from tasks_app.engine.faults import passing, retry_pause
 from tasks_app.git import Workspace
 from tasks_app.models import Outcome, Task, User
-from tasks_app.reporting.facts import task_facts
+from tasks_app.reporting.schemas.tasks import TaskOut
 from tests import machine
 from tests.browser import signed_in
 from tests.works import Works, runs, step
@@ -261,8 +261,8 @@ def test_people_are_told_what_is_in_the_way_and_when_it_is_tried_again(
     assert told in " ".join(capsys.readouterr().out.split())
     call_command("status")
     assert f"Task {task.pk}: {told}" in " ".join(capsys.readouterr().out.split())
-    known = task_facts(task)
-    assert (known["fault"], known["retry_at"]) == ("The disk is full", task.retry_at.isoformat())
+    known = TaskOut.of(task)
+    assert (known.fault, known.retry_at) == ("The disk is full", task.retry_at)
 
 
 def test_what_passes_is_told_by_the_error_itself() -> None:

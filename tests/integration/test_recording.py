@@ -18,7 +18,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.engine.cleaning import clean_workspaces
 from tasks_app.git import clone
 from tasks_app.models import Event, Run, Task, paths
-from tasks_app.reporting.facts import task_facts
+from tasks_app.reporting.schemas.tasks import TaskOut
 from tasks_app.sandbox import Sandbox
 from tasks_app.services.retrying import retry_from
 from tasks_app.services.sequences import create_sequence, start_sequence
@@ -74,7 +74,7 @@ def test_the_files_of_a_nested_repository_are_published(works: Works, then: str)
     assert not {"sub/t.tmp", "sub/x.log", "sub"} & published(task)
     assert "+s\n" in diff_of(task)
     assert "Nested repositories (sub/" in told(task)
-    assert any("Nested" in note for note in task.left_out) and task_facts(task)["left_out"] == task.left_out
+    assert any("Nested" in note for note in task.left_out) and TaskOut.of(task).left_out == task.left_out
 
 
 def test_a_later_step_sees_changes_in_a_nested_repository(works: Works) -> None:

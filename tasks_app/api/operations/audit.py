@@ -16,8 +16,9 @@ from tasks_app.api.exporting import KINDS, Taken, taken
 from tasks_app.api.filtering import Day, Name
 from tasks_app.api.operation import responses, sends
 from tasks_app.api.paging import Paging, page_of
-from tasks_app.api.schemas.audit import AuditFacts, AuditPage
+from tasks_app.api.schemas.audit import AuditPage
 from tasks_app.models import Action, AuditEntry, Channel, Scope
+from tasks_app.reporting.schemas.audit import AuditEntryOut
 from tasks_app.reporting.search.exports import PART
 from tasks_app.reporting.search.paging import all_ids, in_order
 
@@ -45,7 +46,7 @@ def list_audit(request: HttpRequest, only: Query[AuditFilters], paging: Query[Pa
     """Who did what, when and from where, the newest first. For site admins."""
     _require_admin(request)
     rows, following = page_of(request, _rows(only), paging)
-    return AuditPage(items=[_said(row) for row in rows], next=following)
+    return AuditPage(items=[AuditEntryOut.of(row) for row in rows], next=following)
 
 
 @router.get("/audit/export", response=responses(str), auth=doors(Scope.MANAGE), openapi_extra=sends(*KINDS))
@@ -54,7 +55,7 @@ def export_audit(
 ) -> StreamingHttpResponse:
     """All entries that the filters let through, the newest first, as one table. The audit notes it."""
     _require_admin(request)
-    return taken(request, list(AuditFacts.model_fields), _table(only), name="audit entries", which=which)
+    return taken(request, list(AuditEntryOut.model_fields), _table(only), name="audit entries", which=which)
 
 
 def _require_admin(request: HttpRequest) -> None:
@@ -64,7 +65,7 @@ def _require_admin(request: HttpRequest) -> None:
 def _table(only: AuditFilters) -> Iterator[dict[str, Any]]:
     for ids in all_ids(_rows(only), PART):
         for row in in_order(AuditEntry.objects.all(), ids):
-            yield _said(row).model_dump()
+            yield AuditEntryOut.of(row).model_dump()
 
 
 def _rows(only: AuditFilters) -> QuerySet[AuditEntry]:
@@ -84,19 +85,3 @@ def _rows(only: AuditFilters) -> QuerySet[AuditEntry]:
     if only.until:
         wanted &= Q(at__lt=datetime.combine(only.until, time(), UTC) + timedelta(days=1))
     return AuditEntry.objects.found_by(only.q).filter(wanted)
-
-
-def _said(row: AuditEntry) -> AuditFacts:
-    return AuditFacts(
-        id=row.pk,
-        at=row.at.isoformat(),
-        actor=row.actor_name,
-        action=row.action,
-        subject=row.subject,
-        project=row.project_name,
-        task=row.task_id,
-        via=row.via,
-        token=row.token,
-        address=row.address,
-        detail=row.detail,
-    )

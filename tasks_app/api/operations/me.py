@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.http import HttpRequest
 from ninja import Field, Query, Router, Schema, Status
 
@@ -12,18 +10,10 @@ from tasks_app.api.door import doors, principal_of
 from tasks_app.api.operation import responses
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.schemas.base import TokenId
-from tasks_app.api.schemas.me import (
-    Me,
-    NoticeFacts,
-    NoticePage,
-    Read,
-    ReadDone,
-    TokenFacts,
-    TokenListed,
-    TokenPage,
-)
-from tasks_app.models import ApiToken, Notice, Scope
+from tasks_app.api.schemas.me import NoticePage, Read, ReadDone, TokenPage
+from tasks_app.models import Scope
 from tasks_app.notifications.personal_channels import mark_read
+from tasks_app.reporting.schemas.me import Me, NoticeOut, TokenListed
 from tasks_app.services.tokens import revoke_token as revoke
 
 router = Router(tags=["Me"])
@@ -36,15 +26,7 @@ class NoticeFilters(Schema):
 @router.get("/me", response=responses(Me), auth=doors(Scope.READ))
 def get_me(request: HttpRequest) -> Me:
     """You, and what the token that you use may do."""
-    principal = principal_of(request)
-    user, token = principal.user, principal.token
-    return Me(
-        username=user.get_username(),
-        name=user.shown_name,
-        email=user.email,
-        is_admin=user.is_superuser,
-        token=TokenFacts(**_token(token)) if token else None,
-    )
+    return Me.of_principal(principal_of(request))
 
 
 @router.get("/me/notices", response=responses(NoticePage), auth=doors(Scope.READ))
@@ -53,7 +35,7 @@ def list_notices(request: HttpRequest, only: Query[NoticeFilters], paging: Query
     rows = permissions.notices_visible_to(principal_of(request))
     rows = (rows.unread() if only.unread else rows).select_related("task__project").defer("task__text")
     found, following = page_of(request, rows, paging)
-    return NoticePage(items=[_notice(row) for row in found], next=following)
+    return NoticePage(items=[NoticeOut.of(row) for row in found], next=following)
 
 
 @router.post("/me/notices/read", response=responses(ReadDone), auth=doors(Scope.READ))
@@ -70,7 +52,7 @@ def list_tokens(request: HttpRequest, paging: Query[Paging]) -> TokenPage:
     """
     rows = permissions.tokens_visible_to(principal_of(request)).filter(revoked_at=None)
     found, following = page_of(request, rows.prefetch_related("projects"), paging)
-    return TokenPage(items=[_listed(row) for row in found], next=following)
+    return TokenPage(items=[TokenListed.of(row) for row in found], next=following)
 
 
 @router.delete("/me/tokens/{token_id}", response=responses(None, 404, status=204), auth=doors(Scope.MANAGE))
@@ -78,37 +60,3 @@ def revoke_token(request: HttpRequest, token_id: TokenId) -> Status[None]:
     """Whatever uses the token is refused from then on. This cannot be undone."""
     revoke(permissions.token_or_404(principal_of(request), token_id), by=principal_of(request))
     return Status(204, None)
-
-
-def _token(token: ApiToken) -> dict[str, Any]:
-    return {
-        "name": token.name,
-        "scopes": token.scopes,
-        "projects": [project.name for project in token.projects.all()] if token.restricted else None,
-        "expires_at": token.expires_at.isoformat() if token.expires_at else None,
-    }
-
-
-def _listed(token: ApiToken) -> TokenListed:
-    return TokenListed(
-        id=token.pk,
-        made_at=token.made_at.isoformat(),
-        last_used_at=token.last_used_at.isoformat() if token.last_used_at else None,
-        last_used_address=token.last_used_address,
-        **_token(token),
-    )
-
-
-def _notice(row: Notice) -> NoticeFacts:
-    return NoticeFacts(
-        id=row.pk,
-        occasion=row.occasion,
-        headline=row.headline,
-        project=row.task.project.name,
-        task=row.task_id,
-        title=row.task.title,
-        step=row.step,
-        at=row.at.isoformat(),
-        read_at=row.read_at.isoformat() if row.read_at else None,
-        unread=row.is_unread,
-    )

@@ -12,19 +12,11 @@ from tasks_app.api.door import doors, principal_of
 from tasks_app.api.idempotency import once
 from tasks_app.api.operation import responses
 from tasks_app.api.paging import Paging, page_of
-from tasks_app.api.schemas.base import InvitationId, Person, ProjectName, Username
-from tasks_app.api.schemas.members import (
-    InvitationFacts,
-    InvitationMade,
-    InvitationPage,
-    Member,
-    MemberPage,
-    NewInvitation,
-    RoleIn,
-)
-from tasks_app.models import Invitation, Membership, Project, Role, Scope, User
+from tasks_app.api.schemas.base import InvitationId, ProjectName, Username
+from tasks_app.api.schemas.members import InvitationPage, MemberPage, NewInvitation, RoleIn
+from tasks_app.models import Invitation, Project, Scope, User
 from tasks_app.notifications.message import absolute, shown_to
-from tasks_app.reporting.facts import person_facts
+from tasks_app.reporting.schemas.members import InvitationMade, InvitationOut, MemberOut
 from tasks_app.services import invitations as invitation_actions
 from tasks_app.services import members as actions
 
@@ -36,17 +28,17 @@ def list_members(request: HttpRequest, project: ProjectName, paging: Query[Pagin
     """Who has which role. Site admins may do everything without one."""
     rows = permissions.project_named_or_404(principal_of(request), project).memberships.select_related("user")
     found, following = page_of(request, rows, paging, newest_first=False)
-    return MemberPage(items=[_member(row) for row in found], next=following)
+    return MemberPage(items=[MemberOut.of_membership(row) for row in found], next=following)
 
 
 @router.put(
-    "/projects/{project}/members/{username}", response=responses(Member, 404), auth=doors(Scope.MANAGE)
+    "/projects/{project}/members/{username}", response=responses(MemberOut, 404), auth=doors(Scope.MANAGE)
 )
-def put_member(request: HttpRequest, project: ProjectName, username: Username, body: RoleIn) -> Member:
+def put_member(request: HttpRequest, project: ProjectName, username: Username, body: RoleIn) -> MemberOut:
     """Give somebody who has a login a role, or another one."""
     found = _managed(request, project)
     user = get_object_or_404(User, username=username)
-    return _member(actions.give_role(found, user, body.role, by=principal_of(request)))
+    return MemberOut.of_membership(actions.give_role(found, user, body.role, by=principal_of(request)))
 
 
 @router.delete(
@@ -68,7 +60,7 @@ def list_invitations(request: HttpRequest, project: ProjectName, paging: Query[P
     """Who is invited and has not come yet. For maintainers."""
     rows = _managed(request, project).invitations.pending().select_related("invited_by")
     found, following = page_of(request, rows, paging)
-    return InvitationPage(items=[_invitation(row) for row in found], next=following)
+    return InvitationPage(items=[InvitationOut.of(row) for row in found], next=following)
 
 
 @router.post(
@@ -132,24 +124,4 @@ def _handed_over(request: HttpRequest, invitation: Invitation, token: str) -> In
     """By mail to who is invited, else to the inviter, once."""
     path = reverse("invitation", args=[token])
     mailed = invitation_actions.mail_invitation(invitation, absolute(path))
-    facts = _invitation(invitation).model_dump()
-    return InvitationMade(**{**facts, "mailed": mailed}, link=None if mailed else shown_to(request, path))
-
-
-def _member(membership: Membership) -> Member:
-    user = membership.user
-    return Member(username=user.get_username(), name=user.shown_name, role=Role(membership.role))
-
-
-def _invitation(row: Invitation) -> InvitationFacts:
-    by = person_facts(row.invited_by)
-    return InvitationFacts(
-        id=row.pk,
-        email=row.email,
-        role=Role(row.role),
-        standing=row.standing,
-        invited_by=Person.model_validate(by) if by else None,
-        created_at=row.created_at.isoformat(),
-        expires_at=row.expires_at.isoformat(),
-        mailed=row.mailed,
-    )
+    return InvitationMade.of(invitation, mailed=mailed, link=None if mailed else shown_to(request, path))

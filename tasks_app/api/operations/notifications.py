@@ -17,14 +17,10 @@ from tasks_app.api.operation import responses
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.schemas.base import DeliveryId, ProjectName, TargetId
 from tasks_app.api.schemas.notifications import (
-    DeliveryFacts,
     DeliveryPage,
     NewTarget,
-    PreferencesFacts,
     PreferencesPatch,
-    TargetFacts,
     TargetIn,
-    TargetMade,
     TargetPage,
 )
 from tasks_app.core.errors import BadInput
@@ -33,6 +29,7 @@ from tasks_app.notifications import project_channels as actions
 from tasks_app.notifications.listeners import preferences_of
 from tasks_app.notifications.personal_channels import choose
 from tasks_app.permissions import Principal
+from tasks_app.reporting.schemas.notifications import DeliveryOut, PreferencesOut, TargetMade, TargetOut
 from tasks_app.web.forms.notifications import MEDIA, PreferencesForm
 
 router = Router(tags=["Notifications"])
@@ -43,7 +40,7 @@ def list_targets(request: HttpRequest, project: ProjectName, paging: Query[Pagin
     """The webhooks and chats that hear of a project's tasks."""
     rows = Target.objects.filter(project=permissions.project_named_or_404(principal_of(request), project))
     found, following = page_of(request, rows, paging, newest_first=False)
-    return TargetPage(items=[TargetFacts(**_target(row)) for row in found], next=following)
+    return TargetPage(items=[TargetOut.of(row) for row in found], next=following)
 
 
 @router.post(
@@ -56,21 +53,21 @@ def add_target(request: HttpRequest, project: ProjectName, body: NewTarget) -> S
     """Add a webhook or chat. The secret with which posts are signed is told this once."""
     new = actions.NewTarget(body.medium, body.name, body.address, body.occasions)
     made, secret = actions.add_target(_managed(request, project), new, by=principal_of(request))
-    return Status(201, TargetMade(**_target(made), secret=secret))
+    return Status(201, TargetMade.of(made, secret=secret))
 
 
 @router.put(
-    "/projects/{project}/targets/{target_id}", response=responses(TargetFacts, 404), auth=doors(Scope.MANAGE)
+    "/projects/{project}/targets/{target_id}", response=responses(TargetOut, 404), auth=doors(Scope.MANAGE)
 )
 def change_target(
     request: HttpRequest, project: ProjectName, target_id: TargetId, body: TargetIn
-) -> TargetFacts:
+) -> TargetOut:
     """Change what a target is called and told of, or switch it off."""
     target = _target_of(request, project, target_id)
     actions.change_target(
         target, name=body.name, occasions=body.occasions, active=body.active, by=principal_of(request)
     )
-    return TargetFacts(**_target(target))
+    return TargetOut.of(target)
 
 
 @router.post(
@@ -82,7 +79,7 @@ def renew_secret(request: HttpRequest, project: ProjectName, target_id: TargetId
     """A new secret for a webhook, told this once. Posts are signed with it from now on."""
     target = _target_of(request, project, target_id)
     secret = actions.renew_secret(target, by=principal_of(request))
-    return TargetMade(**_target(target), secret=secret)
+    return TargetMade.of(target, secret=secret)
 
 
 @router.delete(
@@ -98,13 +95,13 @@ def remove_target(request: HttpRequest, project: ProjectName, target_id: TargetI
 
 @router.post(
     "/projects/{project}/targets/{target_id}/test",
-    response=responses(DeliveryFacts, 404),
+    response=responses(DeliveryOut, 404),
     auth=doors(Scope.MANAGE),
 )
-def try_target(request: HttpRequest, project: ProjectName, target_id: TargetId) -> DeliveryFacts:
+def try_target(request: HttpRequest, project: ProjectName, target_id: TargetId) -> DeliveryOut:
     """Have a test sent; the delivery says later what became of it."""
     target = _target_of(request, project, target_id)
-    return _delivery(actions.try_target(target, by=principal_of(request)))
+    return DeliveryOut.of(actions.try_target(target, by=principal_of(request)))
 
 
 @router.get("/projects/{project}/deliveries", response=responses(DeliveryPage, 404), auth=doors(Scope.READ))
@@ -113,31 +110,31 @@ def list_deliveries(request: HttpRequest, project: ProjectName, paging: Query[Pa
     seen = permissions.project_named_or_404(principal_of(request), project)
     rows = Delivery.objects.filter(target__project=seen).select_related("transition")
     found, following = page_of(request, rows, paging)
-    return DeliveryPage(items=[_delivery(row) for row in found], next=following)
+    return DeliveryPage(items=[DeliveryOut.of(row) for row in found], next=following)
 
 
 @router.post(
     "/projects/{project}/deliveries/{delivery_id}/again",
-    response=responses(DeliveryFacts, 404),
+    response=responses(DeliveryOut, 404),
     auth=doors(Scope.MANAGE),
 )
-def send_again(request: HttpRequest, project: ProjectName, delivery_id: DeliveryId) -> DeliveryFacts:
+def send_again(request: HttpRequest, project: ProjectName, delivery_id: DeliveryId) -> DeliveryOut:
     """Send now what waits or was given up."""
     rows = Delivery.objects.filter(target__project=_managed(request, project))
     delivery = get_object_or_404(rows.select_related("target__project", "transition"), pk=delivery_id)
     actions.send_again(delivery, by=principal_of(request))
     delivery.refresh_from_db()
-    return _delivery(delivery)
+    return DeliveryOut.of(delivery)
 
 
-@router.get("/me/preferences", response=responses(PreferencesFacts), auth=doors(Scope.READ))
-def get_preferences(request: HttpRequest) -> PreferencesFacts:
+@router.get("/me/preferences", response=responses(PreferencesOut), auth=doors(Scope.READ))
+def get_preferences(request: HttpRequest) -> PreferencesOut:
     """What you are told, by which media and when."""
     return _preferences(principal_of(request))
 
 
-@router.patch("/me/preferences", response=responses(PreferencesFacts), auth=doors(Scope.MANAGE))
-def change_preferences(request: HttpRequest, body: PreferencesPatch) -> PreferencesFacts:
+@router.patch("/me/preferences", response=responses(PreferencesOut), auth=doors(Scope.MANAGE))
+def change_preferences(request: HttpRequest, body: PreferencesPatch) -> PreferencesOut:
     """Change what you are told. Your own chat is set on the page. Not with a restricted token."""
     principal = principal_of(request)
     permissions.require_unrestricted(principal, "change what you are told, which concerns all projects")
@@ -163,30 +160,10 @@ def _target_of(request: HttpRequest, project: str, target_id: int) -> Target:
     return get_object_or_404(rows, pk=target_id)
 
 
-def _target(target: Target) -> dict[str, Any]:
-    names = ("name", "medium", "shown", "occasions", "active")
-    return {"id": target.pk, **{name: getattr(target, name) for name in names}}
-
-
-def _delivery(row: Delivery) -> DeliveryFacts:
-    return DeliveryFacts(
-        id=row.pk,
-        target=row.target_id or 0,
-        occasion=row.occasion,
-        task=row.transition.task_id if row.transition else None,
-        state=row.state,
-        attempts=row.attempts,
-        due_at=row.due_at.isoformat(),
-        sent_at=row.sent_at.isoformat() if row.sent_at else None,
-        status=row.status,
-        said=row.said,
-    )
-
-
-def _preferences(principal: Principal) -> PreferencesFacts:
+def _preferences(principal: Principal) -> PreferencesOut:
     preferences = preferences_of(principal.user)
     chat = Target.objects.filter(user=principal.user).first()
-    return PreferencesFacts(**_chosen(principal, preferences), chat=chat.shown if chat else None)
+    return PreferencesOut(**_chosen(principal, preferences), chat=chat.shown if chat else None)
 
 
 def _chosen(principal: Principal, preferences: Preferences) -> dict[str, Any]:

@@ -14,22 +14,13 @@ from tasks_app.api.idempotency import once
 from tasks_app.api.operation import responses
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.schemas.base import ProjectName
-from tasks_app.api.schemas.projects import (
-    NewProject,
-    Overrides,
-    Pipeline,
-    Pipelines,
-    ProjectFacts,
-    ProjectPage,
-    ProjectPatch,
-    SettingsPatch,
-    Validation,
-)
+from tasks_app.api.schemas.projects import NewProject, Overrides, ProjectPage, ProjectPatch, SettingsPatch
 from tasks_app.config.pipeline import ProjectConfig, StepConfig, least_network, step_to_json
 from tasks_app.config.validation import validate_commit
 from tasks_app.core.types import JsonObject
 from tasks_app.models import Membership, Project, Scope, User, paths
 from tasks_app.prompting import SHIPPED_PROMPTS
+from tasks_app.reporting.schemas.projects import Pipeline, Pipelines, ProjectOut, Validation
 from tasks_app.services import projects as actions
 from tasks_app.services import settings as settings_actions
 from tasks_app.services.fetching import fetch_meanwhile
@@ -45,30 +36,32 @@ def list_projects(request: HttpRequest, paging: Query[Paging]) -> ProjectPage:
     roles = dict(
         Membership.objects.filter(user=principal.user, project__in=rows).values_list("project", "role")
     )
-    items = [_said(project, role=_role(principal.user, roles.get(project.pk, ""))) for project in rows]
+    items = [
+        ProjectOut.of(project, role=_role(principal.user, roles.get(project.pk, ""))) for project in rows
+    ]
     return ProjectPage(items=items, next=following)
 
 
-@router.post("/projects", response=responses(ProjectFacts, 409, 422, status=201), auth=doors(Scope.MANAGE))
+@router.post("/projects", response=responses(ProjectOut, 409, 422, status=201), auth=doors(Scope.MANAGE))
 @once
-def add_project(request: HttpRequest, body: NewProject) -> Status[ProjectFacts]:
+def add_project(request: HttpRequest, body: NewProject) -> Status[ProjectOut]:
     """Add a repository as a project. For site admins: it may lie anywhere on the portal's machine."""
     principal = principal_of(request)
     project = actions.add_project_as_admin(body.project, body.source, by=principal)
-    return Status(201, _said(project, role=_role(principal.user, "")))
+    return Status(201, ProjectOut.of(project, role=_role(principal.user, "")))
 
 
-@router.get("/projects/{project}", response=responses(ProjectFacts, 404), auth=doors(Scope.READ))
-def get_project(request: HttpRequest, project: ProjectName) -> ProjectFacts:
+@router.get("/projects/{project}", response=responses(ProjectOut, 404), auth=doors(Scope.READ))
+def get_project(request: HttpRequest, project: ProjectName) -> ProjectOut:
     """A project and your role in it."""
     principal = principal_of(request)
     found = permissions.project_named_or_404(principal, project)
     membership = found.memberships.filter(user=principal.user).first()
-    return _said(found, role=_role(principal.user, membership.role if membership else ""))
+    return ProjectOut.of(found, role=_role(principal.user, membership.role if membership else ""))
 
 
-@router.patch("/projects/{project}", response=responses(ProjectFacts, 404, 409), auth=doors(Scope.MANAGE))
-def change_project(request: HttpRequest, project: ProjectName, body: ProjectPatch) -> ProjectFacts:
+@router.patch("/projects/{project}", response=responses(ProjectOut, 404, 409), auth=doors(Scope.MANAGE))
+def change_project(request: HttpRequest, project: ProjectName, body: ProjectPatch) -> ProjectOut:
     """Let tasks start from another branch from now on, or follow the repository to where it has moved."""
     found = permissions.project_named_or_404(principal_of(request), project)
     if body.source is not None:
@@ -91,8 +84,8 @@ def remove_project(request: HttpRequest, project: ProjectName) -> Status[None]:
     return Status(204, None)
 
 
-@router.post("/projects/{project}/fetch", response=responses(ProjectFacts, 404), auth=doors(Scope.WRITE))
-def fetch_project(request: HttpRequest, project: ProjectName) -> ProjectFacts:
+@router.post("/projects/{project}/fetch", response=responses(ProjectOut, 404), auth=doors(Scope.WRITE))
+def fetch_project(request: HttpRequest, project: ProjectName) -> ProjectOut:
     """Fetch the newest commits of the source. A long fetch goes on after the answer: `fetching` says so."""
     fetch_meanwhile(
         permissions.project_named_or_404(principal_of(request), project), by=principal_of(request)
@@ -144,20 +137,7 @@ def get_validation(request: HttpRequest, project: ProjectName) -> Validation:
     commit = repository.head(found.branch)
     threshold = settings.ENVIRONMENT.threshold
     report = validate_commit(repository, commit, prompts=SHIPPED_PROMPTS, threshold=threshold)
-    return Validation.model_validate({"commit": commit, **report.as_json()})
-
-
-def _said(project: Project, *, role: str) -> ProjectFacts:
-    return ProjectFacts(
-        project=project.name,
-        source=project.source,
-        branch=project.branch,
-        role=role,
-        created_at=project.created_at.isoformat(),
-        fetched_at=project.fetched_at.isoformat() if project.fetched_at else None,
-        fetching=project.is_fetching,
-        fetch_fault=project.fetch_fault,
-    )
+    return Validation.of(report, commit=commit)
 
 
 def _role(user: User, role: str) -> str:

@@ -19,18 +19,10 @@ from tasks_app.api.operation import responses, sends
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.problems import Kind, Refused
 from tasks_app.api.schemas.base import Number, QuestionId
-from tasks_app.api.schemas.questions import (
-    Answered,
-    AnswerIn,
-    Decision,
-    Dismissal,
-    NotOpenProblem,
-    QuestionFacts,
-    QuestionPage,
-)
+from tasks_app.api.schemas.questions import AnswerIn, Decision, Dismissal, NotOpenProblem, QuestionPage
 from tasks_app.core.errors import NotOpen
 from tasks_app.models import Channel, Question, QuestionKind, QuestionState, Scope
-from tasks_app.reporting.facts import question_facts
+from tasks_app.reporting.schemas.questions import Answered, QuestionOut
 from tasks_app.reporting.search.exports import QUESTION_COLUMNS, question_rows
 from tasks_app.services import answers as actions
 from tasks_app.web.forms.answer import reply_from_data
@@ -54,7 +46,7 @@ def list_questions(request: HttpRequest, only: Query[QuestionFilters], paging: Q
     """Questions in the projects that you may see, searched and filtered, in the order in which they came."""
     newest_first = only.sort == "newest"
     rows, following = page_of(request, _rows(request, only), paging, newest_first=newest_first)
-    return QuestionPage(items=[_said(question) for question in rows], next=following)
+    return QuestionPage(items=[QuestionOut.of(question) for question in rows], next=following)
 
 
 @router.get("/questions/export", response=responses(str), auth=doors(Scope.READ), openapi_extra=sends(*KINDS))
@@ -67,10 +59,10 @@ def export_questions(
     )
 
 
-@router.get("/questions/{question_id}", response=responses(QuestionFacts, 404), auth=doors(Scope.READ))
-def get_question(request: HttpRequest, question_id: QuestionId) -> QuestionFacts:
+@router.get("/questions/{question_id}", response=responses(QuestionOut, 404), auth=doors(Scope.READ))
+def get_question(request: HttpRequest, question_id: QuestionId) -> QuestionOut:
     """A question and, once it is answered, by whom, when and what."""
-    return _said(permissions.question_or_404(principal_of(request), question_id))
+    return QuestionOut.of(permissions.question_or_404(principal_of(request), question_id))
 
 
 @router.post(
@@ -128,15 +120,13 @@ def _settled(question: Question, act: Callable[..., actions.Answered]) -> Status
     try:
         done = act(via=Channel.API)
     except NotOpen as error:
-        raise Refused(Kind.NOT_OPEN, str(error), question=question_facts(question)) from error
-    return Status(200, Answered(question=_said(done.question), repeated=done.repeated))
+        raise Refused(
+            Kind.NOT_OPEN, str(error), question=QuestionOut.of(question).model_dump(mode="json")
+        ) from error
+    return Status(200, Answered(question=QuestionOut.of(done.question), repeated=done.repeated))
 
 
 def _rows(request: HttpRequest, only: QuestionFilters) -> QuerySet[Question]:
     rows = only.filters(state=only.state or "", via=only.via or "").asked(principal_of(request))
     wanted = only.model_dump(include={"kind", "task"}, exclude_none=True)
     return rows.filter(**wanted).select_related("task__project", "step", "answered_by")
-
-
-def _said(question: Question) -> QuestionFacts:
-    return QuestionFacts.model_validate(question_facts(question))

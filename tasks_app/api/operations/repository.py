@@ -13,11 +13,11 @@ from tasks_app.api.filtering import Name
 from tasks_app.api.operation import responses
 from tasks_app.api.problems import Kind, Refused
 from tasks_app.api.schemas.base import ProjectName, Storable
-from tasks_app.api.schemas.repository import FileText, Folder, Folders, TaskFiles
 from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.pipeline import DEFAULT_TASK_FOLDER
 from tasks_app.git import committed_tree
 from tasks_app.models import Scope, paths
+from tasks_app.reporting.schemas.repository import FileText, Folder, Folders, TaskFiles
 from tasks_app.reporting.search.repository import Pickable
 from tasks_app.services.settings import repository_settings
 

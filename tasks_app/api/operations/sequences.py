@@ -12,12 +12,12 @@ from tasks_app.api.idempotency import once
 from tasks_app.api.operation import responses, sends
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.schemas.base import SequenceId, Storable
-from tasks_app.api.schemas.sequences import NewSequence, SequenceFacts, SequencePage, SequenceWhole
+from tasks_app.api.schemas.sequences import NewSequence, SequencePage
 from tasks_app.core.phases import Phase
 from tasks_app.history import statistics
 from tasks_app.models import Scope, Sequence
 from tasks_app.reporting.downloads import PATCH, download_patch
-from tasks_app.reporting.facts import facts_of, sequence_facts
+from tasks_app.reporting.schemas.sequences import SequenceDetail, SequenceOut
 from tasks_app.services import sequences as actions
 
 router = Router(tags=["Sequences"])
@@ -33,15 +33,15 @@ def list_sequences(request: HttpRequest, only: Query[SequenceFilters], paging: Q
     """Sequences in the projects that you may see, the newest first."""
     rows, following = page_of(request, _rows(request, only), paging)
     figures = statistics.of_sequences(rows)
-    items = [SequenceFacts.model_validate(sequence_facts(row, figures[row.pk])) for row in rows]
+    items = [SequenceOut.of(row, figures=figures[row.pk]) for row in rows]
     return SequencePage(items=items, next=following)
 
 
 @router.post(
-    "/sequences", response=responses(SequenceWhole, 404, 409, 422, status=201), auth=doors(Scope.WRITE)
+    "/sequences", response=responses(SequenceDetail, 404, 409, 422, status=201), auth=doors(Scope.WRITE)
 )
 @once
-def create_sequence(request: HttpRequest, body: NewSequence) -> Status[SequenceWhole]:
+def create_sequence(request: HttpRequest, body: NewSequence) -> Status[SequenceDetail]:
     """Create a sequence from a folder of task files in the repository, and start it if you say so."""
     principal = principal_of(request)
     project = permissions.project_named_or_404(principal, body.project)
@@ -53,16 +53,16 @@ def create_sequence(request: HttpRequest, body: NewSequence) -> Status[SequenceW
     return Status(201, _whole(request, sequence.pk))
 
 
-@router.get("/sequences/{sequence_id}", response=responses(SequenceWhole, 404), auth=doors(Scope.READ))
-def get_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceWhole:
+@router.get("/sequences/{sequence_id}", response=responses(SequenceDetail, 404), auth=doors(Scope.READ))
+def get_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceDetail:
     """A sequence with the tasks of it that were begun."""
     return _whole(request, sequence_id)
 
 
 @router.post(
-    "/sequences/{sequence_id}/start", response=responses(SequenceWhole, 404), auth=doors(Scope.WRITE)
+    "/sequences/{sequence_id}/start", response=responses(SequenceDetail, 404), auth=doors(Scope.WRITE)
 )
-def start_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceWhole:
+def start_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceDetail:
     """Start its first task; starting it twice changes nothing."""
     principal = principal_of(request)
     actions.start_sequence(permissions.sequence_or_404(principal, sequence_id), by=principal)
@@ -70,9 +70,9 @@ def start_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceWho
 
 
 @router.post(
-    "/sequences/{sequence_id}/cancel", response=responses(SequenceWhole, 404, 409), auth=doors(Scope.WRITE)
+    "/sequences/{sequence_id}/cancel", response=responses(SequenceDetail, 404, 409), auth=doors(Scope.WRITE)
 )
-def cancel_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceWhole:
+def cancel_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceDetail:
     """Call off the task at hand, and with it the sequence."""
     principal = principal_of(request)
     actions.cancel_sequence(permissions.sequence_or_404(principal, sequence_id), by=principal)
@@ -80,9 +80,9 @@ def cancel_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceWh
 
 
 @router.post(
-    "/sequences/{sequence_id}/go-on", response=responses(SequenceWhole, 404, 409), auth=doors(Scope.WRITE)
+    "/sequences/{sequence_id}/go-on", response=responses(SequenceDetail, 404, 409), auth=doors(Scope.WRITE)
 )
-def go_on_with_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceWhole:
+def go_on_with_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceDetail:
     """Go on with the task at hand; or, if the folder was at fault, look into it again."""
     principal = principal_of(request)
     actions.go_on_sequence(permissions.sequence_or_404(principal, sequence_id), by=principal)
@@ -108,8 +108,8 @@ def _rows(request: HttpRequest, only: SequenceFilters) -> QuerySet[Sequence]:
     return rows.select_related("project", "created_by")
 
 
-def _whole(request: HttpRequest, sequence_id: int) -> SequenceWhole:
+def _whole(request: HttpRequest, sequence_id: int) -> SequenceDetail:
     """As it is now: what was done to one of its tasks may have moved it."""
     sequence = permissions.sequence_or_404(principal_of(request), sequence_id)
     to_come, trouble = actions.files_to_come(sequence)
-    return SequenceWhole.model_validate({**facts_of(sequence), "to_come": to_come, "trouble": trouble})
+    return SequenceDetail.of(sequence, to_come=to_come, trouble=trouble)

@@ -17,27 +17,13 @@ from tasks_app.api.idempotency import once
 from tasks_app.api.operation import responses, sends
 from tasks_app.api.paging import Paging, address_with, page_of
 from tasks_app.api.schemas.base import LARGEST, Number, Position, TaskId
-from tasks_app.api.schemas.tasks import (
-    Diff,
-    EventFacts,
-    EventPage,
-    NewTask,
-    Retry,
-    StepFacts,
-    Steps,
-    TaskDraft,
-    TaskFacts,
-    TaskPage,
-    TaskPatch,
-    TaskPreview,
-    TaskWhole,
-)
+from tasks_app.api.schemas.tasks import EventPage, NewTask, Retry, Steps, TaskDraft, TaskPage, TaskPatch
 from tasks_app.core.phases import Phase
 from tasks_app.history.events.logs import LogKind, render_log
 from tasks_app.history.events.streaming import streamed
-from tasks_app.models import Event, EventKind, Scope, Step, Task, paths
+from tasks_app.models import Event, Scope, Step, Task, paths
 from tasks_app.reporting.downloads import PATCH, download_patch
-from tasks_app.reporting.facts import facts_of_tasks, step_facts, task_facts
+from tasks_app.reporting.schemas.tasks import Diff, EventOut, StepOut, TaskDetail, TaskPreview, tasks_out
 from tasks_app.reporting.search.exports import TASK_COLUMNS, task_rows
 from tasks_app.reporting.search.filters import Filters
 from tasks_app.services import tasks as actions
@@ -76,12 +62,14 @@ def list_tasks(request: HttpRequest, only: Query[TaskFilters], paging: Query[Pag
     """Tasks in the projects that you may see, searched and filtered, the newest first."""
     newest_first = only.sort == "newest"
     rows, following = page_of(request, _rows(request, only), paging, newest_first=newest_first)
-    return TaskPage(items=[TaskFacts.model_validate(facts) for facts in facts_of_tasks(rows)], next=following)
+    return TaskPage(items=tasks_out(rows), next=following)
 
 
-@router.post("/tasks", response=responses(TaskWhole, 404, 409, 413, 422, status=201), auth=doors(Scope.WRITE))
+@router.post(
+    "/tasks", response=responses(TaskDetail, 404, 409, 413, 422, status=201), auth=doors(Scope.WRITE)
+)
 @once
-def create_task(request: HttpRequest, body: NewTask) -> Status[TaskWhole]:
+def create_task(request: HttpRequest, body: NewTask) -> Status[TaskDetail]:
     """Create a task from its text, and start it if you say so."""
     principal = principal_of(request)
     project = permissions.project_named_or_404(principal, body.project)
@@ -122,38 +110,38 @@ def preview_task(request: HttpRequest, body: TaskDraft) -> TaskPreview:
     )
 
 
-@router.get("/tasks/{task_id}", response=responses(TaskWhole, 404), auth=doors(Scope.READ))
-def get_task(request: HttpRequest, task_id: TaskId) -> TaskWhole:
+@router.get("/tasks/{task_id}", response=responses(TaskDetail, 404), auth=doors(Scope.READ))
+def get_task(request: HttpRequest, task_id: TaskId) -> TaskDetail:
     """A task with its open questions and what it used."""
     return _whole(permissions.task_or_404(principal_of(request), task_id))
 
 
-@router.patch("/tasks/{task_id}", response=responses(TaskWhole, 404), auth=doors(Scope.WRITE))
-def change_task(request: HttpRequest, task_id: TaskId, body: TaskPatch) -> TaskWhole:
+@router.patch("/tasks/{task_id}", response=responses(TaskDetail, 404), auth=doors(Scope.WRITE))
+def change_task(request: HttpRequest, task_id: TaskId, body: TaskPatch) -> TaskDetail:
     """Change how readily a task's agent asks: from its next run on, in whatever phase it is."""
     principal = principal_of(request)
     change_threshold(permissions.task_or_404(principal, task_id), body.threshold, by=principal)
     return _whole(permissions.task_or_404(principal_of(request), task_id))
 
 
-@router.post("/tasks/{task_id}/start", response=responses(TaskWhole, 404), auth=doors(Scope.WRITE))
-def start_task(request: HttpRequest, task_id: TaskId) -> TaskWhole:
+@router.post("/tasks/{task_id}/start", response=responses(TaskDetail, 404), auth=doors(Scope.WRITE))
+def start_task(request: HttpRequest, task_id: TaskId) -> TaskDetail:
     """Start a task that was not started; starting it twice changes nothing."""
     task = permissions.task_or_404(principal_of(request), task_id)
     actions.start_task(task, by=principal_of(request))
     return _whole(task)
 
 
-@router.post("/tasks/{task_id}/cancel", response=responses(TaskWhole, 404, 409), auth=doors(Scope.WRITE))
-def cancel_task(request: HttpRequest, task_id: TaskId) -> TaskWhole:
+@router.post("/tasks/{task_id}/cancel", response=responses(TaskDetail, 404, 409), auth=doors(Scope.WRITE))
+def cancel_task(request: HttpRequest, task_id: TaskId) -> TaskDetail:
     """Call a task off: its agent is stopped, open questions are withdrawn, and the branch stays."""
     task = permissions.task_or_404(principal_of(request), task_id)
     actions.cancel_task(task, by=principal_of(request))
     return _whole(permissions.task_or_404(principal_of(request), task_id))
 
 
-@router.post("/tasks/{task_id}/go-on", response=responses(TaskWhole, 404, 409), auth=doors(Scope.WRITE))
-def go_on_with_task(request: HttpRequest, task_id: TaskId) -> TaskWhole:
+@router.post("/tasks/{task_id}/go-on", response=responses(TaskDetail, 404, 409), auth=doors(Scope.WRITE))
+def go_on_with_task(request: HttpRequest, task_id: TaskId) -> TaskDetail:
     """Take up a task that failed, was interrupted or cancelled, or waits for a usage limit to reset."""
     task = permissions.task_or_404(principal_of(request), task_id)
     actions.go_on(task, by=principal_of(request))
@@ -164,16 +152,16 @@ def go_on_with_task(request: HttpRequest, task_id: TaskId) -> TaskWhole:
 def list_steps(request: HttpRequest, task_id: TaskId) -> Steps:
     """The steps of a task with their runs."""
     steps = permissions.task_or_404(principal_of(request), task_id).steps.prefetch_related("runs")
-    return Steps(items=[StepFacts.model_validate(step_facts(step)) for step in steps])
+    return Steps(items=[StepOut.of(step) for step in steps])
 
 
 @router.post(
     "/tasks/{task_id}/steps/{position}/retry",
-    response=responses(TaskWhole, 404, 409, 422),
+    response=responses(TaskDetail, 404, 409, 422),
     auth=doors(Scope.WRITE),
 )
 @once
-def retry_step(request: HttpRequest, task_id: TaskId, position: Position, body: Retry) -> Status[TaskWhole]:
+def retry_step(request: HttpRequest, task_id: TaskId, position: Position, body: Retry) -> Status[TaskDetail]:
     """Do a step and all after it again, in new sessions; what was done stays as history."""
     step = permissions.step_or_404(principal_of(request), task_id, position)
     retry_from(step.task, step, by=principal_of(request), put_back=body.put_back)
@@ -189,7 +177,7 @@ def list_events(request: HttpRequest, task_id: TaskId, which: Query[EventsAfter]
     events = found[: which.limit]
     last = events[-1].pk if events else which.after
     return EventPage(
-        items=[_event(event) for event in events],
+        items=[EventOut.of(event) for event in events],
         next=address_with(request, after=last),
         more=len(found) > len(events),
     )
@@ -239,20 +227,8 @@ def _filters(only: TaskFilters) -> Filters:
     return only.filters(sequence=str(only.sequence or ""), phase=tuple(only.phase))
 
 
-def _whole(task: Task) -> TaskWhole:
-    return TaskWhole.model_validate({**task_facts(task), "text": task.text})
-
-
-def _event(event: Event) -> EventFacts:
-    return EventFacts(
-        id=event.pk,
-        step=event.run.step.name,
-        run=event.run.number,
-        seq=event.seq,
-        kind=EventKind(event.kind),
-        at=event.at.isoformat(),
-        payload=event.payload,
-    )
+def _whole(task: Task) -> TaskDetail:
+    return TaskDetail.of(task, text=task.text)
 
 
 def _task_or_step(request: HttpRequest, task_id: int, which: StepChoice) -> Task | Step:

@@ -1,1 +1,1 @@
-"""What goes in and comes out: every field with its meaning. The words are those of `--json`."""
+"""What the API takes, and pages of what it returns; the things themselves are in `reporting.schemas`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from ninja import Path, Schema
 from pydantic import ConfigDict, Field
@@ -33,19 +33,11 @@ Threshold = Annotated[int, Field(ge=0, le=5, strict=True)]
 #: PostgreSQL stores no NUL.
 Storable = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 
-Phases = "pending, running, waiting_for_input, waiting_for_reset, interrupted, done, failed or cancelled"
-AT = "In ISO 8601, with the time zone."
-
 
 class Input(Schema):
     """What a caller sends: a field that is not known is an error and not passed over."""
 
     model_config = ConfigDict(extra="forbid")
-
-
-class Person(Schema):
-    username: str = Field(description="The name with which the person logs in.")
-    name: str = Field(description="The name that people see.")
 
 
 class Fault(Schema):
@@ -63,36 +55,3 @@ class Problem(Schema):
     status: int = Field(description="The HTTP status.")
     detail: str = Field(description="What is wrong this time, for people.")
     errors: list[Fault] = Field(description="For input that is not usable: each fault and its place.")
-
-
-class Tokens(Schema):
-    """Counts of tokens, as the model charges them."""
-
-    input: int = Field(description="Read, neither from the cache nor written to it.")
-    output: int = Field(description="Written by the model.")
-    cache_write: int = Field(description="Read and written to the cache.")
-    cache_read: int = Field(description="Read from the cache.")
-
-
-class Used(Schema):
-    tokens: Tokens = Field(description="Tokens in all.")
-    cost_usd: float = Field(description="US dollars.")
-
-
-class Figures(Used):
-    models: dict[str, Used] = Field(description="The same by model.")
-    seconds: float | None = Field(
-        description="From the start to the end, or until now; null before the start."
-    )
-    working_seconds: float | None = Field(description="The same without pauses.")
-    paused_seconds: float = Field(description="Waiting for people and for usage limits.")
-
-
-class Timed(Schema):
-    created_by: Person | None = Field(description="Who created it; null if nobody is known.")
-    created_at: str = Field(description=f"When it was created. {AT}")
-    started_at: str | None = Field(description=f"When work on it began. {AT}")
-    ended_at: str | None = Field(description=f"When it ended. {AT}")
-
-
-Json = dict[str, Any]

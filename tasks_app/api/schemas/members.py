@@ -1,16 +1,17 @@
-"""Members of a project, and invitations to it."""
+"""What is taken about members and invitations, and pages of them."""
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated
 
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from ninja import Schema
 from pydantic import AfterValidator, Field
 
-from tasks_app.api.schemas.base import AT, Input, Person, Storable
+from tasks_app.api.schemas.base import Input, Storable
 from tasks_app.models import Role
+from tasks_app.reporting.schemas.members import InvitationOut, MemberOut
 
 
 def _address(text: str) -> str:
@@ -21,12 +22,8 @@ def _address(text: str) -> str:
     return text
 
 
-class Member(Person):
-    role: Role = Field(description="viewer, member or maintainer.")
-
-
 class MemberPage(Schema):
-    items: list[Member] = Field(
+    items: list[MemberOut] = Field(
         description="The project's members, in the order in which they got their first role."
     )
     next: str | None = Field(description="The address of the next page; null on the last.")
@@ -45,32 +42,8 @@ class NewInvitation(RoleIn):
     )
 
 
-class InvitationFacts(Schema):
-    """Somebody who may join a project by a link."""
-
-    id: int = Field(description="The invitation's number.")
-    email: str = Field(description="The address that is invited.")
-    role: Role = Field(description="The role that it gives.")
-    standing: str = Field(description="`open`, or `expired` when its link is too old.")
-    invited_by: Person | None = Field(description="Who invited.")
-    created_at: str = Field(description=f"When the address was first invited. {AT}")
-    expires_at: str = Field(description=f"Until when the link works. {AT}")
-    mailed: bool = Field(description="Whether the link went to the address by e-mail.")
-
-
 class InvitationPage(Schema):
-    items: list[InvitationFacts] = Field(
+    items: list[InvitationOut] = Field(
         description="Invitations that were neither accepted nor withdrawn, the newest first."
     )
     next: str | None = Field(description="The address of the next page; null on the last.")
-
-
-class InvitationMade(InvitationFacts):
-    link: str | None = Field(
-        description="The link to hand over, if it could not be mailed; it is shown this once. "
-        "Null when it was mailed, and when this answer is repeated for its Idempotency-Key."
-    )
-
-    def to_keep(self) -> Self:
-        """The portal keeps no link that lets somebody in."""
-        return self.model_copy(update={"link": None})

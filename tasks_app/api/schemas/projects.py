@@ -1,4 +1,4 @@
-"""Projects, their settings, pipelines and members."""
+"""What is taken about projects and their settings, and pages of them."""
 
 from __future__ import annotations
 
@@ -7,29 +7,15 @@ from typing import Annotated, Literal
 from ninja import Schema
 from pydantic import Field
 
-from tasks_app.api.schemas.base import AT, Flag, Input, Json, Storable, Threshold
+from tasks_app.api.schemas.base import Flag, Input, Storable, Threshold
+from tasks_app.reporting.schemas.projects import ProjectOut
 
 #: Seconds, at most a week, as cat-herder.yaml takes them.
 Bound = Annotated[int, Field(ge=1, le=7 * 24 * 3600, strict=True)]
 
 
-class ProjectFacts(Schema):
-    """A git repository that tasks work on."""
-
-    project: str = Field(description="Its name.")
-    source: str = Field(description="Where the repository is: a path, or an https or ssh address.")
-    branch: str = Field(description="The branch that tasks start from.")
-    role: str = Field(description="Your role there: viewer, member or maintainer; `admin` for site admins.")
-    created_at: str = Field(description=f"When it was added. {AT}")
-    fetched_at: str | None = Field(description=f"When the portal last fetched its source. {AT}")
-    fetching: bool = Field(description="Whether it is fetching now.")
-    fetch_fault: str = Field(description="Why the last fetch failed; empty if it did not.")
-
-
 class ProjectPage(Schema):
-    items: list[ProjectFacts] = Field(
-        description="Projects that you may see, in the order in which they came."
-    )
+    items: list[ProjectOut] = Field(description="Projects that you may see, in the order in which they came.")
     next: str | None = Field(description="The address of the next page; null on the last.")
 
 
@@ -104,33 +90,3 @@ class ProjectPatch(Input):
         description="The branch of the source from which tasks start from now on.",
         examples=["main"],
     )
-
-
-class Pipeline(Schema):
-    """A named list of steps."""
-
-    name: str = Field(description="Its name.")
-    steps: list[Json] = Field(description="Its steps, as cat-herder.yaml has them.")
-
-
-class Pipelines(Schema):
-    default: str = Field(description="The pipeline of tasks that name none.")
-    items: list[Pipeline] = Field(description="The project's pipelines.")
-
-
-class FindingFacts(Schema):
-    """Something that is wrong in a repository, in the words of `manage.py validate --json`."""
-
-    file: str = Field(description="The file; empty for the repository as a whole.")
-    line: int | None = Field(description="The line; null if it is about the whole file.")
-    key: str = Field(description="The key in cat-herder.yaml or in front matter; may be empty.")
-    message: str = Field(description="What is wrong there.")
-    fixable: bool = Field(description="Whether `manage.py validate --fix` can mend it.")
-
-
-class Validation(Schema):
-    commit: str = Field(description="The commit that was looked at.")
-    ok: bool = Field(description="Whether there are no errors.")
-    errors: list[FindingFacts] = Field(description="What stops tasks or lets them go wrong.")
-    warnings: list[FindingFacts] = Field(description="What may be meant.")
-    hints: list[FindingFacts] = Field(description="Advice; nothing of it keeps tasks from running.")

@@ -1,4 +1,4 @@
-"""Sequences of tasks."""
+"""What is taken about sequences, and pages of them."""
 
 from __future__ import annotations
 
@@ -7,36 +7,13 @@ from typing import Annotated
 from ninja import Schema
 from pydantic import Field
 
-from tasks_app.api.schemas.base import Figures, Flag, Input, Storable, Threshold, Timed
-from tasks_app.api.schemas.tasks import TaskFacts
-from tasks_app.core.phases import Phase
-
-
-class SequenceFacts(Timed, Figures):
-    """A folder of tasks that run one after the other on one branch."""
-
-    sequence: int = Field(description="The sequence's number.")
-    project: str = Field(description="The name of its project.")
-    name: str = Field(description="`project/slug`, as commands take it.")
-    folder: str = Field(description="The folder in the repository.")
-    phase: Phase = Field(description="What it does or waits for: the phase of the task at hand.")
-    failure: str = Field(description="Why it failed; else empty.")
-    branch: str = Field(description="The branch that all its tasks work on.")
-    commit: str = Field(description="The newest commit of its work; empty before the first.")
+from tasks_app.api.schemas.base import Flag, Input, Storable, Threshold
+from tasks_app.reporting.schemas.sequences import SequenceOut
 
 
 class SequencePage(Schema):
-    items: list[SequenceFacts] = Field(description="Sequences, the newest first.")
+    items: list[SequenceOut] = Field(description="Sequences, the newest first.")
     next: str | None = Field(description="The address of the next page; null on the last.")
-
-
-class SequenceWhole(SequenceFacts):
-    tasks: list[TaskFacts] = Field(description="Its tasks in the order in which they ran.")
-    fetch: str | None = Field(
-        description="The git command that brings its branch into a clone on that machine."
-    )
-    to_come: list[str] = Field(description="Task files of the folder that were not begun, in their order.")
-    trouble: str = Field(description="Why the files to come are not known; else empty.")
 
 
 class NewSequence(Input):

@@ -8,7 +8,6 @@ from enum import StrEnum
 
 from tasks_app.config.faults import ConfigInvalid, Problem
 from tasks_app.core.errors import BadInput
-from tasks_app.core.types import JsonObject
 
 #: Stands for the repository as a whole where a file would stand.
 REPOSITORY = ""
@@ -33,16 +32,6 @@ class Finding:
     problem: Problem
     severity: Severity = Severity.ERROR
     fixable: bool = False
-
-    def as_json(self) -> JsonObject:
-        problem = self.problem
-        return {
-            "file": self.file,
-            "line": problem.line,
-            "key": problem.key,
-            "message": problem.sentence,
-            "fixable": self.fixable,
-        }
 
 
 @dataclass(frozen=True)
@@ -80,14 +69,6 @@ class Report:
     @property
     def faults(self) -> tuple[Finding, ...]:
         return (*self.errors, *self.warnings)
-
-    def as_json(self) -> JsonObject:
-        return {
-            "ok": self.ok,
-            "errors": [one.as_json() for one in self.errors],
-            "warnings": [one.as_json() for one in self.warnings],
-            "hints": [one.as_json() for one in self.hints],
-        }
 
 
 def error(file: str, message: str, *, line: int | None = None, key: str = "") -> Finding:

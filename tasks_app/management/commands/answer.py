@@ -17,7 +17,8 @@ from tasks_app.cli.people import acting_principal, add_person_argument
 from tasks_app.core.errors import AnswerEmpty, BadInput
 from tasks_app.models import Channel, Question, QuestionKind, Verdict
 from tasks_app.permissions import Principal
-from tasks_app.reporting.facts import command_for
+from tasks_app.reporting.commands import answer_command
+from tasks_app.reporting.schemas.questions import AnswerOutcome
 from tasks_app.services.answers import Answered, Reply, answer_question, decide, dismiss_question
 
 
@@ -77,7 +78,7 @@ examples:
         question = question_numbered(options["question"], principal=principal)
         answered = _settled(question, options, by=principal)
         if options["json"]:
-            self.write_json(_facts(answered))
+            self.write_json(AnswerOutcome.of(answered.question, repeated=answered.repeated))
         else:
             again = " (it was already)" if answered.repeated else ""
             self.stdout.write(
@@ -111,7 +112,7 @@ def _settled(question: Question, options: dict[str, Any], *, by: Principal) -> A
         reason = "\n\n".join(filter(None, [options[refusals[0]], notes]))
         return decide(question, verdict, by=by, via=Channel.TERMINAL, notes=reason)
     if question.kind != QuestionKind.CLARIFICATION:
-        raise BadInput(f"Question {question.pk} wants a decision: {command_for(question)}")
+        raise BadInput(f"Question {question.pk} wants a decision: {answer_command(question)}")
     reply = Reply(_answers(question, options["text"], options["item"]), notes)
     return answer_question(question, reply, by=by, via=Channel.TERMINAL)
 
@@ -171,21 +172,3 @@ def _from_stdin() -> str:
     # No character has more than four bytes: what is longer is refused by its length, but not read to its end.
     data = sys.stdin.buffer.read(4 * settings.ENVIRONMENT.answer_limit + 4)
     return data.decode(errors="replace").removesuffix("\n").removesuffix("\r")
-
-
-def _facts(answered: Answered) -> dict[str, Any]:
-    question = answered.question
-    return {
-        "question": question.pk,
-        "task": question.task_id,
-        "kind": question.kind,
-        "state": question.state,
-        "verdict": question.verdict,
-        "answers": question.answers,
-        "notes": question.notes,
-        "by": question.answered_by.get_username() if question.answered_by else None,
-        "at": question.answered_at.isoformat() if question.answered_at else None,
-        "via": question.answered_via,
-        "repeated": answered.repeated,
-        "exit_code": int(Exit.DONE),
-    }

@@ -10,7 +10,7 @@ from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.finding import thing_meant
 from tasks_app.cli.people import acting_principal, add_person_argument
 from tasks_app.models import Task
-from tasks_app.reporting.facts import facts_of
+from tasks_app.reporting.schemas.sequences import outcome_of
 from tasks_app.services.sequences import cancel_sequence
 from tasks_app.services.tasks import cancel_task
 
@@ -41,7 +41,7 @@ examples:
             cancel_sequence(thing, by=principal)
         thing.refresh_from_db()
         if options["json"]:
-            self.write_json({**facts_of(thing), "exit_code": int(Exit.DONE)})
+            self.write_json(outcome_of(thing, exit_code=int(Exit.DONE)))
         else:
             self.stdout.write(f"Cancelled: {thing}\nGo on with  manage.py retry {options['thing']}")
         return Exit.DONE

@@ -19,6 +19,7 @@ from tasks_app.config.starter import Choices, Outcome, Written, starter_files, w
 from tasks_app.config.validation import Report, is_repository, validate
 from tasks_app.core.errors import BadInput
 from tasks_app.prompting import SHIPPED_PROMPTS
+from tasks_app.reporting.schemas.projects import FileWritten, InitOutcome, ReportOut
 from tasks_app.sandbox import SandboxMode, detect
 
 _STYLES = {Outcome.MADE: "green", Outcome.THERE: "dim", Outcome.LEFT: "yellow"}
@@ -87,9 +88,16 @@ examples:
         options: dict[str, Any],
     ) -> None:
         if options["json"]:
-            files = [{"file": one.name, "outcome": one.outcome, "remark": one.remark} for one in written]
-            facts = {"dry_run": options["dry_run"], "files": files, "not_carried_over": list(notes)}
-            self.write_json({**facts, "validation": report.as_json() if report else None})
+            self.write_json(
+                InitOutcome(
+                    dry_run=options["dry_run"],
+                    files=[
+                        FileWritten(file=one.name, outcome=one.outcome, remark=one.remark) for one in written
+                    ],
+                    not_carried_over=list(notes),
+                    validation=ReportOut.of(report) if report else None,
+                )
+            )
             return
         screen = Screen(self.stdout, no_color=options["no_color"])
         _show_files(screen, written, notes)

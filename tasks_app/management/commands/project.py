@@ -13,9 +13,9 @@ from tasks_app.cli.people import acting_principal, acting_user_if_any, add_perso
 from tasks_app.cli.screen import Screen
 from tasks_app.cli.tables import projects_table
 from tasks_app.core.errors import BadInput
-from tasks_app.core.types import JsonObject
 from tasks_app.models import Project
 from tasks_app.permissions import projects_visible_to, require_actor
+from tasks_app.reporting.schemas.projects import ProjectFetched, ProjectList, ProjectListed, ProjectRemoved
 from tasks_app.services.fetching import fetch
 from tasks_app.services.projects import add_project, remove_project
 
@@ -59,7 +59,7 @@ examples:
         person = acting_user_if_any(options["username"])
         project = add_project(options["name"], options["source"], by=person)
         if options["json"]:
-            self.write_json(_facts(project))
+            self.write_json(ProjectListed.of(project))
             return
         self.stdout.write(
             f"Project “{project.name}” is added: {project.source}, branch {project.branch}.\n"
@@ -69,7 +69,7 @@ examples:
     def _list(self, options: dict[str, Any]) -> None:
         projects = Project.objects.all()
         if options["json"]:
-            self.write_json({"projects": [_facts(project) for project in projects]})
+            self.write_json(ProjectList(projects=[ProjectListed.of(project) for project in projects]))
         elif not projects:
             self.stdout.write("There are no projects yet. Add one: manage.py project add NAME PATH")
         else:
@@ -82,7 +82,7 @@ examples:
         require_actor(principal, project)
         repaired = fetch(project, thorough=True)
         if options["json"]:
-            self.write_json({**_facts(project), "repaired": list(repaired)})
+            self.write_json(ProjectFetched.of(project, repaired=repaired))
             return
         for sentence in repaired:
             self.stdout.write(sentence)
@@ -93,10 +93,10 @@ examples:
         project = project_named(options["name"], projects=projects_visible_to(principal))
         if not options["yes"]:
             self._confirm(project)
-        facts = _facts(project)
+        removed = ProjectRemoved.of(project)
         remove_project(project, by=principal)
         if options["json"]:
-            self.write_json({**facts, "removed": True})
+            self.write_json(removed)
         else:
             self.stdout.write(f"Project “{project.name}” is removed. {project.source} was not touched.")
 
@@ -113,12 +113,3 @@ examples:
         self.stderr.flush()
         if sys.stdin.readline().strip() != project.name:
             raise BadInput("Not confirmed; nothing was removed.")
-
-
-def _facts(project: Project) -> JsonObject:
-    return {
-        "name": project.name,
-        "source": project.source,
-        "branch": project.branch,
-        "tasks": project.tasks.count(),
-    }

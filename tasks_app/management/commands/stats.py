@@ -13,7 +13,8 @@ from tasks_app.cli.tables import usage_table
 from tasks_app.core.types import Usage
 from tasks_app.history import statistics
 from tasks_app.models import Run
-from tasks_app.reporting.facts import usage_facts
+from tasks_app.reporting.schemas.base import UsageOut
+from tasks_app.reporting.schemas.usage import UsageOfAllRuns, most_expensive_first
 
 #: What stands for "", which no model, user or project is called.
 _NAMELESS = {statistics.By.MODEL: "not known", statistics.By.USER: "nobody", statistics.By.PROJECT: "none"}
@@ -38,11 +39,11 @@ examples:
     def work(self, options: dict[str, Any]) -> int:
         by = statistics.By[options["by"].upper()]
         found = statistics.usage_by(Run.objects.all(), by)
-        parts = dict(sorted(found.items(), key=lambda part: (-part[1].cost_usd, part[0])))
+        parts = dict(most_expensive_first(found))
         total = sum(parts.values(), Usage())
         if options["json"]:
-            told = {name: usage_facts(usage) for name, usage in parts.items()}
-            self.write_json({"by": options["by"], "total": usage_facts(total), "parts": told})
+            by_name = {name: UsageOut.of(usage) for name, usage in parts.items()}
+            self.write_json(UsageOfAllRuns(by=options["by"], total=UsageOut.of(total), parts=by_name))
         else:
             self._show(parts, total, by, self.screen_for(options))
         return Exit.DONE

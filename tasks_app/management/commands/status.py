@@ -16,15 +16,10 @@ from tasks_app.cli.tables import sequences_table, spent, steps_table, tasks_tabl
 from tasks_app.core.phases import Phase
 from tasks_app.engine.limits import fault_words
 from tasks_app.history import statistics
-from tasks_app.models import Project, Sequence, Task, WorkerBeat
-from tasks_app.reporting.facts import (
-    facts_of,
-    open_questions,
-    sequence_facts,
-    step_facts,
-    task_facts,
-    worker_facts,
-)
+from tasks_app.models import Project, Question, Sequence, Task, WorkerBeat
+from tasks_app.reporting.schemas.sequences import SequenceOut, SequenceWithTasks
+from tasks_app.reporting.schemas.status import Status, WorkerOut
+from tasks_app.reporting.schemas.tasks import StepOut, TaskWithSteps, tasks_out
 
 #: What needs a person comes first, then what moves, then what rests.
 _ORDER = (
@@ -105,14 +100,13 @@ examples:
             self._screen.say("No worker is running: tasks wait. Start one: manage.py worker", style="yellow")
 
     def _many_as_json(self, tasks: list[Task], sequences: list[Sequence]) -> None:
-        figures = statistics.of_tasks(tasks)
-        rolled_up = statistics.of_sequences(sequences)
+        figures = statistics.of_sequences(sequences)
         self.write_json(
-            {
-                "tasks": [task_facts(task, figures[task.pk]) for task in tasks],
-                "sequences": [sequence_facts(one, rolled_up[one.pk]) for one in sequences],
-                "workers": [worker_facts(worker) for worker in WorkerBeat.objects.alive()],
-            }
+            Status(
+                tasks=tasks_out(tasks),
+                sequences=[SequenceOut.of(one, figures=figures[one.pk]) for one in sequences],
+                workers=[WorkerOut.of(worker) for worker in WorkerBeat.objects.alive()],
+            )
         )
 
     def _more(self, number: int) -> None:
@@ -122,7 +116,7 @@ examples:
     def _task(self, task: Task) -> None:
         steps = list(task.steps.prefetch_related("runs"))
         if self._json:
-            self.write_json({**facts_of(task), "steps": [step_facts(step) for step in steps]})
+            self.write_json(TaskWithSteps.of(task, steps=[StepOut.of(step) for step in steps]))
             return
         say = self._screen.say
         say(f"Task {task.pk} · {task.project.name}/{task.slug} · {task.title}", style="bold")
@@ -137,7 +131,7 @@ examples:
 
     def _sequence(self, sequence: Sequence) -> None:
         if self._json:
-            self.write_json(facts_of(sequence))
+            self.write_json(SequenceWithTasks.of(sequence))
             return
         say = self._screen.say
         tasks = list(sequence.tasks.select_related("project").order_by("pk"))
@@ -161,7 +155,7 @@ examples:
             self._screen.say(thing.failure, indent=2, style="red")
 
     def _questions(self, task: Task) -> None:
-        for question in open_questions(task):
+        for question in Question.objects.open_of(task):
             self._screen.say()
             self._screen.say(f"Question {question.pk}, asked by {question.step.name}:", style="bold yellow")
             show_question(self._screen, question)

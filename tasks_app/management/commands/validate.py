@@ -15,6 +15,7 @@ from tasks_app.config.schema import json_schema
 from tasks_app.config.validation import SETTINGS_FILE, Report, grant_permission, may_ask, validate
 from tasks_app.core.errors import BadInput
 from tasks_app.prompting import SHIPPED_PROMPTS
+from tasks_app.reporting.schemas.projects import ReportWithFixes
 
 
 class Command(TerminalCommand):
@@ -74,7 +75,7 @@ examples:
     def _tell(self, report: Report, place: Place, options: dict[str, Any], *, mended: bool) -> None:
         files = [SETTINGS_FILE] if mended else []
         if options["json"]:
-            self.write_json({**report.as_json(), "mended": files})
+            self.write_json(ReportWithFixes.of(report, mended=files))
             return
         self.stdout.ending = ""
         screen = Screen(self.stdout, no_color=options["no_color"])

@@ -14,7 +14,7 @@ from tasks_app.core.phases import CANCELLABLE, RESUMABLE, Phase
 from tasks_app.history import statistics
 from tasks_app.history.statistics import Figures
 from tasks_app.models import Question, QuestionState, Sequence, Task
-from tasks_app.reporting.facts import fetch_command
+from tasks_app.reporting.commands import fetch_command
 from tasks_app.services.sequences import cancel_sequence, files_to_come, go_on_sequence, start_sequence
 from tasks_app.web.pages.access import is_htmx, may_act, sequence_or_404
 from tasks_app.web.pages.acting import act

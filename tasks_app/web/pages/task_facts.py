@@ -14,7 +14,7 @@ from tasks_app.core.types import Usage
 from tasks_app.engine.limits import fault_words, reset_words
 from tasks_app.history import statistics
 from tasks_app.models import Outcome, Run, Step, Task, Transition
-from tasks_app.reporting.facts import fetch_command
+from tasks_app.reporting.commands import fetch_command
 from tasks_app.services.retrying import has_successor
 
 #: Outcomes after which nothing runs until somebody, or a limit, lets it go on.

@@ -1,33 +1,34 @@
-"""Files of a project's repository that a new task can be made from."""
+"""Files of a project's repository that a new task can be made from, as JSON."""
 
 from __future__ import annotations
 
-from ninja import Schema
 from pydantic import Field
+
+from tasks_app.reporting.schemas.base import Out
 
 _COMMIT = "The newest commit that the portal has of the project's branch."
 
 
-class TaskFiles(Schema):
+class TaskFiles(Out):
     commit: str = Field(description=_COMMIT)
     items: list[str] = Field(description="Paths, seen from the top of the repository.")
     more: int = Field(description="How many were left out.")
 
 
-class FileText(Schema):
+class FileText(Out):
     commit: str = Field(description=_COMMIT)
     path: str = Field(description="The file.")
     text: str = Field(description="What is in it.")
 
 
-class Folder(Schema):
+class Folder(Out):
     """A folder that may be a sequence."""
 
     folder: str = Field(description="Its path, seen from the top of the repository.")
     tasks: list[str] = Field(description="Its task files in the order in which they would run.")
 
 
-class Folders(Schema):
+class Folders(Out):
     commit: str = Field(description=_COMMIT)
     items: list[Folder] = Field(description="Folders by their path.")
     more: int = Field(description="How many were left out.")

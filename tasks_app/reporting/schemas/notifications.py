@@ -1,0 +1,115 @@
+"""Who is told of what, and where to, as JSON."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Self
+
+from pydantic import Field
+
+from tasks_app.models import Delivery, DeliveryState, Digest, Extent, Occasion, Reach, Target
+from tasks_app.reporting.schemas.base import DateTime, Out
+
+
+class EventType(StrEnum):
+    """An event that one can ask to be told of."""
+
+    QUESTION = "question"
+    FAILED = "failed"
+    DONE = "done"
+    CANCELLED = "cancelled"
+
+
+class ProjectMedium(StrEnum):
+    """Where a project's messages go."""
+
+    CHAT = "chat"
+    WEBHOOK = "webhook"
+
+
+class PersonalMedium(StrEnum):
+    """How a user is told."""
+
+    PAGE = "page"
+    EMAIL = "email"
+    CHAT = "chat"
+
+
+Wishes = dict[EventType, dict[PersonalMedium, Extent]]
+
+
+class TargetOut(Out):
+    """A webhook or chat that hears of a project's tasks. Its address is a secret."""
+
+    id: int = Field(description="Its id.")
+    name: str = Field(description="What it is called.")
+    medium: ProjectMedium = Field(description="A webhook or a chat.")
+    shown: str = Field(description="The address, as far as it is shown.")
+    occasions: list[EventType] = Field(description="What it is told of.")
+    active: bool = Field(description="Whether anything is sent there.")
+
+    @classmethod
+    def of(cls, target: Target, **more: Any) -> Self:
+        return cls(
+            id=target.pk,
+            name=target.name,
+            medium=ProjectMedium(target.medium),
+            shown=target.shown,
+            occasions=[EventType(occasion) for occasion in target.occasions],
+            active=target.active,
+            **more,
+        )
+
+
+class TargetMade(TargetOut):
+    secret: str = Field(
+        description="With which posts to a webhook are signed. It is told this once; empty for a chat."
+    )
+
+
+class DeliveryOut(Out):
+    """One message to one target, and what became of it."""
+
+    id: int = Field(description="Its id.")
+    target: int = Field(description="The target's id.")
+    occasion: Occasion = Field(description="What it tells: an event, or test.")
+    task: int | None = Field(description="The task's id; null for a test.")
+    state: DeliveryState = Field(
+        description="waiting, sent, failed (given up) or dropped (not to be sent any more)."
+    )
+    attempts: int = Field(description="How often it was tried.")
+    due_at: DateTime = Field(description="From when on it may be sent.")
+    sent_at: DateTime | None = Field(description="When it was sent.")
+    status: int | None = Field(description="What the receiver answered; null if it did not.")
+    said: str = Field(description="Why it was not sent.")
+
+    @classmethod
+    def of(cls, delivery: Delivery) -> Self:
+        return cls(
+            id=delivery.pk,
+            target=delivery.target_id or 0,
+            occasion=Occasion(delivery.occasion),
+            task=delivery.transition.task_id if delivery.transition else None,
+            state=DeliveryState(delivery.state),
+            attempts=delivery.attempts,
+            due_at=delivery.due_at,
+            sent_at=delivery.sent_at,
+            status=delivery.status,
+            said=delivery.said,
+        )
+
+
+class PreferencesOut(Out):
+    """What you are told, by which media and when."""
+
+    wishes: Wishes = Field(description="By event and medium: `off`, `mine` (your tasks) or `all`.")
+    reach: Reach = Field(
+        description="Of which projects: `mine` (with a role, or your tasks), `all` that you see, or `chosen`."
+    )
+    projects: list[str] = Field(description="Those that are chosen.")
+    time_zone: str = Field(description="In which the hours are meant.")
+    quiet_from: str | None = Field(description="E-mail and chat wait from then, as in 22:00, …")
+    quiet_until: str | None = Field(description="… until then.")
+    digest: Digest = Field(description="E-mails come `at_once`, or together `hourly` or `daily`.")
+    digest_at: str | None = Field(description="When the daily one comes, as in 08:00.")
+    chat: str | None = Field(description="Your own chat, as far as its address is shown; null for none.")

@@ -1,0 +1,132 @@
+"""Questions and answers, as JSON."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import ConfigDict, Field
+
+from tasks_app.models import Channel, Question, QuestionKind, QuestionState, Verdict
+from tasks_app.reporting.commands import answer_command, question_url
+from tasks_app.reporting.schemas.base import DateTime, Out, UserOut, user_or_none
+
+
+class OptionOut(Out):
+    """One choice that the agent offers."""
+
+    model_config = ConfigDict(extra="allow")
+
+    label: str = Field("", description="Its name; send this as the answer to choose it.")
+    description: str | None = Field("", description="What it means.")
+    preview: str | None = Field("", description="What it would look like, if the agent showed that.")
+
+
+class ItemOut(Out):
+    """One of the questions that are answered together."""
+
+    model_config = ConfigDict(extra="allow")
+
+    question: str = Field(description="The question itself, and its key in `answers`.")
+    header: str | None = Field("", description="What it is about, in a word or two.")
+    multiSelect: bool | None = Field(False, description="Whether several options may be chosen.")
+    options: list[OptionOut] | None = Field(
+        [], description="None of them must be chosen: a free text is an answer too."
+    )
+
+
+class QuestionOut(Out):
+    """What an agent wants to know, and what it was told."""
+
+    id: int = Field(description="The question's id.")
+    task: int = Field(description="The id of the task that waits for the answer.")
+    project: str = Field(description="The name of its project.")
+    number: int = Field(description="Counts the questions of the task from 1.")
+    step: str = Field(description="The step in which it was asked.")
+    kind: QuestionKind = Field(
+        description="A clarification, an approval of a tool call, or a plan to review."
+    )
+    evidence: list[dict[str, str]] = Field(
+        description="What to judge by: objects with kind (command, file, diff, text), title and text."
+    )
+    state: QuestionState = Field(
+        description="Whether it is open, was answered or dismissed, or was withdrawn."
+    )
+    asked_at: DateTime = Field(description="When it was asked.")
+    items: list[ItemOut] = Field(description="One question or several, answered together.")
+    answered_at: DateTime | None = Field(description="When it was answered.")
+    answered_by: UserOut | None = Field(description="Who answered.")
+    answered_via: Channel | Literal[""] = Field(
+        description="`web`, `terminal` or `api`; empty without an answer."
+    )
+    verdict: Verdict | Literal[""] = Field(
+        description="Of an approval or a plan: approved, denied or sent_back; else empty."
+    )
+    answers: dict[str, str] = Field(description="Each item's question with its answer.")
+    notes: str = Field(description="What was added to the answers.")
+    answer_with: str = Field(description="The command that answers it on the portal's machine.")
+    url: str = Field(description="Where it can be answered in a browser.")
+
+    @classmethod
+    def of(cls, question: Question) -> Self:
+        return cls(
+            id=question.pk,
+            task=question.task_id,
+            project=question.task.project.name,
+            number=question.number,
+            step=question.step.name,
+            kind=QuestionKind(question.kind),
+            evidence=question.evidence,
+            state=QuestionState(question.state),
+            asked_at=question.asked_at,
+            items=[ItemOut.model_validate(item) for item in question.items],
+            answered_at=question.answered_at,
+            answered_by=user_or_none(question.answered_by),
+            answered_via=Channel(question.answered_via) if question.answered_via else "",
+            verdict=Verdict(question.verdict) if question.verdict else "",
+            answers=question.answers_in_order,
+            notes=question.notes,
+            answer_with=answer_command(question),
+            url=question_url(question),
+        )
+
+
+class AnswerOutcome(Out):
+    """As `manage.py answer --json` prints it."""
+
+    question: int = Field(description="The question's id.")
+    task: int = Field(description="The task's id.")
+    kind: QuestionKind = Field(description="A clarification, an approval or a plan.")
+    state: QuestionState = Field(description="Whether it is answered or dismissed now.")
+    verdict: Verdict | Literal[""] = Field(description="Of an approval or a plan; else empty.")
+    answers: dict[str, str] = Field(description="Each item's question with its answer.")
+    notes: str = Field(description="What was added to the answers.")
+    by: str | None = Field(description="The username of who answered.")
+    at: DateTime | None = Field(description="When it was answered.")
+    via: Channel | Literal[""] = Field(description="`web`, `terminal` or `api`.")
+    repeated: bool = Field(description="Whether the very same answer was there before.")
+    exit_code: int = 0
+
+    @classmethod
+    def of(cls, question: Question, *, repeated: bool) -> Self:
+        return cls(
+            question=question.pk,
+            task=question.task_id,
+            kind=QuestionKind(question.kind),
+            state=QuestionState(question.state),
+            verdict=Verdict(question.verdict) if question.verdict else "",
+            answers=question.answers,
+            notes=question.notes,
+            by=question.answered_by.get_username() if question.answered_by else None,
+            at=question.answered_at,
+            via=Channel(question.answered_via) if question.answered_via else "",
+            repeated=repeated,
+        )
+
+
+class Answered(Out):
+    """What became of an answer."""
+
+    question: QuestionOut = Field(description="The question with the answer, by whom and when.")
+    repeated: bool = Field(
+        description="Whether you had sent this very answer before, so that nothing changed."
+    )

@@ -1,0 +1,42 @@
+"""The whole installation at a glance, as `manage.py status --json` prints it."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field
+
+from tasks_app.models import WorkerBeat
+from tasks_app.reporting.schemas.base import DateTime, Out
+from tasks_app.reporting.schemas.sequences import SequenceOut
+from tasks_app.reporting.schemas.tasks import TaskOut
+
+
+class WorkerOut(Out):
+    """A worker that lives."""
+
+    host: str = Field(description="The machine that it runs on.")
+    pid: int = Field(description="The id of its process.")
+    version: str = Field(description="The version of its code.")
+    slots: int = Field(description="How many tasks it works on at once, at most.")
+    busy: int = Field(description="How many tasks it works on now.")
+    started: DateTime = Field(description="When it started.")
+    seen: DateTime = Field(description="When it was heard of last.")
+
+    @classmethod
+    def of(cls, worker: WorkerBeat) -> Self:
+        return cls(
+            host=worker.host,
+            pid=worker.pid,
+            version=worker.version,
+            slots=worker.slots,
+            busy=worker.busy,
+            started=worker.started_at,
+            seen=worker.seen_at,
+        )
+
+
+class Status(Out):
+    tasks: list[TaskOut] = Field(description="Tasks, what needs you first.")
+    sequences: list[SequenceOut] = Field(description="Sequences, what needs you first.")
+    workers: list[WorkerOut] = Field(description="The workers that live.")

@@ -1,0 +1,227 @@
+"""Tasks, their steps, runs and events, as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict
+from typing import Any, Literal, Self
+
+from pydantic import Field
+
+from tasks_app.core.phases import Phase
+from tasks_app.history import statistics
+from tasks_app.history.statistics import Figures
+from tasks_app.models import Event, EventKind, Outcome, Question, Reason, Run, Step, Task
+from tasks_app.reporting.commands import fetch_command_for
+from tasks_app.reporting.schemas.base import (
+    DateTime,
+    HasFigures,
+    HasTimes,
+    Json,
+    Out,
+    figures_fields,
+    user_or_none,
+)
+from tasks_app.reporting.schemas.questions import QuestionOut
+
+
+class TaskOut(HasTimes, HasFigures):
+    """One goal, run through one pipeline on one branch."""
+
+    task: int = Field(description="The task's id.")
+    project: str = Field(description="The name of its project.")
+    name: str = Field(description="`project/slug`, as commands take it.")
+    title: str = Field(description="Its title.")
+    sequence: int | None = Field(description="The id of the sequence that it belongs to.")
+    phase: Phase = Field(description="What it does or waits for.")
+    failure: str = Field(description="Why it failed; else empty.")
+    pipeline: str = Field(description="The pipeline that it runs through.")
+    threshold: int = Field(description="How readily the agent asks, from 0 (never) to 5.")
+    question: QuestionOut | None = Field(description="The first open question.")
+    questions: list[QuestionOut] = Field(description="All open questions.")
+    resets_at: DateTime | None = Field(description="When the usage limit resets that it waits for.")
+    fault: str = Field(description="What is in the way that passes by itself, like a full disk; else empty.")
+    retry_at: DateTime | None = Field(description="When it is tried again after such a fault.")
+    branch: str = Field(description="The branch that it works on.")
+    commit: str = Field(description="The newest commit of its work; empty before the first.")
+    fetch: str | None = Field(
+        description="The git command that brings its branch into a clone on that machine."
+    )
+    left_out: list[str] = Field(
+        description="What is in its workspace and not in its commit, or was lost, one sentence each."
+    )
+
+    @classmethod
+    def of(
+        cls,
+        task: Task,
+        *,
+        figures: Figures | None = None,
+        open_questions: Collection[Question] | None = None,
+        **more: Any,
+    ) -> Self:
+        """`figures` and `open_questions`: those of the task, for callers who have those of many."""
+        if open_questions is None:
+            open_questions = Question.objects.open_of(task)
+        questions = [QuestionOut.of(question) for question in open_questions]
+        return cls(
+            task=task.pk,
+            project=task.project.name,
+            name=f"{task.project.name}/{task.slug}",
+            title=task.title,
+            sequence=task.sequence_id,
+            phase=Phase(task.phase),
+            failure=task.failure,
+            pipeline=task.pipeline,
+            threshold=task.threshold,
+            question=questions[0] if questions else None,
+            questions=questions,
+            created_by=user_or_none(task.created_by),
+            created_at=task.created_at,
+            started_at=task.started_at,
+            ended_at=task.ended_at,
+            resets_at=task.resets_at,
+            fault=task.fault if task.waits_for_retry else "",
+            retry_at=task.retry_at if task.waits_for_retry else None,
+            **figures_fields(figures or statistics.of_task(task)),
+            branch=task.branch,
+            commit=task.head_commit,
+            fetch=fetch_command_for(task),
+            left_out=task.left_out,
+            **more,
+        )
+
+
+def tasks_out(tasks: Collection[Task]) -> list[TaskOut]:
+    """Many tasks, with as many queries as for one."""
+    figures, questions = statistics.of_tasks(tasks), Question.objects.open_by_task(tasks)
+    return [
+        TaskOut.of(task, figures=figures[task.pk], open_questions=questions.get(task.pk, ()))
+        for task in tasks
+    ]
+
+
+class TaskDetail(TaskOut):
+    text: str = Field(description="The task as it was written, front matter included.")
+
+
+class RunOut(Out):
+    """One process of the agent."""
+
+    number: int = Field(description="Counts the runs of the step from 1.")
+    reason: Reason = Field(
+        description="Why it was started: first, answer, check_failed, limit, crash or retry."
+    )
+    outcome: Outcome | Literal[""] = Field(description="How it ended; empty while it goes on.")
+    error: str = Field(description="What went wrong; else empty.")
+    model: str = Field(description="The model; empty until it is known.")
+    started_at: DateTime = Field(description="When the process started.")
+    ended_at: DateTime | None = Field(description="When it ended.")
+    exit_code: int | None = Field(description="The exit code of the process.")
+    network: str = Field(
+        description="What its processes could reach: full, model or none; empty if not known."
+    )
+    metered: bool = Field(description="Whether the portal counted tokens and dollars, not the agent.")
+    reported_cost_usd: float | None = Field(description="US dollars as the agent reported them, if it did.")
+    input_tokens: int = Field(description="Tokens read, neither from the cache nor written to it.")
+    output_tokens: int = Field(description="Tokens written by the model.")
+    cache_write_tokens: int = Field(description="Tokens read and written to the cache.")
+    cache_read_tokens: int = Field(description="Tokens read from the cache.")
+    cost_usd: float = Field(description="US dollars.")
+
+    @classmethod
+    def of(cls, run: Run) -> Self:
+        return cls(
+            number=run.number,
+            reason=Reason(run.reason),
+            outcome=Outcome(run.outcome) if run.outcome else "",
+            error=run.error,
+            model=run.model,
+            started_at=run.started_at,
+            ended_at=run.ended_at,
+            exit_code=run.exit_code,
+            network=run.network,
+            metered=run.metered,
+            reported_cost_usd=run.reported_cost_usd,
+            **asdict(run.usage),
+        )
+
+
+class StepOut(Out):
+    """One stage of the pipeline, with its runs."""
+
+    position: int = Field(description="Its place in the pipeline, from 1.")
+    name: str = Field(description="Its name.")
+    phase: Phase = Field(description="What it does or waits for.")
+    failure: str = Field(description="Why it failed; else empty.")
+    plan: str = Field(description="The plan that it wrote, or changed, as Markdown; else empty.")
+    runs: list[RunOut] = Field(description="Its runs in order.")
+
+    @classmethod
+    def of(cls, step: Step) -> Self:
+        """One query for the runs, unless they were prefetched."""
+        return cls(
+            position=step.position,
+            name=step.name,
+            phase=Phase(step.phase),
+            failure=step.failure,
+            plan=step.plan or "",
+            runs=[RunOut.of(run) for run in step.runs.all()],
+        )
+
+
+class TaskWithSteps(TaskOut):
+    """As `manage.py status TASK --json` prints it."""
+
+    steps: list[StepOut] = Field(description="Its steps in order.")
+
+
+class TaskOutcome(TaskOut):
+    """As commands that work on a task print it at the end."""
+
+    exit_code: int = Field(description="The exit code of the command.")
+
+
+class EventOut(Out):
+    """One thing that happened in a run."""
+
+    id: int = Field(description="The event's id: events of a task rise in time.")
+    step: str = Field(description="The step in which it happened.")
+    run: int = Field(description="The number of the step's run.")
+    seq: int = Field(description="Counts the events of the run from 0.")
+    kind: EventKind = Field(description="What it is.")
+    at: DateTime = Field(description="When it happened.")
+    payload: Json = Field(description="What happened; the members depend on the kind.")
+
+    @classmethod
+    def of(cls, event: Event) -> Self:
+        return cls(
+            id=event.pk,
+            step=event.run.step.name,
+            run=event.run.number,
+            seq=event.seq,
+            kind=EventKind(event.kind),
+            at=event.at,
+            payload=event.payload,
+        )
+
+
+class TaskPreview(Out):
+    """What a text would become, as the settings are at the newest commit that the portal has."""
+
+    title: str = Field(description="Its title.")
+    pipeline: str = Field(description="The pipeline that it would run through.")
+    steps: list[str] = Field(description="The names of the steps.")
+    threshold: int = Field(description="How readily the agent would ask, from 0 (never) to 5.")
+    model: str = Field(description="The model of steps that name none; empty: Claude Code's own default.")
+    resume: Literal["session", "replay"] = Field(
+        description="`session` or `replay`: how it goes on after an answer."
+    )
+    body: str = Field(description="The Markdown below the front matter.")
+    commit: str = Field(description="The commit whose settings were read.")
+
+
+class Diff(Out):
+    base: str = Field(description="The commit before.")
+    head: str = Field(description="The commit after.")
+    diff: str = Field(description="The unified diff, cut after two million bytes; empty without changes.")

@@ -1,0 +1,91 @@
+"""What was used and how long was waited, as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+from typing import Self
+
+from pydantic import Field
+
+from tasks_app.core.types import Usage
+from tasks_app.history.statistics import By
+from tasks_app.reporting.schemas.base import HasUsage, Out, UsageOut, usage_fields
+from tasks_app.reporting.usage import Period, Spent, Waiting
+
+
+class Part(UsageOut):
+    name: str = Field(description="The model, project or login; empty if it is not known.")
+
+
+class DayPart(Part):
+    day: date = Field(description="The day, in UTC, as in 2026-03-01.")
+
+
+class Waited(Out):
+    """Of the tasks that were created and the questions that were asked in the period."""
+
+    tasks: int = Field(description="Tasks that were begun.")
+    working_seconds: float = Field(description="Agents and checks at work.")
+    paused_seconds: float = Field(description="Waiting for people and for usage limits.")
+    questions: int = Field(description="Questions that were asked.")
+    answered: int = Field(description="Those that were answered, dismissed or decided.")
+    median_seconds: float | None = Field(description="How soon half of them were; null if none was.")
+
+    @classmethod
+    def of(cls, waited: Waiting) -> Self:
+        return cls(
+            tasks=waited.tasks,
+            working_seconds=round(waited.working, 3),
+            paused_seconds=round(waited.paused, 3),
+            questions=waited.questions,
+            answered=waited.answered,
+            median_seconds=None if waited.median is None else round(waited.median, 3),
+        )
+
+
+class UsageReport(HasUsage):
+    """`since` and `until` are days in UTC, both included."""
+
+    since: date = Field(description="The first day.")
+    until: date = Field(description="The last day.")
+    before: UsageOut = Field(description="The same of the period of that length before it.")
+    models: list[Part] = Field(description="Told apart by model.")
+    projects: list[Part] = Field(description="Told apart by project.")
+    people: list[Part] = Field(description="Told apart by who created the task.")
+    days: list[DayPart] = Field(description="Day by day, told apart by `by`; days without use are left out.")
+    waited: Waited = Field(description="How long was worked and waited.")
+
+    @classmethod
+    def of_period(cls, period: Period, spent: Spent, waited: Waiting) -> Self:
+        return cls(
+            since=period.since,
+            until=period.until,
+            **usage_fields(spent.total),
+            before=UsageOut.of(spent.before),
+            models=_parts(spent.parts[By.MODEL]),
+            projects=_parts(spent.parts[By.PROJECT]),
+            people=_parts(spent.parts[By.USER]),
+            days=[
+                DayPart.of(usage, name=name, day=day)
+                for day, parts in sorted(spent.by_day.items())
+                for name, usage in sorted(parts.items())
+            ],
+            waited=Waited.of(waited),
+        )
+
+
+def _parts(parts: Mapping[str, Usage]) -> list[Part]:
+    return [Part.of(usage, name=name) for name, usage in most_expensive_first(parts)]
+
+
+def most_expensive_first(parts: Mapping[str, Usage]) -> list[tuple[str, Usage]]:
+    return sorted(parts.items(), key=lambda part: (-part[1].cost_usd, part[0]))
+
+
+class UsageOfAllRuns(Out):
+    """As `manage.py stats --json` prints it."""
+
+    by: str = Field(description="model, user or project.")
+    total: UsageOut = Field(description="All together.")
+    parts: dict[str, UsageOut] = Field(description="By name, the most expensive first.")
