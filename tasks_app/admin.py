@@ -1,4 +1,4 @@
-"""Where Django looks for the admin; it is in `web/admin/`."""
+"""Django looks for the admin here; it is in `web/admin/`."""
 
 from tasks_app.web import admin
 

@@ -178,7 +178,7 @@ def test_entries_are_found_by_the_person(root: Client) -> None:
     record(Action.LOGGED_IN, by=ben)
     record(Action.ASKED, actor_name="agent of plan")
     shown = root.get(page("tasks_app_auditentry_changelist"))
-    assert "By person" in shown.text and "By time" in shown.text
+    assert "By user" in shown.text and "By time" in shown.text
     only = root.get(page("tasks_app_auditentry_changelist"), {"actor__id__exact": ann.pk})
     assert [entry.actor for entry in only.context["cl"].result_list] == [ann]
     nobody = root.get(page("tasks_app_auditentry_changelist"), {"actor__isnull": "True"})

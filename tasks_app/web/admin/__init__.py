@@ -1,29 +1,29 @@
-"""The audit room: every row, searchable. What machines or humans wrote as history cannot be changed."""
+"""The admin pages: every row, searchable. History that machines or humans wrote is read-only."""
 
 from tasks_app.web.admin import (
     audit,
     notifications,
-    people,
     projects,
     questions,
     runs,
     tasks,
     tokens,
-    trail,
     transcripts,
+    transitions,
+    users,
     workers,
 )
 
 __all__ = [
     "audit",
     "notifications",
-    "people",
     "projects",
     "questions",
     "runs",
     "tasks",
     "tokens",
-    "trail",
     "transcripts",
+    "transitions",
+    "users",
     "workers",
 ]

@@ -1,4 +1,4 @@
-"""Who did what, when and from where: found by project, person and time, and taken out as CSV or JSON."""
+"""The audit log: who did what, when and from where. Filters, and exports as CSV or JSON lines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tasks_app.reporting.csv_text import csv_lines
 from tasks_app.reporting.downloads import download
 from tasks_app.reporting.search.exports import PART
 from tasks_app.reporting.search.paging import all_ids
-from tasks_app.web.admin.base import History, admin_of
+from tasks_app.web.admin.base import ReadOnly, acting_admin
 
 if TYPE_CHECKING:
     from django.urls import URLPattern
@@ -33,23 +33,23 @@ COLUMNS = [
 ]  # fmt: skip
 
 
-class Times(admin.DateFieldListFilter):
+class TimeFilter(admin.DateFieldListFilter):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.title = "time"
 
 
-class People(admin.RelatedOnlyFieldListFilter):
-    """Those who did something; agents, strangers and the portal itself are no persons of it."""
+class UserFilter(admin.RelatedOnlyFieldListFilter):
+    """Users who did something; agents, strangers and the portal itself count as none."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.title = "person"
+        self.title = "user"
         self.empty_value_display = mark_safe("none")
 
 
-class Projects(admin.AllValuesFieldListFilter):
-    """A choice without words, for what belongs to no project, could not be seen or clicked."""
+class ProjectFilter(admin.AllValuesFieldListFilter):
+    """Label the choice for entries without a project, which could otherwise not be seen or clicked."""
 
     def choices(self, changelist: Any) -> Iterator[Any]:
         for choice in super().choices(changelist):
@@ -57,11 +57,17 @@ class Projects(admin.AllValuesFieldListFilter):
 
 
 @admin.register(AuditEntry)
-class AuditEntryAdmin(History):
-    """What the list shows, as filtered, is what “Export” takes out: all of it, streamed."""
+class AuditEntryAdmin(ReadOnly):
+    """Read-only; the export streams all entries that the filters of the list select."""
 
     list_display = ["at", "actor_name", "action", "subject", "project_name", "via", "address"]
-    list_filter = [("at", Times), ("actor", People), ("project_name", Projects), "via", "action"]
+    list_filter = [
+        ("at", TimeFilter),
+        ("actor", UserFilter),
+        ("project_name", ProjectFilter),
+        "via",
+        "action",
+    ]
     search_fields = SEARCHED
     date_hierarchy = "at"
     change_list_template = "admin/audit_entries.html"
@@ -71,32 +77,31 @@ class AuditEntryAdmin(History):
         return [path("export.<str:form>", export, name="tasks_app_auditentry_export"), *super().get_urls()]
 
     def export(self, request: HttpRequest, form: str) -> StreamingHttpResponse:
-        """The entries of the list with its filters, as `csv` or as one JSON object a line (`jsonl`)."""
+        """Stream the filtered entries as `csv`, or as one JSON object per line (`jsonl`)."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        if form not in FORMS:
+        if form not in EXPORT_FORMATS:
             raise Http404
         entries = self.get_changelist_instance(request).get_queryset(request)
         filters = asked_for(request.GET)
-        record(Action.EXPORTED, by=admin_of(request), subject="audit entries", form=form, filters=filters)
-        kind, lines = FORMS[form]
-        return download(lines(entries), name=f"audit.{form}", kind=kind)
+        record(Action.EXPORTED, by=acting_admin(request), subject="audit entries", form=form, filters=filters)
+        content_type, lines = EXPORT_FORMATS[form]
+        return download(lines(entries), name=f"audit.{form}", kind=content_type)
 
 
-def _rows(entries: Entries) -> Iterator[tuple[Any, ...]]:
-    """Newest first."""
+def _newest_first(entries: Entries) -> Iterator[tuple[Any, ...]]:
     for ids in all_ids(entries, PART):
         yield from AuditEntry.objects.filter(pk__in=ids).order_by("-pk").values_list(*COLUMNS)
 
 
 def _as_csv(entries: Entries) -> Iterator[str]:
-    return csv_lines(COLUMNS, _rows(entries))
+    return csv_lines(COLUMNS, _newest_first(entries))
 
 
-def _as_json(entries: Entries) -> Iterator[str]:
-    for row in _rows(entries):
+def _as_json_lines(entries: Entries) -> Iterator[str]:
+    for row in _newest_first(entries):
         yield json.dumps(dict(zip(COLUMNS, row, strict=True)), default=str, ensure_ascii=False) + "\n"
 
 
-#: By the end of the file's name: its media type, and what makes its lines.
-FORMS = {"csv": ("text/csv", _as_csv), "jsonl": ("application/jsonl", _as_json)}
+#: By file extension: the media type, and the function that writes the lines.
+EXPORT_FORMATS = {"csv": ("text/csv", _as_csv), "jsonl": ("application/jsonl", _as_json_lines)}

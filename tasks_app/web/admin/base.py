@@ -1,4 +1,4 @@
-"""What the pages of the audit room have in common."""
+"""What the admin pages have in common."""
 
 from __future__ import annotations
 
@@ -17,61 +17,61 @@ else:
     ModelAdmin = admin.ModelAdmin
 
 
-def admin_of(request: HttpRequest) -> User:
-    """Who is at work in the audit room; nobody else gets in."""
+def acting_admin(request: HttpRequest) -> User:
+    """Return the user; nobody else can open the admin pages."""
     return cast(User, request.user)
 
 
-class BySiteAdmins(ModelAdmin):
-    """Rows that decide who may do what: who could change them could become a site admin. Others may look."""
+class SiteAdminsOnly(ModelAdmin):
+    """Rows that grant permissions: only site admins may change them, or others could become one."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        return bool(admin_of(request).is_superuser)
+        return bool(acting_admin(request).is_superuser)
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return bool(admin_of(request).is_superuser)
+        return bool(acting_admin(request).is_superuser)
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return bool(admin_of(request).is_superuser)
+        return bool(acting_admin(request).is_superuser)
 
 
-class TellsRemovals(ModelAdmin):
-    """What is removed by hand is told to the audit, one row or many at once."""
+class AuditsDeletions(ModelAdmin):
+    """Records in the audit log which rows were deleted in the admin pages."""
 
-    def tell_removed(self, obj: Any, *, by: User) -> None:
+    def audit_deletion(self, obj: Any, *, by: User) -> None:
         raise NotImplementedError
 
     def log_deletions(self, request: HttpRequest, queryset: Any) -> Any:
-        """Asked before either deletion, with the row in a list or with the rows."""
+        """Called before a single and before a bulk deletion."""
         for row in queryset:
-            self.tell_removed(row, by=admin_of(request))
+            self.audit_deletion(row, by=acting_admin(request))
         return super().log_deletions(request, queryset)
 
 
-class TellsEdits(ModelAdmin):
-    """What is edited by hand is told to the audit: each field, what it was, and what it is."""
+class AuditsEdits(ModelAdmin):
+    """Records in the audit log which fields were edited, with the old and the new value."""
 
-    def tell_edited(self, obj: Any, changed: dict[str, Any], *, by: User) -> None:
+    def audit_edit(self, obj: Any, changed: dict[str, Any], *, by: User) -> None:
         raise NotImplementedError
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         super().save_related(request, form, formsets, change)
-        if change and (changed := _edited(form)):
-            self.tell_edited(form.instance, changed, by=admin_of(request))
+        if change and (changed := _changed_values(form)):
+            self.audit_edit(form.instance, changed, by=acting_admin(request))
 
 
-def _edited(form: Any) -> dict[str, list[Any]]:
+def _changed_values(form: Any) -> dict[str, list[Any]]:
+    """By field, the old and the new value."""
     values = {name: [form.initial.get(name), form.cleaned_data.get(name)] for name in form.changed_data}
-    return {name: [_plain(value) for value in pair] for name, pair in values.items()}
+    return {name: [_json_value(value) for value in pair] for name, pair in values.items()}
 
 
-def _plain(value: Any) -> Any:
-    """As JSON can hold it."""
+def _json_value(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float) else str(value)
 
 
-class NotByHand(ModelAdmin):
-    """Rows that come and go with the portal's own work only."""
+class NoAddOrDelete(ModelAdmin):
+    """Rows that only the portal itself creates and deletes."""
 
     show_full_result_count = False
 
@@ -82,23 +82,23 @@ class NotByHand(ModelAdmin):
         return False
 
 
-class History(NotByHand):
-    """Rows that stay as they were written."""
+class ReadOnly(NoAddOrDelete):
+    """Rows that nobody may change."""
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
 
 
-class KeepsHistory(ModelAdmin):
-    """Rows that cannot be deleted once history hangs on them; the page says why."""
+class ProtectsHistory(ModelAdmin):
+    """Rows that cannot be deleted while history refers to them; the page says why."""
 
     def reasons_to_keep(self, pks: Iterable[Any]) -> list[str]:
-        """One sentence for each of the rows that must stay."""
+        """Return a sentence for each row that must stay."""
         raise NotImplementedError
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
-        """Asked by the single and by the bulk deletion; a reason under `protected` refuses either."""
-        to_delete, counts, lacking, protected = super().get_deleted_objects(objs, request)
+        """Called by the single and by the bulk deletion; a reason under `protected` refuses both."""
+        to_delete, counts, missing_permissions, protected = super().get_deleted_objects(objs, request)
         reasons = self.reasons_to_keep(obj.pk for obj in objs)
-        # A lacking permission would hide the reason, and it would say less: nobody may delete history.
-        return to_delete, counts, set() if reasons else lacking, reasons or protected
+        # A missing permission would hide the reason, and nobody may delete history anyway.
+        return to_delete, counts, set() if reasons else missing_permissions, reasons or protected

@@ -1,4 +1,4 @@
-"""Who is told of what, and what was sent. Addresses and secrets are not shown, not even encrypted."""
+"""Preferences, webhooks and chats, and what was sent. URLs and secrets are not shown, not even encrypted."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from django.http import HttpRequest
 
 from tasks_app.history.audit import record
 from tasks_app.models import Action, Delivery, Notice, Preferences, Target, User
-from tasks_app.web.admin.base import History, NotByHand, TellsEdits, TellsRemovals
+from tasks_app.web.admin.base import AuditsDeletions, AuditsEdits, NoAddOrDelete, ReadOnly
 
 
 @admin.register(Preferences)
-class PreferencesAdmin(History):
+class PreferencesAdmin(ReadOnly):
     list_display = ["user", "reach", "digest", "quiet_from", "quiet_until", "time_zone"]
     list_filter = ["reach", "digest"]
     list_select_related = ["user"]
@@ -21,8 +21,8 @@ class PreferencesAdmin(History):
 
 
 @admin.register(Target)
-class TargetAdmin(TellsEdits, TellsRemovals, NotByHand):
-    """An admin can switch one off."""
+class TargetAdmin(AuditsEdits, AuditsDeletions, NoAddOrDelete):
+    """Webhooks and chats; a site admin can switch them off."""
 
     list_display = ["name", "medium", "project", "user", "shown", "active", "created_at"]
     list_filter = ["medium", "active", "project"]
@@ -32,31 +32,30 @@ class TargetAdmin(TellsEdits, TellsRemovals, NotByHand):
     readonly_fields = ["project", "user", "medium", "name", "shown", "occasions", "created_at"]
 
     def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """They go with their project or person, so whoever may delete those must not be held up."""
+        """Allow deletion together with a project or user."""
         return bool(getattr(request.user, "is_superuser", False))
 
-    def tell_edited(self, obj: Target, changed: dict[str, Any], *, by: User) -> None:
-        _tell(obj, by=by, **changed)
+    def audit_edit(self, obj: Target, changed: dict[str, Any], *, by: User) -> None:
+        _record_target_change(obj, by=by, **changed)
 
-    def tell_removed(self, obj: Target, *, by: User) -> None:
-        _tell(obj, by=by, removed="target")
+    def audit_deletion(self, obj: Target, *, by: User) -> None:
+        _record_target_change(obj, by=by, removed="target")
 
 
-def _tell(target: Target, *, by: User, **detail: Any) -> None:
-    """A project's, or somebody's own chat."""
-    whose = target.user.shown_name if target.user else ""
+def _record_target_change(target: Target, *, by: User, **detail: Any) -> None:
+    owner = target.user.shown_name if target.user else ""
     record(
         Action.NOTIFICATIONS_CHANGED,
         by=by,
         project=target.project,
-        subject=whose,
+        subject=owner,
         target=target.name,
         **detail,
     )
 
 
 @admin.register(Notice)
-class NoticeAdmin(History):
+class NoticeAdmin(ReadOnly):
     list_display = ["user", "occasion", "task", "headline", "at", "read_at"]
     list_filter = ["occasion", "task__project"]
     list_select_related = ["user", "task"]
@@ -65,7 +64,7 @@ class NoticeAdmin(History):
 
 
 @admin.register(Delivery)
-class DeliveryAdmin(History):
+class DeliveryAdmin(ReadOnly):
     list_display = [
         "created_at",
         "occasion",

@@ -1,4 +1,4 @@
-"""Projects and who is in them."""
+"""Projects and their members."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from django.db.models import Count
 from tasks_app.history.audit import record
 from tasks_app.models import Action, Membership, Project, User
 from tasks_app.services.members import record_no_role, record_role
-from tasks_app.web.admin.base import BySiteAdmins, KeepsHistory, TellsEdits, TellsRemovals, admin_of
+from tasks_app.web.admin.base import (
+    AuditsDeletions,
+    AuditsEdits,
+    ProtectsHistory,
+    SiteAdminsOnly,
+    acting_admin,
+)
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -28,7 +34,7 @@ class MembershipInline(TabularInline):
 
 
 @admin.register(Project)
-class ProjectAdmin(TellsEdits, TellsRemovals, KeepsHistory, BySiteAdmins):
+class ProjectAdmin(AuditsEdits, AuditsDeletions, ProtectsHistory, SiteAdminsOnly):
     list_display = ["name", "source", "branch", "is_sample", "created_at"]
     list_filter = ["is_sample"]
     search_fields = ["name", "source"]
@@ -37,20 +43,20 @@ class ProjectAdmin(TellsEdits, TellsRemovals, KeepsHistory, BySiteAdmins):
     inlines = [MembershipInline]
 
     def log_addition(self, request: HttpRequest, obj: Project, message: Any) -> Any:
-        record(Action.PROJECT_ADDED, by=admin_of(request), project=obj, source=obj.source)
+        record(Action.PROJECT_ADDED, by=acting_admin(request), project=obj, source=obj.source)
         return super().log_addition(request, obj, message)
 
-    def tell_edited(self, obj: Project, changed: dict[str, Any], *, by: User) -> None:
+    def audit_edit(self, obj: Project, changed: dict[str, Any], *, by: User) -> None:
         record(Action.SETTINGS_CHANGED, by=by, project=obj, changed=changed)
 
-    def tell_removed(self, obj: Project, *, by: User) -> None:
+    def audit_deletion(self, obj: Project, *, by: User) -> None:
         record(Action.PROJECT_REMOVED, by=by, project=obj, source=obj.source)
 
     def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
-        """Roles that are given and taken on this page are told as on any other."""
+        """Record roles that are given or removed on this page."""
         before = dict(Membership.objects.filter(project=form.instance).values_list("pk", "role"))
         super().save_formset(request, form, formset, change)
-        by = admin_of(request)
+        by = acting_admin(request)
         for membership in formset.deleted_objects:
             record_no_role(membership, by=by)
         for membership in [*(row for row, _ in formset.changed_objects), *formset.new_objects]:

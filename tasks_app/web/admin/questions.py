@@ -1,15 +1,15 @@
-"""What agents asked and humans answered."""
+"""Questions and their answers."""
 
 from __future__ import annotations
 
 from django.contrib import admin
 
 from tasks_app.models import Question
-from tasks_app.web.admin.base import History
+from tasks_app.web.admin.base import ReadOnly
 
 
 @admin.register(Question)
-class QuestionAdmin(History):
+class QuestionAdmin(ReadOnly):
     list_display = [
         "headline",
         "task",

@@ -1,15 +1,15 @@
-"""Runs and what happened in them."""
+"""Runs and their events."""
 
 from __future__ import annotations
 
 from django.contrib import admin
 
 from tasks_app.models import Event, Run
-from tasks_app.web.admin.base import History
+from tasks_app.web.admin.base import ReadOnly
 
 
 @admin.register(Run)
-class RunAdmin(History):
+class RunAdmin(ReadOnly):
     list_display = [
         "step",
         "task",
@@ -32,8 +32,8 @@ class RunAdmin(History):
 
 
 @admin.register(Event)
-class EventAdmin(History):
-    """No hierarchy of dates: it would sort millions of rows by a column without an index."""
+class EventAdmin(ReadOnly):
+    """No date hierarchy: it would sort millions of rows by a column without an index."""
 
     list_display = ["run", "seq", "kind", "at"]
     list_filter = ["kind", "run__step__task__project"]

@@ -1,4 +1,4 @@
-"""Tasks and their steps. Their phases are moved by `tasks_app.history.transitions` alone."""
+"""Tasks and their steps. Only `tasks_app.history.transitions` changes their phases."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from django.http import HttpRequest
 
 from tasks_app.history.audit import record
 from tasks_app.models import Action, Change, ChangeKind, Sequence, Step, Task, User
-from tasks_app.web.admin.base import History, NotByHand, TellsEdits
+from tasks_app.web.admin.base import AuditsEdits, NoAddOrDelete, ReadOnly
 
-#: What may be put right by hand; all else is written by the actions and the engine.
+#: Fields that may be corrected here; services and the engine write the others.
 EDITABLE = ["title", "threshold", "model"]
 READ_ONLY = [field.name for field in Task._meta.concrete_fields if field.name not in {*EDITABLE, "id"}]
 
 
 @admin.register(Task)
-class TaskAdmin(TellsEdits, NotByHand):
+class TaskAdmin(AuditsEdits, NoAddOrDelete):
     list_display = ["title", "project", "phase", "pipeline", "threshold", "created_by", "created_at"]
     list_filter = ["phase", "project", "threshold", "pipeline"]
     list_select_related = ["project", "created_by"]
@@ -27,16 +27,16 @@ class TaskAdmin(TellsEdits, NotByHand):
     readonly_fields = READ_ONLY
 
     def save_model(self, request: HttpRequest, obj: Task, form: Any, change: bool) -> None:
-        """Writes only what was edited: the other columns may have moved since the row was read."""
+        """Write only the edited fields: others may have changed since the row was read."""
         obj.save(update_fields=form.changed_data)
         Change.objects.create(task=obj, kind=ChangeKind.TASK)
 
-    def tell_edited(self, obj: Task, changed: dict[str, Any], *, by: User) -> None:
+    def audit_edit(self, obj: Task, changed: dict[str, Any], *, by: User) -> None:
         record(Action.TASK_CHANGED, by=by, task=obj, **changed)
 
 
 @admin.register(Step)
-class StepAdmin(History):
+class StepAdmin(ReadOnly):
     list_display = ["name", "task", "position", "phase", "started_at", "ended_at"]
     list_filter = ["phase", "name", "task__project"]
     list_select_related = ["task"]
@@ -46,7 +46,7 @@ class StepAdmin(History):
 
 
 @admin.register(Sequence)
-class SequenceAdmin(History):
+class SequenceAdmin(ReadOnly):
     list_display = ["folder", "project", "phase", "branch", "created_by", "created_at"]
     list_filter = ["phase", "project"]
     list_select_related = ["project", "created_by"]

@@ -1,4 +1,4 @@
-"""API tokens and the keys of repeated requests: to be looked at, and tokens to be revoked."""
+"""API tokens, which can be revoked, and idempotency keys."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from django.http import HttpRequest
 from tasks_app.models import ApiToken, IdempotencyKey
 from tasks_app.permissions import Principal
 from tasks_app.services.tokens import revoke_token
-from tasks_app.web.admin.base import History, admin_of
+from tasks_app.web.admin.base import ReadOnly, acting_admin
 
 
 @admin.register(ApiToken)
-class ApiTokenAdmin(History):
+class ApiTokenAdmin(ReadOnly):
     list_display = ["name", "user", "scopes", "made_at", "expires_at", "revoked_at", "last_used_at"]
     list_filter = ["restricted", "user"]
     list_select_related = ["user"]
@@ -22,17 +22,17 @@ class ApiTokenAdmin(History):
     actions = ["revoke"]
 
     def has_revoke_permission(self, request: HttpRequest) -> bool:
-        return bool(admin_of(request).is_superuser)
+        return bool(acting_admin(request).is_superuser)
 
     @admin.action(description="Revoke the selected tokens", permissions=["revoke"])
     def revoke(self, request: HttpRequest, chosen: QuerySet[ApiToken]) -> None:
         for token in chosen.select_related("user"):
-            revoke_token(token, by=Principal.unrestricted(admin_of(request)))
+            revoke_token(token, by=Principal.unrestricted(acting_admin(request)))
         self.message_user(request, "The selected tokens are revoked.")
 
 
 @admin.register(IdempotencyKey)
-class IdempotencyKeyAdmin(History):
+class IdempotencyKeyAdmin(ReadOnly):
     list_display = ["key", "user", "status", "at"]
     list_select_related = ["user"]
     search_fields = ["key", "user__username"]

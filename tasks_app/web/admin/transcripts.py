@@ -1,16 +1,16 @@
-"""The agent's own session transcripts."""
+"""The transcripts of the agents' sessions."""
 
 from __future__ import annotations
 
 from django.contrib import admin
 
 from tasks_app.models import SessionEntry
-from tasks_app.web.admin.base import History
+from tasks_app.web.admin.base import ReadOnly
 
 
 @admin.register(SessionEntry)
-class SessionEntryAdmin(History):
-    """No hierarchy of dates: it would sort millions of rows by a column without an index."""
+class SessionEntryAdmin(ReadOnly):
+    """No date hierarchy: it would sort millions of rows by a column without an index."""
 
     list_display = ["id", "session_id", "project_key", "subpath", "at"]
     list_filter = ["at"]

@@ -1,15 +1,15 @@
-"""The workers that said they live, and the installation that they belong to."""
+"""Workers, by their heartbeats, and the installation."""
 
 from __future__ import annotations
 
 from django.contrib import admin
 
 from tasks_app.models import Installation, WorkerBeat
-from tasks_app.web.admin.base import History
+from tasks_app.web.admin.base import ReadOnly
 
 
 @admin.register(WorkerBeat)
-class WorkerBeatAdmin(History):
+class WorkerBeatAdmin(ReadOnly):
     list_display = ["host", "pid", "version", "slots", "busy", "started_at", "seen_at", "ended"]
     list_filter = ["ended", "host"]
     search_fields = ["host"]
@@ -17,6 +17,6 @@ class WorkerBeatAdmin(History):
 
 
 @admin.register(Installation)
-class InstallationAdmin(History):
+class InstallationAdmin(ReadOnly):
     list_display = ["identity", "created_at"]
     search_fields = ["identity"]

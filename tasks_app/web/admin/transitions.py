@@ -1,4 +1,4 @@
-"""Who did what when: moves, notices, and what was done in this room itself."""
+"""Transitions, change notices, and the log of the admin pages themselves."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 
 from tasks_app.models import Change, SequenceTransition, Transition
-from tasks_app.web.admin.base import History
+from tasks_app.web.admin.base import ReadOnly
 
 
 @admin.register(Transition)
-class TransitionAdmin(History):
+class TransitionAdmin(ReadOnly):
     list_display = ["task", "step", "source", "target", "actor", "reason", "at"]
     list_filter = ["target", "source", "task__project"]
     list_select_related = ["task", "step", "actor"]
@@ -19,7 +19,7 @@ class TransitionAdmin(History):
 
 
 @admin.register(SequenceTransition)
-class SequenceTransitionAdmin(History):
+class SequenceTransitionAdmin(ReadOnly):
     list_display = ["sequence", "source", "target", "actor", "reason", "at"]
     list_filter = ["target", "source", "sequence__project"]
     list_select_related = ["sequence", "actor"]
@@ -28,7 +28,7 @@ class SequenceTransitionAdmin(History):
 
 
 @admin.register(Change)
-class ChangeAdmin(History):
+class ChangeAdmin(ReadOnly):
     list_display = ["id", "task", "kind", "at"]
     list_filter = ["kind", "task__project"]
     list_select_related = ["task"]
@@ -38,7 +38,7 @@ class ChangeAdmin(History):
 
 
 @admin.register(LogEntry)
-class LogEntryAdmin(History):
+class LogEntryAdmin(ReadOnly):
     list_display = ["action_time", "user", "content_type", "object_repr", "action_flag", "change_message"]
     list_filter = ["action_flag", "content_type"]
     list_select_related = ["user", "content_type"]
