@@ -8,9 +8,9 @@ from tasks_app.git import committed_text, working_text
 from tasks_app.models import Question, Step, Task, paths
 from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.prompting.assembly import HistoryEntry, PromptParts, assemble
+from tasks_app.prompting.criteria import CheckWords, Judged
 from tasks_app.prompting.instructions import load_step_instructions, repository_place
 from tasks_app.prompting.intro import read_interaction_intro
-from tasks_app.prompting.judged import CheckWords, Judged
 from tasks_app.services.difference import base_of
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from tasks_app.prompting.foreign import foreign, head, quoted, section
-from tasks_app.prompting.judged import Judged, judged_text
+from tasks_app.prompting.criteria import Judged, judged_text
+from tasks_app.prompting.escaping import foreign, head, quoted, section
 
 PLAN_FILE = "PLAN.md"
 #: Characters of a plan that stand in a prompt.

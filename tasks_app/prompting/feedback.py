@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NewType
 
-from tasks_app.prompting.foreign import fenced, foreign, quoted, tail
-from tasks_app.prompting.judged import attempts_left
+from tasks_app.prompting.criteria import attempts_left
+from tasks_app.prompting.escaping import fenced, foreign, quoted, tail
 
 # A reason to go on, in words; made by the functions below, which make what others wrote safe.
 Feedback = NewType("Feedback", str)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from tasks_app.prompting.escaping import foreign, head, section
 from tasks_app.prompting.feedback import Feedback
-from tasks_app.prompting.foreign import foreign, head, section
 
 MAX_LOG = 60_000
 _MAX_ACTION = 4_000

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tasks_app.prompting.assembly import HistoryEntry, PromptParts, assemble
+from tasks_app.prompting.criteria import CheckWords, Judged
 from tasks_app.prompting.feedback import failed_check_feedback
 from tasks_app.prompting.instructions import load_step_instructions
 from tasks_app.prompting.intro import read_interaction_intro
-from tasks_app.prompting.judged import CheckWords, Judged
 from tests.unit.golden_files import assert_golden
 
 PROMPTS = Path(__file__).parents[2] / "tasks_app" / "prompts"

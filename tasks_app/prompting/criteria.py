@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tasks_app.prompting.foreign import foreign
+from tasks_app.prompting.escaping import foreign
 
 
 @dataclass(frozen=True)
