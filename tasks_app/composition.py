@@ -1,4 +1,4 @@
-"""Where the parts are put together: which agent, in which sandbox, with which model behind it."""
+"""Composition of the worker: which agent, in which sandbox, with which model."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from tasks_app.operations import local_sandbox
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import FORWARDED_PORT, Sandbox, delegated_group, divided
 
-_starting = threading.Lock()
+_proxy_lock = threading.Lock()
 
 
 @cache
 def worker_sandbox() -> Sandbox:
-    """The sandbox for those who run agents: with a cgroup for each, where this process has one to divide.
+    """Return the sandbox for running agents, with a cgroup for each run if this process may make them.
 
     Raises SandboxUnavailable.
     """
-    found = local_sandbox.sandbox()
-    return found.limited(found.limits, cgroup=divided(delegated_group()))
+    sandbox = local_sandbox.sandbox()
+    return sandbox.limited(sandbox.limits, cgroup=divided(delegated_group()))
 
 
 @cache
@@ -42,7 +42,7 @@ def _rehearsal() -> RehearsalServer:
 
 @cache
 def _proxy() -> ApiKeyProxy:
-    """The way of this process's agents to the model. The rehearsal's script is behind it too."""
+    """Return the started API key proxy of this process. In rehearsal it leads to the scripted API."""
     environment = settings.ENVIRONMENT
     if environment.rehearsal:
         proxy = ApiKeyProxy(api_key="rehearsal", upstream=_rehearsal().url)
@@ -56,31 +56,30 @@ def _proxy() -> ApiKeyProxy:
 
 @contextmanager
 def connect(order: RunOrder) -> Iterator[Connection]:
-    """A run's way to its model: through the API key proxy, which counts and limits what passes.
+    """Connect a run to its model through the API key proxy, which counts and limits its requests.
 
-    An API key stays there. The token of a login does not: the CLI must hold it itself.
+    An API key stays in the proxy. The token of a login does not: the CLI must hold it itself.
     """
     environment = settings.ENVIRONMENT
     limits = RunLimits(
         model=order.model, max_cost_usd=order.max_cost_usd, reaches_out=order.network != "none"
     )
-    with _starting:
+    with _proxy_lock:
         proxy = _proxy()
     with proxy.run_token(limits) as (token, meter):
         connection = Connection(api_key=token, base_url=proxy.url, meter=meter)
         if not (environment.rehearsal or environment.anthropic_api_key):
             login = environment.claude_oauth_token or ""
             connection = replace(connection, api_key="", oauth_token=login, run_token=token)
-        yield connection if order.network == "full" else _by_socket(connection, proxy)
-
-
-def _by_socket(connection: Connection, proxy: ApiKeyProxy) -> Connection:
-    """The same for a sandbox without a network: a port on its own loopback leads to the proxy's socket."""
-    return replace(connection, base_url=f"http://127.0.0.1:{FORWARDED_PORT}", socket=proxy.socket_path)
+        if order.network != "full":
+            # In a sandbox without a network a port on its own loopback leads to the proxy's socket.
+            url = f"http://127.0.0.1:{FORWARDED_PORT}"
+            connection = replace(connection, base_url=url, socket=proxy.socket_path)
+        yield connection
 
 
 def worker_context(stop_signal: StopSignal) -> WorkerContext:
-    """All that `advance` needs."""
+    """Return everything that `advance` needs."""
     agent = ClaudeAgent(
         sandbox=worker_sandbox(), connect=connect, prompt_cache=settings.ENVIRONMENT.prompt_cache
     )
@@ -88,5 +87,5 @@ def worker_context(stop_signal: StopSignal) -> WorkerContext:
 
 
 def owner() -> str:
-    """Names this worker in leases."""
+    """Return the name of this worker in leases."""
     return f"{process_name()}:{threading.current_thread().name}"

@@ -28,13 +28,13 @@ def leave_out_git(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "record_work", recorded)
     for module, names in {
         steps: ("begin_plan", "kill_earlier_processes"),
-        judging: ("note_plan", "checkpoint", "leave_out_plan"),
-        advance: ("tidy",),
+        judging: ("store_plan", "commit_checkpoint", "leave_out_plan"),
+        advance: ("tidy_repository",),
         prompts: ("committed_text",),
     }.items():
         for name in names:
             monkeypatch.setattr(module, name, nothing)
-    monkeypatch.setattr(steps, "prepare", _folders_only)
+    monkeypatch.setattr(steps, "prepare_workspace", _folders_only)
 
 
 def _folders_only(step: Any, lease: object, context: object) -> None:

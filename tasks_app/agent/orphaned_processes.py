@@ -27,8 +27,8 @@ class Claim:
     task_id: int = 0
     epoch: int = 0
 
-    def cookie(self, workspace: Path) -> dict[str, str]:
-        """The variables of every process that is started in the workspace under this claim."""
+    def variables(self, workspace: Path) -> dict[str, str]:
+        """Return the variables that mark every process started in the workspace under this claim."""
         return {WORKSPACE_VARIABLE: str(workspace), _CLAIM: f"{self.task_id}:{self.epoch}"}
 
 

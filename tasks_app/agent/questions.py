@@ -98,27 +98,27 @@ UNCERTAIN = (
 )
 
 
-def set_aside(others: Sequence[GivenAnswer], *, folder: Path, news: str = "") -> Decision:
+def refuse_as_set_aside(others: Sequence[GivenAnswer], *, folder: Path, note: str = "") -> Decision:
     """For a waiting call that nobody was asked about; answers to what was asked beside it ride along."""
-    extra = "".join(_aside(other) for other in others) + (f"\n\n{news}" if news else "")
+    extra = "".join(_aside(other) for other in others) + (f"\n\n{note}" if note else "")
     return Decision(False, reason=SET_ASIDE + _bounded(extra, folder=folder, name="set-aside"))
 
 
-def uncertain(news: str = "") -> Decision:
+def refuse_as_uncertain(note: str = "") -> Decision:
     """For an approved call that may have been made already: an approval is for one call, made once."""
-    return Decision(False, reason=f"{UNCERTAIN}\n\n{news}".strip())
+    return Decision(False, reason=f"{UNCERTAIN}\n\n{note}".strip())
 
 
 def decision_for(
-    given: GivenAnswer, others: Sequence[GivenAnswer], *, folder: Path, news: str = ""
+    given: GivenAnswer, others: Sequence[GivenAnswer], *, folder: Path, note: str = ""
 ) -> Decision:
     """What lets the deferred call end with the human's answer as its result.
 
     `others` were asked beside it but are not in the session (of two asks in one message only the last
-    is kept), so their answers ride along. `news` of the portal itself stands below them. Answers too long for
+    is kept), so their answers ride along. `note` of the portal itself stands below them. Answers too long for
     a tool result are written to `folder`.
     """
-    extra = "".join(_aside(other) for other in others) + (f"\n\n{news}" if news else "")
+    extra = "".join(_aside(other) for other in others) + (f"\n\n{note}" if note else "")
     if given.ask.kind != "clarification":
         return _verdict(given, extra, folder)
     if given.notes:

@@ -135,7 +135,7 @@ def _decisions(decisions: Mapping[str, Decision]) -> dict[str, dict[str, object]
 
 def _environment(env: Mapping[str, str], order: RunOrder, inside: Path | None) -> dict[str, str]:
     asked = {"CAT_HERDER_ASKED": str(spool_folder(order.places.home))} if inside else {}
-    return {**env, **asked, **order.claim.cookie(order.places.workspace)}
+    return {**env, **asked, **order.claim.variables(order.places.workspace)}
 
 
 def _gate_orders(order: RunOrder) -> dict[str, object]:

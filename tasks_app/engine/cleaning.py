@@ -1,4 +1,4 @@
-"""Removing the workspaces of tasks that ended long ago. What was done stays in the portal's repository."""
+"""Removing the workspaces of tasks that ended long ago. Their work stays in the portal's repository."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from django.utils import timezone
 
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.phases import ENDED, Phase
-from tasks_app.engine.lease import Lease, kept
-from tasks_app.engine.recording import UNRECORDED
-from tasks_app.git import Snapshot
-from tasks_app.models import Sequence, Task, paths
+from tasks_app.engine.lease import Lease, keep_renewed
+from tasks_app.engine.recording import RECORDING_ERRORS, set_head
+from tasks_app.models import Task, paths
 from tasks_app.sandbox import Limits, Sandbox
 
 logger = logging.getLogger(__name__)
@@ -29,9 +28,9 @@ OWNER = "cleaning"
 
 @dataclass(frozen=True)
 class Cleaned:
-    """A workspace that was looked at: `freed` bytes, or why it was `kept`.
+    """The outcome for one workspace: `freed` bytes, or why it was `kept`.
 
-    `late` says where changes are that were made after the task's result was judged; empty if there are none.
+    `late` is the command that shows changes made after the task's result was judged, empty if there are none.
     """
 
     task: Task
@@ -44,10 +43,9 @@ class Cleaned:
 def clean_workspaces(*, older_than: timedelta, sandbox: Sandbox, dry_run: bool = False) -> Iterator[Cleaned]:
     """Remove workspaces (and agents' homes) of tasks that ended longer than `older_than` ago.
 
-    The work in each is recorded once more before; one that cannot be recorded is kept. The branch of a task
-    that is done stays what was judged. A task that goes on afterwards gets a new workspace from what was
-    recorded. Limits for agents do not hold here: a disk that
-    is too full for them is why somebody cleans up.
+    Each workspace is recorded once more before; one that cannot be recorded is kept. The branch of a done
+    task stays as it was judged. A task that is resumed later gets a new workspace from what was recorded.
+    The limits for agents do not apply: people clean up because the disk is too full for them.
     """
     sandbox = sandbox.limited(Limits(), cgroup=None)
     for task in _candidates(older_than):
@@ -55,16 +53,14 @@ def clean_workspaces(*, older_than: timedelta, sandbox: Sandbox, dry_run: bool =
         if not path.exists():
             continue
         if dry_run:
-            yield Cleaned(task, path, freed=_size(path))
+            yield Cleaned(task, path, freed=_size_on_disk(path))
             continue
-        with _held(task) as mine:
-            yield (
-                _clean(task, path, sandbox) if mine else Cleaned(task, path, kept="somebody is at work in it")
-            )
+        with _held(task) as held:
+            yield _clean(task, path, sandbox) if held else Cleaned(task, path, kept="a worker works in it")
 
 
 def _candidates(older_than: timedelta) -> list[Task]:
-    """The last task of each workspace, if all that use it have ended."""
+    """Return the last task of each workspace whose tasks have all ended."""
     over = Q(phase__in=ENDED, ended_at__lt=timezone.now() - older_than)
     rows = Task.objects.filter(over).filter(Q(sequence=None) | Q(sequence__phase__in=ENDED))
     busy = Task.objects.exclude(phase__in=ENDED).exclude(sequence=None).values("sequence")
@@ -76,14 +72,14 @@ def _candidates(older_than: timedelta) -> list[Task]:
 
 @contextmanager
 def _held(task: Task) -> Iterator[bool]:
-    """The lease of an ended task, so that nobody goes on with it meanwhile."""
+    """Hold the lease of an ended task, so that nobody resumes it meanwhile. Yield whether that worked."""
     lease = Lease.claim_ended(task.pk, owner=OWNER)
     task.refresh_from_db(fields=["lease_epoch", "phase"])
     if lease is None:
         yield False
         return
     try:
-        with kept(lease):  # recording and removing a large workspace may take minutes
+        with keep_renewed(lease):  # recording and removing a large workspace may take minutes
             yield True
     finally:
         lease.release()
@@ -91,53 +87,52 @@ def _held(task: Task) -> Iterator[bool]:
 
 def _clean(task: Task, path: Path, sandbox: Sandbox) -> Cleaned:
     try:
-        last = _recorded(task, sandbox)
-    except UNRECORDED as error:
+        last = paths.workspace(task).snapshot(
+            label=f"{task.pk}-last",
+            sandbox=sandbox,
+            recorded=task.head_commit or task.base_commit,
+            message=task.title,
+        )
+    except RECORDING_ERRORS as error:
         return Cleaned(task, path, kept=f"its work cannot be recorded: {error}")
     if last.unrecorded:
         lost = " ".join(last.unrecorded)
-        words = f"a part of its work is not recorded: {lost} If nobody needs that, remove {path}."
-        return Cleaned(task, path, kept=words)
-    late = _keep(task, last.commit)
+        reason = f"a part of its work is not recorded: {lost} If nobody needs that, remove {path}."
+        return Cleaned(task, path, kept=reason)
+    late = _publish_last(task, last.commit)
     freed, kept = 0, ""
     broken_git = paths.workspace(task).broken_git
     for folder in (path, broken_git, paths.home(task), paths.check_home(task)):
-        size = _size(folder)
+        size = _size_on_disk(folder)
         try:
             if folder.exists():
                 paths.remove_folder(folder)
                 freed += size
-        except (WorkspaceError, OSError) as error:  # one stubborn folder does not end the cleaning
+        except (
+            WorkspaceError,
+            OSError,
+        ) as error:  # one folder that cannot be removed does not end the cleaning
             kept = str(error)
     return Cleaned(task, path, freed=freed, kept=kept, late=late)
 
 
-def _recorded(task: Task, sandbox: Sandbox) -> Snapshot:
-    return paths.workspace(task).snapshot(
-        label=_label(task), sandbox=sandbox, recorded=task.head_commit or task.base_commit, message=task.title
-    )
+def _publish_last(task: Task, commit: str) -> str:
+    """Make the commit the task's result.
 
-
-def _label(task: Task) -> str:
-    return f"{task.pk}-last"
-
-
-def _keep(task: Task, commit: str) -> str:
-    """Make it the task's result, unless that was judged already: then say where it is."""
+    A result that was judged already stays; then return the command that shows the later changes.
+    """
     repository = paths.repository(task.project)
     if task.head_commit and repository.tree(commit) == repository.tree(task.head_commit):
         return ""
     if task.phase == Phase.DONE:
         return f"git -C {shlex.quote(str(repository.path))} diff {task.head_commit[:12]} {commit[:12]}"
     paths.workspace(task).publish(commit)
-    Task.objects.filter(pk=task.pk).update(head_commit=commit)
-    if task.sequence:
-        Sequence.objects.filter(pk=task.sequence.pk).update(head_commit=commit)
+    set_head(task, commit)
     return ""
 
 
-def _size(folder: Path) -> int:
-    """Bytes on disk; links count as themselves."""
+def _size_on_disk(folder: Path) -> int:
+    """Return the bytes that the folder takes on the disk; links count as themselves."""
     return sum(
         (Path(where) / name).lstat().st_blocks * 512 for where, _, names in os.walk(folder) for name in names
     )

@@ -1,10 +1,10 @@
-"""Storing how a run ended: one fenced transaction each, phases included."""
+"""Storing how a run ended, phases included, each time in one fenced transaction."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import asdict
-from itertools import chain, count
+from itertools import count
 from typing import Any
 
 from django.db.models import F
@@ -48,7 +48,10 @@ OUTCOMES = {
 
 
 def store_result(run: Run, result: RunResult, recorder: RunRecorder) -> None:
-    """The run's own row, and which answers the agent now has. Called inside `lease.fenced()`."""
+    """Store the end of the run in its row, and which answers the agent has received.
+
+    Must be called inside `lease.fenced()`.
+    """
     run.outcome = OUTCOMES[result.ending]
     run.error = storable_text(result.error)
     run.model = storable_text(result.model)[:100]
@@ -59,26 +62,21 @@ def store_result(run: Run, result: RunResult, recorder: RunRecorder) -> None:
     for name, value in asdict(result.usage).items():
         setattr(run, name, value)
     run.save()
-    _mark_delivered(run, result, spoke=recorder.spoke)
+    # The answers of this run were delivered in the result of the deferred call, or in the prompt. If the
+    # process died early, its last messages may be missing in the session that the next run continues. For
+    # such a run `next_run.undelivered` looks into the session instead.
+    ended_in_order = result.ending is Ending.FINISHED or bool(result.deferred)
+    if ended_in_order and (result.delivered or (run.prompt and recorder.spoke)):
+        run.answers_handed_in.filter(delivered_at=None).update(delivered_at=timezone.now())
     if result.error:
         recorder.write(NewEvent(EventKind.ERROR, {"text": result.error}))
 
 
-def _mark_delivered(run: Run, result: RunResult, *, spoke: bool) -> None:
-    """With the call that waited, also the answers that rode along; or those that the prompt told.
-
-    What a process said just before it died may not have reached its session, with which the next run goes
-    on: of such a run the session decides (`next_run.undelivered`).
-    """
-    came_to_its_end = result.ending is Ending.FINISHED or bool(result.deferred)
-    if came_to_its_end and (result.delivered or (run.prompt and spoke)):
-        run.answers_handed_in.filter(delivered_at=None).update(delivered_at=timezone.now())
-
-
 def halt(lease: Lease, run: Run, result: RunResult, recorder: RunRecorder) -> None:
-    """The agent asked: its questions, and step and task to `waiting_for_input`, in one transaction (H4).
+    """Store the agent's questions and move step and task to `waiting_for_input`, in one transaction (H4).
 
-    Without a question nobody is waited for: calls made at once were set aside, and it is told so.
+    A run without a question leaves the phases as they are: its calls were set aside, and the next run tells
+    the agent so.
     """
     with lease.fenced() as task:
         store_result(run, result, recorder)
@@ -88,29 +86,25 @@ def halt(lease: Lease, run: Run, result: RunResult, recorder: RunRecorder) -> No
 def ask_humans(
     task: Task, run: Run, asks: Sequence[Ask], *, deferred: str, recorder: RunRecorder, epoch: int
 ) -> None:
-    """Called inside `lease.fenced()`; `deferred` is the call whose result the session waits for.
+    """Store questions and wait for their answers. Must be called inside `lease.fenced()`.
 
-    Of a task that somebody cancelled meanwhile the questions are kept withdrawn, as if they had been
-    open: they are asked when it goes on.
+    `deferred` is the call whose result the session waits for. If somebody has cancelled the task meanwhile,
+    the questions are stored as withdrawn and are asked when the task is resumed.
     """
     state = QuestionState.WITHDRAWN if task.phase == Phase.CANCELLED else QuestionState.OPEN
     for ask in asks:
         question = _question(task, run, ask, deferred=deferred, state=state)
-        recorder.write(NewEvent(EventKind.QUESTION, _payload(question)))
+        recorder.write(NewEvent(EventKind.QUESTION, _event_payload(question)))
         record(
             Action.ASKED, task=task, subject=question.headline, question=question.number,
             actor_name=f"agent of {run.step.name}",
         )  # fmt: skip
     Change.objects.create(task=task, kind=ChangeKind.QUESTION)
     if asks and state == QuestionState.OPEN:
-        _wait_for_answers(task, run.step, epoch=epoch)
-
-
-def _wait_for_answers(task: Task, step: Step, *, epoch: int) -> None:
-    for thing in (step, task):
-        if thing.phase == Phase.PENDING:  # somebody let it go on before it was known that it had asked
-            move(thing, Phase.RUNNING, epoch=epoch)
-    _both(step, task, Phase.WAITING_FOR_INPUT, reason="the agent asked", epoch=epoch)
+        for row in (run.step, task):
+            if row.phase == Phase.PENDING:  # resumed before it was known that the agent had asked
+                move(row, Phase.RUNNING, epoch=epoch)
+        _move_both(run.step, task, Phase.WAITING_FOR_INPUT, reason="the agent asked", epoch=epoch)
 
 
 def _question(task: Task, run: Run, ask: Ask, *, deferred: str, state: QuestionState) -> Question:
@@ -132,11 +126,11 @@ def _question(task: Task, run: Run, ask: Ask, *, deferred: str, state: QuestionS
 
 
 def items_json(ask: Ask) -> list[dict[str, Any]]:
-    """An ask's items as a question's row keeps them; equal questions are told apart by a number."""
+    """Return an ask's items as a question's row stores them. Equal questions get a number."""
     items: list[dict[str, Any]] = []
     taken: set[str] = set()
     for item in ask.items:
-        question = _told_apart(storable_text(item.question), taken)
+        question = _unique(storable_text(item.question), taken)
         taken.add(question)
         items.append(
             {
@@ -149,13 +143,14 @@ def items_json(ask: Ask) -> list[dict[str, Any]]:
     return items
 
 
-def _told_apart(question: str, taken: Container[str]) -> str:
-    """The question, or with the first number that makes it one of its own: answers are kept by it."""
-    numbered = (f"{question} ({number})" for number in count(2))
-    return next(text for text in chain([question], numbered) if text not in taken)
+def _unique(question: str, taken: Container[str]) -> str:
+    """Return the question, with a number if it is taken: answers are stored by the question's text."""
+    if question not in taken:
+        return question
+    return next(text for number in count(2) if (text := f"{question} ({number})") not in taken)
 
 
-def _payload(question: Question) -> dict[str, Json]:
+def _event_payload(question: Question) -> dict[str, Json]:
     return {
         "number": question.number,
         "kind": question.kind,
@@ -167,9 +162,9 @@ def _payload(question: Question) -> dict[str, Json]:
 
 
 def fail(lease: Lease, step: Step, reason: str) -> None:
-    """The step and its task end here, for a reason that people can read."""
+    """Fail the step and its task, for a reason that people can read."""
     with lease.fenced() as task:
-        _both(
+        _move_both(
             step,
             task,
             Phase.FAILED,
@@ -179,17 +174,18 @@ def fail(lease: Lease, step: Step, reason: str) -> None:
         )
 
 
-def put_back(lease: Lease, step: Step, target: Phase, reason: str, **fields: Any) -> None:
-    """Stop here in a phase from which it goes on later."""
+def pause(lease: Lease, step: Step, target: Phase, reason: str, **fields: Any) -> None:
+    """Move step and task to a phase from which they go on later. `fields` are stored with the task."""
     with lease.fenced() as task:
         move(step, target, reason=reason, epoch=lease.epoch)
         move(task, target, reason=reason, epoch=lease.epoch, **fields)
 
 
-def put_off(lease: Lease, fault: str, *, faults: int | None = None) -> None:
-    """Have the task tried again later, because of something in the way that passes.
+def postpone(lease: Lease, fault: str, *, faults: int | None = None) -> None:
+    """Have the task retried later, because of a fault that passes.
 
-    `faults`: how often in a row by now, which makes the pause longer; counted in the task's row if not given.
+    The more `faults` there were in a row, the longer is the pause. Without a number they are counted in the
+    task's row.
     """
     with lease.fenced() as task:
         task.faults = min(task.faults + 1, 1000) if faults is None else faults
@@ -203,21 +199,21 @@ def put_off(lease: Lease, fault: str, *, faults: int | None = None) -> None:
 
 
 def note_progress(lease: Lease) -> None:
-    """A run came to its own end, so nothing is in the way any more."""
+    """Forget the task's faults: a run ended by itself, so nothing is in the way any more."""
     rows = Task.objects.held(lease.task_id, epoch=lease.epoch).exclude(faults=0)
     rows.update(faults=0, fault="", fault_at=None, retry_at=None)
 
 
-def _both(step: Step, task: Task, target: Phase, *, reason: str, epoch: int, **fields: Any) -> None:
+def _move_both(step: Step, task: Task, target: Phase, *, reason: str, epoch: int, **fields: Any) -> None:
     move(step, target, reason=reason, epoch=epoch, **fields)
     move(task, target, reason=reason, epoch=epoch, **fields)
 
 
 def may_try_again(step: Step, lease: Lease, failure: str) -> bool:
-    """Count a failed attempt; whether another one is left. If not, the step has failed (P6)."""
+    """Count a failed attempt and return whether another one is left. If none is, fail the step (P6)."""
     with lease.fenced():
         counted = Step.objects.filter(pk=step.pk, phase=Phase.RUNNING).update(failures=F("failures") + 1)
-        if not counted:  # cancelled, and perhaps let go on with fresh attempts, meanwhile
+        if not counted:  # cancelled meanwhile, and perhaps resumed with fresh attempts
             raise IllegalMove(f"Step “{step}”", "no longer running", Phase.FAILED)
         step.refresh_from_db(fields=["failures"])
     if step.failures <= step_from_json(step.config).retry:

@@ -1,7 +1,7 @@
-"""Places where a worker may die, with names, so that tests can kill it at each of them.
+"""Named points of the code at which tests can kill a worker.
 
-In ordinary use nothing happens here. With CATHERDER_CRASH_AT=NAME the process ends at that place as if
-killed with -9: no `finally`, no flush.
+In ordinary use nothing happens there. With CATHERDER_CRASH_AT=NAME the process ends at that point as if it
+were killed with SIGKILL: no `finally`, no flush.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ POINTS = (
 _armed = os.environ.get("CATHERDER_CRASH_AT", "")
 
 
-def reached(point: str) -> None:
-    """Die here if this point is armed."""
+def crash_point(point: str) -> None:
+    """End the process if this point is armed."""
     if _armed and point == _armed:
         os._exit(137)

@@ -1,7 +1,7 @@
-"""Deaths of workers and of agents' processes in one step, and when they are too many.
+"""Deaths of workers and of agents' processes in one step, and when there are too many.
 
-A death is nobody's failed attempt: the session goes on. But a step whose agent or worker is killed again and
-again and gets no further must not go on for ever, at some dollars each time.
+A death is no failed attempt: the session goes on. But a step whose agent or worker is killed repeatedly, and
+which makes no progress, must not go on for ever: each run costs money.
 """
 
 from __future__ import annotations
@@ -19,62 +19,65 @@ from tasks_app.sandbox import killed_by
 
 #: Deaths in a row without progress after which the step fails.
 DEATHS = 5
-#: Times that a step's agent may be killed in all since a human last said go on, however far it got.
+#: Times that a step's agent may be killed altogether since a human last resumed it, progress or not.
 KILLS = 20
 _SPOKE = (EventKind.TEXT, EventKind.THINKING, EventKind.TOOL_USE)
 
 
 def deaths_without_progress(step: Step) -> int:
-    """How often in a row a run of the step died before it got any further than the one before it.
+    """Count how often in a row a run of the step died before it got further than the run before it.
 
-    Progress is a turn or the result of a tool. Only to repeat the call in which the last run died is none.
-    Runs that the portal stopped in order count for nothing, unless they made progress.
+    Progress is a turn or the result of a tool. Repeating the call in which the last run died is no progress.
+    Runs that the portal stopped do not count as deaths, but their progress ends the row.
     """
-    runs = list(_since_told(step).exclude(outcome="").order_by("-number")[: 4 * DEATHS])
+    runs = list(_runs_since_resumed(step).exclude(outcome="").order_by("-number")[: 4 * DEATHS])
     count = 0
     for run, earlier in pairwise([*runs, None]):
-        if run is None or run.outcome not in (Outcome.CRASHED, Outcome.INTERRUPTED) or _got_on(run, earlier):
+        if run is None or run.outcome not in (Outcome.CRASHED, Outcome.INTERRUPTED):
+            break
+        if _made_progress(run, earlier):
             break
         count += run.outcome == Outcome.CRASHED
     return count
 
 
 def fail_if_hopeless(step: Step, lease: Lease) -> bool:
-    """End a step that cannot get on because it is killed each time; whether it was ended."""
+    """Fail a step that is killed too often. Return whether it failed."""
     deaths = deaths_without_progress(step)
-    kills = sum(1 for run in _since_told(step).filter(outcome=Outcome.CRASHED) if killed_by(run.exit_code))
+    crashed = _runs_since_resumed(step).filter(outcome=Outcome.CRASHED)
+    kills = sum(1 for run in crashed if killed_by(run.exit_code))
     if step.phase != Phase.RUNNING or (deaths < DEATHS and kills < KILLS):
         return False
-    fail(lease, step, _why(step, deaths, kills))
+    fail(lease, step, _failure_reason(step, deaths, kills))
     return True
 
 
-def _why(step: Step, deaths: int, kills: int) -> str:
+def _failure_reason(step: Step, deaths: int, kills: int) -> str:
     last = step.runs.order_by("-number").first()
     signal = killed_by(last.exit_code) if last else ""
     if not signal:
         return (
-            f"Its worker died {deaths} times in a row while this step was at work, and the agent got no "
-            "further in between. Look into the worker's log and the system's (memory?), then resume the task."
+            f"The worker died {deaths} times in a row during this step, and the agent made no progress in "
+            "between. Look into the worker's log and the system's log (memory?), then resume the task."
         )
-    times = f"{deaths} times in a row without getting any further" if deaths >= DEATHS else f"{kills} times"
+    times = f"{deaths} times in a row without any progress" if deaths >= DEATHS else f"{kills} times"
     return (
-        f"The agent's process was killed from outside ({signal}) {times}. Mostly the system does that when "
-        "memory runs out (look for “Out of memory” in its log): give the machine more memory, run fewer "
+        f"The agent's process was killed from outside ({signal}) {times}. Usually the system does that when "
+        "memory runs out (look for “Out of memory” in its log). Give the machine more memory, run fewer "
         "tasks at once, or let the step do less at once; then resume the task."
     )
 
 
-def _since_told(step: Step) -> QuerySet[Run]:
-    """The step's runs since a human last let it go on."""
-    told = step.transitions.filter(target=Phase.PENDING, actor__isnull=False).last()
-    runs = step.runs.filter(started_at__gt=told.at) if told else step.runs.all()
+def _runs_since_resumed(step: Step) -> QuerySet[Run]:
+    """Return the step's runs since a human last started or resumed it."""
+    resumed = step.transitions.filter(target=Phase.PENDING, actor__isnull=False).last()
+    runs = step.runs.filter(started_at__gt=resumed.at) if resumed else step.runs.all()
     result = Event.objects.filter(run=OuterRef("pk"), kind=EventKind.TOOL_RESULT)
     spoke = Event.objects.filter(run=OuterRef("pk"), kind__in=_SPOKE)
     return runs.annotate(had_result=Exists(result), spoke=Exists(spoke))
 
 
-def _got_on(run: Run, earlier: Run | None) -> bool:
+def _made_progress(run: Run, earlier: Run | None) -> bool:
     if run.had_result:  # type: ignore[attr-defined]
         return True
     if not run.spoke:  # type: ignore[attr-defined]
@@ -84,6 +87,6 @@ def _got_on(run: Run, earlier: Run | None) -> bool:
 
 
 def _last_call(run: Run) -> str:
-    """What the run's last call wanted done, "" if it made none."""
+    """Return name and input of the run's last tool call, "" if it made none."""
     event = run.events.filter(kind=EventKind.TOOL_USE).order_by("-seq").first()
     return json.dumps([event.payload["name"], event.payload["input"]], sort_keys=True) if event else ""

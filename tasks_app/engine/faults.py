@@ -1,7 +1,7 @@
-"""Faults that pass by themselves: which they are, in words for people, and waiting for their end.
+"""Faults that pass by themselves: recognising them, describing them to people, and waiting for their end.
 
-A database that is locked or away, a disk that is full: nothing of that is the fault of a task, so it fails
-none. Writes wait for a while; then the task is put back and tried again with growing pauses.
+A locked or unreachable database and a full disk are not the fault of a task, so they fail none. Writes wait
+for a while; after that the task is postponed and retried with growing pauses.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TypeVar
 
@@ -23,29 +23,27 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Seconds that a write waits for a database that is locked or away.
+#: Seconds that a write waits for a locked or unreachable database.
 PATIENCE = 300.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
-#: Seconds until a task is tried again after the first fault; doubled with each further one in a row.
+#: Seconds until a task is retried after the first fault; doubled with each further one in a row.
 _FIRST_RETRY = 5.0
 
-#: git's own words, under LC_ALL=C, which is all that it says of the reason.
-_SAID_BY_PROGRAMS = {os.strerror(number): words for number, words in MACHINE_FAULTS.items()}
+#: Error texts of git, which under LC_ALL=C are all that it tells of the reason, and our words for them.
+_PROGRAM_ERRORS = {os.strerror(number): words for number, words in MACHINE_FAULTS.items()}
 
 
-def passing(error: BaseException) -> str:
-    """What is in the way, as a sentence without its end, if the error passes by itself; "" if it does not."""
-    return next(filter(None, map(_words, _causes(error))), "")
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def passing_fault(error: BaseException) -> str:
+    """Return what is in the way, as a sentence without full stop; "" if the error does not pass by itself."""
     cause: BaseException | None = error
     while cause is not None:
-        yield cause
+        if fault := _description(cause):
+            return fault
         cause = cause.__cause__
+    return ""
 
 
-def _words(error: BaseException) -> str:
+def _description(error: BaseException) -> str:
     if isinstance(error, PassingFault):
         return str(error).rstrip(".")
     if isinstance(error, DatabaseError | InterfaceError):
@@ -53,40 +51,40 @@ def _words(error: BaseException) -> str:
         return reason.sentence if reason and reason.passes else ""
     if isinstance(error, OSError):
         return machine_fault(error)
-    said = str(error)
-    return next((words for text, words in _SAID_BY_PROGRAMS.items() if text in said), "")
+    message = str(error)
+    return next((words for text, words in _PROGRAM_ERRORS.items() if text in message), "")
 
 
-def patiently(
-    do: Callable[[], T],
+def retry_during_faults(
+    action: Callable[[], T],
     *,
     again: Callable[[], T] | None = None,
-    look: Callable[[], None] = lambda: None,
+    check: Callable[[], None] = lambda: None,
     patience: float | None = None,
 ) -> T:
-    """Return what `do` returns; while a passing fault is in the way, try for up to `patience` seconds.
+    """Return what `action` returns; repeat it for up to `patience` seconds while a passing fault prevents it.
 
-    After a fault `again` is called in its place, if given: nobody knows whether a commit that got no answer
-    was made. `look` is called before each further attempt and may raise to give up. Inside a transaction
-    nothing is tried again, because the transaction is lost as a whole.
+    After a fault `again` is called instead, if given: a commit may have been made although its confirmation
+    was lost. `check` is called before each further attempt and may raise to give up. Inside a transaction
+    nothing is repeated, because the transaction is lost as a whole.
     """
     until = time.monotonic() + (PATIENCE if patience is None else patience)
     pause = _FIRST_PAUSE
     while True:
         try:
-            return do()
+            return action()
         except Exception as error:
-            in_the_way = passing(error)
-            if not in_the_way or connection.in_atomic_block or time.monotonic() + pause > until:
+            fault = passing_fault(error)
+            if not fault or connection.in_atomic_block or time.monotonic() + pause > until:
                 raise
         if pause == _FIRST_PAUSE:
-            logger.warning("waiting: %s", in_the_way)
+            logger.warning("waiting: %s", fault)
         connection.close()  # the next attempt gets a fresh one
         time.sleep(pause)
-        look()
-        do, pause = again or do, min(2 * pause, _LONGEST_PAUSE)
+        check()
+        action, pause = again or action, min(2 * pause, _LONGEST_PAUSE)
 
 
 def retry_pause(faults: int) -> timedelta:
-    """How long to wait before a task is tried again after so many faults in a row, this one included."""
+    """Return how long to wait before a task is retried after `faults` faults in a row, this one included."""
     return timedelta(seconds=min(_FIRST_RETRY * 2 ** min(max(0, faults - 1), 10), LONGEST_RETRY_SECONDS))

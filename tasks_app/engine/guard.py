@@ -1,29 +1,29 @@
-"""The file guard after the fact: what a step changed, held against the globs that it may write (P7).
+"""The file guard after a run: comparing what the step changed with the globs that it may write (P7).
 
-The gate stops Write and Edit beforehand; only the diff shows what a shell command did.
+The gate refuses Write and Edit beforehand; only the diff shows what a shell command changed.
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 from tasks_app.agent.gate.patterns import allowed
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.engine.checks import CheckReport
 from tasks_app.engine.recording import runs_in_workspace
-from tasks_app.git import ChangedFile, Repository, changed_files, ignored_files
+from tasks_app.git import Repository, changed_files, ignored_files
 from tasks_app.models import Run, paths
 
 SHOWN = 50
 
 
 def guard_report(run: Run) -> CheckReport | None:
-    """Whether the step kept to its globs so far, as a check that can fail; None if it may write anywhere."""
+    """Return a check of whether the step kept to its globs so far; None if it may write anywhere."""
     step = run.step
     globs = step_from_json(step.config).allow_write
     if globs is None:
         return None
-    title = f"file guard: only {', '.join(globs)}{_without_ignored(run)}"
+    title = f"file guard: only {', '.join(globs)}"
+    if not step.base_ignored:
+        title += " (without files that .gitignore hides: they could not be listed before the step)"
     if not run.head_commit:
         return CheckReport(
             False, title, problem="What the step changed could not be recorded, so it cannot be judged."
@@ -35,15 +35,14 @@ def guard_report(run: Run) -> CheckReport | None:
     if not outside:
         return CheckReport(True, title)
     problem = f"The step “{step.name}” changed files that it may not write."
-    return CheckReport(False, title, _put_back(outside), problem=problem)
+    return CheckReport(False, title, _order_to_restore(outside), problem=problem)
 
 
 def plan_report(run: Run) -> CheckReport | None:
-    """Whether a human approved the step's plan, as a check that can fail; None where no plan is wanted."""
+    """Return a check of whether a human approved the step's plan; None if the step needs no approval."""
     if not step_from_json(run.step.config).plan_approval:
         return None
-    approved = run.step.questions.approved_plans().exists()
-    if approved:
+    if run.step.questions.approved_plans().exists():
         return CheckReport(True, "plan approval")
     order = "Present your plan with ExitPlanMode; once a human has approved it, do what it says."
     problem = "The agent ended its turn without an approved plan."
@@ -51,7 +50,7 @@ def plan_report(run: Run) -> CheckReport | None:
 
 
 def _made_by_checks(repository: Repository, run: Run) -> set[str]:
-    """What the checks of the step's earlier runs changed, and the agent left as it was since."""
+    """Return files that checks of the step's earlier runs changed and the agent has not changed since."""
     made: set[str] = set()
     for earlier in run.step.current_runs.filter(number__lt=run.number).exclude(checked_commit=""):
         by_checks = _changed(repository, earlier.head_commit, earlier.checked_commit)
@@ -59,49 +58,39 @@ def _made_by_checks(repository: Repository, run: Run) -> set[str]:
     return made
 
 
-def _without_ignored(run: Run) -> str:
-    """What the guard could not look at, for its title."""
-    if run.step.base_ignored:
-        return ""
-    return " (without files that .gitignore hides: they could not be listed before the step)"
-
-
 def _changed_ignored(repository: Repository, run: Run) -> set[str]:
-    """Files hidden by .gitignore that the step made or changed, without what checks make themselves.
+    """Return files hidden by .gitignore that the step made or changed, without those that checks make.
 
-    Those in folders that tools fill wherever they run (`TOOL_FOLDERS`) are not in the lists.
+    The lists leave out folders that tools fill wherever they run (`TOOL_FOLDERS`).
     """
     step = run.step
-    if not (step.base_ignored and run.head_ignored):  # from before the lists were kept
+    if not (step.base_ignored and run.head_ignored):  # the run is older than the lists
         return set()
-    before, after = (ignored_files(repository, one) for one in (step.base_ignored, run.head_ignored))
-    changed = _new_in(before, after)
+    changed = _new_or_changed(repository, step.base_ignored, run.head_ignored)
     return changed - _ignored_made_by_checks(repository, run) if changed else changed
 
 
 def _ignored_made_by_checks(repository: Repository, run: Run) -> set[str]:
-    """What a check writes once it writes again: the agent may run the same command."""
+    """Return ignored files that any earlier check wrote: the agent may run the same command."""
     made: set[str] = set()
     for earlier in runs_in_workspace(run.step.task).filter(pk__lt=run.pk).exclude(checked_ignored=""):
-        lists = (ignored_files(repository, one) for one in (earlier.head_ignored, earlier.checked_ignored))
-        made |= _new_in(*lists)
+        made |= _new_or_changed(repository, earlier.head_ignored, earlier.checked_ignored)
     return made
 
 
-def _new_in(before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
+def _new_or_changed(repository: Repository, list_before: str, list_after: str) -> set[str]:
+    """Compare two stored lists of ignored files."""
+    before, after = ignored_files(repository, list_before), ignored_files(repository, list_after)
     return {path for path, fingerprint in after.items() if before.get(path) != fingerprint}
 
 
 def _changed(repository: Repository, base: str, head: str) -> set[str]:
-    return {path for change in changed_files(repository, base=base, head=head) for path in _paths(change)}
+    """Return the paths that differ between two commits; for a renamed file both its paths."""
+    changes = changed_files(repository, base=base, head=head)
+    return {path for change in changes for path in (change.path, change.old_path) if path}
 
 
-def _paths(change: ChangedFile) -> list[str]:
-    """A rename takes a file away as well."""
-    return [change.path, *([change.old_path] if change.old_path else [])]
-
-
-def _put_back(outside: list[str]) -> str:
+def _order_to_restore(outside: list[str]) -> str:
     more = f"\n… and {len(outside) - SHOWN} more" if len(outside) > SHOWN else ""
     listed = "\n".join(outside[:SHOWN])
     return (

@@ -1,4 +1,4 @@
-"""A worker says every few seconds that it lives, so that the pages can tell when none does."""
+"""The worker's heartbeat: a row that it renews every few seconds, so that pages show when no worker runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from django.db import close_old_connections, connection
 from django.db.models.functions import Now
 
-from tasks_app.engine.faults import passing
+from tasks_app.engine.faults import passing_fault
 from tasks_app.models import Task, WorkerBeat
 from tasks_app.models.worker import BEAT_SECONDS
 
@@ -19,15 +19,15 @@ logger = logging.getLogger(__name__)
 
 
 def process_name() -> str:
-    """How this process is named, in leases as well."""
+    """Return the name of this process, as it stands in leases, too."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
 class Heartbeat(threading.Thread):
-    """Beats at once and then every BEAT_SECONDS, until stopped; then it says goodbye.
+    """Beats at once and then every BEAT_SECONDS until it is stopped. The last beat marks its end.
 
-    A beat that fails is logged and not made up for: the next one says the same. A worker that is killed says
-    nothing; its row is old after the grace.
+    A beat that fails is logged and not repeated, because the next one tells the same. After a kill there is
+    no last beat; the row is then too old after a grace period.
     """
 
     def __init__(self, *, slots: int) -> None:
@@ -36,30 +36,30 @@ class Heartbeat(threading.Thread):
         self._stop_wanted = threading.Event()
 
     def run(self) -> None:
-        self._say(prune=True)
+        self._try_beat(prune=True)
         while not self._stop_wanted.wait(BEAT_SECONDS):
-            self._say()
-        self._say(ended=True)
+            self._try_beat()
+        self._try_beat(ended=True)
         connection.close()
 
     def stop(self) -> None:
-        """Say goodbye, and wait until it is said."""
+        """Send the last beat and wait until it is stored."""
         self._stop_wanted.set()
         self.join(BEAT_SECONDS)
 
-    def _say(self, *, ended: bool = False, prune: bool = False) -> None:
+    def _try_beat(self, *, ended: bool = False, prune: bool = False) -> None:
         try:
             close_old_connections()
             if prune:
                 WorkerBeat.objects.prune()
             beat(slots=self._slots, ended=ended)
         except Exception as error:
-            trace = None if passing(error) else error
+            trace = None if passing_fault(error) else error
             logger.error("a heartbeat failed (%s); the next is in %s s", error, BEAT_SECONDS, exc_info=trace)
 
 
 def beat(*, slots: int, ended: bool = False) -> None:
-    """One beat of this process, with how many tasks it holds."""
+    """Store one beat of this process, with the number of tasks that it holds."""
     held = Task.objects.filter(lease_owner__startswith=f"{process_name()}:", lease_expires__gt=Now())
     WorkerBeat.objects.beat(
         host=socket.gethostname()[:200],
@@ -74,5 +74,5 @@ def beat(*, slots: int, ended: bool = False) -> None:
 def _version() -> str:
     try:
         return version("cat-herder")[:40]
-    except PackageNotFoundError:  # run from a checkout that was not installed
+    except PackageNotFoundError:  # the checkout was not installed
         return ""

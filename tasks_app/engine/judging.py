@@ -1,4 +1,4 @@
-"""Whether a finished run did what its step wants: the file guard, then the checks."""
+"""Judging a finished run: the file guard, then the checks of its step."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from tasks_app.config.pipeline import FileExistsCheck, ShellCheck, StepConfig, s
 from tasks_app.core.phases import Phase
 from tasks_app.engine.checks import Check, CheckReport, FileExists, NoCheck, Shell, run_checks
 from tasks_app.engine.conclude import may_try_again
-from tasks_app.engine.crashpoints import reached
+from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.guard import guard_report, plan_report
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.network import network_of
-from tasks_app.engine.plan import PLAN_FILE, leave_out_plan, note_plan
+from tasks_app.engine.plan import PLAN_FILE, leave_out_plan, store_plan
 from tasks_app.engine.recorder import RunRecorder
-from tasks_app.engine.recording import checkpoint, publish_without, record_checks, record_work
+from tasks_app.engine.recording import (
+    commit_checkpoint,
+    publish_without,
+    record_after_checks,
+    record_work,
+)
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.history.events.append import NewEvent
 from tasks_app.history.transitions import move
@@ -24,57 +29,57 @@ from tasks_app.models import EventKind, Run, paths
 
 
 def judge(run: Run, lease: Lease, context: WorkerContext) -> bool | None:
-    """The checks of a finished run: True, the step is done; False, it failed; None, another attempt.
+    """Judge a finished run. True: the step is done; False: the step failed; None: there is another attempt.
 
-    What it did is recorded here and not when it ended, so that a worker's death between the two loses
+    The work is recorded here and not when the run ended, so that a worker's death between the two loses
     nothing.
     """
     if run.checks is None:
-        if unrecorded := record_work(run, lease, context):
+        if problem := record_work(run, lease, context):
             recorder = RunRecorder(lease, run, stop_signal=context.stop_signal, timeout=float("inf"))
-            _store_reports(run, [_unrecorded("What the step did", unrecorded)], lease, recorder)
+            _store_reports(run, [_recording_failed("What the step did", problem)], lease, recorder)
         else:
-            note_plan(run, lease)
-            _check(run, lease, context)
+            store_plan(run, lease)
+            _run_guard_and_checks(run, lease, context)
         if not _passed(run) and not may_try_again(run.step, lease, _failed_check(run)):
             return False
     if not _passed(run):
         return None
     if leave_out_plan(run.step):
         publish_without(PLAN_FILE, run, lease)
-    checkpoint(run, lease, context)
+    commit_checkpoint(run, lease, context)
     with lease.fenced():
         move(run.step, Phase.DONE, epoch=lease.epoch)
-    reached("step-done")
+    crash_point("step-done")
     return True
 
 
-def _check(run: Run, lease: Lease, context: WorkerContext) -> None:
+def _run_guard_and_checks(run: Run, lease: Lease, context: WorkerContext) -> None:
     task = run.step.task
     recorder = RunRecorder(lease, run, stop_signal=context.stop_signal, timeout=float("inf"))
-    ticking = _Ticking(recorder)
-    guarded = [report for report in (plan_report(run), guard_report(run)) if report]
-    if not all(report.passed for report in guarded):
-        _store_reports(run, guarded, lease, recorder)
+    ticker = _Ticker(recorder)
+    guard_reports = [report for report in (plan_report(run), guard_report(run)) if report]
+    if not all(report.passed for report in guard_reports):
+        _store_reports(run, guard_reports, lease, recorder)
         return
     reports = run_checks(
         checks_of(step_from_json(run.step.config)),
         workspace=paths.workspace(task).path,
         sandbox=context.sandbox if network_of(run.step) == "full" else context.sandbox.without_network(),
         home=paths.check_home(task),
-        # So that a successor can end what it leaves behind.
-        env=lease.as_claim.cookie(paths.workspace(task).path),
-        stop=ticking.stop,
+        # The next holder of the task finds processes of the checks by these variables and ends them.
+        env=lease.as_claim.variables(paths.workspace(task).path),
+        stop=ticker.should_stop,
     )
-    ticking.raise_problem()
+    ticker.raise_problem()
     recorder.tick()
-    if unrecorded := record_checks(run, lease, context):
-        reports = (*reports, _unrecorded("What the checks left", unrecorded))
-    _store_reports(run, (*guarded, *reports), lease, recorder)
+    if problem := record_after_checks(run, lease, context):
+        reports = (*reports, _recording_failed("What the checks left", problem))
+    _store_reports(run, (*guard_reports, *reports), lease, recorder)
 
 
-def _unrecorded(what: str, reason: str) -> CheckReport:
-    """Nothing counts as done that is not in the portal's repository."""
+def _recording_failed(what: str, reason: str) -> CheckReport:
+    """Return a failed check, because work that is not in the portal's repository does not count as done."""
     order = f"{reason}\n\nMake it possible to record all files of the workspace with git, then end your turn."
     return CheckReport(False, "recording", order, problem=f"{what} could not be recorded: {reason}")
 
@@ -85,19 +90,19 @@ def _store_reports(run: Run, reports: Iterable[CheckReport], lease: Lease, recor
         run.save(update_fields=["checks"])
         for report in reports:
             recorder.write(NewEvent(EventKind.CHECK, asdict(report)))
-    reached("checked")
+    crash_point("checked")
 
 
-class _Ticking:
-    """Ends a check when the work is to stop."""
+class _Ticker:
+    """Calls the recorder's `tick` during a check, and ends the check when that raises."""
 
     def __init__(self, recorder: RunRecorder) -> None:
         self._recorder = recorder
         self._next = 0.0
         self._problem: Exception | None = None
 
-    def stop(self) -> bool:
-        """Asked ten times a second; one look at the rows in a second is enough."""
+    def should_stop(self) -> bool:
+        """Return whether to end the check. Called ten times a second, it reads the rows once a second."""
         if self._problem is None and time.monotonic() >= self._next:
             self._next = time.monotonic() + 1.0
             try:
@@ -107,23 +112,23 @@ class _Ticking:
         return self._problem is not None
 
     def raise_problem(self) -> None:
-        """A check that was ended has no verdict, whatever ended it."""
+        """Raise what ended the check, which has no verdict then."""
         if self._problem is not None:
             raise self._problem
 
 
 def checks_of(config: StepConfig) -> list[Check]:
-    """The step's checks in the words of the room that runs them."""
-    found: list[Check] = []
+    """Convert the step's configured checks to those that `run_checks` takes."""
+    checks: list[Check] = []
     for check in config.checks:
         if isinstance(check, FileExistsCheck):
-            found.append(FileExists(check.path))
+            checks.append(FileExists(check.path))
         elif isinstance(check, ShellCheck):
             timeout = {"timeout": float(check.timeout)} if check.timeout else {}
-            found.append(Shell(check.command, check.expect, **timeout))
+            checks.append(Shell(check.command, check.expect, **timeout))
         else:
-            found.append(NoCheck())
-    return found
+            checks.append(NoCheck())
+    return checks
 
 
 def _passed(run: Run) -> bool:

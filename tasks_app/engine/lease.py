@@ -1,4 +1,4 @@
-"""The lease on a task: who may write to it, and until when."""
+"""The lease on a task: which worker may write to it, and until when."""
 
 from __future__ import annotations
 
@@ -18,16 +18,19 @@ from tasks_app.models.task import LEASE_SECONDS
 
 logger = logging.getLogger(__name__)
 
-#: A holder that stops renewing loses the task after this; it renews four times as often.
+#: Seconds after which a holder that stops renewing loses the task. It renews four times as often.
 SECONDS = LEASE_SECONDS
 RENEW_SECONDS = SECONDS / 4
-#: Pause before the next attempt when a renewal failed, because the database is locked say.
+#: Pause after a renewal that failed, for example because the database was locked.
 RETRY_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Lease:
-    """Held by one worker; every claim of a task raises its epoch, so an old holder's writes are refused."""
+    """One worker's right to work on a task.
+
+    Every claim of a task raises its epoch, so the writes of an earlier holder are refused.
+    """
 
     task_id: int
     owner: str
@@ -36,13 +39,13 @@ class Lease:
 
     @classmethod
     def claim(cls, task_id: int, *, owner: str) -> Lease | None:
-        """The lease of a task on which there is work to do, or None."""
+        """Claim a task on which there is work to do. Return None if there is none, or if it is held."""
         epoch = Task.objects.claim(task_id, owner=owner, seconds=SECONDS)
         return None if epoch is None else cls(task_id, owner, epoch)
 
     @classmethod
     def claim_ended(cls, task_id: int, *, owner: str) -> Lease | None:
-        """The lease of a task that has ended, so that nobody takes it up meanwhile; None if it is held."""
+        """Claim a task that has ended, so that nobody resumes it meanwhile. Return None if it is held."""
         epoch = Task.objects.filter(phase__in=ENDED).take(task_id, owner=owner, seconds=SECONDS)
         return None if epoch is None else cls(task_id, owner, epoch)
 
@@ -69,32 +72,32 @@ class Lease:
         return phase
 
     def release(self) -> None:
-        """Let go at once, so that the next can begin. Harmless if it was lost."""
+        """Give up the lease at once, so that the next worker can begin. Harmless if it was lost."""
         Task.objects.held(self.task_id, epoch=self.epoch).update(lease_expires=None, lease_owner="")
 
-    def note_lost(self) -> None:
-        """Somebody else has the task: whoever works under this lease stops at the next look."""
+    def mark_lost(self) -> None:
+        """Stop the work under this lease at its next check: somebody else holds the task."""
         self._lost.set()
 
     @property
     def as_claim(self) -> Claim:
-        """How processes that are started under this lease are marked."""
+        """The mark of processes that are started under this lease."""
         return Claim(self.task_id, self.epoch)
 
     @property
     def key(self) -> tuple[int, int]:
-        """The task and the epoch."""
+        """The task's id and the epoch."""
         return self.task_id, self.epoch
 
     def _loss(self) -> LeaseLost:
-        return LeaseLost(f"task {self.task_id} was taken over by somebody else")
+        return LeaseLost(f"task {self.task_id} was taken over by another worker")
 
 
-class LeaseKeeper:
-    """Renew all leases that this process holds: in one thread, with one UPDATE for all of them.
+class LeaseRenewer:
+    """Renews all leases that this process holds, in one thread, with one UPDATE for all of them.
 
-    The thread lives while there is a lease to keep. Nothing else renews a lease, so it does not matter
-    in how many parts the work is done or how long each of them takes.
+    The thread lives while there is a lease to renew. Nothing else renews a lease, so the work may have any
+    number of parts, and each part may take any time.
     """
 
     def __init__(self) -> None:
@@ -109,7 +112,7 @@ class LeaseKeeper:
             if self._thread is None:
                 self._stop_wanted = threading.Event()
                 self._thread = threading.Thread(
-                    target=self._run, args=(self._stop_wanted,), name="lease-keeper", daemon=True
+                    target=self._run, args=(self._stop_wanted,), name="lease-renewer", daemon=True
                 )
                 self._thread.start()
 
@@ -120,7 +123,7 @@ class LeaseKeeper:
                 return
             thread, self._thread = self._thread, None
             self._stop_wanted.set()
-        # Not for long: a database that does not answer may hold the thread up, and it ends by itself.
+        # Not longer: a database that does not answer may block the thread, which then ends by itself.
         thread.join(RETRY_SECONDS)
 
     def holds(self, task_id: int) -> bool:
@@ -135,42 +138,40 @@ class LeaseKeeper:
         connection.close()
 
     def _renew(self) -> float:
-        """One renewal of all leases; the seconds until the next one."""
+        """Renew all leases once and return the seconds until the next renewal."""
         with self._changing:
-            held = list(self._held)
+            leases = list(self._held)
         try:
-            self._note_lost(held, kept=_renewed(held))
+            still_held = _renew_all(leases)
         except Exception as error:
-            # The work goes on: whether the lease is still held is checked again at each write.
+            # The work goes on: each write checks again whether the lease is still held.
             logger.warning("leases could not be renewed, trying again: %s", error)
             connection.close()
             return min(RETRY_SECONDS, RENEW_SECONDS)
-        return RENEW_SECONDS
-
-    def _note_lost(self, held: Collection[Lease], *, kept: Collection[tuple[int, int]]) -> None:
-        for lease in held:
-            if lease.key not in kept:
-                lease.note_lost()
+        for lease in leases:
+            if lease.key not in still_held:
+                lease.mark_lost()
                 with self._changing:
                     self._held.discard(lease)
+        return RENEW_SECONDS
 
 
-def _renewed(held: Collection[Lease]) -> set[tuple[int, int]]:
-    """Renew them; task and epoch of those that are still held."""
-    keys = {lease.key for lease in held}
+def _renew_all(leases: Collection[Lease]) -> set[tuple[int, int]]:
+    """Renew the leases and return the keys of those that are still held."""
+    keys = {lease.key for lease in leases}
     if Task.objects.renew(keys, seconds=SECONDS) == len(keys):
         return keys
     return set(Task.objects.held_by(keys).values_list("pk", "lease_epoch"))
 
 
-keeper = LeaseKeeper()
+renewer = LeaseRenewer()
 
 
 @contextmanager
-def kept(lease: Lease) -> Iterator[None]:
-    """Keep the lease from its claim to its release, whatever is done in between."""
-    keeper.add(lease)
+def keep_renewed(lease: Lease) -> Iterator[None]:
+    """Renew the lease until the context ends."""
+    renewer.add(lease)
     try:
         yield
     finally:
-        keeper.remove(lease)
+        renewer.remove(lease)

@@ -1,4 +1,4 @@
-"""What the sandbox of a step may reach."""
+"""The network that the sandbox of a step may reach."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from tasks_app.models import Step
 
 
 def network_of(step: Step) -> Network:
-    """As the step's task was given it when it was created, and never more than this installation allows."""
+    """Return the network from the step's settings, but never more than this installation allows."""
     allowed: Network = settings.ENVIRONMENT.network
     return least_network(step_from_json(step.config).network or "full", allowed)

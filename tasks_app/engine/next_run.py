@@ -1,4 +1,4 @@
-"""What the next run of a step is to be, worked out from the rows alone."""
+"""The next run of a step, derived from the rows alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from tasks_app.agent.port import Decision, HaltingTools
-from tasks_app.agent.questions import GivenAnswer, decision_for, set_aside, uncertain
+from tasks_app.agent.questions import (
+    GivenAnswer,
+    decision_for,
+    refuse_as_set_aside,
+    refuse_as_uncertain,
+)
 from tasks_app.agent.transcript_store import Transcript
 from tasks_app.agent.transcripts import CallResult, deferred_call, has_prompt, result_in, stored_transcript
 from tasks_app.config.pipeline import STEP_SECONDS, step_from_json
@@ -34,15 +39,16 @@ from tasks_app.prompting.feedback import (
     threshold_feedback,
     usage_limit_feedback,
 )
-from tasks_app.prompting.replay import anew, replay
+from tasks_app.prompting.replay import replay, with_feedback
 
 
 @dataclass(frozen=True)
 class NextRun:
-    """A run before it starts: with `resume` in the session of an earlier run, else in a new one.
+    """A run before it starts: with `resume` in the session of an earlier run, otherwise in a new one.
 
-    `answers` are the questions whose answers it hands in, `turned_down` says of those calls that a human did
-    not want who said what. While `planning` the agent may only look. `note` is for the log.
+    `answers` are the ids of the questions whose answers it hands in. `turned_down` maps each call that a
+    human refused to a sentence that says who refused it. While `planning` the agent may only read. `note` is
+    for the log.
     """
 
     reason: Reason
@@ -62,69 +68,72 @@ _HAS_A_SESSION = (Outcome.ASKED, Outcome.FINISHED, Outcome.LIMIT)
 
 
 def next_run(step: Step) -> NextRun:
-    """The step's next run: its first, or what follows from how the last one ended."""
+    """Return the step's first run, or the run that follows from the end of the last one."""
     last = step.current_runs.last()
     if last is None:
-        return replace(_first(step), planning=step_from_json(step.config).plan_approval)
+        return _first_run(step)
     transcript, damage = _stored_session(last)
     open_answers = undelivered(step, last, transcript)
-    planned = _after(step, last, transcript, open_answers)
+    planned = _following_run(step, last, transcript, open_answers)
     if not planned.resume:
         planned = replace(planned, note=_why_replayed(last, transcript, damage))
     answers = tuple(question.pk for question in open_answers)
-    turned_down = {one.tool_use_id: _by_whom(one) for one in open_answers if one.is_turned_down}
-    return replace(planned, answers=answers, turned_down=turned_down, planning=_planning(step, planned))
+    turned_down = {
+        question.tool_use_id: f"{question.outcome.lower()} by {_answered_by(question)}"
+        for question in open_answers
+        if question.is_turned_down
+    }
+    return replace(planned, answers=answers, turned_down=turned_down, planning=_is_planning(step, planned))
 
 
-def _by_whom(question: Question) -> str:
-    who = question.answered_by.shown_name if question.answered_by else "a human"
-    return f"{question.outcome.lower()} by {who}"
+def _is_planning(step: Step, planned: NextRun) -> bool:
+    """Return whether the run begins in plan mode.
 
-
-def _planning(step: Step, planned: NextRun) -> bool:
-    """Until a plan is approved; and in the run that takes up the session at the plan's own call, which
-    ends the planning."""
+    That holds until a plan is approved. The run that hands in the approval still begins in plan mode, because
+    its session waits at the call that ends the planning.
+    """
     if not step_from_json(step.config).plan_approval:
         return False
-    return set(step.questions.approved_plans().values_list("tool_use_id", flat=True)) <= set(
-        planned.decisions
-    )
+    approved = step.questions.approved_plans().values_list("tool_use_id", flat=True)
+    return set(approved) <= set(planned.decisions)
 
 
-def _first(step: Step) -> NextRun:
-    """A new session; after a retry it is told that there was an earlier attempt."""
+def _first_run(step: Step) -> NextRun:
+    """Return a run in a new session. After a retry its prompt says that there was an earlier attempt."""
+    planning = step_from_json(step.config).plan_approval
     prompt, session = step_prompt(step), str(uuid.uuid4())
     if step.first_run == 1:
-        return NextRun(Reason.FIRST, session, prompt)
-    return NextRun(Reason.RETRY, session, anew(prompt, retry_feedback()))
+        return NextRun(Reason.FIRST, session, prompt, planning=planning)
+    return NextRun(Reason.RETRY, session, with_feedback(prompt, retry_feedback()), planning=planning)
 
 
-def _after(step: Step, last: Run, transcript: Transcript, open_answers: Sequence[Question]) -> NextRun:
-    before = _before_it_was_lost(step, last)
-    reason = _reason(before)
-    if not transcript or before != last or step.task.resume == "replay":
-        return _replayed(step, reason, _feedback(step, before, open_answers))
+def _following_run(
+    step: Step, last: Run, transcript: Transcript, open_answers: Sequence[Question]
+) -> NextRun:
+    # The end of a run whose session could not be resumed says nothing: the run before it is why we go on.
+    decisive = last
+    if last.outcome == Outcome.LOST:
+        decisive = step.current_runs.exclude(outcome=Outcome.LOST).last() or last
+    reason = _reason(decisive)
+    if not transcript or decisive != last or step.task.resume == "replay":
+        feedback = _feedback(step, decisive, open_answers)
+        prompt = replay(step_prompt(step), actions=past_actions(step), feedback=feedback)  # H9
+        return NextRun(reason, str(uuid.uuid4()), prompt)
     session = str(last.session_id)
-    cost = cost_before(last) + _reported_cost(last)
-    news = _threshold_news(step, last)
+    reported = last.cost_usd if last.reported_cost_usd is None else last.reported_cost_usd
+    cost = cost_before(last) + reported
+    threshold_note = _threshold_note(step, last)
     waits_at = deferred_call(transcript)
-    decisions = _decisions(step, last, open_answers, waits_at=waits_at, news=news)
-    if decisions or (waits_at and not _known(step, waits_at)):
-        # Without a decision the call is looked at once more, and then it is asked about.
+    decisions = _decisions(step, last, open_answers, waits_at=waits_at, note=threshold_note)
+    if decisions or (waits_at and not _has_question(step, waits_at)):
+        # Without a decision the gate sees the call once more, and then it is asked about.
         return NextRun(reason, session, None, resume=True, decisions=decisions, cost_before=cost)
-    prompt = "\n\n".join(filter(None, [_feedback(step, last, open_answers), news]))
+    prompt = "\n\n".join(filter(None, [_feedback(step, last, open_answers), threshold_note]))
     return NextRun(reason, session, prompt, resume=True, cost_before=cost)
 
 
-def _before_it_was_lost(step: Step, last: Run) -> Run:
-    """The run whose session could not be resumed: how that one ended is why the agent is at work again."""
-    if last.outcome != Outcome.LOST:
-        return last
-    return step.current_runs.exclude(outcome=Outcome.LOST).last() or last
-
-
 def _why_replayed(last: Run, transcript: Transcript, damage: str) -> str:
-    """What the log says of a session that is not gone on with; nothing if that was wished for."""
+    """Return the log's note on why the session is not resumed, or "" if that was intended."""
     if last.outcome == Outcome.LOST:
         damage = last.error
     elif not damage and not transcript and last.outcome in _HAS_A_SESSION:
@@ -137,15 +146,14 @@ def _why_replayed(last: Run, transcript: Transcript, damage: str) -> str:
     )
 
 
-def _threshold_news(step: Step, last: Run) -> str:
-    """What a session must be told if the threshold was changed since it was last told of it; else nothing.
+def _threshold_note(step: Step, last: Run) -> str:
+    """Return what the session must be told about a changed threshold, or "" if it knows the current one.
 
-    A run that crashed may have died before it read its prompt.
+    Crashed runs do not count: they may have died before they read their prompt.
     """
-    told = step.runs.filter(session_id=last.session_id, threshold__isnull=False)
-    known = (
-        told.exclude(outcome=Outcome.CRASHED).order_by("-number").values_list("threshold", flat=True).first()
-    )
+    of_session = step.runs.filter(session_id=last.session_id, threshold__isnull=False)
+    informed = of_session.exclude(outcome=Outcome.CRASHED).order_by("-number")
+    known = informed.values_list("threshold", flat=True).first()
     if known is None or known == step.task.threshold:
         return ""
     has_tool = halting_tools(last).ask
@@ -153,7 +161,7 @@ def _threshold_news(step: Step, last: Run) -> str:
 
 
 def halting_tools(run: Run) -> HaltingTools:
-    """The tools for halting that the run's session began with; see `HaltingTools`."""
+    """Return the tools for halting that the run's session began with; see `HaltingTools`."""
     runs = run.step.runs.filter(session_id=run.session_id, threshold__isnull=False)
     began_with = runs.order_by("number").values_list("threshold", flat=True).first()
     threshold = run.step.task.threshold if began_with is None else began_with
@@ -161,43 +169,41 @@ def halting_tools(run: Run) -> HaltingTools:
 
 
 def transcript_of(run: Run) -> Transcript:
-    """The session of the run as stored; empty if nothing is, or if it is damaged."""
+    """Return the stored session of the run; empty if nothing is stored, or if it is damaged."""
     return _stored_session(run)[0]
 
 
 def _stored_session(run: Run) -> tuple[Transcript, str]:
-    """The session, and in what way it is damaged; a damaged one counts as none (H9)."""
+    """Return the session and a description of its damage. A damaged session counts as none (H9)."""
+    cwd = paths.workspace(run.step.task).path
     try:
-        return _read_session(run), ""
+        return stored_transcript(DatabaseTranscriptStore(), cwd=cwd, session_id=str(run.session_id)), ""
     except TranscriptDamaged as damage:
         return {}, str(damage)
 
 
-def _read_session(run: Run) -> Transcript:
-    cwd = paths.workspace(run.step.task).path
-    return stored_transcript(DatabaseTranscriptStore(), cwd=cwd, session_id=str(run.session_id))
-
-
 def undelivered(step: Step, last: Run, transcript: Transcript) -> list[Question]:
-    """Answers that the agent was not seen to get. A worker may have died just after handing one over:
-    then the session holds it, as a result or in its prompt, which is noted here, and it must not be
-    handed over again."""
+    """Return the answered questions whose answers the agent has not received, and mark the others.
+
+    A worker may have died just after it handed an answer over. Then the session holds the answer, as a result
+    or in its prompt, and it must not be handed over again.
+    """
     settled = step.questions.settled().filter(delivered_at=None, run__number__gte=step.first_run)
     waiting = list(settled.select_related("answered_by", "run"))
     runs = {question.run_id for question in waiting if _has_result(question, transcript)}
-    told = last.prompt and has_prompt(transcript, last.prompt)
-    got = {q.pk for q in waiting if q.run_id in runs or (told and q.handed_in_id == last.pk)}
-    step.questions.filter(pk__in=got).update(delivered_at=timezone.now())
-    return [question for question in waiting if question.pk not in got]
+    in_prompt = last.prompt and has_prompt(transcript, last.prompt)
+    received = {q.pk for q in waiting if q.run_id in runs or (in_prompt and q.handed_in_id == last.pk)}
+    step.questions.filter(pk__in=received).update(delivered_at=timezone.now())
+    return [question for question in waiting if question.pk not in received]
 
 
 def _has_result(question: Question, transcript: Transcript) -> bool:
-    """An answer is a good result; a verdict may as well be that the call failed, or was refused."""
-    got = [CallResult.GOOD, CallResult.ERROR] if question.verdict else [CallResult.GOOD]
-    return result_in(transcript, question.tool_use_id) in got
+    """Return whether the session holds the answer: a good result or, for a verdict, also a failed call."""
+    results = [CallResult.GOOD, CallResult.ERROR] if question.verdict else [CallResult.GOOD]
+    return result_in(transcript, question.tool_use_id) in results
 
 
-def _known(step: Step, call: str) -> bool:
+def _has_question(step: Step, call: str) -> bool:
     return step.questions.filter(tool_use_id=call).exists()
 
 
@@ -213,38 +219,42 @@ def _reason(last: Run) -> Reason:
 
 
 def _decisions(
-    step: Step, last: Run, answers: Sequence[Question], *, waits_at: str, news: str = ""
+    step: Step, last: Run, answers: Sequence[Question], *, waits_at: str, note: str = ""
 ) -> dict[str, Decision]:
-    """What the gate is to say to the call at which the session waits; nothing if it waits at none.
+    """Return the gate's decision for the call at which the session waits; none if it waits at no call.
 
-    `news` of the portal itself is told with the answer, because such a run has no prompt.
+    The portal's own `note` is added to the answer, because such a run has no prompt.
     """
     main = next((question for question in answers if question.tool_use_id == waits_at), None)
     folder = paths.answers_dir(step.task)
     folder.mkdir(parents=True, exist_ok=True)
-    others = [_given(question) for question in answers if question is not main]
+    others = [_given_answer(question) for question in answers if question is not main]
     if main is None:
-        nobody_asked = waits_at and last.outcome == Outcome.ASKED and not _known(step, waits_at)
-        return {waits_at: set_aside(others, folder=folder, news=news)} if nobody_asked else {}
+        was_set_aside = waits_at and last.outcome == Outcome.ASKED and not _has_question(step, waits_at)
+        return {waits_at: refuse_as_set_aside(others, folder=folder, note=note)} if was_set_aside else {}
     if main.kind == QuestionKind.APPROVAL and main.verdict == Verdict.APPROVED and main.handed_in_id:
-        return {waits_at: uncertain(news)}
-    return {waits_at: decision_for(_given(main), others, folder=folder, news=news)}
+        return {waits_at: refuse_as_uncertain(note)}
+    return {waits_at: decision_for(_given_answer(main), others, folder=folder, note=note)}
 
 
-def _given(question: Question) -> GivenAnswer:
+def _given_answer(question: Question) -> GivenAnswer:
     return GivenAnswer(
         ask_of(question),
         question.answers_in_order,
         question.notes,
         name=f"question-{question.number}",
-        by=question.answered_by.shown_name if question.answered_by else "a human",
+        by=_answered_by(question),
         dismissed=question.is_dismissed,
         approved=question.verdict == Verdict.APPROVED,
     )
 
 
+def _answered_by(question: Question) -> str:
+    return question.answered_by.shown_name if question.answered_by else "a human"
+
+
 def ask_of(question: Question) -> Ask:
-    """The ask that the question's row was made from."""
+    """Return the ask from which the question's row was made."""
     items = tuple(
         AskItem(
             item["question"],
@@ -260,7 +270,7 @@ def ask_of(question: Question) -> Ask:
 
 
 def _feedback(step: Step, last: Run, answers: Sequence[Question]) -> Feedback:
-    """Why the agent is at work again, in words."""
+    """Return what the agent is told about why it runs again."""
     if answers:
         texts = [
             AnsweredQuestion(
@@ -280,7 +290,7 @@ def _feedback(step: Step, last: Run, answers: Sequence[Question]) -> Feedback:
         report = next((one for one in last.checks if not one["passed"]), last.checks[-1])
         return failed_check_feedback(
             check=report["check"],
-            reason=_why(report),
+            reason=_failure_reason(report),
             output=report["output"],
             passed_already=report.get("exit_code") == 0 and not report["passed"],
             attempts=attempts_left_of(step),
@@ -292,7 +302,7 @@ def _feedback(step: Step, last: Run, answers: Sequence[Question]) -> Feedback:
     return interruption_feedback()
 
 
-def _why(report: dict[str, object]) -> str:
+def _failure_reason(report: dict[str, object]) -> str:
     if problem := str(report.get("problem", "")):
         return problem.removesuffix(".")
     if report.get("timed_out"):
@@ -301,23 +311,12 @@ def _why(report: dict[str, object]) -> str:
     return "it failed" if code is None else f"it ended with exit code {code}"
 
 
-def _replayed(step: Step, reason: Reason, feedback: Feedback) -> NextRun:
-    """For a session that is gone, or that is not wanted: a new one that is told what was done (H9)."""
-    actions = past_actions(step)
-    prompt = replay(step_prompt(step), actions=actions, feedback=feedback)
-    return NextRun(reason, str(uuid.uuid4()), prompt)
-
-
 def cost_before(run: Run) -> float:
-    """What the agent said of its session's earlier runs: it reports totals of the session."""
+    """Return the cost of the session's earlier runs as the agent reported it: it reports session totals."""
     rows = Run.objects.filter(step=run.step_id, session_id=run.session_id, number__lt=run.number)
     return float(rows.aggregate(total=Sum(Coalesce("reported_cost_usd", "cost_usd")))["total"] or 0.0)
 
 
-def _reported_cost(run: Run) -> float:
-    return run.cost_usd if run.reported_cost_usd is None else run.reported_cost_usd
-
-
 def timeout_of(step: Step) -> float:
-    """Seconds that one run of the step may take."""
+    """Return the seconds that one run of the step may take."""
     return float(step_from_json(step.config).timeout or STEP_SECONDS)

@@ -1,9 +1,9 @@
-"""The plan of a task: what one of its steps wrote to PLAN.md, kept with the step.
+"""The plan of a task: what one of its steps wrote to PLAN.md, stored with the step.
 
-A file of that name may lie in the workspace from an earlier task of the sequence, or because somebody merged
-it. So it is taken away before a step that is to write the plan: what stands there when the step ends was
-written by that step. It is read then and kept in the database, for the steps that follow and for the task's
-page, and the file is taken out of the result when the task ends.
+The workspace may hold a file of that name from an earlier task of the sequence, or because somebody merged
+it. So the file is removed before the step that writes the plan: what is there when the step ends was written
+by that step. It is then stored in the database, for the following steps and for the task's page, and when the
+task ends the file is taken out of the result.
 """
 
 from __future__ import annotations
@@ -14,70 +14,61 @@ from tasks_app.core.phases import Phase
 from tasks_app.core.storable import storable_text
 from tasks_app.engine.lease import Lease
 from tasks_app.git import committed_blob, committed_bytes, replace_file, working_text
-from tasks_app.models import Change, ChangeKind, Run, Step, Task, paths
+from tasks_app.models import Change, ChangeKind, Run, Step, paths
 from tasks_app.services.difference import base_of
 
 PLAN_FILE = "PLAN.md"
 PLAN_STEP = "plan"
 PLAN_COMMAND = "plan-task"
-#: Characters of a plan that are kept. A plan is for reading; what is longer stays in the file.
+#: Characters of a plan that are stored. A plan is for reading; the rest of a longer one stays in the file.
 PLAN_LIMIT = 200_000
-#: Bytes of a file of that name that somebody else committed.
+#: Maximum bytes of a file of that name that somebody else committed.
 FILE_LIMIT = 64 * 1024 * 1024
 
 
 def writes_plan(config: StepConfig) -> bool:
-    """Whether the step is to write the plan: by its name, prompt or check, if it may write the file."""
-    wanted = config.name == PLAN_STEP or config.command == PLAN_COMMAND or _is_checked(config)
+    """Return whether name, prompt or a check of the step demand a plan, and it may write the file."""
+    has_check = any(isinstance(check, FileExistsCheck) and check.path == PLAN_FILE for check in config.checks)
+    wanted = config.name == PLAN_STEP or config.command == PLAN_COMMAND or has_check
     return wanted and (config.allow_write is None or allowed(PLAN_FILE, list(config.allow_write)))
 
 
-def _is_checked(config: StepConfig) -> bool:
-    return any(isinstance(check, FileExistsCheck) and check.path == PLAN_FILE for check in config.checks)
-
-
-def is_to_plan(step: Step) -> bool:
-    """Whether it is this step that is to write the task's plan: the first that is to write one, and did."""
+def is_plan_step(step: Step) -> bool:
+    """Return whether this step writes the task's plan: no earlier step has written one."""
     return writes_plan(step_from_json(step.config)) and plan_before(step) is None
 
 
 def begin_plan(step: Step, lease: Lease) -> None:
-    """Take away the plan that is there before the step that writes one makes its first run.
+    """Remove an old plan before the first run of the step that writes the task's plan.
 
-    The plan of an earlier step of this very task stays: a second step may want it to be there, or revise it.
+    The plan of an earlier step of this task stays: a second step may need it, or revise it.
     """
-    _adopt(step, lease)
-    if step.current_runs.exists() or not is_to_plan(step):
+    for earlier in step.task.steps.filter(position__lt=step.position, phase=Phase.DONE, plan=None):
+        if writes_plan(step_from_json(earlier.config)):  # it ended before plans were stored
+            _store(earlier, _plan_in_workspace(earlier), lease)
+    if step.current_runs.exists() or not is_plan_step(step):
         return
     replace_file(paths.workspace(step.task).path, PLAN_FILE, None)
-    _keep(step, "", lease)
+    _store(step, "", lease)
 
 
-def _adopt(step: Step, lease: Lease) -> None:
-    """Take the file for the plan of a step that ended before plans were kept."""
-    for earlier in step.task.steps.filter(position__lt=step.position, phase=Phase.DONE, plan=None):
-        if writes_plan(step_from_json(earlier.config)):
-            _keep(earlier, _written(earlier), lease)
-
-
-def note_plan(run: Run, lease: Lease) -> None:
-    """Keep the plan as the run left it: of the step that writes it, and of a later one that changed it."""
+def store_plan(run: Run, lease: Lease) -> None:
+    """Store the plan as the run left it, if its step writes the plan or has changed an earlier one."""
     step = run.step
-    own, earlier = is_to_plan(step), plan_before(step)
+    own, earlier = is_plan_step(step), plan_before(step)
     if not own and earlier is None:
         return
-    found = _written(step)
+    found = _plan_in_workspace(step)
     if own or (found and earlier is not None and found != earlier.plan):
-        _keep(step, found, lease)
+        _store(step, found, lease)
 
 
-def _written(step: Step) -> str:
-    """What stands in the workspace as the plan now; empty if nothing does."""
+def _plan_in_workspace(step: Step) -> str:
     text = working_text(paths.workspace(step.task).path, PLAN_FILE, limit=4 * PLAN_LIMIT) or ""
     return storable_text(text[:PLAN_LIMIT]) if text.strip() else ""
 
 
-def _keep(step: Step, plan: str, lease: Lease) -> None:
+def _store(step: Step, plan: str, lease: Lease) -> None:
     if step.plan == plan:
         return
     with lease.fenced() as task:
@@ -87,18 +78,20 @@ def _keep(step: Step, plan: str, lease: Lease) -> None:
 
 
 def plan_before(step: Step) -> Step | None:
-    """The step whose plan holds for this one: the last of those before it that has one."""
+    """Return the last step before this one that has a plan: its plan applies to this step."""
     return step.task.steps.with_plan().filter(position__lt=step.position).last()
 
 
 def leave_out_plan(step: Step) -> bool:
-    """After the task's last step, put PLAN.md back to what it was where the task began, unless the plan is to
-    be a part of the result. Whether the result is to be recorded anew.
+    """After the last step, restore PLAN.md as it was when the task began. Return whether to publish anew.
 
-    Can be done twice: a worker may die before the result is recorded.
+    Does nothing if the task's plan is to be part of its result. Can be repeated: a worker may die before the
+    result is recorded.
     """
     task, repository = step.task, paths.repository(step.task.project)
-    if task.steps.filter(position__gt=step.position).exists() or not _has_plan_step(task):
+    configs = task.steps.values_list("config", flat=True)
+    has_plan_step = any(writes_plan(step_from_json(config)) for config in configs)
+    if task.steps.filter(position__gt=step.position).exists() or not has_plan_step:
         return False
     if task.publish_plan and task.steps.with_plan().exists():
         return False
@@ -108,7 +101,3 @@ def leave_out_plan(step: Step) -> bool:
     ends = (base, task.head_commit or base)
     began, ended = (committed_blob(repository, commit=commit, path=PLAN_FILE) for commit in ends)
     return began != ended
-
-
-def _has_plan_step(task: Task) -> bool:
-    return any(writes_plan(step_from_json(one)) for one in task.steps.values_list("config", flat=True))

@@ -1,17 +1,16 @@
-"""The workspace around a run: made before, recorded afterwards."""
+"""The workspace of a run: making it before, recording it afterwards."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from pathlib import Path
 
 from django.db.models import Q, QuerySet
 
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.core.errors import SandboxError, WorkspaceError
-from tasks_app.engine.crashpoints import reached
-from tasks_app.engine.faults import passing
+from tasks_app.engine.crashpoints import crash_point
+from tasks_app.engine.faults import passing_fault
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.restoring import RECORDED_AGAIN, restore_lost_work
 from tasks_app.engine.worker_context import WorkerContext
@@ -22,38 +21,38 @@ from tasks_app.services.difference import base_of
 
 logger = logging.getLogger(__name__)
 
-#: What a recording that fails raises.
-UNRECORDED = (WorkspaceError, SandboxError)
+#: The errors of a recording that fails.
+RECORDING_ERRORS = (WorkspaceError, SandboxError)
 SHOWN_NAMES = 10
 
 
-def prepare(step: Step, lease: Lease, context: WorkerContext) -> None:
-    """Make sure of the folders, the clone, and where the step started from."""
+def prepare_workspace(step: Step, lease: Lease, context: WorkerContext) -> None:
+    """Make the folders and the clone if they are missing, and store which commit the step starts from."""
     task = step.task
     for folder in (paths.home(task), paths.check_home(task), paths.answers_dir(task)):
         folder.mkdir(parents=True, exist_ok=True)
     if task.reset_to:
         _put_files_back(step, lease, context)
     restore_lost_work(step, lease, context)
-    fresh = _make_whole(task, lease, context)
+    is_new = _make_usable(task, lease, context)
     if not step.base_commit:
-        ignored = EMPTY_LIST if fresh else _ignored_before(step, lease, context)
+        ignored = EMPTY_LIST if is_new else _ignored_before(step, lease, context)
         with lease.fenced() as current:
-            step.base_commit = _as_left(current) or current.head_commit or current.base_commit
+            step.base_commit = _left_by_last_run(current) or current.head_commit or current.base_commit
             step.base_ignored = ignored
             step.save(update_fields=["base_commit", "base_ignored"])
 
 
-def _make_whole(task: Task, lease: Lease, context: WorkerContext) -> bool:
-    """Make the clone, or mend its `.git` if an agent or a power cut left it unusable; whether it is new.
+def _make_usable(task: Task, lease: Lease, context: WorkerContext) -> bool:
+    """Make the clone, or repair its `.git` if an agent or a power cut damaged it. Return whether it is new.
 
-    Files are never touched: what is not recorded yet is in them.
+    Files are never changed: they hold what is not recorded yet.
     """
     workspace = paths.workspace(task)
     last = runs_in_workspace(task).last()
     if last is None or not _holds_files(workspace.path):
         _require_recorded(task)
-        workspace.create(base=_recorded(task))
+        workspace.create(base=_last_recorded(task))
         return True
     workspace.unlock()
     if last.outcome == Outcome.CRASHED:  # perhaps with the whole machine
@@ -61,12 +60,12 @@ def _make_whole(task: Task, lease: Lease, context: WorkerContext) -> bool:
     else:
         fault = "" if workspace.looks_whole() else "could not be read"
     if fault:
-        _tell(last, lease, [workspace.mend(_recorded(task), why=fault)])
+        _add_note(last, lease, workspace.mend(_last_recorded(task), why=fault))
     return False
 
 
 def _require_recorded(task: Task) -> None:
-    """Raise WorkspaceError with the way out if neither the workspace nor what was recorded of it is left."""
+    """Raise WorkspaceError if the task's last recorded commit is lost; its workspace is gone already."""
     if not task.head_commit or paths.repository(task.project).has(task.head_commit):
         return
     raise WorkspaceError(
@@ -80,32 +79,32 @@ def _holds_files(folder: Path) -> bool:
     return folder.is_dir() and not folder.is_symlink() and any(folder.iterdir())
 
 
-def _recorded(task: Task) -> str:
-    """The last recorded commit of the workspace."""
+def _last_recorded(task: Task) -> str:
     return task.head_commit or task.base_commit
 
 
 def runs_in_workspace(task: Task) -> QuerySet[Run]:
-    """The runs of all tasks that share the workspace, oldest first."""
-    mine = Q(step__task__sequence=task.sequence_id) if task.sequence_id else Q(step__task=task.pk)
-    return Run.objects.filter(mine).select_related("step__task").order_by("pk")
+    """Return the runs of all tasks that share the workspace, oldest first."""
+    sharing = Q(step__task__sequence=task.sequence_id) if task.sequence_id else Q(step__task=task.pk)
+    return Run.objects.filter(sharing).select_related("step__task").order_by("pk")
 
 
 def _ignored_before(step: Step, lease: Lease, context: WorkerContext) -> str:
-    """The list of ignored files that are there before a guarded step: none of them is its doing.
+    """List the ignored files that exist before a guarded step, so that the guard does not blame it for them.
 
-    Empty if it cannot be made; then the step's guard does not look at ignored files, and says so.
+    Empty if the list cannot be made. Then the step's guard does not look at ignored files, and says so.
     """
     if not is_guarded(step):
         return ""
     try:
         label = f"{step.task_id}-{step.position:02d}-before"
         before = _snapshot(step.task, context, lease, label=label, manifest=True)
-    except UNRECORDED as error:
-        if passing(error):
+    except RECORDING_ERRORS as error:
+        if passing_fault(error):
             raise
         logger.warning("task %s: the files before step %s: %s", step.task_id, step.name, error)
-        _tell_last(step.task, lease, f"The files before step {step.name} could not be recorded: {error}")
+        note = f"The files before step {step.name} could not be recorded: {error}"
+        _add_note(runs_in_workspace(step.task).last(), lease, note)
         return ""
     return before.manifest
 
@@ -114,7 +113,7 @@ def is_guarded(step: Step) -> bool:
     return step_from_json(step.config).allow_write is not None
 
 
-def _has_guards(task: Task) -> bool:
+def _has_guarded_step(task: Task) -> bool:
     return any(is_guarded(step) for step in task.steps.all())
 
 
@@ -128,11 +127,11 @@ def _snapshot(
     publish: bool = False,
     manifest: bool = False,
 ) -> Snapshot:
-    """Raises LeaseLost, before anything is published, if somebody else holds the task by now."""
+    """Record the workspace. Raises LeaseLost before it publishes if another worker holds the task."""
     return paths.workspace(task).snapshot(
         label=label,
         sandbox=context.sandbox,
-        recorded=_recorded(task),
+        recorded=_last_recorded(task),
         message=message or task.title,
         publish=publish,
         manifest=manifest,
@@ -140,22 +139,15 @@ def _snapshot(
     )
 
 
-def _tell(run: Run, lease: Lease, notes: Iterable[str]) -> None:
-    """Sentences of the portal's own into the log of a run that has ended."""
-    with lease.fenced():
-        for note in notes:
+def _add_note(run: Run | None, lease: Lease, note: str) -> None:
+    """Add a sentence of the portal to the log of a run that has ended, if there is one."""
+    if run is not None:
+        with lease.fenced():
             append_one(run, EventKind.NOTE, {"text": note})
 
 
-def _tell_last(task: Task, lease: Lease, note: str) -> None:
-    """The same where no run is at hand: into the log of the last one in the workspace, if there was one."""
-    last = runs_in_workspace(task).last()
-    if last is not None:
-        _tell(last, lease, [note])
-
-
-def _as_left(task: Task) -> str:
-    """The workspace as the last run in it, and its checks, left it: not this step's doing."""
+def _left_by_last_run(task: Task) -> str:
+    """Return the commit that the last run in the workspace, and its checks, left behind."""
     tasks = (
         Task.objects.filter(sequence=task.sequence) if task.sequence_id else Task.objects.filter(pk=task.pk)
     )
@@ -166,25 +158,25 @@ def _as_left(task: Task) -> str:
 
 
 def _put_files_back(step: Step, lease: Lease, context: WorkerContext) -> None:
-    """Make the workspace anew at the commit that a person chose. What was in it stays under a ref of its own.
+    """Make the workspace anew at the commit that a person chose. What was in it stays under its own ref.
 
-    A new clone and not git in the old one, in which an agent may have left programs. Every part can be done
-    twice: a worker may die between any two.
+    It becomes a new clone: git in the old one could run programs that an agent left there. Every part can be
+    repeated, because a worker may die between any two.
     """
     task, commit = step.task, step.task.reset_to
     workspace = paths.workspace(task)
-    workspace.repository.commit(commit)  # is it there at all?
+    workspace.repository.commit(commit)  # raises if the commit is missing
     label = f"{task.pk}-{step.position:02d}-{step.first_run}-replaced"
     if workspace.path.is_dir() and not workspace.has_snapshot(label):
         try:
             _snapshot(task, context, lease, label=label)
-        except UNRECORDED as error:
-            if passing(error):
+        except RECORDING_ERRORS as error:
+            if passing_fault(error):
                 raise
-            _keep_aside(step, lease, label, error)
+            _move_aside(step, lease, label, error)
     with lease.fenced():
-        _set_head(task, commit)
-    lease.phase()  # a worker that comes back after long must not remove its successor's workspace
+        set_head(task, commit)
+    lease.phase()  # a worker that was suspended for long must not remove its successor's workspace
     paths.remove_folder(workspace.path)
     workspace.create(base=commit)
     workspace.publish(commit)
@@ -195,35 +187,36 @@ def _put_files_back(step: Step, lease: Lease, context: WorkerContext) -> None:
     task.head_commit, task.reset_to = commit, ""
 
 
-def _keep_aside(step: Step, lease: Lease, label: str, error: Exception) -> None:
-    """Files that cannot be recorded are not removed, and do not stop a person from beginning anew."""
+def _move_aside(step: Step, lease: Lease, label: str, error: Exception) -> None:
+    """Keep files that cannot be recorded in another folder, so that a person can begin anew all the same."""
     old = paths.workspace(step.task).path
     aside = old.with_name(f"{old.name}.{label}")
     old.rename(aside)
-    text = f"The files before they were put back could not be recorded; they are in {aside}. {error}"
-    _tell_last(step.task, lease, text)
+    note = f"The files before they were put back could not be recorded; they are in {aside}. {error}"
+    _add_note(runs_in_workspace(step.task).last(), lease, note)
 
 
-def _set_head(task: Task, commit: str) -> None:
+def set_head(task: Task, commit: str) -> None:
+    """Store the newest commit of the task, and of its sequence if it has one."""
     Task.objects.filter(pk=task.pk).update(head_commit=commit)
     if task.sequence_id:
         Sequence.objects.filter(pk=task.sequence_id).update(head_commit=commit)
 
 
-def record_checks(run: Run, lease: Lease, context: WorkerContext) -> str:
-    """Where some step has a file guard, keep what the checks left too, so that nobody is blamed for it.
+def record_after_checks(run: Run, lease: Lease, context: WorkerContext) -> str:
+    """Snapshot the workspace after the checks, so that the file guard ignores what checks wrote.
 
-    Returns why that failed, if it did.
+    Does nothing if no step of the task has a file guard. Returns why it failed, or "".
     """
-    if not _has_guards(run.step.task):
+    if not _has_guarded_step(run.step.task):
         return ""
     label = f"{run.step.task_id}-{run.step.position:02d}-{run.number}-checked"
     try:
         made = _snapshot(
             run.step.task, context, lease, label=label, message="After the checks", manifest=True
         )
-    except UNRECORDED as error:
-        if passing(error):
+    except RECORDING_ERRORS as error:
+        if passing_fault(error):
             raise
         logger.warning("task %s: %s", run.step.task_id, error)
         return str(error)
@@ -234,9 +227,9 @@ def record_checks(run: Run, lease: Lease, context: WorkerContext) -> str:
 
 
 def record_work(run: Run, lease: Lease, context: WorkerContext) -> str:
-    """Keep the workspace as the agent left it, for the diff and for whoever fetches the branch.
+    """Snapshot the workspace as the agent left it, for the diff and for people who fetch the branch.
 
-    Returns why that failed, if it did: a run whose work is not recorded must not count as done.
+    Returns why it failed, or "". A run whose work is not recorded must not count as done.
     """
     step = run.step
     label = f"{step.task_id}-{step.position:02d}-{run.number}"
@@ -246,40 +239,40 @@ def record_work(run: Run, lease: Lease, context: WorkerContext) -> str:
             context,
             lease,
             label=label,
-            message=_message(step),
+            message=_commit_message(step),
             publish=True,
-            manifest=_has_guards(step.task),
+            manifest=_has_guarded_step(step.task),
         )
-    except UNRECORDED as error:
-        if passing(error):
+    except RECORDING_ERRORS as error:
+        if passing_fault(error):
             raise
         logger.warning("task %s: %s", step.task_id, error)
         with lease.fenced():  # an answer may have been noted in the run since it halted
             append_one(run, EventKind.ERROR, {"text": f"The work could not be recorded: {error}"})
         return str(error)
-    _note_snapshot(run, lease, made)
-    reached("work-recorded")
+    _store_snapshot(run, lease, made)
+    crash_point("work-recorded")
     return ""
 
 
-def _message(step: Step) -> str:
-    """The title of a recorded commit: with `autoCommit` it becomes one of the task's branch."""
+def _commit_message(step: Step) -> str:
+    """Return the message of a recorded commit, which becomes one of the task's branch with `autoCommit`."""
     if step.task.auto_commit:
         return f"chore({step.name}): checkpoint"
     return f"{step.task.title}\n\nStep {step.name}."
 
 
-def _note_snapshot(run: Run, lease: Lease, made: Snapshot) -> None:
+def _store_snapshot(run: Run, lease: Lease, made: Snapshot) -> None:
     step = run.step
     with lease.fenced() as current:
-        again = [note for note in current.left_out if note.startswith(RECORDED_AGAIN)]
-        left_out = [*again, *made.notes, *_ignored_note(made)]
+        recorded_again = [note for note in current.left_out if note.startswith(RECORDED_AGAIN)]
+        left_out = [*recorded_again, *made.notes, *_ignored_notes(made)]
         run.head_commit, run.head_ignored = made.commit, made.manifest
         run.save(update_fields=["head_commit", "head_ignored"])
         Step.objects.filter(pk=step.pk).update(head_commit=made.commit)
-        _set_head(current, made.commit)
+        set_head(current, made.commit)
         for note in left_out:
-            if note not in current.left_out:  # said once, not after each run
+            if note not in current.left_out:  # say it once, not after each run
                 append_one(run, EventKind.NOTE, {"text": note})
         Task.objects.filter(pk=current.pk).update(left_out=left_out)
         Change.objects.create(task=current, kind=ChangeKind.TASK)  # there is a diff to see now
@@ -287,8 +280,8 @@ def _note_snapshot(run: Run, lease: Lease, made: Snapshot) -> None:
     step.task.head_commit, step.task.left_out = made.commit, left_out
 
 
-def _ignored_note(made: Snapshot) -> list[str]:
-    """Checks see files that git ignores; who fetches the branch does not get them."""
+def _ignored_notes(made: Snapshot) -> list[str]:
+    """Name the files that git ignores: checks see them, but people who fetch the branch do not get them."""
     if not made.ignored:
         return []
     names = ", ".join(made.ignored_names[:SHOWN_NAMES])
@@ -296,8 +289,11 @@ def _ignored_note(made: Snapshot) -> list[str]:
     return [f"Not part of the result, because .gitignore names it: {names}{more}. Checks saw it."]
 
 
-def tidy(task_id: int) -> None:
-    """What many recordings left in the portal's repository slows down the next one. Nobody waits for this."""
+def tidy_repository(task_id: int) -> None:
+    """Pack what many recordings left in the portal's repository, which slows down the next recording.
+
+    It runs after the work, when nobody waits for it.
+    """
     task = Task.objects.select_related("project").filter(pk=task_id).first()
     try:
         if task is not None:
@@ -307,16 +303,16 @@ def tidy(task_id: int) -> None:
 
 
 def publish_without(name: str, run: Run, lease: Lease) -> None:
-    """Publish what was judged, with the file `name` as it was where the task began.
+    """Publish the judged commit, with the file `name` as it was when the task began.
 
-    Made from the judged commit and not from the workspace, where checks have left files since. What they
-    left is kept in the same form, so that a later task of the sequence is not blamed for it.
+    It is made from the commit and not from the workspace, where checks have left files since. The snapshot
+    after the checks gets the same file, so that a later task of the sequence is not blamed for it.
     """
     step = run.step
     result = _without(name, run, step.task.head_commit, label="result", publish=True)
     checked = _without(name, run, run.checked_commit, label="result-checked") if run.checked_commit else ""
     with lease.fenced() as task:
-        _set_head(task, result)
+        set_head(task, result)
         run.head_commit, run.checked_commit = result, checked
         run.save(update_fields=["head_commit", "checked_commit"])
         Change.objects.create(task=task, kind=ChangeKind.TASK)
@@ -326,37 +322,37 @@ def publish_without(name: str, run: Run, lease: Lease) -> None:
 def _without(name: str, run: Run, commit: str, *, label: str, publish: bool = False) -> str:
     task, workspace = run.step.task, paths.workspace(run.step.task)
     made = workspace.repository.with_entry_of(
-        commit, name, base_of(task), author=AUTHOR, message=_message(run.step)
+        commit, name, base_of(task), author=AUTHOR, message=_commit_message(run.step)
     )
     workspace.keep(made, label=f"{task.pk}-{label}", publish=publish)
     return made
 
 
-def settle_in_sequence(task: Task, context: WorkerContext) -> None:
-    """Let the next task of the sequence build on a commit with this task's title.
+def commit_for_sequence(task: Task, context: WorkerContext) -> None:
+    """Move the clone's HEAD to this task's commit, so that the next task of the sequence builds on it.
 
     Each recording is one commit on top of the clone's HEAD. If HEAD stayed where the sequence began, the
-    work of all tasks would be one commit with the title of the last one.
+    work of all tasks would be one commit with the title of the last task.
     """
     task.refresh_from_db(fields=["head_commit"])
     if not task.head_commit:
         return
     try:
         note = paths.workspace(task).commit(task.head_commit, sandbox=context.sandbox, home=paths.home(task))
-    except WorkspaceError as error:  # its work is recorded all the same
+    except WorkspaceError as error:  # the work is recorded all the same
         note = str(error)
     if note:
         logger.warning("task %s: %s", task.pk, note)
 
 
-def checkpoint(run: Run, lease: Lease, context: WorkerContext) -> None:
-    """With `autoCommit`, the recorded work of a done step becomes a commit of the task's branch (P9).
+def commit_checkpoint(run: Run, lease: Lease, context: WorkerContext) -> None:
+    """With `autoCommit`, make the recorded work of a done step a commit of the task's branch (P9).
 
-    The commit is the one that the checks judged: what they left behind themselves is not in it.
+    It is the commit that the checks judged, without the files that the checks wrote.
     """
     task = run.step.task
     if not task.auto_commit:
         return
     note = paths.workspace(task).commit(task.head_commit, sandbox=context.sandbox, home=paths.home(task))
     if note:
-        _tell(run, lease, [note])
+        _add_note(run, lease, note)

@@ -1,4 +1,4 @@
-"""Recording a workspace again after the portal's repository lost what was recorded of it."""
+"""Recording a workspace again after the portal's repository lost its recorded commits."""
 
 from __future__ import annotations
 
@@ -10,18 +10,16 @@ from tasks_app.models import Change, ChangeKind, Sequence, Step, Task, paths
 
 logger = logging.getLogger(__name__)
 
-
-#: How the sentence on the task's page begins; later recordings keep it there.
+#: The beginning of the sentence on the task's page. Later recordings keep that sentence.
 RECORDED_AGAIN = "Recorded again"
 
 
 def restore_lost_work(step: Step, lease: Lease, context: WorkerContext) -> None:
-    """If the task's newest commit is no longer in the portal's repository, record its workspace anew.
+    """Record the workspace again if the task's newest commit is no longer in the portal's repository.
 
-    A repository that was damaged or deleted has been fetched again, but the source does not have what tasks
-    made. As long as the workspace is there nothing of the result is lost; the commits between are. The step
-    is compared with what is recorded now, or, if it is the task's first, with the task's start. Raises
-    WorkspaceError.
+    A damaged or deleted repository was fetched again, but the source does not have the commits of tasks. As
+    long as the workspace exists the result is not lost, only the commits in between. The step is compared
+    with what is recorded now or, if it is the task's first, with the task's start. Raises WorkspaceError.
     """
     task = step.task
     workspace = paths.workspace(task)
@@ -39,7 +37,8 @@ def restore_lost_work(step: Step, lease: Lease, context: WorkerContext) -> None:
     logger.warning("task %s: %s", task.pk, note)
     began = step.base_commit
     if began and not repository.has(began):
-        began = task.base_commit if step.position == _first_position(task) else commit
+        is_first = not task.steps.filter(position__lt=step.position).exists()
+        began = task.base_commit if is_first else commit
     with lease.fenced() as current:
         left_out = [note, *current.left_out]
         Task.objects.filter(pk=task.pk).update(head_commit=commit, left_out=left_out)
@@ -48,7 +47,3 @@ def restore_lost_work(step: Step, lease: Lease, context: WorkerContext) -> None:
         Step.objects.filter(pk=step.pk).update(base_commit=began)
         Change.objects.create(task=current, kind=ChangeKind.TASK)
     task.head_commit, task.left_out, step.base_commit = commit, left_out, began
-
-
-def _first_position(task: Task) -> int:
-    return min(task.steps.values_list("position", flat=True))

@@ -1,4 +1,4 @@
-"""Working on one step: run the agent, see how it ended, have it judged, try again or go on."""
+"""Working on one step: run the agent, store how the run ended, judge it, and try again or go on."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tasks_app.engine.conclude import (
     halt,
     may_try_again,
     note_progress,
-    put_back,
-    put_off,
+    pause,
+    postpone,
     store_result,
 )
-from tasks_app.engine.crashpoints import reached
+from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.deaths import deaths_without_progress, fail_if_hopeless
 from tasks_app.engine.judging import judge
 from tasks_app.engine.lease import Lease
@@ -29,7 +29,7 @@ from tasks_app.engine.network import network_of
 from tasks_app.engine.next_run import NextRun, halting_tools, next_run, timeout_of
 from tasks_app.engine.plan import begin_plan
 from tasks_app.engine.recorder import RunRecorder
-from tasks_app.engine.recording import prepare, record_work
+from tasks_app.engine.recording import prepare_workspace, record_work
 from tasks_app.engine.stopping import Stopped, StopReason
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.history import statistics
@@ -37,17 +37,19 @@ from tasks_app.history.events.append import NewEvent
 from tasks_app.history.transitions import move
 from tasks_app.models import EventKind, Outcome, Run, Step, paths
 
-#: So many runs in a row may end with calls that were set aside.
+#: Maximum number of consecutive runs that may end with set-aside calls.
 SET_ASIDE = 5
 
 
 def work_on(step: Step, lease: Lease, context: WorkerContext) -> bool:
-    """Take the step as far as it goes now; whether it is done."""
+    """Advance the step as far as possible now. Return whether it is done."""
     with lease.fenced():
         if step.phase == Phase.PENDING:
             move(step, Phase.RUNNING, epoch=lease.epoch)
-    _end_what_earlier_holders_left(step, lease)
-    prepare(step, lease, context)
+    lease.phase()  # raises LeaseLost: only the holder may kill processes
+    # Processes of earlier holders must not change the workspace while it is recorded and checked.
+    kill_earlier_processes(paths.workspace(step.task).path, lease.as_claim)
+    prepare_workspace(step, lease, context)
     begin_plan(step, lease)
     while True:
         last = step.current_runs.last()
@@ -55,49 +57,43 @@ def work_on(step: Step, lease: Lease, context: WorkerContext) -> bool:
             verdict = judge(last, lease, context)
             if verdict is not None:
                 return verdict
-        if not _run(step, lease, context):
+        if not _run_agent(step, lease, context):
             return False
 
 
-def _end_what_earlier_holders_left(step: Step, lease: Lease) -> None:
-    """Nothing but this holder's own work may change the workspace while it is recorded and checked."""
-    lease.phase()  # raises LeaseLost
-    kill_earlier_processes(paths.workspace(step.task).path, lease.as_claim)
-
-
-def _run(step: Step, lease: Lease, context: WorkerContext) -> bool:
-    """One run of the agent; whether the step goes on at once afterwards."""
-    if _budget_used_up(step, lease) or _network_cannot_be_kept_out(step, lease, context):
+def _run_agent(step: Step, lease: Lease, context: WorkerContext) -> bool:
+    """Run the agent once. Return whether the step goes on at once afterwards."""
+    if _fail_if_budget_used_up(step, lease) or _fail_if_network_stays(step, lease, context):
         return False
     step.task.refresh_from_db(fields=["threshold"])  # somebody may have changed it during the last run
     planned = next_run(step)
-    run = _open(step, planned, lease, context)
+    run = _open_run(step, planned, lease, context)
     timeout = timeout_of(step)
     recorder = RunRecorder(
         lease, run, stop_signal=context.stop_signal, timeout=timeout, turned_down=planned.turned_down
     )
     if planned.note:
         recorder.write(NewEvent(EventKind.NOTE, {"text": planned.note}))
-    reached("run-opened")
+    crash_point("run-opened")
     try:
         result = context.agent.run(_order(run, planned, timeout), recorder)
     except Stopped as stopped:
-        return _stopped(run, stopped, lease, recorder, context)
-    reached("agent-ended")
-    return _ended(run, result, lease, recorder, context)
+        return _conclude_stopped(run, stopped, lease, recorder, context)
+    crash_point("agent-ended")
+    return _conclude(run, result, lease, recorder, context)
 
 
-def _budget_used_up(step: Step, lease: Lease) -> bool:
-    """Fail the step if its task has cost what it may."""
-    if step.task.max_cost_usd is None or _spent(step) < step.task.max_cost_usd:
+def _fail_if_budget_used_up(step: Step, lease: Lease) -> bool:
+    """Fail the step if its task has reached its cost limit. Return whether it failed."""
+    if step.task.max_cost_usd is None or _dollars_spent(step) < step.task.max_cost_usd:
         return False
     allowed = f"${step.task.max_cost_usd:g}"
     fail(lease, step, f"The task has cost the {allowed} that its project allows (limits.maxCostUsd).")
     return True
 
 
-def _network_cannot_be_kept_out(step: Step, lease: Lease, context: WorkerContext) -> bool:
-    """Fail a step that must not have the network rather than run it with one."""
+def _fail_if_network_stays(step: Step, lease: Lease, context: WorkerContext) -> bool:
+    """Fail a step that must not have the network if it cannot be run without. Return whether it failed."""
     network = network_of(step)
     if network == "full" or context.sandbox.keeps_network_out:
         return False
@@ -105,17 +101,16 @@ def _network_cannot_be_kept_out(step: Step, lease: Lease, context: WorkerContext
     fail(
         lease,
         step,
-        f"This step must not have the network (network: {network}), but it cannot be kept out: {why}",
+        f"This step must run without the network (network: {network}), which is impossible here: {why}",
     )
     return True
 
 
-def _spent(step: Step) -> float:
-    """Dollars that the task has cost so far."""
+def _dollars_spent(step: Step) -> float:
     return statistics.usage_of(Run.objects.filter(step__task=step.task_id)).cost_usd
 
 
-def _open(step: Step, planned: NextRun, lease: Lease, context: WorkerContext) -> Run:
+def _open_run(step: Step, planned: NextRun, lease: Lease, context: WorkerContext) -> Run:
     with lease.fenced():
         run = Run.objects.create(
             step=step,
@@ -161,47 +156,50 @@ def _order(run: Run, planned: NextRun, timeout: float) -> RunOrder:
         allowed_tools=config.allowed_tools,
         cost_before=planned.cost_before,
         max_turns=task.max_turns,
-        max_cost_usd=None if task.max_cost_usd is None else task.max_cost_usd - _spent(run.step),
+        max_cost_usd=None if task.max_cost_usd is None else task.max_cost_usd - _dollars_spent(run.step),
         timeout=timeout,
         network=network_of(run.step),
         claim=Claim(task.pk, run.lease_epoch),
     )
 
 
-def _ended(run: Run, result: RunResult, lease: Lease, recorder: RunRecorder, context: WorkerContext) -> bool:
+def _conclude(
+    run: Run, result: RunResult, lease: Lease, recorder: RunRecorder, context: WorkerContext
+) -> bool:
+    """Store how the run ended. Return whether the step goes on at once."""
     if result.ending is Ending.ASKED:
         halt(lease, run, result, recorder)
-        reached("halted")
+        crash_point("halted")
         record_work(run, lease, context)
-        return not result.asks and not _keeps_setting_aside(run.step, lease)
+        return not result.asks and not _fail_if_always_set_aside(run.step, lease)
     with lease.fenced():
         store_result(run, result, recorder)
-    reached("result-stored")
+    crash_point("result-stored")
     if result.ending is Ending.KILLED:
-        return _killed(run, result, lease, context)
+        return _retry_killed(run, result, lease, context)
     note_progress(lease)
     if result.ending is Ending.LIMIT:
-        _limit_reached(run, result, lease)
+        _wait_for_reset_or_fail(run, result, lease)
         return False
     if result.ending in {Ending.FINISHED, Ending.LOST}:
         return True
     record_work(run, lease, context)
-    return not _budget_used_up(run.step, lease) and may_try_again(run.step, lease, result.error)
+    return not _fail_if_budget_used_up(run.step, lease) and may_try_again(run.step, lease, result.error)
 
 
-def _killed(run: Run, result: RunResult, lease: Lease, context: WorkerContext) -> bool:
-    """Somebody else ended the agent's process: no failed attempt. Tried again at once, then later."""
+def _retry_killed(run: Run, result: RunResult, lease: Lease, context: WorkerContext) -> bool:
+    """Retry a run whose process somebody else killed, at once or later. It is no failed attempt."""
     record_work(run, lease, context)
     if fail_if_hopeless(run.step, lease):
         return False
     deaths = deaths_without_progress(run.step)
     if deaths > 1:
-        put_off(lease, result.error.rstrip("."), faults=deaths - 1)
+        postpone(lease, result.error.rstrip("."), faults=deaths - 1)
     return deaths <= 1
 
 
-def _keeps_setting_aside(step: Step, lease: Lease) -> bool:
-    """An agent that goes on making several calls at once that want approval must not do so for ever."""
+def _fail_if_always_set_aside(step: Step, lease: Lease) -> bool:
+    """Fail the step if its agent keeps making several calls at once that need approval. Return whether so."""
     last = list(step.runs.order_by("-number").annotate(asked=Count("questions"))[:SET_ASIDE])
     if len(last) < SET_ASIDE or any(run.outcome != Outcome.ASKED or run.asked for run in last):
         return False
@@ -209,47 +207,45 @@ def _keeps_setting_aside(step: Step, lease: Lease) -> bool:
     return True
 
 
-def _limit_reached(run: Run, result: RunResult, lease: Lease) -> None:
+def _wait_for_reset_or_fail(run: Run, result: RunResult, lease: Lease) -> None:
     words = reset_words(result.resets_at, now=timezone.now())
     if run.step.task.wait_for_reset and result.resets_at:
         reason = f"A usage limit was reached. {words}"
-        # A time in the past, by another clock or because it just passed, must not make it spin.
+        # Wait a while even if the time has passed (another clock, or just now): do not retry in a loop.
         again = max(result.resets_at, timezone.now() + SHORTEST_WAIT)
-        put_back(lease, run.step, Phase.WAITING_FOR_RESET, reason, resets_at=again)
+        pause(lease, run.step, Phase.WAITING_FOR_RESET, reason, resets_at=again)
     else:
-        fail(
-            lease, run.step, " ".join(filter(None, [result.error, words, "Go on once the limit allows it."]))
-        )
+        advice = "Resume the task once the limit allows it."
+        fail(lease, run.step, " ".join(filter(None, [result.error, words, advice])))
 
 
-def _stopped(run: Run, stopped: Stopped, lease: Lease, recorder: RunRecorder, context: WorkerContext) -> bool:
+def _conclude_stopped(
+    run: Run, stopped: Stopped, lease: Lease, recorder: RunRecorder, context: WorkerContext
+) -> bool:
+    """Store the end of a run that was stopped from outside. Return whether the step goes on at once."""
     result = stopped.partial or RunResult(Ending.STOPPED)
     if result.asks:
         halt(lease, run, replace(result, ending=Ending.ASKED), recorder)
     else:
-        _note_stop(run, result, stopped.reason, lease, recorder)
-    if stopped.reason is not StopReason.SHUTDOWN:  # who shuts down is in a hurry, and the next one records
+        with lease.fenced():
+            store_result(run, result, recorder)
+            recorder.write(NewEvent(EventKind.NOTE, {"text": f"The run was stopped: {stopped.reason}."}))
+    if stopped.reason is not StopReason.SHUTDOWN:  # a shutdown is urgent, and the next worker records
         record_work(run, lease, context)
-    return False if result.asks else _after_stop(run, stopped.reason, lease)
+    return False if result.asks else _pause_or_retry(run, stopped.reason, lease)
 
 
-def _note_stop(run: Run, result: RunResult, reason: StopReason, lease: Lease, recorder: RunRecorder) -> None:
-    with lease.fenced():
-        store_result(run, result, recorder)
-        recorder.write(NewEvent(EventKind.NOTE, {"text": f"The run was stopped: {reason}."}))
-
-
-def _after_stop(run: Run, reason: StopReason, lease: Lease) -> bool:
+def _pause_or_retry(run: Run, reason: StopReason, lease: Lease) -> bool:
     if reason is StopReason.TIMEOUT:
-        return _timed_out(run, lease)
+        return _retry_after_timeout(run, lease)
     if reason is StopReason.INTERRUPTED:
-        put_back(lease, run.step, Phase.INTERRUPTED, "stopped by hand")
+        pause(lease, run.step, Phase.INTERRUPTED, "stopped by hand")
     if reason is StopReason.SHUTDOWN:
-        put_back(lease, run.step, Phase.PENDING, "its worker was stopped")
+        pause(lease, run.step, Phase.PENDING, "its worker was stopped")
     return False
 
 
-def _timed_out(run: Run, lease: Lease) -> bool:
+def _retry_after_timeout(run: Run, lease: Lease) -> bool:
     run.outcome = Outcome.FAILED
     run.error = f"The run took longer than its {timeout_of(run.step):g} seconds."
     with lease.fenced():

@@ -1,4 +1,4 @@
-"""Why work on a task is stopped from outside, and how that is noticed."""
+"""Reasons to stop the work on a task from outside, and the signal that gives them."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from tasks_app.agent.port import Stop
 
 
 class StopReason(StrEnum):
-    CANCELLED = "cancelled"  # a human called the task off
-    SHUTDOWN = "shutdown"  # this worker ends; another goes on
-    INTERRUPTED = "interrupted"  # Ctrl+C: nobody goes on until told to
+    CANCELLED = "cancelled"  # a human cancelled the task
+    SHUTDOWN = "shutdown"  # this worker ends; another one continues
+    INTERRUPTED = "interrupted"  # Ctrl+C: nothing continues until somebody resumes the task
     TIMEOUT = "timeout"  # the run took longer than its step allows
 
 
 class Stopped(Stop):
-    """Raised where the work notices that it is to stop."""
+    """Raised where the work notices that it must stop."""
 
     def __init__(self, reason: StopReason) -> None:
         super().__init__(reason)
         self.reason = reason
 
 
-#: Asked about once a second by whoever works: a reason to stop now, or None.
+#: Called about once a second during the work: returns a reason to stop now, or None.
 StopSignal = Callable[[], StopReason | None]
 
 

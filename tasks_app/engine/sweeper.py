@@ -1,4 +1,4 @@
-"""The sweeper: finds what is due from the rows alone, so that a lost ring delays but never loses."""
+"""The sweeper: it finds due tasks by their rows alone, so that a lost queue entry only delays a task."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from django.db import close_old_connections
 
-from tasks_app.engine.faults import passing
+from tasks_app.engine.faults import passing_fault
 from tasks_app.models import Change, IdempotencyKey, Task
 
 logger = logging.getLogger(__name__)
@@ -19,26 +19,26 @@ CHANGES_KEPT = timedelta(hours=1)
 KEYS_KEPT = timedelta(hours=24)
 
 
-def sweep(ring: Callable[[int], None], *, pending: Callable[[], int]) -> int:
-    """Ring for every due task, the longest queued first; how many were rung for.
+def sweep(enqueue: Callable[[int], None], *, pending: Callable[[], int]) -> int:
+    """Put every due task into the queue, the longest waiting first. Return their number.
 
-    `pending`: how many rings no worker has heard yet. While these are more than there are due tasks,
-    nobody is rung for: all workers are busy, and each sweep would only make the queue longer.
+    `pending` returns how many queue entries no worker has taken yet. While they outnumber the due tasks,
+    nothing is added: all workers are busy, and each sweep would only make the queue longer.
     """
     due = list(Task.objects.due().order_by("queued_at", "pk").values_list("pk", flat=True))
     if pending() > len(due):
         return 0
     for task_id in due:
-        ring(task_id)
+        enqueue(task_id)
     return len(due)
 
 
 class Sweeper(threading.Thread):
-    """Sweeps at the start and then every SECONDS, until stopped. A failing sweep is logged and repeated."""
+    """Sweeps at the start and then every SECONDS until it is stopped. A sweep that fails is logged."""
 
-    def __init__(self, ring: Callable[[int], None], *, pending: Callable[[], int]) -> None:
+    def __init__(self, enqueue: Callable[[int], None], *, pending: Callable[[], int]) -> None:
         super().__init__(name="sweeper", daemon=True)
-        self._ring = ring
+        self._enqueue = enqueue
         self._pending = pending
         self._stop_wanted = threading.Event()
 
@@ -46,12 +46,12 @@ class Sweeper(threading.Thread):
         while True:
             try:
                 close_old_connections()
-                sweep(self._ring, pending=self._pending)
+                sweep(self._enqueue, pending=self._pending)
                 Change.objects.prune_changes(CHANGES_KEPT)
                 IdempotencyKey.objects.prune(KEYS_KEPT)
             except Exception as error:
-                # What passes is one line: it may be said every 10 s for hours.
-                trace = None if passing(error) else error
+                # A passing fault gets one line without a traceback: it may be logged every 10 s for hours.
+                trace = None if passing_fault(error) else error
                 logger.error("a sweep failed (%s); the next is in %s s", error, SECONDS, exc_info=trace)
             finally:
                 close_old_connections()

@@ -1,4 +1,4 @@
-"""Text that others wrote, made safe to stand in a prompt: it cannot pass for a section of ours."""
+"""Making text of others safe for a prompt, so that it cannot pass for one of our sections."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0e-\x1f\x7f]")
 
 
 def section(name: str, body: str) -> str:
-    """A section of a prompt: our marker, then the body."""
+    """Return a section of a prompt: our marker, then the body."""
     return f"--- {name} ---\n\n{body}"
 
 
-def foreign(text: str) -> str:
-    """The text with `\\` before each line that looks like a section marker, and without control characters
-    and terminal colours.
+def escape(text: str) -> str:
+    """Put `\\` before each line that looks like a section marker.
 
-    Every kind of line end becomes a plain one, so that a marker cannot hide behind an unusual one.
+    Control characters and terminal colours are removed. Every kind of line end becomes a plain one, so that a
+    marker cannot hide behind an unusual one.
     """
     readable = text.encode("utf-8", "replace").decode("utf-8").removeprefix("\ufeff")
     lines = (_CONTROL.sub("", line) for line in readable.splitlines())
-    return "\n".join("\\" + line if _like_a_marker(line) else line for line in lines).strip("\n")
+    return "\n".join("\\" + line if _resembles_marker(line) else line for line in lines).strip("\n")
 
 
-def _like_a_marker(line: str) -> bool:
-    """Words between dashes, whatever else (blanks, quotes, stars, invisible marks) is around them.
+def _resembles_marker(line: str) -> bool:
+    """Return whether the line has words between dashes, whatever else (blanks, quotes, stars) surrounds them.
 
-    Two searches from either end instead of one pattern: the time stays linear for a line of 100 kB of dashes.
+    Two searches from either end, not one pattern: the time stays linear for a line of 100 kB of dashes.
     """
     first = _WORD.search(line)
     last = _WORD.search(line[::-1])
@@ -37,28 +37,28 @@ def _like_a_marker(line: str) -> bool:
     return bool(_DASHES.search(line[: first.start()]) and _DASHES.search(line[len(line) - last.start() :]))
 
 
-def quoted(text: str, *, indent: str = "") -> str:
-    """Foreign text as a Markdown quotation, so that it is plain where it begins and ends."""
-    return "\n".join(f"{indent}> {line}".rstrip() for line in foreign(text).split("\n"))
+def quote(text: str, *, indent: str = "") -> str:
+    """Escape the text and make it a Markdown quotation, so that its begin and end are clear."""
+    return "\n".join(f"{indent}> {line}".rstrip() for line in escape(text).split("\n"))
 
 
-def fenced(text: str) -> str:
-    """Foreign text in a code fence that is longer than any fence inside it."""
-    safe = foreign(text)
+def fence(text: str) -> str:
+    """Escape the text and put it into a code fence that is longer than any fence inside it."""
+    safe = escape(text)
     longest = max((len(run) for run in re.findall(r"`{3,}", safe)), default=2)
-    fence = "`" * (longest + 1)
-    return f"{fence}\n{safe}\n{fence}"
+    ticks = "`" * (longest + 1)
+    return f"{ticks}\n{safe}\n{ticks}"
 
 
 def tail(text: str, *, limit: int) -> str:
-    """The last `limit` characters, with a line before them that says how much is left out."""
+    """Return the last `limit` characters, with a line before them that says how much is left out."""
     if len(text) <= limit:
         return text
     return f"[… {len(text) - limit:,} characters before this are left out …]\n{text[-limit:]}"
 
 
 def head(text: str, *, limit: int) -> str:
-    """The first `limit` characters, with a line after them that says how much is left out."""
+    """Return the first `limit` characters, with a line after them that says how much is left out."""
     if len(text) <= limit:
         return text
     return f"{text[:limit]}\n[… {len(text) - limit:,} more characters are left out …]"

@@ -1,4 +1,4 @@
-"""What an agent is told when it is set to work again (SPEC H9, P6, P8)."""
+"""Feedback for the agent when it runs again: why, and what to do (SPEC H9, P6, P8)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NewType
 
-from tasks_app.prompting.criteria import attempts_left
-from tasks_app.prompting.escaping import fenced, foreign, quoted, tail
+from tasks_app.prompting.criteria import after_failure
+from tasks_app.prompting.escaping import escape, fence, quote, tail
 
-# A reason to go on, in words; made by the functions below, which make what others wrote safe.
+# A reason to go on, in words. The functions below make it, and escape what others wrote.
 Feedback = NewType("Feedback", str)
 
 MAX_OUTPUT = 10_000
@@ -18,7 +18,7 @@ MAX_OUTPUT = 10_000
 
 @dataclass(frozen=True)
 class AnsweredQuestion:
-    """One question and what the human replied to it."""
+    """One question and the human's reply."""
 
     question: str
     answer: str
@@ -28,25 +28,25 @@ class AnsweredQuestion:
 
 
 def answer_feedback(answered: Sequence[AnsweredQuestion], *, answered_by: str) -> Feedback:
-    """The answer to what the agent asked, which may have been several questions at once.
+    """Tell the replies to the agent's questions, of which there may be several.
 
-    Also a dismissal, which is none, and verdicts: of a call whose session is gone, and of a plan.
+    A reply is an answer, a dismissal, or a verdict on a plan or on a call whose session is gone.
     """
-    who = " ".join(foreign(answered_by).split())
-    plain = all(one.outcome == "Answered" for one in answered)
-    opening = f"You stopped to ask a human. {who} has {'answered' if plain else 'replied'}:"
-    return Feedback("\n\n".join([opening, *map(_replied, answered), "Take this as decided and act on it."]))
+    who = " ".join(escape(answered_by).split())
+    all_answers = all(one.outcome == "Answered" for one in answered)
+    opening = f"You stopped to ask a human. {who} has {'answered' if all_answers else 'replied'}:"
+    return Feedback("\n\n".join([opening, *map(_reply, answered), "Take this as decided and act on it."]))
 
 
-def _replied(one: AnsweredQuestion) -> str:
-    question = f"Question:\n{quoted(one.question)}"
+def _reply(one: AnsweredQuestion) -> str:
+    question = f"Question:\n{quote(one.question)}"
     if one.outcome == "Answered":
-        return f"{question}\n\nAnswer:\n{quoted(one.answer)}"
+        return f"{question}\n\nAnswer:\n{quote(one.answer)}"
     if one.outcome == "Dismissed":
-        notes = f"\n\nNotes:\n{quoted(one.answer)}" if one.answer else ""
+        notes = f"\n\nNotes:\n{quote(one.answer)}" if one.answer else ""
         return f"{question}\n\n{_DISMISSED}{notes}"
-    asked = f"\n\nIt was about:\n\n{fenced(tail(one.evidence, limit=MAX_OUTPUT))}" if one.evidence else ""
-    return f"{question}{asked}\n\nDecision:\n{quoted(one.answer)}\n\n{_VERDICTS[one.kind, one.outcome]}"
+    subject = f"\n\nIt was about:\n\n{fence(tail(one.evidence, limit=MAX_OUTPUT))}" if one.evidence else ""
+    return f"{question}{subject}\n\nDecision:\n{quote(one.answer)}\n\n{_VERDICTS[one.kind, one.outcome]}"
 
 
 _DISMISSED = (
@@ -65,7 +65,7 @@ _VERDICTS = {
 
 
 def set_aside_feedback() -> Feedback:
-    """Calls that need an approval were made at once, and the session is gone."""
+    """Tell that several calls that need an approval were made at once; their session is gone."""
     return Feedback(
         "You made several calls at once that wait for a human; none was made and nobody was asked. Make each "
         "call that needs approval in a message of its own, the first one first."
@@ -81,20 +81,20 @@ def failed_check_feedback(
     passed_already: bool = False,
     attempts: int | None = None,
 ) -> Feedback:
-    """The check that the agent's work did not pass.
+    """Tell which check the agent's work failed.
 
-    `check` says what was checked (a command, a file), `reason` how it failed ("it ended with exit code 1").
-    Of the output the last `limit` characters are kept, since that is where the verdict stands.
-    `passed_already`: the command was to fail, for tests of what is not there yet, and succeeded. `attempts`
-    is how often the agent may be sent back after this one.
+    `check` is what was checked (a command, a file), `reason` how it failed ("it ended with exit code 1"). The
+    last `limit` characters of the output are kept, since the verdict stands there. With `passed_already` the
+    command should have failed, for tests of missing behaviour, but succeeded. `attempts` is the number of
+    further attempts after this one.
     """
-    parts = [f"Your work was checked after you ended your turn, and the check failed: {foreign(reason)}."]
-    parts.append(f"The check:\n\n{fenced(check)}")
+    parts = [f"Your work was checked after you ended your turn, and the check failed: {escape(reason)}."]
+    parts.append(f"The check:\n\n{fence(check)}")
     if output.strip():
-        parts.append(f"Its output:\n\n{fenced(tail(output, limit=limit))}")
+        parts.append(f"Its output:\n\n{fence(tail(output, limit=limit))}")
     parts.append(_PASSED_ALREADY if passed_already else _REPAIR)
     if attempts is not None:
-        parts.append(f"If your work does not pass again, {attempts_left(attempts)}")
+        parts.append(f"If your work does not pass again, {after_failure(attempts)}")
     return Feedback("\n\n".join(parts))
 
 
@@ -112,7 +112,7 @@ _PASSED_ALREADY = (
 
 
 def retry_feedback() -> Feedback:
-    """A person wants the step done again from its beginning."""
+    """Tell that a person retries the step from its beginning."""
     return Feedback(
         "A person has had this step started again. An earlier attempt at it, and the steps that followed, "
         "may have left work in the files: look at what is there before you begin, and keep what is right."
@@ -120,7 +120,7 @@ def retry_feedback() -> Feedback:
 
 
 def threshold_feedback(threshold: int, *, instructions: str, has_tool: bool = True) -> str:
-    """A person has changed how readily the agent is to ask; `instructions` are those of the new threshold.
+    """Tell that a person changed the interaction threshold; `instructions` are those of the new one.
 
     Without `has_tool` the session began at a threshold of 0, and its tools stay as they were.
     """
@@ -142,7 +142,7 @@ _BY_COMMAND = (
 
 
 def usage_limit_feedback(*, reset_at: datetime | None) -> Feedback:
-    """The model's usage limit stopped the work; `reset_at` (aware of its zone) is when it ended, if known."""
+    """Tell that a usage limit of the model stopped the work. `reset_at` (with time zone) is when it ended."""
     until = f" until {reset_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if reset_at else ""
     return Feedback(
         f"A usage limit of the model stopped you in the middle of your work{until}. The limit is over. "
@@ -151,7 +151,7 @@ def usage_limit_feedback(*, reset_at: datetime | None) -> Feedback:
 
 
 def interruption_feedback() -> Feedback:
-    """A person stopped the work and has now started it again."""
+    """Tell that a person stopped the work and has now resumed it."""
     return Feedback(
         "Your work was interrupted by a person and is now to go on. Your last action may be incomplete: look "
         "before you go on."
@@ -159,10 +159,8 @@ def interruption_feedback() -> Feedback:
 
 
 def crash_feedback(*, detail: str = "") -> Feedback:
-    """The agent's process ended without finishing; `detail` says what is known of it."""
-    known = (
-        f" What is known of it:\n\n{fenced(tail(detail, limit=MAX_OUTPUT))}\n\n" if detail.strip() else " "
-    )
+    """Tell that the agent's process ended early; `detail` is what is known about the reason."""
+    known = f" What is known of it:\n\n{fence(tail(detail, limit=MAX_OUTPUT))}\n\n" if detail.strip() else " "
     return Feedback(
         f"The process that you ran in ended unexpectedly.{known}Files may be half written and commands may "
         "have run in part: look at the state of the repository before you go on."

@@ -1,4 +1,4 @@
-"""The instructions of a step: the repository's own prompt file, else the one that is shipped (SPEC P2)."""
+"""The instructions of a step: the repository's own prompt file, or the shipped one (SPEC P2)."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?:.*\n)*?---[ \t]*(?:\n|\Z)")
 
 
-def repository_place(name: str) -> str:
-    """Where a repository keeps its own prompt file for a command, relative to its root."""
+def repository_path(name: str) -> str:
+    """Return the path of a repository's own prompt file for a command, relative to its root."""
     return f".claude/commands/{name}.md"
 
 
 def load_step_instructions(name: str, *, repository_text: str | None, shipped_dir: Path) -> str:
-    """The prompt file of the command `name`, without its front matter.
+    """Return the prompt file of the command `name`, without its front matter.
 
-    `repository_text` is the repository's own file, None when it has none; `shipped_dir` holds the shipped
-    ones. For `self` the task is the prompt, so that a repository's file of that name does not count. Raises
-    `BadInput` that names the places when there is no such file, or nothing in it.
+    `repository_text` is the repository's own file, None if it has none; `shipped_dir` holds the shipped
+    files. For `self` the task is the prompt, so a repository's file of that name does not count. Raises
+    `BadInput` that names the paths if the file is missing or empty.
     """
     if not _NAME.fullmatch(name):
         raise BadInput(f"{name!r} is not the name of a command: letters, digits, '.', '_' and '-' only")
     if repository_text is not None and name != SELF:
-        return _body(repository_text, where=repository_place(name))
-    return _body(_shipped(name, shipped_dir), where=str(shipped_dir / f"{name}.md"))
+        return _without_front_matter(repository_text, where=repository_path(name))
+    return _without_front_matter(_shipped(name, shipped_dir), where=str(shipped_dir / f"{name}.md"))
 
 
 def _shipped(name: str, shipped_dir: Path) -> str:
@@ -37,13 +37,13 @@ def _shipped(name: str, shipped_dir: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        places = f"neither {repository_place(name)} in the repository nor {path}"
-        raise BadInput(f'there are no instructions for the command "{name}": {places} exists') from error
+        missing = f"neither {repository_path(name)} in the repository nor {path}"
+        raise BadInput(f'there are no instructions for the command "{name}": {missing} exists') from error
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"the instructions cannot be read: {error}", where=str(path)) from error
 
 
-def _body(text: str, *, where: str) -> str:
+def _without_front_matter(text: str, *, where: str) -> str:
     plain = text.removeprefix("\ufeff").replace("\r\n", "\n")
     if body := _FRONT_MATTER.sub("", plain, count=1).strip():
         return body

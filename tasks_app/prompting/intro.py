@@ -1,4 +1,4 @@
-"""What tells an agent when and how to ask, from `prompts/interaction-intro.md` (SPEC H1, H2, H13)."""
+"""The instructions on when and how to ask, from `prompts/interaction-intro.md` (SPEC H1, H2, H13)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ANY_PLACEHOLDER = re.compile(r"\{\{.*?\}\}")
 
 @dataclass(frozen=True)
 class IntroFault:
-    """One fault of the file; `line` is that of the section or placeholder, None where something lacks."""
+    """One fault of the file; `line` is that of the section or placeholder, None if something is missing."""
 
     line: int | None
     message: str
@@ -31,12 +31,12 @@ class IntroFault:
 
 @dataclass(frozen=True)
 class InteractionIntro:
-    """The sections of the file by name; complete, or it would not exist."""
+    """The sections of the file by name. They are always complete."""
 
     sections: Mapping[str, str]
 
     def render(self, threshold: int) -> str:
-        """What an agent with this threshold is told: its band, its level, how to ask. Nothing for 0."""
+        """Return the text for a threshold: its band, its level, and how to ask. Empty for 0."""
         if threshold == 0:
             return ""
         if threshold not in _BAND_OF_LEVEL:
@@ -47,7 +47,7 @@ class InteractionIntro:
 
 
 def read_interaction_intro(path: Path) -> InteractionIntro:
-    """The sections of the file at `path`. Raises `BadInput` that names the path and the section."""
+    """Read the sections of the file at `path`. Raises `BadInput` that names the path and the section."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -56,27 +56,26 @@ def read_interaction_intro(path: Path) -> InteractionIntro:
 
 
 def load_interaction_intro(text: str, *, where: str = WHERE) -> InteractionIntro:
-    """The sections in the text; comments and what stands before the first section are left out.
+    """Read the sections of the text, without comments and what precedes the first section.
 
-    Raises `BadInput` that names file and section when one is missing, empty, there twice or unknown, when
-    the place for the number is missing, or when there is a place for something else.
+    Raises `BadInput` that names file and section if a section is missing, empty, duplicated or unknown, if
+    the placeholder for the number is missing, or if there is an unknown placeholder.
     """
     if faults := intro_faults(text):
         raise BadInput(faults[0].message, where=where)
-    return InteractionIntro(dict(_split(_COMMENT.sub("", text.replace("\r\n", "\n")))))
+    return InteractionIntro(_sections(_COMMENT.sub("", text.replace("\r\n", "\n"))))
 
 
 def intro_faults(text: str) -> list[IntroFault]:
-    """Everything that keeps the text from being used."""
-    # Comments leave their line ends behind here, so that lines can be counted.
+    """Return everything that makes the text unusable."""
+    # Keep the line ends of comments, so that line numbers stay right.
     lined = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text.replace("\r\n", "\n"))
     return [*_faults_of_headings(lined), *_faults_of_sections(lined)]
 
 
-def _split(plain: str) -> Iterator[tuple[str, str]]:
-    _, *parts = _HEADING.split(plain)
-    for name, body in zip(parts[::2], parts[1::2], strict=True):
-        yield _section_name(name), body.strip()
+def _sections(text: str) -> dict[str, str]:
+    _, *parts = _HEADING.split(text)
+    return {_section_name(name): body.strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
 
 
 def _section_name(heading: str) -> str:
@@ -96,7 +95,7 @@ def _faults_of_headings(lined: str) -> Iterator[IntroFault]:
 
 
 def _faults_of_sections(lined: str) -> Iterator[IntroFault]:
-    bodies = dict(_split(lined))
+    bodies = _sections(lined)
     lines = {_section_name(one[1]): _line_of(lined, one.start()) for one in _HEADING.finditer(lined)}
     for name in _SECTIONS:
         if name not in bodies:

@@ -23,7 +23,7 @@ from tasks_app.agent.port import RunResult
 from tasks_app.core.errors import PassingFault, WorkspaceError
 from tasks_app.core.phases import Phase
 from tasks_app.engine import faults
-from tasks_app.engine.faults import passing, retry_pause
+from tasks_app.engine.faults import passing_fault, retry_pause
 from tasks_app.git import Workspace
 from tasks_app.models import Outcome, Task, User
 from tasks_app.reporting.schemas.tasks import TaskOut
@@ -267,13 +267,13 @@ def test_people_are_told_what_is_in_the_way_and_when_it_is_tried_again(
 
 def test_what_passes_is_told_by_the_error_itself() -> None:
     """Only a few of the errors of a class pass: a missing table is an OperationalError of SQLite, too."""
-    assert passing(OSError(errno.ENOSPC, "full")) == "The disk is full"
-    assert passing(OSError(errno.ENOENT, "gone")) == ""
-    assert passing(PassingFault("Something is left.")) == "Something is left"
-    assert passing(TypeError("No")) == ""
+    assert passing_fault(OSError(errno.ENOSPC, "full")) == "The disk is full"
+    assert passing_fault(OSError(errno.ENOENT, "gone")) == ""
+    assert passing_fault(PassingFault("Something is left.")) == "Something is left"
+    assert passing_fault(TypeError("No")) == ""
     wrapped = WorkspaceError("git cannot be started")
     wrapped.__cause__ = OSError(errno.EMFILE, "too many")
-    assert passing(wrapped) == "The portal has too many open files"
+    assert passing_fault(wrapped) == "The portal has too many open files"
 
 
 @pytest.mark.django_db
@@ -281,7 +281,7 @@ def test_what_passes_is_told_by_the_error_itself() -> None:
 def test_a_mistake_in_a_statement_does_not_pass(statement: str) -> None:
     with pytest.raises(DatabaseError) as raised, transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(statement)
-    assert passing(raised.value) == ""
+    assert passing_fault(raised.value) == ""
 
 
 if not machine.ON_POSTGRES:  # only SQLite has a full disk on demand
@@ -295,6 +295,6 @@ if not machine.ON_POSTGRES:  # only SQLite has a full disk on demand
         try:
             with pytest.raises(OperationalError) as raised:
                 User.objects.create(username="x", first_name="y" * 3_000_000)
-            assert passing(raised.value) == "The disk of the database is full"
+            assert passing_fault(raised.value) == "The disk of the database is full"
         finally:
             connection.close()

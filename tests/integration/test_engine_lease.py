@@ -19,9 +19,9 @@ from tasks_app.agent.port import AgentEvent, Ending, RunResult
 from tasks_app.core.errors import IllegalMove, LeaseLost
 from tasks_app.core.phases import Phase
 from tasks_app.engine import cleaning
-from tasks_app.engine.conclude import fail, halt, may_try_again, put_back
+from tasks_app.engine.conclude import fail, halt, may_try_again, pause
 from tasks_app.engine.deaths import DEATHS
-from tasks_app.engine.lease import SECONDS, Lease, keeper, kept
+from tasks_app.engine.lease import SECONDS, Lease, keep_renewed, renewer
 from tasks_app.engine.recorder import RunRecorder
 from tasks_app.engine.stopping import never
 from tasks_app.engine.sweeper import CHANGES_KEPT, Sweeper, sweep
@@ -96,7 +96,7 @@ def test_an_expired_lease_is_taken_over_and_the_old_holder_is_refused(works: Wor
         lambda: recorder.tick(),
         lambda: halt(old, run, result, recorder),
         lambda: fail(old, step(task), "late"),
-        lambda: put_back(old, step(task), Phase.PENDING, "late"),
+        lambda: pause(old, step(task), Phase.PENDING, "late"),
         lambda: old.phase(),
     ):
         with pytest.raises(LeaseLost):
@@ -302,7 +302,7 @@ def test_a_lease_is_renewed_in_every_phase_by_one_thread(works: Works, quick_ren
 
     works.fake.run = run  # type: ignore[method-assign]
     assert works.advance(task).phase == Phase.DONE
-    assert threads == {"lease-keeper"}
+    assert threads == {"lease-renewer"}
     assert not [thread for thread in threading.enumerate() if "lease" in thread.name]
     after = quick_renewals["renewals"]
     assert Task.objects.get().lease_expires is None
@@ -317,10 +317,10 @@ def test_all_leases_of_a_process_are_renewed_in_one_statement(
     tasks = [works.task([], project=project) for _ in range(4)]
     with ExitStack() as all_of_them:
         for task in tasks:
-            all_of_them.enter_context(kept(claim(task, "slow")))
+            all_of_them.enter_context(keep_renewed(claim(task, "slow")))
             expire(task)
         wait_until(lambda: not Task.objects.free().exists())
-        assert len([thread for thread in threading.enumerate() if thread.name == "lease-keeper"]) == 1
+        assert len([thread for thread in threading.enumerate() if thread.name == "lease-renewer"]) == 1
         before = quick_renewals.copy()
         wait_until(lambda: quick_renewals["renewals"] >= before["renewals"] + 3)
     since = quick_renewals - before
@@ -338,14 +338,14 @@ def test_a_lease_that_was_let_go_is_not_renewed(works: Works) -> None:
 def test_the_keeper_notices_that_a_lease_is_lost_and_the_work_stops(
     works: Works, quick_renewals: Counter[str]
 ) -> None:
-    """The other lease is kept; whoever works under the lost one stops at the next tick."""
+    """The other lease is renewed; whoever works under the lost one stops at the next tick."""
     project = works.project()
     lost, other = claim(works.task([], project=project), "a"), claim(works.task([], project=project), "b")
-    with kept(lost), kept(other):
+    with keep_renewed(lost), keep_renewed(other):
         expire(Task.objects.get(pk=lost.task_id))
         Task.objects.filter(pk=lost.task_id).update(lease_epoch=lost.epoch + 1)
-        wait_until(lambda: not keeper.holds(lost.task_id))
-        assert keeper.holds(other.task_id)
+        wait_until(lambda: not renewer.holds(lost.task_id))
+        assert renewer.holds(other.task_id)
         with pytest.raises(LeaseLost):
             lost.phase()
     with pytest.raises(LeaseLost), lost.fenced():
@@ -365,7 +365,7 @@ def test_a_renewal_that_fails_is_tried_again(
 
     monkeypatch.setattr(TaskQuerySet, "renew", failing)
     lease = claim(works.task([]), "slow")
-    with kept(lease):
+    with keep_renewed(lease):
         wait_until(lambda: quick_renewals["renewals"] > 0)
         assert lease.phase() == Phase.PENDING
 
@@ -391,7 +391,7 @@ def test_cleaning_keeps_its_lease_like_everybody_else(
 def test_a_process_does_not_take_a_task_from_itself(works: Works) -> None:
     """After a database that was locked for long the lease has lapsed, and the sweeper rings for the task."""
     task = works.task([say("Done.")])
-    with kept(claim(task, "this process")):
+    with keep_renewed(claim(task, "this process")):
         expire(task)
         assert works.advance(task, owner="another thread").phase == Phase.PENDING
     assert works.advance(task, owner="another thread").phase == Phase.DONE

@@ -404,7 +404,7 @@ def test_a_lease_is_taken_over_while_its_holder_writes(rows: Rows, project: Proj
         task.refresh_from_db()
         if written.refused:
             assert (written.refused, taken.said, task.phase) == ("LeaseLost", "True", Phase.DONE)
-            assert "was taken over by somebody else" in written.said
+            assert "was taken over by another worker" in written.said
             assert_at_rest(task)
         else:
             assert (taken.said, task.phase, task.failure) == ("False", Phase.FAILED, "the old holder's word")

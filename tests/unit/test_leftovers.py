@@ -37,8 +37,8 @@ def workspace(tmp_path: Path) -> Iterator[Path]:
 
 def start(workspace: Path, fifo: Path, script: str, claim: Claim | None = CLAIM) -> subprocess.Popen[bytes]:
     """Run a shell with the cookie. Whoever holds descriptor 9 counts as alive for the fifo."""
-    cookie = {WORKSPACE_VARIABLE: str(workspace)} if claim is None else claim.cookie(workspace)
-    env = {"PATH": os.environ["PATH"], **cookie}
+    marks = {WORKSPACE_VARIABLE: str(workspace)} if claim is None else claim.variables(workspace)
+    env = {"PATH": os.environ["PATH"], **marks}
     return subprocess.Popen(["sh", "-c", f"exec 9>'{fifo}'\n{script}"], env=env)
 
 

@@ -20,7 +20,7 @@ NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
             timedelta(hours=8, minutes=1),
             "It resets at 2026-03-01 20:01 UTC, in 8 h 1 min. That is more than 8 hours away.",
         ),
-        (timedelta(hours=-1), "It resets at 2026-03-01 11:00 UTC, which is over."),
+        (timedelta(hours=-1), "It resets at 2026-03-01 11:00 UTC, which has passed."),
     ],
 )
 def test_a_reset_is_named_with_its_distance(away: timedelta, words: str) -> None:

@@ -15,7 +15,7 @@ from tasks_app.config.validation.packages import MAKEFILES, make_targets
 from tasks_app.config.validation.permission import NEW_FILE, SETTINGS_FILE, has_permission
 from tasks_app.config.validation.settings_file import CONFIG_FILE
 from tasks_app.core.errors import BadInput
-from tasks_app.prompting.instructions import SELF, repository_place
+from tasks_app.prompting.instructions import SELF, repository_path
 
 SCHEMA_FILE = "cat-herder.schema.json"
 
@@ -122,7 +122,7 @@ def _permission(ground: Ground) -> StarterFile:
 def _prompts(shipped: Path) -> Iterator[StarterFile]:
     for path in sorted(shipped.glob("*.md")):
         if path.stem != SELF:  # the task itself is that prompt; a repository's file would not count
-            yield StarterFile(repository_place(path.stem), path.read_text(encoding="utf-8"))
+            yield StarterFile(repository_path(path.stem), path.read_text(encoding="utf-8"))
 
 
 def _template(ground: Ground, name: str) -> str:

@@ -21,11 +21,11 @@ from tasks_app.config.validation.settings_file import CONFIG_FILE, read_settings
 from tasks_app.config.validation.whole import report_on
 from tasks_app.config.yaml_text import MAX_BYTES
 from tasks_app.git import Repository, TreeFile, blob_bytes, committed_tree
-from tasks_app.prompting.instructions import repository_place
+from tasks_app.prompting.instructions import repository_path
 
 _READ = {CONFIG_FILE, SETTINGS_FILE}
 _READ_ANYWHERE = {"package.json", *MAKEFILES}
-_PROMPTS = f"{PurePosixPath(repository_place('x')).parent}/"
+_PROMPTS = f"{PurePosixPath(repository_path('x')).parent}/"
 #: More than that is laid out empty, which its findings then show.
 _MOST_READ = 300
 _MOST_LAID = 20_000

@@ -13,7 +13,7 @@ from tasks_app.config.validation.ground import Ground, read_text
 from tasks_app.config.validation.runnable import broken_package, complaints, package_folders
 from tasks_app.config.validation.settings_file import CONFIG_FILE, RawStep, SettingsFile
 from tasks_app.core.errors import BadInput
-from tasks_app.prompting.instructions import SELF, load_step_instructions, repository_place
+from tasks_app.prompting.instructions import SELF, load_step_instructions, repository_path
 
 _FAMILY = "(?:opus|sonnet|haiku|fable|mythos)"
 #: `sonnet`, `opus[1m]`, `claude-sonnet-4-5-20250929`, `us.anthropic.claude-3-5-haiku-…-v1:0`, `claude-…@…`.
@@ -55,7 +55,7 @@ def _prompt(settings: SettingsFile, step: RawStep, ground: Ground) -> Iterator[F
     command = step.values.get("command")
     if not isinstance(command, str) or command == SELF or _has_fault(settings, step, "command"):
         return
-    place = repository_place(command)
+    place = repository_path(command)
     try:
         text = read_text(ground, place)
     except ConfigInvalid as fault:

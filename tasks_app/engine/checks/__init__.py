@@ -1,4 +1,4 @@
-"""Checks of a step: what they are and how they are run."""
+"""Checks of a step: their kinds, and running them."""
 
 from tasks_app.engine.checks.kinds import Check, CheckReport, FileExists, NoCheck, Shell
 from tasks_app.engine.checks.running import run_checks

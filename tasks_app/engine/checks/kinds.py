@@ -22,10 +22,10 @@ class FileExists:
 
 @dataclass(frozen=True)
 class Shell:
-    """A command line that must succeed, or with `expect="fail"` must run and not succeed.
+    """A command line that must succeed, or with `expect="fail"` must run and fail.
 
-    `timeout` is in seconds; a command that exceeds it fails the check either way, and so does one
-    that the shell could not start (exit 126 or 127): a missing test runner is no failing test.
+    `timeout` is in seconds. A command that exceeds it fails the check either way, and so does one that the
+    shell could not start (exit 126 or 127): a missing test runner is not a failing test.
     """
 
     command: str
@@ -38,8 +38,11 @@ Check = NoCheck | FileExists | Shell
 
 @dataclass(frozen=True)
 class CheckReport:
-    """How a check went. `check` is one line for people, `output` what the command said; `problem` is why it
-    failed, as a sentence. `exit_code` is None where nothing ran to its end."""
+    """The result of a check.
+
+    `check` names it in one line for people, `output` is what the command printed, and `problem` says in a
+    sentence why the check failed. `exit_code` is None if no command ran to its end.
+    """
 
     passed: bool
     check: str

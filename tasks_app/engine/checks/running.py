@@ -12,15 +12,15 @@ from tasks_app.sandbox import Finished, Sandbox, killed_by, run
 _OUTPUT_BYTES = 100_000
 _SHOWN = 160
 _NOT_STARTED = (126, 127)
-#: How often a command is run that somebody else kills: the system, for one, when memory runs out.
+#: How often a command is run that is killed from outside, for example because memory runs out.
 _TRIES = 3
-# A POSIX shell where there is no bash. The command is its argument, never a part of this text.
+# bash, or another POSIX shell if it is missing. The command is passed as an argument, not inside this text.
 _SHELL = ("/bin/sh", "-c", 'command -v bash >/dev/null && exec bash -c "$0"; exec sh -c "$0"')
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Where shell checks run, and what they are given."""
+class _Context:
+    """The surroundings of the checks; see `run_checks`."""
 
     workspace: Path
     sandbox: Sandbox
@@ -40,33 +40,34 @@ def run_checks(
 ) -> tuple[CheckReport, ...]:
     """Run `checks` in order up to the first that fails, whose report is then the last.
 
-    `env` is added to the guest's environment. `stop` ends a running command when it turns true,
-    and that check counts as failed. Raises SandboxError if a command cannot be put into the sandbox.
+    `env` is added to the environment of the commands. `stop` ends a running command when it turns true, and
+    that check counts as failed. Raises SandboxError if a command cannot be put into the sandbox.
     """
-    place = _Place(workspace, sandbox, home, env or {}, stop)
+    context = _Context(workspace, sandbox, home, env or {}, stop)
     reports: list[CheckReport] = []
     for check in checks:
-        reports.append(_run_one(check, place))
+        reports.append(_run_check(check, context))
         if not reports[-1].passed:
             break
     return tuple(reports)
 
 
-def _run_one(check: Check, place: _Place) -> CheckReport:
+def _run_check(check: Check, context: _Context) -> CheckReport:
     match check:
         case NoCheck():
             return CheckReport(True, "none")
         case FileExists(path):
-            problem = _problem_with_file(path, place.workspace)
+            problem = _file_problem(path, context.workspace)
             return CheckReport(not problem, f"{path} exists", problem=problem)
         case Shell():
-            return _run_shell(check, place)
+            return _run_shell(check, context)
 
 
-def _problem_with_file(path: str, workspace: Path) -> str:
+def _file_problem(path: str, workspace: Path) -> str:
+    """Return why the file check failed, as a sentence; empty if it passed."""
     if not path or "\0" in path:
         return f"{path!r} does not name a file."
-    name = _shown(path)
+    name = _quoted(path)
     if Path(path).is_absolute() or ".." in Path(path).parts:
         return f"{name} is not a path inside the workspace: it must be relative and without '..'."
     try:
@@ -78,18 +79,19 @@ def _problem_with_file(path: str, workspace: Path) -> str:
         return f"{name} cannot be reached in the workspace."
 
 
-def _run_shell(check: Shell, place: _Place) -> CheckReport:
-    command = place.sandbox.command(
-        [*_SHELL, check.command], workspace=place.workspace, env=place.env, home=place.home
+def _run_shell(check: Shell, context: _Context) -> CheckReport:
+    command = context.sandbox.command(
+        [*_SHELL, check.command], workspace=context.workspace, env=context.env, home=context.home
     )
     for _ in range(_TRIES):
-        done = run(command, timeout=check.timeout, output_limit=_OUTPUT_BYTES, stop=place.stop)
-        if not _killed(done):
+        done = run(command, timeout=check.timeout, output_limit=_OUTPUT_BYTES, stop=context.stop)
+        if not _killing_signal(done):
             break
-    problem = _problem_with_end(check, done)
+    problem = _command_problem(check, done)
+    title = " ".join(check.command.split())
     return CheckReport(
         passed=not problem,
-        check=_title(check),
+        check=f"{title} (expected to fail)" if check.expect == "fail" else title,
         output=done.output,
         exit_code=done.exit_code,
         timed_out=done.timed_out,
@@ -97,27 +99,22 @@ def _run_shell(check: Shell, place: _Place) -> CheckReport:
     )
 
 
-def _killed(done: Finished) -> str:
-    """The signal by which somebody else ended the command; empty if it ended by itself, or by the portal."""
+def _killing_signal(done: Finished) -> str:
+    """Return the signal that killed the command from outside; "" if it, or the portal, ended it."""
     by_the_portal = done.timed_out or done.over_limit or done.stopped
     return "" if by_the_portal else killed_by(done.exit_code)
 
 
-def _title(check: Shell) -> str:
-    title = " ".join(check.command.split())
-    return f"{title} (expected to fail)" if check.expect == "fail" else title
-
-
-def _problem_with_end(check: Shell, done: Finished) -> str:
-    """Why the check failed, for people and for the agent; empty if it passed."""
-    command = _shown(" ".join(check.command.split()))
+def _command_problem(check: Shell, done: Finished) -> str:
+    """Return why the check failed, for people and for the agent; empty if it passed."""
+    command = _quoted(" ".join(check.command.split()))
     if done.timed_out:
         return f"{command} did not end within {check.timeout:g} seconds."
     if done.over_limit:
         return f"{command} was ended. {done.over_limit}"
     if done.stopped:
-        return f"{command} was stopped, because its task was."
-    if name := _killed(done):
+        return f"{command} was stopped together with its task."
+    if name := _killing_signal(done):
         return f"{command} was killed (exit {done.exit_code}, {name}) {_TRIES} times in a row."
     if check.expect == "pass":
         return f"{command} failed with exit {done.exit_code}." if done.exit_code else ""
@@ -126,7 +123,7 @@ def _problem_with_end(check: Shell, done: Finished) -> str:
     return "" if done.exit_code else f"{command} passed, but was expected to fail."
 
 
-def _shown(text: str) -> str:
-    """A command or a path within a sentence: as code, unless its own backticks would end it too soon."""
+def _quoted(text: str) -> str:
+    """Format a command or a path within a sentence: as code, unless its own backticks would end that."""
     text = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
     return f"“{text}”" if "`" in text else f"`{text}`"

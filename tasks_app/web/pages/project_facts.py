@@ -28,7 +28,7 @@ from tasks_app.core.types import Network
 from tasks_app.git import CommitFacts, Repository, TreeFile, committed_text, committed_tree
 from tasks_app.models import Project, paths
 from tasks_app.prompting import SHIPPED_PROMPTS
-from tasks_app.prompting.instructions import SELF, repository_place
+from tasks_app.prompting.instructions import SELF, repository_path
 from tasks_app.services.settings import CONFIG_FILE, Overrides, effective, overrides_of
 from tasks_app.web.pages.context_processors import sandbox
 from tasks_app.web.rendering.words import duration
@@ -296,7 +296,7 @@ def _network_fault() -> str:
 def _prompt(command: str, own: set[str]) -> str:
     if command == SELF:
         return "Prompt: the task’s own text"
-    place = repository_place(command)
+    place = repository_path(command)
     return f"Prompt: {place}" if place in own else f"Built-in prompt: {command}"
 
 
