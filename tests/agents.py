@@ -1,4 +1,4 @@
-"""Agents to run without a portal: the fake and the real one, each with places and a recorder."""
+"""Agents to run without a portal: the fake and the real one, each with folders and a recorder."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from tasks_app.agent import fake
+from tasks_app.agent import fake, fake_script
 from tasks_app.agent.claude import ClaudeAgent, Connection
-from tasks_app.agent.port import Agent, AgentEvent, Places, RunOrder, RunResult
+from tasks_app.agent.port import Agent, AgentEvent, RunOrder, RunPaths, RunResult
 from tasks_app.agent.questions import GivenAnswer, decision_for
 from tasks_app.core.types import Usage
 from tasks_app.rehearsal.scenario import SHIPPED
@@ -104,9 +104,9 @@ class Bench:
         self.runs += 1
         run = self.task / f"run-{self.runs}"
         run.mkdir()
-        places = Places(self.workspace, self.home, self.answers, run, self.task / "lock")
+        paths = RunPaths(self.workspace, self.home, self.answers, run, self.task / "lock")
         more = {"may_ask": self.may_ask, "cost_before": self.cost, **more}
-        return RunOrder(self.session, places, prompt, **more)
+        return RunOrder(self.session, paths, prompt, **more)
 
     def run(self, order: RunOrder) -> RunResult:
         result = self.agent.run(order, self.recorder)
@@ -191,27 +191,32 @@ def question(text: str, *labels: str, many: bool = False) -> dict[str, Any]:
 
 
 GUARDED = "echo guarded >>"
-ANSWERED = fake.say("The answer was: {result}")
+ANSWERED = fake_script.say("The answer was: {result}")
 #: The same stories that the scenarios tell the real one.
-SCRIPTS: dict[str, Sequence[fake.Act]] = {
+SCRIPTS: dict[str, Sequence[fake_script.Act]] = {
     "no-questions": [
-        fake.Turn("I write a file.", (fake.write("notes.txt", "one\nzwei ☃\n"),)),
-        fake.say("`notes.txt` is written. No question was needed."),
+        fake_script.Turn("I write a file.", (fake_script.write("notes.txt", "one\nzwei ☃\n"),)),
+        fake_script.say("`notes.txt` is written. No question was needed."),
     ],
     "ask-and-end": [
-        fake.Turn("I ask.", (fake.ask(question("Stop here?", "Stop", "Go on")),)),
-        fake.Unheard(),
+        fake_script.Turn("I ask.", (fake_script.ask(question("Stop here?", "Stop", "Go on")),)),
+        fake_script.UnknownMessage(),
         ANSWERED,
     ],
-    "ask-command": [fake.Turn(calls=(fake.ask_by_command("Which way, left or right?"),)), ANSWERED],
+    "ask-command": [
+        fake_script.Turn(calls=(fake_script.ask_by_command("Which way, left or right?"),)),
+        ANSWERED,
+    ],
     "compound-with-work": [
-        fake.Turn(calls=(fake.shell('touch before.txt && cat-herder ask "Which way?" && touch after.txt'),)),
+        fake_script.Turn(
+            calls=(fake_script.shell('touch before.txt && cat-herder ask "Which way?" && touch after.txt'),)
+        ),
         ANSWERED,
     ],
     "ask-multi": [
-        fake.Turn(
+        fake_script.Turn(
             calls=(
-                fake.ask(
+                fake_script.ask(
                     question("Which database?", "SQLite", "PostgreSQL"),
                     question("Which formats should the export write?", "CSV", "JSON", "PDF", many=True),
                     question("What should the command be called?", "export", "dump"),
@@ -221,85 +226,92 @@ SCRIPTS: dict[str, Sequence[fake.Act]] = {
         ANSWERED,
     ],
     "ask-then-ask": [
-        fake.Turn(calls=(fake.ask(question("Tea or coffee?", "Tea", "Coffee")),)),
-        fake.Turn(calls=(fake.ask(question("With milk?", "Yes", "No")),)),
+        fake_script.Turn(calls=(fake_script.ask(question("Tea or coffee?", "Tea", "Coffee")),)),
+        fake_script.Turn(calls=(fake_script.ask(question("With milk?", "Yes", "No")),)),
         ANSWERED,
     ],
     "ask-two-in-one-message": [
-        fake.Turn(
+        fake_script.Turn(
             calls=(
-                fake.ask(question("Which colour?", "Red", "Blue")),
-                fake.ask(question("Which size?", "Small", "Large")),
+                fake_script.ask(question("Which colour?", "Red", "Blue")),
+                fake_script.ask(question("Which size?", "Small", "Large")),
             )
         ),
         ANSWERED,
     ],
     "ask-beside-tools": [
-        fake.Turn(
+        fake_script.Turn(
             calls=(
-                fake.ask(question("Which flavour?", "Vanilla", "Liquorice")),
-                fake.shell("echo beside the question"),
-                fake.write("beside.txt", "Written beside the question.\n"),
+                fake_script.ask(question("Which flavour?", "Vanilla", "Liquorice")),
+                fake_script.shell("echo beside the question"),
+                fake_script.write("beside.txt", "Written beside the question.\n"),
             )
         ),
         ANSWERED,
     ],
     "ask-in-a-script": [
-        fake.Turn(calls=(fake.Call("Bash", {"command": "sh door.sh"}, lambda place: _note(place)),)),
-        fake.say("I end my turn."),
+        fake_script.Turn(
+            calls=(fake_script.Call("Bash", {"command": "sh door.sh"}, lambda place: _note(place)),)
+        ),
+        fake_script.say("I end my turn."),
     ],
-    "slow": [fake.Hang(fake.shell("touch slow-started.txt")), fake.say("That took a while.")],
-    "overloaded": [fake.Limit()],
-    "refused": [fake.Fail("API Error: 400 This is refused.")],
+    "slow": [
+        fake_script.Hang(fake_script.shell("touch slow-started.txt")),
+        fake_script.say("That took a while."),
+    ],
+    "overloaded": [fake_script.Limit()],
+    "refused": [fake_script.Fail("API Error: 400 This is refused.")],
     "read-the-answer": [
-        fake.Turn(calls=(fake.ask(question("What is to be done?", "This", "That")),)),
-        fake.Turn(calls=(fake.shell("sha256sum < ../answers/given-1-1.txt"),)),
-        fake.say("I have read it."),
+        fake_script.Turn(calls=(fake_script.ask(question("What is to be done?", "This", "That")),)),
+        fake_script.Turn(calls=(fake_script.shell("sha256sum < ../answers/given-1-1.txt"),)),
+        fake_script.say("I have read it."),
     ],
     "two-approvals": [
-        fake.Turn(calls=(fake.shell(f"{GUARDED} first.txt"), fake.shell(f"{GUARDED} second.txt"))),
-        fake.Turn(calls=(fake.shell(f"{GUARDED} first.txt"),)),
-        fake.Turn(calls=(fake.shell(f"{GUARDED} second.txt"),)),
-        fake.say("Both are made."),
+        fake_script.Turn(
+            calls=(fake_script.shell(f"{GUARDED} first.txt"), fake_script.shell(f"{GUARDED} second.txt"))
+        ),
+        fake_script.Turn(calls=(fake_script.shell(f"{GUARDED} first.txt"),)),
+        fake_script.Turn(calls=(fake_script.shell(f"{GUARDED} second.txt"),)),
+        fake_script.say("Both are made."),
     ],
     "approval-beside-work": [
-        fake.Turn(
+        fake_script.Turn(
             calls=(
-                fake.shell("touch before.txt"),
-                fake.shell(f"{GUARDED} guarded.txt"),
-                fake.shell("touch after.txt"),
+                fake_script.shell("touch before.txt"),
+                fake_script.shell(f"{GUARDED} guarded.txt"),
+                fake_script.shell("touch after.txt"),
             )
         ),
-        fake.say("I am done."),
+        fake_script.say("I am done."),
     ],
     "approval-beside-question": [
-        fake.Turn(
+        fake_script.Turn(
             calls=(
-                fake.ask(question("Which colour?", "Red", "Blue")),
-                fake.shell(f"{GUARDED} guarded.txt"),
+                fake_script.ask(question("Which colour?", "Red", "Blue")),
+                fake_script.shell(f"{GUARDED} guarded.txt"),
             )
         ),
-        fake.Turn(calls=(fake.shell(f"{GUARDED} guarded.txt"),)),
-        fake.say("I am done."),
+        fake_script.Turn(calls=(fake_script.shell(f"{GUARDED} guarded.txt"),)),
+        fake_script.say("I am done."),
     ],
     "approval-fails": [
-        fake.Turn(calls=(fake.shell(f"{GUARDED} guarded.txt; exit 3"),)),
-        fake.say("I am done."),
+        fake_script.Turn(calls=(fake_script.shell(f"{GUARDED} guarded.txt; exit 3"),)),
+        fake_script.say("I am done."),
     ],
     "plan-too-early": [
-        fake.Turn(calls=(fake.write("early.txt", "early\n"),)),
-        fake.Turn(calls=(fake.plan("# Plan\n"),)),
-        fake.Turn(calls=(fake.write("late.txt", "late\n"),)),
-        fake.Turn(calls=(fake.shell("echo late > late-too.txt"),)),
-        fake.say("I am done."),
+        fake_script.Turn(calls=(fake_script.write("early.txt", "early\n"),)),
+        fake_script.Turn(calls=(fake_script.plan("# Plan\n"),)),
+        fake_script.Turn(calls=(fake_script.write("late.txt", "late\n"),)),
+        fake_script.Turn(calls=(fake_script.shell("echo late > late-too.txt"),)),
+        fake_script.say("I am done."),
     ],
     "plan-first": [
-        fake.Turn(calls=(fake.plan("# Plan\n"),)),
-        fake.Turn(calls=(fake.plan("# Plan, revised\n"),)),
-        fake.Turn(calls=(fake.write("GREETING.md", "Hello!\n"),)),
-        fake.say("`GREETING.md` is written, as planned."),
+        fake_script.Turn(calls=(fake_script.plan("# Plan\n"),)),
+        fake_script.Turn(calls=(fake_script.plan("# Plan, revised\n"),)),
+        fake_script.Turn(calls=(fake_script.write("GREETING.md", "Hello!\n"),)),
+        fake_script.say("`GREETING.md` is written, as planned."),
     ],
-    "leave-something-running": [fake.say("I leave nothing.")],
+    "leave-something-running": [fake_script.say("I leave nothing.")],
 }
 
 
@@ -310,7 +322,7 @@ def _note(workspace: Path) -> str:
     return "noted"
 
 
-def script_by_name(prompt: str) -> Sequence[fake.Act]:
+def script_by_name(prompt: str) -> Sequence[fake_script.Act]:
     found = re.search(r"^rehearsal: (.+)$", prompt, re.MULTILINE)
     assert found, prompt
     return SCRIPTS[found[1]]

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tasks_app.agent.fake import Act, FakeAgent
+from tasks_app.agent.fake import FakeAgent
+from tasks_app.agent.fake_script import Act
 from tasks_app.agent.port import Agent
 from tasks_app.engine.advance import advance
 from tasks_app.engine.stopping import StopSignal, never

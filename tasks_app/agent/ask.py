@@ -1,9 +1,9 @@
 """`cat-herder ask "…"`: the command by which an agent asks a human through its Bash tool.
 
-Inside a run the gate sees the call before it starts, halts the agent, and puts the answer in place of
-the command, so this program itself hardly ever runs there. When it does (started from a script, say),
-the question is left in a folder where the portal finds it after the run. A file of its own, with the
-standard library only, because it is carried into the sandbox.
+Inside a run the gate sees the call before it starts, halts the agent, and replaces the command by the
+answer, so this program rarely runs there. When it does (a script may start it), it writes the question to the
+ask spool, a folder that the portal reads after the run. It is a separate file that uses only the standard
+library, because it is copied into the sandbox.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import sys
 import uuid
 
 OUTSIDE = """\
-`cat-herder ask` is for an agent at work in a task of Cat Herder: it pauses the task and shows the
-question to a human. Here is no task at work, so nobody would see it. To run a task: manage.py run_task.
+`cat-herder ask` is for agents that work on a task of Cat Herder: it pauses the task and shows the
+question to a human. No task runs here, so nobody would see the question. To run a task: manage.py run_task.
 """
 NOT_PAUSED = """\
 The question was noted, but this run could not be paused from within another command. Do not guess the
@@ -26,7 +26,7 @@ Bash tool as a command of its own.)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit 2: used outside a run, or wrongly. Exit 3: the question is noted but nothing was paused."""
+    """Return 2 if it is used outside a run, or wrongly, and 3 if the question is noted but nothing paused."""
     parser = argparse.ArgumentParser(prog="cat-herder", description="Ask a human from within a task.")
     commands = parser.add_subparsers(dest="command", required=True)
     ask = commands.add_parser("ask", help="pause the task until a human has answered")
@@ -38,17 +38,13 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     if not question:
         parser.error("the question is empty")
-    _note(folder, question)
-    print(NOT_PAUSED, end="")
-    return 3
-
-
-def _note(folder: str, question: str) -> None:
     os.makedirs(folder, exist_ok=True)  # noqa: PTH103
     path = os.path.join(folder, f"{uuid.uuid4()}.json")  # noqa: PTH118
     with open(path + ".part", "w", encoding="utf-8") as file:  # noqa: PTH123
         json.dump({"question": question}, file)
     os.replace(path + ".part", path)  # noqa: PTH105
+    print(NOT_PAUSED, end="")
+    return 3
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Questions that `cat-herder ask` noted because it ran where no halt was possible.
+"""The ask spool: questions that `cat-herder ask` stored because the run could not be halted.
 
-The folder lies in the agent's home, so whatever is in it, and the folder itself, is the agent's word: a
-link could lead to any file of the portal, and a pipe would keep its reader for ever.
+The folder is in the agent's home, so neither it nor its content can be trusted: a link could lead to any file
+of the portal, and a pipe would block its reader for ever.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 from tasks_app.core.types import Ask, AskItem
 
 FOLDER = "asked"
-_MOST = 20
-_BYTES = 1_000_000
+_MAX_QUESTIONS = 20
+_MAX_BYTES = 1_000_000
 
 
 def spool_folder(home: Path) -> Path:
@@ -27,7 +27,7 @@ def spool_folder(home: Path) -> Path:
 
 
 def clear_spool(home: Path) -> None:
-    """An empty folder for the next run. What was noted before must be stored by now."""
+    """Empty the folder for the next run. Earlier questions must be stored in the database by then."""
     folder = spool_folder(home)
     if folder.is_symlink() or folder.is_file():
         folder.unlink()
@@ -36,30 +36,30 @@ def clear_spool(home: Path) -> None:
 
 
 def spooled_asks(home: Path) -> list[Ask]:
-    """The questions in the order noted. They stay until `clear_spool`, so that a crash loses none."""
+    """Return the questions in the order asked. They stay until `clear_spool`, so that a crash loses none."""
     try:
         folder = os.open(spool_folder(home), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
         return []
     try:
         names = sorted(name for name in os.listdir(folder) if name.endswith(".json"))  # noqa: PTH208
-        found = [note for name in names[: 10 * _MOST] for note in _note(folder, name)]
+        timed_asks = [timed for name in names[: 10 * _MAX_QUESTIONS] for timed in _read(folder, name)]
     finally:
         os.close(folder)
-    return [ask for _, ask in sorted(found, key=lambda note: note[0])][:_MOST]
+    return [ask for _, ask in sorted(timed_asks, key=lambda timed: timed[0])][:_MAX_QUESTIONS]
 
 
-def _note(folder: int, name: str) -> Iterator[tuple[int, Ask]]:
-    """The note with the time at which it was written; nothing for what is not a readable note."""
-    # RecursionError: brackets in brackets, a thousand deep.
+def _read(folder: int, name: str) -> Iterator[tuple[int, Ask]]:
+    """Yield the question with the time at which it was written; nothing if the file cannot be read."""
+    # RecursionError: brackets nested a thousand deep.
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
         with closing(os.fdopen(descriptor, "rb")) as file:
             facts = os.fstat(descriptor)
-            if not stat.S_ISREG(facts.st_mode) or facts.st_size > _BYTES:
+            if not stat.S_ISREG(facts.st_mode) or facts.st_size > _MAX_BYTES:
                 return
-            question = str(json.loads(file.read(_BYTES).decode("utf-8"))["question"]).strip()
+            question = str(json.loads(file.read(_MAX_BYTES).decode("utf-8"))["question"]).strip()
         if question:
-            # The name is the agent's too: any bytes, and long enough to differ only at its end.
-            identity = f"noted-{hashlib.sha256(os.fsencode(name)).hexdigest()[:32]}"
-            yield facts.st_mtime_ns, Ask(identity, "command", (AskItem(question),))
+            # The agent chose the name: it may hold any bytes, and long names may differ only at their end.
+            call_id = f"noted-{hashlib.sha256(os.fsencode(name)).hexdigest()[:32]}"
+            yield facts.st_mtime_ns, Ask(call_id, "command", (AskItem(question),))

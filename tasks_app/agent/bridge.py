@@ -1,7 +1,7 @@
-"""One asyncio run for a caller who lives in an ordinary thread.
+"""A bridge between an asyncio loop and a caller in an ordinary thread.
 
-The SDK wants an event loop, the database wants one thread with one connection. So the loop gets a
-thread of its own, and whatever it wants stored is handed back and called in the caller's thread.
+The SDK needs an event loop, the database needs one thread with one connection. So the loop runs in a thread
+of its own, and calls that store something are handed back to the caller's thread.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Bridge:
-    """Runs `main` in a thread with a loop; serves its calls, and ticks, in the thread of the caller."""
+    """Runs a coroutine in a thread with a loop, and serves its calls, and ticks, in the caller's thread."""
 
     def __init__(self, *, tick: Callable[[], None], tick_seconds: float = 1.0) -> None:
         self._tick = tick
@@ -28,19 +28,19 @@ class Bridge:
         self._calls: queue.Queue[Callable[[], None] | None] = queue.Queue()
 
     async def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """In the loop: have `function` called in the caller's thread and wait for what it returns."""
+        """Call `function` in the caller's thread and return what it returns. To be used in the loop."""
         future: Future[T] = Future()
         self._calls.put(lambda: _fulfil(future, function, arguments))
         return await asyncio.wrap_future(future)
 
     def run(self, main: Callable[[], Coroutine[Any, Any, T]], *, stop: Callable[[BaseException], None]) -> T:
-        """In the caller's thread: run `main` to its end and return what it returns.
+        """Run `main` to its end and return what it returns. To be used in the caller's thread.
 
-        When a served call or a tick raises, `stop` is called once with the error, from this thread, and
-        must bring `main` to an end; the error is raised here after that.
+        When a served call or a tick raises, `stop` is called once with the error, from this thread, and must
+        make `main` end. Then the error is raised here.
         """
         outcome: Future[T] = Future()
-        thread = threading.Thread(target=self._loop, args=(main, outcome), name="agent-loop")
+        thread = threading.Thread(target=self._run_loop, args=(main, outcome), name="agent-loop")
         thread.start()
         self._next_tick = time.monotonic() + self._tick_seconds
         problem: BaseException | None = None
@@ -52,7 +52,7 @@ class Bridge:
             raise problem
         return outcome.result()
 
-    def _loop(self, main: Callable[[], Coroutine[Any, Any, T]], outcome: Future[T]) -> None:
+    def _run_loop(self, main: Callable[[], Coroutine[Any, Any, T]], outcome: Future[T]) -> None:
         try:
             outcome.set_result(asyncio.run(main()))
         except BaseException as error:
@@ -61,7 +61,7 @@ class Bridge:
             self._calls.put(None)
 
     def _serve(self, stop: Callable[[BaseException], None]) -> BaseException | None:
-        """Serve calls until the loop has ended; the first error among them."""
+        """Serve calls until the loop has ended. Return the first error among them."""
         problem: BaseException | None = None
         while True:
             try:
@@ -73,9 +73,12 @@ class Bridge:
                     stop(error)
 
     def _serve_one(self) -> bool:
-        """One call, or a tick: when it is due, however many calls wait. Whether the loop has ended."""
+        """Serve one call, or a tick if it is due. Return whether the loop has ended.
+
+        A due tick precedes all waiting calls.
+        """
         left = self._next_tick - time.monotonic()
-        call: Callable[[], None] | None = self._on_time
+        call: Callable[[], None] | None = self._tick_on_time
         if left > 0:
             with suppress(queue.Empty):
                 call = self._calls.get(timeout=left)
@@ -83,15 +86,16 @@ class Bridge:
             call()
         return call is None
 
-    def _on_time(self) -> None:
+    def _tick_on_time(self) -> None:
         self._next_tick = time.monotonic() + self._tick_seconds
         self._tick()
 
 
 def _fulfil(future: Future[T], function: Callable[..., T], arguments: tuple[Any, ...]) -> None:
-    """A call that fails fails in the loop as well, so that nothing goes on as if it were stored.
+    """Call the function and give its result to the loop.
 
-    A call that the loop no longer waits for is made all the same: what was seen is to be stored.
+    An error is raised in the loop, too, so that nothing goes on as if the data were stored. A call that the
+    loop no longer waits for is made all the same, because what was received must be stored.
     """
     awaited = future.set_running_or_notify_cancel()
     try:

@@ -1,4 +1,4 @@
-"""Claude Code behind the port: the real CLI, through its SDK, sandboxed, halted by the gate."""
+"""Claude Code behind the port: the real CLI, run through its SDK in the sandbox, halted by the gate."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from claude_agent_sdk import (
     query,
 )
 
-# The one private import: the public query() drops messages of kinds it does not know, and those must be
-# kept. The SDK is pinned to one version, and the conformance suite runs on the real CLI.
+# The only private import: the public query() drops messages of unknown types, but they must be stored. The
+# SDK's version is pinned, and the conformance suite runs on the real CLI.
 from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport
 
 from tasks_app.agent import launch
 from tasks_app.agent.bridge import Bridge
 from tasks_app.agent.config_dir import config_dir
-from tasks_app.agent.orphaned_processes import Claim, kill_earlier_processes, kill_own_processes
+from tasks_app.agent.orphaned_processes import kill_earlier_processes, kill_own_processes
 from tasks_app.agent.outcome import run_result
-from tasks_app.agent.permission import permission_for, without_asking
+from tasks_app.agent.permission import allowed_without_request, permission_for
 from tasks_app.agent.port import AgentEvent, Ending, Recorder, RunOrder, RunResult, Stop, require_session_id
 from tasks_app.agent.proxy import RunMeter
 from tasks_app.agent.proxy.server import RUN_HEADER
@@ -39,7 +39,7 @@ from tasks_app.agent.run_setup import RunSetup, set_up_run
 from tasks_app.agent.sockets import ProcessOnSockets, use_in_sdk
 from tasks_app.agent.stream import Stream
 from tasks_app.agent.tools import USUAL
-from tasks_app.agent.transcripts import MirroredStore, OwnSession, restore, stored_transcript
+from tasks_app.agent.transcripts import OwnSession, SdkSessionStore, stored_transcript, write_transcript
 from tasks_app.core.errors import CatHerderError, PassingFault, machine_fault
 from tasks_app.core.types import Usage
 from tasks_app.sandbox import Sandbox, SandboxedCommand, Watch
@@ -50,7 +50,7 @@ use_in_sdk()
 
 ASK_COMMAND = "Bash(cat-herder ask:*)"
 PromptCache = Literal["auto", "5m", "1h"]
-#: One message may hold a whole file or picture.
+#: Maximum bytes of a message, which may hold a whole file or picture.
 MESSAGE_LIMIT = 64 * 1024 * 1024
 STDERR_LINES = 20
 #: How long a run may take to end after its process was killed.
@@ -61,9 +61,9 @@ STOP_SECONDS = 2.0
 class Connection:
     """How the agent reaches its model. Empty values are left out of its environment.
 
-    `socket` is the model's, for runs without a network. `run_token` names the run to the API key proxy where
-    the CLI holds the credentials itself. `meter` counts what the run uses; None if nobody counts, and then
-    the CLI's own numbers are taken.
+    `socket` leads to the model for runs without a network. `run_token` identifies the run to the API key
+    proxy if the CLI holds the credentials itself. `meter` counts what the run uses; if it is None, the CLI's
+    own numbers count.
     """
 
     api_key: str = ""
@@ -84,17 +84,17 @@ class Connection:
 
 
 def bundled_cli() -> Path:
-    """The CLI that comes inside the SDK's wheel, else one on PATH."""
+    """Return the CLI from the SDK's wheel or, if it has none, from PATH."""
     bundled = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
     return bundled if bundled.exists() else Path(shutil.which("claude") or bundled)
 
 
 @dataclass
 class ClaudeAgent:
-    """Starts one CLI process per run. `connect` lends each run its way to the model.
+    """Starts one CLI process per run. `connect` gives each run its connection to the model.
 
-    `prompt_cache` is how long the provider is asked to keep what the model has read: "auto" means an hour
-    for sessions that may wait for a human, five minutes for others.
+    `prompt_cache` is how long the provider should cache what the model has read: "auto" means an hour for
+    sessions that may wait for a human, and five minutes for others.
     """
 
     sandbox: Sandbox
@@ -109,52 +109,47 @@ class ClaudeAgent:
 
     def run(self, order: RunOrder, recorder: Recorder) -> RunResult:
         require_session_id(order.session_id)
-        kill_earlier_processes(order.places.workspace, order.claim)
+        kill_earlier_processes(order.paths.workspace, order.claim)
         try:
             with self.connect(order) as connection:
-                return _Process(self, connection, order, recorder).run()
+                return _ClaudeRun(self, connection, order, recorder).run()
         finally:
-            _end_what_it_left(order.places.workspace, order.claim)
+            try:
+                kill_own_processes(order.paths.workspace, order.claim)
+            except PassingFault:  # it must not hide the run's result: the next run refuses to start
+                logger.exception("processes of a run in %s are still alive", order.paths.workspace)
 
 
-def _end_what_it_left(workspace: Path, claim: Claim) -> None:
-    """Nothing runs between runs. What cannot be ended must not hide how the run did: the next one refuses."""
-    try:
-        kill_own_processes(workspace, claim)
-    except PassingFault:
-        logger.exception("something of a run in %s is still there", workspace)
+class _ObservedTransport(SubprocessCLITransport):
+    """The SDK's own transport, which passes every message to `observe` as it was received."""
 
-
-class _Tapped(SubprocessCLITransport):
-    """The SDK's own transport, with every message shown to `seen` as it came."""
-
-    def __init__(self, options: ClaudeAgentOptions, seen: Callable[[dict[str, Any]], Any]) -> None:
+    def __init__(self, options: ClaudeAgentOptions, observe: Callable[[dict[str, Any]], Any]) -> None:
         super().__init__(prompt="", options=options)
-        self._seen = seen
+        self._observe = observe
         self._killed = False
 
     async def connect(self) -> None:
         if not self._killed:
             await super().connect()
-        if self._killed:  # before there was a process, or while it was being started
+        if self._killed:  # before the process existed, or while it was being started
             self.kill()
             raise ClaudeSDKError("The run was stopped before it began.")
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:
-        return self._tapped()
+        return self._observed_messages()
 
-    async def _tapped(self) -> AsyncIterator[dict[str, Any]]:
-        greeted = False
+    async def _observed_messages(self) -> AsyncIterator[dict[str, Any]]:
+        responded = False
         async for message in super().read_messages():
-            greeted = greeted or message.get("type") == "control_response"
-            await self._seen(message)
+            responded = responded or message.get("type") == "control_response"
+            await self._observe(message)
             yield message
-        if not greeted:
-            # Otherwise the SDK would wait a minute for the greeting of a process that is gone.
-            raise ProcessError("The agent's program ended without a word.", exit_code=0)
+        if not responded:
+            # Otherwise the SDK would wait a minute for the first response of a process that is gone.
+            raise ProcessError("The agent's program ended without any output.", exit_code=0)
 
     async def close(self) -> None:
-        """Also the streams of a process that was killed: nobody reads them to their end any more."""
+        """Close everything, also the streams of a killed process, which nobody reads to their end."""
         started, process = self._process, getattr(self._process, "_process", None)
         await super().close()
         if isinstance(started, ProcessOnSockets):
@@ -164,9 +159,9 @@ class _Tapped(SubprocessCLITransport):
             await asyncio.sleep(0)
 
     def kill(self) -> None:
-        """End the process now; its sandbox, or its death signal, takes its children along.
+        """Kill the process now. Its sandbox, or its death signal, kills its children.
 
-        Called from another thread, at any moment: one that is not yet started ends when it is.
+        May be called from another thread at any time: a process that is being started is killed then.
         """
         self._killed = True
         if self._process is not None:
@@ -175,11 +170,11 @@ class _Tapped(SubprocessCLITransport):
 
 
 class OverLimit(CatHerderError):
-    """The agent's processes used more than they may; the text says of what (M7)."""
+    """The agent's processes exceeded a limit; the text says which (M7)."""
 
 
-class _Process:
-    """One run while it lasts."""
+class _ClaudeRun:
+    """One run of Claude Code."""
 
     def __init__(
         self, agent: ClaudeAgent, connection: Connection, order: RunOrder, recorder: Recorder
@@ -191,8 +186,8 @@ class _Process:
         self._stream = Stream()
         self._stderr: list[str] = []
         self._bridge = Bridge(tick=self._tick)
-        self._told = Usage()
-        self._transport: _Tapped | None = None
+        self._recorded_usage = Usage()
+        self._transport: _ObservedTransport | None = None
         self._command: SandboxedCommand | None = None
         self._watch: Watch | None = None
         self._stopped = False
@@ -209,49 +204,45 @@ class _Process:
         except OverLimit as over:
             exit_code, problem = None, f"The agent was ended. {over}"
         except ProcessError as error:
-            exit_code, problem = self._how_it_ended(error)
+            exit_code, problem = self._failure(error)
         except (ClaudeSDKError, OSError) as error:
-            if in_the_way := machine_fault(error) or machine_fault(error.__cause__):
-                raise PassingFault(in_the_way) from error
+            if fault := machine_fault(error) or machine_fault(error.__cause__):
+                raise PassingFault(fault) from error
             exit_code = None
             verb = "started" if isinstance(error, OSError) else "run"
             problem = f"The agent could not be {verb}: {error}"
         return self._conclude(problem, exit_code)
 
-    def _how_it_ended(self, error: ProcessError) -> tuple[int | None, str]:
-        """Exit code and problem of a process that ended badly; for one over a limit no code.
+    def _failure(self, error: ProcessError) -> tuple[int | None, str]:
+        """Return exit code and problem of a process that failed; no code if it exceeded a limit.
 
-        Raises PassingFault if it never began, because another agent is still at work.
+        Raises PassingFault if it never began, because another agent still runs.
         """
         if error.exit_code == launch.BUSY and self._stream.is_silent:
-            raise PassingFault("Another agent is still at work in this workspace.") from error
+            raise PassingFault("Another agent still runs in this workspace.") from error
         if over_limit := self._watch.last_words() if self._watch else "":
             return None, f"The agent was ended. {over_limit}"
         return error.exit_code, f"The agent's process ended with exit code {error.exit_code}."
 
     def _tick(self) -> None:
-        self._tell_usage()
-        if problem := self._watched():
-            raise OverLimit(problem)
-        self._recorder.tick()
-
-    def _watched(self) -> str:
-        """Which limit the agent's processes have passed; they are known once the program was started."""
+        self._record_usage()
         process = getattr(self._transport, "_process", None)
         if self._watch is None and self._command is not None and process is not None:
             self._watch = self._command.watch(process.pid)
-        return self._watch.problem() if self._watch is not None else ""
+        if self._watch is not None and (problem := self._watch.problem()):
+            raise OverLimit(problem)
+        self._recorder.tick()
 
     def _record(self, events: Sequence[AgentEvent]) -> None:
-        self._tell_usage()
+        self._record_usage()
         self._recorder.record(events)
 
-    def _tell_usage(self) -> None:
-        """What was counted so far, if it is news: it must outlive this process."""
+    def _record_usage(self) -> None:
+        """Store the counted usage if it has changed: it must survive a crash of this process."""
         meter = self._connection.meter
-        if meter is not None and (used := meter.usage) != self._told:
+        if meter is not None and (used := meter.usage) != self._recorded_usage:
             self._recorder.record_usage(used, meter.model)
-            self._told = used
+            self._recorded_usage = used
 
     def _stop(self, error: BaseException) -> None:
         self._stopped = True
@@ -261,47 +252,49 @@ class _Process:
             self._cancel()
 
     async def _main(self) -> None:
-        self._cancel = _cancel_soon(asyncio.current_task())
+        self._cancel = _delayed_cancel(asyncio.current_task())
         try:
-            await self._converse()
+            await self._query()
         except (ClaudeSDKError, CatHerderError, OSError):
             raise
-        except Exception as error:  # the SDK raises bare ones, and trips over messages of an odd shape
+        except Exception as error:  # the SDK raises bare exceptions, also for messages of an unexpected shape
             raise ClaudeSDKError(f"{type(error).__name__}: {error}") from error
 
-    async def _converse(self) -> None:
-        layout = self._lay_out()
-        self._command = layout.command
+    async def _query(self) -> None:
+        setup = self._set_up()
+        self._command = setup.command
         if self._order.resume:
-            await self._bridge.call(self._restore)
-        options = self._options(layout)
-        self._transport = _Tapped(
-            replace(options, permission_prompt_tool_name="stdio", can_use_tool=None), self._seen
+            await self._bridge.call(self._write_transcript)
+        options = self._options(setup)
+        self._transport = _ObservedTransport(
+            replace(options, permission_prompt_tool_name="stdio", can_use_tool=None), self._observe
         )
         if self._stopped:
             self._transport.kill()
         async for _ in query(prompt=self._prompt(), options=options, transport=self._transport):
-            pass  # everything was seen in the transport
+            pass  # the transport has observed every message
 
-    def _restore(self) -> None:
-        session_id, places = self._order.session_id, self._order.places
-        stored = stored_transcript(self._recorder, cwd=places.workspace, session_id=session_id)
-        restore(stored, config_dir=config_dir(places.home), cwd=places.workspace, session_id=session_id)
+    def _write_transcript(self) -> None:
+        session_id, paths = self._order.session_id, self._order.paths
+        stored = stored_transcript(self._recorder, cwd=paths.workspace, session_id=session_id)
+        write_transcript(
+            stored, config_dir=config_dir(paths.home), cwd=paths.workspace, session_id=session_id
+        )
 
-    def _lay_out(self) -> RunSetup:
+    def _set_up(self) -> RunSetup:
         cli = self._agent.cli
         if not cli.exists():
             raise FileNotFoundError(f"there is no agent program at {cli}")
         env = {
             **self._connection.env(),
-            "CLAUDE_CONFIG_DIR": str(config_dir(self._order.places.home)),
+            "CLAUDE_CONFIG_DIR": str(config_dir(self._order.paths.home)),
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_AUTOUPDATER": "1",
-            # It would put a path of the task into the system text, which no other task could then find in the
-            # provider's cache, and carry words from step to step that no log shows.
+            # Auto memory would put a path of the task into the system text, so that other tasks could not use
+            # the provider's cache. It would also carry texts from step to step that no log shows.
             "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
             **({"ENABLE_PROMPT_CACHING_1H": "1"} if self._caches_for_an_hour() else {}),
-            # Checks see what the agent did with its hands, so nothing may be left running in the background.
+            # Checks judge the files as the agent left them, so nothing may go on running in the background.
             "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
         }
         sandbox, model = self._agent.sandbox, self._connection.socket
@@ -310,11 +303,11 @@ class _Process:
         return set_up_run(self._order, argv=[str(cli)], env=env, sandbox=sandbox, model=model)
 
     def _caches_for_an_hour(self) -> bool:
-        """Humans take longer to answer than the five minutes that a provider keeps a prompt otherwise."""
-        kept = self._agent.prompt_cache
-        return self._order.may_wait if kept == "auto" else kept == "1h"
+        """Return whether to cache for an hour. Humans take longer to answer than the usual five minutes."""
+        duration = self._agent.prompt_cache
+        return self._order.may_wait if duration == "auto" else duration == "1h"
 
-    def _options(self, layout: RunSetup) -> ClaudeAgentOptions:
+    def _options(self, setup: RunSetup) -> ClaudeAgentOptions:
         order = self._order
         permitted = list(USUAL if order.allowed_tools is None else order.allowed_tools)
         halting = order.tools_for_halting
@@ -325,54 +318,57 @@ class _Process:
         tools = list(dict.fromkeys(rule.split("(", 1)[0] for rule in permitted))
         if order.may_ask:
             permitted.append(ASK_COMMAND)
-        own = OwnSession(self._recorder, cwd=order.places.workspace, session_id=order.session_id)
+        own = OwnSession(self._recorder, cwd=order.paths.workspace, session_id=order.session_id)
         return ClaudeAgentOptions(
-            cli_path=layout.program,
-            cwd=order.places.workspace,
-            env={**layout.env, "CLAUDE_CONFIG_DIR": str(config_dir(order.places.home))},
+            cli_path=setup.program,
+            cwd=order.paths.workspace,
+            env={**setup.env, "CLAUDE_CONFIG_DIR": str(config_dir(order.paths.home))},
             model=order.model or None,
             max_turns=order.max_turns,
             max_budget_usd=order.max_cost_usd,  # the CLI counts its own process, not the session
             tools=tools,
-            allowed_tools=without_asking(order, permitted),
+            allowed_tools=allowed_without_request(order, permitted),
             permission_mode="plan" if order.planning else None,
             can_use_tool=permission_for(order),
-            settings=layout.settings,
+            settings=setup.settings,
             setting_sources=[],
             strict_mcp_config=True,
             verbatim_prompts=True,
             system_prompt={"type": "preset", "preset": "claude_code"},
-            session_store=MirroredStore(own, self._bridge.call),  # type: ignore[arg-type]
+            session_store=SdkSessionStore(own, self._bridge.call),  # type: ignore[arg-type]
             session_store_flush="eager",
             max_buffer_size=MESSAGE_LIMIT,
-            stderr=self._note_stderr,
+            stderr=self._keep_stderr,
             **({"resume": order.session_id} if order.resume else {"session_id": order.session_id}),  # type: ignore[arg-type]
         )
 
     async def _prompt(self) -> AsyncIterator[dict[str, Any]]:
-        """No message at all when only a decision is handed in: the session goes on where it waits."""
+        """Yield the prompt. Without one the session continues by itself, with the decision handed in."""
         if self._order.prompt is not None:
             content = {"role": "user", "content": self._order.prompt}
             yield {"type": "user", "session_id": "", "message": content, "parent_tool_use_id": None}
 
-    async def _seen(self, message: Mapping[str, Any]) -> None:
+    async def _observe(self, message: Mapping[str, Any]) -> None:
         if str(message.get("type", "")).startswith("control_") or message.get("type") == "transcript_mirror":
             return  # the SDK's own conversation with the CLI
         events = self._stream.read(message)
         if events:
             await self._bridge.call(self._record, events)
 
-    def _note_stderr(self, line: str) -> None:
+    def _keep_stderr(self, line: str) -> None:
         self._stderr = [*self._stderr, line][-STDERR_LINES:]
 
     def _conclude(self, problem: str, exit_code: int | None) -> RunResult:
-        said = "\n".join([problem, *self._stderr]) if problem else ""
+        details = "\n".join([problem, *self._stderr]) if problem else ""
         meter = self._connection.meter
-        return run_result(self._stream, self._order, problem=said, exit_code=exit_code, meter=meter)
+        return run_result(self._stream, self._order, problem=details, exit_code=exit_code, meter=meter)
 
 
-def _cancel_soon(task: asyncio.Task[Any] | None) -> Callable[[], None]:
-    """What cancels the task from another thread, once it had time to read the end of its dead process."""
+def _delayed_cancel(task: asyncio.Task[Any] | None) -> Callable[[], None]:
+    """Return a function that cancels the task from another thread.
+
+    It does so after a delay, in which the task can read the last output of its dead process.
+    """
     loop = asyncio.get_running_loop()
 
     def cancel() -> None:

@@ -1,4 +1,4 @@
-"""The agent program's own folder in its home: sessions, plans, and whatever else it keeps of itself."""
+"""The agent program's folder in its home, which holds sessions, plans and other state."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ def config_dir(home: Path) -> Path:
 
 
 def clear_config_dir(home: Path) -> None:
-    """Remove all that the program kept, for a session that begins anew.
+    """Remove everything from the folder, for a new session.
 
-    It reads this folder by itself, so what an earlier step left there would reach the next one without a
-    call that the log shows. The rest of the home stays: tools and caches that a step installed are for the
-    next one too. An agent may have put a link in the folder's place, or taken away its own rights to it.
+    The program reads this folder by itself, so files of an earlier step would reach the next one without a
+    call in the log. The rest of the home stays: the next step needs tools and caches that a step installed,
+    too. The agent may have replaced the folder by a link, or removed its own permissions.
     """
     folder = config_dir(home)
     if folder.is_symlink() or folder.is_file():

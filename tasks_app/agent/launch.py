@@ -1,9 +1,9 @@
-"""The launcher: what the SDK starts in place of the agent's program.
+"""The launcher, which the SDK starts instead of the agent's program.
 
-A program of its own (`python -ISB launch.py ORDERS ARGUMENTS…`). It replaces the worker's environment,
-which the SDK always passes on, by the listed one, makes sure that no other agent is at work in the
-workspace, and becomes the sandboxed agent. ORDERS is a JSON file {argv, env, inherit, lock}: `inherit`
-names the variables that are taken from the SDK.
+It is a separate program (`python -ISB launch.py ORDERS ARGUMENTS…`). It replaces the worker's environment,
+which the SDK always passes on, by the listed one, makes sure that no other agent runs in the workspace, and
+executes the sandboxed agent in its place. ORDERS is a JSON file {argv, env, inherit, lock}: `inherit` names
+the variables that are taken from the SDK.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ BUSY = 75
 
 
 def main(orders_path: str, arguments: list[str]) -> int:
-    """Does not return when all is well."""
+    """Become the agent. Returns an exit code only if that fails."""
     with open(orders_path, encoding="utf-8") as file:  # noqa: PTH123
         orders = json.load(file)
-    if not hold(orders["lock"]):
-        sys.stderr.write("another agent is still at work in this workspace\n")
+    if not acquire_lock(orders["lock"]):
+        sys.stderr.write("another agent still runs in this workspace\n")
         return BUSY
-    # A Ctrl+C at the terminal is for the portal alone, which ends its agent in order.
+    # A Ctrl+C in the terminal must reach the portal alone, which then stops its agent.
     os.setsid()
     env = dict(orders["env"])
     env.update({name: os.environ[name] for name in orders["inherit"] if name in os.environ})
@@ -37,8 +37,8 @@ def main(orders_path: str, arguments: list[str]) -> int:
     return 127
 
 
-def hold(path: str, patience: float = PATIENCE) -> bool:
-    """Take the workspace's lock for as long as this process, or what it becomes, lives."""
+def acquire_lock(path: str, patience: float = PATIENCE) -> bool:
+    """Lock the workspace for as long as this process lives, also after it became the agent."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     os.set_inheritable(descriptor, True)
     deadline = time.monotonic() + patience

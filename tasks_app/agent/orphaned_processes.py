@@ -1,8 +1,8 @@
-"""Ending what an earlier agent or check left running in a workspace, so that two never work in one.
+"""Killing processes that an earlier agent or check left running, so that two never work in one workspace.
 
-Every process of an agent or a check carries two variables in its environment, from the launcher down: the
-workspace, and the claim of the task's lease under which it was started. That holds for children that
-changed their session or lost their parent as well.
+From the launcher on, every process of an agent or a check has two variables in its environment: the
+workspace, and the claim of the task's lease under which it was started. Children inherit them, even those
+that changed their session or lost their parent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from tasks_app.core.errors import PassingFault
 
 WORKSPACE_VARIABLE = "CAT_HERDER_WORKSPACE"
-_CLAIM = "CAT_HERDER_CLAIM"
+_CLAIM_VARIABLE = "CAT_HERDER_CLAIM"
 
 
 @dataclass(frozen=True)
@@ -29,44 +29,44 @@ class Claim:
 
     def variables(self, workspace: Path) -> dict[str, str]:
         """Return the variables that mark every process started in the workspace under this claim."""
-        return {WORKSPACE_VARIABLE: str(workspace), _CLAIM: f"{self.task_id}:{self.epoch}"}
+        return {WORKSPACE_VARIABLE: str(workspace), _CLAIM_VARIABLE: f"{self.task_id}:{self.epoch}"}
 
 
 def marked_processes(workspace: Path) -> list[int]:
-    """Process ids that carry the workspace's cookie, of whatever claim."""
-    return [pid for pid, _ in _marked(workspace)]
+    """Return the ids of all processes that are marked with the workspace, under any claim."""
+    return [pid for pid, _ in _processes_with_claims(workspace)]
 
 
 def kill_own_processes(workspace: Path, claim: Claim, *, patience: float = 10.0) -> int:
-    """Kill what was started under this claim, and nothing else; how many processes there were.
+    """Kill the processes that were started under this claim. Return their number.
 
-    Allowed at any time: also a worker that came back after it had lost the task cleans up after itself.
-    Raises PassingFault when a process cannot be ended within `patience` seconds.
+    Allowed at any time: a worker that has lost the task cleans up after itself, too. Raises PassingFault if a
+    process cannot be killed within `patience` seconds.
     """
-    return _end(workspace, lambda other: other == claim, patience)
+    return _kill(workspace, lambda other: other == claim, patience)
 
 
 def kill_earlier_processes(workspace: Path, claim: Claim, *, patience: float = 10.0) -> int:
-    """Kill everything in the workspace that no later holder of the task started; how many there were.
+    """Kill all processes of the workspace, except those of a later holder of the task. Return their number.
 
-    Only for the holder of the lease, who looked just before whether it still is. Raises PassingFault when a
-    process cannot be ended within `patience` seconds.
+    Only the holder of the lease may call it, directly after a check that it still holds the lease. Processes
+    of other tasks are killed, too: these belong to the same sequence, in which only one task has a holder.
+    Raises PassingFault if a process cannot be killed within `patience` seconds.
     """
-    return _end(workspace, lambda other: not _is_later(other, claim), patience)
+
+    def is_not_later(other: Claim | None) -> bool:
+        return other is None or other.task_id != claim.task_id or other.epoch <= claim.epoch
+
+    return _kill(workspace, is_not_later, patience)
 
 
-def _is_later(other: Claim | None, claim: Claim) -> bool:
-    """Another task in the same workspace is one of the same sequence, of which one has a holder."""
-    return other is not None and other.task_id == claim.task_id and other.epoch > claim.epoch
-
-
-def _end(workspace: Path, chosen: Callable[[Claim | None], bool], patience: float) -> int:
-    """Kill them, again until none is left: they may be forking."""
+def _kill(workspace: Path, is_chosen: Callable[[Claim | None], bool], patience: float) -> int:
+    """Kill the chosen processes. Repeat until none is left: they may be forking."""
     ended: set[int] = set()
     deadline = time.monotonic() + patience
-    while pids := [pid for pid, claim in _marked(workspace) if chosen(claim)]:
+    while pids := [pid for pid, claim in _processes_with_claims(workspace) if is_chosen(claim)]:
         if time.monotonic() > deadline:
-            raise PassingFault(f"processes {pids} of an earlier run in {workspace} cannot be ended")
+            raise PassingFault(f"processes {pids} of an earlier run in {workspace} cannot be killed")
         for pid in pids:
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -77,26 +77,23 @@ def _end(workspace: Path, chosen: Callable[[Claim | None], bool], patience: floa
     return len(ended)
 
 
-def _marked(workspace: Path) -> list[tuple[int, Claim | None]]:
-    """Processes with the workspace's cookie and the claim that each of them names, if it does."""
-    cookie = f"{WORKSPACE_VARIABLE}={workspace}".encode()
-    environments = ((pid, _environment(pid)) for pid in _process_ids() if pid != os.getpid())
-    return [(pid, _claim_in(environment)) for pid, environment in environments if cookie in environment]
+def _processes_with_claims(workspace: Path) -> list[tuple[int, Claim | None]]:
+    """Return the processes that are marked with the workspace, each with its claim if it has one."""
+    mark = f"{WORKSPACE_VARIABLE}={workspace}".encode()
+    pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+    environments = ((pid, _environment(pid)) for pid in pids if pid != os.getpid())
+    return [(pid, _claim_in(environment)) for pid, environment in environments if mark in environment]
 
 
 def _claim_in(environment: list[bytes]) -> Claim | None:
-    prefix = f"{_CLAIM}=".encode()
-    named = next((entry.removeprefix(prefix) for entry in environment if entry.startswith(prefix)), b"")
-    task_id, _, epoch = named.partition(b":")
+    prefix = f"{_CLAIM_VARIABLE}=".encode()
+    value = next((entry.removeprefix(prefix) for entry in environment if entry.startswith(prefix)), b"")
+    task_id, _, epoch = value.partition(b":")
     return Claim(int(task_id), int(epoch)) if task_id.isdigit() and epoch.isdigit() else None
 
 
-def _process_ids() -> list[int]:
-    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
-
-
 def _environment(pid: int) -> list[bytes]:
-    """The variables of a process; nothing for one that ended, is a zombie, or is not ours."""
+    """Return the variables of a process; none for one that ended, is a zombie, or is not ours."""
     try:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:

@@ -1,7 +1,7 @@
-"""The port behind which an agent works: what it is given, what it reports, how it ends.
+"""The port of an agent: its orders, what it reports, and how it ends.
 
-`tasks_app.agent.claude` is the real one, `tasks_app.agent.fake` the quick one for tests; the same
-conformance suite runs on both.
+`tasks_app.agent.claude` is the real agent, `tasks_app.agent.fake` a quick one for tests. The same conformance
+suite runs on both.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tasks_app.core.types import Ask, Network, Usage
 
 @dataclass(frozen=True)
 class Decision:
-    """What the gate says when the agent's deferred tool call is looked at again.
+    """The gate's answer when it sees a deferred tool call again.
 
-    `allow` runs the tool with `updated_input` in place of what the agent wrote; `deny` tells it `reason`.
-    An approval is `for_input` and no other. `context` is told beside the tool's own result.
+    With `allow` the tool runs, with `updated_input` instead of the agent's input if given. Otherwise the
+    agent is told `reason`. An approval applies to `for_input` only. `context` is added to the tool's result.
     """
 
     allow: bool
@@ -36,8 +36,8 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Places:
-    """The folders of one run. `answers` and `run` are read-only to the agent."""
+class RunPaths:
+    """The folders of one run, and the workspace's lock file. The agent can only read `answers` and `run`."""
 
     workspace: Path
     home: Path
@@ -48,10 +48,10 @@ class Places:
 
 @dataclass(frozen=True)
 class HaltingTools:
-    """Which of its tools for halting a session has: `AskUserQuestion`, and `ExitPlanMode`.
+    """The tools for halting that a session has: `ask` for `AskUserQuestion`, `plan` for `ExitPlanMode`.
 
-    Decided when the session begins and kept to its end, because tools that change make the model read
-    everything anew: a provider's prompt cache matches from the first byte on, and tools come first.
+    They stay the same for the whole session. If tools change, the model must read everything again, because a
+    provider's prompt cache matches from the first byte on, and tools come first.
     """
 
     ask: bool
@@ -60,20 +60,19 @@ class HaltingTools:
 
 @dataclass(frozen=True)
 class RunOrder:
-    """One agent process: a new session with a prompt, or an old one taken up again.
+    """The order for one agent process: a new session with a prompt, or an earlier session to resume.
 
-    With `resume` and no prompt the session goes on at the tool call it was deferred at, for which
-    `decisions` (by tool_use_id) holds what to do. `cost_before` is what the session had cost so far: the
-    agent reports totals. `allow_write` are the globs that the step may write (None: anywhere),
-    `allowed_tools` the permissions it has (None: every tool of the agent). `max_cost_usd` is what this
-    run may cost. `network` is what its processes may reach. `timeout` in seconds. `ask_before` are
-    patterns of tool calls that a human must approve first. With `planning` the agent may only look, until
-    a human approves its plan. `halting` says which tools the session began with (None: it begins now).
-    `claim` is the holder of the task for whom it runs.
+    With `resume` and no prompt the session continues at its deferred tool call, for which `decisions` (by
+    tool_use_id) holds the decision. `cost_before` is the session's cost so far: the agent reports totals.
+    `allow_write` are the globs that the step may write (None: anywhere), `allowed_tools` its permissions
+    (None: every tool of the agent). `max_cost_usd` limits this run. `network` is what its processes may
+    reach. `timeout` is in seconds. `ask_before` are patterns of tool calls that a human must approve first.
+    With `planning` the agent may only read, until a human approves its plan. `halting` are the tools that the
+    session began with (None: it begins now). `claim` is the claim of the lease for which it runs.
     """
 
     session_id: str
-    places: Places
+    paths: RunPaths
     prompt: str | None
     resume: bool = False
     decisions: Mapping[str, Decision] = field(default_factory=dict)
@@ -98,18 +97,18 @@ class RunOrder:
 
     @property
     def asks_no_more(self) -> bool:
-        """Whether the agent has a tool for asking, but there is nobody to ask any more."""
+        """Whether the agent has a tool for asking, but nobody can be asked any more."""
         return self.tools_for_halting.ask and not self.may_ask
 
     @property
     def may_wait(self) -> bool:
-        """Whether the session may come to wait for a human."""
+        """Whether the session may have to wait for a human."""
         return self.tools_for_halting.ask or self.tools_for_halting.plan or bool(self.ask_before)
 
 
 @dataclass(frozen=True)
 class AgentEvent:
-    """One thing the agent did; `kind` is a value of `EventKind`, `raw` the message as it came."""
+    """One event of the agent; `kind` is a value of `EventKind`, `raw` the message as it was received."""
 
     kind: str
     payload: dict[str, Any]
@@ -123,19 +122,19 @@ class Ending(StrEnum):
     FAILED = "failed"
     LIMIT = "limit"
     STOPPED = "stopped"
-    LOST = "lost"  # the session that it was to go on in could not be taken up
-    KILLED = "killed"  # by a signal from outside: the kernel without memory, or an operator
+    LOST = "lost"  # the session could not be resumed
+    KILLED = "killed"  # a signal from outside: the kernel ran out of memory, or an operator sent it
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a run ended.
+    """The result of a run.
 
-    `asks` are the questions that nobody has answered yet, in the order asked; `deferred` is the
-    tool_use_id at which the session waits (none: it must be told by a prompt). A run that asked and has
-    no asks made several calls at once, of which one waits and none was put to a human. `delivered` are
-    the calls whose decision the agent was seen to get. `usage` is what the API key proxy counted if
-    `metered`, and then `reported_cost_usd` is what the agent itself says of this run; else it is the agent's.
+    `asks` are the unanswered questions in the order asked. `deferred` is the tool_use_id at which the session
+    waits ("": the session needs a prompt). A run that ended with ASKED but has no asks made several calls at
+    once: one of them waits, and no human is asked. `delivered` are the calls whose decision the agent
+    received. If `metered`, `usage` is what the API key proxy counted and `reported_cost_usd` the cost that
+    the agent reported; otherwise `usage` is what the agent reported.
     """
 
     ending: Ending
@@ -155,27 +154,27 @@ class RunResult:
 class Stop(Exception):
     """Raised by a recorder to end the run now; the message says why.
 
-    The agent sets `partial` to what is known of the run so far before it lets the error pass.
+    The agent sets `partial` to the result so far before it passes the error on.
     """
 
     partial: RunResult | None = None
 
 
 class Recorder(TranscriptStore, Protocol):
-    """Where a run reports to. Every method is called in the thread that called `Agent.run`."""
+    """Stores what a run reports. Every method is called in the thread that called `Agent.run`."""
 
     def record(self, events: Sequence[AgentEvent]) -> None:
-        """Store what happened. May raise Stop."""
+        """Store events. May raise Stop."""
 
     def record_usage(self, usage: Usage, model: str) -> None:
-        """Store what was counted of the run so far, outside the agent, and the model it used most."""
+        """Store the usage that was counted outside the agent so far, and the model that was used most."""
 
     def tick(self) -> None:
-        """Called about once a second while the run goes on. May raise Stop."""
+        """Called about once a second during the run. May raise Stop."""
 
 
 class Agent(Protocol):
-    """Something that can do a run. Blocks until its process has ended, whatever happens."""
+    """An agent. `run` blocks until its process has ended, whatever happens."""
 
     @property
     def name(self) -> str: ...
@@ -187,7 +186,7 @@ class Agent(Protocol):
 
 
 def require_session_id(session_id: str) -> None:
-    """Raises BadInput for anything but a UUID: it becomes part of a command line and of a path."""
+    """Raise BadInput for anything but a UUID: it becomes part of a command line and of a path."""
     try:
         valid = str(uuid.UUID(session_id)) == session_id
     except ValueError:

@@ -1,4 +1,4 @@
-"""Recognising that the agent asks, whichever way, and turning an answer into the call's own result."""
+"""Recognising questions in the agent's tool calls, and turning answers into results of these calls."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from tasks_app.agent.gate.hook import questions_in
 from tasks_app.agent.port import Decision
 from tasks_app.core.types import Ask, AskItem, Option
 
-#: An answer longer than this is handed over as a file, with its beginning: the agent's own tools cut
-#: results of more than some 30,000 characters down to a 2 kB preview.
+#: An answer longer than this is handed over as a file, with its beginning as preview: the agent's own tools
+#: cut results of more than about 30,000 characters down to a 2 kB preview.
 INLINE_LIMIT = 20_000
 INLINE_HEAD = 4_000
+_OPERATOR = re.compile(r"[;&|<>()\n]")
 
 
 def ask_from_call(tool_use_id: str, name: str, tool_input: Mapping[str, Any]) -> Ask | None:
-    """The ask that a tool call makes, or None for an ordinary tool call."""
+    """Return the ask that a tool call makes, or None for an ordinary tool call."""
     if name == "AskUserQuestion":
         return Ask(tool_use_id, "AskUserQuestion", _items(tool_input), dict(tool_input))
     if name == "Bash":
@@ -33,7 +34,7 @@ def ask_from_call(tool_use_id: str, name: str, tool_input: Mapping[str, Any]) ->
 
 
 def _items(tool_input: Mapping[str, Any]) -> tuple[AskItem, ...]:
-    """The items of an AskUserQuestion call; whatever the model wrote, at least one comes out."""
+    """Return the items of an AskUserQuestion call, at least one whatever the model wrote."""
     written = tool_input.get("questions")
     questions = [item for item in written if isinstance(item, dict)] if isinstance(written, list) else []
     items = [_item(item) for item in questions]
@@ -69,28 +70,24 @@ class GivenAnswer:
     approved: bool = False
 
     @property
-    def told(self) -> Mapping[str, str]:
-        """What the agent is told for each item; of a dismissed question, that nobody answers it."""
-        return (
-            {item.question: dismissal(self.by) for item in self.ask.items} if self.dismissed else self.answers
+    def texts(self) -> Mapping[str, str]:
+        """What the agent is told for each item: the answer, or that the question was dismissed."""
+        if not self.dismissed:
+            return self.answers
+        dismissal = (
+            f"[No answer: {self.by} dismissed this question. Decide it by your own best judgement, and say "
+            "in your closing words what you assumed.]"
         )
+        return {item.question: dismissal for item in self.ask.items}
 
 
-def dismissal(by: str) -> str:
-    """What an agent is told in place of an answer."""
-    return (
-        f"[No answer: {by} dismissed this question. Decide it by your own best judgement, and say in your "
-        "closing words what you assumed.]"
-    )
-
-
-#: What a call is refused with that was made beside others that wait for a human as well.
+#: The reason for refusing a call that was made together with others that also wait for a human.
 SET_ASIDE = (
     "This call was not made, and nobody was asked to approve it, because in the same message you made other "
     "calls that wait for a human. Those were not made either. Make each call that needs approval in a "
     "message of its own, the first one first."
 )
-#: What an approved call is refused with after its worker died while it was being made.
+#: The reason for refusing an approved call if its worker died while it was being made.
 UNCERTAIN = (
     "A human approved this call, but the process died while it was being made: it may have been made, in "
     "part or as a whole. Look at how things stand. If it is still to be made, make it again; a human is "
@@ -99,49 +96,49 @@ UNCERTAIN = (
 
 
 def refuse_as_set_aside(others: Sequence[GivenAnswer], *, folder: Path, note: str = "") -> Decision:
-    """For a waiting call that nobody was asked about; answers to what was asked beside it ride along."""
-    extra = "".join(_aside(other) for other in others) + (f"\n\n{note}" if note else "")
-    return Decision(False, reason=SET_ASIDE + _bounded(extra, folder=folder, name="set-aside"))
+    """Refuse a waiting call that no human was asked about. Answers to `others` are added to the reason."""
+    extra = _additions(others, note)
+    return Decision(False, reason=SET_ASIDE + _inline_or_file(extra, folder=folder, name="set-aside"))
 
 
 def refuse_as_uncertain(note: str = "") -> Decision:
-    """For an approved call that may have been made already: an approval is for one call, made once."""
+    """Refuse an approved call that may have been made already: an approval allows a call only once."""
     return Decision(False, reason=f"{UNCERTAIN}\n\n{note}".strip())
 
 
 def decision_for(
     given: GivenAnswer, others: Sequence[GivenAnswer], *, folder: Path, note: str = ""
 ) -> Decision:
-    """What lets the deferred call end with the human's answer as its result.
+    """Return the decision that gives the deferred call the human's answer as its result.
 
-    `others` were asked beside it but are not in the session (of two asks in one message only the last
-    is kept), so their answers ride along. `note` of the portal itself stands below them. Answers too long for
-    a tool result are written to `folder`.
+    The session does not hold the `others`, which were asked in the same message: of two asks it keeps only
+    the last. So their answers are added, and below them the portal's own `note`. Answers that are too long
+    for a tool result are written to `folder`.
     """
-    extra = "".join(_aside(other) for other in others) + (f"\n\n{note}" if note else "")
+    extra = _additions(others, note)
     if given.ask.kind != "clarification":
-        return _verdict(given, extra, folder)
+        return _verdict_decision(given, extra, folder)
     if given.notes:
         extra = f"\n\nNotes from the human: {given.notes}{extra}"
     if given.ask.way == "command":
-        text = _bounded(_joined(given) + extra, folder=folder, name=given.name)
-        return _printed(given, text, folder)
+        text = _inline_or_file(_all_texts(given) + extra, folder=folder, name=given.name)
+        return _printing_decision(given, text, folder)
     answers = {
-        question: _bounded(answer, folder=folder, name=f"{given.name}-{number}")
-        for number, (question, answer) in enumerate(given.told.items(), start=1)
+        question: _inline_or_file(answer, folder=folder, name=f"{given.name}-{number}")
+        for number, (question, answer) in enumerate(given.texts.items(), start=1)
     }
     last = list(answers)[-1]
-    answers[last] += _bounded(extra, folder=folder, name=f"{given.name}-notes")
+    answers[last] += _inline_or_file(extra, folder=folder, name=f"{given.name}-notes")
     return Decision(True, {"questions": given.ask.tool_input.get("questions", []), "answers": answers})
 
 
-def _verdict(given: GivenAnswer, extra: str, folder: Path) -> Decision:
-    """Approved, the call is made with the input that was shown; denied, its result is the reason."""
-    notes = _bounded(given.notes, folder=folder, name=given.name)
+def _verdict_decision(given: GivenAnswer, extra: str, folder: Path) -> Decision:
+    """Allow an approved call with the input that was shown. Refuse any other call with the human's reason."""
+    notes = _inline_or_file(given.notes, folder=folder, name=given.name)
     if given.approved:
-        said = f"{given.by} approved this and remarks: {notes}" if notes else ""
+        remark = f"{given.by} approved this and remarks: {notes}" if notes else ""
         changed: dict[str, Any] | None = {} if given.ask.kind == "plan" else None
-        return Decision(True, changed, for_input=given.ask.tool_input, context=f"{said}{extra}".strip())
+        return Decision(True, changed, for_input=given.ask.tool_input, context=f"{remark}{extra}".strip())
     if given.ask.kind == "plan":
         reason = f"{given.by} sent the plan back: {notes}\n\nRevise the plan and call ExitPlanMode again."
     else:
@@ -149,45 +146,44 @@ def _verdict(given: GivenAnswer, extra: str, folder: Path) -> Decision:
     return Decision(False, reason=reason + extra)
 
 
-def _printed(given: GivenAnswer, text: str, folder: Path) -> Decision:
-    """A command that prints the answer, in place of the one that asked. Nothing else of it is run."""
-    rest = (
-        ""
-        if _is_plain(given)
-        else "\n\n(Nothing else of your command was run. Run it now if the answer allows it.)"
-    )
+def _printing_decision(given: GivenAnswer, text: str, folder: Path) -> Decision:
+    """Replace the command that asked by one that prints the answer. Nothing else of it is run."""
+    if not _only_asks(given):
+        text += "\n\n(Nothing else of your command was run. Run it now if the answer allows it.)"
     path = folder / f"{given.name}.result.txt"
-    path.write_text(text + rest + "\n", encoding="utf-8")
+    path.write_text(text + "\n", encoding="utf-8")
     updated = {**given.ask.tool_input, "command": f"cat -- {shlex.quote(str(path))}"}
     return Decision(True, updated)
 
 
-def _is_plain(given: GivenAnswer) -> bool:
-    """Whether the command did nothing but ask."""
+def _only_asks(given: GivenAnswer) -> bool:
     try:
         words = shlex.split(str(given.ask.tool_input.get("command", "")))
     except ValueError:
         return False
-    plain = re.compile(r"[;&|<>()\n]")
-    outer = [word for word in words if word in {";", "&&", "||", "|", "&"} or plain.fullmatch(word)]
-    return words[:2] == ["cat-herder", "ask"] and not outer and len(words) == 3
+    has_operator = any(word in {"&&", "||"} or _OPERATOR.fullmatch(word) for word in words)
+    return words[:2] == ["cat-herder", "ask"] and not has_operator and len(words) == 3
 
 
-def _joined(given: GivenAnswer) -> str:
-    if len(given.told) == 1:
-        return next(iter(given.told.values()))
-    return "\n".join(f"{question}\n{answer}\n" for question, answer in given.told.items())
+def _all_texts(given: GivenAnswer) -> str:
+    if len(given.texts) == 1:
+        return next(iter(given.texts.values()))
+    return "\n".join(f"{question}\n{answer}\n" for question, answer in given.texts.items())
 
 
-def _aside(other: GivenAnswer) -> str:
-    notes = f" (Notes: {other.notes})" if other.notes else ""
-    return "".join(
-        f"\n\nYou also asked: “{question}” {'' if other.dismissed else 'The human answered: '}{answer}{notes}"
-        for question, answer in other.told.items()
-    )
+def _additions(others: Sequence[GivenAnswer], note: str) -> str:
+    """Return the answers to the other questions, then the portal's note."""
+    added = [
+        f"\n\nYou also asked: “{question}” {'' if other.dismissed else 'The human answered: '}{answer}"
+        + (f" (Notes: {other.notes})" if other.notes else "")
+        for other in others
+        for question, answer in other.texts.items()
+    ]
+    return "".join(added) + (f"\n\n{note}" if note else "")
 
 
-def _bounded(text: str, *, folder: Path, name: str) -> str:
+def _inline_or_file(text: str, *, folder: Path, name: str) -> str:
+    """Return the text or, if it is too long, its beginning and the path of a file with all of it."""
     if len(text) <= INLINE_LIMIT:
         return text
     path = folder / f"{name}.txt"

@@ -1,38 +1,34 @@
-"""When a refused request may be made again, as the headers of the API's answer say it. Pure."""
+"""When a refused request may be repeated, according to the headers of the API's response. Pure functions."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
-#: No limit is waited for longer than this, whatever the answer says.
+#: Maximum wait for a limit, whatever the response says.
 LONGEST = timedelta(days=30)
 SECONDS = re.compile(r"[0-9]+(\.[0-9]+)?")
 RESET = re.compile(r"anthropic-ratelimit-.+-reset")
 
 
 def reset_time(headers: Mapping[str, str], *, now: datetime) -> datetime | None:
-    """The latest time that a 429 names, between `now` and `LONGEST` from then; None if it names none.
+    """Return the latest time that a 429 names, from `now` to `LONGEST` later, or None if it names no time.
 
-    `retry-after` counts, and the reset of every allowance of which nothing remains. What is no time is
-    passed over. `now` is in UTC, and so is the result.
+    That is `retry-after`, or the reset of an allowance of which nothing remains. Values that are no time are
+    ignored. `now` is in UTC, and so is the result.
     """
     lower = {name.lower(): value.strip() for name, value in headers.items()}
-    named = list(_named(lower, now))
-    return min(max(*named, now), now + LONGEST) if named else None
+    found = [_parse_retry_after(lower.get("retry-after", ""), now)]
+    for name, value in lower.items():
+        if RESET.fullmatch(name) and lower.get(name.removesuffix("reset") + "remaining") == "0":
+            found.append(_parse_rfc3339(value))
+    times = [time for time in found if time is not None]
+    return min(max(*times, now), now + LONGEST) if times else None
 
 
-def _named(headers: Mapping[str, str], now: datetime) -> Iterator[datetime]:
-    found = [_retry_after(headers.get("retry-after", ""), now)]
-    for name, value in headers.items():
-        if RESET.fullmatch(name) and headers.get(name.removesuffix("reset") + "remaining") == "0":
-            found.append(_rfc3339(value))
-    yield from (time for time in found if time is not None)
-
-
-def _retry_after(value: str, now: datetime) -> datetime | None:
+def _parse_retry_after(value: str, now: datetime) -> datetime | None:
     if SECONDS.fullmatch(value):
         return now + timedelta(seconds=min(float(value), LONGEST.total_seconds()))
     try:
@@ -41,7 +37,7 @@ def _retry_after(value: str, now: datetime) -> datetime | None:
         return None
 
 
-def _rfc3339(value: str) -> datetime | None:
+def _parse_rfc3339(value: str) -> datetime | None:
     try:
         return _in_utc(datetime.fromisoformat(value))
     except (ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""Laying out the folder of one run: the gate with its decisions, and the launcher with its orders."""
+"""Setting up the folder of one run: the gate with its decisions, and the launcher with its orders."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tasks_app.agent.ask_spool import clear_spool, spool_folder
 from tasks_app.agent.config_dir import clear_config_dir
 from tasks_app.agent.gate.patterns import WRITING
 from tasks_app.agent.plans import plans_folder
-from tasks_app.agent.port import Decision, Places, RunOrder
+from tasks_app.agent.port import Decision, RunOrder
 from tasks_app.sandbox import Sandbox, SandboxedCommand, forwarded
 
 _HERE = Path(__file__).parent
-#: What the gate needs of the portal; laid out in folders of the same names, so that it is imported as here.
+#: Modules that the gate needs. They are copied to folders of the same names, so that their imports work.
 _GATE_MODULES = ("patterns.py", "shell.py", "shell_reader.py", "web_addresses.py")
-#: How long the agent's program waits for the gate; the gate gives up by itself before (`gate.SECONDS`).
+#: How long the agent's program waits for the gate. The gate itself gives up earlier (`gate.hook.SECONDS`).
 HOOK_SECONDS = 30
 
-#: What the SDK itself sets for its child.
+#: Variables that the SDK sets for its child.
 FROM_SDK = (
     "CLAUDE_CODE_ENTRYPOINT",
     "CLAUDE_AGENT_SDK_VERSION",
@@ -39,9 +39,10 @@ FROM_SDK = (
 
 @dataclass(frozen=True)
 class RunSetup:
-    """`inside` is shown to the agent, read-only; the orders, which hold keys, are not.
+    """The files and values of one run.
 
-    `program` is what the SDK starts, and `env` tells it where its orders are.
+    The agent can read the folder `inside`, but not the orders, which hold keys. The SDK starts `program`, and
+    `env` tells it where its orders are.
     """
 
     program: Path
@@ -58,59 +59,64 @@ def set_up_run(
 
     `model` is the Unix socket of its model, for a sandbox without a network.
     """
-    places = order.places
-    inside = places.run / "inside"
-    for folder in (inside / "bin", places.answers):
+    paths = order.paths
+    inside = paths.run / "inside"
+    for folder in (inside / "bin", paths.answers):
         folder.mkdir(parents=True, exist_ok=True)
-    clear_spool(places.home)
+    clear_spool(paths.home)
     if not order.resume:
-        clear_config_dir(places.home)
+        clear_config_dir(paths.home)
     install_gate(inside)
     shutil.copy(_HERE / "ask.py", inside / "ask.py")
-    (inside / "decisions.json").write_text(json.dumps(_decisions(order.decisions)), encoding="utf-8")
+    (inside / "decisions.json").write_text(json.dumps(_decisions_json(order.decisions)), encoding="utf-8")
     (inside / "orders.json").write_text(json.dumps(_gate_orders(order)), encoding="utf-8")
+    command_env = {**env, **order.claim.variables(paths.workspace)}
     if order.may_ask:
-        _script(inside / "bin" / "cat-herder", f"{_python()} {shlex.quote(str(inside / 'ask.py'))}")
-    shown = [inside, places.answers, Path(argv[0]).parent]
+        command_env["CAT_HERDER_ASKED"] = str(spool_folder(paths.home))
+        _write_script(inside / "bin" / "cat-herder", f"{_python()} {shlex.quote(str(inside / 'ask.py'))}")
+    readable = [inside, paths.answers, Path(argv[0]).parent]
     command = sandbox.command(
         argv if model is None else forwarded(model, argv),
-        workspace=places.workspace,
-        home=places.home,
-        env=_environment(env, order, inside if order.may_ask else None),
-        readable=shown if model is None else [*shown, model.parent],
+        workspace=paths.workspace,
+        home=paths.home,
+        env=command_env,
+        readable=readable if model is None else [*readable, model.parent],
     )
-    path = command.env["PATH"]
+    search_path = command.env["PATH"]
     if order.may_ask:
-        path = f"{inside / 'bin'}:{path}"
-    orders = {
+        search_path = f"{inside / 'bin'}:{search_path}"
+    orders = paths.run / "orders.json"
+    orders.touch(mode=0o600)
+    launcher_orders = {
         "argv": command.argv,
-        "env": {**command.env, "PATH": path},
+        "env": {**command.env, "PATH": search_path},
         "inherit": FROM_SDK,
-        "lock": str(places.lock),
+        "lock": str(paths.lock),
     }
-    told = {"CAT_HERDER_PYTHON": sys.executable, "CAT_HERDER_ORDERS": str(_write_orders(places, orders))}
-    return RunSetup(_HERE / "launch.sh", told, _settings(order, inside), inside, command)
+    orders.write_text(json.dumps(launcher_orders), encoding="utf-8")
+    launcher_env = {"CAT_HERDER_PYTHON": sys.executable, "CAT_HERDER_ORDERS": str(orders)}
+    return RunSetup(_HERE / "launch.sh", launcher_env, _settings(order, inside), inside, command)
 
 
 def install_gate(inside: Path) -> None:
-    """The gate's program, and beside it what it needs of the portal.
+    """Write the gate's program and its modules, compiled.
 
-    Compiled: it starts for each tool call, and would compile itself each time.
+    The gate starts for each tool call, and would otherwise compile itself each time.
     """
-    _lay_compiled(_HERE / "gate" / "hook.py", inside / "gate.pyc")
+    _write_compiled(_HERE / "gate" / "hook.py", inside / "gate.pyc")
     for name in _GATE_MODULES:
         target = inside / "tasks_app" / "agent" / "gate" / name
-        _lay_compiled(_HERE / "gate" / name, target.with_suffix(".pyc"))
+        _write_compiled(_HERE / "gate" / name, target.with_suffix(".pyc"))
 
 
-def _lay_compiled(source: Path, target: Path) -> None:
+def _write_compiled(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(_compiled(source))
+    target.write_bytes(_compile(source))
 
 
 @cache
-def _compiled(source: Path) -> bytes:
-    """For this very interpreter, which is the one that runs the gate."""
+def _compile(source: Path) -> bytes:
+    """Compile the file for this interpreter, which also runs the gate."""
     with tempfile.TemporaryDirectory() as folder:
         compiled = Path(folder) / "it.pyc"
         unchecked = PycInvalidationMode.UNCHECKED_HASH
@@ -118,24 +124,19 @@ def _compiled(source: Path) -> bytes:
         return compiled.read_bytes()
 
 
-def _decisions(decisions: Mapping[str, Decision]) -> dict[str, dict[str, object]]:
+def _decisions_json(decisions: Mapping[str, Decision]) -> dict[str, dict[str, object]]:
     written: dict[str, dict[str, object]] = {}
-    for identity, decision in decisions.items():
-        written[identity] = {"permissionDecision": "allow" if decision.allow else "deny"}
+    for call, decision in decisions.items():
+        written[call] = {"permissionDecision": "allow" if decision.allow else "deny"}
         if decision.updated_input is not None:
-            written[identity]["updatedInput"] = dict(decision.updated_input)
+            written[call]["updatedInput"] = dict(decision.updated_input)
         if decision.reason:
-            written[identity]["permissionDecisionReason"] = decision.reason
+            written[call]["permissionDecisionReason"] = decision.reason
         if decision.for_input is not None:
-            written[identity]["forInput"] = dict(decision.for_input)
+            written[call]["forInput"] = dict(decision.for_input)
         if decision.context:
-            written[identity]["additionalContext"] = decision.context
+            written[call]["additionalContext"] = decision.context
     return written
-
-
-def _environment(env: Mapping[str, str], order: RunOrder, inside: Path | None) -> dict[str, str]:
-    asked = {"CAT_HERDER_ASKED": str(spool_folder(order.places.home))} if inside else {}
-    return {**env, **asked, **order.claim.variables(order.places.workspace)}
 
 
 def _gate_orders(order: RunOrder) -> dict[str, object]:
@@ -143,25 +144,26 @@ def _gate_orders(order: RunOrder) -> dict[str, object]:
         "may_ask": order.may_ask,
         "asks_no_more": order.asks_no_more,
         "step": order.step,
-        "workspace": str(order.places.workspace),
+        "workspace": str(order.paths.workspace),
         "allow_write": None if order.allow_write is None else list(order.allow_write),
         "ask_before": list(order.ask_before),
-        "plans": str(plans_folder(order.places.home)) if order.planning else "",
+        "plans": str(plans_folder(order.paths.home)) if order.planning else "",
     }
 
 
 def _settings(order: RunOrder, inside: Path) -> str:
-    """The CLI's settings: the gate as a command hook, for the tools that it has a say in."""
+    """Return the CLI's settings as JSON: the gate is a command hook for the tools on which it decides."""
     asking = ["AskUserQuestion", "Bash"] if order.may_ask or order.asks_no_more else []
     writing = [] if order.allow_write is None else list(WRITING)
     every = ["*"] if order.ask_before or order.planning else []
     settings: dict[str, object] = {}
     if order.planning:
-        # Else a classifier that the portal does not offer judges what is no mere look, and ends the run.
+        # Otherwise a classifier, which the portal does not offer, judges calls that do more than read, and
+        # its absence ends the run.
         settings["useAutoModeDuringPlan"] = False
     if not (asking or writing or every):
         return json.dumps(settings)
-    # A gate that crashes, takes too long or is not there blocks the call.
+    # A gate that crashes, takes too long or is missing blocks the call.
     hook = {
         "type": "command",
         "command": gate_command(inside),
@@ -173,22 +175,18 @@ def _settings(order: RunOrder, inside: Path) -> str:
 
 
 def gate_command(inside: Path) -> str:
-    """Any exit code but 2 would let the call through in a program that does not know `onFailure`."""
+    """Return the hook's command line. It exits with 2 on every failure.
+
+    A program that does not know `onFailure` would let the call through after any other exit code.
+    """
     return f"{_python()} {shlex.quote(str(inside / 'gate.pyc'))} {shlex.quote(str(inside))} || exit 2"
 
 
-def _write_orders(places: Places, orders: Mapping[str, object]) -> Path:
-    path = places.run / "orders.json"
-    path.touch(mode=0o600)
-    path.write_text(json.dumps(orders), encoding="utf-8")
-    return path
-
-
 def _python() -> str:
-    """Isolated and without site-packages: it starts in milliseconds and imports nothing of the agent's."""
+    """Return Python in isolated mode without site-packages: it starts fast and imports no agent files."""
     return f"{shlex.quote(sys.executable)} -ISB"
 
 
-def _script(path: Path, command: str) -> None:
+def _write_script(path: Path, command: str) -> None:
     path.write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
     path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)

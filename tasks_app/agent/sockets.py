@@ -1,11 +1,11 @@
-"""Start the agent's program with sockets in place of pipes for its input and output.
+"""Starting the agent's program with sockets instead of pipes for its input and output.
 
-Processes beside the CLI in its sandbox run as the same user, and may open a pipe that it holds by its name in
-/proc: they could write messages into the agent's output, with any numbers they like, or read and write what
-the worker tells the CLI. A socket cannot be opened by such a name (ENXIO).
+Other processes in the CLI's sandbox run as the same user, and can open the CLI's pipes by their names in
+/proc. They could write messages with any numbers into the agent's output, or read and write what the worker
+sends to the CLI. A socket cannot be opened by such a name (ENXIO).
 
-What stays possible is to take over the CLI as a debugger does (ptrace), where the kernel allows that among
-processes of one user (`kernel.yama.ptrace_scope=0`, or no Yama). `stream.py` bounds the numbers it reads.
+They can still take over the CLI like a debugger (ptrace) if the kernel allows that between processes of one
+user (`kernel.yama.ptrace_scope=0`, or no Yama). `stream.py` limits the numbers that it reads.
 """
 
 from __future__ import annotations
@@ -32,40 +32,37 @@ class ProcessOnSockets:
         return getattr(self._wrapped, name)
 
     async def close_streams(self) -> None:
-        """Close what nobody reads any more: a killed process's last output, for one."""
+        """Close the streams although they may hold unread output, for example of a killed process."""
         for stream in (self.stdin, self.stdout, self.stderr):
             if stream is not None:
                 await stream.aclose()
 
 
 async def open_process(command: Any, **options: Any) -> ProcessOnSockets:
-    """Do what `anyio.open_process` does; where it is asked for a pipe the child gets a socket."""
+    """Open a process like `anyio.open_process`, but give the child sockets instead of pipes."""
     piped = [name for name in _NAMES if options.get(name) == PIPE]
     pairs = {name: socket.socketpair() for name in piped}
-    theirs = {name: pair[1] for name, pair in pairs.items()}
+    of_child = {name: pair[1] for name, pair in pairs.items()}
     try:
-        process = await anyio.open_process(command, **{**options, **theirs})
+        process = await anyio.open_process(command, **{**options, **of_child})
     except BaseException:
         for ours, _ in pairs.values():
             ours.close()
         raise
     finally:
-        for other in theirs.values():
-            other.close()
-    return ProcessOnSockets(process, {name: await _stream(pairs[name][0]) for name in piped})
-
-
-async def _stream(ours: socket.socket) -> SocketStream:
-    return await SocketStream.from_socket(ours)
+        for theirs in of_child.values():
+            theirs.close()
+    streams = {name: await SocketStream.from_socket(pairs[name][0]) for name in piped}
+    return ProcessOnSockets(process, streams)
 
 
 def use_in_sdk() -> None:
-    """Make the SDK start its processes this way. It has no option for that, and is pinned to one version."""
+    """Make the SDK start its processes this way. It has no option for that; its version is pinned."""
     setattr(subprocess_cli, "anyio", _AnyioOnSockets())  # noqa: B010
 
 
 class _AnyioOnSockets:
-    """The module `anyio` with our `open_process`, as the name `anyio` in one module of the SDK."""
+    """Replaces the module `anyio` in one module of the SDK: it has our `open_process`."""
 
     open_process = staticmethod(open_process)
 

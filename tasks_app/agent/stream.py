@@ -1,4 +1,4 @@
-"""Reading the agent's message stream: raw JSON messages in, events and the end of the run out. Pure."""
+"""Reading the agent's message stream: from raw JSON messages to events and the end of the run. No I/O."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from tasks_app.core.types import Ask, Usage
 
 Message = Mapping[str, Any]
 
-#: Later than this a reset time given in seconds would be in the year 5138: it is in milliseconds.
+#: A reset time from this on is in milliseconds: in seconds it would be in the year 5138.
 MILLISECONDS = 100_000_000_000
 
-#: What no run comes near, and what every column, sum and page can hold. The messages are written in the
-#: sandbox: a number in them may be of any size and kind.
+#: Limits that no run reaches, and that every column, sum and page can hold. The messages come from the
+#: sandbox, so a number in them may be of any size and kind.
 MOST_TOKENS = 10**12
 MOST_DOLLARS = 1_000_000.0
 
-
-#: Messages in which the program speaks of itself; nothing of them concerns the work.
+#: Messages about the program itself; they do not concern the work.
 HOUSEKEEPING = (
     *("auth_status", "command_lifecycle", "keep_alive"),
     *("prompt_suggestion", "tool_progress", "tool_use_summary"),
@@ -32,10 +31,11 @@ HOUSEKEEPING = (
 
 @dataclass
 class Stream:
-    """What is known of a run so far; `read` takes one message and gives the events in it.
+    """The state of a run so far. `read` takes one message and returns its events.
 
-    All tool-use blocks are read: of two asks in one message the CLI keeps only the last. Messages of a
-    kind that is not known are kept as events and otherwise ignored.
+    All tool-use blocks are read, because the CLI keeps only the last of two asks in one message. Messages of
+    an unknown type become events and are otherwise ignored. `unjudged` are the calls that a broken gate
+    blocked; `results` says of each finished call whether it succeeded.
     """
 
     asks: dict[str, Ask] = field(default_factory=dict)
@@ -51,33 +51,33 @@ class Stream:
 
     def read(self, message: Message) -> list[AgentEvent]:
         at = datetime.now(UTC)
-        kinds = {
-            "assistant": self._assistant,
-            "user": self._user,
-            "result": self._result,
-            "system": self._system,
-            "rate_limit_event": self._rate_limit,
-            **dict.fromkeys(HOUSEKEEPING, self._housekeeping),
+        readers = {
+            "assistant": self._read_assistant,
+            "user": self._read_user,
+            "result": self._read_result,
+            "system": self._read_system,
+            "rate_limit_event": self._read_rate_limit,
+            **dict.fromkeys(HOUSEKEEPING, self._read_housekeeping),
         }
-        reader = kinds.get(str(message.get("type")), self._unknown)
+        reader = readers.get(str(message.get("type")), self._read_unknown)
         try:
             found = list(reader(message))
         except (AttributeError, TypeError, ValueError):
             found = []
-        # Of a known kind, but not of its shape, or with nothing in it: kept all the same.
-        found = found or list(self._unknown(message))
-        raws = [message] + [None] * (len(found) - 1)  # the raw message stands at the first of its events
+        # A message of a known type with an unexpected shape, or without content, is stored all the same.
+        found = found or list(self._read_unknown(message))
+        raws = [message] + [None] * (len(found) - 1)  # the first event carries the raw message
         return [AgentEvent(kind, payload, at, raw) for (kind, payload), raw in zip(found, raws, strict=True)]
 
-    def _assistant(self, message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _read_assistant(self, message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
         body = message.get("message") or {}
         self._note_model(body)
         if isinstance(body.get("usage"), dict):
             self._usage_by_message[str(body.get("id"))] = body["usage"]
         for block in _blocks(body):
-            yield self._block(block)
+            yield self._read_block(block)
 
-    def _block(self, block: Message) -> tuple[str, dict[str, Any]]:
+    def _read_block(self, block: Message) -> tuple[str, dict[str, Any]]:
         kind = block.get("type")
         if kind == "text":
             self.text = str(block.get("text", ""))
@@ -87,29 +87,35 @@ class Stream:
         if kind == "tool_use":
             tool_input = block.get("input")
             tool_input = tool_input if isinstance(tool_input, dict) else {}
-            identity, name = str(block.get("id")), str(block.get("name"))
-            self.calls[identity] = tool_input
-            ask = ask_from_call(identity, name, tool_input)
+            call_id, name = str(block.get("id")), str(block.get("name"))
+            self.calls[call_id] = tool_input
+            ask = ask_from_call(call_id, name, tool_input)
             if ask:
-                self.asks[identity] = ask
-            return "tool_use", {"id": identity, "name": name, "input": tool_input}
+                self.asks[call_id] = ask
+            return "tool_use", {"id": call_id, "name": name, "input": tool_input}
         return "unknown", {"type": str(kind)}
 
-    def _user(self, message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _read_user(self, message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
         for block in _blocks(message.get("message") or {}):
             if block.get("type") == "tool_result":
-                identity, is_error = str(block.get("tool_use_id")), block.get("is_error") is True
-                self.results[identity] = not is_error
-                text = _text_of(block.get("content"))
+                call_id, is_error = str(block.get("tool_use_id")), block.get("is_error") is True
+                self.results[call_id] = not is_error
+                text = _result_text(block.get("content"))
                 if is_error and BROKEN in text:
-                    self.unjudged.add(identity)
-                yield "tool_result", {"tool_use_id": identity, "text": text, "is_error": is_error}
+                    self.unjudged.add(call_id)
+                yield "tool_result", {"tool_use_id": call_id, "text": text, "is_error": is_error}
             else:
                 yield "system", {"subtype": "user", "text": str(block.get("text", ""))}
 
-    def _result(self, message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _read_result(self, message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
         self.result = message
-        self._waits_at(message.get("deferred_tool_use"))
+        deferred = message.get("deferred_tool_use")
+        if isinstance(deferred, dict) and isinstance(deferred.get("input"), dict):
+            # The stream does not show a call again that was deferred once more, but it may be an ask.
+            call_id = str(deferred.get("id"))
+            ask = ask_from_call(call_id, str(deferred.get("name")), deferred["input"])
+            if ask:
+                self.asks.setdefault(call_id, ask)
         yield (
             "result",
             {
@@ -117,52 +123,44 @@ class Stream:
                 "is_error": message.get("is_error") is True,
                 "stop_reason": message.get("stop_reason"),
                 "text": str(message.get("result") or ""),
-                "duration_ms": _if_told(_count, message.get("duration_ms")),
-                "num_turns": _if_told(_count, message.get("num_turns")),
-                "cost_usd": _if_told(_dollars, message.get("total_cost_usd")),
+                "duration_ms": _unless_none(_count, message.get("duration_ms")),
+                "num_turns": _unless_none(_count, message.get("num_turns")),
+                "cost_usd": _unless_none(_dollars, message.get("total_cost_usd")),
             },
         )
 
-    def _waits_at(self, call: Any) -> None:
-        """A call deferred once more, which the stream does not show again, is an ask all the same."""
-        if isinstance(call, dict) and isinstance(call.get("input"), dict):
-            identity = str(call.get("id"))
-            ask = ask_from_call(identity, str(call.get("name")), call["input"])
-            if ask:
-                self.asks.setdefault(identity, ask)
-
-    def _system(self, message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _read_system(self, message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
         self._note_model(message)
         yield "system", {"subtype": str(message.get("subtype", ""))}
 
     def _note_model(self, message: Message) -> None:
-        """What the program itself says in the model's place is of no model: it is marked as `<synthetic>`."""
+        """Store the model's name. Messages that the program itself wrote are marked as `<synthetic>`."""
         model = str(message.get("model") or "")
         if model and not model.startswith("<"):
             self.model = model
 
-    def _housekeeping(self, message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _read_housekeeping(self, message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "system", {"subtype": str(message.get("type"))}
 
-    def _rate_limit(self, message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _read_rate_limit(self, message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
         info = message.get("rate_limit_info") or {}
         if info.get("status") == "rejected":
             self.rejected = True
-            self.rejected_until = moment(info.get("resetsAt", info.get("resets_at")))
+            self.rejected_until = parse_reset_time(info.get("resetsAt", info.get("resets_at")))
         yield "system", {"subtype": "rate_limit_event", "status": info.get("status")}
 
-    def _unknown(self, message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _read_unknown(self, message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "unknown", {"type": str(message.get("type"))}
 
     @property
     def deferred(self) -> str:
-        """The tool_use_id at which the session waits, if it does."""
+        """The tool_use_id at which the session waits, or ""."""
         call = (self.result or {}).get("deferred_tool_use")
         return str(call.get("id", "")) if isinstance(call, dict) else ""
 
     @property
     def waiting_call(self) -> tuple[str, Message] | None:
-        """The name and the input of the call at which the session waits, if it does."""
+        """Name and input of the call at which the session waits, if it does."""
         call = (self.result or {}).get("deferred_tool_use")
         if not isinstance(call, dict):
             return None
@@ -170,30 +168,28 @@ class Stream:
         return str(call.get("name")), given if isinstance(given, dict) else {}
 
     @property
-    def vanished(self) -> list[str]:
-        """Calls of the last message that were not made, beside the one that waits: the CLI drops them."""
-        return (
-            [one for one in self.calls if one not in self.results and one != self.deferred]
-            if self.deferred
-            else []
-        )
+    def dropped_calls(self) -> list[str]:
+        """Calls of the last message that were not made because another one waits: the CLI drops them."""
+        if not self.deferred:
+            return []
+        return [call for call in self.calls if call not in self.results and call != self.deferred]
 
     def open_asks(self, decided: Container[str] = ()) -> tuple[Ask, ...]:
-        """What the agent asked, in order, without the calls that had a human's decision.
+        """Return the agent's asks in order, without those that had a human's decision.
 
-        An ask that got some other result (its hook broke, say) was not answered, so it is open.
+        An ask with another result (for example because its hook broke) was not answered, so it is open.
         """
-        return tuple(ask for identity, ask in self.asks.items() if identity not in decided)
+        return tuple(ask for call_id, ask in self.asks.items() if call_id not in decided)
 
     def ending(self, asks: Sequence[Ask], *, problem: str = "") -> tuple[Ending, str]:
-        """How the run ended, and why if badly; `problem` is what went wrong outside the stream."""
+        """Return how the run ended, and why if it failed; `problem` is what went wrong outside the stream."""
         result = self.result or {}
         if asks or self.deferred:
             return Ending.ASKED, problem
         if self.rejected or (result.get("is_error") and result.get("api_error_status") == 429):
             return Ending.LIMIT, str(result.get("result") or "A usage limit was reached.")
         if self.failed:
-            return Ending.FAILED, _reported(result)
+            return Ending.FAILED, _reported_error(result)
         if problem:
             return Ending.FAILED, problem
         if not result:
@@ -208,11 +204,11 @@ class Stream:
 
     @property
     def is_silent(self) -> bool:
-        """Whether neither the agent nor one of its tools said anything."""
+        """Whether there was no output of the agent or of its tools."""
         return not (self.text or self.calls or self.results or self._usage_by_message)
 
     def usage(self, *, cost_before: float) -> Usage:
-        """What this run used: as its result says, else summed over the messages that came."""
+        """Return what this run used according to its result or, without one, summed over its messages."""
         if self.result is not None and isinstance(self.result.get("usage"), dict):
             cost = _dollars(self.result.get("total_cost_usd"))
             return _usage(self.result["usage"], max(0.0, cost - cost_before))
@@ -228,7 +224,7 @@ class Stream:
         return total
 
 
-def _reported(result: Message) -> str:
+def _reported_error(result: Message) -> str:
     errors = result.get("errors")
     detail = "\n".join(map(str, errors)) if isinstance(errors, list) else ""
     return str(result.get("result") or detail or f"The agent reported {result.get('subtype')}.")
@@ -241,8 +237,8 @@ def _blocks(body: Message) -> list[Message]:
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
 
 
-def _text_of(content: Any) -> str:
-    """The readable text of a tool result, which is a string or a list of blocks."""
+def _result_text(content: Any) -> str:
+    """Return the readable text of a tool result, which is a string or a list of blocks."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -264,26 +260,26 @@ def _usage(usage: Message, cost: float) -> Usage:
     )
 
 
-def _if_told(read: Callable[[Any], float], value: Any) -> float | None:
-    return None if value is None else read(value)
+def _unless_none(parse: Callable[[Any], float], value: Any) -> float | None:
+    return None if value is None else parse(value)
 
 
 def _count(value: Any) -> int:
-    """A whole number from 0 to `MOST_TOKENS`; 0 for anything that is no such number."""
+    """Return a whole number from 0 to `MOST_TOKENS`; 0 for anything that is no such number."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         return 0
     return min(value, MOST_TOKENS)
 
 
 def _dollars(value: Any) -> float:
-    """A sum from 0 to `MOST_DOLLARS`; 0 for anything that is no such number, NaN included."""
+    """Return an amount from 0 to `MOST_DOLLARS`; 0 for anything that is no such number, NaN included."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         return 0.0
     return float(min(value, MOST_DOLLARS))
 
 
-def moment(stamp: Any) -> datetime | None:
-    """A reset time in seconds, or by mistake in milliseconds, since 1970; None for what is no time."""
+def parse_reset_time(stamp: Any) -> datetime | None:
+    """Parse seconds, or by mistake milliseconds, since 1970. Return None for anything that is no time."""
     if isinstance(stamp, bool) or not isinstance(stamp, int | float) or stamp <= 0:
         return None
     try:

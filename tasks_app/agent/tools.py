@@ -1,6 +1,6 @@
-"""The tools of Claude Code, by name: the one list that everything else asks.
+"""The names of Claude Code's tools. All other modules use these lists.
 
-Standard library only. A test holds the list against the program that is installed.
+Standard library only. A test compares the lists with the installed program.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ BUILT_IN = frozenset({
     "SendMessage", "Skill", "Task", "TaskCreate", "TaskGet", "TaskList", "TaskStop", "TaskUpdate",
     "ToolSearch", "WebSearch", "Workflow",
 })  # fmt: skip
-#: Other names that such tools have, or had in earlier versions: no typing errors, and nothing comes of them.
+#: Other names of such tools, some from earlier versions. They are no typing errors, but have no effect.
 OTHER_NAMES = frozenset({
     "Agent", "BashOutput", "KillShell", "LS", "MultiEdit", "NotebookRead", "SlashCommand", "TaskOutput",
     "TodoWrite",
 })  # fmt: skip
 KNOWN = BUILT_IN | OTHER_NAMES
-#: How the names of tools of MCP servers begin.
+#: The prefix of tools of MCP servers.
 MCP = "mcp__"
 
-#: How the program begins what it writes itself as the result of a call that was not made, or whose process
+#: The beginnings of results that the program itself writes for calls that were not made, or whose process
 #: died.
 _BROKEN_OFF = (
     "[Tool call interrupted: ",
@@ -37,5 +37,5 @@ _BROKEN_OFF = (
 
 
 def was_broken_off(result: str) -> bool:
-    """Whether a call's result says only that there is none."""
+    """Return whether a call's result only says that it has none."""
     return result.lstrip().startswith(_BROKEN_OFF)

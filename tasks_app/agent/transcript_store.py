@@ -1,4 +1,4 @@
-"""Where the transcripts of sessions are kept: a part of the port. Nothing here needs the agent's SDK."""
+"""The port's interface for storing the transcripts of sessions. Nothing here needs the agent's SDK."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Transcript = Mapping[str, Entries]
 
 
 class TranscriptStore(Protocol):
-    """Where transcripts are kept. A key has project_key and session_id, and subpath for a sub-agent's."""
+    """Stores transcripts. A key has project_key and session_id, for a sub-agent's transcript also subpath."""
 
     def append_transcript(self, key: Key, entries: Entries) -> None: ...
 
     def load_transcript(self, key: Key) -> Entries | None:
-        """The entries in the order appended; None for a key never written."""
+        """Return the entries in the order appended; None for a key that was never written."""
 
     def transcript_subpaths(self, key: Key) -> list[str]: ...

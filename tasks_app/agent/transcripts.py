@@ -1,4 +1,4 @@
-"""The SDK's session store on top of a recorder, and the way back: a transcript onto the disk."""
+"""Transcripts of sessions: storing them through the SDK's session store, and writing them back to disk."""
 
 from __future__ import annotations
 
@@ -15,69 +15,69 @@ from tasks_app.agent.tools import was_broken_off
 from tasks_app.agent.transcript_store import Entries, Key, Transcript, TranscriptStore
 from tasks_app.core.errors import TranscriptDamaged
 
-#: Types of entries that the model has read or said; the others are notes of the CLI's own.
+#: Types of entries that the model has read or written. The others are the CLI's own notes.
 _MESSAGES = {"user", "assistant"}
 
 
 class OwnSession:
-    """A shelf on which a run can put entries of its own session only.
+    """A transcript store that accepts only entries of the run's own session.
 
-    What runs in the sandbox can write into the agent's output, and so name any other session there.
+    Processes in the sandbox can write into the agent's output, and could name any other session there.
     """
 
-    def __init__(self, shelf: TranscriptStore, *, cwd: Path, session_id: str) -> None:
-        self._shelf = shelf
+    def __init__(self, store: TranscriptStore, *, cwd: Path, session_id: str) -> None:
+        self._store = store
         self._own = {"project_key": project_key_for_directory(cwd), "session_id": session_id}
 
     def append_transcript(self, key: Key, entries: Entries) -> None:
         if self._is_own(key):
-            self._shelf.append_transcript(key, entries)
+            self._store.append_transcript(key, entries)
 
     def load_transcript(self, key: Key) -> Entries | None:
-        return self._shelf.load_transcript(key) if self._is_own(key) else None
+        return self._store.load_transcript(key) if self._is_own(key) else None
 
     def transcript_subpaths(self, key: Key) -> list[str]:
-        return self._shelf.transcript_subpaths(key) if self._is_own(key) else []
+        return self._store.transcript_subpaths(key) if self._is_own(key) else []
 
     def _is_own(self, key: Key) -> bool:
         return all(key[name] == value for name, value in self._own.items())
 
 
-class MirroredStore:
-    """The SDK's `SessionStore` protocol on top of a shelf; `call` brings each call to the shelf's thread."""
+class SdkSessionStore:
+    """The SDK's `SessionStore` for a transcript store; `call` runs each call in the store's thread."""
 
-    def __init__(self, shelf: TranscriptStore, call: Callable[..., Awaitable[Any]]) -> None:
-        self._shelf = shelf
+    def __init__(self, store: TranscriptStore, call: Callable[..., Awaitable[Any]]) -> None:
+        self._store = store
         self._call = call
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
-        await self._call(self._shelf.append_transcript, dict(key), [dict(entry) for entry in entries])
+        await self._call(self._store.append_transcript, dict(key), [dict(entry) for entry in entries])
 
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
-        found: list[SessionStoreEntry] | None = await self._call(self._shelf.load_transcript, dict(key))
+        found: list[SessionStoreEntry] | None = await self._call(self._store.load_transcript, dict(key))
         return found
 
     async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
-        found: list[str] = await self._call(self._shelf.transcript_subpaths, dict(key))
+        found: list[str] = await self._call(self._store.transcript_subpaths, dict(key))
         return found
 
 
-def stored_transcript(shelf: TranscriptStore, *, cwd: Path, session_id: str) -> dict[str, Entries]:
-    """A whole session, subpath ('' is the session itself) to its entries; empty if nothing is kept.
+def stored_transcript(store: TranscriptStore, *, cwd: Path, session_id: str) -> dict[str, Entries]:
+    """Return a whole session: entries by subpath ("" for the session itself). Empty if nothing is stored.
 
-    Raises TranscriptDamaged for what the CLI would refuse, or would take up as if it had forgotten a part.
+    Raises TranscriptDamaged if the CLI would refuse the session, or would resume it without a part.
     """
     key = {"project_key": project_key_for_directory(cwd), "session_id": session_id}
-    main = shelf.load_transcript(key)
+    main = store.load_transcript(key)
     if not main:
         return {}
-    require_sound(main)
-    subpaths = shelf.transcript_subpaths(key)
-    return {"": main} | {path: shelf.load_transcript({**key, "subpath": path}) or [] for path in subpaths}
+    require_intact(main)
+    subpaths = store.transcript_subpaths(key)
+    return {"": main} | {path: store.load_transcript({**key, "subpath": path}) or [] for path in subpaths}
 
 
-def require_sound(entries: Sequence[Any]) -> None:
-    """Raise TranscriptDamaged unless each entry is whole and each message follows one that is there."""
+def require_intact(entries: Sequence[Any]) -> None:
+    """Raise TranscriptDamaged unless each entry is complete and each message follows an existing one."""
     known: set[str | None] = {None}
     for number, entry in enumerate(entries, start=1):
         if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
@@ -95,37 +95,37 @@ def _is_message(entry: dict[str, Any]) -> bool:
     return isinstance(entry.get("uuid"), str) and isinstance(content, str | list)
 
 
-def restore(transcript: Transcript, *, config_dir: Path, cwd: Path, session_id: str) -> None:
-    """Write a stored session to where the CLI resumes from. The database is the truth: a file is replaced.
+def write_transcript(transcript: Transcript, *, config_dir: Path, cwd: Path, session_id: str) -> None:
+    """Write a stored session to the folder from which the CLI resumes. Existing files are replaced.
 
-    The folder is the agent's to write, so links in it are removed rather than followed.
+    The agent can write in that folder, so links in it are removed and not followed.
     """
     folder = PurePath("projects", project_key_for_directory(cwd))
     for subpath, entries in transcript.items():
         inside = PurePath(f"{session_id}/{subpath}.jsonl" if subpath else f"{session_id}.jsonl")
         if ".." in inside.parts:
-            continue  # a subpath is the agent's word
-        path = _way_cleared(config_dir, folder / inside)
+            continue  # the agent chose the subpath
+        path = _clear_path(config_dir, folder / inside)
         lines = (json.dumps(entry, separators=(",", ":")) for entry in entries)
         path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
 
 
-def _way_cleared(config_dir: Path, inside: PurePath) -> Path:
-    """The place for a new file, in folders that are real ones."""
-    folder = config_dir
+def _clear_path(config_dir: Path, inside: PurePath) -> Path:
+    """Make real folders for a new file, remove what is in its place, and return its path."""
+    path = config_dir
     for part in inside.parts:
-        if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-            folder.unlink()
-        folder.mkdir(parents=True, exist_ok=True)
-        folder /= part
-    if folder.is_dir() and not folder.is_symlink():
-        shutil.rmtree(folder)
-    folder.unlink(missing_ok=True)
-    return folder
+        if path.is_symlink() or (path.exists() and not path.is_dir()):
+            path.unlink()
+        path.mkdir(parents=True, exist_ok=True)
+        path /= part
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    return path
 
 
 class CallResult(StrEnum):
-    """What a session holds as the result of a tool call."""
+    """The result of a tool call according to the session."""
 
     GOOD = "good"
     ERROR = "error"
@@ -133,12 +133,12 @@ class CallResult(StrEnum):
 
 
 def result_in(transcript: Transcript, tool_use_id: str) -> CallResult | None:
-    """The call's first result; None if there is none yet.
+    """Return the call's first result, or None if it has none yet.
 
-    A call that died with its process gets one from the program when the session is taken up again.
+    A call that died with its process gets a result from the program when the session is resumed.
     """
     results = (
-        _kind_of(block)
+        _classify(block)
         for entry in transcript.get("", [])
         for block in _blocks(entry)
         if block.get("type") == "tool_result" and block.get("tool_use_id") == tool_use_id
@@ -146,20 +146,20 @@ def result_in(transcript: Transcript, tool_use_id: str) -> CallResult | None:
     return next(results, None)
 
 
-def _kind_of(result: dict[str, Any]) -> CallResult:
-    if was_broken_off(_words(result.get("content"))):
+def _classify(result: dict[str, Any]) -> CallResult:
+    if was_broken_off(_text(result.get("content"))):
         return CallResult.BROKEN_OFF
     return CallResult.ERROR if result.get("is_error") is True else CallResult.GOOD
 
 
 def has_prompt(transcript: Transcript, prompt: str) -> bool:
-    """Whether the session holds that prompt: then the agent was told what stands in it."""
+    """Return whether the session holds that prompt, so that the agent has read it."""
     messages = (entry.get("message") for entry in transcript.get("", []) if entry.get("type") == "user")
-    return any(isinstance(message, dict) and _words(message.get("content")) == prompt for message in messages)
+    return any(isinstance(message, dict) and _text(message.get("content")) == prompt for message in messages)
 
 
 def deferred_call(transcript: Transcript) -> str:
-    """The tool_use_id at which the session waits, by its own notes; empty if it waits at none."""
+    """Return the tool_use_id at which the session waits, or ""."""
     for entry in reversed(transcript.get("", [])):
         attachment = entry.get("attachment")
         if isinstance(attachment, dict) and attachment.get("type") == "hook_deferred_tool":
@@ -174,7 +174,7 @@ def _blocks(entry: dict[str, Any]) -> list[dict[str, Any]]:
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
 
 
-def _words(content: Any) -> str:
+def _text(content: Any) -> str:
     if isinstance(content, str):
         return content
     blocks = content if isinstance(content, list) else []

@@ -8,7 +8,7 @@ from django.db.models import Count
 from django.utils import timezone
 
 from tasks_app.agent.orphaned_processes import Claim, kill_earlier_processes
-from tasks_app.agent.port import Ending, Places, RunOrder, RunResult
+from tasks_app.agent.port import Ending, RunOrder, RunPaths, RunResult
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.core.phases import Phase
 from tasks_app.engine.conclude import (
@@ -136,7 +136,7 @@ def _order(run: Run, planned: NextRun, timeout: float) -> RunOrder:
     config = step_from_json(run.step.config)
     return RunOrder(
         session_id=planned.session_id,
-        places=Places(
+        paths=RunPaths(
             workspace=paths.workspace(task).path,
             home=paths.home(task),
             answers=paths.answers_dir(task),

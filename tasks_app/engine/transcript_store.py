@@ -9,7 +9,7 @@ from tasks_app.models import SessionEntry
 
 
 class DatabaseTranscriptStore:
-    """Keeps transcripts for `tasks_app.agent.transcripts`: keys and entries as the SDK has them."""
+    """Stores transcripts for `tasks_app.agent.transcripts`, with keys and entries as the SDK defines them."""
 
     def append_transcript(self, key: Mapping[str, str], entries: list[dict[str, Any]]) -> None:
         SessionEntry.objects.append(key, entries)

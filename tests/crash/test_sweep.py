@@ -16,7 +16,7 @@ import pytest
 from django.db import connections
 from django.utils import timezone
 
-from tasks_app.agent.fake import Turn, ask, say, write
+from tasks_app.agent.fake_script import Turn, ask, say, write
 from tasks_app.core.phases import Phase
 from tasks_app.engine import crashpoints
 from tasks_app.engine.crashpoints import POINTS

@@ -13,7 +13,7 @@ from django.conf import settings as django_settings
 from django.core.management import call_command
 
 from tasks_app import composition
-from tasks_app.agent import fake
+from tasks_app.agent import fake, fake_script
 from tasks_app.agent.claude import ClaudeAgent
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.models import Project, Question, User
@@ -66,14 +66,17 @@ def question() -> Question:
 class Herd:
     """A fake agent that plays `acts` by the word in a task's body: `word: first`."""
 
-    acts: dict[str, Sequence[fake.Act]] = field(default_factory=dict)
+    acts: dict[str, Sequence[fake_script.Act]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.agent = fake.FakeAgent(self._script)
 
-    def _script(self, prompt: str) -> Sequence[fake.Act]:
+    def _script(self, prompt: str) -> Sequence[fake_script.Act]:
         word = re.findall(r"^word: (\w+)$", prompt, re.MULTILINE)[-1]
-        done = [fake.Turn(calls=(fake.write(f"{word}.txt", word),)), fake.say(f"The {word} is done.")]
+        done = [
+            fake_script.Turn(calls=(fake_script.write(f"{word}.txt", word),)),
+            fake_script.say(f"The {word} is done."),
+        ]
         return self.acts.get(word, done)
 
 

@@ -12,7 +12,7 @@ from tasks_app.agent.ask_spool import clear_spool, spool_folder, spooled_asks
 from tasks_app.agent.config_dir import clear_config_dir
 from tasks_app.agent.fake import FakeAgent
 from tasks_app.agent.run_setup import set_up_run
-from tasks_app.agent.transcripts import restore
+from tasks_app.agent.transcripts import write_transcript
 from tasks_app.sandbox import Sandbox
 from tests.agents import Bench
 
@@ -87,7 +87,7 @@ def transcript_file(config: Path) -> Path:
 
 
 def put(config: Path, transcript: dict[str, list[dict[str, object]]]) -> None:
-    restore(transcript, config_dir=config, cwd=Path("/work/space"), session_id=SESSION)
+    write_transcript(transcript, config_dir=config, cwd=Path("/work/space"), session_id=SESSION)
 
 
 def test_a_transcript_is_restored_line_by_line(tmp_path: Path) -> None:
@@ -130,12 +130,12 @@ def laid_out(tmp_path: Path, *, resume: bool) -> Path:
     """The home as a run finds it, after an agent that was there before."""
     order = Bench(FakeAgent(lambda prompt: []), tmp_path).order("Go.", resume=resume)
     kept = [".npm/cache.txt", ".claude/CLAUDE.md", ".claude/projects/x/memory/MEMORY.md"]
-    for path in (order.places.home / name for name in kept):
+    for path in (order.paths.home / name for name in kept):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("from before")
-    (order.places.home / ".claude" / "projects").chmod(0o100)
+    (order.paths.home / ".claude" / "projects").chmod(0o100)
     set_up_run(order, argv=["/bin/true"], env={}, sandbox=Sandbox(None))
-    return order.places.home
+    return order.paths.home
 
 
 def test_a_new_session_finds_nothing_that_the_program_kept_of_an_earlier_one(tmp_path: Path) -> None:

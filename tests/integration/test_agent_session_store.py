@@ -10,7 +10,7 @@ from claude_agent_sdk import project_key_for_directory
 from claude_agent_sdk.testing import run_session_store_conformance
 
 from tasks_app.agent.bridge import Bridge
-from tasks_app.agent.transcripts import MirroredStore, stored_transcript
+from tasks_app.agent.transcripts import SdkSessionStore, stored_transcript
 from tasks_app.engine.transcript_store import DatabaseTranscriptStore
 from tasks_app.models import SessionEntry
 
@@ -42,7 +42,7 @@ def test_the_store_keeps_the_contracts_of_the_sdk(transactional_db: None) -> Non
     numbers = iter(range(1000))
 
     def store() -> Any:
-        return MirroredStore(Emptied(next(numbers)), bridge.call)
+        return SdkSessionStore(Emptied(next(numbers)), bridge.call)
 
     async def main() -> None:
         await run_session_store_conformance(store, skip_optional=UNUSED)
@@ -54,7 +54,7 @@ def test_the_store_keeps_the_contracts_of_the_sdk(transactional_db: None) -> Non
 def test_a_whole_session_comes_back_with_its_sub_agents(transactional_db: None, tmp_path: Any) -> None:
     shelf = DatabaseTranscriptStore()
     bridge = Bridge(tick=lambda: None)
-    store = MirroredStore(shelf, bridge.call)
+    store = SdkSessionStore(shelf, bridge.call)
     key = {"project_key": project_key_for_directory(tmp_path), "session_id": "s"}
 
     async def main() -> None:

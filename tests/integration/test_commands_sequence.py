@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from tasks_app.agent import fake
+from tasks_app.agent import fake, fake_script
 from tasks_app.core.phases import Phase
 from tasks_app.models import Project, Sequence, Task, User
 from tasks_app.services.projects import add_project
@@ -53,8 +53,8 @@ def text_of(word: str) -> str:
     return f"# Task {word}\n\nword: {word}\n"
 
 
-def asks(question: str) -> list[fake.Act]:
-    return [fake.Turn(calls=(fake.ask(question),)), fake.say("The answer was: {result}")]
+def asks(question: str) -> list[fake_script.Act]:
+    return [fake_script.Turn(calls=(fake_script.ask(question),)), fake_script.say("The answer was: {result}")]
 
 
 def test_a_folder_is_run_task_after_task_with_progress(manage: Manage, project: Project, herd: Herd) -> None:
@@ -80,7 +80,7 @@ def test_a_folder_is_run_task_after_task_with_progress(manage: Manage, project: 
 def test_a_task_that_an_agent_wrote_is_announced_and_run(
     manage: Manage, project: Project, herd: Herd
 ) -> None:
-    herd.acts["first"] = [fake.Turn(calls=(fake.write(f"{FOLDER}/03-new.md", text_of("new")),))]
+    herd.acts["first"] = [fake_script.Turn(calls=(fake_script.write(f"{FOLDER}/03-new.md", text_of("new")),))]
     code, out, _ = manage(*RUN)
     assert code == 0
     assert out.index("+ A new task is in the folder: 03-new.md") < out.index("task 2 of 3, step do")
@@ -123,13 +123,13 @@ def test_a_question_halts_it_and_the_answer_is_known_to_later_tasks(
 def test_a_task_that_fails_stops_it_until_it_is_continued(
     manage: Manage, project: Project, herd: Herd
 ) -> None:
-    herd.acts["first"] = [fake.Fail("API Error: the disk is full")]
+    herd.acts["first"] = [fake_script.Fail("API Error: the disk is full")]
     code, out, _ = manage(*RUN)
     assert code == 1
     assert "Failed: API Error: the disk is full" in out
     assert "Go on here with  manage.py run_sequence 1 --continue" in out
     assert "with 0 of 2 tasks done" in out
-    herd.acts["first"] = [fake.Fail("API Error: the disk is full"), fake.say("Now it fits.")]
+    herd.acts["first"] = [fake_script.Fail("API Error: the disk is full"), fake_script.say("Now it fits.")]
     code, out, _ = manage(*RUN, "--continue")
     assert (code, Sequence.objects.count()) == (0, 1)
     assert "Now it fits." in out and "Done: tasks/prices" in out
@@ -138,7 +138,7 @@ def test_a_task_that_fails_stops_it_until_it_is_continued(
 def test_without_continue_a_failed_sequence_is_begun_anew_and_it_is_said(
     manage: Manage, project: Project, herd: Herd
 ) -> None:
-    herd.acts["first"] = [fake.Fail("API Error: no")]
+    herd.acts["first"] = [fake_script.Fail("API Error: no")]
     manage(*RUN)
     del herd.acts["first"]
     code, out, _ = manage(*RUN)
@@ -150,7 +150,7 @@ def test_a_faulty_next_file_is_named_and_where_to_mend_it(
     manage: Manage, project: Project, herd: Herd
 ) -> None:
     bad = "---\ninteractionThreshold: 9\n---\nword: new\n"
-    herd.acts["first"] = [fake.Turn(calls=(fake.write(f"{FOLDER}/015-bad.md", bad),))]
+    herd.acts["first"] = [fake_script.Turn(calls=(fake_script.write(f"{FOLDER}/015-bad.md", bad),))]
     code, out, _ = manage(*RUN)
     assert code == 1
     assert "Failed: tasks/prices/015-bad.md:2: interactionThreshold must be" in out
@@ -226,7 +226,7 @@ class TestCancelAndRetry:
         self, manage: Manage, project: Project, herd: Herd, ann: User
     ) -> None:
         task = create_task(project, text_of("alone"), by=acting(ann), where="alone.md")
-        herd.acts["alone"] = [fake.Fail("API Error: no"), fake.say("Yes.")]
+        herd.acts["alone"] = [fake_script.Fail("API Error: no"), fake_script.say("Yes.")]
         assert manage("run_task", task.pk, "--no-input")[0] == 1
         code, out, _ = manage("retry", f"shop/{task.slug}", "--json", "--no-input")
         assert (code, json.loads(out)["phase"]) == (0, "done")
@@ -235,7 +235,7 @@ class TestCancelAndRetry:
     def test_what_is_queued_is_left_to_the_portal(
         self, manage: Manage, project: Project, herd: Herd, thing: str
     ) -> None:
-        herd.acts["first"] = [fake.Fail("API Error: no")]
+        herd.acts["first"] = [fake_script.Fail("API Error: no")]
         manage(*RUN)
         runs = len(herd.agent.runs)
         code, out, _ = manage("retry", thing, "--queue")
@@ -370,7 +370,7 @@ def test_leaving_between_two_tasks_is_told(
         os.kill(os.getpid(), signal.SIGINT)
         return "pressed"
 
-    herd.acts["first"] = [fake.Turn(calls=(fake.Call("Bash", {"command": "true"}, press),))]
+    herd.acts["first"] = [fake_script.Turn(calls=(fake_script.Call("Bash", {"command": "true"}, press),))]
     monkeypatch.setattr("tasks_app.engine.recorder.RunRecorder.tick", lambda self: None)
     monkeypatch.setattr("tasks_app.cli.hands.Hands.stop", lambda self: None)
     code, out, _ = manage(*RUN)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from tasks_app.agent import fake
+from tasks_app.agent import fake_script
 from tasks_app.cli.command import Exit
 from tasks_app.cli.screen import Screen
 from tasks_app.cli.watch import Watch
@@ -101,7 +101,7 @@ class TestOnce:
         assert phases() == {"c": "done"}
 
     def test_a_failed_task_does_not_hold_up_the_next(self, manage: Manage, folder: Path, herd: Herd) -> None:
-        herd.acts["a"] = [fake.Fail("API Error: no")]
+        herd.acts["a"] = [fake_script.Fail("API Error: no")]
         for word in ("a", "b"):
             (folder / f"{word}.md").write_text(text_of(word))
         assert manage(*ONCE)[0] == 1
@@ -110,7 +110,10 @@ class TestOnce:
     def test_a_task_that_waits_does_not_hold_up_the_next_and_goes_on_later(
         self, manage: Manage, folder: Path, herd: Herd
     ) -> None:
-        herd.acts["a"] = [fake.Turn(calls=(fake.ask("Round up?"),)), fake.say("So: {result}")]
+        herd.acts["a"] = [
+            fake_script.Turn(calls=(fake_script.ask("Round up?"),)),
+            fake_script.say("So: {result}"),
+        ]
         for word in ("a", "b"):
             (folder / f"{word}.md").write_text(text_of(word))
         code, out, _ = manage(*ONCE)
@@ -125,13 +128,13 @@ class TestOnce:
     def test_a_task_that_was_cancelled_meanwhile_is_left_alone(
         self, manage: Manage, folder: Path, herd: Herd
     ) -> None:
-        herd.acts["a"] = [fake.Turn(calls=(fake.ask("Round up?"),))]
+        herd.acts["a"] = [fake_script.Turn(calls=(fake_script.ask("Round up?"),))]
 
         def cancel(workspace: Path) -> str:
             cancel_task(Task.objects.get(slug="a"), by=acting(User.objects.get(username="ann")))
             return ""
 
-        herd.acts["b"] = [fake.Turn(calls=(fake.Call("Bash", {"command": "true"}, cancel),))]
+        herd.acts["b"] = [fake_script.Turn(calls=(fake_script.Call("Bash", {"command": "true"}, cancel),))]
         for word in ("a", "b"):
             (folder / f"{word}.md").write_text(text_of(word))
         code, out, _ = manage(*ONCE)
@@ -145,7 +148,7 @@ class TestOnce:
             (folder / "b.md").write_text(text_of("b"))
             return ""
 
-        herd.acts["a"] = [fake.Turn(calls=(fake.Call("Bash", {"command": "true"}, write),))]
+        herd.acts["a"] = [fake_script.Turn(calls=(fake_script.Call("Bash", {"command": "true"}, write),))]
         (folder / "a.md").write_text(text_of("a"))
         assert manage(*ONCE)[0] == 0
         assert phases() == {"a": "done", "b": "done"}

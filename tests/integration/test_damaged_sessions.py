@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from django.db import connection
 
-from tasks_app.agent.transcripts import require_sound
+from tasks_app.agent.transcripts import require_intact
 from tasks_app.core.errors import TranscriptDamaged
 from tasks_app.core.phases import Phase
 from tasks_app.models import Event, EventKind, Outcome, SessionEntry, Task, paths
@@ -70,7 +70,7 @@ def test_an_answer_reaches_a_new_session_when_the_old_one_is_damaged(
 ) -> None:
     task = real.task(text="# Paint it\n\nrehearsal: ask-and-end\n")
     assert real.advance(task).phase == Phase.WAITING_FOR_INPUT
-    require_sound(list(SessionEntry.objects.order_by("pk").values_list("entry", flat=True)))
+    require_intact(list(SessionEntry.objects.order_by("pk").values_list("entry", flat=True)))
     damage()
     shutil.rmtree(paths.home(task) / ".claude")
     real.answer_all(task, "Go on, but gently")
@@ -112,7 +112,7 @@ def test_what_is_sound_is_taken_as_it_is() -> None:
         {"type": "attachment", "uuid": "b", "parentUuid": "a"},
         {"type": "assistant", "uuid": "c", "parentUuid": "b", "message": {"content": []}},
     ]
-    require_sound(chain)
+    require_intact(chain)
     for broken in (chain[2:], [*chain, "text"], [*chain, {"uuid": "d"}]):
         with pytest.raises(TranscriptDamaged):
-            require_sound(broken)
+            require_intact(broken)

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from django.db import connection
 
-from tasks_app.agent.fake import Turn, say, write
+from tasks_app.agent.fake_script import Turn, say, write
 from tasks_app.core.errors import WrongDataDirectory
 from tasks_app.core.phases import Phase
 from tasks_app.models import Installation, Project, SessionEntry, Task, installation, paths

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agent.fake import Act, End, Turn, ask, plan, say, shell, write
+from tasks_app.agent.fake_script import Act, End, Turn, ask, plan, say, shell, write
 from tasks_app.core.phases import Phase
 from tasks_app.engine.prompts import history
 from tasks_app.engine.steps import SET_ASIDE

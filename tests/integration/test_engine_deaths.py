@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from tasks_app.agent.fake import Act, Die, FakeAgent, Turn, say, shell
+from tasks_app.agent.fake import FakeAgent
+from tasks_app.agent.fake_script import Act, Die, Turn, say, shell
 from tasks_app.agent.orphaned_processes import marked_processes
 from tasks_app.agent.outcome import run_result
 from tasks_app.agent.port import AgentEvent, Ending, RunResult

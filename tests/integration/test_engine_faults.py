@@ -18,7 +18,7 @@ from django.core.management import call_command
 from django.db import DatabaseError, IntegrityError, OperationalError, connection, transaction
 from django.utils import timezone
 
-from tasks_app.agent.fake import say
+from tasks_app.agent.fake_script import say
 from tasks_app.agent.port import RunResult
 from tasks_app.core.errors import PassingFault, WorkspaceError
 from tasks_app.core.phases import Phase

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from tasks_app.agent.fake import Turn, ask, say, write
+from tasks_app.agent.fake_script import Turn, ask, say, write
 from tasks_app.core.phases import Phase
 from tasks_app.engine.cleaning import clean_workspaces
 from tasks_app.models import Task, paths

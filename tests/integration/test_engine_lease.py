@@ -14,7 +14,7 @@ import pytest
 from django.db import OperationalError, connection
 from django.utils import timezone
 
-from tasks_app.agent.fake import Turn, ask, say
+from tasks_app.agent.fake_script import Turn, ask, say
 from tasks_app.agent.port import AgentEvent, Ending, RunResult
 from tasks_app.core.errors import IllegalMove, LeaseLost
 from tasks_app.core.phases import Phase

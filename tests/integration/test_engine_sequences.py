@@ -15,7 +15,7 @@ from django.conf import settings
 from django.urls import reverse
 from django.utils import timezone
 
-from tasks_app.agent import fake
+from tasks_app.agent import fake, fake_script
 from tasks_app.core.errors import BadInput, IllegalMove, NotAllowed
 from tasks_app.core.phases import Phase
 from tasks_app.engine.advance import advance
@@ -67,15 +67,18 @@ class Herd:
 
     project: Project
     person: User
-    acts: dict[str, Acts[fake.Act]] = field(default_factory=dict)
+    acts: dict[str, Acts[fake_script.Act]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.agent = fake.FakeAgent(self._script)
         self.context = WorkerContext(self.agent, detect(SandboxMode.OFF), never)
 
-    def _script(self, prompt: str) -> Acts[fake.Act]:
+    def _script(self, prompt: str) -> Acts[fake_script.Act]:
         word = re.findall(r"^word: (\w+)$", prompt, re.MULTILINE)[-1]
-        return self.acts.get(word, [fake.Turn(calls=(fake.write(f"{word}.txt", word),)), fake.say("Done.")])
+        return self.acts.get(
+            word,
+            [fake_script.Turn(calls=(fake_script.write(f"{word}.txt", word),)), fake_script.say("Done.")],
+        )
 
     def make(self) -> Sequence:
         self.sequence = create_sequence(self.project, FOLDER, by=acting(self.person))
@@ -129,8 +132,8 @@ def herd(repository: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     return Herd(add_project("shop", str(repository.path), by=ann), ann)
 
 
-def write_task(name: str, text: str) -> fake.Call:
-    return fake.write(f"{FOLDER}/{name}", text)
+def write_task(name: str, text: str) -> fake_script.Call:
+    return fake_script.write(f"{FOLDER}/{name}", text)
 
 
 def test_tasks_run_in_the_order_of_their_names_on_one_branch_and_in_one_workspace(herd: Herd) -> None:
@@ -138,7 +141,7 @@ def test_tasks_run_in_the_order_of_their_names_on_one_branch_and_in_one_workspac
     assert (sequence.phase, sequence.failure) == (Phase.DONE, "")
     assert [task.file for task in herd.tasks] == ["01-first.md", "02-second.md", "10-last.md"]
     assert {task.branch for task in herd.tasks} == {sequence.branch} == {"cat-herder/prices"}
-    assert len({order.places.workspace for order in herd.agent.runs}) == 1
+    assert len({order.paths.workspace for order in herd.agent.runs}) == 1
     assert {name for name in ("first", "second", "last") if (herd.workspace / f"{name}.txt").exists()} == {
         "first", "second", "last",
     }  # fmt: skip
@@ -174,7 +177,10 @@ def test_the_agent_is_told_of_the_folder(herd: Herd) -> None:
 
 
 def test_a_task_that_an_agent_wrote_is_picked_up(herd: Herd) -> None:
-    herd.acts["first"] = [fake.Turn(calls=(write_task("05-new.md", task_text("new")),)), fake.say("Split.")]
+    herd.acts["first"] = [
+        fake_script.Turn(calls=(write_task("05-new.md", task_text("new")),)),
+        fake_script.say("Split."),
+    ]
     assert herd.make() and sequence_files(herd.sequence) == ["01-first.md", "02-second.md", "10-last.md"]
     start_sequence(herd.sequence, by=acting(herd.person))
     assert herd.work().phase == Phase.DONE
@@ -192,7 +198,7 @@ def test_a_name_that_belongs_to_a_task_of_its_own_already_is_no_obstacle(herd: H
 
 def test_a_file_of_any_name_is_a_task(herd: Herd) -> None:
     name = f"03 Ü {'x' * 200}.md"
-    herd.acts["first"] = [fake.Turn(calls=(write_task(name, task_text("odd")),))]
+    herd.acts["first"] = [fake_script.Turn(calls=(write_task(name, task_text("odd")),))]
     assert herd.start().phase == Phase.DONE
     odd = next(task for task in herd.tasks if task.file == name)
     assert len(odd.slug) <= 160 and re.fullmatch(r"[\w-]+", odd.slug)
@@ -200,7 +206,7 @@ def test_a_file_of_any_name_is_a_task(herd: Herd) -> None:
 
 def test_a_name_that_is_no_text_fails_the_sequence_and_is_told(herd: Herd) -> None:
     command = f"printf 'x' > \"$(printf '{FOLDER}/03-\\377.md')\""
-    herd.acts["second"] = [fake.Turn(calls=(fake.shell(command),))]
+    herd.acts["second"] = [fake_script.Turn(calls=(fake_script.shell(command),))]
     sequence = herd.start()
     assert sequence.phase == Phase.FAILED
     assert "03-\ufffd.md: the name of this file is not UTF-8" in sequence.failure
@@ -221,7 +227,7 @@ def test_a_name_that_is_no_text_fails_the_sequence_and_is_told(herd: Herd) -> No
 def test_a_faulty_next_file_fails_the_sequence_which_goes_on_when_it_is_mended(
     herd: Herd, text: str, told: str
 ) -> None:
-    herd.acts["first"] = [fake.Turn(calls=(write_task("02-a.md", text),))]
+    herd.acts["first"] = [fake_script.Turn(calls=(write_task("02-a.md", text),))]
     sequence = herd.start()
     assert sequence.phase == Phase.FAILED
     assert sequence.failure.startswith(told)
@@ -240,7 +246,7 @@ def test_a_faulty_next_file_fails_the_sequence_which_goes_on_when_it_is_mended(
 
 def test_people_are_told_that_the_sequence_cannot_go_on_and_not_that_all_is_well(herd: Herd) -> None:
     """W6: the last task is done, nothing runs, and nobody looks at the page."""
-    herd.acts["first"] = [fake.Turn(calls=(write_task("02-a.md", ""),))]
+    herd.acts["first"] = [fake_script.Turn(calls=(write_task("02-a.md", ""),))]
     sequence = herd.start()
     target = hook(herd.tasks[0])
     announce()
@@ -272,7 +278,7 @@ def test_of_a_sequence_that_goes_on_each_task_is_told_as_done(herd: Herd) -> Non
 
 def test_only_one_of_two_who_say_go_on_at_once_makes_the_next_task(herd: Herd) -> None:
     """R1: the second was an error page."""
-    herd.acts["first"] = [fake.Turn(calls=(write_task("02-a.md", ""),))]
+    herd.acts["first"] = [fake_script.Turn(calls=(write_task("02-a.md", ""),))]
     sequence = herd.start()
     (herd.workspace / FOLDER / "02-a.md").write_text(task_text("mended"))
     other = Sequence.objects.get(pk=sequence.pk)
@@ -292,7 +298,7 @@ def proceed_late(sequence: Sequence, herd: Herd) -> None:
 
 
 def test_a_folder_that_vanishes_fails_the_sequence_and_nothing_is_lost(herd: Herd) -> None:
-    herd.acts["first"] = [fake.Turn(calls=(fake.shell(f"rm -r {FOLDER}"),))]
+    herd.acts["first"] = [fake_script.Turn(calls=(fake_script.shell(f"rm -r {FOLDER}"),))]
     sequence = herd.start()
     assert sequence.phase == Phase.FAILED
     assert sequence.failure == f"The folder {FOLDER} is gone, or has no task file any more."
@@ -304,13 +310,13 @@ def test_a_folder_that_became_a_link_elsewhere_is_gone(herd: Herd, tmp_path: Pat
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "03-stolen.md").write_text(task_text("stolen"))
     herd.acts["first"] = [
-        fake.Turn(calls=(fake.shell(f"rm -r {FOLDER}; ln -s {tmp_path}/elsewhere {FOLDER}"),))
+        fake_script.Turn(calls=(fake_script.shell(f"rm -r {FOLDER}; ln -s {tmp_path}/elsewhere {FOLDER}"),))
     ]
     assert herd.start().failure.startswith(f"The folder {FOLDER} is gone")
 
 
 def test_a_sequence_whose_workspace_was_cleaned_away_goes_on_from_what_was_recorded(herd: Herd) -> None:
-    herd.acts["first"] = [fake.Turn(calls=(write_task("02-a.md", ""),))]
+    herd.acts["first"] = [fake_script.Turn(calls=(write_task("02-a.md", ""),))]
     sequence = herd.start()
     (herd.workspace / FOLDER / "02-a.md").unlink()
     shutil.rmtree(herd.workspace)
@@ -362,7 +368,10 @@ class TestHistory:
         return [str(move) for move in herd.sequence.transitions.all()]
 
     def test_it_has_the_moves_of_the_task_at_hand_and_those_between_tasks(self, herd: Herd) -> None:
-        herd.acts["first"] = [fake.Turn(calls=(fake.ask("Round?"),)), fake.say("{result}")]
+        herd.acts["first"] = [
+            fake_script.Turn(calls=(fake_script.ask("Round?"),)),
+            fake_script.say("{result}"),
+        ]
         herd.start()
         herd.answer("Yes")
         herd.work()
@@ -376,7 +385,7 @@ class TestHistory:
         assert answered.actor == herd.person
 
     def test_a_fault_of_the_folder_is_the_reason_and_who_looks_again_the_actor(self, herd: Herd) -> None:
-        herd.acts["first"] = [fake.Turn(calls=(write_task("02-a.md", ""),))]
+        herd.acts["first"] = [fake_script.Turn(calls=(write_task("02-a.md", ""),))]
         sequence = herd.start()
         go_on_sequence(sequence, by=acting(herd.person))  # it is at fault as before: no move
         (herd.workspace / FOLDER / "02-a.md").write_text(task_text("mended"))
@@ -391,7 +400,10 @@ class TestHalting:
     """H4, H10."""
 
     def test_it_shows_in_the_sequence(self, herd: Herd) -> None:
-        herd.acts["second"] = [fake.Turn(calls=(fake.ask("Round?"),)), fake.say("So be it: {result}")]
+        herd.acts["second"] = [
+            fake_script.Turn(calls=(fake_script.ask("Round?"),)),
+            fake_script.say("So be it: {result}"),
+        ]
         assert herd.start().phase == Phase.WAITING_FOR_INPUT
         assert herd.phases() == {"01-first.md": Phase.DONE, "02-second.md": Phase.WAITING_FOR_INPUT}
 
@@ -406,14 +418,17 @@ class TestHalting:
             follow(sequence_id, target, *rest, **named)
 
         monkeypatch.setattr(transitions, "_follow", breaks)
-        herd.acts["first"] = [fake.Turn(calls=(fake.ask("Round?"),))]
+        herd.acts["first"] = [fake_script.Turn(calls=(fake_script.ask("Round?"),))]
         assert herd.start().phase == Phase.FAILED
         assert not Question.objects.exists()
         assert not Transition.objects.filter(target=Phase.WAITING_FOR_INPUT).exists()
         assert not herd.sequence.transitions.filter(target=Phase.WAITING_FOR_INPUT).exists()
 
     def test_an_answer_lets_it_go_on_and_later_tasks_know_it(self, herd: Herd) -> None:
-        herd.acts["first"] = [fake.Turn(calls=(fake.ask("Round half cents up?"),)), fake.say("{result}")]
+        herd.acts["first"] = [
+            fake_script.Turn(calls=(fake_script.ask("Round half cents up?"),)),
+            fake_script.say("{result}"),
+        ]
         herd.start()
         herd.answer("Yes, always")
         herd.sequence.refresh_from_db()
@@ -427,7 +442,10 @@ class TestHalting:
 
     def test_pauses_tokens_and_dollars_roll_up(self, herd: Herd) -> None:
         """P10, P11, H11."""
-        herd.acts["first"] = [fake.Turn(calls=(fake.ask("Round?"),)), fake.say("{result}")]
+        herd.acts["first"] = [
+            fake_script.Turn(calls=(fake_script.ask("Round?"),)),
+            fake_script.say("{result}"),
+        ]
         herd.start()
         herd.answer("Yes")
         Task.objects.update(paused_seconds=5.0)
@@ -442,12 +460,15 @@ class TestHalting:
 
 class TestStopping:
     def test_a_failed_task_stops_the_sequence_until_it_is_told_to_go_on(self, herd: Herd) -> None:
-        herd.acts["second"] = [fake.Fail("API Error: 500 for a while")]
+        herd.acts["second"] = [fake_script.Fail("API Error: 500 for a while")]
         sequence = herd.start()
         assert (sequence.phase, len(herd.tasks)) == (Phase.FAILED, 2)
         assert "500 for a while" in sequence.failure
         assert sequence.ended_at
-        herd.acts["second"] = [fake.Fail("API Error: 500 for a while"), fake.say("It works again.")]
+        herd.acts["second"] = [
+            fake_script.Fail("API Error: 500 for a while"),
+            fake_script.say("It works again."),
+        ]
         go_on_sequence(sequence, by=acting(herd.person))
         sequence.refresh_from_db()
         assert (sequence.phase, sequence.ended_at) == (Phase.PENDING, None)
@@ -455,7 +476,10 @@ class TestStopping:
         assert (sequence.failure, len(herd.tasks)) == ("", 3)
 
     def test_a_sequence_is_cancelled_with_its_task_and_goes_on(self, herd: Herd) -> None:
-        herd.acts["second"] = [fake.Turn(calls=(fake.ask("Round?"),)), fake.say("{result}")]
+        herd.acts["second"] = [
+            fake_script.Turn(calls=(fake_script.ask("Round?"),)),
+            fake_script.say("{result}"),
+        ]
         sequence = herd.start()
         cancel_sequence(sequence, by=acting(herd.person))
         assert herd.work().phase == Phase.CANCELLED

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from django.db import connection
 
-from tasks_app.agent.fake import Hang, Turn, ask, say, shell, write
+from tasks_app.agent.fake_script import Hang, Turn, ask, say, shell, write
 from tasks_app.agent.port import AgentEvent
 from tasks_app.core.errors import IllegalMove
 from tasks_app.core.phases import Phase

@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from tasks_app.agent.fake import (
+from tasks_app.agent.fake_script import (
     Call,
     Die,
     End,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agent.fake import End, Turn, say, shell, write
+from tasks_app.agent.fake_script import End, Turn, say, shell, write
 from tasks_app.agent.port import Ending
 from tasks_app.core.phases import Phase
 from tasks_app.models import Run

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agent.fake import Turn, say, shell
+from tasks_app.agent.fake_script import Turn, say, shell
 from tasks_app.core.phases import Phase
 from tasks_app.models import Task, paths
 from tests.works import Works

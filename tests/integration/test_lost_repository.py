@@ -10,7 +10,8 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from tasks_app.agent.fake import FakeAgent, Turn, ask, say, write
+from tasks_app.agent.fake import FakeAgent
+from tasks_app.agent.fake_script import Turn, ask, say, write
 from tasks_app.core.errors import RepositoryDamaged
 from tasks_app.core.phases import Phase
 from tasks_app.git import Repository

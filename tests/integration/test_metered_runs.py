@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from tasks_app import composition
 from tasks_app.agent.claude import ClaudeAgent
-from tasks_app.agent.fake import say
+from tasks_app.agent.fake_script import say
 from tasks_app.agent.port import Ending
 from tasks_app.core.phases import Phase
 from tasks_app.models import Outcome, Run

@@ -164,7 +164,7 @@ def test_python_runs_the_same_program_as_a_module(installed: Installed) -> None:
 
 def test_the_command_for_agents_explains_itself_outside_of_a_task(installed: Installed) -> None:
     asked = installed.run("ask", "Which one?", CATHERDER_BIND="no address")
-    assert asked.returncode == 2 and "for an agent at work in a task" in asked.stderr
+    assert asked.returncode == 2 and "for agents that work on a task" in asked.stderr
 
 
 def fetch(url: str) -> str:

@@ -9,7 +9,8 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from tasks_app.agent.fake import Act, End, FakeAgent, Turn, say, shell, write
+from tasks_app.agent.fake import FakeAgent
+from tasks_app.agent.fake_script import Act, End, Turn, say, shell, write
 from tasks_app.core.phases import Phase
 from tasks_app.engine.prompts import step_prompt
 from tasks_app.models import Step, Task, User, paths

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 
-from tasks_app.agent.fake import Act, End, FakeAgent, Turn, ask, say, write
+from tasks_app.agent.fake import FakeAgent
+from tasks_app.agent.fake_script import Act, End, Turn, ask, say, write
 from tasks_app.core.phases import Phase
 from tasks_app.engine.prompts import step_prompt
 from tasks_app.models import Task

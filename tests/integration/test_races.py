@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from tasks_app.agent.fake import Fail, FakeAgent, Turn, ask, say
+from tasks_app.agent.fake import FakeAgent
+from tasks_app.agent.fake_script import Fail, Turn, ask, say
 from tasks_app.agent.port import RunOrder, RunResult
 from tasks_app.core.errors import PassingFault
 from tasks_app.core.phases import Phase

@@ -13,7 +13,8 @@ import pytest
 from django.db.models import F
 from django.utils import timezone
 
-from tasks_app.agent.fake import Call, End, FakeAgent, Turn, ask, say, shell, write
+from tasks_app.agent.fake import FakeAgent
+from tasks_app.agent.fake_script import Call, End, Turn, ask, say, shell, write
 from tasks_app.core.phases import Phase
 from tasks_app.engine.cleaning import clean_workspaces
 from tasks_app.git import clone

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from tasks_app.agent.fake import Turn, say, write
+from tasks_app.agent.fake_script import Turn, say, write
 from tasks_app.core.errors import IllegalMove, WorkspaceError
 from tasks_app.core.phases import Phase
 from tasks_app.engine.cleaning import clean_workspaces

@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from tasks_app.agent.fake import Fail, Turn, ask, say, shell, write
+from tasks_app.agent.fake_script import Fail, Turn, ask, say, shell, write
 from tasks_app.core.errors import BadInput, IllegalMove, NotAllowed
 from tasks_app.core.phases import Phase
 from tasks_app.engine import crashpoints, recording

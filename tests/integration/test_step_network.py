@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agent.fake import say
+from tasks_app.agent.fake_script import say
 from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.pipeline import load_project_config
 from tasks_app.core.errors import SandboxUnavailable

@@ -23,8 +23,9 @@ from hypothesis import Phase as HypothesisPhase
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from tasks_app.agent import fake
-from tasks_app.agent.fake import Call, Die, Fail, FakeAgent, Limit, Turn, ask, say
+from tasks_app.agent import fake_script
+from tasks_app.agent.fake import FakeAgent
+from tasks_app.agent.fake_script import Call, Die, Fail, Limit, Turn, ask, say
 from tasks_app.agent.port import RunOrder, RunResult
 from tasks_app.core.errors import BadInput, IllegalMove, NotOpen
 from tasks_app.core.phases import Phase
@@ -62,7 +63,7 @@ class Worker:
         self.cut: Cut | None = None
         self.task: Task
         self._shut_down = self._dead = False
-        self._played: dict[str, list[fake.Act]] = {}
+        self._played: dict[str, list[fake_script.Act]] = {}
         self._agent = FakeAgent(lambda prompt: self._played[self._session])
         rows.agent = SimpleNamespace(name="played", sandboxed=False, run=self._run)  # type: ignore[assignment]
         rows.stop_signal = lambda: StopReason.SHUTDOWN if self._shut_down else None
@@ -107,7 +108,7 @@ class Worker:
         numbers = [int(entry["act"].removeprefix("msg_")) for entry in entries if "act" in entry]
         return max(numbers, default=-1) + 1
 
-    def _moves(self, act: Act, *, number: int) -> list[fake.Act]:
+    def _moves(self, act: Act, *, number: int) -> list[fake_script.Act]:
         meanwhile = (Call("Bash", {"command": act}, lambda workspace: self._somebody(act)),)
         speech = say(f"Turn {number}.")
         if act in (Act.ENDS, Act.FAILS, Act.LIMIT, Act.KILLED):

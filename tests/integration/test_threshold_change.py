@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tasks_app.agent.fake import Turn, ask, say
+from tasks_app.agent.fake_script import Turn, ask, say
 from tasks_app.core.errors import BadInput, NotAllowed
 from tasks_app.core.phases import Phase
 from tasks_app.engine.next_run import next_run

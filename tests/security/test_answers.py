@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from tasks_app.agent.fake import Turn, ask, say
+from tasks_app.agent.fake_script import Turn, ask, say
 from tasks_app.core.errors import CatHerderError, IllegalMove, NotOpen
 from tasks_app.core.phases import Phase
 from tasks_app.models import Channel, Event, Question, QuestionState, Task

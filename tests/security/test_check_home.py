@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks_app.agent.fake import Call, Turn, say
+from tasks_app.agent.fake_script import Call, Turn, say
 from tasks_app.core.phases import Phase
 from tasks_app.models import paths
 from tests.works import Works

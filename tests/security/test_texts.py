@@ -13,7 +13,7 @@ import pytest
 from django.utils.html import escape
 
 from tasks_app.agent.ask_spool import spooled_asks
-from tasks_app.agent.fake import Call, Turn, ask, say
+from tasks_app.agent.fake_script import Call, Turn, ask, say
 from tasks_app.agent.gate.hook import questions_in
 from tasks_app.agent.gate.patterns import allowed
 from tasks_app.config.faults import ConfigInvalid

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tasks_app.agent import launch, run_setup
-from tasks_app.agent.launch import BUSY, hold
+from tasks_app.agent.launch import BUSY, acquire_lock
 from tests.integration.fifo import Fifo
 
 SHOW = (
@@ -107,9 +107,9 @@ def test_the_lock_is_held_until_the_last_process_of_the_agent_is_gone(tmp_path: 
 
 def test_a_second_agent_does_not_start_while_one_is_at_work(tmp_path: Path) -> None:
     """R2: two agents never work in one workspace at a time."""
-    assert hold(str(tmp_path / "lock"))
+    assert acquire_lock(str(tmp_path / "lock"))
     path = orders(tmp_path, "touch", str(tmp_path / "started"))
-    script = "import sys; from tasks_app.agent import launch; launch.hold.__defaults__ = (0.1,); "
+    script = "import sys; from tasks_app.agent import launch; launch.acquire_lock.__defaults__ = (0.1,); "
     second = subprocess.run(
         [sys.executable, "-c", f"{script} sys.exit(launch.main(sys.argv[1], []))", str(path)],
         capture_output=True,
@@ -117,7 +117,7 @@ def test_a_second_agent_does_not_start_while_one_is_at_work(tmp_path: Path) -> N
         check=False,
     )
     assert (second.returncode, second.stdout) == (BUSY, "")
-    assert second.stderr == "another agent is still at work in this workspace\n"
+    assert second.stderr == "another agent still runs in this workspace\n"
     assert not (tmp_path / "started").exists()
 
 
@@ -147,7 +147,7 @@ def test_a_program_that_may_not_be_run_is_named_as_well(tmp_path: Path) -> None:
 
 
 def test_the_lock_file_is_for_its_owner_alone(tmp_path: Path) -> None:
-    assert hold(str(tmp_path / "lock"))
+    assert acquire_lock(str(tmp_path / "lock"))
     assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o600
 
 
@@ -155,4 +155,4 @@ def test_what_is_started_is_never_written_while_the_worker_runs() -> None:
     """A file written for each run may be open in a child that another thread starts: ETXTBSY."""
     program = Path(run_setup.__file__).with_name("launch.sh")
     assert os.access(program, os.X_OK)
-    assert "_script(program" not in Path(run_setup.__file__).read_text()
+    assert "_write_script(program" not in Path(run_setup.__file__).read_text()

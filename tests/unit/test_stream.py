@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tasks_app.agent.port import Ending
-from tasks_app.agent.stream import MOST_DOLLARS, MOST_TOKENS, Stream, moment
+from tasks_app.agent.stream import MOST_DOLLARS, MOST_TOKENS, Stream, parse_reset_time
 from tasks_app.core.types import Usage
 
 RESET = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
@@ -229,13 +229,13 @@ class TestLimits:
 
     @pytest.mark.parametrize("stamp", [RESET.timestamp(), int(RESET.timestamp()), RESET.timestamp() * 1000])
     def test_a_reset_time_may_be_in_seconds_or_milliseconds(self, stamp: float) -> None:
-        assert moment(stamp) == RESET
+        assert parse_reset_time(stamp) == RESET
 
     @pytest.mark.parametrize(
         "stamp", [None, "soon", "1795269600", True, 0, -5, [], float("nan"), float("inf"), 1e30]
     )
     def test_garbage_is_no_reset_time(self, stamp: Any) -> None:
-        assert moment(stamp) is None
+        assert parse_reset_time(stamp) is None
 
     @pytest.mark.parametrize("stamp", [1e30, float("nan")])
     def test_a_rejection_stays_one_when_its_time_is_garbage(self, stamp: float) -> None:

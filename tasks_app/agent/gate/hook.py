@@ -16,7 +16,7 @@ import sys
 if __name__ == "__main__":  # as a program it finds what it needs beside it, in the run's own folder
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
 
-from tasks_app.agent.gate.patterns import WRITING, allowed, asked_before, within
+from tasks_app.agent.gate.patterns import WRITING, allowed, asked_before, path_within
 from tasks_app.agent.gate.shell import SHELLS, program, runs
 from tasks_app.agent.gate.shell_reader import plain
 
@@ -112,7 +112,8 @@ def writes_plan(call: dict, orders: dict) -> bool:  # type: ignore[type-arg]
     if key is None or not orders.get("plans"):
         return False
     return (
-        within(str(call.get("tool_input", {}).get(key, "")), orders["plans"], call.get("cwd", "")) is not None
+        path_within(str(call.get("tool_input", {}).get(key, "")), orders["plans"], call.get("cwd", ""))
+        is not None
     )
 
 
@@ -122,7 +123,7 @@ def guard(call: dict, orders: dict) -> dict | None:  # type: ignore[type-arg]
     key = WRITING.get(call.get("tool_name", ""))
     if globs is None or key is None:
         return None
-    path = within(str(call.get("tool_input", {}).get(key, "")), orders["workspace"], call.get("cwd", ""))
+    path = path_within(str(call.get("tool_input", {}).get(key, "")), orders["workspace"], call.get("cwd", ""))
     if path is not None and allowed(path, globs):
         return None
     wanted = path if path is not None else call.get("tool_input", {}).get(key)

@@ -201,7 +201,7 @@ def _texts(value: object) -> Iterator[str]:
             yield from _texts(inner)
 
 
-def within(path: str, workspace: str, cwd: str) -> str | None:
+def path_within(path: str, workspace: str, cwd: str) -> str | None:
     """The path relative to the workspace, with links followed; None if it leads out."""
     root = os.path.realpath(workspace)
     real = os.path.realpath(os.path.join(cwd or root, path))  # noqa: PTH118
