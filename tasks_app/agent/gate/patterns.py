@@ -68,7 +68,7 @@ def _matches_text(text: str, glob: str) -> bool:
         return True
     if not text.lstrip().lower().startswith(("http:", "https:")):
         return False
-    from tasks_app.agent.gate.web_addresses import plain_addresses
+    from tasks_app.agent.gate.urls import plain_addresses
 
     begin = re.match(r"[A-Za-z]+://[^/]*", glob)
     lowered = glob if begin is None else begin[0].lower() + glob[begin.end() :]
