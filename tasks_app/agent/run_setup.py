@@ -24,7 +24,14 @@ from tasks_app.sandbox import Sandbox, SandboxedCommand, forwarded
 
 _HERE = Path(__file__).parent
 #: Modules that the gate needs. They are copied to folders of the same names, so that their imports work.
-_GATE_MODULES = ("patterns.py", "shell.py", "shell_reader.py", "urls.py")
+_GATE_MODULES = (
+    "patterns.py",
+    "shell.py",
+    "shell_programs.py",
+    "shell_reader.py",
+    "shell_words.py",
+    "urls.py",
+)
 #: How long the agent's program waits for the gate. The gate itself gives up earlier (`gate.hook.SECONDS`).
 HOOK_SECONDS = 30
 

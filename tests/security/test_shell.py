@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks_app.agent.gate.hook import questions_in
-from tasks_app.agent.gate.patterns import asked_before, command_matches
+from tasks_app.agent.gate.patterns import command_matches, needs_approval
 
 RUN = [
     "# don't push yet\nenv git push\n# it's done",
@@ -126,8 +126,8 @@ def test_no_line_holds_up_the_gate(command: str, asked: bool) -> None:
 def test_one_address_in_many_spellings_is_one(url: str) -> None:
     """http is made https by the tool itself."""
     rules = ["WebFetch(https://api.example.com/*)"]
-    assert asked_before(rules, "WebFetch", {"url": url}, workspace="/w")
-    assert not asked_before(rules, "WebFetch", {"url": "https://api.example.com:8443/x"}, workspace="/w")
+    assert needs_approval(rules, "WebFetch", {"url": url}, workspace="/w")
+    assert not needs_approval(rules, "WebFetch", {"url": "https://api.example.com:8443/x"}, workspace="/w")
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_one_address_in_many_spellings_is_one(url: str) -> None:
     ],
 )
 def test_an_address_is_found_by_its_plain_spelling(rule: str, url: str) -> None:
-    assert asked_before([f"WebFetch({rule})"], "WebFetch", {"url": url}, workspace="/w")
+    assert needs_approval([f"WebFetch({rule})"], "WebFetch", {"url": url}, workspace="/w")
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_an_address_is_found_by_its_plain_spelling(rule: str, url: str) -> None:
 )
 def test_another_address_is_not(url: str) -> None:
     rules = ["WebFetch(https://api.example.com/*)"]
-    assert not asked_before(rules, "WebFetch", {"url": url}, workspace="/w")
+    assert not needs_approval(rules, "WebFetch", {"url": url}, workspace="/w")
 
 
 def _shell_text() -> st.SearchStrategy[str]:

@@ -10,9 +10,9 @@ import pytest
 
 from tasks_app.agent.gate.patterns import (
     LONGEST_PATTERN,
-    asked_before,
     call_pattern_fault,
     command_matches,
+    needs_approval,
     wild,
 )
 
@@ -20,7 +20,7 @@ PUSH = "git push*"
 
 
 def asks(pattern: str, name: str, workspace: str = "/w", **given: Any) -> bool:
-    return asked_before([pattern], name, given, workspace=workspace) is not None
+    return needs_approval([pattern], name, given, workspace=workspace) is not None
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""The gate: asked before every tool call that could halt the agent or write, in the agent's own sandbox.
+"""The gate: a hook that decides before every tool call that could halt the agent or write a file.
 
-A program of its own (`python -ISB gate.pyc RUN_DIR`, JSON on stdin, the decision on stdout) because
-it runs once per tool call and must start in milliseconds, and because an SDK callback registers too
-late when a session is resumed. It knows nothing but the run directory, which the agent cannot write.
+It is a separate program in the agent's sandbox (`python -ISB gate.pyc RUN_DIR`, JSON on stdin, the decision
+on stdout), because it runs once per tool call and must start in milliseconds, and because an SDK callback
+registers too late when a session is resumed. It reads only the run directory, which the agent cannot write.
 """
 
 from __future__ import annotations
@@ -13,61 +13,58 @@ import re
 import signal
 import sys
 
-if __name__ == "__main__":  # as a program it finds what it needs beside it, in the run's own folder
+if __name__ == "__main__":  # as a program it finds its modules in its own folder
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
 
-from tasks_app.agent.gate.patterns import WRITING, allowed, asked_before, path_within
-from tasks_app.agent.gate.shell import SHELLS, program, runs
-from tasks_app.agent.gate.shell_reader import plain
+from tasks_app.agent.gate.patterns import WRITING, allowed, needs_approval, path_within
+from tasks_app.agent.gate.shell import possible_commands, program_name
+from tasks_app.agent.gate.shell_programs import SHELLS
+from tasks_app.agent.gate.shell_words import plain
 
-#: What a call is refused with that the gate cannot judge.
+#: The beginning of the reason for refusing a call that the gate cannot judge.
 BROKEN = "The gate of this run is broken"
-#: What asking is refused with once the threshold is 0, in a session that began with a way to ask.
+#: The reason for refusing to ask when the threshold has become 0 in a session that began with a way to ask.
 NOBODY = (
     "The interaction threshold is 0 now, so nobody can be asked. Decide by yourself, and write down what you "
     "assumed."
 )
-#: Time for one decision. Ended by its alarm, the gate has blocked the call.
+#: Maximum time for one decision. A gate that is killed by its alarm has blocked the call.
 SECONDS = 15
 NO_QUESTION = "(no question was given)"
 
 
 def questions_in(command: str) -> list[str]:
-    """The questions that a shell command asks through `cat-herder ask "…"`, in order.
+    """Return the questions that a shell command asks by `cat-herder ask "…"`, in order.
 
-    What is missed is not lost: the command, when it really runs, notes its question for the portal.
+    A question that is not found here is not lost: when the command really runs, it stores the question in the
+    ask spool.
     """
     if "cat-herder" not in command:
         return []
     try:
-        found = [_question(words) for words in runs(command) if isinstance(words, list)]
-    except (ValueError, RecursionError):
-        return _loosely(command)
+        found = [_question(words) for words in possible_commands(command) if isinstance(words, list)]
+    except (ValueError, RecursionError):  # the command cannot be parsed: take all text after `cat-herder ask`
+        return [
+            text.strip().strip("\"'") or NO_QUESTION
+            for text in re.findall(r"(?:\A|[\s;&|(])cat-herder\s+ask\b([^\n]*)", command)
+        ]
     return list(dict.fromkeys(question for question in found if question))
 
 
 def _question(words: list[str]) -> str:
-    """The question that a command asks; empty for any other command."""
+    """Return the question that a command asks; empty for any other command."""
     if words[:1] and words[0] in SHELLS:  # `bash cat-herder ask …`
-        words = [program(word) for word in words[1:2]] + words[2:]
+        words = [program_name(word) for word in words[1:2]] + words[2:]
     if words[:2] != ["cat-herder", "ask"]:
         return ""
     return " ".join(map(plain, words[2 + (words[2:3] == ["--"]) :])).strip() or NO_QUESTION
 
 
-def _loosely(command: str) -> list[str]:
-    """For commands that cannot be split into words: everything after `cat-herder ask`."""
-    return [
-        text.strip().strip("\"'") or NO_QUESTION
-        for text in re.findall(r"(?:\A|[\s;&|(])cat-herder\s+ask\b([^\n]*)", command)
-    ]
-
-
 def decide(call: dict, decisions: dict) -> dict | None:  # type: ignore[type-arg]
-    """The hook's decision for a tool call; None lets the ordinary permissions decide."""
-    stored = _stored(call, decisions)
-    if stored is not None:
-        return stored
+    """Return the hook's decision for a tool call, or None to let the ordinary permissions decide."""
+    decision = _human_decision(call, decisions)
+    if decision is not None:
+        return decision
     return {"permissionDecision": "defer"} if _is_ask(call) else None
 
 
@@ -78,8 +75,8 @@ def _is_ask(call: dict) -> bool:  # type: ignore[type-arg]
     )
 
 
-def _stored(call: dict, decisions: dict) -> dict | None:  # type: ignore[type-arg]
-    """What a human decided about this very call. An approval holds for the input that was shown, only."""
+def _human_decision(call: dict, decisions: dict) -> dict | None:  # type: ignore[type-arg]
+    """Return a human's decision on this call. An approval applies only to the input that was shown."""
     stored = decisions.get(call.get("tool_use_id"))
     if stored is None:
         return None
@@ -94,20 +91,20 @@ def _deny(reason: str) -> dict:  # type: ignore[type-arg]
 
 
 def approval(call: dict, orders: dict) -> dict | None:  # type: ignore[type-arg]
-    """Halt at a plan to review, and at what the project wants to be asked before."""
+    """Halt at a plan for review, and at calls that need an approval in this project."""
     name = str(call.get("tool_name"))
     if name == "ExitPlanMode" and orders.get("plans"):
         return {"permissionDecision": "defer"}
     given = call.get("tool_input")
     rules = orders.get("ask_before", [])
-    place = {"workspace": orders["workspace"], "cwd": str(call.get("cwd", ""))}
-    if asked_before(rules, name, given if isinstance(given, dict) else {}, **place):
+    folders = {"workspace": orders["workspace"], "cwd": str(call.get("cwd", ""))}
+    if needs_approval(rules, name, given if isinstance(given, dict) else {}, **folders):
         return {"permissionDecision": "defer"}
     return None
 
 
 def writes_plan(call: dict, orders: dict) -> bool:  # type: ignore[type-arg]
-    """Whether the call writes the plan that is to be reviewed, which lies outside the workspace."""
+    """Return whether the call writes the plan for review, which lies outside the workspace."""
     key = WRITING.get(call.get("tool_name", ""))
     if key is None or not orders.get("plans"):
         return False
@@ -118,7 +115,7 @@ def writes_plan(call: dict, orders: dict) -> bool:  # type: ignore[type-arg]
 
 
 def guard(call: dict, orders: dict) -> dict | None:  # type: ignore[type-arg]
-    """Stop a write outside the step's globs. `orders`: step, workspace, allow_write (None: no guard)."""
+    """Refuse to write a file outside the step's globs, `allow_write` in the orders (None: any file)."""
     globs = orders.get("allow_write")
     key = WRITING.get(call.get("tool_name", ""))
     if globs is None or key is None:
@@ -131,15 +128,15 @@ def guard(call: dict, orders: dict) -> dict | None:  # type: ignore[type-arg]
 
 
 def refusal(step: str, globs: list[str], path: str) -> str:
-    """Names the step, the globs and the file."""
+    """Return the reason for refusing a write, with the step, its globs and the file."""
     return f"The step “{step}” may write only {', '.join(globs)}; {path} is not among them."
 
 
 def verdict(call: dict, run_dir: str) -> dict | None:  # type: ignore[type-arg]
-    """What the run's orders say of the call."""
+    """Return the decision on the call according to the run's orders."""
     orders = _read(run_dir, "orders.json")
     decisions = _read(run_dir, "decisions.json")
-    decision = decide(call, decisions) if orders.get("may_ask") else _stored(call, decisions)
+    decision = decide(call, decisions) if orders.get("may_ask") else _human_decision(call, decisions)
     if decision is None and orders.get("asks_no_more") and _is_ask(call):
         return _deny(NOBODY)
     if decision is not None or writes_plan(call, orders):
@@ -153,8 +150,8 @@ def _read(run_dir: str, name: str) -> dict:  # type: ignore[type-arg]
 
 
 def main(run_dir: str) -> int:
-    """Exit 2 blocks the call: a gate that cannot read its orders must not let anything through."""
-    signal.alarm(SECONDS)  # the agent's program lets a call through whose hook takes too long
+    """Return the exit code. 2 blocks the call: a gate that cannot read its orders must not allow anything."""
+    signal.alarm(SECONDS)  # the agent's program allows a call whose hook takes too long
     try:
         decision = verdict(json.load(sys.stdin), run_dir)
     except Exception as error:

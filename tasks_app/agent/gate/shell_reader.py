@@ -1,8 +1,9 @@
-"""A line of bash read as bash reads it: quotes, comments, substitutions, redirections, here-documents.
+"""Commands of a line of bash, read as bash reads them: comments, redirections, here-documents, substitutions.
 
-The one reader of shell lines: the gate, the recognition of questions and validation use it. Nothing is run,
-so some text cannot be known: a variable that the line does not set, what a command prints, a file name with
-wildcards. Such parts are marked in the words. Standard library only: the gate's program loads this file.
+This is the only reader of shell lines: the gate, the recognition of questions and validation use it. It runs
+nothing, so it cannot know some text: a variable that the line does not set, the output of a command, a file
+name with wildcards. The words contain marks in place of such text (`shell_words.py`). Standard library only:
+the gate's program loads this file.
 """
 
 from __future__ import annotations
@@ -10,38 +11,29 @@ from __future__ import annotations
 import bisect
 import re
 
-#: Marks in words. Text that is not known and may be several words; the same within double quotes, one word;
-#: and before each character that bash may replace: wildcards, braces, a tilde.
-UNKNOWN, UNKNOWN_WORD, REPLACED = "\0", "\1", "\2"
-#: Characters that variables may put into one line.
-MOST_EXPANDED = 100_000
-_BLANK = " \t\r"
+from tasks_app.agent.gate.shell_words import (
+    ASSIGNMENT,
+    BLANKS,
+    UNKNOWN,
+    UNKNOWN_WORD,
+    WordReader,
+    without_marks,
+)
+
 _OPERATOR = re.compile(r";;?&?|&&?|\|[|&]?|[()\n]")
 _REDIRECTION = re.compile(r"&>>?|<<<|<>|[<>]&|>>|>\||[<>]")
 _HEREDOC = re.compile(r"<<(?!<)(-?)[ \t]*")
 _DELIMITER = re.compile(r"(?:'[^'\n]*'|\"[^\"\n]*\"|\\.|[^\s;&|()<>'\"\\])+")
-#: What stands before a redirection as the number of a file: the 2 of `2>x`, and `{fd}>x`.
-_FILE_NUMBER = re.compile(r"\A(\d+|\{\w+\})\Z")
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|U[0-9a-fA-F]{1,8}|[0-7]{1,3}|.)", re.DOTALL)
-_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "e": "\x1b"}
-_ANSI_QUOTED = re.compile(r"\$'((?:[^'\\]|\\.)*)'", re.DOTALL)
-_ASSIGNMENT = re.compile(r"\A([A-Za-z_]\w*)=(.*)\Z", re.DOTALL)
-_VARIABLE = re.compile(r"\$([A-Za-z_]\w*|[0-9@*#?$!-])")
-_PLAIN_NAME = re.compile(r"\A[A-Za-z_]\w*\Z")
-_BRACES = re.compile(r"\{[^\s{}]{0,200}(?:,|\.\.)[^\s{}]{0,200}\}?")
-_CLASS = re.compile(r"[^\s\]]{1,200}\]")
-_ARRAY = re.compile(r"\A[A-Za-z_]\w*\+?=\Z")
 _NAME = re.compile(r"(?<![\w${])[A-Za-z_]\w*")
-#: Words that stand before a command, and are none.
+#: Words before a command that are not part of it.
 KEYWORDS = {"if", "then", "elif", "else", "while", "until", "do", "{", "!"}
 _BEFORE_ARITHMETIC = {*KEYWORDS, "for"}
-_MARKS = re.compile(f"[{UNKNOWN}{UNKNOWN_WORD}{REPLACED}]")
 
 
 class Command:
-    """The words of a simple command, and the texts that it is given as its input.
+    """The words of a simple command, and the texts that are its input.
 
-    `nested` is one in a substitution or a here-document: it is run for what it prints.
+    A `nested` command stands in a substitution or a here-document: bash runs it for its output.
     """
 
     def __init__(self, words: list[str], inputs: list[str], *, nested: bool) -> None:
@@ -51,392 +43,202 @@ class Command:
 
 
 def read(text: str) -> list[Command]:
-    """The simple commands of a line, those in substitutions before the command that they are in.
+    """Return the simple commands of a line. Those in a substitution precede the command that contains it.
 
-    Raises ValueError for what never ends: a quote, a bracket.
+    Raises ValueError if a quote or a bracket never ends.
     """
-    reader = _Reader(_MARKS.sub(" ", text) if _MARKS.search(text) else text)
-    reader.commands_until("")
+    reader = _Reader(without_marks(text))
+    reader.read_commands("")
     return reader.found
 
 
 def read_script(text: str) -> list[Command]:
-    """As `read`, for text that was itself read from a line and may have marks in it."""
+    """Do the same as `read` for text that was itself read from a line, and may contain marks."""
     reader = _Reader(text)
-    reader.commands_until("")
+    reader.read_commands("")
     return reader.found
 
 
-def plain(word: str) -> str:
-    """The word without its marks; what is not known is left out."""
-    return _MARKS.sub("", word)
-
-
-def is_known(word: str) -> bool:
-    return _MARKS.search(word) is None
-
-
-class _Reader:
+class _Reader(WordReader):
     def __init__(self, text: str) -> None:
-        self.text = text
-        self.at = 0
+        super().__init__(text)
         self.found: list[Command] = []
-        #: What the line itself assigned, once; any other variable is not known.
-        self.values: dict[str, str] = {}
-        self._places: dict[str, list[tuple[int, int]]] | None = None
-        self._names: dict[str, int] | None = None
-        self._expanded = 0
+        self._positions_by_line: dict[str, list[tuple[int, int]]] | None = None
+        self._name_counts: dict[str, int] | None = None
         self._nesting = 0
         self._inputs: list[str] = []
-        self._waiting: list[tuple[list[str], str, bool, bool]] = []
+        self._open_heredocs: list[tuple[list[str], str, bool, bool]] = []
 
-    def commands_until(self, end: str) -> None:
-        """Up to the bracket or backtick that ends this substitution; "" for the end of the text."""
+    def read_commands(self, end: str) -> None:
+        """Read up to the bracket that ends this substitution, or to the end of the text if `end` is ""."""
         outer, self._inputs = self._inputs, []
-        self._commands(end)
+        self._read_commands(end)
         self._inputs = outer
 
-    def _commands(self, end: str) -> None:
+    def _read_commands(self, end: str) -> None:
         words: list[str] = []
         depth = 0
-        cases: list[bool] = []  # for each `case` that is open: whether a pattern stands here
+        cases: list[bool] = []  # for each open `case`: whether a pattern is expected here
         while self.at < len(self.text):
             in_pattern = bool(cases) and cases[-1]
-            if end and depth == 0 and not in_pattern and self._starts(end):
+            if end and depth == 0 and not in_pattern and self._is_next(end):
                 self.at += 1
-                self._end_of(words)
+                self._add_command(words)
                 return
-            if self._starts("((") and _BEFORE_ARITHMETIC.issuperset(words) and self._arithmetic(2):
+            if self._is_next("((") and _BEFORE_ARITHMETIC.issuperset(words) and self._skip_arithmetic(2):
                 words = []
                 continue
-            if operator := self._operator(words):
-                words = self._after(operator, words, cases)
+            if operator := self._read_operator(words):
+                words = self._end_command(operator, words, cases)
                 if not in_pattern:
                     depth = max(0, depth + (operator == "(") - (operator == ")"))
-            elif not self._aside():
-                word, split = self._word()
+            elif not self._skip_non_word():
+                word, split = self._read_word()
                 words += [piece for piece in word.split() or [word] if piece] if split else [word]
-                _note_case(words, cases)
+                _update_cases(words, cases)
         if end:
             raise ValueError("a substitution never ends")
-        self._end_of(words)
+        self._add_command(words)
 
-    def _after(self, operator: str, words: list[str], cases: list[bool]) -> list[str]:
-        """The words of the next command once an operator ended these."""
+    def _end_command(self, operator: str, words: list[str], cases: list[bool]) -> list[str]:
+        """End the command at an operator and return the words of the next one, which are none yet."""
         if cases and cases[-1]:
-            cases[-1] = operator != ")"  # `a | b)`: patterns, and no commands
+            cases[-1] = operator != ")"  # `a | b)` are patterns, not commands
             self._inputs = []
             return []
-        if cases and operator.startswith(";;"):
+        if cases and (operator.startswith(";;") or operator == ";&"):
             cases[-1] = True
-        if cases and operator == ";&":
-            cases[-1] = True
-        self._end_of(words)
+        self._add_command(words)
         return []
 
-    def _operator(self, words: list[str]) -> str:
-        """What ends a simple command, if it stands here; behind a line stand its here-documents."""
+    def _read_operator(self, words: list[str]) -> str:
+        """Read the operator that ends a simple command, if any. After a line read its here-documents, too."""
         found = _OPERATOR.match(self.text, self.at)
-        if found is None or self._starts("&>"):
+        if found is None or self._is_next("&>"):
             return ""
-        if _in_test(words):
+        if _is_in_test(words):
             self.at = found.end()
             return ""
         self.at = found.end()
         if found[0] == "\n":
-            self._bodies()
+            self._read_heredocs()
         return found[0]
 
-    def _aside(self) -> bool:
-        """Step over what is no word: blanks, comments, redirections with their files."""
+    def _skip_non_word(self) -> bool:
+        """Skip blanks, comments, and redirections with their files. Return whether there was any of them."""
         if self.at >= len(self.text):
             return True
         char = self.text[self.at]
-        if char in _BLANK or self._starts("\\\n"):
+        if char in BLANKS or self._is_next("\\\n"):
             self.at += 2 if char == "\\" else 1
         elif char == "#":
             end = self.text.find("\n", self.at)
             self.at = len(self.text) if end < 0 else end
         elif heredoc := _HEREDOC.match(self.text, self.at):
-            self._heredoc(heredoc)
-        elif not (self._starts("<(") or self._starts(">(")) and (
+            self._begin_heredoc(heredoc)
+        elif not (self._is_next("<(") or self._is_next(">(")) and (
             redirection := _REDIRECTION.match(self.text, self.at)
         ):
             self.at = redirection.end()
-            self._file(redirection[0])
+            self._read_redirection_target(redirection[0])
         else:
             return False
         return True
 
-    def _file(self, redirection: str) -> None:
-        """The file's name is no word of the command; a here-string is its input."""
-        while self.at < len(self.text) and self.text[self.at] in _BLANK:
+    def _read_redirection_target(self, redirection: str) -> None:
+        """Read the file's name, which is no word of the command. A here-string is the command's input."""
+        while self.at < len(self.text) and self.text[self.at] in BLANKS:
             self.at += 1
         if self.at < len(self.text) and not _OPERATOR.match(self.text, self.at):
-            word, _ = self._word()
+            word, _ = self._read_word()
             if redirection == "<<<":
                 self._inputs.append(word)
             elif redirection == "<" and word.startswith("/dev/fd/"):
                 self._inputs.append(UNKNOWN)
 
-    def _starts(self, text: str) -> bool:
-        return self.text.startswith(text, self.at)
-
-    def _end_of(self, words: list[str]) -> None:
+    def _add_command(self, words: list[str]) -> None:
         inputs, self._inputs = self._inputs, []
         if not words:
             return
         self.found.append(Command(words, inputs, nested=self._nesting > 0))
-        alone = all(map(_ASSIGNMENT.match, words))  # no `declare -n x=y`
+        only_assigns = all(map(ASSIGNMENT.match, words))  # unlike `declare -n x=y`
         for word in words:
-            if assigned := _ASSIGNMENT.match(word):
-                once = alone and not self._nesting and self._mentions(assigned[1]) == 1
+            if assigned := ASSIGNMENT.match(word):
+                once = only_assigns and not self._nesting and self._count_mentions(assigned[1]) == 1
                 self.values[assigned[1]] = assigned[2] if once else UNKNOWN
             elif word in self.values:  # `read x`, `printf -v x`, `for x in …`
                 self.values[word] = UNKNOWN
 
-    def _mentions(self, name: str) -> int:
-        """How often the text has the name other than to use its value: to assign it, to read into it."""
-        if self._names is None:
-            self._names = {}
+    def _count_mentions(self, name: str) -> int:
+        """Count how often the text names the variable without using its value, as to assign it."""
+        if self._name_counts is None:
+            self._name_counts = {}
             for found in _NAME.finditer(self.text):
-                self._names[found[0]] = self._names.get(found[0], 0) + 1
-        return self._names.get(name, 0)
+                self._name_counts[found[0]] = self._name_counts.get(found[0], 0) + 1
+        return self._name_counts.get(name, 0)
 
-    def _array(self) -> str:
-        """Step over the elements of `name=(…)`."""
+    def _skip_array(self) -> str:
+        """Skip the elements of `name=(…)`."""
         self.at += 1
-        while not self._starts(")"):
+        while not self._is_next(")"):
             if self.at >= len(self.text):
                 raise ValueError("a bracket never ends")
             if self.text[self.at] in "\n(;|&":
                 self.at += 1
-            elif not self._aside():
-                self._word()
+            elif not self._skip_non_word():
+                self._read_word()
         self.at += 1
         return UNKNOWN
 
-    def _word(self) -> tuple[str, bool]:
-        """The word that begins here, and whether what variables put into it is split at blanks."""
-        parts: list[str] = []
-        split = False
-        begin = self.at
-        while self.at < len(self.text):
-            char = self.text[self.at]
-            if self._starts("<(") or self._starts(">("):
-                self.at += 2
-                self._substitution()
-                parts.append("/dev/fd/63")
-            elif char in _BLANK + ";&|()<>\n":
-                break
-            elif char in "$`":
-                split = split or self.text[self.at + 1 : self.at + 2] not in "'\""
-                value = self._expansion()
-                parts.append("$" if value is None else value)
-            elif char in "'\"\\":
-                parts.append(self._quoted(char))
-            else:
-                parts.append(self._unquoted(char, first=self.at == begin))
-        if self.text[self.at : self.at + 1] in ("<", ">") and _FILE_NUMBER.match(self.text[begin : self.at]):
-            return "", True
-        word = "".join(parts)
-        if self._starts("(") and _ARRAY.match(word):
-            word += self._array()
-        return word, split and not _ASSIGNMENT.match(word)
-
-    def _unquoted(self, char: str, *, first: bool) -> str:
-        """A character, marked where bash may put something else in its place."""
-        if char in "@+?*" and self.text[self.at + 1 : self.at + 2] == "(":
-            self.at = self._closing(self.at + 2)  # `@(a|b)`
-            return UNKNOWN
-        if char == "{" and (braces := _BRACES.match(self.text, self.at)):
-            self.at += len(braces[0])
-            return "".join(REPLACED + one for one in braces[0])
-        self.at += 1
-        replaced = char in "?*" or (char == "~" and first)
-        if char == "[" and _CLASS.match(self.text, self.at):
-            replaced = True
-        return REPLACED + char if replaced else char
-
-    def _closing(self, at: int) -> int:
-        """Behind the bracket that closes one which was opened before `at`."""
-        depth = 1
-        while depth:
-            if at >= len(self.text):
-                raise ValueError("a bracket never ends")
-            depth += {"(": 1, ")": -1}.get(self.text[at], 0)
-            at += 2 if self.text[at] == "\\" else 1
-        return at
-
-    def _quoted(self, char: str) -> str:
-        if char == "'":
-            return self._until("'", self.at + 1)
-        self.at += 1
-        if char == '"':
-            return self._in_quotes()
-        taken = self.text[self.at : self.at + 1]
-        self.at += 1
-        return "" if taken == "\n" else taken
-
-    def _until(self, end: str, begin: int) -> str:
-        found = self.text.find(end, begin)
-        if found < 0:
-            raise ValueError("a quote never ends")
-        self.at = found + 1
-        return self.text[begin:found]
-
-    def _in_quotes(self, end: str = '"') -> str:
-        """Text between double quotes, in which expansions still are made."""
-        parts: list[str] = []
-        while self.at < len(self.text):
-            char = self.text[self.at]
-            if char == end:
-                self.at += 1
-                return "".join(parts)
-            if char == "\\":
-                after = self.text[self.at + 1 : self.at + 2]
-                parts.append("" if after == "\n" else after if after in '$`"\\' else "\\" + after)
-                self.at += 2
-            elif char in "$`":
-                value = self._expansion(in_quotes=True)
-                parts.append("$" if value is None else value.replace(UNKNOWN, UNKNOWN_WORD))
-            else:
-                parts.append(char)
-                self.at += 1
-        if end:
-            raise ValueError("a quote never ends")
-        return "".join(parts)
-
-    def _expansion(self, *, in_quotes: bool = False) -> str | None:
-        """What stands for it, as far as that is known; None for a dollar that is only one."""
-        if self._starts("`"):
-            self.at += 1
-            return self._backticks()
-        if self._starts("$((") and self._arithmetic(3):
-            return "0"
-        if self._starts("$("):
-            self.at += 2
-            return self._substitution()
-        if self._starts("${"):
-            self.at += 2
-            return self._parameter()
-        if not in_quotes and self._starts("$'"):
-            return self._with_escapes()
-        if not in_quotes and self._starts('$"'):
-            self.at += 2
-            return self._in_quotes()
-        if named := _VARIABLE.match(self.text, self.at):
-            self.at = named.end()
-            return self._value(named[1])
-        self.at += 1
-        return None
-
-    def _substitution(self) -> str:
-        """Reads the commands up to the bracket. What they print is known of `cat <<EOF` only."""
+    def _read_substitution(self) -> str:
+        """Read the commands up to the bracket. Only of `cat <<EOF` the output is known."""
         before = len(self.found)
         self._nesting += 1
-        self.commands_until(")")
+        self.read_commands(")")
         self._nesting -= 1
         inner = self.found[before:]
         if len(inner) == 1 and inner[0].words == ["cat"] and len(inner[0].inputs) == 1:
             return inner[0].inputs[0].rstrip("\n").replace(UNKNOWN, UNKNOWN_WORD)
         return UNKNOWN
 
-    def _value(self, name: str) -> str:
-        """Raises ValueError where values in values grow without end."""
-        # Where the line sets IFS, values are split at other characters than blanks.
-        value = UNKNOWN if "IFS" in self.values else self.values.get(name, UNKNOWN)
-        self._expanded += len(value)
-        if self._expanded > MOST_EXPANDED:
-            raise ValueError("too long")
-        return value
-
-    def _arithmetic(self, opening: int) -> bool:
-        """Step over `((…))` or `$((…))`, whose commands are substitutions. False: these are subshells."""
-        try:
-            end = self._closing(self.at + opening)
-        except ValueError:
-            return False
-        if not self.text.startswith(")", end):
-            return False
-        self._inner(self.text[self.at + opening : end - 1])
-        self.at = end + 1
-        return True
-
-    def _inner(self, text: str, *, as_commands: bool = False) -> None:
-        """Read text of its own, of which only the commands count."""
+    def _read_nested(self, text: str, *, as_commands: bool = False) -> None:
+        """Read a separate text, of which only the commands count."""
         inner = _Reader(text)
         inner.values = self.values
         inner._nesting = self._nesting + 1
         if as_commands:
-            inner.commands_until("")
+            inner.read_commands("")
         else:
-            inner._in_quotes(end="")
+            inner._read_double_quoted(end="")
         self.found += inner.found
 
-    def _backticks(self) -> str:
-        """Their own backslashes are taken off first, so backticks can stand in backticks."""
-        begin = self.at
-        while not self._starts("`"):
-            if self.at >= len(self.text):
-                raise ValueError("a backtick never ends")
-            self.at += 2 if self._starts("\\") else 1
-        self._inner(re.sub(r"\\([\\`$])", r"\1", self.text[begin : self.at]), as_commands=True)
-        self.at += 1
-        return UNKNOWN
-
-    def _parameter(self) -> str:
-        """`${name}`; with anything else between the braces the value is not known."""
-        parts: list[str] = []
-        while not self._starts("}"):
-            if self.at >= len(self.text):
-                raise ValueError("a bracket never ends")
-            char = self.text[self.at]
-            if char in "$`":
-                parts.append(self._expansion() or "$")
-            elif char in "'\"\\":
-                parts.append(self._quoted(char))
-            else:
-                parts.append(char)
-                self.at += 1
-        self.at += 1
-        name = "".join(parts)
-        return self._value(name) if _PLAIN_NAME.match(name) else UNKNOWN
-
-    def _with_escapes(self) -> str:
-        found = _ANSI_QUOTED.match(self.text, self.at)
-        if found is None:
-            raise ValueError("a quote never ends")
-        self.at = found.end()
-        return _ESCAPE.sub(_unescaped, found[1])
-
-    def _heredoc(self, begin: re.Match[str]) -> None:
+    def _begin_heredoc(self, begin: re.Match[str]) -> None:
         named = _DELIMITER.match(self.text, begin.end())
         if named is None:
             raise ValueError("a here-document has no name")
         self.at = named.end()
         quoted = any(char in named[0] for char in "'\"\\")
         name = re.sub(r"'([^']*)'|\"([^\"]*)\"|\\(.)", r"\1\2\3", named[0])
-        # The text comes later than the end of the command: the list that it goes into is kept.
-        self._waiting.append((self._inputs, name, quoted, begin[1] == "-"))
+        # The text follows after the end of the command, so remember the command's list of inputs.
+        self._open_heredocs.append((self._inputs, name, quoted, begin[1] == "-"))
 
-    def _bodies(self) -> None:
-        """The here-documents that this line began. One that never ends is read as commands."""
-        waiting, self._waiting = self._waiting, []
-        for inputs, name, quoted, tabs in waiting:
-            found = self._ending(name, quoted, tabs)
+    def _read_heredocs(self) -> None:
+        """Read the here-documents that this line began. One that never ends is read as commands."""
+        heredocs, self._open_heredocs = self._open_heredocs, []
+        for inputs, name, quoted, tabs in heredocs:
+            found = self._find_heredoc_end(name, quoted, tabs)
             if found is None:
                 return
             body = self.text[self.at : found[0]]
             self.at = found[1]
             inputs.append(body)
             if not quoted:
-                self._inner(body)
+                self._read_nested(body)
 
-    def _ending(self, name: str, quoted: bool, tabs: bool) -> tuple[int, int] | None:
-        """Where the line that ends a here-document begins and ends."""
-        places = self._lines().get(name, [])
-        for begin, end in places[bisect.bisect_left(places, (self.at, 0)) :]:
+    def _find_heredoc_end(self, name: str, quoted: bool, tabs: bool) -> tuple[int, int] | None:
+        """Return where the line that ends a here-document begins and ends, or None."""
+        lines = self._line_positions().get(name, [])
+        for begin, end in lines[bisect.bisect_left(lines, (self.at, 0)) :]:
             indent = len(self.text[begin:end]) - len(self.text[begin:end].lstrip("\t"))
             slashes = 0
             while self.text[max(0, begin - 2 - slashes)] == "\\":
@@ -445,19 +247,19 @@ class _Reader:
                 return begin, min(end + 1, len(self.text))
         return None
 
-    def _lines(self) -> dict[str, list[tuple[int, int]]]:
-        """Where each line begins and ends, by what it says behind its tabs; made once, for long texts."""
-        if self._places is None:
-            self._places = {}
+    def _line_positions(self) -> dict[str, list[tuple[int, int]]]:
+        """Map each line's text without leading tabs to where such lines begin and end. Made only once."""
+        if self._positions_by_line is None:
+            self._positions_by_line = {}
             begin = 0
             for line in self.text.split("\n"):
-                self._places.setdefault(line.lstrip("\t"), []).append((begin, begin + len(line)))
+                self._positions_by_line.setdefault(line.lstrip("\t"), []).append((begin, begin + len(line)))
                 begin += len(line) + 1
-        return self._places
+        return self._positions_by_line
 
 
-def _note_case(words: list[str], cases: list[bool]) -> None:
-    """A `case` begins with the word `in`, and ends with `esac`, which may stand in the place of a pattern."""
+def _update_cases(words: list[str], cases: list[bool]) -> None:
+    """Note where a `case` begins, with the word `in`, and ends, with `esac`, maybe in place of a pattern."""
     if words[-1:] == ["in"] and words[-3:-2] == ["case"]:
         cases.append(True)
         del words[:]
@@ -465,18 +267,8 @@ def _note_case(words: list[str], cases: list[bool]) -> None:
         cases.pop()
 
 
-def _in_test(words: list[str]) -> bool:
-    """Whether these are words of an open `[[ … ]]`, in which `&&` and brackets are its own."""
+def _is_in_test(words: list[str]) -> bool:
+    """Return whether the words belong to an open `[[ … ]]`, in which `&&` and brackets end no command."""
     if "[[" not in words or words[-1] == "]]":
         return False
     return KEYWORDS.issuperset(words[: words.index("[[")])
-
-
-def _unescaped(found: re.Match[str]) -> str:
-    written = found[1]
-    if written[0] in "xuU" and len(written) > 1:
-        code = int(written[1:], 16)
-        return chr(code) if code < 0x110000 else ""
-    if written[0] in "01234567":
-        return chr(int(written, 8) & 0xFF)
-    return _ESCAPED.get(written, written if written in "'\"\\?" else f"\\{written}")

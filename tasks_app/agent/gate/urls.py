@@ -1,7 +1,7 @@
-"""One web address in the many ways in which it can be spelled, brought to the plain ones.
+"""Normalising URLs, of which each can be spelled in many ways.
 
-As browsers and the agent's program read an address (WHATWG URL). Standard library only: the gate's program
-loads this file, and only for a call that has an address in it.
+It follows browsers and the agent's program (WHATWG URL). Standard library only: the gate's program loads this
+file, but only for a call that contains a URL.
 """
 
 from __future__ import annotations
@@ -9,46 +9,46 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-_ADDRESS = re.compile(r"\A(https?):[\\/]*([^\\/?#]*)([^?#]*)(\?[^#]*)?", re.IGNORECASE | re.DOTALL)
-_LEFT_OUT = re.compile("[\t\r\n]")
-_ENDS = "".join(map(chr, range(0x21)))
-#: Characters that names of hosts lose on their way to the network.
+_URL = re.compile(r"\A(https?):[\\/]*([^\\/?#]*)([^?#]*)(\?[^#]*)?", re.IGNORECASE | re.DOTALL)
+_REMOVED = re.compile("[\t\r\n]")
+_STRIPPED = "".join(map(chr, range(0x21)))
+#: Characters that are removed from host names.
 _IGNORED = dict.fromkeys((0xAD, 0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF))
 _NUMBER = re.compile(r"\A(0[xX][0-9a-fA-F]*|[0-9]+)\Z")
 _PORT = re.compile(r":([0-9]*)\Z")
 
 
-def plain_addresses(text: str) -> Iterator[str]:
-    """The address with its scheme, host and path in their plainest spelling, with http and with https.
+def normalised_urls(text: str) -> Iterator[str]:
+    """Yield the normalised spellings of the URL, each with http and with https; none if it is no web URL.
 
-    Nothing for what is no web address. The name of a user, the part behind `#` and a port that goes without
-    saying are left out; an international name comes in both its forms.
+    They contain neither a user name, nor a fragment, nor a default port. An international host name is
+    yielded in both its forms.
     """
-    found = _ADDRESS.match(_LEFT_OUT.sub("", text.strip(_ENDS)))
+    found = _URL.match(_REMOVED.sub("", text.strip(_STRIPPED)))
     if found is None:
         return
     authority = found[2].rpartition("@")[2]
     port = _PORT.search(authority)
     host = authority[: port.start()] if port else authority
     number = port[1].lstrip("0") if port else ""
-    behind = f":{number}" if number not in ("", "80", "443") else ""
-    for name in dict.fromkeys(_names(_decoded(host))):
-        for path in dict.fromkeys(_paths(found[3])):
+    shown_port = f":{number}" if number not in ("", "80", "443") else ""
+    for name in dict.fromkeys(_normalised_hosts(_decode_percent(host))):
+        for path in dict.fromkeys(_normalised_paths(found[3])):
             for scheme in ("https", "http"):
-                yield f"{scheme}://{name}{behind}{path}{found[4] or ''}"
+                yield f"{scheme}://{name}{shown_port}{path}{found[4] or ''}"
 
 
-def _decoded(text: str) -> str:
-    """`%61` as `a`."""
+def _decode_percent(text: str) -> str:
+    """Decode escapes such as `%61` for `a`."""
     if "%" not in text:
         return text
     raw = re.sub(rb"%([0-9a-fA-F]{2})", lambda found: bytes([int(found[1], 16)]), text.encode())
     return raw.decode("utf-8", "replace")
 
 
-def _paths(path: str) -> Iterator[str]:
-    """Without steps up and down, as it is written and with its escapes taken away."""
-    for spelled in (path, _decoded(path)):
+def _normalised_paths(path: str) -> Iterator[str]:
+    """Yield the path without `.` and `..`, as it is written and with its escapes decoded."""
+    for spelled in (path, _decode_percent(path)):
         steps: list[str] = []
         for step in re.split(r"[\\/]", spelled)[1:]:
             plain = step.lower().replace("%2e", ".")
@@ -60,29 +60,29 @@ def _paths(path: str) -> Iterator[str]:
         yield "/" + "/".join(steps + [""] * (at_end in (".", "..") and bool(steps)))
 
 
-def _names(host: str) -> Iterator[str]:
+def _normalised_hosts(host: str) -> Iterator[str]:
     import unicodedata
 
     name = unicodedata.normalize("NFKC", host.translate(_IGNORED)).lower().replace("。", ".")
     name = name.translate(_IGNORED).rstrip(".")
     if name.startswith("["):
-        yield from _version_6(name)
-    elif (number := _version_4(name)) is not None:
-        yield number
+        yield from _ipv6_spellings(name)
+    elif (ip_address := _parse_ipv4(name)) is not None:
+        yield ip_address
     else:
         labels = name.split(".")
-        yield ".".join(map(_to_ascii, labels))
-        yield ".".join(map(_to_letters, labels))
+        yield ".".join(map(_to_punycode, labels))
+        yield ".".join(map(_from_punycode, labels))
 
 
-def _version_4(name: str) -> str | None:
-    """`0x7f.1`, `2130706433` and `0177.0.0.1` as `127.0.0.1`; None for a name."""
+def _parse_ipv4(name: str) -> str | None:
+    """Return `0x7f.1`, `2130706433` and `0177.0.0.1` as `127.0.0.1`, and None for a host name."""
     parts = name.split(".")
     if len(parts) > 4 or not all(map(_NUMBER.match, parts)):
         return None
     try:
-        numbers = [_number(part) for part in parts]
-    except ValueError:  # 09
+        numbers = [_parse_number(part) for part in parts]
+    except ValueError:  # such as 09
         return None
     value = numbers.pop()
     for index, number in enumerate(numbers):
@@ -90,13 +90,13 @@ def _version_4(name: str) -> str | None:
     return ".".join(str(value >> shift & 0xFF) for shift in (24, 16, 8, 0))
 
 
-def _number(part: str) -> int:
+def _parse_number(part: str) -> int:
     if part[:2].lower() == "0x":
         return int(part[2:] or "0", 16)
     return int(part, 8) if part.startswith("0") and part != "0" else int(part[:20])
 
 
-def _version_6(name: str) -> Iterator[str]:
+def _ipv6_spellings(name: str) -> Iterator[str]:
     import ipaddress
 
     try:
@@ -109,11 +109,11 @@ def _version_6(name: str) -> Iterator[str]:
         yield str(address.ipv4_mapped)
 
 
-def _to_ascii(label: str) -> str:
+def _to_punycode(label: str) -> str:
     return label if label.isascii() else f"xn--{label.encode('punycode').decode()}"
 
 
-def _to_letters(label: str) -> str:
+def _from_punycode(label: str) -> str:
     if not label.startswith("xn--"):
         return label
     try:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from tasks_app.agent.gate.shell import ASSIGNMENT
-from tasks_app.agent.gate.shell_reader import KEYWORDS, is_known, read
+from tasks_app.agent.gate.shell_reader import KEYWORDS, read
+from tasks_app.agent.gate.shell_words import is_known
 
 #: One argument; None where only the shell can tell what it will be.
 Word = str | None
