@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agent.proxy import ApiKeyProxy, RunLimits, server
+from tasks_app.agent.proxy import ApiKeyProxy, RunLimits, connections, server
 
 MODEL = "claude-sonnet-4-5-20250929"
 MILLION = 1_000_000
@@ -205,8 +205,8 @@ def test_a_client_that_never_says_the_rest_is_let_go(
     proxy: ApiKeyProxy, monkeypatch: pytest.MonkeyPatch, sent: str
 ) -> None:
     """R4: else each of its connections would hold a descriptor of the worker for ever."""
-    assert server.CLIENT_SECONDS == 60
-    monkeypatch.setattr(server, "CLIENT_SECONDS", 0.1)
+    assert connections.CLIENT_SECONDS == 60
+    monkeypatch.setattr(connections, "CLIENT_SECONDS", 0.1)
     with proxy.run_token() as (token, _), socket.create_connection(("127.0.0.1", port_of(proxy))) as client:
         client.settimeout(20)
         client.sendall(b"POST /v1/messages HTTP/1.1\r\nhost: x\r\n" + sent.format(token=token).encode())
@@ -222,7 +222,7 @@ def test_connections_are_bounded_and_the_longest_silent_one_makes_room(
     proxy: ApiKeyProxy, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """M7: descriptors of the worker are not for agents to use up, nor can one agent shut the others out."""
-    monkeypatch.setattr(server, "CONNECTIONS", 3)
+    monkeypatch.setattr(connections, "CONNECTIONS", 3)
     clients = []
     for _ in range(4):
         clients.append(socket.create_connection(("127.0.0.1", port_of(proxy)), timeout=20))
@@ -240,7 +240,7 @@ def test_connections_are_bounded_and_the_longest_silent_one_makes_room(
 def test_connections_that_all_have_a_request_are_bounded_too(
     proxy: ApiKeyProxy, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "CONNECTIONS", 1)
+    monkeypatch.setattr(connections, "CONNECTIONS", 1)
     with proxy.run_token() as (token, _), ThreadPoolExecutor(1) as threads:
         first = threads.submit(post, proxy, token)
         until(lambda: upstream.under_way == 1)
@@ -422,7 +422,7 @@ class TestCounting:
         with proxy.run_token() as (token, meter):
             with posted(proxy, token) as response:
                 response.read1(1000)
-            until(lambda: not meter._under_way)
+            until(lambda: not meter._open)
             assert meter.usage.input_tokens == 1000
 
     def test_a_silly_number_is_not_believed(self, proxy: ApiKeyProxy, upstream: Upstream) -> None:

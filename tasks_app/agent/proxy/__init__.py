@@ -1,6 +1,6 @@
 """The API key proxy: agents reach their model through it, and never see the API key.
 
-What it sees of each request and response it counts, per run token, and it holds the limits of the run: the
+It counts the usage of each run token in requests and responses, and enforces the limits of the run: the
 models that the step may use and the dollars that are left.
 """
 

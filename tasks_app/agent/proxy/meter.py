@@ -1,4 +1,4 @@
-"""What one run may use of the model, and what it has used: counted where its requests pass."""
+"""The limits of one run, and its usage so far, counted from its requests and responses."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from tasks_app.agent.proxy.prices import at_most, usage_of
+from tasks_app.agent.proxy.prices import highest_cost, usage_of
 from tasks_app.agent.proxy.request_reader import RequestReader
 from tasks_app.agent.proxy.response_reader import ResponseReader
 from tasks_app.agent.resets import reset_time
 from tasks_app.core.types import Usage
 
-#: The words for a model that Claude Code turns into one of these families.
+#: Names of model families. Claude Code chooses the model of the family.
 FAMILIES = ("fable", "haiku", "opus", "sonnet")
-#: Claude Code uses a small model for requests of its own, such as titles.
+#: The family that Claude Code uses for its own requests, such as titles.
 SMALL = "haiku"
-#: What leaves the choice to Claude Code.
+#: Values that leave the choice to Claude Code.
 UNNAMED = ("", "best", "default", "inherit")
 _EXTENSION = re.compile(r"\[.*\]$")
 _DATE = re.compile(r"-([0-9]{8}|latest)$")
 
 
 class Refused(Exception):
-    """A request that is not sent on. `kind` is a type of error of the Messages API."""
+    """The request is not sent on. `kind` is an error type of the Messages API."""
 
     def __init__(self, status: int, kind: str, message: str) -> None:
         super().__init__(message)
@@ -36,7 +36,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class RunLimits:
-    """What a run may use. `model` is as the step names it, empty for any.
+    """What a run may use. `model` is the step's setting, "" for any model.
 
     `max_cost_usd` is what is left for the run, None for no limit. Without `reaches_out` requests that make
     the API itself fetch something are refused.
@@ -48,45 +48,45 @@ class RunLimits:
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The families that the step's own word stands for; none for the name of one model."""
-        named = _EXTENSION.sub("", self.model.lower())
-        if named == "opusplan":
+        """The families that the step's setting stands for; none if it names one model."""
+        name = _EXTENSION.sub("", self.model.lower())
+        if name == "opusplan":
             return ("opus", "sonnet")
-        return (named,) if named in FAMILIES else ()
+        return (name,) if name in FAMILIES else ()
 
     def allows(self, model: str) -> bool:
-        if self.model.lower() in UNNAMED or _plain(model) == _plain(self.model):
+        if self.model.lower() in UNNAMED or _base_name(model) == _base_name(self.model):
             return True
         parts = model.lower().split("-")
         return any(family in parts for family in (*self.families, SMALL))
 
 
-def _plain(model: str) -> str:
+def _base_name(model: str) -> str:
     return _DATE.sub("", _EXTENSION.sub("", model.lower()))
 
 
 @dataclass
 class Exchange:
-    """One request under way, as the meter counts it."""
+    """One open request, as the meter counts it."""
 
     model: str
     body_bytes: int
     reserved: float
     response: ResponseReader | None = None
-    #: Whether the model may have worked on it, so that it counts although no response came.
+    #: Whether the model may have worked on it, so that it counts even without a response.
     sent: bool = False
 
     @property
     def usage(self) -> Usage:
-        """What it has used so far, by the response, or estimated where that was cut."""
+        """What it has used so far according to the response, or estimated if that was cut."""
         if self.response is None:
             estimate = {"input_tokens": self.body_bytes // 4} if self.sent else {}
             return usage_of(self.model, estimate)
-        said = dict(self.response.usage or {"input_tokens": self.body_bytes // 4})
+        usage = dict(self.response.usage or {"input_tokens": self.body_bytes // 4})
         if not self.response.complete:
-            output = said.get("output_tokens")
-            said["output_tokens"] = max(output if type(output) is int else 0, self.response.received_tokens)
-        return usage_of(self.model, said)
+            output = usage.get("output_tokens")
+            usage["output_tokens"] = max(output if type(output) is int else 0, self.response.received_tokens)
+        return usage_of(self.model, usage)
 
 
 @dataclass
@@ -97,14 +97,14 @@ class RunMeter:
     resets_at: datetime | None = None
     refused_models: set[str] = field(default_factory=set)
     _by_model: dict[str, Usage] = field(default_factory=lambda: defaultdict(Usage))
-    _under_way: dict[int, Exchange] = field(default_factory=dict)
+    _open: dict[int, Exchange] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def by_model(self) -> dict[str, Usage]:
-        """What was used so far, requests under way included."""
+        """The usage so far by model, open requests included."""
         with self._lock:
-            return self._counted()
+            return self._usage_by_model()
 
     @property
     def usage(self) -> Usage:
@@ -112,48 +112,52 @@ class RunMeter:
 
     @property
     def model(self) -> str:
-        """The model that most of the dollars went to; empty if none was used."""
-        counted = self.by_model
-        return max(counted, key=lambda name: counted[name].cost_usd) if counted else ""
+        """The model that cost most; empty if none was used."""
+        usage = self.by_model
+        return max(usage, key=lambda name: usage[name].cost_usd) if usage else ""
 
     @property
     def used_up(self) -> bool:
-        """Whether the run has cost what it may."""
+        """Whether the run has reached its cost limit."""
         limit = self.limits.max_cost_usd
         return limit is not None and self.usage.cost_usd >= limit
 
     def admit(self, request: RequestReader) -> Exchange | None:
-        """Begin to count a request, None if it must wait until others have ended.
+        """Begin to count a request. Return None if it must wait until others have ended. Raises Refused.
 
-        Several requests at once cannot spend the same dollars: each but the first must fit beside what
-        the others may come to. Raises Refused.
+        Several requests at once must not spend the same dollars: each except the first must fit into what the
+        others leave over, even if they cost as much as they can.
         """
         self._check(request)
-        may_cost = at_most(request.model, body_bytes=request.size, max_tokens=request.max_tokens)
+        may_cost = highest_cost(request.model, body_bytes=request.size, max_tokens=request.max_tokens)
         with self._lock:
             limit = self.limits.max_cost_usd
             if limit is not None:
-                spent = sum(self._counted().values(), Usage()).cost_usd
+                spent = sum(self._usage_by_model().values(), Usage()).cost_usd
                 if spent >= limit:
-                    raise Refused(402, "billing_error", _used_up(limit))
-                held = sum(one.reserved for one in self._under_way.values())
-                if held and spent + held + may_cost > limit:
+                    raise Refused(
+                        402,
+                        "billing_error",
+                        f"This run has cost the ${limit:.2f} that were left for it (limits.maxCostUsd).",
+                    )
+                reserved = sum(one.reserved for one in self._open.values())
+                if reserved and spent + reserved + may_cost > limit:
                     return None
             exchange = Exchange(request.model, request.size, may_cost, sent=True)
-            self._under_way[id(exchange)] = exchange
+            self._open[id(exchange)] = exchange
             return exchange
 
     def settle(self, exchange: Exchange) -> None:
-        """A request has ended: what it used counts for good. Settled already: nothing happens."""
+        """Add the usage of a request that has ended. Does nothing if it was added already."""
         with self._lock:
-            if self._under_way.pop(id(exchange), None) is None:
+            if self._open.pop(id(exchange), None) is None:
                 return
             usage = exchange.usage
             if usage != Usage():
                 self._by_model[exchange.model] += usage
 
     def note_limit(self, headers: Mapping[str, str]) -> None:
-        """Keep when the limit resets that a 429 tells of."""
+        """Store when the limit resets, according to the headers of a 429."""
         self.resets_at = reset_time(headers, now=datetime.now(UTC))
 
     def _check(self, request: RequestReader) -> None:
@@ -174,13 +178,9 @@ class RunMeter:
                 f"This step has no network (network: none), so it may not use {named[:200]}.",
             )
 
-    def _counted(self) -> dict[str, Usage]:
-        counted = defaultdict(Usage, self._by_model)
-        for exchange in self._under_way.values():
+    def _usage_by_model(self) -> dict[str, Usage]:
+        by_model = defaultdict(Usage, self._by_model)
+        for exchange in self._open.values():
             if (usage := exchange.usage) != Usage():
-                counted[exchange.model] += usage
-        return dict(counted)
-
-
-def _used_up(limit: float) -> str:
-    return f"This run has cost the ${limit:.2f} that were left for it (limits.maxCostUsd)."
+                by_model[exchange.model] += usage
+        return dict(by_model)

@@ -1,6 +1,6 @@
-"""What the model's tokens cost: `prices.json`, and the counting of one response. Pure.
+"""Prices of the models' tokens from `prices.json`, and the cost of one response. Pure functions.
 
-A model that is not in the table is counted at the dearest price in it, so that a limit in dollars holds.
+A model that is not in the table costs as much as the most expensive one, so that a cost limit is kept.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from tasks_app.core.types import Usage
 
 TABLE = Path(__file__).parent / "prices.json"
 MILLION = 1_000_000
-#: More tokens than any response can have used: larger numbers are not believed.
+#: No response can have used more tokens. Larger numbers are ignored.
 MOST_TOKENS = 100_000_000
-#: What may follow a model's name in a request: a date, a version of a cloud provider, an extension.
+#: What may follow a model's name in a request: a date, a cloud provider's version, an extension.
 _SUFFIX = re.compile(r"(-[0-9]{8}|-latest)?(@.*|-v[0-9]+(:[0-9]+)?)?(\[.*\])?")
 _PROVIDER = re.compile(r"^.*(?=claude-)")
 
 
 @dataclass(frozen=True)
 class Price:
-    """US dollars per million tokens. `long_prompt` holds for prompts of more than `above` tokens."""
+    """US dollars per million tokens. `long_prompt` applies to prompts of more than `above` tokens."""
 
     input: float
     output: float
@@ -43,35 +43,34 @@ class Price:
 @dataclass(frozen=True)
 class _Table:
     models: Mapping[str, Price]
-    dearest: Price
+    highest: Price
     web_search: float
     fast_factor: float
     us_only_factor: float
 
 
 def price_of(model: str) -> Price:
-    """The price of a model as a request names it; the dearest known one if the table does not have it."""
+    """Return the price of a model by its name in a request; the highest price if the table lacks it."""
     table = _table()
     name = _PROVIDER.sub("", model.lower())
     known = [key for key in table.models if name.startswith(key) and _SUFFIX.fullmatch(name[len(key) :])]
-    return table.models[max(known, key=len)] if known else table.dearest
+    return table.models[max(known, key=len)] if known else table.highest
 
 
 def usage_of(model: str, usage: Mapping[str, Any]) -> Usage:
-    """The tokens and dollars of one response, from the `usage` object in it.
+    """Return the tokens and dollars of one response, from its `usage` object.
 
-    What an advisor used, another model that worked on the request, stands apart in `iterations`.
+    The usage of an advisor, another model that worked on the request, is listed in `iterations`.
     """
-    advice = [one for one in _list(usage, "iterations") if _is_advice(one)]
-    advised = (_of_one(str(one.get("model", "")), one) for one in advice)
-    return sum(advised, _of_one(model, usage))
+    total = _usage_of_model(model, usage)
+    iterations = usage.get("iterations")
+    for one in iterations if isinstance(iterations, list) else []:
+        if isinstance(one, dict) and str(one.get("type", "")).startswith("advisor"):
+            total += _usage_of_model(str(one.get("model", "")), one)
+    return total
 
 
-def _is_advice(iteration: Any) -> bool:
-    return isinstance(iteration, dict) and str(iteration.get("type", "")).startswith("advisor")
-
-
-def _of_one(model: str, usage: Mapping[str, Any]) -> Usage:
+def _usage_of_model(model: str, usage: Mapping[str, Any]) -> Usage:
     table = _table()
     read, write = _count(usage, "cache_read_input_tokens"), _count(usage, "cache_creation_input_tokens")
     given, output = _count(usage, "input_tokens"), _count(usage, "output_tokens")
@@ -85,8 +84,8 @@ def _of_one(model: str, usage: Mapping[str, Any]) -> Usage:
     return Usage(given, output, write, read, dollars / MILLION + searches * table.web_search)
 
 
-def at_most(model: str, *, body_bytes: int, max_tokens: int) -> float:
-    """Dollars that a request may come to: all of it written to the cache, all of `max_tokens` given back."""
+def highest_cost(model: str, *, body_bytes: int, max_tokens: int) -> float:
+    """Return the maximum cost of a request in dollars: all of it is cached, and `max_tokens` are returned."""
     price = price_of(model)
     price = price.long_prompt or price
     return (body_bytes / 4 * price.cache_write_1h + max_tokens * price.output) / MILLION
@@ -97,11 +96,6 @@ def _count(usage: Mapping[str, Any], name: str) -> int:
     return value if type(value) is int and 0 <= value <= MOST_TOKENS else 0
 
 
-def _list(usage: Mapping[str, Any], name: str) -> list[Any]:
-    value = usage.get(name)
-    return value if isinstance(value, list) else []
-
-
 def _object(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value = usage.get(name)
     return value if isinstance(value, dict) else {}
@@ -109,13 +103,13 @@ def _object(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 @cache
 def _table() -> _Table:
-    read = json.loads(TABLE.read_text(encoding="utf-8"))
-    models = {name: _price(entry) for name, entry in read["models"].items()}
-    dearest = max(models.values(), key=lambda price: price.output)
-    return _Table(models, dearest, read["web_search"], read["fast_factor"], read["us_only_factor"])
+    content = json.loads(TABLE.read_text(encoding="utf-8"))
+    models = {name: _parse_price(entry) for name, entry in content["models"].items()}
+    highest = max(models.values(), key=lambda price: price.output)
+    return _Table(models, highest, content["web_search"], content["fast_factor"], content["us_only_factor"])
 
 
-def _price(entry: Mapping[str, Any]) -> Price:
+def _parse_price(entry: Mapping[str, Any]) -> Price:
     plain = {name: value for name, value in entry.items() if name != "long_prompt"}
     if "long_prompt" not in entry:
         return Price(**plain)

@@ -1,7 +1,7 @@
-"""Reading a request to the Messages API while it streams by: what it asks for, without holding it. Pure.
+"""Reading a request to the Messages API while it is passed on, without holding it. No I/O.
 
-The proxy must know the model before the last byte is sent on, wherever in the body it stands, and a body
-may have 32 MB. So the JSON is walked through in pieces, and only a few short values are kept.
+The proxy must know the model, wherever it stands in the body, before the last byte is sent on, and a body may
+have 32 MB. So the JSON is parsed in pieces, and only a few short values are kept.
 """
 
 from __future__ import annotations
@@ -10,36 +10,39 @@ import json
 import re
 from dataclasses import dataclass, field
 
-#: Longer strings are not kept: none of the values looked for has as many bytes.
+#: Longer strings are not kept: none of the needed values has as many bytes.
 LONGEST_VALUE = 512
 DEEPEST = 200
 
 _SPACE = re.compile(rb"[ \t\r\n]*")
-_BARE = re.compile(rb"[-+.0-9A-Za-z]+")
-# Up to the closing quote or the end of the piece; a backslash at the very end is left for the next piece.
+_UNQUOTED = re.compile(rb"[-+.0-9A-Za-z]+")
+# Up to the closing quote or the end of the piece; a backslash at its very end is left for the next piece.
 _STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 
+#: What may follow an opening sign.
+_FIRST_EXPECTED = {"{": "key or end", "[": "value or end"}
+
 _ANY = "*"
-#: Parts of a request in which "model" names none: what was said, and what the agent's own tools take.
+#: Parts of a request in which "model" names no model: the conversation, and the schemas of the agent's tools.
 _ONLY_TEXT = {"messages", "system", "metadata"}
 _SCHEMA = "input_schema"
-#: Tools that Anthropic runs: with them a request reaches other hosts although the sandbox reaches none.
+#: Tools that Anthropic runs: through them a request reaches other hosts although the sandbox cannot.
 _SERVER_TOOL = re.compile(r"(web_search|web_fetch|code_execution|mcp_toolset)(_|$)")
 
 
 class BadRequestBody(ValueError):
-    """The body is not one JSON object, or names something twice; the message says what."""
+    """The body is not one JSON object, or has a key twice; the message says which."""
 
 
 @dataclass
 class RequestReader:
-    """Feed it the body in pieces, then call `finish`. Both raise BadRequestBody."""
+    """Takes the body in pieces by `feed`, then needs `finish`. Both raise BadRequestBody."""
 
     model: str = ""
     max_tokens: int = 0
-    #: Other models that the request may have work on it: an advisor among its tools, or one to fall back to.
+    #: Other models that may work on the request: an advisor among its tools, or a fallback.
     more_models: set[str] = field(default_factory=set)
-    #: What would make the API itself reach other hosts: server tools, MCP servers, sources by URL.
+    #: Parts that make the API itself reach other hosts: server tools, MCP servers, sources by URL.
     reaches_out: set[str] = field(default_factory=set)
     size: int = 0
     _rest: bytes = b""
@@ -52,64 +55,57 @@ class RequestReader:
 
     def feed(self, piece: bytes) -> None:
         self.size += len(piece)
-        self._walk(piece)
+        self._parse(piece)
 
-    def _walk(self, piece: bytes) -> None:
-        data, place = self._rest + piece, 0
+    def _parse(self, piece: bytes) -> None:
+        data, at = self._rest + piece, 0
         self._rest = b""
-        while place < len(data):
-            place = (
-                self._continue_string(data, place) if self._string is not None else self._token(data, place)
-            )
+        while at < len(data):
+            at = self._read_string(data, at) if self._string is not None else self._read_token(data, at)
 
     def finish(self) -> None:
-        self._walk(b" ")  # ends a bare value
+        self._parse(b" ")  # ends an unquoted value
         if self._expect != "end" or self._string is not None or self._rest.strip():
             raise BadRequestBody("The request is not complete JSON.")
 
-    def _token(self, data: bytes, place: int) -> int:
-        place = _end(_SPACE, data, place)
-        if place == len(data):
-            return place
-        sign = data[place : place + 1]
+    def _read_token(self, data: bytes, at: int) -> int:
+        at = _end_of_match(_SPACE, data, at)
+        if at == len(data):
+            return at
+        sign = data[at : at + 1]
         if sign == b'"':
             self._string, self._too_long = bytearray(), False
-            return place + 1
+            return at + 1
         if sign in b"{}[],:":
-            self._sign(sign.decode())
-            return place + 1
-        return self._bare(data, place)
+            self._handle_sign(sign.decode())
+            return at + 1
+        return self._read_unquoted(data, at)
 
-    def _bare(self, data: bytes, place: int) -> int:
-        end = _end(_BARE, data, place)
-        if end == place or end - place > LONGEST_VALUE:
+    def _read_unquoted(self, data: bytes, at: int) -> int:
+        end = _end_of_match(_UNQUOTED, data, at)
+        if end == at or end - at > LONGEST_VALUE:
             raise BadRequestBody("The request is not JSON in UTF-8.")
-        if end == len(data):  # it may go on in the next piece
-            self._rest = data[place:]
+        if end == len(data):  # the value may go on in the next piece
+            self._rest = data[at:]
         else:
-            self._value(data[place:end].decode("ascii"), quoted=False)
+            self._handle_value(data[at:end].decode("ascii"), quoted=False)
         return end
 
-    def _continue_string(self, data: bytes, place: int) -> int:
-        assert self._string is not None  # noqa: S101 (asked by the caller)
-        end = _end(_STRING, data, place)
+    def _read_string(self, data: bytes, at: int) -> int:
+        assert self._string is not None  # noqa: S101 (checked by the caller)
+        end = _end_of_match(_STRING, data, at)
+        self._too_long = self._too_long or len(self._string) + end - at > LONGEST_VALUE
+        if not self._too_long:
+            self._string += data[at:end]
         if end == len(data) or data[end : end + 1] == b"\\":
-            self._keep(data[place:end])
             self._rest = data[end:]
             return len(data)
-        self._keep(data[place:end])
-        text = "" if self._too_long else _unescaped(bytes(self._string))
+        text = "" if self._too_long else _unescape(bytes(self._string))
         self._string = None
-        self._value(text, quoted=True)
+        self._handle_value(text, quoted=True)
         return end + 1
 
-    def _keep(self, part: bytes) -> None:
-        assert self._string is not None  # noqa: S101
-        self._too_long = self._too_long or len(self._string) + len(part) > LONGEST_VALUE
-        if not self._too_long:
-            self._string += part
-
-    def _sign(self, sign: str) -> None:
+    def _handle_sign(self, sign: str) -> None:
         if sign in "{[":
             self._open(sign)
         elif sign in "}]":
@@ -122,31 +118,32 @@ class RequestReader:
             raise BadRequestBody("The request is not well-formed JSON.")
 
     def _open(self, sign: str) -> None:
-        wanted = self._expect in ("value", "value or end")
-        if not wanted or (not self._kinds and sign != "{") or len(self._kinds) >= DEEPEST:
+        is_expected = self._expect in ("value", "value or end")
+        if not is_expected or (not self._kinds and sign != "{") or len(self._kinds) >= DEEPEST:
             raise BadRequestBody("The request is not one JSON object.")
         self._kinds.append(sign)
         self._path.append(_ANY)
-        self._expect = "key or end" if sign == "{" else "value or end"
+        self._expect = _FIRST_EXPECTED[sign]
 
     def _close(self, sign: str) -> None:
-        closes = {"}": "{", "]": "["}[sign]
-        if not self._kinds or self._kinds[-1] != closes or self._expect not in ("comma", _or_end(closes)):
+        opening = {"}": "{", "]": "["}[sign]
+        may_close = self._expect in ("comma", _FIRST_EXPECTED[opening])
+        if not self._kinds or self._kinds[-1] != opening or not may_close:
             raise BadRequestBody("The request is not well-formed JSON.")
         self._kinds.pop()
         self._path.pop()
         self._expect = "comma" if self._kinds else "end"
 
-    def _value(self, text: str, *, quoted: bool) -> None:
+    def _handle_value(self, text: str, *, quoted: bool) -> None:
         if quoted and self._expect in ("key", "key or end"):
-            self._key(text)
+            self._handle_key(text)
         elif self._expect in ("value", "value or end") and self._kinds:
-            self._take(text, quoted=quoted)
+            self._store_value(text, quoted=quoted)
             self._expect = "comma"
         else:
             raise BadRequestBody("The request is not well-formed JSON.")
 
-    def _key(self, text: str) -> None:
+    def _handle_key(self, text: str) -> None:
         self._path[-1] = text
         self._expect = "colon"
         if len(self._path) == 1:
@@ -156,7 +153,7 @@ class RequestReader:
             if text == "mcp_servers":
                 self.reaches_out.add("mcp_servers")
 
-    def _take(self, text: str, *, quoted: bool) -> None:
+    def _store_value(self, text: str, *, quoted: bool) -> None:
         if self._path == ["model"] and quoted:
             self.model = text
         elif (
@@ -169,25 +166,18 @@ class RequestReader:
         elif self._path == ["max_tokens"] and not quoted and text.isdigit():
             self.max_tokens = int(text[:9])
         elif self._path == ["tools", _ANY, "type"] or self._path == ["tools", "type"]:
-            self._tool(text)
+            if _SERVER_TOOL.match(text):
+                self.reaches_out.add(text)
         elif self._path[-2:] == ["source", "type"] and text == "url":
             self.reaches_out.add("a source by URL")
 
-    def _tool(self, kind: str) -> None:
-        if _SERVER_TOOL.match(kind):
-            self.reaches_out.add(kind)
+
+def _end_of_match(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
+    found = pattern.match(data, at)
+    return found.end() if found else at
 
 
-def _or_end(kind: str) -> str:
-    return "key or end" if kind == "{" else "value or end"
-
-
-def _end(pattern: re.Pattern[bytes], data: bytes, place: int) -> int:
-    found = pattern.match(data, place)
-    return found.end() if found else place
-
-
-def _unescaped(raw: bytes) -> str:
+def _unescape(raw: bytes) -> str:
     try:
         text = json.loads('"' + raw.decode("utf-8") + '"', strict=False)
     except ValueError as error:

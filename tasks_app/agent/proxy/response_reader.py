@@ -1,4 +1,4 @@
-"""Reading a response of the Messages API while it streams by: what it used. Pure."""
+"""Reading the usage from a response of the Messages API while it is passed on. No I/O."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-#: A longer line, or a longer whole message, is not looked into: its request counts as much as it can cost.
+#: A longer line, or a longer complete message, is not parsed: its request counts with an estimate.
 LONGEST = 8 * 1024 * 1024
-#: Bytes around the text in an event of a stream that carries a piece of it.
+#: Bytes around the text in a stream's event with a piece of text.
 _ENVELOPE = 110
 
 
 class ResponseReader:
-    """Feed it the body in pieces. `usage` is what the response says that it used, None until it does.
+    """Takes the body in pieces. `usage` is the usage that the response reported, None before that.
 
-    `received_tokens` estimates the output that came so far, for a stream that is cut before it says so.
+    `received_tokens` estimates the output so far, for a stream that is cut before it reports its usage.
     """
 
     def __init__(self, content_type: str) -> None:
         self.model = ""
         self.received_tokens = 0
         self.usage: dict[str, Any] | None = None
-        #: Whether the numbers are final: of a stream, those of its `message_delta`.
+        #: Whether the numbers are final: in a stream they are in its `message_delta`.
         self.complete = False
         self._streamed = content_type.startswith("text/event-stream")
         self._rest = bytearray()
@@ -36,16 +36,16 @@ class ResponseReader:
         for line in lines:
             self._collect(line)
             if not self._skipping:
-                self._line(bytes(self._rest))
+                self._read_line(bytes(self._rest))
             self._rest.clear()
             self._skipping = False
         self._collect(rest)
 
     def finish(self) -> None:
-        """The response has ended well: a whole message can be read now."""
+        """Read a message that is not a stream, after the response has ended in order."""
         if not self._streamed and not self._skipping:
-            message = _object(bytes(self._rest))
-            self._take(message.get("usage"), message.get("model"))
+            message = _parse_object(bytes(self._rest))
+            self._update(message.get("usage"), message.get("model"))
             self.complete = self.usage is not None
 
     def _collect(self, piece: bytes) -> None:
@@ -55,31 +55,31 @@ class ResponseReader:
         else:
             self._rest += piece
 
-    def _line(self, line: bytes) -> None:
+    def _read_line(self, line: bytes) -> None:
         if not line.startswith(b"data:"):
             return
         if b'"content_block_delta"' in line:
             self.received_tokens += max(1, (len(line) - _ENVELOPE) // 3)
         elif b'"usage"' in line:
-            self._event(_object(line[5:]))
+            self._read_event(_parse_object(line[5:]))
 
-    def _event(self, event: Mapping[str, Any]) -> None:
+    def _read_event(self, event: Mapping[str, Any]) -> None:
         if event.get("type") == "message_start" and isinstance(event.get("message"), dict):
-            self._take(event["message"].get("usage"), event["message"].get("model"))
+            self._update(event["message"].get("usage"), event["message"].get("model"))
         elif event.get("type") == "message_delta":
-            self._take(event.get("usage"), None)
+            self._update(event.get("usage"), None)
             self.complete = True
 
-    def _take(self, usage: Any, model: Any) -> None:
-        """The numbers of a stream are totals, and later ones may leave out what has not changed."""
+    def _update(self, usage: Any, model: Any) -> None:
+        """Merge reported numbers: in a stream they are totals, and later ones may omit unchanged values."""
         if isinstance(usage, dict):
-            said = {name: value for name, value in usage.items() if value is not None}
-            self.usage = {**(self.usage or {}), **said}
+            reported = {name: value for name, value in usage.items() if value is not None}
+            self.usage = {**(self.usage or {}), **reported}
         if isinstance(model, str):
             self.model = model
 
 
-def _object(text: bytes) -> dict[str, Any]:
+def _parse_object(text: bytes) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError:
