@@ -54,13 +54,13 @@ def _make_usable(task: Task, lease: Lease, context: WorkerContext) -> bool:
         _require_recorded(task)
         workspace.create(base=_last_recorded(task))
         return True
-    workspace.unlock()
+    workspace.remove_locks()
     if last.outcome == Outcome.CRASHED:  # perhaps with the whole machine
-        fault = workspace.fault(sandbox=context.sandbox, home=paths.home(task))
+        fault = workspace.git_fault(sandbox=context.sandbox, home=paths.home(task))
     else:
-        fault = "" if workspace.looks_whole() else "could not be read"
+        fault = "" if workspace.has_usable_git() else "could not be read"
     if fault:
-        _add_note(last, lease, workspace.mend(_last_recorded(task), why=fault))
+        _add_note(last, lease, workspace.renew_git(_last_recorded(task), why=fault))
     return False
 
 
@@ -324,7 +324,7 @@ def _without(name: str, run: Run, commit: str, *, label: str, publish: bool = Fa
     made = workspace.repository.with_entry_of(
         commit, name, base_of(task), author=AUTHOR, message=_commit_message(run.step)
     )
-    workspace.keep(made, label=f"{task.pk}-{label}", publish=publish)
+    workspace.set_snapshot(made, label=f"{task.pk}-{label}", publish=publish)
     return made
 
 

@@ -1,4 +1,4 @@
-"""git, seen from the portal: sources, the portal's repository, tasks' clones, and what changed."""
+"""git for the portal: sources, the portal's repositories, clones of tasks, recordings and diffs."""
 
 from tasks_app.git.clone import Workspace, branch_name
 from tasks_app.git.difference import ChangedFile, changed_files, diff, patch

@@ -1,11 +1,11 @@
-"""A task's clone: the agent's to do with as it likes, so the portal never runs git in it.
+"""A task's clone. The agent may change everything in it, so the portal never runs git in it.
 
-What must run there runs in the sandbox, and what comes out is data: one pack of objects, which the portal
-checks and takes into its own repository. The portal does not even fetch from the clone: its `.git` may by
-now be a link to another task's, which only the sandbox cannot follow.
+Programs in the clone run in the sandbox, and produce only data: one pack of objects, which the portal checks
+and imports into its own repository. The portal does not even fetch from the clone: its `.git` may have become
+a link to another task's `.git`, which only the sandbox cannot follow.
 
-A clone whose `.git` is gone or broken loses no work: its files are recorded on top of the last recorded
-commit, and it gets a new `.git`.
+No work is lost if a clone's `.git` is missing or broken: the files are recorded on top of the last recorded
+commit, and the clone gets a new `.git`.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from tasks_app.sandbox import Sandbox, run
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]|\.(?!\.|$|lock$)){0,99}")
 _HEAD = re.compile(r"ref: (refs/[^\s\0]+)\n?|[0-9a-f]{40}\n?")
 _ID = re.compile(r"[0-9a-f]{40}\s*")
-# Hooks of the clone are the agent's; HEAD is moved and the index follows, no file is touched.
-_COMMIT = (
+# The agent may have written hooks, so they are switched off. HEAD moves, the index follows, files stay.
+_COMMIT_SCRIPT = (
     'set -eu; git() { command git -c core.hooksPath=/dev/null -c core.fsmonitor=false "$@"; }; '
     'git index-pack --stdin --fix-thin <"$2" >/dev/null; git update-ref HEAD "$1"; git reset --quiet'
 )
-_LOOK = (
+_CHECK_SCRIPT = (
     'set -eu; git() { command git -c core.hooksPath=/dev/null -c core.fsmonitor=false "$@"; }; '
     "git rev-list --objects --quiet HEAD^{tree}; git log -1 --format= HEAD; git ls-files >/dev/null; "
     "find .git/objects -type f -size 0 | grep -q . && { echo 'it has empty objects'; exit 1; } || true"
@@ -54,8 +54,8 @@ _LOOK = (
 class Workspace:
     """The clone at `path` in which one task, or one sequence, works on `branch`.
 
-    `checkout` is the name of the branch in the clone, if it is to have another there than in the
-    portal's repository. `filters` are the git filters that may decide what is stored of a file.
+    `checkout` is the branch's name in the clone if it differs from that in the portal's repository. `filters`
+    are the git filters that may change how files are stored.
     """
 
     path: Path
@@ -66,16 +66,17 @@ class Workspace:
 
     @property
     def broken_git(self) -> Path:
-        """Where the last `.git` is kept that could not be used, for people who want to rescue something."""
+        """The last `.git` that could not be used, kept for people who want to rescue something."""
         return self.path.with_name(self.path.name + ".broken-git")
 
     def create(self, *, base: str) -> None:
-        """Make the clone, with `branch` checked out at the commit `base`; nothing if it is there.
+        """Make the clone, with `branch` checked out at the commit `base`, unless it exists.
 
-        It shares no file with the repository and has no remote. What a crash left half made is
-        replaced. Raises WorkspaceError if something else is in the place.
+        It shares no file with the repository and has no remote. An incomplete clone, left by a crash, is
+        replaced. Raises WorkspaceError if other files are in its place.
         """
-        self._set_aside_what_is_no_folder()
+        if self.path.is_symlink() or self.path.is_file():  # keep it; a link may lead anywhere
+            self.path.rename(self.path.with_name(f"{self.path.name}.not-a-folder-{time.time_ns()}"))
         if (self.path / ".git").exists():
             return
         if self.path.exists() and any(self.path.iterdir()):
@@ -85,15 +86,10 @@ class Workspace:
         fresh = self.path.with_name(self.path.name + ".new")
         shutil.rmtree(fresh, ignore_errors=True)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._fill(fresh, base)
-        # No hook, filter or other program is in a clone that no agent has seen yet.
+        self._init_git(fresh, base)
+        # A clone that no agent has seen yet contains no hook, filter or other program.
         Git(fresh / ".git", work_tree=fresh).run("checkout", "--quiet", "--force", self._checkout, "--")
         move_into_place(fresh, self.path)
-
-    def _set_aside_what_is_no_folder(self) -> None:
-        """A file or a link where the clone should be is kept under another name; a link may lead anywhere."""
-        if self.path.is_symlink() or self.path.is_file():
-            self.path.rename(self.path.with_name(f"{self.path.name}.not-a-folder-{time.time_ns()}"))
 
     def snapshot(
         self,
@@ -108,13 +104,13 @@ class Workspace:
     ) -> Snapshot:
         """Record the working tree as the agent left it, as `refs/cat-herder/BRANCH/LABEL`.
 
-        Takes tracked files and untracked ones that are not ignored, those of nested repositories too, as
-        one commit on top of the clone's HEAD, or HEAD itself if nothing differs. Nothing in the workspace is
-        changed, unless its `.git` cannot be used: then the commit is on top of `recorded` (the last recorded
-        one; the workspace's base if empty) and the workspace gets a new `.git`. With `publish` people can
-        fetch it as the branch; with `manifest` the ignored files are listed too. No agent may run meanwhile.
-        `before_it_counts` is called when all is read and no reference is set yet, and may raise.
-        Raises WorkspaceError with the reason if the files cannot be recorded.
+        The snapshot has all tracked files and the untracked ones that are not ignored, also in nested
+        repositories. It is one commit on top of the clone's HEAD, or HEAD itself if nothing differs. The
+        workspace does not change, unless its `.git` cannot be used: then the commit is on top of `recorded`
+        (the last recorded commit; the workspace's base if empty) and the workspace gets a new `.git`. With
+        `publish` people can fetch it as the branch; with `manifest` the ignored files are listed, too. No
+        agent may run meanwhile. `before_it_counts` is called when everything was read and no reference is set
+        yet, and may raise. Raises WorkspaceError with the reason if the files cannot be recorded.
         """
         if not _LABEL.fullmatch(label):
             raise BadInput(
@@ -133,17 +129,20 @@ class Workspace:
             )
         before_it_counts()
         if made.manifest:
-            set_refs(self.repository, made.manifest, self._manifest_ref(label))
-        public = [self._public_ref()] if publish else []
-        set_refs(self.repository, made.commit, self._snapshot_ref(label), *public)
+            manifest_ref = f"refs/cat-herder-ignored/{valid_branch(self.branch)}/{label}"
+            set_refs(self.repository, made.manifest, manifest_ref)
+        self.set_snapshot(made.commit, label=label, publish=publish)
         if made.index_broken:
-            made = self._with_new_index(made)
+            # git makes a new index, but does not continue with one that it cannot read.
+            (self.path / ".git" / "index").unlink(missing_ok=True)
+            note = "The git index of the workspace could not be read and was removed: nothing is staged now."
+            made = replace(made, notes=(note, *made.notes))
         return made
 
     def has_snapshot(self, label: str) -> bool:
         return bool(self.repository.refs(self._snapshot_ref(label)))
 
-    def keep(self, commit: str, *, label: str, publish: bool = False) -> None:
+    def set_snapshot(self, commit: str, *, label: str, publish: bool = False) -> None:
         """Let the snapshot `label` name `commit`, and with `publish` also the branch that people fetch."""
         public = [self._public_ref()] if publish else []
         set_refs(self.repository, valid_commit(commit), self._snapshot_ref(label), *public)
@@ -153,9 +152,9 @@ class Workspace:
         set_refs(self.repository, valid_commit(commit), self._public_ref())
 
     def commit(self, snapshot: str, *, sandbox: Sandbox, home: Path) -> str:
-        """Make the commit `snapshot` the newest of the clone's own branch; no file changes.
+        """Make the commit `snapshot` the newest of the clone's own branch, without changing files.
 
-        A clone that does not take it gets a new `.git`; the returned sentence says so, else it is empty.
+        A clone that does not accept it gets a new `.git`. Returns a sentence that says so, or "".
         """
         git = self.path / ".git"
         remove_locks(git)
@@ -165,73 +164,69 @@ class Workspace:
             wanted = f"{valid_commit(snapshot)}\n^{snapshot}^@\n".encode()
             words = ("pack-objects", "--revs", "--thin", "--stdout", "-q")
             pack.write_bytes(self.repository.git.run(*words, stdin=wanted))
-            problem = self._try(_COMMIT, snapshot, str(pack), sandbox=sandbox, home=home, readable=[pack])
-        return self.mend(snapshot, why=f"did not take a checkpoint ({problem})") if problem else ""
+            problem = self._run_script(
+                _COMMIT_SCRIPT, snapshot, str(pack), sandbox=sandbox, home=home, readable=[pack]
+            )
+        return self.renew_git(snapshot, why=f"did not take a checkpoint ({problem})") if problem else ""
 
-    def looks_whole(self) -> bool:
-        """Whether `.git` is a git directory at first sight; what else is missing shows when it is used."""
+    def has_usable_git(self) -> bool:
+        """Return whether `.git` looks like a git directory. Other faults show when it is used."""
         git = self.path / ".git"
         folders = (git, git / "objects", git / "refs")
         if any(folder.is_symlink() or not folder.is_dir() for folder in folders):
             return False
-        head = _HEAD.fullmatch(_text(git / "HEAD"))
-        if head is None or not _text(git / "config"):
+        head = _HEAD.fullmatch(_beginning_of_file(git / "HEAD"))
+        if head is None or not _beginning_of_file(git / "config"):
             return False
         ref = git / head[1] if head[1] else None
-        return ref is None or not ref.exists() or bool(_ID.fullmatch(_text(ref)))
+        return ref is None or not ref.exists() or bool(_ID.fullmatch(_beginning_of_file(ref)))
 
-    def fault(self, *, sandbox: Sandbox, home: Path) -> str:
-        """What is wrong with the clone's git directory, its whole newest commit looked at; or nothing."""
-        if not self.looks_whole():
+    def git_fault(self, *, sandbox: Sandbox, home: Path) -> str:
+        """Return what is wrong with the clone's `.git`, or "". Reads its whole newest commit."""
+        if not self.has_usable_git():
             return "could not be read"
-        problem = self._try(_LOOK, sandbox=sandbox, home=home)
+        problem = self._run_script(_CHECK_SCRIPT, sandbox=sandbox, home=home)
         return f"lacks a part of its newest commit ({problem})" if problem else ""
 
-    def mend(self, recorded: str, *, why: str) -> str:
-        """Give the clone a new `.git` at the commit `recorded`; files stay. A sentence of what was lost."""
+    def renew_git(self, recorded: str, *, why: str) -> str:
+        """Give the clone a new `.git` at the commit `recorded`; files stay. Return a note on the loss."""
         fresh = self.path.with_name(self.path.name + ".new")
         remove_tree(fresh)
-        self._fill(fresh, recorded)
-        self._put_in_place(fresh / ".git")
+        self._init_git(fresh, recorded)
+        self._replace_git(fresh / ".git")
         remove_tree(fresh)
-        return self._loss(recorded, why)
+        return self._loss_note(recorded, why)
 
-    def unlock(self) -> list[Path]:
+    def remove_locks(self) -> list[Path]:
         """Remove lock files that a killed git left in the clone. No agent may run meanwhile."""
         return remove_locks(self.path / ".git")
 
     def _record_without_git(
         self, why: str, recorded: str, *, sandbox: Sandbox, message: str, manifest: bool
     ) -> Snapshot:
-        """Record the files on top of the last recorded commit, in a new git directory that then stays."""
+        """Record the files on top of the last recorded commit, in a new `.git` that the clone then keeps."""
         recorded = recorded or self.repository.commit(self._base_ref())
         fresh = self.path.with_name(self.path.name + ".new")
         remove_tree(fresh)
-        self._fill(fresh, recorded)
+        self._init_git(fresh, recorded)
         try:
             source = self._source(fresh / ".git")
             made = record(source, sandbox=sandbox, message=message, manifest=manifest)
         except CloneBroken as broken:
             if isinstance(broken.__cause__, RepositoryDamaged):
                 raise broken.__cause__ from broken
-            if isinstance(broken.__cause__, WorkspaceError):  # from the files, as the commit was taken before
+            if isinstance(broken.__cause__, WorkspaceError):  # the files are the cause: the commit is known
                 raise WorkspaceError(
                     f"The workspace {self.path} cannot be recorded: git refuses what is in it."
                     f" {broken.__cause__}"
                 ) from broken
             raise WorkspaceError(f"The portal's own repository {self.repository.path} {broken}.") from broken
-        self._put_in_place(fresh / ".git")
+        self._replace_git(fresh / ".git")
         remove_tree(fresh)
-        return replace(made, notes=(self._loss(recorded, why), *made.notes))
+        return replace(made, notes=(self._loss_note(recorded, why), *made.notes))
 
-    def _with_new_index(self, made: Snapshot) -> Snapshot:
-        """git makes an index anew, but does not go on with one that it cannot read."""
-        (self.path / ".git" / "index").unlink(missing_ok=True)
-        note = "The git index of the workspace could not be read and was removed: nothing is staged now."
-        return replace(made, notes=(note, *made.notes))
-
-    def _put_in_place(self, git: Path) -> None:
-        """The old one is kept aside. A crash in between leaves no `.git`, which is mended like any other."""
+    def _replace_git(self, git: Path) -> None:
+        """Replace `.git` and keep the old one. A crash in between leaves none, which is repaired later."""
         old = self.path / ".git"
         remove_tree(self.broken_git)
         if old.is_symlink() or not old.is_dir():
@@ -240,7 +235,7 @@ class Workspace:
             old.rename(self.broken_git)
         git.rename(old)
 
-    def _loss(self, recorded: str, why: str) -> str:
+    def _loss_note(self, recorded: str, why: str) -> str:
         kept = f" What was left of the old one is in {self.broken_git}." if self.broken_git.exists() else ""
         return (
             f"The workspace's .git {why}. It was made anew at the last recorded commit {recorded[:10]}; the"
@@ -253,10 +248,10 @@ class Workspace:
         base = known[-1] if known else ""
         return Source(self.path, git, self.repository, known, base, self.filters)
 
-    def _try(
+    def _run_script(
         self, script: str, *words: str, sandbox: Sandbox, home: Path, readable: Sequence[Path] = ()
     ) -> str:
-        """Run a script in the clone; what it said if it failed, else nothing."""
+        """Run a script in the clone. Return its output if it failed, or ""."""
         command = sandbox.offline_if_possible().command(
             ["sh", "-c", script, "git", *words],
             workspace=self.path,
@@ -265,9 +260,9 @@ class Workspace:
             readable=readable,
         )
         done = run(command, timeout=SECONDS, output_limit=4000)
-        return (
-            "" if done.exit_code == 0 else done.over_limit or done.output.strip() or "git ended with an error"
-        )
+        if done.exit_code == 0:
+            return ""
+        return done.over_limit or done.output.strip() or "git ended with an error"
 
     @property
     def _checkout(self) -> str:
@@ -279,14 +274,11 @@ class Workspace:
     def _snapshot_ref(self, label: str) -> str:
         return f"refs/cat-herder/{valid_branch(self.branch)}/{label}"
 
-    def _manifest_ref(self, label: str) -> str:
-        return f"refs/cat-herder-ignored/{valid_branch(self.branch)}/{label}"
-
     def _public_ref(self) -> str:
         return f"refs/heads/{valid_branch(self.branch)}"
 
-    def _fill(self, fresh: Path, base: str) -> None:
-        """A git directory in `fresh` with the branch and the index at `base`, and no files."""
+    def _init_git(self, fresh: Path, base: str) -> None:
+        """Make a `.git` in `fresh` with the branch and the index at `base`, without files."""
         commit = self.repository.commit(base)
         set_refs(self.repository, commit, self._base_ref())
         Git().run("init", "--quiet", "--template=", "--", str(fresh))
@@ -303,7 +295,7 @@ class Workspace:
 
 
 def branch_name(task_slug: str) -> str:
-    """The branch of a task: `cat-herder/` and its name, in characters that git takes."""
+    """Return the branch of a task: `cat-herder/` and its name, in characters that git accepts."""
     words = re.sub(r"[^\w.-]+|\.{2,}", "-", task_slug)[:80].strip("-.")
     name = re.sub(r"\.lock$", "-lock", words)
     if not name:
@@ -311,8 +303,8 @@ def branch_name(task_slug: str) -> str:
     return valid_branch(f"cat-herder/{name}")
 
 
-def _text(path: Path) -> str:
-    """The beginning of a file that is one; else nothing."""
+def _beginning_of_file(path: Path) -> str:
+    """Return the beginning of a regular file, or "" for anything else."""
     try:
         if path.is_symlink() or not path.is_file():
             return ""

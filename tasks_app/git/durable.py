@@ -1,4 +1,4 @@
-"""Writing that survives a power cut: what was put into a folder is lost unless the folder is synced too."""
+"""Writing that survives a power cut: new names in a folder are lost unless the folder is synced, too."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def sync_folder(folder: Path) -> None:
-    """Put the names in `folder` on the disk. Nothing if the folder is gone meanwhile. Raises OSError."""
+    """Write the names in `folder` to the disk, if the folder still exists. Raises OSError."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:
@@ -21,28 +21,28 @@ def sync_folder(folder: Path) -> None:
 
 
 def sync_folders(folders: Iterable[Path]) -> None:
-    """Each folder once. Raises OSError."""
+    """Sync each folder once. Raises OSError."""
     for folder in sorted(set(folders)):
         sync_folder(folder)
 
 
 def sync_tree(folder: Path) -> None:
-    """`folder`, the folders in it at any depth, and the folder that holds it. Raises OSError."""
+    """Sync `folder`, all folders in it at any depth, and its parent. Raises OSError."""
     sync_folders([folder.parent, *(Path(where) for where, _, _ in os.walk(folder))])
 
 
 def move_into_place(fresh: Path, path: Path) -> None:
-    """Give the whole folder `fresh` the name `path`, with everything in it on the disk before.
+    """Write everything in the folder `fresh` to the disk, then rename it to `path`.
 
-    What stands at `path` after a power cut is therefore whole, or not there. Raises OSError.
+    So the folder at `path` is complete or missing after a power cut. Raises OSError.
     """
-    _sync_all(fresh)
+    _sync_file_system(fresh)
     fresh.replace(path)
     sync_folder(path.parent)
 
 
-def _sync_all(folder: Path) -> None:
-    """All of the file system at once, where the system can: a clone may have a hundred thousand files."""
+def _sync_file_system(folder: Path) -> None:
+    """Sync the folder's whole file system at once if possible: a clone may have a hundred thousand files."""
     syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
     if syncfs is None:
         os.sync()

@@ -19,7 +19,7 @@ _TREE_BYTES = 8_000_000
 
 @dataclass(frozen=True)
 class TreeFile:
-    """A file of a commit; `mode` as git has it: 100644, 100755 (may be run) or 120000 (a link)."""
+    """A file of a commit. `mode` is git's: 100644, 100755 (executable) or 120000 (a link)."""
 
     path: str
     mode: str
@@ -32,28 +32,28 @@ class TreeFile:
 
 
 def committed_tree(repository: Repository, *, commit: str) -> tuple[TreeFile, ...]:
-    """All files of a commit in git's order; of a list longer than 8 MB the beginning."""
-    listed, _ = repository.git.beginning(
+    """Return all files of a commit in git's order; if the list is longer than 8 MB, only its beginning."""
+    listed, _ = repository.git.run_limited(
         "ls-tree", "-r", "-l", "-z", "--full-tree", valid_commit(commit), limit=_TREE_BYTES
     )
     entries = listed.decode("utf-8", errors="replace").split("\0")[:-1]
-    return tuple(file for entry in entries if (file := _tree_file(entry)))
+    return tuple(file for entry in entries if (file := _parse_tree_entry(entry)))
 
 
-def _tree_file(entry: str) -> TreeFile | None:
-    """From `100644 blob 1f2e…     123<TAB>path`; None for a submodule."""
+def _parse_tree_entry(entry: str) -> TreeFile | None:
+    """Parse `100644 blob 1f2e…     123<TAB>path`. Return None for a submodule."""
     facts, _, path = entry.partition("\t")
     mode, kind, blob, size = facts.split()
     return TreeFile(path, mode, blob, int(size)) if kind == "blob" else None
 
 
 def blob_bytes(repository: Repository, file: TreeFile, *, limit: int = TEXT_BYTES) -> bytes:
-    """The first `limit` bytes of a file of a commit."""
-    return repository.git.beginning("cat-file", "blob", file.blob, limit=limit)[0]
+    """Return the first `limit` bytes of a file of a commit."""
+    return repository.git.run_limited("cat-file", "blob", file.blob, limit=limit)[0]
 
 
 def committed_text(repository: Repository, *, commit: str, path: str) -> str | None:
-    """The text of `path` in a commit, up to 1 MB; None if the commit has no such file."""
+    """Return the text of `path` in a commit, up to 1 MB; None if the commit has no such file."""
     content = committed_bytes(repository, commit=commit, path=path)
     return None if content is None else content.decode("utf-8", errors="replace")
 
@@ -61,21 +61,21 @@ def committed_text(repository: Repository, *, commit: str, path: str) -> str | N
 def committed_bytes(
     repository: Repository, *, commit: str, path: str, limit: int = TEXT_BYTES
 ) -> bytes | None:
-    """The content of `path` in a commit; None if the commit has no such file.
+    """Return the content of `path` in a commit; None if the commit has no such file.
 
-    Raises WorkspaceError for more than `limit` bytes.
+    Raises WorkspaceError if it has more than `limit` bytes.
     """
     blob = committed_blob(repository, commit=commit, path=path)
     if blob is None:
         return None
-    content, more = repository.git.beginning("cat-file", "blob", blob, limit=limit)
+    content, more = repository.git.run_limited("cat-file", "blob", blob, limit=limit)
     if more:
         raise WorkspaceError(f"{path} is larger than {limit:,} bytes.")
     return content
 
 
 def committed_blob(repository: Repository, *, commit: str, path: str) -> str | None:
-    """What git calls the content of `path` in a commit; None if the commit has no such file."""
+    """Return the blob id of `path` in a commit; None if the commit has no such file."""
     listed = repository.git.run("ls-tree", "-z", "--full-tree", valid_commit(commit), "--", path)
     if not listed.startswith(b"100"):  # a regular file, neither folder, link nor submodule
         return None
@@ -83,7 +83,7 @@ def committed_blob(repository: Repository, *, commit: str, path: str) -> str | N
 
 
 def committed_names(repository: Repository, *, commit: str, folder: str) -> list[str]:
-    """Names of the regular files in a folder of a commit, sorted; none if there is no such folder."""
+    """Return the names of the regular files in a folder of a commit, sorted; none if there is no folder."""
     listed = repository.git.run(
         "ls-tree", "-z", "--full-tree", valid_commit(commit), "--", folder.rstrip("/") + "/"
     )
@@ -92,11 +92,11 @@ def committed_names(repository: Repository, *, commit: str, folder: str) -> list
 
 
 def working_names(workspace: Path, folder: str) -> list[str]:
-    """Names of the regular files in a folder as the agent left it, sorted; links are not followed.
+    """Return the names of the regular files in a folder of a workspace, sorted; links are not followed.
 
-    The agent may be at work: somebody looks at the page of its sequence.
+    The agent may be running: the page of its sequence shows these names.
     """
-    with _opened(workspace, folder, os.O_DIRECTORY) as descriptor:
+    with _open_without_links(workspace, folder, os.O_DIRECTORY) as descriptor:
         if descriptor is None:
             return []
         with os.scandir(descriptor) as entries:
@@ -104,11 +104,11 @@ def working_names(workspace: Path, folder: str) -> list[str]:
 
 
 def working_text(workspace: Path, path: str, *, limit: int = TEXT_BYTES) -> str | None:
-    """The beginning of a file as the agent left it; None if there is none.
+    """Return the beginning of a file of a workspace; None if there is no such file.
 
-    The agent may have put a link there that leads to a file of the portal: links are not followed.
+    Links are not followed: the agent may have made one that leads to a file of the portal.
     """
-    with _opened(workspace, path) as descriptor:
+    with _open_without_links(workspace, path) as descriptor:
         if descriptor is None or not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return None
         with os.fdopen(os.dup(descriptor), "rb") as file:
@@ -116,17 +116,17 @@ def working_text(workspace: Path, path: str, *, limit: int = TEXT_BYTES) -> str 
 
 
 def replace_file(workspace: Path, name: str, content: bytes | None) -> bool:
-    """Put a file into the root of a workspace in which no agent runs, or take it away (None).
+    """Write a file in the root of a workspace in which no agent runs, or remove it (None).
 
-    Return whether anything changed.
-    A link in its place is replaced, not followed; a folder, or whatever else is no file, is left alone.
+    Return whether anything changed. A link is replaced and not followed; a folder, or anything else that is
+    no file, stays.
     """
     root = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        kind = _kind(root, name)
+        kind = _file_type(root, name)
         if kind not in (None, stat.S_IFREG, stat.S_IFLNK) or (kind is None and content is None):
             return False
-        if kind == stat.S_IFREG and content is not None and _content(root, name) == content:
+        if kind == stat.S_IFREG and content is not None and _read(root, name) == content:
             return False
         if kind is not None:
             os.unlink(name, dir_fd=root)
@@ -139,37 +139,38 @@ def replace_file(workspace: Path, name: str, content: bytes | None) -> bool:
         os.close(root)
 
 
-def _kind(folder: int, name: str) -> int | None:
+def _file_type(folder: int, name: str) -> int | None:
     try:
         return stat.S_IFMT(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
     except FileNotFoundError:
         return None
 
 
-def _content(folder: int, name: str) -> bytes:
+def _read(folder: int, name: str) -> bytes:
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     with os.fdopen(descriptor, "rb") as file:
         return file.read()
 
 
 @contextmanager
-def _opened(workspace: Path, path: str, flags: int = 0) -> Iterator[int | None]:
-    """What is there, opened to be read; None for nothing, or for a link anywhere on the way.
+def _open_without_links(workspace: Path, path: str, flags: int = 0) -> Iterator[int | None]:
+    """Open the path for reading. Yield None if it does not exist, or if any part of it is a link.
 
-    One step at a time: what was looked at by its whole name could be a link by the time it is opened.
+    The folders are opened one after the other: a path that was checked as a whole could become a link before
+    it is opened.
     """
     parts = PurePosixPath(path).parts
-    with ExitStack() as held:
+    with ExitStack() as opened:
         try:
             if not parts or parts[0] == "/" or ".." in parts:
                 raise ValueError(path)
-            here = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY)
-            held.callback(os.close, here)
+            folder = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY)
+            opened.callback(os.close, folder)
             for name in parts[:-1]:
-                here = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
-                held.callback(os.close, here)
-            found = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | flags, dir_fd=here)
-            held.callback(os.close, found)
+                folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+                opened.callback(os.close, folder)
+            found = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | flags, dir_fd=folder)
+            opened.callback(os.close, found)
         except (OSError, ValueError):
             found = None
         yield found

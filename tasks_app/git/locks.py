@@ -1,9 +1,10 @@
-"""Lock files of git that a killed process left: git itself refuses to go on until somebody removes them."""
+"""Lock files of git that a killed process left behind: git refuses to work until somebody removes them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 _TOP = (
@@ -13,11 +14,16 @@ _TOP = (
 
 
 def remove_locks(git_directory: Path) -> list[Path]:
-    """Remove every lock of a git directory that no process uses; the removed ones. Follows no link."""
-    return [lock for lock in _locks(git_directory) if _removed(lock)]
+    """Remove every lock of a git directory that no process uses. Return the removed ones. Follows no link."""
+    removed = []
+    for lock in _find_locks(git_directory):
+        with suppress(OSError):
+            lock.unlink()
+            removed.append(lock)
+    return removed
 
 
-def _locks(git_directory: Path) -> Iterator[Path]:
+def _find_locks(git_directory: Path) -> Iterator[Path]:
     if git_directory.is_symlink():
         return
     yield from (path for name in _TOP if os.path.lexists(path := git_directory / name))
@@ -26,11 +32,3 @@ def _locks(git_directory: Path) -> Iterator[Path]:
             continue
         for where, _, names in os.walk(git_directory / top):
             yield from (Path(where) / name for name in names if name.endswith(".lock"))
-
-
-def _removed(lock: Path) -> bool:
-    try:
-        lock.unlink()
-    except OSError:
-        return False
-    return True

@@ -1,11 +1,11 @@
-"""Running git as the portal: only in repositories that no guest can write, and with nothing left to
-the settings of a repository or of a user.
+"""Running git as the portal, only in repositories that no sandboxed process can write.
 
-A repository's configuration can name programs for hooks, watching, filtering, comparing and signing.
-The portal runs none of them: it gives its own settings for each, and a list of transports.
+The settings of a repository or of a user have no effect. A repository's configuration can name programs for
+hooks, watching, filtering, comparing and signing. The portal runs none of them: it sets its own value for
+each, and a list of allowed transports.
 
-What git writes is on the disk when it ends (`durable.py` adds the folders, which git does not sync), and it
-takes a bounded amount of memory, whatever an agent put into a repository.
+Everything that git writes is on the disk when git ends (`durable.py` syncs the folders, which git does not),
+and its memory is limited, whatever an agent put into a repository.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from typing import IO
 from tasks_app.core.errors import BadInput, RepositoryDamaged, WorkspaceError
 
 _TRANSPORTS = ("file", "https", "ssh")
-#: A larger file is stored without a delta and compared as if it were binary: comparing texts of 40 MB line
-#: by line takes gigabytes.
+#: A larger file is stored without a delta and compared like a binary file: comparing texts of 40 MB line by
+#: line takes gigabytes.
 BIG_FILE = 16 * 1024**2
-#: After a power cut the default leaves empty references and lacks objects.
+#: With git's defaults a power cut leaves empty references and loses objects.
 DURABLE = ("core.fsync=all", "core.fsyncMethod=fsync")
 _SETTINGS = (
     "core.hooksPath=/dev/null",
@@ -42,31 +42,31 @@ _SETTINGS = (
     "gc.auto=0",
     "maintenance.auto=false",
     "submodule.recurse=false",
-    # Another git may be at work in the same repository for a moment.
+    # Another git may be working in the same repository for a moment.
     "core.filesRefLockTimeout=2000",
     "core.packedRefsTimeout=2000",
     *DURABLE,
     # One pack to sync instead of a hundred files.
     "fetch.unpackLimit=1",
     f"core.bigFileThreshold={BIG_FILE}",
-    # By default git maps packs in windows of a gigabyte, which would count against the memory it may take.
+    # By default git maps packs in windows of a gigabyte, which would count against its memory limit.
     "core.packedGitWindowSize=32m",
     "core.packedGitLimit=512m",
     "core.deltaBaseCacheLimit=64m",
     "pack.windowMemory=128m",
     "pack.threads=2",
-    # A person may be waiting for the page: a server that sends nothing for 20 seconds is given up.
+    # A person may be waiting for the page: give up a server that sends nothing for 20 seconds.
     "http.lowSpeedLimit=1",
     "http.lowSpeedTime=20",
     "protocol.allow=never",
     *(f"protocol.{name}.allow=always" for name in _TRANSPORTS),
 )
-# What reaching a source over the network needs of the portal's environment.
-_PASSED = (
+# Variables of the portal that are needed to reach a source through the network.
+_INHERITED = (
     "PATH", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO",
     "https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY",
 )  # fmt: skip
-_NEUTRAL = {
+_FIXED = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": "/dev/null",
     "GIT_ATTR_NOSYSTEM": "1",
@@ -76,16 +76,16 @@ _NEUTRAL = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_ASKPASS": "",
     "SSH_ASKPASS": "",
-    # Also keeps a source's own core.sshCommand from being asked.
+    # This also overrides a repository's core.sshCommand.
     "GIT_SSH_COMMAND": "ssh -oBatchMode=yes -oConnectTimeout=10",
     "HOME": "/nonexistent",
     "LC_ALL": "C.UTF-8",
 }
-#: Bytes of address space that each git of the portal may take.
+#: Maximum bytes of address space of each git that the portal runs.
 memory_limit = 4 * 1024**3
-# `ulimit` in a shell and no `preexec_fn`, which is not safe in a process with threads.
+# `ulimit` in a shell instead of `preexec_fn`, which is not safe in a process with threads.
 _LIMITED = 'ulimit -v "$0" 2>/dev/null; exec git "$@"'
-#: What git says when the repository itself is at fault.
+#: Error messages of git for a damaged repository.
 _DAMAGE = re.compile(
     r"not a git repository|bad (object|tree|config|ref|signature|revision 'HEAD')|missing (object|blob|tree)"
     r"|corrupt|unable to (read|parse|unpack|find|map) |could not (read|parse) [0-9a-f]{40}|inflate: "
@@ -95,7 +95,7 @@ _DAMAGE = re.compile(
     r"|is too small|wrong index|file .* too short|remote did not send all necessary objects",
     re.IGNORECASE,
 )
-#: What stops git at a sound repository.
+#: Error messages of git that have other reasons.
 _NO_MEMORY = re.compile(r"out of memory|cannot allocate memory", re.IGNORECASE)
 _NO_DAMAGE = re.compile(r"no space left|permission denied|too many open files|read-only file", re.IGNORECASE)
 _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
@@ -110,8 +110,8 @@ NETWORK_SECONDS = 900.0
 class Git:
     """git in one repository of the portal. Every failure is a WorkspaceError with git's own reason.
 
-    `owner` names the project whose copy the repository is. Damage of that copy is RepositoryDamaged, and
-    noted beside it for the next fetch, which repairs it.
+    `owner` names the project whose copy the repository is. Damage of that copy raises RepositoryDamaged, and
+    is marked beside the repository, so that the next fetch repairs it.
     """
 
     directory: Path | None = None
@@ -124,7 +124,7 @@ class Git:
         timeout: float = LOCAL_SECONDS,
         stdin: IO[bytes] | bytes = b"",
     ) -> bytes:
-        """Standard output of `git ARGUMENTS`, given `stdin`; `timeout` in seconds."""
+        """Run `git ARGUMENTS` with `stdin` and return its standard output; `timeout` in seconds."""
         try:
             done = subprocess.run(
                 self._command(arguments),
@@ -132,7 +132,7 @@ class Git:
                 stdin=None if isinstance(stdin, bytes) else stdin,
                 input=stdin if isinstance(stdin, bytes) else None,
                 capture_output=True,
-                # Ctrl+C at a terminal is for the portal, not for a git in the middle of its work.
+                # Ctrl+C in a terminal must reach the portal, not a git in the middle of its work.
                 start_new_session=True,
                 timeout=timeout,
                 check=False,
@@ -142,54 +142,61 @@ class Git:
         except OSError as error:
             raise self._failure(arguments, f"git cannot be started: {error.strerror}") from error
         if done.returncode != 0:
-            raise self._failure(arguments, _reason(done.stderr) or f"exit {done.returncode}")
+            raise self._failure(arguments, _error_text(done.stderr) or f"exit {done.returncode}")
         return done.stdout
 
     def line(self, *arguments: str) -> str:
-        """The output of `git ARGUMENTS` without its line end."""
+        """Run `git ARGUMENTS` and return its output as text without the line end."""
         return self.run(*arguments).decode("utf-8", errors="replace").strip()
 
-    def beginning(self, *arguments: str, limit: int, timeout: float = LOCAL_SECONDS) -> tuple[bytes, bool]:
-        """The first `limit` bytes of the output, and whether there was more. git is ended at the limit."""
-        with tempfile.TemporaryFile() as said:
-            with self._reading(arguments, timeout, said) as (process, stdout):
+    def run_limited(self, *arguments: str, limit: int, timeout: float = LOCAL_SECONDS) -> tuple[bytes, bool]:
+        """Return the first `limit` bytes of the output, and whether there was more. git is killed then."""
+        with tempfile.TemporaryFile() as errors:
+            with self._started(arguments, timeout, errors) as (process, stdout):
                 output = stdout.read(limit + 1)
                 more = len(output) > limit
                 if more:
                     process.kill()
-            if not more and process.returncode != 0:
-                raise self._failure(arguments, _told(said) or f"exit {process.returncode}")
+            if not more:
+                self._check_exit(process, arguments, errors)
         return output[:limit], more
 
-    def pieces(
+    def stream(
         self, *arguments: str, timeout: float = LOCAL_SECONDS, stdin: IO[bytes] | None = None
     ) -> Iterator[bytes]:
-        """The output of any length, as it is made, given the file `stdin`; whoever stops reading ends git.
+        """Return the output, of any length, in pieces as it is made. Killed if the caller stops reading.
 
-        What fails at its beginning fails here. If the iterator raises WorkspaceError, what came is not whole.
+        An error at the beginning is raised here. If the iterator raises WorkspaceError, the output so far is
+        not complete.
         """
-        pieces = self._pieces(arguments, timeout, stdin)
+        pieces = self._stream(arguments, timeout, stdin)
         return chain([next(pieces, b"")], pieces)
 
-    def _pieces(self, arguments: Sequence[str], timeout: float, stdin: IO[bytes] | None) -> Iterator[bytes]:
-        with tempfile.TemporaryFile() as said:
-            with self._reading(arguments, timeout, said, stdin) as (process, stdout):
+    def _stream(self, arguments: Sequence[str], timeout: float, stdin: IO[bytes] | None) -> Iterator[bytes]:
+        with tempfile.TemporaryFile() as errors:
+            with self._started(arguments, timeout, errors, stdin) as (process, stdout):
                 while piece := stdout.read(_PIECE):
                     yield piece
-            if process.returncode != 0:
-                raise self._failure(arguments, _told(said) or f"exit {process.returncode}")
+            self._check_exit(process, arguments, errors)
+
+    def _check_exit(
+        self, process: subprocess.Popen[bytes], arguments: Sequence[str], errors: IO[bytes]
+    ) -> None:
+        if process.returncode != 0:
+            errors.seek(0)
+            raise self._failure(arguments, _error_text(errors.read(_PIECE)) or f"exit {process.returncode}")
 
     @contextmanager
-    def _reading(
-        self, arguments: Sequence[str], timeout: float, said: IO[bytes], stdin: IO[bytes] | None = None
+    def _started(
+        self, arguments: Sequence[str], timeout: float, errors: IO[bytes], stdin: IO[bytes] | None = None
     ) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
-        """git and its output; its errors go to `said`. Afterwards it has ended, if need be by force."""
+        """Yield the process and its output. Afterwards it has ended, or was killed."""
         with subprocess.Popen(
             self._command(arguments),
             env=_environment(),
             stdin=subprocess.DEVNULL if stdin is None else stdin,
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=errors,
             start_new_session=True,
         ) as process:
             assert process.stdout is not None  # noqa: S101 (PIPE was given)
@@ -197,32 +204,32 @@ class Git:
             watch.start()
             try:
                 yield process, process.stdout
-            except BaseException:  # whoever reads has gone, or failed
+            except BaseException:  # the reader stopped, or failed
                 process.kill()
                 raise
             finally:
                 watch.cancel()
 
     def _command(self, arguments: Sequence[str]) -> list[str]:
-        place = []
+        options = []
         if self.directory is not None:
-            # A data directory may belong to another user of the machine, as volumes of containers do.
-            place = ["-c", f"safe.directory={self.directory}", f"--git-dir={self.directory}"]
+            # A data directory may belong to another user of the machine, like volumes of containers.
+            options = ["-c", f"safe.directory={self.directory}", f"--git-dir={self.directory}"]
         if self.work_tree is not None:
-            place.append(f"--work-tree={self.work_tree}")
+            options.append(f"--work-tree={self.work_tree}")
         settings = (word for setting in _SETTINGS for word in ("-c", setting))
         if shutil.which("git") is None:
             raise self._failure(arguments, "git cannot be started: it is not installed, or not on the PATH")
-        return ["sh", "-c", _LIMITED, str(memory_limit // 1024), *settings, *place, *arguments]
+        return ["sh", "-c", _LIMITED, str(memory_limit // 1024), *settings, *options, *arguments]
 
-    def damaged(self, reason: str) -> RepositoryDamaged:
-        """The error that says so; the damage is noted for the next fetch."""
+    def damage(self, reason: str) -> RepositoryDamaged:
+        """Mark the repository as damaged, for the next fetch, and return the error."""
         if self.directory:
             with suppress(OSError):
-                damage_note(self.directory).touch()
+                damage_marker(self.directory).touch()
         return RepositoryDamaged(
             f"The portal's copy of the repository of {self.owner} is damaged ({reason}). "
-            f"Fetch the project again: what the source has is repaired."
+            f"Fetch the project again: that repairs everything that the source has."
         )
 
     def _failure(self, arguments: Sequence[str], reason: str) -> WorkspaceError:
@@ -231,30 +238,30 @@ class Git:
                 f"git {arguments[0]} needed more than the {memory_limit // 1024**2} MB of memory that it may "
                 "take, or the machine has none left. CATHERDER_GIT_MEMORY allows it more."
             )
-        if self.owner and tells_of_damage(reason):
-            return self.damaged(_first_line(reason))
+        if self.owner and is_damage(reason):
+            return self.damage(next(iter(reason.splitlines()), "")[:300])
         where = f" in {self.directory}" if self.directory else ""
         return WorkspaceError(f"git {arguments[0]} failed{where}: {reason}")
 
 
-def tells_of_damage(reason: str) -> bool:
-    """Whether git failed because a repository is damaged; of a fetch it may be the source's."""
+def is_damage(reason: str) -> bool:
+    """Return whether git failed because a repository is damaged; during a fetch it may be the source."""
     return bool(_DAMAGE.search(reason)) and not _NO_DAMAGE.search(reason)
 
 
-def tells_of_lock(reason: str) -> bool:
-    """Whether git gave up because of a lock file, which a git that was killed leaves behind."""
+def is_lock_conflict(reason: str) -> bool:
+    """Return whether git failed because of a lock file, such as a killed git leaves behind."""
     return ".lock': File exists" in reason
 
 
-def damage_note(repository: Path) -> Path:
-    """The file beside a repository that says: something in it could not be read."""
+def damage_marker(repository: Path) -> Path:
+    """Return the file beside a repository whose existence means that the repository could not be read."""
     return repository.with_name(f"{repository.name}.is-damaged")
 
 
 @lru_cache(maxsize=1000)
 def valid_branch(name: str) -> str:
-    """`name` if git takes it as a branch, else BadInput."""
+    """Return `name` if git accepts it as a branch. Raises BadInput otherwise."""
     try:
         Git().run("check-ref-format", f"refs/heads/{name}")
     except (WorkspaceError, ValueError):
@@ -265,24 +272,15 @@ def valid_branch(name: str) -> str:
 
 
 def valid_commit(text: str) -> str:
-    """`text` if it is a full commit id, else WorkspaceError."""
+    """Return `text` if it is a full commit id. Raises WorkspaceError otherwise."""
     if not _COMMIT.fullmatch(text):
         raise WorkspaceError(f"{text[:80]!r} is not a commit id.")
     return text
 
 
 def _environment() -> dict[str, str]:
-    return {**{name: os.environ[name] for name in _PASSED if name in os.environ}, **_NEUTRAL}
+    return {**{name: os.environ[name] for name in _INHERITED if name in os.environ}, **_FIXED}
 
 
-def _told(said: IO[bytes]) -> str:
-    said.seek(0)
-    return _reason(said.read(_PIECE))
-
-
-def _first_line(reason: str) -> str:
-    return next(iter(reason.splitlines()), "")[:300]
-
-
-def _reason(stderr: bytes) -> str:
+def _error_text(stderr: bytes) -> str:
     return stderr.decode("utf-8", errors="replace").strip()[-2000:]

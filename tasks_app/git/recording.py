@@ -1,7 +1,7 @@
-"""Recording a workspace's files, with a git directory of the portal's own making.
+"""Recording a workspace's files, with a git directory that the portal makes itself.
 
-The work is done in the sandbox by `recording_program.py`, which sees the workspace read-only. What comes out
-is data: ids, notes, and one pack of objects, which the portal checks and takes into its own repository.
+`recording_program.py` does the work in the sandbox, where it can only read the workspace. It produces only
+data: ids, notes, and one pack of objects, which the portal checks and imports into its own repository.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from tasks_app.sandbox import Sandbox, run
 
 AUTHOR = ("Cat Herder", "cat-herder@localhost")
 SECONDS = 600.0
-#: Folders and files that tools fill by themselves wherever they run: dependencies and caches. What is in them
-#: is not compared when a step's guard looks at the files that git ignores.
+#: Folders and files that tools fill by themselves wherever they run: dependencies and caches. A step's guard
+#: does not compare them when it looks at the files that git ignores.
 TOOL_FOLDERS = (
     "node_modules", "bower_components", ".venv", "venv", ".tox", ".nox", ".bundle",
     "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".ipynb_checkpoints",
     ".cache", ".parcel-cache", ".turbo", ".vite", ".next", ".nuxt", ".svelte-kit", ".nyc_output", ".gradle",
     ".eslintcache", ".stylelintcache", ".coverage", ".DS_Store", "target",
 )  # fmt: skip
-#: The id of a list of ignored files that names none.
+#: The id of an empty list of ignored files.
 EMPTY_LIST = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 _PACK_BYTES = 2 * 1024**3
 _RESULT_BYTES = 10_000_000
 _MANIFEST_BYTES = 200_000_000
 _PROGRAM = (Path(__file__).parent / "recording_program.py").read_text()
-#: Everything that decides what `git add` stores is said here, so that no default of a machine counts.
+#: Every setting on which the result of `git add` depends, so that no default of a machine has an effect.
 _CONFIG = """\
 [core]
 repositoryFormatVersion = 0
@@ -71,17 +71,17 @@ _LFS = "git-lfs clean -- %f"
 
 
 class CloneBroken(WorkspaceError):
-    """The git directory of a clone cannot be used; the files of the workspace may be as good as ever."""
+    """The git directory of a clone cannot be used. The files of the workspace may still be in order."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What was recorded as `commit`.
+    """The result of a recording.
 
-    `notes` are sentences about what is not carried, or was lost. `ignored` counts files and folders that git
-    ignores: they are in the workspace, not in the commit; `ignored_names` are the first of them. `manifest`
-    is the id of the list of ignored files with their fingerprints, if it was asked for. `unrecorded` are
-    those notes that tell of work that is in the workspace alone.
+    `notes` are sentences about what the commit does not include, or what was lost. `ignored` counts files and
+    folders that git ignores: they are in the workspace, but not in the commit; `ignored_names` are the first
+    of them. `manifest` is the id of the list of ignored files with their fingerprints, if requested.
+    `unrecorded` are those notes that concern work that exists only in the workspace.
     """
 
     commit: str
@@ -95,9 +95,9 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Source:
-    """What is recorded: the files of `workspace`, on top of the HEAD of `git_directory`.
+    """The files of `workspace` to be recorded on top of the HEAD of `git_directory`.
 
-    `known` are commits that the portal has; `base` is one that HEAD must share history with.
+    `known` are commits that the portal has; `base` is one with which HEAD must share history.
     """
 
     workspace: Path
@@ -113,37 +113,37 @@ class Source:
 
 
 def record(source: Source, *, sandbox: Sandbox, message: str, manifest: bool) -> Snapshot:
-    """One commit of all files that git does not ignore, in the portal's repository, named by no ref yet.
+    """Commit all files that git does not ignore in the portal's repository. No ref names the commit yet.
 
-    Raises CloneBroken if the git directory is the trouble, else WorkspaceError with the reason.
+    Raises CloneBroken if the git directory is the reason of a failure, otherwise WorkspaceError.
     """
     folder = source.repository.path.parent
     with tempfile.TemporaryDirectory(prefix=f".{source.workspace.name}-", dir=folder) as name:
         outcome = Path(name)
-        result = _run(source, outcome, sandbox=sandbox, manifest=manifest)
+        result = _run_program(source, outcome, sandbox=sandbox, manifest=manifest)
         try:
-            commit = _take(source, outcome, result, message)
+            commit = _import_commit(source, outcome, result, message)
         except WorkspaceError as error:  # the agent's own commits may be malformed, or lack their history
-            if _is_of_the_machine(str(error)):
+            if _is_machine_fault(str(error)):
                 raise
             raise CloneBroken(f"has commits that cannot be taken ({error})") from error
         if source.filters:
-            _take_lfs(source.repository, outcome)
-        listed = _take_manifest(source.repository, outcome) if manifest else ""
+            _import_lfs_objects(source.repository, outcome)
+        manifest_id = _import_manifest(source.repository, outcome) if manifest else ""
     ignored = result["ignored"]
     return Snapshot(
         commit,
         notes=(*result["unrecorded"], *result["notes"]),
         ignored=ignored["count"],
         ignored_names=tuple(ignored["names"]),
-        manifest=listed,
+        manifest=manifest_id,
         index_broken=result["index_broken"],
         unrecorded=tuple(result["unrecorded"]),
     )
 
 
 def ignored_files(repository: Repository, manifest: str) -> dict[str, str]:
-    """The ignored files of a snapshot's `manifest` with their fingerprints."""
+    """Return the ignored files in a snapshot's `manifest` with their fingerprints."""
     if not manifest or manifest == EMPTY_LIST:
         return {}
     text = repository.git.run("cat-file", "blob", valid_commit(manifest)).decode("utf-8", "surrogateescape")
@@ -152,12 +152,13 @@ def ignored_files(repository: Repository, manifest: str) -> dict[str, str]:
 
 
 def set_refs(repository: Repository, target: str, *refs: str) -> None:
-    """Let all of `refs` name the object `target`, or none; a loose object's name is on the disk before."""
+    """Let all of `refs` name the object `target`, or none. A loose object is synced to the disk before."""
     sync_folder(repository.path / "objects" / target[:2])
     repository.set_refs(target, *refs)
 
 
-def _run(source: Source, outcome: Path, *, sandbox: Sandbox, manifest: bool) -> dict[str, Any]:
+def _run_program(source: Source, outcome: Path, *, sandbox: Sandbox, manifest: bool) -> dict[str, Any]:
+    """Run the recording program in the sandbox and return its result."""
     home = outcome / "home"
     home.mkdir()
     shallow = source.repository.path / "shallow"
@@ -176,8 +177,8 @@ def _run(source: Source, outcome: Path, *, sandbox: Sandbox, manifest: bool) -> 
         workspace=outcome,
         env={},
         home=home,
-        # A git directory that the portal just made lies beside the workspace. One within it is never named
-        # here: it may be a link, and the sandbox would show what it leads to.
+        # A git directory that the portal just made is beside the workspace. One inside the workspace must not
+        # be listed: it may be a link, and the sandbox would show its target.
         readable=[source.workspace, *([] if source.is_own else [source.git_directory])],
     )
     done = run(command, timeout=SECONDS, output_limit=4000)
@@ -186,29 +187,23 @@ def _run(source: Source, outcome: Path, *, sandbox: Sandbox, manifest: bool) -> 
     if done.exit_code != 0:
         why = done.over_limit or done.output.strip()
         raise WorkspaceError(f"The workspace {source.workspace} cannot be recorded: {why}")
-    return _result(source, outcome)
-
-
-def _result(source: Source, outcome: Path) -> dict[str, Any]:
-    with regular_file(outcome / "result.json") as file:
+    with open_regular_file(outcome / "result.json") as file:
         result: dict[str, Any] = json.loads(file.read(_RESULT_BYTES))
-    if broken := result.get("broken"):
-        if _is_of_the_machine(broken):
-            raise WorkspaceError(f"The workspace {source.workspace} cannot be recorded: {broken}")
+    if (broken := result.get("broken")) and not _is_machine_fault(broken):
         raise CloneBroken(broken)
-    if problem := result.get("problem"):
+    if problem := broken or result.get("problem"):
         raise WorkspaceError(f"The workspace {source.workspace} cannot be recorded: {problem}")
     return result
 
 
-def _is_of_the_machine(said: str) -> bool:
-    """Whether git failed for what a new git directory would not mend: a full disk, too little time."""
+def _is_machine_fault(message: str) -> bool:
+    """Return whether git failed for a reason that a new git directory cannot repair, such as a full disk."""
     reasons = [os.strerror(number) for number in MACHINE_FAULTS]
-    return any(reason in said for reason in (*reasons, "did not end within", "cannot be started"))
+    return any(reason in message for reason in (*reasons, "did not end within", "cannot be started"))
 
 
 def _filter_settings(filters: Sequence[tuple[str, str]], outcome: Path) -> str:
-    """The filters that the installation lists; any other `filter=` of a repository does nothing."""
+    """Return settings for the filters that the installation lists. All others of a repository do nothing."""
     if not filters:
         return ""
     lines = [f'[lfs]\nstorage = "{outcome}/lfs"\n']
@@ -218,15 +213,15 @@ def _filter_settings(filters: Sequence[tuple[str, str]], outcome: Path) -> str:
     return "".join(lines)
 
 
-def _take(source: Source, outcome: Path, result: dict[str, Any], message: str) -> str:
-    """Take the pack into the portal's repository; the commit, with all that it needs."""
+def _import_commit(source: Source, outcome: Path, result: dict[str, Any], message: str) -> str:
+    """Import the pack into the portal's repository and return the commit if it is complete."""
     git = source.repository.git
     head, head_tree, tree = (valid_commit(result[name]) for name in ("head", "head_tree", "tree"))
-    with regular_file(outcome / "pack") as pack:
+    with open_regular_file(outcome / "pack") as pack:
         if int.from_bytes(os.pread(pack.fileno(), 4, 8), "big"):
             git.run("index-pack", "--stdin", "--strict", f"--max-input-size={_PACK_BYTES}", stdin=pack)
     if source.base and head not in source.known:
-        git.run("merge-base", head, source.base)  # fails for a history that has nothing in common
+        git.run("merge-base", head, source.base)  # fails for histories that have nothing in common
     commit = head
     if tree != head_tree:
         name, email = AUTHOR
@@ -237,33 +232,34 @@ def _take(source: Source, outcome: Path, result: dict[str, Any], message: str) -
     return commit
 
 
-def _take_manifest(repository: Repository, outcome: Path) -> str:
-    with regular_file(outcome / "manifest") as file:
+def _import_manifest(repository: Repository, outcome: Path) -> str:
+    with open_regular_file(outcome / "manifest") as file:
         if os.fstat(file.fileno()).st_size > _MANIFEST_BYTES:
             raise WorkspaceError("The list of files that git ignores is too long to be kept.")
         return repository.git.run("hash-object", "-w", "--stdin", stdin=file).decode().strip()
 
 
-def _take_lfs(repository: Repository, outcome: Path) -> None:
-    """Keep the contents that Git LFS put beside git, under their checked names, for whoever fetches them."""
+def _import_lfs_objects(repository: Repository, outcome: Path) -> None:
+    """Store the contents that Git LFS keeps outside of git, after checking their names, so that people can
+    fetch them."""
     for path in (outcome / "lfs" / "objects").glob("??/??/" + "?" * 64):
         target = repository.path / "lfs" / "objects" / path.relative_to(outcome / "lfs" / "objects")
         if target.exists():
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         fresh = target.with_name(f"{target.name}.{os.getpid()}.new")
-        with regular_file(path) as file, fresh.open("wb") as copy:
+        with open_regular_file(path) as file, fresh.open("wb") as copy:
             shutil.copyfileobj(file, copy)
         with fresh.open("rb") as file:
-            right = hashlib.file_digest(file, "sha256").hexdigest() == target.name
-        if right:
+            is_intact = hashlib.file_digest(file, "sha256").hexdigest() == target.name
+        if is_intact:
             fresh.replace(target)
         else:
             fresh.unlink()
 
 
 def remove_tree(path: Path) -> None:
-    """Remove what is there, a link or a file as well; folders that cannot be written are opened first."""
+    """Remove a folder, a file or a link. Folders without write permission are made writable first."""
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
         return
@@ -276,8 +272,8 @@ def remove_tree(path: Path) -> None:
 
 
 @contextmanager
-def regular_file(path: Path) -> Iterator[IO[bytes]]:
-    """Open what the sandbox left, if it is a file: a link could lead to any file of the portal."""
+def open_regular_file(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file that the sandbox wrote. Refuse a link: it could lead to any file of the portal."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:

@@ -1,11 +1,11 @@
-"""Turn the files of a workspace into a git tree. Runs in the sandbox as a program of its own.
+"""Turn the files of a workspace into a git tree. This is a separate program that runs in the sandbox.
 
-Standard library only: `recording.py` hands this text to the portal's Python, which is in the sandbox, while
-the portal's source is not. It uses a git directory of its own, with its own settings: no configuration,
-attributes file, exclude list, hook or index mark of the clone has any effect. From the clone it takes data
-only: HEAD, refs, objects, and the names in the index.
+Standard library only: `recording.py` passes this text to the portal's Python, which is in the sandbox, while
+the portal's source is not. It uses its own git directory with its own settings: no configuration, attributes
+file, exclude list, hook or index flag of the clone has any effect. From the clone it takes only data: HEAD,
+refs, objects, and the names in the index.
 
-Argument: a folder with `order.json`. Writes `result.json` and `pack` into it.
+Argument: a folder with `order.json`. The program writes `result.json` and `pack` into it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-#: Of this many ignored files, and bytes, the content is compared; of further ones size and time.
+#: For as many ignored files, and bytes, the content is compared; for further ones size and time.
 _READ_FILES, _READ_BYTES = 20_000, 1_000_000_000
 _PIECE = 1 << 20
-_ZERO = b"0" * 40
-_NAMED = 5
+_NO_OBJECT = b"0" * 40
+_SHOWN_NAMES = 5
 
 
 class CloneBroken(Exception):
-    """The clone's git directory cannot be used; its files may be as good as ever."""
+    """The clone's git directory cannot be used. Its files may still be in order."""
 
 
 class NotRecorded(Exception):
@@ -35,15 +35,15 @@ class NotRecorded(Exception):
 
 
 class Git:
-    """git with a directory of our own; `source` is the git directory that gives HEAD, refs and objects."""
+    """git in the own `directory`; HEAD, refs and objects come from the git directory `source`."""
 
-    def __init__(self, place: str, source: str, tree: str, order: dict[str, Any]) -> None:
+    def __init__(self, directory: str, source: str, tree: str, order: dict[str, Any]) -> None:
         self.tree = os.fsencode(tree)
         self._env = {
             **os.environ,
-            "GIT_DIR": place,
+            "GIT_DIR": directory,
             "GIT_WORK_TREE": tree,
-            "GIT_INDEX_FILE": place + "/index",
+            "GIT_INDEX_FILE": directory + "/index",
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_CONFIG_GLOBAL": "/dev/null",
             "GIT_ATTR_NOSYSTEM": "1",
@@ -52,7 +52,7 @@ class Git:
             "GIT_TERMINAL_PROMPT": "0",
             "LC_ALL": "C.UTF-8",
         }
-        _make_directory(place, source, order)
+        _make_directory(directory, source, order)
 
     def run(
         self,
@@ -64,7 +64,7 @@ class Git:
         fine: tuple[int, ...] = (0,),
         env: dict[str, str] | None = None,
     ) -> bytes:
-        """Standard output, unless it goes `into` a file. A failure raises `fails` with git's own reason."""
+        """Run git and return its output, unless that goes `into` a file. Raises `fails` with git's reason."""
         done = subprocess.run(
             ["git", *words],
             input=stdin,
@@ -74,19 +74,19 @@ class Git:
             cwd=os.path.join(self.tree, at),
             check=False,
         )
-        said = done.stderr.decode("utf-8", "replace").strip()
+        errors = done.stderr.decode("utf-8", "replace").strip()
         if done.returncode not in fine:
-            raise fails(said[-1500:] or f"git {words[0]} ended with {done.returncode}")
-        _refuse_half(said)
+            raise fails(errors[-1500:] or f"git {words[0]} ended with {done.returncode}")
+        _refuse_incomplete(errors)
         return done.stdout or b""
 
     def names(self, *words: str, at: bytes = b"", env: dict[str, str] | None = None) -> list[bytes]:
         return [name for name in self.run(*words, at=at, env=env).split(b"\0") if name]
 
 
-def _refuse_half(said: str) -> None:
-    """git only warns of what it leaves out."""
-    for line in said.splitlines():
+def _refuse_incomplete(errors: str) -> None:
+    """Raise NotRecorded if git left out files, of which it only warns."""
+    for line in errors.splitlines():
         if "could not open directory" in line:
             raise NotRecorded(f"{line.removeprefix('warning: ')}. Make it readable, or remove it.")
         if line.startswith("Ignoring path "):
@@ -96,15 +96,15 @@ def _refuse_half(said: str) -> None:
             )
 
 
-def _make_directory(place: str, source: str, order: dict[str, Any]) -> None:
-    """Nothing in it comes from the source but HEAD as a copy, and links to refs and objects."""
-    head = _head_of(source)
-    os.makedirs(place + "/objects/info")
-    os.makedirs(place + "/info")
+def _make_directory(directory: str, source: str, order: dict[str, Any]) -> None:
+    """Make a git directory. It has a copy of the source's HEAD, and links to its refs and objects."""
+    head = _read_head(source)
+    os.makedirs(directory + "/objects/info")
+    os.makedirs(directory + "/info")
     links = ["refs", "packed-refs", *(name for name in os.listdir(source) if name.startswith("sharedindex."))]
     for name in links:
         if os.path.lexists(f"{source}/{name}"):
-            os.symlink(f"{source}/{name}", f"{place}/{name}")
+            os.symlink(f"{source}/{name}", f"{directory}/{name}")
     for name, text in (
         ("HEAD", head),
         ("config", order["config"]),
@@ -112,14 +112,14 @@ def _make_directory(place: str, source: str, order: dict[str, Any]) -> None:
         ("objects/info/alternates", f"{source}/objects\n"),
     ):
         if text:
-            with open(f"{place}/{name}", "w", encoding="utf-8", errors="surrogateescape") as file:
+            with open(f"{directory}/{name}", "w", encoding="utf-8", errors="surrogateescape") as file:
                 file.write(text)
 
 
-def _has_refs_beside_head(source: str) -> bool:
-    """Whether there are branches, tags or stashes besides the branch that HEAD names, without starting git.
+def _may_have_other_refs(source: str) -> bool:
+    """Return whether there may be branches, tags or stashes besides HEAD's branch, without starting git.
 
-    Packed references, and whatever else is unusual, count as such: git is asked then.
+    The answer is also yes for packed references and anything unusual: then git is asked.
     """
     with open(source + "/HEAD", encoding="utf-8", errors="surrogateescape") as file:
         current = file.read(10_000).strip().removeprefix("ref: ")
@@ -132,16 +132,16 @@ def _has_refs_beside_head(source: str) -> bool:
     return found != [f"{source}/{current}"]
 
 
-def _shallow_of(source: str) -> str:
-    """Where the history of a repository was cut off; empty if it is whole."""
-    place = source + "/shallow"
-    if not os.path.isfile(place) or os.path.islink(place):
+def _read_shallow(source: str) -> str:
+    """Return where the history of a repository was cut off; empty if it is complete."""
+    path = source + "/shallow"
+    if not os.path.isfile(path) or os.path.islink(path):
         return ""
-    with open(place, encoding="utf-8", errors="surrogateescape") as file:
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
         return file.read(1_000_000)
 
 
-def _head_of(source: str) -> str:
+def _read_head(source: str) -> str:
     try:
         kind = os.lstat(source).st_mode
     except OSError:
@@ -171,17 +171,17 @@ class Recording:
 
     def make(self) -> dict[str, Any]:
         git = self.git
-        said = git.run("rev-parse", "--quiet", "HEAD^{commit}", "HEAD^{tree}", fails=_broken("has no commit"))
-        head, head_tree = said.decode().split()
+        ids = git.run("rev-parse", "--quiet", "HEAD^{commit}", "HEAD^{tree}", fails=_broken("has no commit"))
+        head, head_tree = ids.decode().split()
         git.run("read-tree", head, fails=_broken("lacks a part of its newest commit"))
-        in_head, links = self._index()
-        staged, index_broken = self._agents_index()
+        in_head, links = self._names_in_head()
+        staged, index_broken = self._names_in_agents_index()
         add, remove = self._changes(links)
         add |= {name for name in staged - in_head - add if self._is_file(name)}
-        self._update(add, remove)
+        self._update_index(add, remove)
         self._note_converted(add, in_head)
         tree = git.run("write-tree", fails=_broken("lacks objects")).decode().strip()
-        self._pack(tree, head)
+        self._write_pack(tree, head)
         self._note_own_history(head)
         return {
             "head": head,
@@ -190,11 +190,11 @@ class Recording:
             "notes": self.notes,
             "unrecorded": self.unrecorded,
             "index_broken": index_broken,
-            "ignored": {"count": len(self.ignored), "names": _shown(self.ignored[:20])},
+            "ignored": {"count": len(self.ignored), "names": _decode(self.ignored[:20])},
         }
 
-    def _index(self) -> tuple[set[bytes], dict[bytes, bytes]]:
-        """All names in HEAD, and its gitlinks with their commits."""
+    def _names_in_head(self) -> tuple[set[bytes], dict[bytes, bytes]]:
+        """Return all names in HEAD, and its gitlinks with their commits."""
         names, links = set(), {}
         for line in self.git.names("ls-files", "--stage", "-z"):
             facts, name = line.split(b"\t", 1)
@@ -203,9 +203,11 @@ class Recording:
                 links[name] = facts.split()[1]
         return names, links
 
-    def _agents_index(self) -> tuple[set[bytes], bool]:
-        """The names in the agent's index: what it added although it is ignored is there alone. And whether
-        the index cannot be read."""
+    def _names_in_agents_index(self) -> tuple[set[bytes], bool]:
+        """Return the names in the agent's index, and whether the index cannot be read.
+
+        Files that the agent added although they are ignored are listed only there.
+        """
         index = self.order["git_directory"] + "/index"
         if not os.path.lexists(index):
             return set(), False
@@ -215,7 +217,7 @@ class Recording:
             return set(), True
 
     def _changes(self, links: dict[bytes, bytes]) -> tuple[set[bytes], set[bytes]]:
-        """Names to add or update, and names that must go first (gitlinks that become files)."""
+        """Return names to add or update, and names to remove before (gitlinks that become files)."""
         add, remove, nested = set(), set(), []
         for kind, name in self._status():
             if kind == b"!":
@@ -225,48 +227,48 @@ class Recording:
             elif name not in links or not os.path.isdir(self._path(name)):
                 add.add(name)
         modules = {**links, **dict.fromkeys((name.rstrip(b"/") for name in nested), b"")}
-        registered = self._registered(modules)
+        registered = self._registered_submodules(modules)
         nested = []
         for name, commit in modules.items():
             if not os.path.isdir(self._path(name)) or not os.listdir(self._path(name)):
                 continue
-            if name in registered and (moved := self._submodule(name, commit)) is not None:
+            if name in registered and (moved := self._examine_submodule(name, commit)) is not None:
                 self.moved |= {name} if moved else set()
             elif name not in registered or not commit:
                 nested.append(name + b"/")
                 remove |= {name} if commit else set()
-        return add | self._nested(nested), remove
+        return add | self._files_of_nested(nested), remove
 
     def _status(self) -> Iterator[tuple[bytes, bytes]]:
-        """Changed files, untracked ones (`?`) and ignored ones (`!`); a nested repository ends with `/`."""
-        told = self.git.names(
+        """Yield changed, untracked (`?`) and ignored (`!`) names. Nested repositories end with `/`."""
+        lines = self.git.names(
             "status", "--porcelain=v2", "-z", "--no-renames", "--untracked-files=all", "--ignored=matching",
             "--ignore-submodules=dirty",
         )  # fmt: skip
-        for line in told:
+        for line in lines:
             kind = line[:1]
             yield kind, line[2:] if kind in b"?!" else line.split(b" ", 10 if kind == b"u" else 8)[-1]
 
-    def _registered(self, modules: dict[bytes, bytes]) -> set[bytes]:
-        """The paths of submodules in `.gitmodules`: other nested repositories are files like any."""
+    def _registered_submodules(self, modules: dict[bytes, bytes]) -> set[bytes]:
+        """Return the paths of submodules in `.gitmodules`. Other nested repositories are ordinary files."""
         if not modules or not self._is_file(b".gitmodules"):
             return set()
         words = ("config", "--no-includes", "--file", ".gitmodules", "-z")
         try:
-            said = self.git.names(*words, "--get-regexp", r"^submodule\..*\.path$")
+            lines = self.git.names(*words, "--get-regexp", r"^submodule\..*\.path$")
         except NotRecorded:  # it names none, or cannot be read
             return set()
-        return {line.partition(b"\n")[2].rstrip(b"/") for line in said}
+        return {line.partition(b"\n")[2].rstrip(b"/") for line in lines}
 
-    def _submodule(self, name: bytes, recorded: bytes) -> bool | None:
-        """Say what of a submodule is not carried; whether its gitlink is to move to its present commit.
+    def _examine_submodule(self, name: bytes, recorded: bytes) -> bool | None:
+        """Note what of a submodule is not recorded. Return whether its gitlink must move to its new commit.
 
-        None if it cannot be read as a repository.
+        Return None if it cannot be read as a repository.
         """
-        shown = _shown([name])[0]
+        shown = _decode([name])[0]
         try:
-            inner = self._inside(name)
-            here = inner.run("rev-parse", "HEAD^{commit}").strip()
+            inner = self._git_in(name)
+            commit = inner.run("rev-parse", "HEAD^{commit}").strip()
             own = len(inner.run("rev-list", "--max-count=1000", "HEAD", "--not", "--remotes").split())
             inner.run("read-tree", "HEAD")
             words = ("status", "--porcelain=v2", "-z", "--no-renames", "--untracked-files=all")
@@ -283,10 +285,10 @@ class Recording:
             self.unrecorded.append(
                 f"Submodule {shown}: {' and '.join(lost)} in it are not part of the result."
             )
-        return here != recorded and not own
+        return commit != recorded and not own
 
-    def _inside(self, name: bytes) -> Git:
-        """git for a submodule; its directory may be in the superproject's."""
+    def _git_in(self, name: bytes) -> Git:
+        """Return git for a submodule, whose git directory may be inside that of the workspace."""
         folder = os.fsdecode(self._path(name))
         source = folder + "/.git"
         if os.path.isfile(source) and not os.path.islink(source):
@@ -294,52 +296,56 @@ class Recording:
                 target = file.read(4096).removeprefix("gitdir:").strip()
             source = os.path.realpath(os.path.join(folder, target))
         number = sum(one.startswith("inner-") for one in os.listdir(self.folder))
-        order = {**self.order, "shallow": _shallow_of(source)}
+        order = {**self.order, "shallow": _read_shallow(source)}
         return Git(f"{self.folder}/inner-{number}", source, folder, order)
 
-    def _nested(self, folders: list[bytes]) -> set[bytes]:
-        """The files of nested repositories: theirs to ignore, and the workspace's."""
+    def _files_of_nested(self, folders: list[bytes]) -> set[bytes]:
+        """Return the files of nested repositories that neither they nor the workspace ignore."""
         found: set[bytes] = set()
         queue, repositories = list(folders), list[bytes]()
         while queue:
             folder = queue.pop()
             repositories.append(folder)
-            place = {
+            env = {
                 "GIT_WORK_TREE": os.fsdecode(self._path(folder)),
                 "GIT_INDEX_FILE": self.folder + "/no-index",
             }
-            inside = self.git.names("ls-files", "--others", "--exclude-standard", "-z", at=folder, env=place)
+            inside = self.git.names("ls-files", "--others", "--exclude-standard", "-z", at=folder, env=env)
             queue += [folder + name for name in inside if name.endswith(b"/")]
             found |= {folder + name for name in inside if not name.endswith(b"/")}
         if repositories:
             self._note_nested(sorted(repositories))
-        return found - self._ignored_among(found) if found else found
+        if not found:
+            return found
+        listed = b"".join(name + b"\0" for name in found)
+        words = ("check-ignore", "--no-index", "-z", "--stdin")
+        return found - set(self.git.run(*words, stdin=listed, fine=(0, 1)).split(b"\0"))  # 1: it found none
 
     def _note_nested(self, folders: list[bytes]) -> None:
         own = [folder for folder in folders if self._has_own_history(folder)]
         others = [folder for folder in folders if folder not in own]
-        said = "their files are recorded, their own history is not"
+        fate = "their files are recorded, their own history is not"
         if others:
-            self.notes.append(f"Nested repositories ({_few(others)}): {said}.")
+            self.notes.append(f"Nested repositories ({_first_names(others)}): {fate}.")
         if own:
             self.unrecorded.append(
-                f"Nested repositories ({_few(own)}): {said}. They have commits that no remote has."
+                f"Nested repositories ({_first_names(own)}): {fate}. They have commits that no remote has."
             )
 
     def _has_own_history(self, folder: bytes) -> bool:
-        """Whether a nested repository has commits or stashes that exist nowhere else, as far as it shows.
+        """Return whether a nested repository has commits or stashes that seem to exist nowhere else.
 
-        A further worktree of the workspace's repository has its branches there.
+        A further worktree of the workspace's repository has its branches in that repository.
         """
         try:
-            inner = self._inside(folder)
+            inner = self._git_in(folder)
             return bool(inner.run("rev-list", "--max-count=1", "--all", "--not", "--remotes").strip())
         except (CloneBroken, NotRecorded, OSError):
             return not os.path.isfile(os.path.join(self._path(folder), b".git"))
 
     def _note_own_history(self, head: str) -> None:
-        """Name the agent's branches, tags and stashes that HEAD does not reach: they are not carried."""
-        if not _has_refs_beside_head(self.order["git_directory"]):
+        """Note the agent's branches, tags and stashes that HEAD does not reach: they are not recorded."""
+        if not _may_have_other_refs(self.order["git_directory"]):
             return
         known = "".join(f"^{one}\n" for one in self.order["known"]).encode()
         words = (
@@ -354,61 +360,58 @@ class Recording:
         )
         try:
             own = self.git.run(*words, stdin=known)
-        except NotRecorded:  # a broken reference: what it led to is lost already
+        except NotRecorded:  # a broken reference: its commits are lost already
             return
         if own:
+            select = (
+                "--format=%(refname:short)",
+                f"--no-merged={head}",
+                "refs/heads",
+                "refs/tags",
+                "refs/stash",
+            )
+            refs = self.git.run("for-each-ref", *select).split(b"\n")
             self.unrecorded.append(
                 "Commits on branches, tags or stashes of the agent's own are not part of the result:"
-                f" {_few(self._refs_beside(head))}."
+                f" {_first_names([ref for ref in refs if ref])}."
             )
 
-    def _refs_beside(self, head: str) -> list[bytes]:
-        """Short names of the references that `head` does not reach."""
-        words = ("for-each-ref", "--format=%(refname:short)", f"--no-merged={head}")
-        named = self.git.run(*words, "refs/heads", "refs/tags", "refs/stash").split(b"\n")
-        return [name for name in named if name]
-
-    def _ignored_among(self, names: set[bytes]) -> set[bytes]:
-        listed = b"".join(name + b"\0" for name in names)
-        words = ("check-ignore", "--no-index", "-z", "--stdin")
-        return set(self.git.run(*words, stdin=listed, fine=(0, 1)).split(b"\0"))  # 1: it found none
-
-    def _update(self, add: set[bytes], remove: set[bytes]) -> None:
-        odd = {name for name in add if self._is_special(name)}
-        # Also files that were in a folder where there is a link now, which update-index would not touch.
+    def _update_index(self, add: set[bytes], remove: set[bytes]) -> None:
+        special = {name for name in add if self._is_special(name)}
+        # Also remove files of a folder that is a link now: update-index would not change them.
         remove |= {name for name in add if not self._is_file(name)}
         add -= remove
-        closed = sorted(name for name in add - odd if not self._readable(name))
-        if closed:
+        unreadable = sorted(name for name in add - special if not self._is_readable(name))
+        if unreadable:
             raise NotRecorded(
-                f"These files cannot be read: {_few(closed)}. Make them readable, remove them, or let"
-                " .gitignore name them."
+                f"These files cannot be read: {_first_names(unreadable)}. Make them readable, remove them, or"
+                " let .gitignore name them."
             )
-        if odd:
-            self.notes.append(f"Not part of the result, as git has no such files: {_few(sorted(odd))}.")
-        if gone := remove | odd:
-            lines = b"".join(b"0 " + _ZERO + b"\t" + name + b"\0" for name in gone)
+        if special:
+            names = _first_names(sorted(special))
+            self.notes.append(f"Not part of the result, as git has no such files: {names}.")
+        if gone := remove | special:
+            lines = b"".join(b"0 " + _NO_OBJECT + b"\t" + name + b"\0" for name in gone)
             self.git.run("update-index", "-z", "--index-info", stdin=lines)
-        if wanted := (add - odd) | self.moved:
+        if wanted := (add - special) | self.moved:
             listed = b"".join(name + b"\0" for name in sorted(wanted))
             self.git.run("update-index", "--add", "--remove", "--replace", "-z", "--stdin", stdin=listed)
 
     def _note_converted(self, added: set[bytes], in_head: set[bytes]) -> None:
-        """Line ends, encodings, filters: a checkout of the branch may differ from what the checks saw."""
+        """Note files that git converts, so that a checkout may differ from what checks saw."""
         if not any(name.rpartition(b"/")[2] == b".gitattributes" for name in in_head | added):
             return
         converted = []
         for line in self.git.names("ls-files", "--stage", "-z"):
             facts, name = line.split(b"\t", 1)
-            if name in added and facts.startswith(b"100") and facts.split()[1] != self._plain_id(name):
+            if name in added and facts.startswith(b"100") and facts.split()[1] != self._unconverted_id(name):
                 converted.append(name)
         if converted:
-            self.notes.append(
-                f"Stored in another form than checks saw, as .gitattributes wants it: {_few(converted)}."
-            )
+            names = _first_names(converted)
+            self.notes.append(f"Stored in another form than checks saw, as .gitattributes wants it: {names}.")
 
-    def _plain_id(self, name: bytes) -> bytes:
-        """The id that git would give the file as it is."""
+    def _unconverted_id(self, name: bytes) -> bytes:
+        """Return the id that git would give to the file without any conversion."""
         digest = hashlib.sha1(usedforsecurity=False)
         with open(self._path(name), "rb") as file:
             digest.update(b"blob %d\0" % os.fstat(file.fileno()).st_size)
@@ -416,27 +419,31 @@ class Recording:
                 digest.update(piece)
         return digest.hexdigest().encode()
 
-    def _pack(self, tree: str, head: str) -> None:
-        """What the portal lacks: of a commit that the clone lacks git would not know what it has."""
+    def _write_pack(self, tree: str, head: str) -> None:
+        """Write a pack of the objects that the portal lacks.
+
+        Known commits that are missing in the clone are left out of the order: git could not exclude their
+        objects.
+        """
         known = self.order["known"]
-        here = self.git.run(
+        found = self.git.run(
             "cat-file", "--batch-check=%(objecttype) %(objectname)", stdin="\n".join([*known, ""]).encode()
         )
-        without = [line[7:] for line in here.decode().splitlines() if line.startswith("commit ")]
-        wanted = "\n".join([tree, head, *(f"^{one}" for one in without), ""]).encode()
+        excluded = [line[7:] for line in found.decode().splitlines() if line.startswith("commit ")]
+        wanted = "\n".join([tree, head, *(f"^{one}" for one in excluded), ""]).encode()
         words = ("pack-objects", "--revs", "--stdout", "-q")
         with open(self.folder + "/pack", "wb") as file:
             self.git.run(*words, stdin=wanted, into=file.fileno(), fails=_broken("lacks objects"))
 
-    def manifest(self) -> None:
-        """Fingerprints of the ignored files, to see later which of them a step made or changed."""
+    def write_manifest(self) -> None:
+        """Write fingerprints of the ignored files, which show later what a step made or changed."""
         left = [_READ_FILES, _READ_BYTES]
         skipped = {name.encode() for name in self.order["tool_folders"]}
         with open(self.folder + "/manifest", "wb") as file:
-            for name in sorted(self._files_among(self.ignored, skipped)):
+            for name in sorted(self._files_in(self.ignored, skipped)):
                 file.write(self._fingerprint(name, left) + b"\t" + name + b"\0")
 
-    def _files_among(self, names: Iterable[bytes], skipped: set[bytes]) -> Iterator[bytes]:
+    def _files_in(self, names: Iterable[bytes], skipped: set[bytes]) -> Iterator[bytes]:
         for name in names:
             if skipped.intersection(name.rstrip(b"/").split(b"/")):
                 continue
@@ -469,13 +476,12 @@ class Recording:
         return os.path.join(self.tree, name)
 
     def _is_file(self, name: bytes) -> bool:
-        """Whether it is there, and no folder above it is a link."""
+        """Return whether the name exists, is no folder, and no folder above it is a link."""
         parts = name.split(b"/")
         above = [self._path(b"/".join(parts[:depth])) for depth in range(1, len(parts))]
         try:
-            return all(stat.S_ISDIR(os.lstat(one).st_mode) for one in above) and not stat.S_ISDIR(
-                os.lstat(self._path(name)).st_mode
-            )
+            in_folders = all(stat.S_ISDIR(os.lstat(one).st_mode) for one in above)
+            return in_folders and not stat.S_ISDIR(os.lstat(self._path(name)).st_mode)
         except OSError:
             return False
 
@@ -486,13 +492,13 @@ class Recording:
             return False
         return not (stat.S_ISREG(kind) or stat.S_ISLNK(kind) or stat.S_ISDIR(kind))
 
-    def _readable(self, name: bytes) -> bool:
+    def _is_readable(self, name: bytes) -> bool:
         path = self._path(name)
         return os.path.islink(path) or not os.path.exists(path) or os.access(path, os.R_OK)
 
 
 def _broken(what: str) -> type[Exception]:
-    """CloneBroken that says `what` before git's own reason."""
+    """Return a kind of CloneBroken that puts `what` before git's own reason."""
 
     class Broken(CloneBroken):
         def __init__(self, reason: str) -> None:
@@ -501,13 +507,13 @@ def _broken(what: str) -> type[Exception]:
     return Broken
 
 
-def _shown(names: Iterable[bytes]) -> list[str]:
+def _decode(names: Iterable[bytes]) -> list[str]:
     return [name.decode("utf-8", "replace") for name in names]
 
 
-def _few(names: list[bytes]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(_shown(names[:_NAMED])) + more
+def _first_names(names: list[bytes]) -> str:
+    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    return ", ".join(_decode(names[:_SHOWN_NAMES])) + more
 
 
 def main(folder: str) -> int:
@@ -518,7 +524,7 @@ def main(folder: str) -> int:
         recording = Recording(folder, order)
         result = recording.make()
         if order["manifest"]:
-            recording.manifest()
+            recording.write_manifest()
     except CloneBroken as broken:
         result = {"broken": str(broken)}
     except NotRecorded as reason:

@@ -19,28 +19,28 @@ from tasks_app.git.program import (
     DURABLE,
     NETWORK_SECONDS,
     Git,
-    damage_note,
-    tells_of_damage,
-    tells_of_lock,
+    damage_marker,
+    is_damage,
+    is_lock_conflict,
     valid_branch,
     valid_commit,
 )
 from tasks_app.git.source import upload_pack
 
-#: How long a fetch waits for another of the same repository: a person may be waiting for it.
+#: How long a fetch waits for another one of the same repository: a person may be waiting for it.
 LOCK_SECONDS = 60.0
-_LOCK_LOOKS_EVERY = 0.1
-#: So many packs are left as they are; git looks through each of them.
+_LOCK_POLL_SECONDS = 0.1
+#: Maximum number of packs that are not repacked; git searches each of them.
 PACKS = 50
 _SUBJECT = 200
-#: In the repository: the start of the machine after which it was found sound. A power cut brings another one.
+#: A file in the repository with the boot id for which it was found intact. A power cut changes the boot id.
 _CHECKED = "checked-after-boot"
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True)
 class CommitFacts:
-    """A commit as people recognise it."""
+    """What people recognise a commit by."""
 
     commit: str
     subject: str
@@ -50,8 +50,11 @@ class CommitFacts:
 
 @dataclass(frozen=True)
 class Fetched:
-    """What a fetch had to do besides: it `made` the repository, which was not there, or moved `removed` out
-    of it because it could not be read. Then recorded work may be gone that the source does not have."""
+    """The repairs of a fetch.
+
+    It `made` the repository if it was missing, and moved the `removed` parts out of it that could not be
+    read. Then recorded work that the source does not have may be lost.
+    """
 
     made: bool = False
     removed: tuple[str, ...] = ()
@@ -65,12 +68,12 @@ class Fetched:
 class Repository:
     """A bare repository at `path` that follows `source` (an absolute path or a URL).
 
-    Its refs: `refs/source/*` are the branches of the source, `refs/cat-herder/BRANCH/LABEL` the
-    snapshots of a workspace, `refs/cat-herder-base/BRANCH` where a workspace began, and
-    `refs/heads/BRANCH` what a person may fetch. `name` is the project's, for messages.
+    Its refs: `refs/source/*` are the branches of the source, `refs/cat-herder/BRANCH/LABEL` the snapshots of
+    a workspace, `refs/cat-herder-base/BRANCH` the commit where a workspace began, and `refs/heads/BRANCH`
+    what people may fetch. `name` is the project's name, for messages.
 
-    What is written is on the disk when the method returns. What cannot be read raises RepositoryDamaged, and
-    the next fetch repairs it.
+    Everything that a method writes is on the disk when it returns. If something cannot be read, it raises
+    RepositoryDamaged, and the next fetch repairs the repository.
     """
 
     path: Path
@@ -83,25 +86,24 @@ class Repository:
 
     @property
     def lock_file(self) -> Path:
-        """Held by the one process that fetches."""
+        """The lock of the process that fetches."""
         return self.path.with_name(self.path.name + ".lock")
 
     @property
     def _refs_lock(self) -> Path:
-        """Held by the one process that sets references of tasks; these a fetch does not touch."""
+        """The lock of the process that sets references of tasks. A fetch does not change these."""
         return self.path.with_name(f"{self.path.name}.refs-lock")
 
     def fetch(self, *, thorough: bool = False) -> Fetched:
-        """Bring `refs/source/*` up to date with the source, creating the repository if need be.
+        """Update `refs/source/*` from the source, and create the repository if it is missing.
 
-        A repository that is damaged is repaired with what the source has. Damage is looked for after some was
-        met, and after the machine was started anew; with `thorough` always. Waits up to LOCK_SECONDS while
-        another process does the same. Raises WorkspaceError if that lasts longer, or if the source cannot
-        be read.
+        A damaged repository is repaired with what the source has. It is examined if damage was found before,
+        if the machine was restarted, and with `thorough` always. Waits up to LOCK_SECONDS while another
+        process fetches. Raises WorkspaceError if that lasts longer, or if the source cannot be read.
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self._only_one():
+            with self.exclusive():
                 return self._fetch_and_repair(thorough=thorough)
         except OSError as error:
             raise WorkspaceError(
@@ -110,32 +112,34 @@ class Repository:
             ) from error
 
     def _fetch_and_repair(self, *, thorough: bool) -> Fetched:
-        removed = self._without_damage(thorough=thorough)
-        made = self._ensure()
+        removed = self._clear_damage_if_any(thorough=thorough)
+        made = self._make_if_missing()
         try:
             self._fetch(*(["--refetch"] if removed else []))
         except WorkspaceError as error:
-            if not tells_of_damage(str(error)) or not repairing.problems(self.path):
+            if not is_damage(str(error)) or not repairing.problems(self.path):
                 raise  # the source cannot be read
             removed += self._clear_damage()
-            made = self._ensure() or made
+            made = self._make_if_missing() or made
             self._fetch("--refetch")
         if removed:
             with self._writing_refs():
                 removed += repairing.drop_incomplete_refs(self.path)
-        self._note_sound()
+        damage_marker(self.path).unlink(missing_ok=True)
+        if _BOOT_ID.exists() and self._machine_was_restarted():
+            (self.path / _CHECKED).write_text(_BOOT_ID.read_text())
         return Fetched(made, tuple(dict.fromkeys(removed)))
 
-    def besides(self) -> list[Path]:
-        """What lies beside the repository because of it: locks, a note of damage, what was moved aside."""
-        files = (self.lock_file, self._refs_lock, damage_note(self.path))
+    def related_files(self) -> list[Path]:
+        """Return the files beside the repository that belong to it: locks, damage marker, damaged parts."""
+        files = (self.lock_file, self._refs_lock, damage_marker(self.path))
         return [
             *(path for path in files if path.exists()),
             *sorted(self.path.parent.glob(f"{self.path.name}.damaged-*")),
         ]
 
     def problems(self) -> list[str]:
-        """Everything that is wrong with it, each in a sentence; empty if it is sound. Reads all of it."""
+        """Return all faults of the repository, each in a sentence. Reads the whole repository."""
         return repairing.problems(self.path)
 
     def _fetch(self, *options: str) -> None:
@@ -145,14 +149,14 @@ class Repository:
             self.source, "+refs/heads/*:refs/source/*",
         )  # fmt: skip
         locks = (self.path / "packed-refs.lock", *(self.path / "refs/source").rglob("*.lock"))
-        # Without the owner: what git finds damaged may be the source.
+        # Without the owner: the damage that git finds may be in the source.
         git = Git(self.path)
         self._without_stale_locks(locks, lambda: git.run(*words, timeout=NETWORK_SECONDS))
-        for place in ("objects", "refs"):
-            sync_tree(self.path / place)
+        for folder in ("objects", "refs"):
+            sync_tree(self.path / folder)
 
-    def _without_damage(self, *, thorough: bool) -> list[str]:
-        """Move aside what cannot be read, if there is reason to look; what it was."""
+    def _clear_damage_if_any(self, *, thorough: bool) -> list[str]:
+        """Examine the repository if there is a reason. Move away what cannot be read and return its paths."""
         if not self.path.exists() or not self._seems_damaged(thorough=thorough):
             return []
         if not repairing.problems(self.path):
@@ -164,27 +168,22 @@ class Repository:
             return repairing.clear_damage(self.path)
 
     def _seems_damaged(self, *, thorough: bool) -> bool:
-        """Look as closely as there is reason to: a large repository takes minutes to be read as a whole."""
-        if damage_note(self.path).exists() or not (self.path / "HEAD").is_file():
+        """Examine the repository only as closely as necessary: reading a large one takes minutes."""
+        if damage_marker(self.path).exists() or not (self.path / "HEAD").is_file():
             return True
-        if self._machine_was_started():
+        if self._machine_was_restarted():
             return repairing.looks_damaged(self.path)
         return thorough and not repairing.is_readable(self.path)
 
-    def _machine_was_started(self) -> bool:
-        """Whether that was since the repository was last found sound. Unknown on systems other than Linux."""
+    def _machine_was_restarted(self) -> bool:
+        """Return whether the machine was restarted since the last check. False if this is not Linux."""
         try:
-            return (self.path / _CHECKED).read_text() != _BOOT.read_text()
+            return (self.path / _CHECKED).read_text() != _BOOT_ID.read_text()
         except OSError:
-            return _BOOT.exists()
-
-    def _note_sound(self) -> None:
-        damage_note(self.path).unlink(missing_ok=True)
-        if _BOOT.exists() and self._machine_was_started():
-            (self.path / _CHECKED).write_text(_BOOT.read_text())
+            return _BOOT_ID.exists()
 
     def head(self, branch: str) -> str:
-        """The commit of the source's `branch`, as of the last fetch."""
+        """Return the commit of the source's `branch`, as of the last fetch."""
         ref = f"refs/source/{valid_branch(branch)}"
         try:
             return self.commit(ref)
@@ -193,11 +192,11 @@ class Repository:
         except WorkspaceError as error:
             self.git.run("for-each-ref", "--format=%(objecttype)", ref)  # its commit may be missing
             if repairing.has_bad_references(self.path):
-                raise self.git.damaged("a reference is empty or unreadable") from error
+                raise self.git.damage("a reference is empty or unreadable") from error
             raise WorkspaceError(f"{self.source} has no branch {branch}.") from error
 
     def commit(self, name: str) -> str:
-        """The full id of the commit that `name` means. Raises WorkspaceError if it is not here."""
+        """Return the full id of the commit that `name` stands for. Raises WorkspaceError if it is missing."""
         words = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
         try:
             return self.git.line(*words)
@@ -209,10 +208,7 @@ class Repository:
             ) from error
 
     def restore_refs(self, wanted: Mapping[str, str]) -> dict[str, str]:
-        """Set those references that are missing and whose commit is here with its whole history.
-
-        The others are returned: their commits are lost.
-        """
+        """Set missing references whose commit exists with its whole history. Return those that are lost."""
         lost = {}
         for ref, commit in wanted.items():
             if self.refs(ref):
@@ -226,13 +222,13 @@ class Repository:
         return lost
 
     def branches(self) -> tuple[str, ...]:
-        """The branches of the source, as of the last fetch."""
+        """Return the branches of the source, as of the last fetch."""
         return tuple(
             self.git.line("for-each-ref", "--format=%(refname:lstrip=2)", "refs/source/").splitlines()
         )
 
     def facts(self, commit: str) -> CommitFacts:
-        """Raises WorkspaceError if the commit is not here."""
+        """Describe the commit. Raises WorkspaceError if it is missing."""
         words = ("show", "-s", "--no-show-signature", "--format=%cI%x00%an%x00%s", valid_commit(commit), "--")
         at, author, subject = self.git.line(*words).split("\0", 2)
         return CommitFacts(commit, subject[:_SUBJECT], author[:_SUBJECT], datetime.fromisoformat(at))
@@ -248,26 +244,26 @@ class Repository:
         """Let all of `refs` name `commit`, or none."""
         orders = "".join(f"update {ref} {commit}\n" for ref in refs)
         with self._writing_refs():
-            self._without_stale_locks([self.path / f"{ref}.lock" for ref in refs], lambda: self._set(orders))
-        # git syncs files alone: the names of new packs and references are in their folders.
+            self._without_stale_locks(
+                [self.path / f"{ref}.lock" for ref in refs],
+                lambda: self.git.run("update-ref", "--stdin", stdin=orders.encode()),
+            )
+        # git syncs only files, but the names of new packs and references are in their folders.
         folders = {
             folder for ref in refs for folder in (self.path / ref).parents if folder.is_relative_to(self.path)
         }
         sync_folders({*folders, self.path / "objects", self.path / "objects/pack"})
 
-    def _set(self, orders: str) -> None:
-        self.git.run("update-ref", "--stdin", stdin=orders.encode())
-
     def _without_stale_locks(self, locks: Iterable[Path], write: Callable[[], object]) -> None:
-        """Do `write`; if only a lock file is in its way, once more without `locks`.
+        """Call `write`. If only a lock file prevents it, remove `locks` and call it once more.
 
-        git's locks do not say whose they are. The caller holds a lock of the portal's that each of its
-        writers takes, which the kernel releases when one is killed; so these belong to nobody.
+        git's locks do not say who holds them. The caller holds a lock of the portal that all its writers
+        take, and that the kernel releases when one is killed. So these locks belong to nobody.
         """
         try:
             write()
         except WorkspaceError as error:
-            if not tells_of_lock(str(error)):
+            if not is_lock_conflict(str(error)):
                 raise
             for lock in locks:
                 lock.unlink(missing_ok=True)
@@ -275,27 +271,27 @@ class Repository:
 
     @contextlib.contextmanager
     def _writing_refs(self) -> Iterator[None]:
-        """One process of the portal at a time; each needs milliseconds."""
+        """Let only one process of the portal write references at a time. Each needs milliseconds."""
         with self._refs_lock.open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def tree(self, commit: str) -> str:
-        """The id of what `commit` holds: two commits with the same files have the same."""
+        """Return the id of the commit's files: two commits with the same files have the same id."""
         return self.git.line("rev-parse", "--verify", "--quiet", f"{valid_commit(commit)}^{{tree}}")
 
     def with_entry_of(
         self, commit: str, name: str, base: str, *, author: tuple[str, str], message: str
     ) -> str:
-        """A commit with the files of `commit`, but the top-level file `name` as it is in `base`, or absent.
+        """Make a commit with the files of `commit`, but with the top-level file `name` as it is in `base`.
 
-        It takes the place of `commit` if the portal made that with this very message, else it follows it.
+        It replaces `commit` if the portal made that with the same message, otherwise it follows it.
         """
-        others = [entry for entry in self._top_level(commit) if _name_in(entry) != name]
-        before = [entry for entry in self._top_level(base) if _name_in(entry) == name]
-        listed = b"".join(entry + b"\0" for entry in others + before)
-        tree = self.git.run("mktree", "-z", stdin=listed).decode().strip()
-        person, email = author
+        others = [entry for entry in self._top_level_entries(commit) if _name_in(entry) != name]
+        before = [entry for entry in self._top_level_entries(base) if _name_in(entry) == name]
+        entries = b"".join(entry + b"\0" for entry in others + before)
+        tree = self.git.run("mktree", "-z", stdin=entries).decode().strip()
+        author_name, author_email = author
         words = (
             "show",
             "-s",
@@ -304,35 +300,35 @@ class Repository:
             valid_commit(commit),
             "--",
         )
-        made_by, address, parents, said = self.git.line(*words).split("\0", 3)
-        is_own = (made_by, address, said.strip()) == (person, email, message.strip())
-        above = parents.split() if is_own else [commit]
-        identity = ("-c", f"user.name={person}", "-c", f"user.email={email}")
-        order = [word for parent in above for word in ("-p", parent)]
+        made_by, email, own_parents, own_message = self.git.line(*words).split("\0", 3)
+        is_own = (made_by, email, own_message.strip()) == (author_name, author_email, message.strip())
+        parents = own_parents.split() if is_own else [commit]
+        identity = ("-c", f"user.name={author_name}", "-c", f"user.email={author_email}")
+        options = [word for parent in parents for word in ("-p", parent)]
         text = f"{message}\n".encode(errors="replace")
-        made = self.git.run(*identity, "commit-tree", *order, tree, stdin=text).decode().strip()
+        made = self.git.run(*identity, "commit-tree", *options, tree, stdin=text).decode().strip()
         sync_folders({self.path / "objects" / one[:2] for one in (tree, made)})
         return made
 
-    def _top_level(self, commit: str) -> list[bytes]:
+    def _top_level_entries(self, commit: str) -> list[bytes]:
         listed = self.git.run("ls-tree", "-z", "--full-tree", valid_commit(commit))
         return [entry for entry in listed.split(b"\0") if entry]
 
     def refs(self, *patterns: str) -> tuple[str, ...]:
-        """The commits of all refs under `patterns`."""
+        """Return the commits of all refs that match `patterns`."""
         return tuple(self.git.line("for-each-ref", "--format=%(objectname)", *patterns).split())
 
     def tidy(self) -> bool:
-        """Put packs and refs together if there are many, and whether that was done.
+        """Combine packs and refs if there are many. Return whether that was done. Raises WorkspaceError.
 
         Each recording leaves a pack and a file for its ref. Others may read and record meanwhile, and nothing
-        is thrown away, not even what no ref names yet. Raises WorkspaceError.
+        is deleted, not even objects that no ref names yet.
         """
         if len(list(self.path.glob("objects/pack/*.pack"))) <= PACKS:
             return False
         with self.lock_file.open("w") as lock:
-            if not _locked(lock):
-                return False  # somebody fetches, or does this already; there will be another time
+            if not _try_lock(lock):
+                return False  # another process fetches or tidies; there will be another time
             self.git.run("repack", "--geometric=2", "-d", "--quiet")
             sync_tree(self.path / "objects")
             with self._writing_refs():
@@ -340,45 +336,40 @@ class Repository:
             sync_tree(self.path / "refs")
         return True
 
-    @contextlib.contextmanager
-    def undisturbed(self) -> Iterator[None]:
-        """Keep out whoever fetches or puts packs together; recordings go on. Raises WorkspaceError."""
-        with self._only_one():
-            yield
-
-    def _ensure(self) -> bool:
-        """Whether the repository had to be made."""
+    def _make_if_missing(self) -> bool:
+        """Make the repository unless it exists. Return whether it was made."""
         if self.path.exists():
             return False
-        # Made beside and moved, so that what stands at `path` is always whole.
+        # Made in another folder and then moved, so that the repository at `path` is always complete.
         fresh = self.path.with_name(self.path.name + ".new")
         shutil.rmtree(fresh, ignore_errors=True)
         Git().run("init", "--quiet", "--bare", "--template=", "--", str(fresh))
-        for setting in DURABLE:  # also for who works in it by hand
+        for setting in DURABLE:  # also for people who use git in it by hand
             Git(fresh).run("config", *setting.split("=", 1))
         move_into_place(fresh, self.path)
         return True
 
     @contextlib.contextmanager
-    def _only_one(self) -> Iterator[None]:
+    def exclusive(self) -> Iterator[None]:
+        """Let nobody else fetch or tidy; recordings go on. Raises WorkspaceError after LOCK_SECONDS."""
         with self.lock_file.open("w") as lock:
             until = time.monotonic() + LOCK_SECONDS
-            while not _locked(lock):
+            while not _try_lock(lock):
                 if time.monotonic() >= until:
                     raise WorkspaceError(
                         f"Somebody else is fetching {self.source} and has not ended within "
                         f"{LOCK_SECONDS:g} seconds; try again later."
                     )
-                time.sleep(_LOCK_LOOKS_EVERY)
+                time.sleep(_LOCK_POLL_SECONDS)
             yield
 
 
 def _name_in(entry: bytes) -> str:
-    """From `100644 blob 1f2e…<TAB>name`."""
+    """Return the name in `100644 blob 1f2e…<TAB>name`."""
     return entry.partition(b"\t")[2].decode("utf-8", "surrogateescape")
 
 
-def _locked(file: IO[str]) -> bool:
+def _try_lock(file: IO[str]) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Where a project's code comes from: a repository on this machine or behind a URL."""
+"""The source of a project's code: a repository on this machine or at a URL."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tasks_app.git.program import NETWORK_SECONDS, Git, valid_commit
 
 _SCP_LIKE = re.compile(r"[A-Za-z0-9_][\w.-]*@[A-Za-z0-9][\w.-]*:(?!/?/)[^\s]+")
 _HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*::?//|[A-Za-z][A-Za-z0-9+.-]*::")
-#: A user of an https address that is so long is no name but a token: services take these in its place.
+#: A user name of an https URL with as many characters is a token: services accept tokens in its place.
 _SHORTEST_TOKEN = 32
 _LINES = re.compile(r"^ref: refs/heads/(?P<branch>\S+)\tHEAD$|^(?P<commit>[0-9a-f]{40,64})\tHEAD$", re.M)
 
 
 @dataclass(frozen=True)
 class SourceFacts:
-    """A usable source: absolute path or URL, and the branch and commit that its HEAD names."""
+    """A usable source: its absolute path or URL, and the branch and commit of its HEAD."""
 
     source: str
     head_branch: str
@@ -29,39 +29,46 @@ class SourceFacts:
 
 
 def inspect_source(source: str, *, seconds: float = NETWORK_SECONDS) -> SourceFacts:
-    """Look at a source without copying it, for at most `seconds` where a network is in between.
+    """Inspect a source without copying it, for at most `seconds` if it is reached through a network.
 
-    Raises BadInput for something that is no path and no https or ssh URL, WorkspaceError if there
-    is no repository with a commit on a branch.
+    Raises BadInput if it is neither a path nor an https or ssh URL, and WorkspaceError if it is no repository
+    with a commit on a branch.
     """
-    place = normalised(source)
-    found = _named_groups(_look_behind_url(place, seconds) if is_url(place) else _look_at_folder(Path(place)))
-    if "commit" not in found:
-        raise WorkspaceError(f"{place}: the repository has no commit on its current branch.")
-    if "branch" not in found:
-        raise WorkspaceError(f"{place}: the repository is on no branch (detached HEAD); check one out.")
-    return SourceFacts(place, found["branch"], valid_commit(found["commit"]))
+    source = normalise_source(source)
+    if is_url(source):
+        output = Git().run("ls-remote", "--symref", "--", source, "HEAD", timeout=seconds)
+    else:
+        output = _read_head_of_folder(Path(source))
+    matches = list(_LINES.finditer(output.decode("utf-8", errors="replace")))
+    branch = next((found["branch"] for found in matches if found["branch"]), "")
+    commit = next((found["commit"] for found in matches if found["commit"]), "")
+    if not commit:
+        raise WorkspaceError(f"{source}: the repository has no commit on its current branch.")
+    if not branch:
+        raise WorkspaceError(f"{source}: the repository is on no branch (detached HEAD); check one out.")
+    return SourceFacts(source, branch, valid_commit(commit))
 
 
 def has_branch(source: str, branch: str, *, seconds: float = NETWORK_SECONDS) -> bool:
-    """Whether the source, as `inspect_source` gives it, has the branch now. Raises WorkspaceError."""
-    place = ("--", source, f"refs/heads/{branch}")
-    return bool(Git().run("ls-remote", "--heads", *upload_pack(source), *place, timeout=seconds).strip())
+    """Return whether the source (from `inspect_source`) has the branch now. Raises WorkspaceError."""
+    words = (*upload_pack(source), "--", source, f"refs/heads/{branch}")
+    return bool(Git().run("ls-remote", "--heads", *words, timeout=seconds).strip())
 
 
-def normalised(source: str) -> str:
-    """The absolute path or the URL that is meant. BadInput if it is neither."""
+def normalise_source(source: str) -> str:
+    """Return the absolute path or the URL. Raises BadInput if it is neither."""
     text = source.strip()
     if not text or "\n" in text or storable_text(text) != text:
         raise BadInput("name a folder or an https or ssh URL.", where=ascii(source))
     if is_url(text):
-        return _safe_url(text)
+        _refuse_unsafe_url(text)
+        return text
     if _HAS_SCHEME.match(text):
         raise BadInput("only https and ssh URLs and plain paths are taken as a source.", where=text)
     try:
         path = Path(text).expanduser().resolve()
         path.exists()
-    except (OSError, RuntimeError) as error:  # too long, or in the home of nobody
+    except (OSError, RuntimeError) as error:  # too long, or in the home of an unknown user
         reason = getattr(error, "strerror", None) or str(error)
         raise BadInput(f"this is not a path that can be used: {reason}", where=text[:100]) from error
     return str(path)
@@ -72,24 +79,18 @@ def is_url(source: str) -> bool:
 
 
 def upload_pack(source: str) -> tuple[str, ...]:
-    """git refuses a repository of another user; here a maintainer has named this very folder."""
+    """Return options that let git read a folder of another user, which it would refuse.
+
+    A maintainer has named this folder.
+    """
     if is_url(source):
         return ()
-    # Both names, as git compares with the folder that it finds there.
+    # git compares with the folder that it finds, which may be either.
     trusted = " ".join(f"-c safe.directory={shlex.quote(path)}" for path in (source, f"{source}/.git"))
     return (f"--upload-pack=git {trusted} upload-pack",)
 
 
-def _named_groups(output: bytes) -> dict[str, str]:
-    matches = _LINES.finditer(output.decode("utf-8", errors="replace"))
-    return {name: text for match in matches for name, text in match.groupdict().items() if text}
-
-
-def _look_behind_url(url: str, seconds: float) -> bytes:
-    return Git().run("ls-remote", "--symref", "--", url, "HEAD", timeout=seconds)
-
-
-def _look_at_folder(folder: Path) -> bytes:
+def _read_head_of_folder(folder: Path) -> bytes:
     if not folder.exists():
         raise WorkspaceError(f"{folder} does not exist.")
     if not folder.is_dir():
@@ -102,19 +103,18 @@ def _look_at_folder(folder: Path) -> bytes:
         raise WorkspaceError(f"{folder}: {error}") from error
 
 
-def _safe_url(url: str) -> str:
+def _refuse_unsafe_url(url: str) -> None:
     if "://" not in url:
-        return url
+        return
     try:
         parts = urlsplit(url)
         host, password = parts.hostname, parts.password
     except ValueError as error:
         raise BadInput(f"not a URL: {error}", where=url) from error
     if password is not None or (parts.scheme == "https" and len(parts.username or "") >= _SHORTEST_TOKEN):
-        # It would stand on every page and in every error message of the project.
+        # The password would be shown on every page and in every error message of the project.
         raise BadInput(
             "a source must not contain a password; give the portal's user a key.", where=host or "URL"
         )
     if not host or host.startswith("-") or (parts.username or "").startswith("-"):
         raise BadInput("the URL names no usable host.", where=url)
-    return url

@@ -174,7 +174,7 @@ def _write_repository(
     say(f"Repository of {project.name}")
     folder = f"repositories/{repository.path.name}"
     try:
-        with repository.undisturbed():
+        with repository.exclusive():
             held = repositories.contents(repository, named)
             archive.add(f"{folder}/refs", held.refs.encode())
             if held.tips:

@@ -59,7 +59,7 @@ def packed(repository: Repository, tips: Collection[str]) -> Iterator[bytes]:
         wanted.write("".join(f"{tip}\n" for tip in tips).encode())
         wanted.seek(0)
         order = ("pack-objects", "--revs", "--stdout", "--delta-base-offset", "--quiet")
-        yield from repository.git.pieces(*order, timeout=_SECONDS, stdin=wanted)
+        yield from repository.git.stream(*order, timeout=_SECONDS, stdin=wanted)
 
 
 def shallow_commits(repository: Repository) -> str:

@@ -134,7 +134,7 @@ def remove_project(project: Project, *, by: Principal) -> None:
         repository = paths.repository(project)
         folders = {
             repository.path,
-            *repository.besides(),
+            *repository.related_files(),
             *map(paths.task_dir, tasks),
             *map(paths.shared_dir, tasks),
         }

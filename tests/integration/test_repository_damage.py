@@ -11,7 +11,7 @@ import pytest
 
 from tasks_app.core.errors import RepositoryDamaged, WorkspaceError
 from tasks_app.git import Repository, Workspace, branch_name, changed_files, diff, patch
-from tasks_app.git.program import damage_note
+from tasks_app.git.program import damage_marker
 from tasks_app.sandbox import Sandbox
 from tests.integration.git_repository import GitRepository
 
@@ -151,7 +151,7 @@ def test_damage_is_told_with_the_project_and_what_to_do(desk: Desk, damage: Call
         RepositoryDamaged, match=r"repository of shop is damaged \(.+\)\. Fetch the project again"
     ):
         desk.repository.facts(desk.repository.head("main"))
-    assert damage_note(desk.path).exists()
+    assert damage_marker(desk.path).exists()
 
 
 @pytest.mark.parametrize("damage", [no_indexes, no_head, empty_head, bad_config, bad_packed_refs])
@@ -193,7 +193,7 @@ def test_a_commit_that_is_not_there_is_no_damage(desk: Desk) -> None:
     assert not desk.repository.has("1" * 40)
     with pytest.raises(WorkspaceError):
         desk.repository.head("absent")
-    assert not damage_note(desk.path).exists()
+    assert not damage_marker(desk.path).exists()
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -244,7 +244,7 @@ def test_a_damaged_source_is_not_taken_for_a_damaged_copy(desk: Desk) -> None:
     with pytest.raises(WorkspaceError, match="git fetch failed") as refusal:
         desk.repository.fetch(thorough=True)
     assert not isinstance(refusal.value, RepositoryDamaged)
-    assert not damage_note(desk.path).exists() and desk.repository.problems() == []
+    assert not damage_marker(desk.path).exists() and desk.repository.problems() == []
     assert list(desk.path.parent.glob("*.damaged-*")) == []
 
 
