@@ -12,9 +12,9 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "catherder_site.settings")
 pages = get_asgi_application()
 
 from catherder_site.bounds import Application, BoundedBodies  # noqa: E402 - only now are there settings
-from catherder_site.guests import NoGuests  # noqa: E402
 from catherder_site.probes import Probes, Readiness  # noqa: E402
 from catherder_site.proxies import ForwardedClients  # noqa: E402
+from catherder_site.sandboxed_peers import RefuseSandboxedPeers  # noqa: E402
 from tasks_app.operations.health import not_ready  # noqa: E402
 from tasks_app.web.live.lifespan import lifespan  # noqa: E402 - needs the models that were loaded above
 from tasks_app.web.live.routing import websocket_urlpatterns  # noqa: E402
@@ -26,7 +26,7 @@ sockets = AllowedHostsOriginValidator(SessionMiddlewareStack(URLRouter(websocket
 
 def _entered(inner: Application) -> Application:
     """The connection is judged as it is; only then is a proxy believed about whose request it passes on."""
-    return NoGuests(
+    return RefuseSandboxedPeers(
         ForwardedClients(inner, networks=settings.ENVIRONMENT.proxies),
         folder=settings.DATA_DIR,
         allow_others=settings.ENVIRONMENT.local_sandboxes == "allow",

@@ -1,7 +1,7 @@
 """Find out for whom a reverse proxy asks, and believe only the proxies that the installation names.
 
 uvicorn would rewrite the address before any of our code runs, so it is started without its own support for
-proxies, and this takes its place behind the check of the connection itself (`guests.py`).
+proxies, and this takes its place behind the check of the connection itself (`sandboxed_peers.py`).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from tasks_app.engine.stopping import StopSignal
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.operations import local_sandbox
 from tasks_app.rehearsal.server import RehearsalServer
-from tasks_app.sandbox import FORWARDED_PORT, Sandbox, delegated_group, divided
+from tasks_app.sandbox import FORWARDED_PORT, Sandbox, delegated_cgroup, prepare_cgroup
 
 _proxy_lock = threading.Lock()
 
@@ -30,7 +30,7 @@ def worker_sandbox() -> Sandbox:
     Raises SandboxUnavailable.
     """
     sandbox = local_sandbox.sandbox()
-    return sandbox.limited(sandbox.limits, cgroup=divided(delegated_group()))
+    return sandbox.with_limits(sandbox.limits, cgroup=prepare_cgroup(delegated_cgroup()))
 
 
 @cache

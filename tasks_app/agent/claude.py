@@ -220,7 +220,7 @@ class _ClaudeRun:
         """
         if error.exit_code == launch.BUSY and self._stream.is_silent:
             raise PassingFault("Another agent still runs in this workspace.") from error
-        if over_limit := self._watch.last_words() if self._watch else "":
+        if over_limit := self._watch.final_problem() if self._watch else "":
             return None, f"The agent was ended. {over_limit}"
         return error.exit_code, f"The agent's process ended with exit code {error.exit_code}."
 

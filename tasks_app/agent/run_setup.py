@@ -20,7 +20,7 @@ from tasks_app.agent.config_dir import clear_config_dir
 from tasks_app.agent.gate.patterns import WRITING
 from tasks_app.agent.plans import plans_folder
 from tasks_app.agent.port import Decision, RunOrder
-from tasks_app.sandbox import Sandbox, SandboxedCommand, forwarded
+from tasks_app.sandbox import Sandbox, SandboxedCommand, with_forwarded_port
 
 _HERE = Path(__file__).parent
 #: Modules that the gate needs. They are copied to folders of the same names, so that their imports work.
@@ -83,7 +83,7 @@ def set_up_run(
         _write_script(inside / "bin" / "cat-herder", f"{_python()} {shlex.quote(str(inside / 'ask.py'))}")
     readable = [inside, paths.answers, Path(argv[0]).parent]
     command = sandbox.command(
-        argv if model is None else forwarded(model, argv),
+        argv if model is None else with_forwarded_port(model, argv),
         workspace=paths.workspace,
         home=paths.home,
         env=command_env,

@@ -47,7 +47,7 @@ def clean_workspaces(*, older_than: timedelta, sandbox: Sandbox, dry_run: bool =
     task stays as it was judged. A task that is resumed later gets a new workspace from what was recorded.
     The limits for agents do not apply: people clean up because the disk is too full for them.
     """
-    sandbox = sandbox.limited(Limits(), cgroup=None)
+    sandbox = sandbox.with_limits(Limits(), cgroup=None)
     for task in _candidates(older_than):
         path = paths.workspace(task).path
         if not path.exists():

@@ -7,20 +7,20 @@ from pathlib import Path
 
 from django.conf import settings
 
-from tasks_app.sandbox import Held, Limits, Sandbox, SandboxMode, delegated_group, detect
+from tasks_app.sandbox import EnforcedLimit, Limits, Sandbox, SandboxMode, delegated_cgroup, detect
 
 
 @cache
 def sandbox() -> Sandbox:
     """The sandbox and its limits; found out once. Raises SandboxUnavailable."""
     found = detect(SandboxMode(settings.ENVIRONMENT.sandbox), hidden=[Path(settings.DATA_DIR)])
-    return found.limited(_limits(), cgroup=None)
+    return found.with_limits(_limits(), cgroup=None)
 
 
-def holding() -> tuple[Held, ...]:
+def enforced_limits() -> tuple[EnforcedLimit, ...]:
     """What holds agents and checks to their limits here. Raises SandboxUnavailable."""
     found = sandbox()
-    return found.limited(found.limits, cgroup=delegated_group()).holding
+    return found.with_limits(found.limits, cgroup=delegated_cgroup()).enforced_limits
 
 
 def _limits() -> Limits:

@@ -1,7 +1,7 @@
-"""Where guests run: agents, checks and their git, in bubblewrap if the machine has it.
+"""The sandbox for agents, checks and git in workspaces: bubblewrap, if the machine has it.
 
-The network is shared with the machine unless a step says otherwise, and with it services on loopback: those
-must ask for a password themselves.
+Unless a step says otherwise, sandboxed processes share the machine's network, and with it services on
+loopback: these must ask for a password themselves.
 """
 
 from tasks_app.sandbox.bubblewrap import (
@@ -10,28 +10,28 @@ from tasks_app.sandbox.bubblewrap import (
     SandboxedCommand,
     SandboxMode,
     detect,
-    forwarded,
+    with_forwarded_port,
 )
 from tasks_app.sandbox.environment import clean_env
-from tasks_app.sandbox.limits import TEMPORARY_FILES, Held, Limits, delegated_group, divided
+from tasks_app.sandbox.limits import TEMPORARY_FILES, EnforcedLimit, Limits, delegated_cgroup, prepare_cgroup
 from tasks_app.sandbox.process import Finished, killed_by, run
 from tasks_app.sandbox.watch import Watch
 
 __all__ = [
     "FORWARDED_PORT",
     "TEMPORARY_FILES",
+    "EnforcedLimit",
     "Finished",
-    "Held",
     "Limits",
     "Sandbox",
     "SandboxMode",
     "SandboxedCommand",
     "Watch",
     "clean_env",
-    "delegated_group",
+    "delegated_cgroup",
     "detect",
-    "divided",
-    "forwarded",
     "killed_by",
+    "prepare_cgroup",
     "run",
+    "with_forwarded_port",
 ]

@@ -1,4 +1,4 @@
-"""Putting a command into bubblewrap, and finding out whether this machine can."""
+"""Building bubblewrap commands, and finding out whether they work on this machine."""
 
 from __future__ import annotations
 
@@ -15,16 +15,25 @@ from pathlib import Path
 
 from tasks_app.core.errors import SandboxUnavailable
 from tasks_app.sandbox.environment import clean_env
-from tasks_app.sandbox.limits import NICE, NO_LIMITS, OOM_SCORE, Held, Limits, holding, make_group, rlimits
-from tasks_app.sandbox.mounts import Shown, mount_arguments
+from tasks_app.sandbox.limits import (
+    NICE,
+    NO_LIMITS,
+    OOM_SCORE,
+    EnforcedLimit,
+    Limits,
+    enforced_limits,
+    make_cgroup,
+    rlimits,
+)
+from tasks_app.sandbox.mounts import RequestedPaths, mount_arguments
 from tasks_app.sandbox.watch import Watch
 
-# The network is one more, of its own accord: see `Sandbox.without_network`.
+# The network namespace is optional: see `Sandbox.without_network`.
 _NAMESPACES = ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
-# Without --cap-drop a portal that runs as root would hand its powers to the guest.
+# Without --cap-drop a portal that runs as root would pass its capabilities to the sandboxed process.
 _CONFINED = ("--cap-drop", "ALL", "--die-with-parent", "--new-session")
-# Best first: containers often forbid the write to /proc/sys that --disable-userns needs, and some
-# forbid user namespaces altogether, which root can do without.
+# The best comes first: containers often forbid the write to /proc/sys that --disable-userns needs, and some
+# forbid user namespaces altogether, which root does not need.
 _USER_NAMESPACES: tuple[tuple[str, ...], ...] = (
     ("--unshare-user", "--disable-userns"),
     ("--unshare-user",),
@@ -32,11 +41,11 @@ _USER_NAMESPACES: tuple[tuple[str, ...], ...] = (
 )
 # The portal's source is not in the sandbox, so the program comes as an argument. Like a shell, it exits with
 # 127 for a program that it cannot find: bubblewrap would exit with 1.
-_SEAL = (sys.executable, "-ISc", (Path(__file__).parent / "restrict.py").read_text())
+_RESTRICT = (sys.executable, "-ISc", (Path(__file__).parent / "restrict.py").read_text())
 _FORWARD = (sys.executable, "-ISc", (Path(__file__).parent / "forward.py").read_text())
-# The process joins its cgroup itself, so that nothing that it starts is ever outside.
-_JOIN = ("/bin/sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"')
-#: Where a sandbox without a network finds its model, on its own loopback.
+# The process joins its cgroup itself, so that all processes that it starts are inside.
+_JOIN_CGROUP = ("/bin/sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"')
+#: The port, on its own loopback, at which a sandbox without a network reaches its model.
 FORWARDED_PORT = 20477
 _PROBE_SECONDS = 20
 _PORTAL = Path(__file__).resolve().parents[2]
@@ -45,16 +54,16 @@ _PORTAL = Path(__file__).resolve().parents[2]
 class SandboxMode(StrEnum):
     """The values of CATHERDER_SANDBOX."""
 
-    REQUIRE = "require"  # start only if guests can be sandboxed
-    AUTO = "auto"  # sandbox where possible, and say where it is not
-    OFF = "off"  # run guests with the powers of the portal's own user
+    REQUIRE = "require"  # start only if the sandbox works
+    AUTO = "auto"  # use the sandbox if it works, and say so if it does not
+    OFF = "off"  # run commands with the rights of the portal's own user
 
 
 @dataclass(frozen=True)
 class SandboxedCommand:
-    """A command ready to start: secrets are in `env`, which only its own user can read, never in `argv`.
+    """A command that is ready to start. Secrets are in `env`, which only its user can read, never in `argv`.
 
-    `folders` are those whose files count against `limits`, `group` the cgroup that it starts in.
+    `folders` are those whose files count for `limits`, `group` is the cgroup in which it starts.
     """
 
     argv: tuple[str, ...]
@@ -65,20 +74,20 @@ class SandboxedCommand:
     group: Path | None = None
 
     def watch(self, pid: int) -> Watch:
-        """Who looks after the limits of the command, once it was started as `pid`."""
+        """Return the watch over the limits of the command, which was started as `pid`."""
         return Watch(self.limits, pid, folders=self.folders, group=self.group)
 
 
 @dataclass(frozen=True)
 class Sandbox:
-    """The way guests are run on this machine.
+    """How commands are sandboxed on this machine.
 
-    `bwrap` is None where there is no sandbox, and `reason` then tells people why. `hidden` are the
-    portal's own folders (its data, its source): absent in the sandbox even if they lie in /opt or in
-    another folder that is shown. `user_namespace` are the flags that `detect` saw work. `cgroup` is where
-    one can be made for each command; without it, `limits` are held by other means (`limits.py`).
-    `bounds_tmp`: whether this bubblewrap can bound a temporary folder (from 0.7 on).
-    `network_reason` tells people why the network cannot be taken away here, empty if it can.
+    `bwrap` is None if there is no sandbox, and `reason` then tells people why. `hidden` are the portal's own
+    folders (its data, its source): absent in the sandbox even if they are in /opt or in another folder that
+    is shown. `user_namespace` are the flags that work, according to `detect`. In `cgroup` a group can be made
+    for each command; without it, `limits` are enforced by other means (`limits.py`). `limits_tmp` says
+    whether this bubblewrap can limit a temporary folder (from 0.7 on). `network_reason` tells people why the
+    network cannot be taken away here; it is "" if it can.
     """
 
     bwrap: Path | None
@@ -89,30 +98,30 @@ class Sandbox:
     user_namespace: tuple[str, ...] = ()
     limits: Limits = NO_LIMITS
     cgroup: Path | None = None
-    bounds_tmp: bool = False
+    limits_tmp: bool = False
 
-    def limited(self, limits: Limits, *, cgroup: Path | None) -> Sandbox:
-        """The same with limits for each command."""
+    def with_limits(self, limits: Limits, *, cgroup: Path | None) -> Sandbox:
+        """Return the same sandbox with limits for each command."""
         return replace(self, limits=limits, cgroup=cgroup)
 
-    def on_a_full_disk(self) -> Sandbox:
-        """The same for what must work, too, while the disk has less free space than it must keep."""
+    def without_free_disk_limit(self) -> Sandbox:
+        """Return the same sandbox for commands that must also work while the disk is nearly full."""
         return replace(self, limits=replace(self.limits, free_disk=0))
 
     @property
-    def holding(self) -> tuple[Held, ...]:
-        """What holds each of the limits on this machine."""
-        return holding(
+    def enforced_limits(self) -> tuple[EnforcedLimit, ...]:
+        """The limits, each with what enforces it on this machine."""
+        return enforced_limits(
             self.limits,
             cgroup=self.cgroup,
             sandboxed=self.active,
             own_users=self._counts_processes,
-            bounds_tmp=self.bounds_tmp,
+            limits_tmp=self.limits_tmp,
         )
 
     @property
     def _counts_processes(self) -> bool:
-        """The kernel counts those of a user namespace apart (from 5.14 on), but not those of root."""
+        """Whether the kernel counts processes per user namespace: from 5.14 on, except for root."""
         return bool(self.user_namespace) and os.geteuid() != 0
 
     @property
@@ -121,11 +130,11 @@ class Sandbox:
 
     @property
     def keeps_network_out(self) -> bool:
-        """Whether commands can be run without a network here."""
+        """Whether commands can run without a network here."""
         return self.active and not self.network_reason
 
     def without_network(self) -> Sandbox:
-        """The same sandbox with nothing but a loopback of its own. Raises SandboxUnavailable if it cannot."""
+        """Return the same sandbox with only its own loopback. Raises SandboxUnavailable if impossible."""
         if not self.keeps_network_out:
             raise SandboxUnavailable(
                 f"Nothing can be run without a network here: {self.reason or self.network_reason}"
@@ -133,7 +142,7 @@ class Sandbox:
         return replace(self, shares_network=False)
 
     def offline_if_possible(self) -> Sandbox:
-        """For what needs no network: without one where that works, else the sandbox as it is."""
+        """Return the sandbox without a network if that works, otherwise as it is."""
         return self.without_network() if self.keeps_network_out else self
 
     def command(
@@ -146,44 +155,48 @@ class Sandbox:
         writable: Sequence[Path] = (),
         readable: Sequence[Path] = (),
     ) -> SandboxedCommand:
-        """`argv` to be run in `workspace`, seeing only the system, its tools and the paths given.
+        """Return the command that runs `argv` in `workspace`. It sees only the system and the given paths.
 
-        `workspace`, `home` and `writable` can be written, `readable` only read; the innermost of
-        two nested paths decides. `env` is added to `clean_env(home, …)`. Raises SandboxError for a
-        path that is missing or that was made to lead elsewhere.
+        `workspace`, `home` and `writable` can be written, `readable` only read; of two nested paths the inner
+        one decides. `env` is added to `clean_env(home, …)`. Raises SandboxError for a path that is missing or
+        was changed to lead elsewhere.
         """
-        environment = clean_env(home, env)
-        group = make_group(self.cgroup, self.limits) if self.cgroup else None
-        join = (*_JOIN, str(group)) if group else ()
+        group = make_cgroup(self.cgroup, self.limits) if self.cgroup else None
+        words = [*_JOIN_CGROUP, str(group)] if group else []
         if self.bwrap is None:
-            words = [*join, *_die_with_parent(), *self._unsandboxed_limits(), *argv]
-            return SandboxedCommand(
-                tuple(words), environment, workspace, self.limits, (workspace, home), group
-            )
-        shown = Shown((*writable, workspace, home), tuple(readable), (*self.hidden, *_own_source()))
-        network = () if self.shares_network else ("--unshare-net",)
-        words = [*join, str(self.bwrap), *self.user_namespace, *_NAMESPACES, *network, *_CONFINED]
-        words += mount_arguments(shown, tmp_size=self.limits.tmp if self.bounds_tmp else 0)
-        # The root itself is a tmpfs: read-only, or a guest could fill the memory and think it wrote files.
-        words += ["--remount-ro", "/", "--chdir", str(workspace), "--"]
-        words += [*_SEAL, json.dumps(self._sealed_limits()), *argv]
+            words += [*_die_with_parent(), *self._unsandboxed_limits(), *argv]
+        else:
+            words += [*self._bubblewrap_words(self.bwrap, workspace, home, writable, readable), *argv]
+        environment = clean_env(home, env)
         return SandboxedCommand(tuple(words), environment, workspace, self.limits, (workspace, home), group)
 
-    def _sealed_limits(self) -> dict[str, int]:
-        bounds = rlimits(self.limits, own_users=self._counts_processes)
-        return {**bounds, "oom_score": OOM_SCORE, "nice": NICE}
+    def _bubblewrap_words(
+        self, bwrap: Path, workspace: Path, home: Path, writable: Sequence[Path], readable: Sequence[Path]
+    ) -> list[str]:
+        hidden = (*self.hidden, *_own_source())
+        requested = RequestedPaths((*writable, workspace, home), tuple(readable), hidden)
+        network = () if self.shares_network else ("--unshare-net",)
+        words = [str(bwrap), *self.user_namespace, *_NAMESPACES, *network, *_CONFINED]
+        words += mount_arguments(requested, tmp_size=self.limits.tmp if self.limits_tmp else 0)
+        # The root itself is a tmpfs. If it were writable, files written there would fill the memory.
+        words += ["--remount-ro", "/", "--chdir", str(workspace), "--"]
+        limits = rlimits(self.limits, own_users=self._counts_processes)
+        return [*words, *_RESTRICT, json.dumps({**limits, "oom_score": OOM_SCORE, "nice": NICE})]
 
     def _unsandboxed_limits(self) -> list[str]:
-        """Without a sandbox the processes of the whole user would be counted, so those are only watched."""
+        """Return the words that set rlimits without a sandbox.
+
+        They do not limit processes: the kernel would count all processes of the user. These are only watched.
+        """
         prlimit = shutil.which("prlimit")
         if not prlimit or self.limits == NO_LIMITS:
             return []
-        bounds = rlimits(self.limits, own_users=False)
-        return [prlimit, *(f"--{name.lower()}={value}" for name, value in bounds.items())]
+        limits = rlimits(self.limits, own_users=False)
+        return [prlimit, *(f"--{name.lower()}={value}" for name, value in limits.items())]
 
 
-def forwarded(socket: Path, argv: Sequence[str]) -> tuple[str, ...]:
-    """`argv` with the Unix socket beside it on FORWARDED_PORT, for a sandbox without a network.
+def with_forwarded_port(socket: Path, argv: Sequence[str]) -> tuple[str, ...]:
+    """Return `argv` with FORWARDED_PORT leading to the Unix socket, for a sandbox without a network.
 
     The socket's folder must be shown to the command.
     """
@@ -191,9 +204,9 @@ def forwarded(socket: Path, argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def detect(mode: SandboxMode, *, hidden: Sequence[Path] = ()) -> Sandbox:
-    """How to run guests here, found out by really running one.
+    """Find out how commands can be sandboxed here, by running one.
 
-    `hidden` are folders that no guest may see. Raises SandboxUnavailable if `mode` demands a
+    `hidden` are folders that no sandboxed process may see. Raises SandboxUnavailable if `mode` demands a
     sandbox and there is none.
     """
     if mode is SandboxMode.OFF:
@@ -210,22 +223,22 @@ def _best_sandbox(hidden: tuple[Path, ...]) -> Sandbox:
         return Sandbox(
             None, "bubblewrap is not installed. Install it, on Debian with: apt install bubblewrap"
         )
-    complaint = ""
-    bounds_tmp = _knows_size(program)
+    problem = ""
+    limits_tmp = _can_limit_tmp(program)
     for flags in _USER_NAMESPACES:
-        sandbox = Sandbox(Path(program), hidden=hidden, user_namespace=flags, bounds_tmp=bounds_tmp)
-        complaint = _complaint(sandbox)
-        if not complaint:
+        sandbox = Sandbox(Path(program), hidden=hidden, user_namespace=flags, limits_tmp=limits_tmp)
+        problem = _try_out(sandbox)
+        if not problem:
             offline = replace(sandbox, network_reason="", shares_network=False)
-            return replace(sandbox, network_reason=_complaint(offline))
+            return replace(sandbox, network_reason=_try_out(offline))
     return Sandbox(
         None,
-        f"{program} does not work here: {complaint}. The machine or its container must allow user namespaces"
+        f"{program} does not work here: {problem}. The machine or its container must allow user namespaces"
         " (sysctl kernel.unprivileged_userns_clone=1, or an AppArmor profile for bwrap).",
     )
 
 
-def _knows_size(program: str) -> bool:
+def _can_limit_tmp(program: str) -> bool:
     try:
         done = subprocess.run([program, "--help"], capture_output=True, timeout=_PROBE_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -233,7 +246,8 @@ def _knows_size(program: str) -> bool:
     return b"--size" in done.stdout + done.stderr
 
 
-def _complaint(sandbox: Sandbox) -> str:
+def _try_out(sandbox: Sandbox) -> str:
+    """Run a command and return why it failed, or ""."""
     with tempfile.TemporaryDirectory(prefix="cat-herder-") as name:
         command = sandbox.command(["true"], workspace=Path(name), home=Path(name), env={})
         try:
@@ -252,12 +266,12 @@ def _complaint(sandbox: Sandbox) -> str:
 
 
 def _own_source() -> tuple[Path, ...]:
-    """The portal's checkout, or its packages where they are installed among others."""
+    """Return the portal's checkout, or its packages if they are installed among others."""
     packages = (_PORTAL / "catherder_site", _PORTAL / "tasks_app")
     return (_PORTAL,) if (_PORTAL / "manage.py").exists() else packages
 
 
 def _die_with_parent() -> tuple[str, ...]:
-    # A program rather than preexec_fn, which can deadlock in a process that has threads.
+    # A program instead of preexec_fn, which can deadlock in a process that has threads.
     setpriv = shutil.which("setpriv")
     return (setpriv, "--pdeathsig", "KILL", "--") if setpriv else ()

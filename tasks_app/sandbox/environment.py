@@ -1,4 +1,4 @@
-"""The environment of a guest: a list of what it may know, never the portal's own minus a few names."""
+"""The environment of a sandboxed process: a list of allowed variables, not the portal's environment."""
 
 from __future__ import annotations
 
@@ -11,26 +11,30 @@ _FALLBACK_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 def clean_env(home: Path, extra: Mapping[str, str]) -> dict[str, str]:
-    """All that a guest process is told: where programs are, its language, time zone and `home`.
+    """Return the environment: search path, language, time zone, user and `home`.
 
-    `extra` is added on top and wins. Nothing else of the portal's environment passes, so that no
-    key, database address or secret can leak by being forgotten in a list of forbidden names.
+    `extra` is added and takes precedence. No other variable of the portal is passed on, so that no key,
+    database URL or secret can leak because a list of forbidden names lacks it.
     """
+    names = [name for name in os.environ if name in ("LANG", "TZ") or name[:3] == "LC_"]
+    user = _user_name()
     return {
         "PATH": search_path(),
-        **_language(),
+        "LANG": "C.UTF-8",
+        **{name: os.environ[name] for name in names},
         "TERM": "dumb",
         "HOME": str(home),
         "TMPDIR": "/tmp",  # noqa: S108 (a private tmpfs in the sandbox)
-        **_identity(),
+        "USER": user,
+        "LOGNAME": user,
         **extra,
     }
 
 
 def search_path() -> str:
-    """The portal's PATH without relative and missing folders: a guest must not run `./git`.
+    """Return the portal's PATH without relative folders, so that a sandboxed process does not run `./git`.
 
-    Nor with those of others, as of root after `su`, which this user cannot look into.
+    Missing folders are left out, and folders that this user may not search, for example of root after `su`.
     """
     folders = [part for part in os.environ.get("PATH", "").split(os.pathsep) if Path(part).is_absolute()]
     return os.pathsep.join(part for part in folders if _can_be_searched(part)) or _FALLBACK_PATH
@@ -40,14 +44,8 @@ def _can_be_searched(folder: str) -> bool:
     return os.path.isdir(folder) and os.access(folder, os.X_OK)  # noqa: PTH112 (Path.is_dir raises)
 
 
-def _language() -> dict[str, str]:
-    known = {name: value for name, value in os.environ.items() if name in ("LANG", "TZ") or name[:3] == "LC_"}
-    return {"LANG": "C.UTF-8", **known}
-
-
-def _identity() -> dict[str, str]:
+def _user_name() -> str:
     try:
-        name = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # a container may run under a number that has no name
-        name = str(os.getuid())
-    return {"USER": name, "LOGNAME": name}
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container may run under a user id that has no name
+        return str(os.getuid())

@@ -1,7 +1,8 @@
-"""A way to one service for a sandbox without a network: a port on its own loopback, led to a Unix socket.
+"""Forwarding a port of a sandbox's own loopback to a Unix socket, for a sandbox without a network.
 
-`sandbox.py` hands its text to the portal's Python: `forward.py SOCKET PORT PROGRAM ARGUMENTS…`. It listens,
-leaves a child behind that passes bytes on, and becomes the program. The child ends with the sandbox.
+`bubblewrap.py` passes the text of this file to the portal's Python: `forward.py SOCKET PORT PROGRAM
+ARGUMENTS…`. It listens, starts a child that passes bytes on, and becomes the program. The child ends with the
+sandbox.
 """
 
 from __future__ import annotations
@@ -12,21 +13,21 @@ import sys
 import threading
 from contextlib import suppress
 
-#: Connections at once; further ones wait to be accepted.
-MOST = 64
+#: Maximum connections at once; further ones wait to be accepted.
+MAX_CONNECTIONS = 64
 CHUNK = 65_536
 
 
 def serve(listening: socket.socket, path: str) -> None:
-    """Pass bytes on, both ways, for ever."""
-    places = threading.BoundedSemaphore(MOST)
+    """Pass bytes on in both directions, for ever."""
+    slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
     while True:
-        places.acquire()
+        slots.acquire()
         client, _ = listening.accept()
-        threading.Thread(target=_connect, args=(client, path, places), daemon=True).start()
+        threading.Thread(target=_connect, args=(client, path, slots), daemon=True).start()
 
 
-def _connect(client: socket.socket, path: str, places: threading.BoundedSemaphore) -> None:
+def _connect(client: socket.socket, path: str, slots: threading.BoundedSemaphore) -> None:
     try:
         with client, socket.socket(socket.AF_UNIX) as service:
             service.connect(path)
@@ -37,11 +38,11 @@ def _connect(client: socket.socket, path: str, places: threading.BoundedSemaphor
     except OSError:
         pass  # the client sees its connection end
     finally:
-        places.release()
+        slots.release()
 
 
 def _pass_on(source: socket.socket, target: socket.socket) -> None:
-    """Until the source has said all, which the target is told, or either is gone."""
+    """Pass bytes on until the source ends its output, or either side is gone."""
     try:
         while data := source.recv(CHUNK):
             target.sendall(data)
@@ -53,13 +54,13 @@ def _pass_on(source: socket.socket, target: socket.socket) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Does not return when all is well; else what a shell answers."""
+    """Become the program. Returns the exit code of a shell only if that fails."""
     path, port, *program = argv
-    listening = socket.create_server(("127.0.0.1", int(port)), backlog=MOST)
+    listening = socket.create_server(("127.0.0.1", int(port)), backlog=MAX_CONNECTIONS)
     if os.fork() == 0:
         os.setsid()
         nothing = os.open(os.devnull, os.O_RDWR)
-        for standard in (0, 1, 2):  # who reads the program's output must see its end
+        for standard in (0, 1, 2):  # readers of the program's output must see its end
             os.dup2(nothing, standard)
         os.closerange(3, listening.fileno())
         os.closerange(listening.fileno() + 1, 256)

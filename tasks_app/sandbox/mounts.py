@@ -1,8 +1,8 @@
-"""What a sandboxed process sees of the file system: a list of what is shown, all else is absent.
+"""The file system of a sandboxed process: only listed paths exist in it.
 
-Every path has the same name inside as outside, and where one lies within another the innermost
-decides. A data directory in /opt is hidden, the workspace in it is shown, and a run folder in that
-is read-only, whatever the order in which they were named.
+Every path has the same name inside as outside, and of two nested paths the inner one decides. For example, a
+data directory in /opt is hidden, the workspace in it is shown, and a run folder in that is read-only, in
+whatever order they are listed.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tasks_app.sandbox.environment import search_path
 
 _SYSTEM = tuple(Path(p) for p in ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt"))
 
-# Of /etc, only what programs need to find libraries, names, certificates and their defaults. Keys,
-# password hashes and the settings of services are not in the list, so they are not in the sandbox. A
-# listed file that other users of the machine may not read is left out too: the portal may be root.
+# Of /etc, only what programs need to find libraries, names, certificates and their defaults. Keys, password
+# hashes and the settings of services are not in the list, so they are not in the sandbox. Listed files that
+# other users of the machine may not read are left out, too: the portal may be root.
 _ETC = (
     "alternatives",
     "bash.bashrc",
@@ -80,54 +80,52 @@ _ETC = (
     "xml",
 )
 
-# bubblewrap leaves /proc/sys writable to a user number 0 without capabilities: seen with 0.8.0, where
-# such a guest changed kernel.core_pattern of the host, which is a way out of any sandbox.
+# bubblewrap leaves /proc/sys writable for user id 0 without capabilities. With 0.8.0 such a process could
+# change kernel.core_pattern of the host, by which it can escape from any sandbox.
 _PROC_READ_ONLY = tuple(
     Path("/proc", name) for name in ("acpi", "bus", "fs", "irq", "mtrr", "scsi", "sys", "sysrq-trigger")
 )
 
-# A tool on PATH in X/bin or X/shims needs these neighbours, and nothing else that X may hold: X can be
-# ~/.local, which has keyrings, or ~/.cargo, which has registry passwords.
+# A tool on PATH in X/bin or X/shims needs these neighbours, but nothing else in X: that can be ~/.local,
+# which has keyrings, or ~/.cargo, which has registry passwords.
 _TOOLCHAIN = ("bin", "include", "installs", "lib", "lib64", "libexec", "plugins", "pyvenv.cfg", "shims")
 _TOOLCHAIN_OF_SHIMS = (*_TOOLCHAIN, "version", "versions")
 
 
 @dataclass(frozen=True)
 class Mount:
-    """One thing shown at `path`; `arguments` are bubblewrap's own words for it."""
+    """One mount at `path`, with bubblewrap's arguments for it."""
 
     path: Path
     arguments: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What a command asks for beyond the system: paths to write, to read, and to keep out of sight."""
+class RequestedPaths:
+    """The paths of a command, besides the system, that it may write or read, and those to be hidden."""
 
     writable: tuple[Path, ...]
     readable: tuple[Path, ...]
     hidden: tuple[Path, ...]
 
 
-def mount_arguments(shown: Shown, *, tmp_size: int = 0) -> list[str]:
-    """bubblewrap's arguments for the whole view, outer paths before those within them.
+def mount_arguments(requested: RequestedPaths, *, tmp_size: int = 0) -> list[str]:
+    """Return bubblewrap's arguments for all mounts, outer paths before inner ones.
 
-    `tmp_size` is how many bytes each temporary folder may hold, shared memory included; 0 leaves it to the
-    kernel: half the memory.
-
-    Raises SandboxError for a path that is missing, is the root, or was made to lead out of a folder
-    which the guest can write.
+    `tmp_size` is the maximum size of each temporary folder, shared memory included, in bytes. 0 leaves it to
+    the kernel, which allows half the memory. Raises SandboxError for a path that is missing, is the root, or
+    was changed to lead out of a folder that the sandboxed process can write.
     """
-    _refuse_unsafe(shown)
-    binds = [*_system(), *_etc(), *_tools(shown.hidden), *_asked_for(shown)]
+    _refuse_unsafe(requested)
+    binds = [*_system(), *_etc(), *_tools(requested.hidden), *_requested(requested)]
     mounts = [
         *_kernel(),
         *_temporary(tmp_size),
         *(_mount(bind) for bind in binds),
-        *_masks(binds, shown.hidden, tmp_size),
+        *_masks(binds, requested.hidden, tmp_size),
     ]
     ordered = sorted(mounts, key=lambda mount: len(mount.path.parts))
-    # bubblewrap makes /dev a tmpfs that nothing bounds.
+    # bubblewrap makes /dev a tmpfs of unlimited size.
     return [*(word for mount in ordered for word in mount.arguments), "--remount-ro", "/dev"]
 
 
@@ -168,7 +166,7 @@ def _system() -> Iterator[_Bind]:
 def _etc() -> Iterator[_Bind]:
     etc = Path("/etc")
     for path in (found for name in _ETC for found in etc.glob(name)):
-        # A link is followed here, as its target may lie where the sandbox has nothing (resolv.conf in /run).
+        # Follow links here: the sandbox may not have the target's folder (resolv.conf in /run).
         source = path.resolve()
         if _others_may_read(source):
             yield _Bind(source, path)
@@ -177,25 +175,25 @@ def _etc() -> Iterator[_Bind]:
 def _others_may_read(path: Path) -> bool:
     try:
         return bool(path.stat().st_mode & 0o004)
-    except OSError:  # it is not there, or in a folder that this user may not look into
+    except OSError:  # it does not exist, or this user may not search its folder
         return False
 
 
-def _asked_for(shown: Shown) -> Iterator[_Bind]:
-    # A path named both ways stays writable: the later bind of one place is the one that is seen.
-    for path in shown.readable:
-        yield _Bind(path.resolve(), _place(path))
-    for path in shown.writable:
-        yield _Bind(path.resolve(), _place(path), writable=True)
+def _requested(requested: RequestedPaths) -> Iterator[_Bind]:
+    # A path in both lists stays writable: the later one of two binds takes effect.
+    for path in requested.readable:
+        yield _Bind(path.resolve(), _mount_point(path))
+    for path in requested.writable:
+        yield _Bind(path.resolve(), _mount_point(path), writable=True)
 
 
-def _place(path: Path) -> Path:
-    """Where to mount so that `path` works: beyond a link that the sandbox shows, its target."""
+def _mount_point(path: Path) -> Path:
+    """Return where to mount `path`: the target of a link in a system folder, which the sandbox shows."""
     return path.resolve() if _within(path, _SYSTEM) else path
 
 
 def _tools(hidden: Sequence[Path]) -> Iterator[_Bind]:
-    """The interpreter that runs the portal's helpers, and the programs of PATH."""
+    """Yield the interpreter that runs the portal's helper programs, and the programs on PATH."""
     prefixes = {Path(prefix) for prefix in (sys.prefix, sys.base_prefix)}
     found = [path for folder in search_path().split(":") for path in _toolchain(Path(folder))]
     outside = [path for path in found if not _within(path.resolve(), [h.resolve() for h in hidden])]
@@ -205,7 +203,7 @@ def _tools(hidden: Sequence[Path]) -> Iterator[_Bind]:
 
 
 def _both_names(path: Path) -> Iterator[_Bind]:
-    """A tool is found by the name on PATH, and its own links may use the real one."""
+    """Yield a path under its name on PATH and under its real name, which its own links may use."""
     real = path.resolve()
     if not _within(path, _SYSTEM):
         yield _Bind(real, path)
@@ -229,34 +227,28 @@ def _is_home_or_above(folder: Path) -> bool:
 
 
 def _masks(binds: Iterable[_Bind], hidden: Sequence[Path], size: int) -> Iterator[Mount]:
-    """An empty folder over every hidden place that some bind would show, under each of its names."""
+    """Yield an empty folder or file over every hidden path that a bind would show, for each of its names."""
     for bind in binds:
         for secret in (path.resolve() for path in hidden):
             if secret != bind.source and _within(secret, [bind.source]) and secret.exists():
-                yield _mask(secret, bind.target / secret.relative_to(bind.source), size)
-
-
-def _mask(secret: Path, place: Path, size: int) -> Mount:
-    if secret.is_dir():
-        return Mount(place, _tmpfs(str(place), size))
-    return Mount(place, ("--ro-bind", "/dev/null", str(place)))
+                target = bind.target / secret.relative_to(bind.source)
+                if secret.is_dir():
+                    yield Mount(target, _tmpfs(str(target), size))
+                else:
+                    yield Mount(target, ("--ro-bind", "/dev/null", str(target)))
 
 
 def _within(path: Path, folders: Iterable[Path]) -> bool:
     return any(path.is_relative_to(folder) for folder in folders)
 
 
-def _refuse_unsafe(shown: Shown) -> None:
-    for path in (*shown.writable, *shown.readable):
+def _refuse_unsafe(requested: RequestedPaths) -> None:
+    for path in (*requested.writable, *requested.readable):
         if not path.is_absolute() or path.resolve() == Path("/"):
             raise SandboxError(f"{path} cannot be shown in the sandbox: name a folder by its full path.")
         if not path.exists():
             raise SandboxError(f"{path} cannot be shown in the sandbox: it does not exist.")
-        _refuse_leading_out(path, shown.writable)
-
-
-def _refuse_leading_out(path: Path, writable: Sequence[Path]) -> None:
-    """A guest may have put a link where the next run is to be given a folder."""
-    for folder in writable:
-        if path.is_relative_to(folder) and not path.resolve().is_relative_to(folder.resolve()):
-            raise SandboxError(f"{path} leads out of {folder}, to {path.resolve()}.")
+        # A sandboxed process may have replaced a folder of the next run by a link.
+        for folder in requested.writable:
+            if path.is_relative_to(folder) and not path.resolve().is_relative_to(folder.resolve()):
+                raise SandboxError(f"{path} leads out of {folder}, to {path.resolve()}.")

@@ -1,11 +1,11 @@
-"""The last step into the sandbox, which becomes the sandboxed program.
+"""Restricting a process inside bubblewrap, before it becomes the sandboxed program.
 
 `bubblewrap.py` passes the text of this file to the portal's Python.
 
-Two things are no files, and so no mount hides them. Sockets with abstract names belong to the network, which
-is shared: a desktop's X11 and D-Bus may listen there, and whoever speaks to them is out of the sandbox. The
-keyring of the session that started the worker can hold tickets and passwords, and is inherited.
-What a kernel lacks is done without: sockets take Linux 6.12.
+Mounts cannot hide two things, because they are not files. Sockets with abstract names belong to the network,
+which is shared: a desktop's X11 and D-Bus may listen there, and a process that can use them escapes from the
+sandbox. The keyring of the session that started the worker may hold tickets and passwords, and is inherited.
+Older kernels lack some of these restrictions: that of sockets needs Linux 6.12.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ _LANDLOCK_CREATE, _LANDLOCK_RESTRICT = 444, 446
 _SCOPE_ABSTRACT_SOCKETS = 1
 _KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271, "s390x": 280}
 _JOIN_SESSION_KEYRING = 1
-#: SIGPIPE and SIGXFSZ: Python ignores them, and what is ignored stays so in the program that comes.
+#: SIGPIPE and SIGXFSZ: Python ignores them, and the program would inherit that.
 _IGNORED_BY_PYTHON = (13, 25)
 
 
-def seal() -> None:
+def restrict() -> None:
+    """Deny abstract sockets, leave the inherited keyring, and reset ignored signals."""
     kernel = ctypes.CDLL(None)
-    # What is handled of files, of the network, and the scope (struct landlock_ruleset_attr).
+    # Handled access to files, to the network, and the scope (struct landlock_ruleset_attr).
     rules = (ctypes.c_uint64 * 3)(0, 0, _SCOPE_ABSTRACT_SOCKETS)
     ruleset = kernel.syscall(_LANDLOCK_CREATE, rules, ctypes.sizeof(rules), 0)
     if ruleset >= 0:
@@ -38,8 +39,8 @@ def seal() -> None:
         kernel.signal(number, None)
 
 
-def limit(limits: dict[str, int]) -> None:
-    """Bound this process and those that it starts. `oom_score` and `nice` are raised, never lowered."""
+def set_limits(limits: dict[str, int]) -> None:
+    """Limit this process and those that it starts. `oom_score` and `nice` are raised, never lowered."""
     with open("/proc/self/oom_score_adj", "r+") as file:  # noqa: PTH123
         score = max(int(file.read()), limits.pop("oom_score", 0))
         file.seek(0)
@@ -53,9 +54,12 @@ def limit(limits: dict[str, int]) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Does not return when all is well; else what a shell answers. The limits come first, as JSON."""
-    seal()
-    limit(json.loads(argv.pop(0)))
+    """Become the program. Returns the exit code of a shell only if that fails.
+
+    The first argument has the limits as JSON.
+    """
+    restrict()
+    set_limits(json.loads(argv.pop(0)))
     try:
         os.execvp(argv[0], argv)  # noqa: S606
     except OSError as error:

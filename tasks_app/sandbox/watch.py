@@ -1,4 +1,4 @@
-"""Watching what a sandbox uses: the sum over its processes, which no rlimit bounds (M7)."""
+"""Watching what the processes of a sandbox use together, which no rlimit can limit (M7)."""
 
 from __future__ import annotations
 
@@ -10,29 +10,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tasks_app.core.errors import PassingFault
-from tasks_app.sandbox.limits import Limits, ran_out_of_memory, size
+from tasks_app.sandbox.limits import Limits, format_size, ran_out_of_memory
 
-#: Between two looks at processes and free space; and at folders, which takes longer the more is in them.
-LOOK_SECONDS = 1.0
+#: Seconds between two checks of processes and free space, and of folders, which take longer.
+CHECK_SECONDS = 1.0
 FOLDER_SECONDS = 15.0
 
-
-#: What a file counts at least, as an empty one takes room on the disk as well.
-_LEAST_OF_A_FILE = 4096
-#: Of the files that a file system can have, the share that must stay free: one of so many.
+#: Bytes that a file counts at least: an empty one takes space on the disk, too.
+_MIN_FILE_SIZE = 4096
+#: One in as many of the files that a file system can have must stay free.
 _FREE_FILES = 50
 
 
 @dataclass(frozen=True)
 class Used:
-    """Bytes of memory, shared memory included but no files, and how many processes there are."""
+    """Bytes of memory, with shared memory but without files, and the number of processes."""
 
     memory: int
     processes: int
 
 
 class Watch:
-    """Looks after one sandbox, whose first process is `pid`. `folders` are those that count for `disk`."""
+    """Watches one sandbox, whose first process is `pid`. `folders` are those that count for `disk`."""
 
     def __init__(
         self, limits: Limits, pid: int, *, folders: Sequence[Path], group: Path | None = None
@@ -41,37 +40,40 @@ class Watch:
         self._pid = pid
         self._folders = folders
         self._group = group
-        self._next_look = 0.0
+        self._next_check = 0.0
         self._next_folders = time.monotonic() + FOLDER_SECONDS
 
     def problem(self) -> str:
-        """Which limit is passed, in a sentence; empty if none is. Cheap when asked more often than it looks.
+        """Return which limit is exceeded, in a sentence, or "". It may be called often: it checks rarely.
 
         Raises PassingFault if the disk has less free space than it must keep: that is no fault of the
-        sandbox, unless its own files are why.
+        sandbox, unless its own files are the reason.
         """
         now = time.monotonic()
-        if now < self._next_look:
+        if now < self._next_check:
             return ""
-        self._next_look = now + LOOK_SECONDS
-        return self._of_processes() or self._of_disk(now)
+        self._next_check = now + CHECK_SECONDS
+        return self._process_problem() or self._disk_problem(now)
 
-    def last_words(self) -> str:
-        """Why the sandbox's processes were ended, if the kernel did it; asked after their end."""
+    def final_problem(self) -> str:
+        """Return why the kernel killed processes of the sandbox, or "". To be called after their end."""
         if self._group is not None and ran_out_of_memory(self._group):
-            return f"It used more memory than the {size(self._limits.memory)} that an agent or check may use."
+            return (
+                f"It used more memory than the {format_size(self._limits.memory)} that an agent or check may"
+                " use."
+            )
         return ""
 
-    def _of_processes(self) -> str:
+    def _process_problem(self) -> str:
         if self._group is not None or not (self._limits.memory or self._limits.processes):
-            return self.last_words()
+            return self.final_problem()
         used = usage_of(self._pid, most_processes=self._limits.processes)
         if 0 < self._limits.memory < used.memory:
             used = exact_usage_of(self._pid)
         if 0 < self._limits.memory < used.memory:
             return (
-                f"It used {size(used.memory)} of memory in {used.processes} processes, more than the "
-                f"{size(self._limits.memory)} that an agent or check may use (CATHERDER_AGENT_MEMORY)."
+                f"It used {format_size(used.memory)} of memory in {used.processes} processes, more than the "
+                f"{format_size(self._limits.memory)} that an agent or check may use (CATHERDER_AGENT_MEMORY)."
             )
         if 0 < self._limits.processes < used.processes:
             return (
@@ -80,43 +82,39 @@ class Watch:
             )
         return ""
 
-    def _of_disk(self, now: float) -> str:
-        short = self._is_short_of_space()
-        if not self._limits.disk or (now < self._next_folders and not short):
-            return self._complain(short)
-        self._next_folders = now + FOLDER_SECONDS
-        held = 0
-        for folder in self._folders:
-            held += size_of_folder(folder, most=self._limits.disk - held)
-        if held > self._limits.disk:
-            return (
-                f"Its files take more than the {size(self._limits.disk)} that workspace and home of a task "
-                "may hold (CATHERDER_AGENT_DISK)."
+    def _disk_problem(self, now: float) -> str:
+        disk_is_full = self._disk_is_nearly_full()
+        if self._limits.disk and (now >= self._next_folders or disk_is_full):
+            self._next_folders = now + FOLDER_SECONDS
+            used = 0
+            for folder in self._folders:
+                used += size_of_folder(folder, most=self._limits.disk - used)
+            if used > self._limits.disk:
+                return (
+                    f"Its files take more than the {format_size(self._limits.disk)} that workspace and home"
+                    " of a task may hold (CATHERDER_AGENT_DISK)."
+                )
+        if disk_is_full:
+            raise PassingFault(
+                f"The disk of {self._folders[0]} is nearly full: less than"
+                f" {format_size(self._limits.free_disk)} is free (CATHERDER_KEEP_FREE_DISK), or room for few"
+                " more files. Make room; `manage.py clean_workspaces` helps."
             )
-        return self._complain(short)
+        return ""
 
-    def _is_short_of_space(self) -> bool:
+    def _disk_is_nearly_full(self) -> bool:
         if not self._limits.free_disk or not self._folders:
             return False
         disk = os.statvfs(self._folders[0])
         few_files = disk.f_files > 0 and disk.f_favail < disk.f_files // _FREE_FILES
         return few_files or disk.f_bavail * disk.f_frsize < self._limits.free_disk
 
-    def _complain(self, short: bool) -> str:
-        if short:
-            raise PassingFault(
-                f"The disk of {self._folders[0]} is nearly full: less than {size(self._limits.free_disk)} is "
-                "free (CATHERDER_KEEP_FREE_DISK), or room for few more files. Make room; "
-                "`manage.py clean_workspaces` helps."
-            )
-        return ""
-
 
 def usage_of(pid: int, *, most_processes: int = 0) -> Used:
-    """What the process and all its descendants use, at most: what several share counts for each of them.
+    """Return at most what the process and all its descendants use: shared memory counts for each of them.
 
-    In a PID namespace none can leave that tree. Looks no further than one process beyond `most_processes`,
-    as looking at a fork bomb would take longer than it takes to grow.
+    In a PID namespace no process can leave that tree. Stops after one process more than `most_processes`,
+    because examining a fork bomb would take longer than its growth.
     """
     memory = processes = 0
     for process in _descendants(pid):
@@ -126,36 +124,36 @@ def usage_of(pid: int, *, most_processes: int = 0) -> Used:
         processes += 1
         if 0 < most_processes < processes:
             break
-    files = sum(_memory_files(pid).values()) if not 0 < most_processes < processes else 0
+    files = sum(_unnamed_files(pid).values()) if not 0 < most_processes < processes else 0
     return Used(memory + files, processes)
 
 
 def exact_usage_of(pid: int) -> Used:
-    """The same where what several processes share counts once, which takes the kernel longer to say.
+    """Return what the processes use, with shared memory counted once, which takes the kernel longer.
 
     A file in memory counts as mapped or as open, whichever is more.
     """
     own = shared = processes = 0
     for process in _descendants(pid):
-        told = _lines(process, "smaps_rollup")
-        if not told:  # it may not be looked at that closely
+        sizes = _sizes_in_proc(process, "smaps_rollup")
+        if not sizes:  # the file may not be read
             own += _memory_of(process) or 0
-        own += told.get("Pss_Anon", 0) + told.get("SwapPss", 0)
-        shared += told.get("Pss_Shmem", 0)
+        own += sizes.get("Pss_Anon", 0) + sizes.get("SwapPss", 0)
+        shared += sizes.get("Pss_Shmem", 0)
         processes += 1
-    return Used(own + max(shared, sum(_memory_files(pid).values())), processes)
+    return Used(own + max(shared, sum(_unnamed_files(pid).values())), processes)
 
 
 def _memory_of(pid: int) -> int | None:
-    """Its own and its shared memory, also what was swapped out; None if it has ended."""
-    told = _lines(pid, "status")
-    if "RssAnon" not in told:  # it has ended
-        return None if not told else 0
-    return told["RssAnon"] + told["RssShmem"] + told.get("VmSwap", 0)
+    """Return the own and shared memory of a process, also what was swapped out; None if it has ended."""
+    sizes = _sizes_in_proc(pid, "status")
+    if "RssAnon" not in sizes:  # it has ended
+        return None if not sizes else 0
+    return sizes["RssAnon"] + sizes["RssShmem"] + sizes.get("VmSwap", 0)
 
 
-def _lines(pid: int, name: str) -> dict[str, int]:
-    """The lines of a file in /proc/PID that have a number of kB, in bytes; empty if there is none."""
+def _sizes_in_proc(pid: int, name: str) -> dict[str, int]:
+    """Return the values in kB of a file in /proc/PID, in bytes by name; empty if it cannot be read."""
     try:
         text = Path(f"/proc/{pid}/{name}").read_text(errors="replace")
     except OSError:
@@ -164,8 +162,8 @@ def _lines(pid: int, name: str) -> dict[str, int]:
     return {row[0].rstrip(":"): int(row[1]) * 1024 for row in rows if len(row) == 3 and row[2] == "kB"}
 
 
-def _memory_files(pid: int) -> dict[tuple[int, int], int]:
-    """Bytes of each file without a name (memfd_create) that one of the processes has open, mapped or not."""
+def _unnamed_files(pid: int) -> dict[tuple[int, int], int]:
+    """Return the bytes of each file without a name (memfd_create) that a process has open, mapped or not."""
     found: dict[tuple[int, int], int] = {}
     for process in _descendants(pid):
         try:
@@ -199,9 +197,9 @@ def _tasks(pid: int) -> list[str]:
 
 
 def size_of_folder(folder: Path, *, most: int | None = None) -> int:
-    """Bytes on disk, counted no further than to beyond `most`. A file with several names counts once.
+    """Return the bytes on disk; counting stops beyond `most`. A file with several names counts once.
 
-    What goes away or cannot be read meanwhile counts as nothing.
+    Files that disappear or cannot be read do not count.
     """
     total, waiting, linked = 0, [str(folder)], set[tuple[int, int]]()
     while waiting and (most is None or total <= most):
@@ -212,7 +210,7 @@ def size_of_folder(folder: Path, *, most: int | None = None) -> int:
                 if (facts.st_dev, facts.st_ino) in linked:
                     continue
                 linked.add((facts.st_dev, facts.st_ino))
-            total += max(facts.st_blocks * 512, _LEAST_OF_A_FILE)
+            total += max(facts.st_blocks * 512, _MIN_FILE_SIZE)
     return total
 
 

@@ -102,32 +102,32 @@ def test_make_up_without_git_says_so_at_once(tmp_path: Path) -> None:
 
 def use_sandbox(monkeypatch: pytest.MonkeyPatch, sandbox: Sandbox) -> None:
     monkeypatch.setattr(machine.local_sandbox, "sandbox", lambda: sandbox)
-    monkeypatch.setattr(machine.local_sandbox, "holding", lambda: sandbox.holding)
+    monkeypatch.setattr(machine.local_sandbox, "enforced_limits", lambda: sandbox.enforced_limits)
 
 
-SANDBOX = Sandbox(Path("/usr/bin/bwrap"), network_reason="", bounds_tmp=True)
+SANDBOX = Sandbox(Path("/usr/bin/bwrap"), network_reason="", limits_tmp=True)
 LIMITS = Limits(memory=2**30, processes=500, disk=2**30, tmp=2**30, free_disk=2**30)
 
 
 def test_each_limit_for_agents_is_shown_with_what_holds_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    use_sandbox(monkeypatch, SANDBOX.limited(LIMITS, cgroup=tmp_path))
+    use_sandbox(monkeypatch, SANDBOX.with_limits(LIMITS, cgroup=tmp_path))
     finding = only(machine.limits())
     assert finding.level is Level.OK and finding.advice == ""
     assert "Memory 1 GiB (cgroup); Processes 500 (cgroup); Files 1 GiB (rlimit" in finding.text
-    use_sandbox(monkeypatch, SANDBOX.limited(LIMITS, cgroup=None))
+    use_sandbox(monkeypatch, SANDBOX.with_limits(LIMITS, cgroup=None))
     assert "Delegate=yes" in only(machine.limits()).advice
 
 
 def test_a_limit_that_nothing_holds_is_a_warning_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not so one that nobody wants."""
-    older = replace(SANDBOX, bounds_tmp=False)
-    use_sandbox(monkeypatch, older.limited(LIMITS, cgroup=None))
+    older = replace(SANDBOX, limits_tmp=False)
+    use_sandbox(monkeypatch, older.with_limits(LIMITS, cgroup=None))
     _, unheld = machine.limits()
     assert unheld.level is Level.WARNING and "1 GiB of temporary files" in unheld.text
     assert "bubblewrap 0.7" in unheld.advice
-    use_sandbox(monkeypatch, older.limited(Limits(), cgroup=None))
+    use_sandbox(monkeypatch, older.with_limits(Limits(), cgroup=None))
     assert "Temporary files no limit" in only(machine.limits()).text
 
 

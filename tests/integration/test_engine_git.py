@@ -144,7 +144,7 @@ def test_a_disk_that_is_too_full_for_agents_is_cleaned(works: Works) -> None:
     task = works.advance(works.task(PLAY, config=TWO_STEPS))
     file_in(task, "late.txt").write_text("x")
     end_long_ago(task)
-    full = Sandbox(None).limited(Limits(free_disk=10**18), cgroup=None)
+    full = Sandbox(None).with_limits(Limits(free_disk=10**18), cgroup=None)
     (one,) = clean_workspaces(older_than=FORTNIGHT, sandbox=full)
     assert not one.kept and not paths.workspace(task).path.exists()
 

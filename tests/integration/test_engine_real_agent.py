@@ -202,7 +202,7 @@ for n in range({WAITING}):
 def test_an_agent_that_takes_all_memory_has_failed_and_is_told_why(real: Works) -> None:
     """M7, P6: a failed attempt; sent back, the same session is told and goes on."""
     assert isinstance(real.agent, ClaudeAgent)
-    real.agent.sandbox = real.agent.sandbox.limited(Limits(memory=1 << 30), cgroup=None)
+    real.agent.sandbox = real.agent.sandbox.with_limits(Limits(memory=1 << 30), cgroup=None)
     config = "pipelines:\n  default:\n    - {name: do, command: self, retry: 1}\n"
     task = real.task(text=playing("take-all-memory"), config=config)
     assert real.advance(task).phase == Phase.DONE

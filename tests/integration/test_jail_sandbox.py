@@ -172,7 +172,7 @@ def test_no_other_process_is_seen(place: Place) -> None:
     assert set(done.output.split()) <= {"bwrap", "sh", "ps"}
 
 
-def test_the_guest_has_no_powers_and_cannot_get_any(place: Place) -> None:
+def test_a_sandboxed_process_has_no_capabilities_and_cannot_get_any(place: Place) -> None:
     done = place.run("grep -E '^(Cap|NoNewPrivs)' /proc/self/status")
     values = dict(line.split(":\t") for line in done.output.splitlines())
     assert values.pop("NoNewPrivs") == "1"
@@ -194,7 +194,7 @@ def test_a_missing_program_is_exit_127_with_its_name(place: Place) -> None:
     assert done.exit_code == 127 and "no-such-program" in done.output
 
 
-def test_a_folder_that_the_guest_turned_into_a_link_is_refused(place: Place) -> None:
+def test_a_folder_that_was_turned_into_a_link_is_refused(place: Place) -> None:
     (place.workspace / "out").symlink_to(place.data)
     with pytest.raises(SandboxError, match="leads out of"):
         place.command("true", writable=[place.workspace / "out"])

@@ -262,7 +262,7 @@ def test_the_page_of_a_project_lists_the_limits_and_warns_of_those_that_nothing_
 ) -> None:
     """M7: what cannot be held is shown."""
     limits = Limits(memory=3 << 30, processes=77, tmp=5 << 20)
-    monkeypatch.setattr(local_sandbox, "sandbox", lambda: Sandbox(None).limited(limits, cgroup=None))
+    monkeypatch.setattr(local_sandbox, "sandbox", lambda: Sandbox(None).with_limits(limits, cgroup=None))
     project = works.project("pipelines: {p: [{name: do, command: self}]}\n")
     client = browser_of(project, Role.VIEWER)
     page = client.get(reverse("project", args=[project.pk])).text

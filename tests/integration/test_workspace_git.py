@@ -46,7 +46,7 @@ class Desk:
         (self.workspace.path / name).write_text(text)
 
 
-# Without a sandbox a guest has the portal's own powers: what these say holds in the sandbox alone.
+# Without a sandbox a command has the portal's own rights: these tests hold in the sandbox alone.
 in_the_sandbox = pytest.mark.parametrize(
     "desk", [pytest.param("sandboxed", marks=pytest.mark.bubblewrap)], indirect=True
 )

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tasks_app.sandbox import Sandbox, SandboxMode, detect, peer_identity
-from tasks_app.sandbox.peer_identity import Peer, caller_of, identify
+from tasks_app.sandbox.peer_identity import Peer, find_peer_socket, identify
 from tests.portal import UpPortal
 
 pytestmark = pytest.mark.bubblewrap
@@ -32,7 +32,7 @@ time.sleep(60)
 
 @dataclass
 class Street:
-    """A server, the data directory of a portal, and its guests."""
+    """A server, the data directory of a portal, and its agents."""
 
     folder: Path
     sandbox: Sandbox
@@ -57,11 +57,11 @@ class Street:
         here, client = self.server.accept()
         with here:
             time.sleep(0.3)  # for who closes at once to have closed
-            caller = caller_of(client, here.getsockname())
-            assert caller
-            return identify(caller, folder=self.folder)
+            peer_socket = find_peer_socket(client, here.getsockname())
+            assert peer_socket
+            return identify(peer_socket, folder=self.folder)
 
-    def called_by_guest(self) -> bool:
+    def called_by_agent(self) -> bool:
         return self.called_by() is Peer.AGENT
 
 
@@ -82,32 +82,32 @@ def street(tmp_path: Path) -> Iterator[Street]:
 
 
 @pytest.mark.parametrize("how", [[], ["hidden"], ["closed"]], ids=["plain", "hidden", "closed"])
-def test_a_guest_is_known(street: Street, how: list[str]) -> None:
+def test_an_agent_is_known(street: Street, how: list[str]) -> None:
     street.start(*how)
-    assert street.called_by_guest()
+    assert street.called_by_agent()
 
 
 def test_who_hides_is_one_unless_somebody_else_is_seen(
     street: Street, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Root sees through what a guest hides. Here it does not, as any other user would not."""
-    seen = peer_identity._has
-    guests = cache(lambda: peer_identity._guests(street.folder))
+    """Root sees through what an agent hides. Here it does not, as any other user would not."""
+    seen = peer_identity._has_socket
+    agents = cache(lambda: peer_identity._agent_pids(street.folder))
 
     def hidden(pid: int, inode: int) -> bool | None:
-        return None if pid in guests() else seen(pid, inode)
+        return None if pid in agents() else seen(pid, inode)
 
-    monkeypatch.setattr(peer_identity, "_has", hidden)
+    monkeypatch.setattr(peer_identity, "_has_socket", hidden)
     street.start()
-    assert street.called_by_guest()
+    assert street.called_by_agent()
     street.start(sandboxed=False)
-    assert not street.called_by_guest()
+    assert not street.called_by_agent()
 
 
-def test_nobody_else_is_taken_for_a_guest(street: Street) -> None:
-    """Though there are guests, and one hides."""
+def test_nobody_else_is_taken_for_an_agent(street: Street) -> None:
+    """Although there are agents, and one hides."""
     street.start("hidden")
-    assert street.called_by_guest()
+    assert street.called_by_agent()
     street.start(sandboxed=False)
     assert street.called_by() is Peer.OTHER
 
@@ -126,13 +126,13 @@ def test_an_agent_of_another_portal_is_known_to_a_user_who_cannot_look_at_it(
     street: Street, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Root sees through what a process hides. Here it does not, as any other user would not."""
-    seen = peer_identity._has
+    seen = peer_identity._has_socket
     depth = len(peer_identity._status("self", "NSpid"))
 
     def hidden(pid: int, inode: int) -> bool | None:
-        return seen(pid, inode) if peer_identity._nested_user(pid, depth) is None else None
+        return seen(pid, inode) if peer_identity._nested_user_id(pid, depth) is None else None
 
-    monkeypatch.setattr(peer_identity, "_has", hidden)
+    monkeypatch.setattr(peer_identity, "_has_socket", hidden)
     other = Street(street.folder / "other", street.sandbox, street.server, street.running)
     other.start()
     assert Street.called_by(other) is not Peer.OTHER
@@ -146,20 +146,20 @@ def test_of_another_user_a_proxy_is_believed_and_what_only_sandboxes_can_be_is_n
 ) -> None:
     """Process 1 is in a sandbox, process 2 is not, and only root could look which of them called."""
     monkeypatch.setattr(peer_identity, "_pids", lambda: iter(users))
-    monkeypatch.setattr(peer_identity, "_user", users.get)
-    monkeypatch.setattr(peer_identity, "_nested_user", lambda pid, depth: users[pid] if pid == 1 else None)
-    monkeypatch.setattr(peer_identity, "_has", lambda pid, inode: None)
-    assert identify(peer_identity.Caller(user=33, inode=5), folder=tmp_path) is found
+    monkeypatch.setattr(peer_identity, "_user_id", users.get)
+    monkeypatch.setattr(peer_identity, "_nested_user_id", lambda pid, depth: users[pid] if pid == 1 else None)
+    monkeypatch.setattr(peer_identity, "_has_socket", lambda pid, inode: None)
+    assert identify(peer_identity.PeerSocket(user_id=33, inode=5), folder=tmp_path) is found
 
 
-def test_without_guests_a_closed_connection_is_nobodys(street: Street) -> None:
+def test_without_agents_a_closed_connection_is_nobodys(street: Street) -> None:
     street.start("closed", sandboxed=False)
-    assert not street.called_by_guest()
+    assert not street.called_by_agent()
 
 
 def test_who_calls_from_elsewhere_is_not_known() -> None:
     for client in (("192.0.2.7", 40000), ("2001:db8::7", 40000), ("not an address", 1)):
-        assert caller_of(client, ("127.0.0.1", 8000)) is None
+        assert find_peer_socket(client, ("127.0.0.1", 8000)) is None
 
 
 ASKS = """\
@@ -176,7 +176,7 @@ for path in paths:
 """
 
 
-def test_the_portal_refuses_a_guest_with_a_persons_cookie(street: Street) -> None:
+def test_the_portal_refuses_an_agent_with_a_persons_cookie(street: Street) -> None:
     """The portal, a login and a sandbox as they are: a page, the API, a socket."""
     portal = UpPortal(street.folder).start()
     try:

@@ -79,7 +79,7 @@ def test_no_secret_is_read(burglary: Burglary, secret: str) -> None:
     assert secret not in burglary.whole
 
 
-def test_the_guest_has_no_powers(burglary: Burglary) -> None:
+def test_the_agent_has_no_capabilities(burglary: Burglary) -> None:
     assert re.findall(r"\w+:\s+(\S+)", burglary.shown["powers"]) == ["0" * 16, "0" * 16, "1"]
 
 

@@ -18,7 +18,7 @@ from tasks_app.core.errors import PassingFault
 from tasks_app.engine.checks import Shell, run_checks
 from tasks_app.operations import local_sandbox
 from tasks_app.sandbox import Limits, Sandbox, SandboxMode, detect, run
-from tasks_app.sandbox.limits import divided, make_group, ran_out_of_memory, usable_group
+from tasks_app.sandbox.limits import make_cgroup, prepare_cgroup, ran_out_of_memory, usable_cgroup
 from tasks_app.sandbox.watch import Watch, exact_usage_of, size_of_folder, usage_of
 
 MIB = 1024**2
@@ -59,7 +59,7 @@ def test_the_portal_holds_agents_and_checks_to_the_limits_that_were_set(settings
 
 def _report(sandbox: Sandbox, limits: Limits, command: str, folders: dict[str, Path]) -> str:
     (report,) = run_checks(
-        [Shell(command, timeout=60)], sandbox=sandbox.limited(limits, cgroup=None), **folders
+        [Shell(command, timeout=60)], sandbox=sandbox.with_limits(limits, cgroup=None), **folders
     )
     assert not report.passed and not report.timed_out
     return report.problem
@@ -82,7 +82,7 @@ def test_a_check_that_starts_too_many_processes_is_ended(sandbox: Sandbox, folde
 
 
 def test_no_file_grows_past_the_limit(sandbox: Sandbox, folders: dict[str, Path]) -> None:
-    limited = sandbox.limited(Limits(disk=MIB), cgroup=None)
+    limited = sandbox.with_limits(Limits(disk=MIB), cgroup=None)
     command = limited.command(["sh", "-c", "head -c 5000000 /dev/zero >big; echo $?"], env={}, **folders)
     assert run(command, timeout=30).exit_code is not None
     assert (folders["workspace"] / "big").stat().st_size == MIB
@@ -105,9 +105,9 @@ def test_a_full_disk_is_nobodys_failed_attempt(folders: dict[str, Path]) -> None
 
 @pytest.mark.bubblewrap
 def test_temporary_folders_are_bounded(folders: dict[str, Path]) -> None:
-    sandbox = detect(SandboxMode.REQUIRE).limited(Limits(tmp=2 * MIB), cgroup=None)
-    if not sandbox.bounds_tmp:
-        assert {held.name: held.by for held in sandbox.holding}["Temporary files"] == ""
+    sandbox = detect(SandboxMode.REQUIRE).with_limits(Limits(tmp=2 * MIB), cgroup=None)
+    if not sandbox.limits_tmp:
+        assert {held.name: held.by for held in sandbox.enforced_limits}["Temporary files"] == ""
         return
     command = sandbox.command(
         ["sh", "-c", "head -c 9000000 /dev/zero >/tmp/big; stat -c %s /tmp/big"], env={}, **folders
@@ -161,8 +161,8 @@ for _ in range(5): os.wait()
 def test_no_folder_of_the_sandbox_is_memory_without_a_bound(folders: dict[str, Path], tmp_path: Path) -> None:
     """`/dev`, its shared memory, and the empty folders over what is hidden are memory too."""
     (hidden := folders["workspace"] / "hidden").mkdir()
-    sandbox = detect(SandboxMode.REQUIRE, hidden=[hidden]).limited(Limits(tmp=2 * MIB), cgroup=None)
-    if not sandbox.bounds_tmp:
+    sandbox = detect(SandboxMode.REQUIRE, hidden=[hidden]).with_limits(Limits(tmp=2 * MIB), cgroup=None)
+    if not sandbox.limits_tmp:
         return
     script = "\n".join(
         f"head -c 9000000 /dev/zero >{place}/big; stat -c %s {place}/big"
@@ -193,7 +193,9 @@ def test_files_count_though_they_are_empty_and_once_though_they_have_two_names(t
 
 def test_what_must_work_on_a_full_disk_does() -> None:
     """What people look with for what is wrong must work there, as `doctor`."""
-    sandbox = Sandbox(None).limited(Limits(free_disk=10**18, disk=5), cgroup=None).on_a_full_disk()
+    sandbox = (
+        Sandbox(None).with_limits(Limits(free_disk=10**18, disk=5), cgroup=None).without_free_disk_limit()
+    )
     assert sandbox.limits == Limits(disk=5)
 
 
@@ -207,7 +209,7 @@ def test_the_kernel_ends_agents_before_the_portal_and_lets_them_wait(folders: di
 
 @pytest.mark.bubblewrap
 def test_limits_are_inherited_and_cannot_be_raised(folders: dict[str, Path]) -> None:
-    sandbox = detect(SandboxMode.REQUIRE).limited(Limits(disk=MIB), cgroup=None)
+    sandbox = detect(SandboxMode.REQUIRE).with_limits(Limits(disk=MIB), cgroup=None)
     done = run(
         sandbox.command(["bash", "-c", "ulimit -f unlimited; ulimit -f"], env={}, **folders), timeout=30
     )
@@ -240,24 +242,24 @@ class TestCgroup:
         return group
 
     def test_a_delegated_group_is_divided(self, delegated: Path) -> None:
-        assert usable_group(delegated) == delegated
+        assert usable_cgroup(delegated) == delegated
         assert not (delegated / "portal").exists(), "who only looks moves no process"
-        assert divided(usable_group(delegated)) == delegated
+        assert prepare_cgroup(usable_cgroup(delegated)) == delegated
         assert (delegated / "portal").is_dir()
         assert (delegated / "cgroup.subtree_control").read_text() == "+memory +pids +cpu"
 
     def test_a_restarted_worker_in_the_portals_group_finds_its_parent(self, delegated: Path) -> None:
-        divided(usable_group(delegated))
-        assert usable_group(delegated / "portal") == delegated
+        prepare_cgroup(usable_cgroup(delegated))
+        assert usable_cgroup(delegated / "portal") == delegated
 
     def test_without_the_controllers_there_is_none(self, delegated: Path) -> None:
         (delegated / "cgroup.controllers").write_text("hugetlb")
-        assert usable_group(delegated) is None
+        assert usable_cgroup(delegated) is None
 
     def test_each_command_has_a_group_with_its_limits_and_joins_it(
         self, delegated: Path, folders: dict[str, Path]
     ) -> None:
-        sandbox = Sandbox(None).limited(Limits(memory=7 * MIB, processes=9), cgroup=delegated)
+        sandbox = Sandbox(None).with_limits(Limits(memory=7 * MIB, processes=9), cgroup=delegated)
         command = sandbox.command(["true"], env={}, **folders)
         group = command.group
         assert group is not None and group.parent == delegated
@@ -265,25 +267,28 @@ class TestCgroup:
         assert (group / "pids.max").read_text() == "9"
         assert run(command, timeout=30).exit_code == 0
         assert (group / "cgroup.procs").read_text().strip().isdigit()
-        assert {held.by for held in sandbox.holding if held.name in {"Memory", "Processes", "CPU"}} == {
-            "cgroup"
-        }
+        assert {
+            held.by for held in sandbox.enforced_limits if held.name in {"Memory", "Processes", "CPU"}
+        } == {"cgroup"}
 
     def test_groups_of_the_past_are_removed(self, delegated: Path) -> None:
         old = delegated / "sandbox-1-old"
         old.mkdir()
-        make_group(delegated, Limits())
+        make_cgroup(delegated, Limits())
         assert not old.exists()
 
     def test_the_kernels_word_is_the_reason(self, tmp_path: Path) -> None:
         (tmp_path / "memory.events").write_text("low 0\nhigh 0\nmax 3\noom 1\noom_kill 1\n")
         assert ran_out_of_memory(tmp_path)
         watch = Watch(Limits(memory=MIB), os.getpid(), folders=[], group=tmp_path)
-        assert "more memory than the 1 MiB" in watch.last_words()
+        assert "more memory than the 1 MiB" in watch.final_problem()
 
 
 def test_limits_that_hold_nothing_are_said_to_hold_nothing() -> None:
-    rows = {held.name: held for held in Sandbox(None).limited(Limits(tmp=5, memory=0), cgroup=None).holding}
+    rows = {
+        held.name: held
+        for held in Sandbox(None).with_limits(Limits(tmp=5, memory=0), cgroup=None).enforced_limits
+    }
     assert rows["Memory"].value == "no limit"
     assert rows["Temporary files"].by == ""
     assert json.dumps([held.value for held in rows.values()])

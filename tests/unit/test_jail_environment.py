@@ -1,4 +1,4 @@
-"""R4: what a guest is told of the portal's environment."""
+"""R4: what a sandboxed process gets of the portal's environment."""
 
 from __future__ import annotations
 

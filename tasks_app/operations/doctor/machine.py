@@ -88,9 +88,9 @@ def network() -> Iterator[Finding]:
 def limits() -> Iterator[Finding]:
     """What holds agents to their limits, as this terminal would start them; a service may do better."""
     try:
-        held = local_sandbox.holding()
+        held = local_sandbox.enforced_limits()
     except SandboxUnavailable:
-        held = Sandbox(None).holding
+        held = Sandbox(None).enforced_limits
     shown = [f"{row.name} {row.value}{f' ({row.by})' if row.by else ''}" for row in held]
     by_kernel = any(row.by == "cgroup" for row in held)
     yield ok("limits", "; ".join(shown), "" if by_kernel else _DELEGATE)
@@ -106,7 +106,7 @@ def agent() -> Iterator[Finding]:
     if not program.exists():
         yield problem("agent program", f"there is none at {program}", "Install it again: make clean, make up")
         return
-    sandbox = _sandbox_or_none().on_a_full_disk()
+    sandbox = _sandbox_or_none().without_free_disk_limit()
     with tempfile.TemporaryDirectory(prefix="cat-herder-doctor-") as folder:
         here = Path(folder)
         command = sandbox.command(

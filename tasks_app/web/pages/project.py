@@ -15,7 +15,7 @@ from tasks_app.core.errors import CatHerderError, NotAllowed, SandboxUnavailable
 from tasks_app.core.phases import Phase
 from tasks_app.models import Project, Task
 from tasks_app.operations import local_sandbox
-from tasks_app.sandbox import Held
+from tasks_app.sandbox import EnforcedLimit
 from tasks_app.services.fetching import fetch_meanwhile
 from tasks_app.web.pages.access import may_act, principal_of, project_or_404
 from tasks_app.web.pages.project_facts import AtHead, at_head
@@ -58,10 +58,10 @@ def _head(found: Project) -> tuple[AtHead | None, str]:
         return None, str(error)
 
 
-def _limits() -> tuple[Held, ...]:
+def _limits() -> tuple[EnforcedLimit, ...]:
     """What holds agents and checks to their limits here; nothing where none of them may be run."""
     try:
-        return local_sandbox.holding()
+        return local_sandbox.enforced_limits()
     except SandboxUnavailable:
         return ()
 

@@ -1,4 +1,4 @@
-"""Agents cannot use the portal: not even with the login of a person, which a browser may have given them."""
+"""Refusing agents: they cannot use the portal, not even with a user's login that a browser gave them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections import OrderedDict
 from pathlib import Path
 
 from catherder_site.bounds import Application, Message, Receive, Send
-from tasks_app.sandbox.peer_identity import Peer, caller_of, identify
+from tasks_app.sandbox.peer_identity import Peer, find_peer_socket, identify
 
-#: Connections whose caller is remembered: they make many requests.
+#: Number of connections whose peer is remembered: they make many requests.
 _REMEMBERED = 1_000
 _REFUSALS = {
     Peer.AGENT: "Agents cannot use the portal. An agent asks with AskUserQuestion or `cat-herder ask`.\n",
@@ -21,11 +21,11 @@ _REFUSALS = {
 }
 
 
-class NoGuests:
+class RefuseSandboxedPeers:
     """Refuse requests and sockets that come from a sandboxed process of this machine.
 
-    It judges the connection itself, so it must stand before anything that believes a proxy's headers.
-    `allow_others` lets callers in that are in a sandbox, but not in one of this portal. See
+    It examines the connection itself, so it must precede everything that trusts a proxy's headers.
+    `allow_others` accepts processes in other sandboxes than those of this portal. See
     `tasks_app.sandbox.peer_identity`.
     """
 
@@ -36,25 +36,27 @@ class NoGuests:
         self._known: OrderedDict[int, Peer] = OrderedDict()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        peer = await self._identified(scope)
+        peer = await self._identify(scope)
         if peer in self._refused:
             await _refuse(scope, send, _REFUSALS[peer].encode())
         else:
             await self._application(scope, receive, send)
 
-    async def _identified(self, scope: Message) -> Peer:
+    async def _identify(self, scope: Message) -> Peer:
         client, server = scope.get("client"), scope.get("server")
-        caller = caller_of(tuple(client), tuple(server)) if client and server and server[1] else None
-        if caller is None:
+        if not (client and server and server[1]):
             return Peer.OTHER
-        if caller.inode in self._known:
-            return self._known[caller.inode]
-        found = await asyncio.to_thread(identify, caller, folder=self._folder)
-        if caller.inode:
-            self._known[caller.inode] = found
+        peer_socket = find_peer_socket(tuple(client), tuple(server))
+        if peer_socket is None:
+            return Peer.OTHER
+        if peer_socket.inode in self._known:
+            return self._known[peer_socket.inode]
+        peer = await asyncio.to_thread(identify, peer_socket, folder=self._folder)
+        if peer_socket.inode:
+            self._known[peer_socket.inode] = peer
             while len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
-        return found
+        return peer
 
 
 async def _refuse(scope: Message, send: Send, words: bytes) -> None:
