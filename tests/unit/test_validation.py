@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tasks_app.config.validation import Report, validate
+from tasks_app.reporting.schemas.projects import ReportOut
 
 PROMPTS = Path(__file__).parents[2] / "tasks_app" / "prompts"
 ASKING = '{\n  "permissions": {\n    "allow": ["Bash(cat-herder ask:*)"]\n  }\n}\n'
@@ -116,7 +117,7 @@ pipelines:
 
 def test_r5_errors_and_warnings_are_told_apart_as_json(repository: Repository) -> None:
     repository.write("cat-herder.yaml", "interactionThreshold: 6\nmodel: gpt-4\n")
-    facts = repository.report().as_json()
+    facts = ReportOut.of(repository.report()).model_dump()
     assert facts["ok"] is False
     assert facts["errors"] == [
         {
@@ -127,8 +128,8 @@ def test_r5_errors_and_warnings_are_told_apart_as_json(repository: Repository) -
             "fixable": False,
         }
     ]
-    (warned,) = facts["warnings"]  # type: ignore[misc, union-attr]
-    assert (warned["line"], warned["key"]) == (2, "model")  # type: ignore[index, call-overload]
+    (warned,) = facts["warnings"]
+    assert (warned["line"], warned["key"]) == (2, "model")
     assert Report.of(repository.report().warnings).ok
 
 
