@@ -136,7 +136,7 @@ def test_without_syncing_it_would_be_lost_and_a_fetch_repairs_it(
 def test_every_call_that_must_sync_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files by git, which counts its own syncs; folders by the portal, because git syncs none."""
     events = tmp_path / "events"
-    monkeypatch.setitem(program._NEUTRAL, "GIT_TRACE2_EVENT", str(events))
+    monkeypatch.setitem(program._FIXED, "GIT_TRACE2_EVENT", str(events))
     folders: list[Path] = []
     real = durable.sync_folder
     monkeypatch.setattr(durable, "sync_folder", lambda folder: (folders.append(folder), real(folder)))

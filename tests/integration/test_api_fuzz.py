@@ -134,7 +134,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def place(source: str, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     settings.DATA_DIR = tmp_path
-    monkeypatch.setitem(program._NEUTRAL, "GIT_ALLOW_PROTOCOL", "file")  # no source is sought in the network
+    monkeypatch.setitem(program._FIXED, "GIT_ALLOW_PROTOCOL", "file")  # no source is sought in the network
     settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"api_rate": 1_000_000})
     user = UserFactory(username="ann", is_superuser=True)
     project = add_project("shop", source, by=user)

@@ -184,7 +184,7 @@ def test_damage_is_looked_for_after_the_machine_was_started_anew(
     assert desk.repository.fetch().repaired is False
     boot = tmp_path / "boot_id"
     boot.write_text("another start\n")
-    monkeypatch.setattr("tasks_app.git.repository._BOOT", boot)
+    monkeypatch.setattr("tasks_app.git.repository._BOOT_ID", boot)
     assert desk.repository.fetch().repaired
     assert desk.repository.problems() == []
 
