@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
+from tests.forkserver import PATIENCE, REPOSITORY, with_django
 from tests.installation import Installation
+
+
+def loads_the_sdk(installation: Installation, code: str) -> bool:
+    """Run code in a process that was not forked: the fork server has imported the SDK for all."""
+    done = subprocess.run(
+        [sys.executable, *with_django(f"{code}\nprint('claude_agent_sdk' in sys.modules)")],
+        cwd=REPOSITORY,
+        env=installation.env(),
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    return {"True\n": True, "False\n": False}[done.stdout]
 
 
 @pytest.mark.parametrize(
@@ -12,12 +30,8 @@ from tests.installation import Installation
     ["catherder_site.asgi", "catherder_site.urls", "tasks_app.management.commands.status", "tasks_app.tasks"],
 )
 def test_what_runs_no_agents_does_not_load_their_sdk(installation: Installation, module: str) -> None:
-    loaded = installation.python(f"import {module}\nprint('claude_agent_sdk' in sys.modules)")
-    assert loaded == "False\n"
+    assert not loads_the_sdk(installation, f"import {module}")
 
 
 def test_what_runs_agents_does(installation: Installation) -> None:
-    loaded = installation.python(
-        "from tasks_app import composition\nprint('claude_agent_sdk' in sys.modules)"
-    )
-    assert loaded == "True\n"
+    assert loads_the_sdk(installation, "from tasks_app import composition")
