@@ -58,8 +58,8 @@ class Rows(Works):
 
     def rows(self, *names: str, project: Project | None = None, **fields: Any) -> Task:
         """A task with these steps, not started unless `queued_at` says so."""
-        task: Task = TaskFactory(
-            project=project or ProjectFactory(), steps=names or ("do",), created_by=self.user, **fields
+        task: Task = TaskFactory.create(
+            project=project or ProjectFactory.create(), steps=names or ("do",), created_by=self.user, **fields
         )
         for step in task.steps.all():
             step.config, step.plan = {"name": step.name, "command": "implement", "retry": 1}, None

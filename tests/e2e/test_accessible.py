@@ -197,13 +197,14 @@ from tests.e2e.walked import *
 from tasks_app.permissions import Principal
 from tasks_app.history.audit import Origin, acting_from
 word, words = "x" * 80, "some words that somebody wrote " * 8
-user = UserFactory(username=word, email=f"{word}@example.test", first_name=words[:100], last_name=words[:100])
-project = ProjectFactory(name=word, source=f"/srv/{word}/{word}")
-MembershipFactory(project=project, user=user)
-task = TaskFactory(project=project, title=words, pipeline=word, created_by=user)
+names = {"first_name": words[:100], "last_name": words[:100]}
+user = UserFactory.create(username=word, email=f"{word}@example.test", **names)
+project = ProjectFactory.create(name=word, source=f"/srv/{word}/{word}")
+MembershipFactory.create(project=project, user=user)
+task = TaskFactory.create(project=project, title=words, pipeline=word, created_by=user)
 item = {**ROUNDING, "question": words}
 by = {"answered_by": user, "answered_at": timezone.now(), "answered_via": "terminal"}
-asked = QuestionFactory(
+asked = QuestionFactory.create(
     task=task, items=[item], answers={words: "No"}, state=QuestionState.ANSWERED, **by
 )
 Run.objects.filter(pk=asked.run_id).update(model=word, outcome="interrupted", ended_at=timezone.now())

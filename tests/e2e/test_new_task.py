@@ -19,7 +19,7 @@ SEED = """
 from pathlib import Path
 from tests.e2e.walked import real_project, session
 from tests.factories import UserFactory
-admin = UserFactory(username="admin", is_superuser=True)
+admin = UserFactory.create(username="admin", is_superuser=True)
 result = [real_project("shop", Path("{folder}"), admin).pk, session(admin)]
 """
 TASKS = "result = list(Task.objects.values_list('title', 'pipeline', 'threshold', 'file', 'text'))"

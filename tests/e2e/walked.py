@@ -50,13 +50,13 @@ Paths = list[tuple[str, int]]
 def seed() -> dict[str, Any]:
     """Sessions by who looks, and the paths to walk with the status that each must have."""
     question = make_question()
-    admin = UserFactory(username="admin", is_superuser=True, is_staff=True, first_name="Ada")
+    admin = UserFactory.create(username="admin", is_superuser=True, is_staff=True, first_name="Ada")
     _people_at_work(question, admin)
-    viewer = MembershipFactory(project=question.task.project, role=Role.VIEWER).user
+    viewer = MembershipFactory.create(project=question.task.project, role=Role.VIEWER).user
     return {
         "sessions": {
             "admin": session(admin),
-            "newcomer": session(UserFactory(username="new")),
+            "newcomer": session(UserFactory.create(username="new")),
             "viewer": session(viewer),
             "stranger": "",
         },
@@ -130,12 +130,12 @@ def _people_at_work(question: Question, admin: User) -> None:
     make_token("dashboard", [Scope.READ], by=acting(admin), projects=[question.task.project])
     for phase in Phase:
         failed = phase == Phase.FAILED
-        TaskFactory(
+        TaskFactory.create(
             project=question.task.project, phase=phase, created_by=admin, queued_at=timezone.now(),
             failure="`make test` failed with exit 2.\n3 tests failed" if failed else "",
         )  # fmt: skip
-    TaskFactory(project=ProjectFactory(name="an-empty-one"))
-    QuestionFactory(items=[ROUNDING, COLUMNS, FILE_NAME], asked_at=timezone.now() - timedelta(days=2))
+    TaskFactory.create(project=ProjectFactory.create(name="an-empty-one"))
+    QuestionFactory.create(items=[ROUNDING, COLUMNS, FILE_NAME], asked_at=timezone.now() - timedelta(days=2))
     _asked(LAYOUT)
     _asked(YES_OR_NO, evidence=[FILE])
     _asked(UNBROKEN)
@@ -153,12 +153,12 @@ def _people_at_work(question: Question, admin: User) -> None:
 
 
 def _asked(item: dict[str, Any], **facts: Any) -> None:
-    asked = QuestionFactory(items=[item], asked_at=timezone.now() - timedelta(hours=1), **facts)
+    asked = QuestionFactory.create(items=[item], asked_at=timezone.now() - timedelta(hours=1), **facts)
     Run.objects.filter(pk=asked.run_id).update(model="claude-sonnet-4-5")
 
 
 def _closed(question: Question, number: int, state: str, **facts: Any) -> None:
-    QuestionFactory(task=question.task, run=question.run, number=number, state=state, **facts)
+    QuestionFactory.create(task=question.task, run=question.run, number=number, state=state, **facts)
 
 
 LAYOUT = {

@@ -53,13 +53,13 @@ def manage(
 
 @pytest.fixture
 def project() -> Project:
-    return ProjectFactory(name="shop")
+    return ProjectFactory.create(name="shop")
 
 
 @pytest.fixture
 def question() -> Question:
     """An open one, of a task in a project of its own."""
-    return QuestionFactory()
+    return QuestionFactory.create()
 
 
 @dataclass

@@ -36,9 +36,9 @@ pytestmark = pytest.mark.django_db
 
 def make_question() -> Question:
     """A question with everything around it that an address can be about."""
-    question = QuestionFactory()
+    question = QuestionFactory.create()
     task = question.task
-    task.sequence = SequenceFactory(project=task.project, phase=task.phase)
+    task.sequence = SequenceFactory.create(project=task.project, phase=task.phase)
     task.save(update_fields=["sequence"])
     append_one(question.run, EventKind.TEXT, {"text": "hello"})
     return question
@@ -84,7 +84,7 @@ def test_a_way_in_tells_a_stranger_nothing(name: str, question: Question) -> Non
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_outsider_learns_nothing_of_other_projects(name: str, question: Question) -> None:
-    page = ask(name, question, UserFactory())
+    page = ask(name, question, UserFactory.create())
     if is_about_one(name):
         assert page.status_code == 404
     else:
@@ -96,7 +96,7 @@ def test_an_outsider_learns_nothing_of_other_projects(name: str, question: Quest
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_viewer_sees_everything_and_changes_nothing(name: str, question: Question) -> None:
-    viewer = MembershipFactory(project=question.task.project, role=Role.VIEWER).user
+    viewer = MembershipFactory.create(project=question.task.project, role=Role.VIEWER).user
     page = ask(name, question, viewer)
     if name in POST_ONLY and is_about_one(name):
         assert page.status_code == 403 and re.search("does not allow this", page.text)
@@ -108,7 +108,7 @@ def test_a_viewer_sees_everything_and_changes_nothing(name: str, question: Quest
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_member_gets_an_answer_everywhere(name: str, question: Question) -> None:
-    page = ask(name, question, MembershipFactory(project=question.task.project).user)
+    page = ask(name, question, MembershipFactory.create(project=question.task.project).user)
     if name in ("question_answer", "question_decide"):  # with nothing in them
         assert page.status_code == 400
     elif name in POST_ONLY - FOR_MEMBERS and is_about_one(name):
@@ -119,19 +119,19 @@ def test_a_member_gets_an_answer_everywhere(name: str, question: Question) -> No
 
 @pytest.mark.parametrize("name", sorted(POST_ONLY))
 def test_nothing_happens_on_get(name: str, question: Question) -> None:
-    client = signed_in(UserFactory(is_superuser=True))
+    client = signed_in(UserFactory.create(is_superuser=True))
     page = client.get(address(name, question))
     assert page.status_code == 405 and page["Allow"] == "POST"
     assert "only accepts form submissions" in page.text
 
 
 def test_a_viewer_cannot_create_tasks(question: Question) -> None:
-    client = signed_in(MembershipFactory(project=question.task.project, role=Role.VIEWER).user)
+    client = signed_in(MembershipFactory.create(project=question.task.project, role=Role.VIEWER).user)
     page = client.post(reverse("task_new"), {"project": question.task.project_id, "text": "# Do it"})
     assert page.status_code == 403
 
 
 def test_a_log_of_an_unknown_kind_is_404(question: Question) -> None:
-    client = signed_in(UserFactory(is_superuser=True))
+    client = signed_in(UserFactory.create(is_superuser=True))
     assert client.get(f"/tasks/{question.task_id}/steps/1/secrets.log").status_code == 404
     assert client.get(f"/tasks/{question.task_id}/steps/9/raw.log").status_code == 404

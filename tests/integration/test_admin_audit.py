@@ -128,7 +128,7 @@ def make(name: str) -> Task:
     IdempotencyKey.objects.create(user=user, key=name, fingerprint=name)
     SessionEntry.objects.create(project_key=name, session_id=name, entry={})
     Group.objects.create(name=name)
-    WorkerBeatFactory(host=name)
+    WorkerBeatFactory.create(host=name)
     Installation.objects.get_or_create()
     BrowserSession.objects.create(session_key=name, user=user, expire_date=timezone.now() + timedelta(days=1))
     Invitation.objects.create(project=project, email=f"{name}@example.org", token_hash=name, invited_by=user)

@@ -24,7 +24,7 @@ JSON = "application/json"
 
 @pytest.fixture
 def member(question: Question) -> User:
-    return MembershipFactory(project=question.task.project, user__first_name="Ada").user
+    return MembershipFactory.create(project=question.task.project, user__first_name="Ada").user
 
 
 @pytest.fixture
@@ -104,7 +104,9 @@ def test_text_of_ones_own_counts_though_nothing_was_ticked(browser: Client, ques
 
 
 def test_several_choices_and_a_text_become_one_answer(browser: Client, member: User) -> None:
-    question = QuestionFactory(task__project=member.memberships.get().project, items=[COLUMNS, FILE_NAME])
+    question = QuestionFactory.create(
+        task__project=member.memberships.get().project, items=[COLUMNS, FILE_NAME]
+    )
     send(
         browser, question, item_0=["Name", "E-mail", ""], item_0_other="VAT id", item_1_other="customers.csv"
     )
@@ -126,7 +128,9 @@ def test_an_empty_answer_is_400_and_says_what_is_missing(
 
 
 def test_one_of_several_left_out_is_400_names_it_and_keeps_the_rest(browser: Client, member: User) -> None:
-    question = QuestionFactory(task__project=member.memberships.get().project, items=[COLUMNS, FILE_NAME])
+    question = QuestionFactory.create(
+        task__project=member.memberships.get().project, items=[COLUMNS, FILE_NAME]
+    )
     page = send(browser, question, item_0=["E-mail"], item_0_other="VAT <id>")
     assert page.status_code == 400
     assert "What should the file be called?” has no answer yet" in page.text
@@ -161,7 +165,7 @@ def test_a_late_answer_is_409_says_who_and_what_and_gives_the_text_back(
     browser: Client, question: Question
 ) -> None:
     send(browser, question, item_0="Half up")
-    other = signed_in(MembershipFactory(project=question.task.project).user)
+    other = signed_in(MembershipFactory.create(project=question.task.project).user)
     page = send(other, question, item_0_other="Too late, alas", notes="with a note")
     assert page.status_code == 409
     assert "<strong>Ada</strong>" in page.text and "Half up" in page.text
@@ -201,7 +205,7 @@ def test_past_all_bounds_is_413_too(browser: Client, question: Question, headers
 
 
 def test_a_viewer_gets_403_and_sees_no_form(question: Question) -> None:
-    client = signed_in(MembershipFactory(project=question.task.project, role=Role.VIEWER).user)
+    client = signed_in(MembershipFactory.create(project=question.task.project, role=Role.VIEWER).user)
     page = send(client, question, item_0="Half up")
     assert page.status_code == 403 and "does not allow this" in page.text
     part = send(client, question, item_0="Half up", headers=HTMX)
@@ -212,7 +216,7 @@ def test_a_viewer_gets_403_and_sees_no_form(question: Question) -> None:
 
 
 def test_what_one_may_not_see_is_404(question: Question) -> None:
-    client = signed_in(UserFactory())
+    client = signed_in(UserFactory.create())
     assert send(client, question, item_0="Half up").status_code == 404
     reply = send_json(client, question, {"answer": "Half up"})
     assert (reply.status_code, reply["Content-Type"]) == (404, JSON)
@@ -241,7 +245,9 @@ def test_json_takes_one_text(browser: Client, question: Question) -> None:
 
 
 def test_json_takes_several_answers_with_several_choices(browser: Client, member: User) -> None:
-    question = QuestionFactory(task__project=member.memberships.get().project, items=[COLUMNS, FILE_NAME])
+    question = QuestionFactory.create(
+        task__project=member.memberships.get().project, items=[COLUMNS, FILE_NAME]
+    )
     answers = {COLUMNS["question"]: ["Name", "E-mail"], FILE_NAME["question"]: "c.csv"}
     assert send_json(browser, question, {"answers": answers}).status_code == 200
     assert stored(question) == {COLUMNS["question"]: "Name, E-mail", FILE_NAME["question"]: "c.csv"}

@@ -108,7 +108,7 @@ def test_of_twenty_submits_at_once_one_wins_and_the_agent_gets_it_once(works: Wo
 
 def test_of_submits_from_four_processes_one_wins(installation: Installation) -> None:
     made = installation.python(
-        "from tests.factories import QuestionFactory\nsys.stdout.write(str(QuestionFactory().pk))"
+        "from tests.factories import QuestionFactory\nsys.stdout.write(str(QuestionFactory.create().pk))"
     )
     code = f"""
 from tasks_app.services.answers import Reply, answer_question
@@ -138,7 +138,7 @@ for number in range(5):
 
 
 def test_the_same_answer_again_by_the_same_person_is_no_error(works: Works) -> None:
-    question = QuestionFactory()
+    question = QuestionFactory.create()
     answer(question, "Half up", works.user, notes="please")
     before = state()
     again = answer(Question.objects.get(), "Half up", works.user, notes="please")
@@ -148,7 +148,7 @@ def test_the_same_answer_again_by_the_same_person_is_no_error(works: Works) -> N
 
 @pytest.mark.parametrize(("text", "notes"), [("Half up", "other"), ("Half to even", "")])
 def test_another_answer_by_the_same_person_is_too_late(works: Works, text: str, notes: str) -> None:
-    question = QuestionFactory()
+    question = QuestionFactory.create()
     answer(question, "Half up", works.user)
     before = state()
     with pytest.raises(NotOpen, match=r"Answered by ann at .*: Half up"):
@@ -157,7 +157,7 @@ def test_another_answer_by_the_same_person_is_too_late(works: Works, text: str, 
 
 
 def test_the_same_answer_by_another_person_is_too_late(works: Works) -> None:
-    question = QuestionFactory()
+    question = QuestionFactory.create()
     other = member(question.task.project, "bob")
     answer(question, "Half up", works.user)
     with pytest.raises(NotOpen, match="Answered by ann"):
@@ -206,7 +206,7 @@ def test_an_answer_and_a_cancel_at_once_end_in_one_of_two_true_states(works: Wor
 )
 def test_what_cannot_be_taken_changes_nothing(works: Works, text: str, error: type[Exception]) -> None:
     """R5."""
-    question = QuestionFactory()
+    question = QuestionFactory.create()
     before = state()
     with pytest.raises(error):
         answer(question, text, works.user)
@@ -214,7 +214,7 @@ def test_what_cannot_be_taken_changes_nothing(works: Works, text: str, error: ty
 
 
 def test_one_of_several_left_out_is_refused_by_its_name(works: Works) -> None:
-    question = QuestionFactory(items=[ROUNDING, FILE_NAME])
+    question = QuestionFactory.create(items=[ROUNDING, FILE_NAME])
     before = state()
     with pytest.raises(AnswerEmpty, match="What should the file be called"):
         answer_question(
@@ -235,17 +235,17 @@ def test_one_of_several_left_out_is_refused_by_its_name(works: Works) -> None:
     ],
 )
 def test_an_answer_is_kept_as_it_was_typed(works: Works, typed: str, kept: str) -> None:
-    question = QuestionFactory()
+    question = QuestionFactory.create()
     answer(question, typed, works.user)
     assert list(Question.objects.get().answers.values()) == [kept]
 
 
 def test_who_may_only_look_may_not_answer(works: Works) -> None:
     """W1: viewer, outsider, and a member of another project."""
-    question = QuestionFactory()
+    question = QuestionFactory.create()
     viewer = member(question.task.project, "vic", Role.VIEWER)
     outsider = User.objects.create_user("out")
-    other = QuestionFactory()
+    other = QuestionFactory.create()
     neighbour = member(other.task.project, "nat")
     before = state()
     for person in (viewer, outsider, neighbour):
@@ -255,7 +255,7 @@ def test_who_may_only_look_may_not_answer(works: Works) -> None:
 
 
 def test_a_withdrawn_question_takes_no_answer(works: Works) -> None:
-    question = QuestionFactory(state=QuestionState.WITHDRAWN)
+    question = QuestionFactory.create(state=QuestionState.WITHDRAWN)
     before = state()
     with pytest.raises(NotOpen, match="was withdrawn"):
         answer(question, "Half up", works.user)
@@ -263,7 +263,7 @@ def test_a_withdrawn_question_takes_no_answer(works: Works) -> None:
 
 
 def test_a_long_answer_is_named_by_its_beginning(works: Works) -> None:
-    question = QuestionFactory()
+    question = QuestionFactory.create()
     answer(question, "long " * 1000, works.user)
     assert len(why_not_open(question)) < 700
 
@@ -273,7 +273,7 @@ def test_a_queue_that_is_down_loses_no_answer(works: Works, monkeypatch: pytest.
         raise ConnectionError("no queue")
 
     monkeypatch.setattr(ringing, "_ring", broken)
-    question = QuestionFactory()
+    question = QuestionFactory.create()
     answer(question, "Half up", works.user)
     task = Task.objects.get()
     assert (Question.objects.get().state, task.phase) == (QuestionState.ANSWERED, Phase.PENDING)

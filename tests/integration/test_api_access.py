@@ -148,13 +148,13 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> str:
 def question(name: str, source: str, settings: Any, tmp_path: Path) -> Question:
     """In a sequence, so that every operation has its thing."""
     settings.DATA_DIR = tmp_path
-    project = add_project("shop", source) if name in READ_GIT else ProjectFactory(name="shop")
-    question = QuestionFactory(task__project=project, task__title="a hidden title")
+    project = add_project("shop", source) if name in READ_GIT else ProjectFactory.create(name="shop")
+    question = QuestionFactory.create(task__project=project, task__title="a hidden title")
     task = question.task
-    task.sequence = SequenceFactory(project=project, phase=task.phase)
+    task.sequence = SequenceFactory.create(project=project, phase=task.phase)
     task.save(update_fields=["sequence"])
     append_one(question.run, EventKind.TEXT, {"text": "hello"})
-    MembershipFactory(project=project, user__username="ann")
+    MembershipFactory.create(project=project, user__username="ann")
     # Somebody fetches already: another fetch would be a thread that does not see this transaction.
     Project.objects.update(fetching_since=timezone.now())
     return question
@@ -188,7 +188,7 @@ def call(name: str, question: Question, script: Script) -> Any:
 
 
 def member(question: Question, role: Role) -> User:
-    return MembershipFactory(project=question.task.project, role=role).user
+    return MembershipFactory.create(project=question.task.project, role=role).user
 
 
 def told(answer: Any, status: int, question: Question) -> None:
@@ -213,7 +213,7 @@ def test_a_stranger_gets_401(name: str, question: Question) -> None:
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_an_outsider_learns_nothing(name: str, question: Question) -> None:
-    answer = call(name, question, Script(UserFactory()))
+    answer = call(name, question, Script(UserFactory.create()))
     told(answer, LINES[name].outsider, question)
     assert "hidden" not in text_of(answer)
 
@@ -240,7 +240,7 @@ def test_a_maintainer_manages(name: str, question: Question) -> None:
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_token_without_the_scope_is_refused_even_to_an_admin(name: str, question: Question) -> None:
     others = [scope for scope in Scope if scope is not LINES[name].scope]
-    answer = call(name, question, Script(UserFactory(is_superuser=True), *others))
+    answer = call(name, question, Script(UserFactory.create(is_superuser=True), *others))
     told(answer, 403, question)
     assert "lacks the scope" in answer.json()["detail"]
     question.refresh_from_db()
@@ -249,8 +249,8 @@ def test_a_token_without_the_scope_is_refused_even_to_an_admin(name: str, questi
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_token_for_another_project_sees_as_little_as_an_outsider(name: str, question: Question) -> None:
-    admin = UserFactory(is_superuser=True)
-    elsewhere = MembershipFactory(user=admin).project
+    admin = UserFactory.create(is_superuser=True)
+    elsewhere = MembershipFactory.create(user=admin).project
     answer = call(name, question, Script(admin, projects=[elsewhere]))
     told(answer, LINES[name].restricted or LINES[name].outsider, question)
     assert "hidden" not in text_of(answer)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def ann(question: Question) -> Script:
-    return Script(MembershipFactory(project=question.task.project, user__username="ann").user)
+    return Script(MembershipFactory.create(project=question.task.project, user__username="ann").user)
 
 
 def address(question: Question) -> str:
@@ -47,7 +47,7 @@ def test_the_same_answer_again_changes_nothing_and_another_is_409(question: Ques
     ann.post(address(question), {"answer": "Half up"})
     again = ann.post(address(question), {"answer": "Half up"})
     assert (again.status_code, again.json()["repeated"]) == (200, True)
-    for late in (ann, Script(UserFactory(is_superuser=True))):
+    for late in (ann, Script(UserFactory.create(is_superuser=True))):
         refused = late.post(address(question), {"answer": "Half to even"})
         assert refused.status_code == 409
         assert "Answered by ann" in refused.json()["detail"]

@@ -136,16 +136,16 @@ def place(source: str, settings: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     settings.DATA_DIR = tmp_path
     monkeypatch.setitem(program._FIXED, "GIT_ALLOW_PROTOCOL", "file")  # no source is sought in the network
     settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"api_rate": 1_000_000})
-    user = UserFactory(username="ann", is_superuser=True)
+    user = UserFactory.create(username="ann", is_superuser=True)
     project = add_project("shop", source, by=user)
     # Somebody fetches already: another fetch would be a thread that does not see this transaction.
     Project.objects.update(fetching_since=timezone.now())
-    question = QuestionFactory(task__project=project)
+    question = QuestionFactory.create(task__project=project)
     task = question.task
-    task.sequence = SequenceFactory(project=project, phase=task.phase, folder="tasks/night")
+    task.sequence = SequenceFactory.create(project=project, phase=task.phase, folder="tasks/night")
     task.save(update_fields=["sequence"])
     append_one(question.run, EventKind.TEXT, {"text": "hello"})
-    other = MembershipFactory(project=project, user__username="bob").user
+    other = MembershipFactory.create(project=project, user__username="bob").user
     invitation, _ = invite(project, "new@example.org", Role.VIEWER, by=acting(user))
     target = Target.objects.create(project=project, medium="webhook", name="hook", occasions=["done"])
     delivery = Delivery.objects.create(
@@ -181,16 +181,16 @@ def place(source: str, settings: Any, tmp_path: Path, monkeypatch: pytest.Monkey
 
 def _special(project: Project) -> dict[str, dict[str, Any]]:
     step_failed, task_failed = {"task_id": _failed(project).pk}, {"task_id": _failed(project).pk}
-    sequence = SequenceFactory(project=project, phase=Phase.FAILED)
+    sequence = SequenceFactory.create(project=project, phase=Phase.FAILED)
     _failed(project, sequence)
     asked = {
         "question": "May the agent run `git push`?",
         "options": [{"label": "Approve"}, {"label": "Deny"}],
     }
     base = paths.repository(project).head("main")
-    approval = QuestionFactory(task__project=project, kind=QuestionKind.APPROVAL, items=[asked])
-    changed = TaskFactory(project=project, base_commit=base, head_commit=base)
-    done = SequenceFactory(project=project, base_commit=base, head_commit=base)
+    approval = QuestionFactory.create(task__project=project, kind=QuestionKind.APPROVAL, items=[asked])
+    changed = TaskFactory.create(project=project, base_commit=base, head_commit=base)
+    done = SequenceFactory.create(project=project, base_commit=base, head_commit=base)
     return {
         "get_patch": {"task_id": changed.pk},
         "get_sequence_patch": {"sequence_id": done.pk},
@@ -203,8 +203,8 @@ def _special(project: Project) -> dict[str, dict[str, Any]]:
 
 
 def _failed(project: Project, sequence: Sequence | None = None) -> Task:
-    task = TaskFactory(project=project, sequence=sequence, phase=Phase.FAILED, steps=("do",))
-    RunFactory(task=task)
+    task = TaskFactory.create(project=project, sequence=sequence, phase=Phase.FAILED, steps=("do",))
+    RunFactory.create(task=task)
     task.steps.update(phase=Phase.FAILED)
     return task
 

@@ -35,11 +35,11 @@ def clock(settings: Any, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def member(question: Question) -> Script:
-    return Script(MembershipFactory(project=question.task.project).user)
+    return Script(MembershipFactory.create(project=question.task.project).user)
 
 
 def test_the_request_after_the_last_is_429_and_says_when_to_come_again(clock: SimpleNamespace) -> None:
-    script = Script(UserFactory())
+    script = Script(UserFactory.create())
     answers = [script.get("/me") for _ in range(4)]
     assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
     assert [answer["RateLimit-Remaining"] for answer in answers] == ["2", "1", "0", "0"]
@@ -50,7 +50,7 @@ def test_the_request_after_the_last_is_429_and_says_when_to_come_again(clock: Si
 
 
 def test_each_token_is_counted_alone_and_whatever_it_asked_for(clock: SimpleNamespace) -> None:
-    user = UserFactory()
+    user = UserFactory.create()
     one = Script(user)
     ApiToken.objects.update(name="the first")
     other = Script(user)
@@ -79,7 +79,7 @@ def test_many_requests_at_once_are_counted_exactly() -> None:
 
 @pytest.mark.parametrize("address", ["/tasks", "/projects", "/questions/1/answer", "/sequences"])
 def test_a_body_that_is_too_large_to_be_read_is_a_problem(address: str) -> None:
-    script = Script(UserFactory(is_superuser=True))
+    script = Script(UserFactory.create(is_superuser=True))
     refused = script.post(address, b"x" * (portal.DATA_UPLOAD_MAX_MEMORY_SIZE + 1))
     assert (refused.status_code, refused["Content-Type"]) == (413, PROBLEM)
     assert refused.json()["status"] == 413
@@ -98,7 +98,7 @@ def test_a_key_tells_a_narrower_token_nothing(question: Question) -> None:
     user, address, body = ann.token.user, f"/questions/{question.pk}/answer", {"answer": "Half up"}
     assert ann.post(address, body, Idempotency_Key="once").status_code == 200
     ann.token.delete()
-    narrow = Script(user, projects=[ProjectFactory()])
+    narrow = Script(user, projects=[ProjectFactory.create()])
     again = narrow.post(address, body, Idempotency_Key="once")
     assert again.status_code == 422 and "Half up" not in again.text
 

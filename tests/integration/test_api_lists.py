@@ -59,18 +59,20 @@ IN_THE_REPOSITORY = {"list_pipelines", "list_files", "list_folders"}
 def question(tmp_path: Path, settings: Any) -> Question:
     settings.DATA_DIR = tmp_path / "data"
     source = GitRepository.make(tmp_path / "source", **{"cat-herder.yaml": ONE_STEP})
-    return QuestionFactory(task__project=add_project("shop", str(source.path)))
+    return QuestionFactory.create(task__project=add_project("shop", str(source.path)))
 
 
 def more(project: Project, task: Task) -> None:
     """One more of everything that is listed."""
-    MembershipFactory(project=ProjectFactory())
-    MembershipFactory(project=project)
-    sequence = SequenceFactory(project=project, created_by=UserFactory())
-    asked = QuestionFactory(task__project=project, task__sequence=sequence, task__created_by=UserFactory())
-    TaskFactory(project=project, sequence=sequence, file="02.md")
+    MembershipFactory.create(project=ProjectFactory.create())
+    MembershipFactory.create(project=project)
+    sequence = SequenceFactory.create(project=project, created_by=UserFactory.create())
+    asked = QuestionFactory.create(
+        task__project=project, task__sequence=sequence, task__created_by=UserFactory.create()
+    )
+    TaskFactory.create(project=project, sequence=sequence, file="02.md")
     who = f"somebody-{sequence.pk}@example.org"
-    invite(project, who, Role.VIEWER, by=acting(UserFactory(is_superuser=True)))
+    invite(project, who, Role.VIEWER, by=acting(UserFactory.create(is_superuser=True)))
     position = task.steps.count() + 1
     step = Step.objects.create(task=task, position=position, name=f"step-{position}", config={})
     admin = User.objects.get(tokens__name="script")
@@ -81,13 +83,13 @@ def more(project: Project, task: Task) -> None:
         target=target, transition=move, medium="chat", occasion="failed", due_at=timezone.now()
     )
     make_token(f"another-{sequence.pk}", [Scope.READ], by=acting(admin), projects=[project])
-    for run in (asked.run, RunFactory(step=step)):
+    for run in (asked.run, RunFactory.create(step=step)):
         append_one(run, EventKind.TEXT, {"text": "hello"})
 
 
 @pytest.mark.parametrize("name", LISTS)
 def test_a_list_asks_as_often_for_many_rows_as_for_one(name: str, question: Question) -> None:
-    script, task = Script(UserFactory(is_superuser=True)), question.task
+    script, task = Script(UserFactory.create(is_superuser=True)), question.task
     known = {"project": task.project.name, "task_id": task.pk}
     address = re.sub(r"{(\w+)}", lambda found: str(known[found[1]]), LISTS[name]).removeprefix("/api/v1")
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def ann(project: Project) -> Script:
-    return Script(MembershipFactory(project=project, user__username="ann", role=Role.MAINTAINER).user)
+    return Script(MembershipFactory.create(project=project, user__username="ann", role=Role.MAINTAINER).user)
 
 
 def refused(answer: Any, status: int) -> str:
@@ -28,7 +28,7 @@ def refused(answer: Any, status: int) -> str:
 
 
 def test_a_role_is_given_changed_and_taken(ann: Script, project: Project) -> None:
-    UserFactory(username="bob")
+    UserFactory.create(username="bob")
     for role in ("viewer", "member", "member"):
         answer = ann.send("put", "/projects/shop/members/bob", {"role": role})
         assert (answer.status_code, answer.json()["role"]) == (200, role), answer.content
@@ -47,7 +47,7 @@ def test_the_last_maintainer_stays(ann: Script, project: Project) -> None:
 
 
 def test_who_is_not_there_is_404_and_a_role_that_is_none_is_400(ann: Script, project: Project) -> None:
-    UserFactory(username="bob")
+    UserFactory.create(username="bob")
     refused(ann.send("put", "/projects/shop/members/nobody", {"role": "viewer"}), 404)
     refused(ann.send("delete", "/projects/shop/members/bob"), 404)
     answer = ann.send("put", "/projects/shop/members/bob", {"role": "owner"})
@@ -57,8 +57,8 @@ def test_who_is_not_there_is_404_and_a_role_that_is_none_is_400(ann: Script, pro
 
 def test_who_is_no_maintainer_learns_nothing_of_logins_or_invitations(project: Project) -> None:
     """Whether a name has a login is asked after the role, so the answer is the same for all names."""
-    member = Script(MembershipFactory(project=project, role=Role.MEMBER).user)
-    UserFactory(username="bob")
+    member = Script(MembershipFactory.create(project=project, role=Role.MEMBER).user)
+    UserFactory.create(username="bob")
     for name in ("bob", "nobody"):
         refused(member.send("put", f"/projects/shop/members/{name}", {"role": "viewer"}), 403)
         refused(member.send("delete", f"/projects/shop/members/{name}"), 403)
@@ -112,14 +112,14 @@ def test_an_address_that_is_none_is_400_and_a_member_is_not_invited(ann: Script,
         answer = ann.post("/projects/shop/invitations", {"email": bad, "role": "viewer"})
         refused(answer, 400)
         assert answer.json()["errors"][0]["where"] == "body.email"
-    MembershipFactory(project=project, user__email="bob@example.org")
+    MembershipFactory.create(project=project, user__email="bob@example.org")
     answer = ann.post("/projects/shop/invitations", {"email": "bob@example.org", "role": "viewer"})
     assert "is already a member" in refused(answer, 400)
 
 
 def test_an_invitation_of_another_project_is_404(ann: Script, project: Project) -> None:
     other = Invitation.objects.create(
-        project=ProjectFactory(),
+        project=ProjectFactory.create(),
         email="bob@example.org",
         token_hash="x",
     )
@@ -132,7 +132,7 @@ def test_lists_come_in_pages_and_ask_the_database_as_often_for_many_rows(
     what: str, ann: Script, project: Project
 ) -> None:
     def more(number: int) -> None:
-        member = MembershipFactory(project=project, user__username=f"m{number}")
+        member = MembershipFactory.create(project=project, user__username=f"m{number}")
         Invitation.objects.create(
             project=project, email=f"{number}@example.org", token_hash=str(number), invited_by=member.user
         )

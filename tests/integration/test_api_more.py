@@ -26,7 +26,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def ann(question: Question) -> Script:
-    return Script(MembershipFactory(project=question.task.project, user__username="ann").user)
+    return Script(MembershipFactory.create(project=question.task.project, user__username="ann").user)
 
 
 def approval(question: Question, kind: str = QuestionKind.APPROVAL) -> Question:
@@ -55,7 +55,7 @@ def test_who_dismisses_or_answers_too_late_is_told_what_was_settled(question: Qu
     address = f"/questions/{question.pk}"
     ann.post(f"{address}/dismiss", {"notes": "Either."})
     assert ann.post(f"{address}/dismiss", {"notes": "Either."}).json()["repeated"] is True
-    bob = Script(MembershipFactory(project=question.task.project).user)
+    bob = Script(MembershipFactory.create(project=question.task.project).user)
     for late in (bob.post(f"{address}/dismiss", {}), bob.post(f"{address}/answer", {"answer": "Half up"})):
         refused(late, 409)
         assert "Dismissed by ann" in late.json()["detail"]
@@ -87,7 +87,7 @@ def test_who_decides_too_late_is_told_the_verdict_and_by_whom(question: Question
     """H5"""
     address = f"/questions/{approval(question).pk}/decide"
     ann.post(address, {"verdict": "denied", "notes": "Not on production."})
-    late = Script(UserFactory(is_superuser=True)).post(address, {"verdict": "approved"})
+    late = Script(UserFactory.create(is_superuser=True)).post(address, {"verdict": "approved"})
     refused(late, 409)
     assert "Denied by ann" in late.json()["detail"] and "Not on production." in late.json()["detail"]
     assert late.json()["question"]["verdict"] == "denied"
@@ -110,7 +110,7 @@ def test_keys_make_decisions_and_dismissals_harmless_to_repeat(question: Questio
     first = ann.post(address, {}, Idempotency_Key="k")
     again = ann.post(address, {}, Idempotency_Key="k")
     assert again["Idempotency-Replayed"] == "true" and again.json() == first.json()
-    other = QuestionFactory(task=question.task, run=question.run, number=2)
+    other = QuestionFactory.create(task=question.task, run=question.run, number=2)
     refused(ann.post(f"/questions/{other.pk}/dismiss", {}, Idempotency_Key="k"), 422)
 
 
@@ -124,9 +124,9 @@ def test_the_threshold_of_a_waiting_task_is_changed(question: Question, ann: Scr
 
 
 def test_a_failed_task_is_retried_from_a_step(ann: Script, question: Question) -> None:
-    task = TaskFactory(project=question.task.project, phase=Phase.FAILED)
+    task = TaskFactory.create(project=question.task.project, phase=Phase.FAILED)
     task.steps.update(phase=Phase.FAILED)
-    RunFactory(task=task)
+    RunFactory.create(task=task)
     answer = ann.post(f"/tasks/{task.pk}/steps/1/retry", {})
     assert (answer.status_code, answer.json()["phase"]) == (200, "pending"), answer.content
     entry = AuditEntry.objects.get(action="task_retried")
@@ -134,11 +134,11 @@ def test_a_failed_task_is_retried_from_a_step(ann: Script, question: Question) -
 
 
 def test_a_step_that_cannot_be_retried_says_why(ann: Script, question: Question) -> None:
-    task = TaskFactory(project=question.task.project, phase=Phase.FAILED)
+    task = TaskFactory.create(project=question.task.project, phase=Phase.FAILED)
     refused(ann.post(f"/tasks/{task.pk}/steps/2/retry", {}), 400, "retry")
     refused(ann.post(f"/tasks/{task.pk}/steps/9/retry", {}), 404)
     Step.objects.filter(task=task, position=1).update(phase=Phase.FAILED)
-    RunFactory(task=task)
+    RunFactory.create(task=task)
     refused(ann.post(f"/tasks/{task.pk}/steps/1/retry", {"put_back": True}), 400, "retry")
 
 
@@ -149,10 +149,12 @@ def ids(answer: Any, name: str = "task") -> list[int]:
 
 def test_tasks_are_searched_and_filtered_as_in_the_history(question: Question, ann: Script) -> None:
     project = question.task.project
-    bob = MembershipFactory(project=project, user__username="bob").user
-    tax = TaskFactory(project=project, title="Show the tax", pipeline="quick", created_by=bob, steps=("do",))
-    RunFactory(task=tax, model="opus")
-    TaskFactory(title="Show the tax elsewhere")  # of a project that ann does not see
+    bob = MembershipFactory.create(project=project, user__username="bob").user
+    tax = TaskFactory.create(
+        project=project, title="Show the tax", pipeline="quick", created_by=bob, steps=("do",)
+    )
+    RunFactory.create(task=tax, model="opus")
+    TaskFactory.create(title="Show the tax elsewhere")  # of a project that ann does not see
     waiting = question.task_id
     for query, expected in (
         ({"q": "tax"}, [tax.pk]), ({"q": '"show the" ta'}, [tax.pk]), ({"q": "half cents"}, [waiting]),
@@ -167,7 +169,7 @@ def test_tasks_are_searched_and_filtered_as_in_the_history(question: Question, a
 
 def test_questions_are_searched_and_filtered_as_in_the_history(question: Question, ann: Script) -> None:
     ann.post(f"/questions/{question.pk}/answer", {"answer": "Half up, as the cashier"})
-    other = QuestionFactory(task__project=question.task.project)
+    other = QuestionFactory.create(task__project=question.task.project)
     for query, expected in (
         ({"q": "cashier"}, [question.pk]), ({"person": "ann"}, [question.pk]), ({"via": "web"}, []),
         ({"via": "api"}, [question.pk]), ({"state": "open"}, [other.pk]),
@@ -195,15 +197,15 @@ def test_a_filter_that_cannot_be_used_is_400_and_named(query: dict[str, str], an
 
 
 def test_a_restricted_token_of_an_admin_finds_only_in_its_projects(question: Question) -> None:
-    admin = UserFactory(is_superuser=True)
-    mine = TaskFactory(title="Show the tax")
+    admin = UserFactory.create(is_superuser=True)
+    mine = TaskFactory.create(title="Show the tax")
     script = Script(admin, projects=[mine.project])
     assert ids(script.get("/tasks")) == ids(script.get("/tasks", q="tax")) == [mine.pk]
     assert ids(script.get("/questions"), "id") == ids(script.get("/tasks", q="half cents")) == []
 
 
 def test_a_page_of_found_tasks_goes_on_with_the_same_filters(question: Question, ann: Script) -> None:
-    made = [TaskFactory(project=question.task.project, title=f"tax {n}").pk for n in range(3)]
+    made = [TaskFactory.create(project=question.task.project, title=f"tax {n}").pk for n in range(3)]
     first = ann.get("/tasks", q="tax", sort="oldest", limit=2)
     assert ids(first) == made[:2]
     following = first.json()["next"].removeprefix("/api/v1")
@@ -216,8 +218,8 @@ def test_lists_ask_the_database_as_often_for_many_rows_as_for_one(
     address: str, ann: Script, question: Question
 ) -> None:
     def more() -> None:
-        asked = QuestionFactory(task__project=question.task.project, task__title="tax")
-        asked.task.sequence = SequenceFactory(project=question.task.project)
+        asked = QuestionFactory.create(task__project=question.task.project, task__title="tax")
+        asked.task.sequence = SequenceFactory.create(project=question.task.project)
         asked.task.save()
 
     def count() -> int:
@@ -234,16 +236,16 @@ def test_lists_ask_the_database_as_often_for_many_rows_as_for_one(
 
 
 def test_a_sequence_says_what_is_to_come_or_why_it_is_not_known(question: Question, ann: Script) -> None:
-    sequence = SequenceFactory(project=question.task.project)
+    sequence = SequenceFactory.create(project=question.task.project)
     said = ann.get(f"/sequences/{sequence.pk}").json()
     assert said["to_come"] == [] and said["trouble"]
 
 
 def test_a_viewer_may_not_retry_change_dismiss_or_decide(question: Question) -> None:
-    viewer = Script(MembershipFactory(project=question.task.project, role=Role.VIEWER).user)
+    viewer = Script(MembershipFactory.create(project=question.task.project, role=Role.VIEWER).user)
     refused(viewer.post(f"/questions/{question.pk}/dismiss", {}), 403)
     refused(viewer.post(f"/tasks/{question.task_id}/steps/1/retry", {}), 403)
-    outsider = Script(MembershipFactory(project=ProjectFactory()).user)
+    outsider = Script(MembershipFactory.create(project=ProjectFactory.create()).user)
     refused(outsider.post(f"/questions/{question.pk}/decide", {"verdict": "approved"}), 404)
 
 

@@ -44,12 +44,12 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def ann() -> User:
-    return UserFactory(username="ann")
+    return UserFactory.create(username="ann")
 
 
 @pytest.fixture
 def root() -> Script:
-    return Script(UserFactory(username="root", is_superuser=True))
+    return Script(UserFactory.create(username="root", is_superuser=True))
 
 
 def refused(answer: Any, status: int, where: str = "") -> None:
@@ -61,9 +61,9 @@ class TestUsage:
     @pytest.fixture
     def shop(self, ann: User) -> Project:
         """Two runs, three days apart, of which the first was asked a question that ann answered."""
-        project: Project = MembershipFactory(user=ann, project__name="shop").project
+        project: Project = MembershipFactory.create(user=ann, project__name="shop").project
         for day, dollars, model in ((1, 0.25, "opus"), (4, 0.5, "haiku")):
-            run = QuestionFactory(task__project=project, task__created_by=ann).run
+            run = QuestionFactory.create(task__project=project, task__created_by=ann).run
             facts = {"started_at": datetime(2026, 3, day, 12, tzinfo=UTC), "cost_usd": dollars}
             Run.objects.filter(pk=run.pk).update(model=model, output_tokens=10, **facts)
         asked = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -88,8 +88,8 @@ class TestUsage:
     def test_what_one_does_not_see_is_not_in_it(self, shop: Project) -> None:
         asked = {"from": "2026-03-01", "to": "2026-03-31"}
         for script in (
-            Script(UserFactory()),
-            Script(UserFactory(is_superuser=True), projects=[ProjectFactory()]),
+            Script(UserFactory.create()),
+            Script(UserFactory.create(is_superuser=True), projects=[ProjectFactory.create()]),
         ):
             said = script.get("/usage", **asked).json()
             assert (said["cost_usd"], said["models"], said["waited"]["questions"]) == (0, [], 0)
@@ -109,7 +109,7 @@ class TestUsage:
 
 class TestAudit:
     def test_a_site_admin_finds_who_did_what(self, root: Script, ann: User) -> None:
-        task = TaskFactory(project__name="shop")
+        task = TaskFactory.create(project__name="shop")
         record(Action.TASK_CANCELLED, by=ann, task=task)
         record(Action.LOGGED_OUT, by=ann)
         for asked in ({"project": "shop"}, {"person": "ann", "action": "task_cancelled"}, {"task": task.pk}):
@@ -123,7 +123,7 @@ class TestAudit:
 
     def test_it_is_searched_and_narrowed_as_in_the_audit_room(self, root: Script, ann: User) -> None:
         with acting_from(Origin(via=Channel.TERMINAL, address="192.0.2.7")):
-            record(Action.TASK_CANCELLED, by=ann, task=TaskFactory(title="Round prices"))
+            record(Action.TASK_CANCELLED, by=ann, task=TaskFactory.create(title="Round prices"))
         record(Action.LOGGED_OUT, by=ann)
         for asked in ({"via": "terminal"}, {"q": "192.0.2"}, {"q": "ann PRICES"}):
             (entry,) = root.get("/audit", **asked).json()["items"]
@@ -132,8 +132,8 @@ class TestAudit:
         refused(root.get("/audit", via="pigeon"), 400, "query.via")
 
     def test_it_is_taken_away_as_it_is_narrowed(self, root: Script, ann: User) -> None:
-        record(Action.TASK_CANCELLED, by=ann, task=TaskFactory(title="=1+1"))
-        record(Action.LOGGED_OUT, by=UserFactory(username="ben"))
+        record(Action.TASK_CANCELLED, by=ann, task=TaskFactory.create(title="=1+1"))
+        record(Action.LOGGED_OUT, by=UserFactory.create(username="ben"))
         only = root.get("/audit/export", person="ann")
         (row,) = json.loads(text_of(only))
         assert only["Content-Type"] == "application/json; charset=utf-8"
@@ -146,10 +146,10 @@ class TestAudit:
 
     @pytest.mark.parametrize("place", ["/audit", "/audit/export"])
     def test_nobody_else_reads_it(self, ann: User, place: str) -> None:
-        MembershipFactory(user=ann, role=Role.MAINTAINER)
+        MembershipFactory.create(user=ann, role=Role.MAINTAINER)
         refused(Script(ann).get(place), 403)
-        admin = UserFactory(is_superuser=True)
-        refused(Script(admin, projects=[ProjectFactory()]).get(place), 403)
+        admin = UserFactory.create(is_superuser=True)
+        refused(Script(admin, projects=[ProjectFactory.create()]).get(place), 403)
         ApiToken.objects.all().delete()
         refused(Script(admin, Scope.READ, Scope.WRITE).get(place), 403)
 
@@ -162,10 +162,10 @@ class TestNotices:
         )
 
     def test_ones_own_are_listed_and_read(self, ann: User) -> None:
-        project = MembershipFactory(user=ann, project__name="shop").project
-        task = TaskFactory(project=project, title="Round it")
+        project = MembershipFactory.create(user=ann, project__name="shop").project
+        task = TaskFactory.create(project=project, title="Round it")
         first, second = self.told(ann, task), self.told(ann, task)
-        others = self.told(UserFactory(), task)
+        others = self.told(UserFactory.create(), task)
         script = Script(ann)
         listed = script.get("/me/notices").json()["items"]
         assert [one["id"] for one in listed] == [second.pk, first.pk]
@@ -182,9 +182,9 @@ class TestNotices:
         assert others.read_at is None
 
     def test_those_of_projects_that_one_sees_no_more_are_not_there(self, ann: User) -> None:
-        project = MembershipFactory(user=ann).project
-        notice = self.told(ann, TaskFactory(project=project))
-        narrow = Script(ann, projects=[ProjectFactory()])
+        project = MembershipFactory.create(user=ann).project
+        notice = self.told(ann, TaskFactory.create(project=project))
+        narrow = Script(ann, projects=[ProjectFactory.create()])
         assert narrow.get("/me/notices").json()["items"] == []
         assert narrow.post("/me/notices/read", {}).json() == {"read": 0}
         Membership.objects.all().delete()
@@ -200,14 +200,14 @@ class TestTokens:
         (listed,) = script.get("/me/tokens").json()["items"]
         assert (listed["id"], listed["name"], listed["projects"]) == (script.token.pk, "script", None)
         assert "digest" not in listed and "cath_" not in str(listed)
-        other = Script(UserFactory())
+        other = Script(UserFactory.create())
         refused(script.send("delete", f"/me/tokens/{other.token.pk}"), 404)
         assert script.send("delete", f"/me/tokens/{listed['id']}").status_code == 204
         assert script.get("/me").status_code == 401 and other.get("/me").status_code == 200
         assert AuditEntry.objects.get(action=Action.TOKEN_REVOKED).via == "api"
 
     def test_a_restricted_one_sees_and_revokes_itself_alone(self, ann: User) -> None:
-        project = MembershipFactory(user=ann, project__name="shop").project
+        project = MembershipFactory.create(user=ann, project__name="shop").project
         wide = Script(ann)
         ApiToken.objects.update(name="wide")
         narrow = Script(ann, projects=[project])
@@ -228,7 +228,7 @@ class TestProjects:
     def maintainer(self, source: GitRepository, ann: User) -> Script:
         project = add_project("shop", str(source.path))
         fetch(project)
-        return Script(MembershipFactory(project=project, user=ann, role=Role.MAINTAINER).user)
+        return Script(MembershipFactory.create(project=project, user=ann, role=Role.MAINTAINER).user)
 
     def test_every_setting_of_the_page_is_changed(self, maintainer: Script) -> None:
         wanted = {
@@ -299,7 +299,7 @@ class TestTellingPeople:
 
     @pytest.fixture
     def maintainer(self, ann: User) -> Script:
-        return Script(MembershipFactory(user=ann, project__name="shop", role=Role.MAINTAINER).user)
+        return Script(MembershipFactory.create(user=ann, project__name="shop", role=Role.MAINTAINER).user)
 
     def test_a_webhook_is_added_changed_tried_and_removed(self, maintainer: Script) -> None:
         made = maintainer.post("/projects/shop/targets", self.HOOK).json()
@@ -373,7 +373,7 @@ class TestTellingPeople:
         ],
     )
     def test_a_wish_that_cannot_be_is_told(self, maintainer: Script, given: Any, where: str) -> None:
-        ProjectFactory(name="hidden")
+        ProjectFactory.create(name="hidden")
         before = maintainer.get("/me/preferences").json()
         refused(maintainer.send("patch", "/me/preferences", given), 400, where)
         assert maintainer.get("/me/preferences").json() == before

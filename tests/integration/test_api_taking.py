@@ -47,7 +47,7 @@ def shop(settings: Any, tmp_path: Path) -> Project:
 
 @pytest.fixture
 def ann(shop: Project) -> Script:
-    return Script(MembershipFactory(project=shop, user__username="ann").user)
+    return Script(MembershipFactory.create(project=shop, user__username="ann").user)
 
 
 def test_markdown_files_are_listed_those_of_the_task_folder_first(ann: Script) -> None:
@@ -112,9 +112,9 @@ def test_the_preview_tells_the_faults_that_creating_it_would_tell(ann: Script) -
 
 
 def test_tasks_are_taken_away_whole_as_csv_or_json(ann: Script, shop: Project) -> None:
-    TaskFactory(project=shop, title="=1+1", phase="failed")
-    TaskFactory(project=shop, title="Round prices")
-    TaskFactory(title="Elsewhere")
+    TaskFactory.create(project=shop, title="=1+1", phase="failed")
+    TaskFactory.create(project=shop, title="Round prices")
+    TaskFactory.create(title="Elsewhere")
     answer = ann.get("/tasks/export", format="csv")
     assert answer["Content-Type"] == "text/csv; charset=utf-8"
     rows = list(csv.DictReader(StringIO(text_of(answer))))
@@ -127,8 +127,8 @@ def test_tasks_are_taken_away_whole_as_csv_or_json(ann: Script, shop: Project) -
 
 
 def test_questions_are_taken_away_whole(ann: Script, shop: Project) -> None:
-    QuestionFactory(task__project=shop, task__title="Round prices")
-    QuestionFactory(task__title="Elsewhere")
+    QuestionFactory.create(task__project=shop, task__title="Round prices")
+    QuestionFactory.create(task__title="Elsewhere")
     answer = ann.get("/questions/export", state="open", format="json")
     assert answer["Content-Type"] == "application/json; charset=utf-8"
     assert [row["title"] for row in json.loads(text_of(answer))] == ["Round prices"]
@@ -149,6 +149,6 @@ def test_an_export_asks_no_more_of_the_database_for_more_tasks(
 
 
 def test_who_only_looks_picks_no_files(shop: Project) -> None:
-    viewer = Script(MembershipFactory(project=shop, role=Role.VIEWER).user)
+    viewer = Script(MembershipFactory.create(project=shop, role=Role.VIEWER).user)
     assert viewer.get("/projects/shop/files").status_code == 403
     assert viewer.get("/projects/shop/files/text", path="README.md").status_code == 403

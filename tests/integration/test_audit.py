@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def member(question: Question) -> User:
-    return MembershipFactory(project=question.task.project).user
+    return MembershipFactory.create(project=question.task.project).user
 
 
 @pytest.fixture
@@ -53,8 +53,8 @@ def test_an_answer_that_came_too_late_leaves_no_entry(question: Question, member
 
 
 def test_the_life_of_a_task_is_recorded_once_each() -> None:
-    task = TaskFactory()
-    member = MembershipFactory(project=task.project).user
+    task = TaskFactory.create()
+    member = MembershipFactory.create(project=task.project).user
     start_task(task, by=acting(member))
     start_task(task, by=acting(member))
     cancel_task(task, by=acting(member))
@@ -64,7 +64,7 @@ def test_the_life_of_a_task_is_recorded_once_each() -> None:
 
 
 def test_what_is_recorded_cannot_be_changed_or_deleted() -> None:
-    entry = record(Action.LOGGED_IN, by=UserFactory())
+    entry = record(Action.LOGGED_IN, by=UserFactory.create())
     for attempt in (
         entry.save,
         entry.delete,

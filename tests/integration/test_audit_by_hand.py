@@ -27,7 +27,7 @@ def root() -> Client:
 
 def clerk(*permissions: str) -> Client:
     """Somebody whom a site admin lets into the audit room for some things."""
-    user = UserFactory(is_staff=True)
+    user = UserFactory.create(is_staff=True)
     user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
     return signed_in(user)
 
@@ -85,7 +85,7 @@ def test_a_project_that_is_added_changed_and_removed(root: Client, way: str) -> 
 
 
 def test_a_task_that_is_put_right(root: Client) -> None:
-    task = TaskFactory(title="Round", threshold=3)
+    task = TaskFactory.create(title="Round", threshold=3)
     given = {"title": "Round", "threshold": 5, "model": ""}
     root.post(page("tasks_app_task_change", task.pk), given)
     root.post(page("tasks_app_task_change", task.pk), given)
@@ -94,7 +94,7 @@ def test_a_task_that_is_put_right(root: Client) -> None:
 
 @WAYS
 def test_a_target_that_is_switched_off_and_removed(root: Client, way: str) -> None:
-    project = ProjectFactory(name="shop")
+    project = ProjectFactory.create(name="shop")
     target = Target.objects.create(
         project=project, medium=Medium.WEBHOOK, name="builds", sealed_address="x", shown="https://y/"
     )
@@ -108,13 +108,13 @@ def test_a_target_that_is_switched_off_and_removed(root: Client, way: str) -> No
 
 @WAYS
 def test_an_account_that_is_removed(root: Client, way: str) -> None:
-    delete(root, "tasks_app_user", UserFactory(username="ben").pk, way)
+    delete(root, "tasks_app_user", UserFactory.create(username="ben").pk, way)
     assert told() == [("root", "account_changed", "ben", {"removed": "user"})]
 
 
 @WAYS
 def test_an_address_that_is_added_verified_and_removed(root: Client, way: str) -> None:
-    ben = UserFactory(username="ben")
+    ben = UserFactory.create(username="ben")
     root.post(page("account_emailaddress_add"), {"user": ben.pk, "email": "ben@example.org"})
     address = EmailAddress.objects.get()
     chosen = {"action": "make_verified", "_selected_action": [address.pk]}
@@ -134,7 +134,7 @@ def test_an_address_that_is_added_verified_and_removed(root: Client, way: str) -
 
 def test_who_may_look_at_addresses_verifies_none() -> None:
     """Whoever proves a verified address to the provider of logins is logged in as the person."""
-    address = EmailAddress.objects.create(user=UserFactory(), email="boss@example.org")
+    address = EmailAddress.objects.create(user=UserFactory.create(), email="boss@example.org")
     chosen = {"action": "make_verified", "_selected_action": [address.pk]}
     clerk("view_emailaddress").post(page("account_emailaddress_changelist"), chosen)
     address.refresh_from_db()
@@ -142,7 +142,7 @@ def test_who_may_look_at_addresses_verifies_none() -> None:
 
 
 def test_who_may_look_at_tokens_revokes_none() -> None:
-    token = ApiToken.objects.create(user=UserFactory(), name="nightly", digest="x")
+    token = ApiToken.objects.create(user=UserFactory.create(), name="nightly", digest="x")
     chosen = {"action": "revoke", "_selected_action": [token.pk]}
     clerk("view_apitoken").post(page("tasks_app_apitoken_changelist"), chosen)
     token.refresh_from_db()
@@ -154,9 +154,9 @@ def test_who_may_look_at_tokens_revokes_none() -> None:
 
 @pytest.mark.parametrize("how", ["removed", "demoted"])
 def test_invitations_that_end_with_a_role(how: str) -> None:
-    boss, project = UserFactory(username="boss"), ProjectFactory(name="shop")
-    MembershipFactory(project=project, user=boss, role=Role.MAINTAINER)
-    ben = MembershipFactory(project=project, user__username="ben", role=Role.MAINTAINER)
+    boss, project = UserFactory.create(username="boss"), ProjectFactory.create(name="shop")
+    MembershipFactory.create(project=project, user=boss, role=Role.MAINTAINER)
+    ben = MembershipFactory.create(project=project, user__username="ben", role=Role.MAINTAINER)
     for number, by in enumerate((ben.user, ben.user, boss)):
         Invitation.objects.create(
             project=project, email=f"{number}@example.org", token_hash=str(number), invited_by=by
@@ -173,7 +173,7 @@ def test_invitations_that_end_with_a_role(how: str) -> None:
 
 
 def test_entries_are_found_by_the_person(root: Client) -> None:
-    ann, ben = UserFactory(username="ann", first_name="Ann B."), UserFactory(username="ben")
+    ann, ben = UserFactory.create(username="ann", first_name="Ann B."), UserFactory.create(username="ben")
     record(Action.LOGGED_IN, by=ann)
     record(Action.LOGGED_IN, by=ben)
     record(Action.ASKED, actor_name="agent of plan")

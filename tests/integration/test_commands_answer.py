@@ -22,7 +22,7 @@ Outcome = tuple[int, str, str]
 
 @pytest.fixture
 def ann() -> User:
-    return UserFactory(username="ann", first_name="Ann", is_superuser=True)
+    return UserFactory.create(username="ann", first_name="Ann", is_superuser=True)
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def answer(ann: User, manage: Manage) -> Callable[..., Outcome]:
 def test_an_answer_is_stored_as_the_person_meant_it(
     answer: Callable[..., Outcome], words: tuple[str, ...], stored: str
 ) -> None:
-    question = QuestionFactory()
+    question = QuestionFactory.create()
     code, out, _ = answer(question, "--notes", "And be quick.", *words)
     question.refresh_from_db()
     assert code == 0
@@ -62,7 +62,7 @@ def test_an_answer_is_stored_as_the_person_meant_it(
 def test_a_dash_reads_the_answer_from_stdin(
     answer: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    question = QuestionFactory()
+    question = QuestionFactory.create()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("Two lines,\none ☃\n".encode())))
     assert answer(question, "-")[0] == 0
     question.refresh_from_db()
@@ -70,7 +70,7 @@ def test_a_dash_reads_the_answer_from_stdin(
 
 
 def test_several_items_are_answered_one_by_one(answer: Callable[..., Outcome]) -> None:
-    question = QuestionFactory(items=[ROUNDING, COLUMNS, FILE_NAME])
+    question = QuestionFactory.create(items=[ROUNDING, COLUMNS, FILE_NAME])
     words = ("--item", "3=2", "--item", "1=2", "--item", "2=1, e-mail")
     assert answer(question, *words)[0] == 0
     question.refresh_from_db()
@@ -78,7 +78,7 @@ def test_several_items_are_answered_one_by_one(answer: Callable[..., Outcome]) -
 
 
 def test_several_items_are_answered_by_json(answer: Callable[..., Outcome]) -> None:
-    question = QuestionFactory(items=[ROUNDING, FILE_NAME])
+    question = QuestionFactory.create(items=[ROUNDING, FILE_NAME])
     given = {FILE_NAME["question"]: "a=b", ROUNDING["question"]: "1"}
     assert answer(question, json.dumps(given))[0] == 0
     question.refresh_from_db()
@@ -86,7 +86,7 @@ def test_several_items_are_answered_by_json(answer: Callable[..., Outcome]) -> N
 
 
 def test_the_same_answer_again_changes_nothing_and_is_no_fault(answer: Callable[..., Outcome]) -> None:
-    question = QuestionFactory()
+    question = QuestionFactory.create()
     answer(question, "Half up")
     code, out, _ = answer(question, "2", "--json")
     facts = json.loads(out)
@@ -96,8 +96,8 @@ def test_the_same_answer_again_changes_nothing_and_is_no_fault(answer: Callable[
 
 
 def test_who_comes_too_late_learns_by_whom_when_and_what(answer: Callable[..., Outcome]) -> None:
-    question = QuestionFactory()
-    bob = MembershipFactory(project=question.task.project, user__username="bob", role="member").user
+    question = QuestionFactory.create()
+    bob = MembershipFactory.create(project=question.task.project, user__username="bob", role="member").user
     answer_question(question, Reply.to(question, "Half up"), by=acting(bob), via=Channel.WEB)
     code, out, err = answer(question, "Half to even")
     assert (code, out) == (1, "")
@@ -125,7 +125,7 @@ def test_an_answer_that_cannot_be_taken_is_refused_and_nothing_is_lost(
     answer: Callable[..., Outcome], words: tuple[str, ...], told: str
 ) -> None:
     """R5."""
-    question = QuestionFactory()
+    question = QuestionFactory.create()
     code, out, err = answer(question, *words)
     assert (code, out) == (2, "")
     assert told in err
@@ -143,7 +143,7 @@ def test_an_answer_that_cannot_be_taken_is_refused_and_nothing_is_lost(
     ],
 )
 def test_several_items_need_their_answers_each(answer: Callable[..., Outcome], text: str, told: str) -> None:
-    question = QuestionFactory(items=[ROUNDING, COLUMNS])
+    question = QuestionFactory.create(items=[ROUNDING, COLUMNS])
     code, _, err = answer(question, text)
     assert code == 2
     assert told in err
@@ -158,8 +158,8 @@ def test_an_error_is_json_too_where_json_is_wanted(answer: Callable[..., Outcome
 
 def test_what_a_person_may_not_see_does_not_exist_for_them(answer: Callable[..., Outcome]) -> None:
     """W1."""
-    question = QuestionFactory()
-    UserFactory(username="eve")
+    question = QuestionFactory.create()
+    UserFactory.create(username="eve")
     code, _, err = answer(question, "yes", who="eve")
     assert (code, err) == (
         2,
@@ -168,8 +168,8 @@ def test_what_a_person_may_not_see_does_not_exist_for_them(answer: Callable[...,
 
 
 def test_who_may_only_look_cannot_answer(answer: Callable[..., Outcome]) -> None:
-    question = QuestionFactory()
-    MembershipFactory(project=question.task.project, user__username="vic", role="viewer")
+    question = QuestionFactory.create()
+    MembershipFactory.create(project=question.task.project, user__username="vic", role="viewer")
     code, _, err = answer(question, "yes", who="vic")
     assert code == 2
     assert "does not allow this" in err
@@ -183,7 +183,7 @@ PUSH = {
 
 def wanting(kind: str) -> Question:
     evidence = [{"kind": "command", "title": "Command", "text": "git push"}]
-    question: Question = QuestionFactory(kind=kind, items=[PUSH], evidence=evidence)
+    question: Question = QuestionFactory.create(kind=kind, items=[PUSH], evidence=evidence)
     return question
 
 
@@ -213,7 +213,7 @@ def test_tool_calls_and_plans_are_decided(
 
 
 def test_a_question_is_dismissed(answer: Callable[..., Outcome]) -> None:
-    question = QuestionFactory()
+    question = QuestionFactory.create()
     code, out, _ = answer(question, "--dismiss", "--json")
     assert (code, json.loads(out)["state"], json.loads(out)["answers"]) == (0, "dismissed", {})
     code, _, err = answer(question, "Half up")
@@ -237,7 +237,7 @@ def test_a_question_is_dismissed(answer: Callable[..., Outcome]) -> None:
 def test_what_does_not_fit_the_question_changes_nothing(
     answer: Callable[..., Outcome], kind: str, words: tuple[str, ...], why: str
 ) -> None:
-    question = QuestionFactory() if kind == "clarification" else wanting(kind)
+    question = QuestionFactory.create() if kind == "clarification" else wanting(kind)
     code, _, err = answer(question, *words)
     question.refresh_from_db()
     assert code == 2 and why in err

@@ -22,10 +22,10 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     monkeypatch.setattr(settings, "DATA_DIR", tmp_path / "data")
-    UserFactory(username="ann", is_superuser=True)
+    UserFactory.create(username="ann", is_superuser=True)
     repository = GitRepository.make(tmp_path / "billing", **{"README.md": "Billing\n"})
     added = add_project("billing", str(repository.path))
-    MembershipFactory(project=added, user__username="vic", role="viewer")
+    MembershipFactory.create(project=added, user__username="vic", role="viewer")
     return added
 
 
@@ -114,7 +114,9 @@ class TestTheSameCommandAgain:
 
     @pytest.fixture
     def waiting(self) -> Task:
-        return TaskFactory(slug="rounding-2", text="# Round\n", threshold=3, phase=Phase.WAITING_FOR_INPUT)
+        return TaskFactory.create(
+            slug="rounding-2", text="# Round\n", threshold=3, phase=Phase.WAITING_FOR_INPUT
+        )
 
     def found(self, task: Task, **asked: object) -> Task | None:
         wanted = {"slug": "Rounding", "text": "# Round\n", "threshold": None, "pipeline": None, **asked}

@@ -32,34 +32,34 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def worker() -> WorkerBeat:
-    return WorkerBeatFactory()
+    return WorkerBeatFactory.create()
 
 
 @pytest.fixture
 def asked() -> Task:
     """A task that waits, after a run that cost something."""
     began = timezone.now() - timedelta(hours=3)
-    task = TaskFactory(
+    task = TaskFactory.create(
         title="Round [red]half[/red] cents\x1b[2J", phase=Phase.WAITING_FOR_INPUT, started_at=began
     )
-    run = RunFactory(
+    run = RunFactory.create(
         task=task, step=task.steps.get(name="implement"), input_tokens=1200, output_tokens=34, cost_usd=0.5
     )
     said = {"text": "Let me look."}
     append(run, [NewEvent(EventKind.TEXT, said, raw=said)], seq=run.next_seq())
-    QuestionFactory(task=task, run=run)
+    QuestionFactory.create(task=task, run=run)
     return task
 
 
 def test_status_names_what_is_not_in_the_result(manage: Manage) -> None:
     note = "Not part of the result, because .gitignore names it: .env. Checks saw it."
-    task = TaskFactory(phase=Phase.DONE, left_out=[note])
+    task = TaskFactory.create(phase=Phase.DONE, left_out=[note])
     assert note in " ".join(manage("status", str(task.pk))[1].split())
 
 
 def test_a_table_of_tasks_begins_with_what_needs_a_person(manage: Manage, asked: Task) -> None:
-    done = TaskFactory(phase=Phase.DONE)
-    running = TaskFactory(phase=Phase.RUNNING)
+    done = TaskFactory.create(phase=Phase.DONE)
+    running = TaskFactory.create(phase=Phase.RUNNING)
     code, out, _ = manage("status")
     rows = out.splitlines()[1:]
     assert code == 0
@@ -89,21 +89,21 @@ def test_a_task_can_be_named_by_its_project_and_slug(manage: Manage, asked: Task
 
 
 def test_json_of_all_tasks_can_be_narrowed_to_a_project(manage: Manage, asked: Task) -> None:
-    TaskFactory()
+    TaskFactory.create()
     _, out, _ = manage("status", "--json", "--project", asked.project.name)
     assert [task["task"] for task in json.loads(out)["tasks"]] == [asked.pk]
 
 
 def test_long_lists_are_cut_and_say_so(manage: Manage) -> None:
-    project = ProjectFactory()
+    project = ProjectFactory.create()
     for _ in range(51):
-        TaskFactory(project=project)
+        TaskFactory.create(project=project)
     assert "… and 1 more; --all shows them." in manage("status")[1]
     assert len(manage("status", "--all")[1].splitlines()) == 52
 
 
 def test_the_workers_are_told_and_that_there_is_none(manage: Manage, worker: WorkerBeat) -> None:
-    TaskFactory()
+    TaskFactory.create()
     assert "No worker" not in manage("status")[1]
     told = json.loads(manage("status", "--json")[1])["workers"]
     assert [(one["host"], one["pid"], one["slots"]) for one in told] == [("here", worker.pid, 4)]
@@ -115,16 +115,16 @@ def test_the_workers_are_told_and_that_there_is_none(manage: Manage, worker: Wor
 @pytest.fixture
 def used() -> None:
     """Two projects of one person, and a task whose person is gone, with two models."""
-    ann = UserFactory(username="ann")
+    ann = UserFactory.create(username="ann")
     for name, person, model, dollars in (
         ("shop", ann, "opus", 1.5),
         ("billing", ann, "haiku", 0.25),
         ("billing", None, "opus", 2.0),
     ):
-        project = Project.objects.filter(name=name).first() or ProjectFactory(name=name)
-        task = TaskFactory(project=project, created_by=person)
+        project = Project.objects.filter(name=name).first() or ProjectFactory.create(name=name)
+        task = TaskFactory.create(project=project, created_by=person)
         tokens = {"input_tokens": 1000, "output_tokens": 50, "cache_read_tokens": 200}
-        RunFactory(task=task, model=model, cost_usd=dollars, **tokens)
+        RunFactory.create(task=task, model=model, cost_usd=dollars, **tokens)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_the_log_of_a_step(manage: Manage, asked: Task, step: str, kind: str, se
 
 
 def test_the_log_of_a_task_is_that_of_all_its_steps(manage: Manage, asked: Task) -> None:
-    RunFactory(step=asked.steps.get(name="plan"))
+    RunFactory.create(step=asked.steps.get(name="plan"))
     out = manage("task_log", asked.pk)[1]
     assert out.index("1 plan") < out.index("2 implement") < out.index("Let me look.")
 
@@ -221,14 +221,14 @@ def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_a_project_is_added_listed_and_removed(
     manage: Manage, repository: GitRepository, data_dir: Path
 ) -> None:
-    ann = UserFactory(username="ann", is_superuser=True)
+    ann = UserFactory.create(username="ann", is_superuser=True)
     assert manage("project", "add", "billing", repository.path, "--as", "ann")[0] == 0
     project = Project.objects.get()
     assert project.memberships.get(user=ann).role == "maintainer"
     facts = {"name": "billing", "source": str(repository.path), "branch": "main", "tasks": 0}
     assert json.loads(manage("project", "list", "--json")[1]) == {"projects": [facts]}
     assert str(repository.path) in manage("project", "list")[1]
-    task = TaskFactory(project=project)
+    task = TaskFactory.create(project=project)
     paths.workspace(task).path.mkdir(parents=True)
 
     code, out, _ = manage("project", "remove", "billing", "--yes", "--as", "ann")
@@ -257,20 +257,20 @@ def test_a_name_that_cannot_be_used_is_refused(
 
 
 def test_a_name_that_is_taken_is_refused(manage: Manage, repository: GitRepository, data_dir: Path) -> None:
-    ProjectFactory(name="billing")
+    ProjectFactory.create(name="billing")
     assert "already exists" in manage("project", "add", "billing", repository.path)[2]
 
 
 def test_nothing_is_removed_unasked(manage: Manage) -> None:
-    ProjectFactory(name="billing")
-    UserFactory(username="ann", is_superuser=True)
+    ProjectFactory.create(name="billing")
+    UserFactory.create(username="ann", is_superuser=True)
     code, _, err = manage("project", "remove", "billing")
     assert (code, err) == (2, "Nobody can be asked here; say --yes to remove “billing”.\n")
     assert Project.objects.exists()
 
 
 def test_only_a_maintainer_removes_a_project(manage: Manage) -> None:
-    project = MembershipFactory(project__name="billing", user__username="bob", role="member").project
+    project = MembershipFactory.create(project__name="billing", user__username="bob", role="member").project
     code, _, err = manage("project", "remove", "billing", "--yes", "--as", "bob")
     assert code == 2
     assert "maintainers can remove it" in err
@@ -278,8 +278,8 @@ def test_only_a_maintainer_removes_a_project(manage: Manage) -> None:
 
 
 def test_a_project_in_which_an_agent_is_at_work_is_not_removed(manage: Manage) -> None:
-    task = TaskFactory(phase=Phase.RUNNING)
-    UserFactory(username="ann", is_superuser=True)
+    task = TaskFactory.create(phase=Phase.RUNNING)
+    UserFactory.create(username="ann", is_superuser=True)
     code, _, err = manage("project", "remove", task.project.name, "--yes", "--as", "ann")
     assert code == 1
     assert f"Task {task.pk} of {task.project.name} is running" in err
@@ -295,37 +295,37 @@ class TestWhoSitsThere:
         monkeypatch.setenv("LOGNAME", "carla")
 
     def test_the_only_admin(self) -> None:
-        ann = UserFactory(username="ann", is_superuser=True)
-        UserFactory(username="bob")
+        ann = UserFactory.create(username="ann", is_superuser=True)
+        UserFactory.create(username="bob")
         assert acting_user(None) == ann
 
     def test_the_login_name_goes_before_the_only_admin(self) -> None:
-        UserFactory(username="ann", is_superuser=True)
-        carla = UserFactory(username="carla")
+        UserFactory.create(username="ann", is_superuser=True)
+        carla = UserFactory.create(username="carla")
         assert acting_user(None) == carla
 
     def test_the_variable_goes_before_the_login_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
         named = settings.ENVIRONMENT.model_copy(update={"user": "bob"})
         monkeypatch.setattr(settings, "ENVIRONMENT", named)
-        UserFactory(username="carla")
-        bob, dora = UserFactory(username="bob"), UserFactory(username="dora")
+        UserFactory.create(username="carla")
+        bob, dora = UserFactory.create(username="bob"), UserFactory.create(username="dora")
         assert acting_user(None) == bob
         assert acting_user("dora") == dora
 
     def test_with_two_admins_one_has_to_say_who_one_is(self, manage: Manage) -> None:
-        question = QuestionFactory()
+        question = QuestionFactory.create()
         for name in ("ann", "bob"):
-            UserFactory(username=name, is_superuser=True)
+            UserFactory.create(username=name, is_superuser=True)
         code, _, err = manage("answer", question.pk, "yes")
         assert code == 2
         assert err == "Who are you here? Say --as USERNAME, or set CATHERDER_USER. Known: ann, bob.\n"
 
     def test_without_any_login_it_says_how_to_make_one(self, manage: Manage) -> None:
-        code, _, err = manage("answer", QuestionFactory().pk, "yes")
+        code, _, err = manage("answer", QuestionFactory.create().pk, "yes")
         assert code == 2
         assert "run `make up` once, or `manage.py createsuperuser`" in err
 
     def test_an_unknown_or_closed_login_is_refused(self, manage: Manage) -> None:
-        UserFactory(username="ann", is_superuser=True, is_active=False)
+        UserFactory.create(username="ann", is_superuser=True, is_active=False)
         assert "There is no user “eve”" in manage("answer", 1, "yes", "--as", "eve")[2]
         assert "The login of “ann” is switched off" in manage("answer", 1, "yes", "--as", "ann")[2]

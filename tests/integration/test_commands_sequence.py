@@ -40,7 +40,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     (repository.path / FOLDER).mkdir(parents=True)
     words = {"01-first.md": "first", "02-second.md": "second", "_later.md": "later"}
     repository.commit(**{f"{FOLDER}/{name}": text_of(word) for name, word in words.items()})
-    ann = UserFactory(username="ann", first_name="Ann", is_superuser=True)
+    ann = UserFactory.create(username="ann", first_name="Ann", is_superuser=True)
     return add_project("shop", str(repository.path), by=ann)
 
 
@@ -191,7 +191,7 @@ def test_wrong_use_is_told_and_makes_nothing(
     manage: Manage, project: Project, herd: Herd, words: list[str], told: str
 ) -> None:
     """R5."""
-    MembershipFactory(project=project, user__username="vic", role="viewer")
+    MembershipFactory.create(project=project, user__username="vic", role="viewer")
     code, _, err = manage("run_sequence", *words)
     assert code == 2
     assert told in err
@@ -273,7 +273,7 @@ class TestCancelAndRetry:
         assert code == 2 and told in err
 
     def test_a_viewer_may_not(self, manage: Manage, project: Project, herd: Herd) -> None:
-        MembershipFactory(project=project, user__username="vic", role="viewer")
+        MembershipFactory.create(project=project, user__username="vic", role="viewer")
         herd.acts["first"] = asks("Round up?")
         manage(*RUN)
         for thing in ("1", "sequence:1"):

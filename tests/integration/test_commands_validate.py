@@ -112,7 +112,7 @@ def test_r5_fix_leaves_broken_json_as_it_is(validate: Manage, repository: GitRep
 
 @pytest.mark.django_db
 def test_a_project_is_found_by_its_name(validate: Manage, repository: GitRepository) -> None:
-    ProjectFactory(name="shop", source=str(repository.path))
+    ProjectFactory.create(name="shop", source=str(repository.path))
     code, out, _ = validate("shop")
     assert code == 1
     assert f"in {repository.path}:" in out

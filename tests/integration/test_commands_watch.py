@@ -34,7 +34,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     monkeypatch.setattr(settings, "DATA_DIR", tmp_path / "data")
     config = f"taskFolder: todo\n{PLAIN_CONFIG}"
     repository = GitRepository.make(tmp_path / "shop", **{"cat-herder.yaml": config})
-    ann = UserFactory(username="ann", first_name="Ann", is_superuser=True)
+    ann = UserFactory.create(username="ann", first_name="Ann", is_superuser=True)
     return add_project("shop", str(repository.path), by=ann)
 
 
@@ -177,7 +177,7 @@ class TestOnce:
 def test_wrong_use_is_told(
     manage: Manage, project: Project, herd: Herd, words: tuple[str, ...], told: str
 ) -> None:
-    MembershipFactory(project=project, user__username="vic", role="viewer")
+    MembershipFactory.create(project=project, user__username="vic", role="viewer")
     code, _, err = manage(*ONCE, *words)
     assert code == 2 and told in err
 
@@ -208,11 +208,11 @@ def test_work_on_the_projects_own_branch_is_said_before_it_begins(
 
 def test_a_task_that_may_not_be_started_is_told_and_the_watch_goes_on(project: Project, folder: Path) -> None:
     """Somebody took the role away while the watch ran."""
-    admin = acting(UserFactory(is_superuser=True))
+    admin = acting(UserFactory.create(is_superuser=True))
     for word in ("a", "b"):
         (folder / f"{word}.md").write_text(text_of(word))
         create_task(project, text_of(word), by=admin, where="test", slug=word)
-    viewer = MembershipFactory(project=project, role="viewer").user
+    viewer = MembershipFactory.create(project=project, role="viewer").user
     out = StringIO()
     watch = Watch(project, folder, acting(viewer), Screen(out, no_color=True), may_prompt=False, parallel=1)
     assert watch.run(once=True) == Exit.FAILED

@@ -28,13 +28,13 @@ WAYS = {
 
 def asked(kind: QuestionKind) -> Question:
     if kind == QuestionKind.CLARIFICATION:
-        return QuestionFactory()
+        return QuestionFactory.create()
     item = {"question": "May the agent do this?", "header": "Bash"}
-    return QuestionFactory(kind=kind, items=[item], evidence=[COMMAND])
+    return QuestionFactory.create(kind=kind, items=[item], evidence=[COMMAND])
 
 
 def member_of(question: Question, role: Role = Role.MEMBER) -> User:
-    return MembershipFactory(project=question.task.project, role=role, user__first_name="Ada").user
+    return MembershipFactory.create(project=question.task.project, role=role, user__first_name="Ada").user
 
 
 def send(user: User, name: str, question: Question, data: Any, **options: Any) -> Any:
@@ -48,7 +48,7 @@ def fresh(question: Question) -> Question:
 def test_a_command_stands_on_its_card_once() -> None:
     """In lists, notices and histories, where it does not stand beside it, the headline names it."""
     item = {"question": "May the agent run `make deploy`?", "header": "Approval"}
-    question = QuestionFactory(kind=QuestionKind.APPROVAL, items=[item], evidence=[COMMAND])
+    question = QuestionFactory.create(kind=QuestionKind.APPROVAL, items=[item], evidence=[COMMAND])
     client = signed_in(member_of(question))
     card = client.get(reverse("question", args=[question.pk]), headers={"HX-Request": "true"}).text
     assert f"May the agent run this command in step “{question.step.name}”?</h2>" in card
@@ -131,7 +131,7 @@ class TestEachWay:
         question = asked(kind)
         send(member_of(question), name, question, good)
         late = {**good, "remark": "My own words.", "reason": "My own words."}
-        page = send(UserFactory(is_superuser=True), name, question, late)
+        page = send(UserFactory.create(is_superuser=True), name, question, late)
         assert page.status_code == 409
         assert f"{words} <strong>Ada</strong>" in page.text and "was not accepted" in page.text
         assert "My own words.\nMy own words.</textarea>" in page.text
@@ -174,7 +174,7 @@ class TestEachWay:
         assert send(viewer, name, question, good).status_code == 403
         shown = signed_in(viewer).get(reverse("question", args=[question.pk])).text
         assert "does not allow you to answer" in shown and 'class="card-buttons"' not in shown
-        assert send(UserFactory(), name, question, good).status_code == 404
+        assert send(UserFactory.create(), name, question, good).status_code == 404
         assert fresh(question).is_open
 
     def test_without_its_token_it_is_refused(self, name: str) -> None:
@@ -193,7 +193,7 @@ class TestEachWay:
         told = {"detail": f"{words} Ada, resuming.", "question": question.pk, "repeated": False}
         assert (reply.status_code, reply.json()) == (200, told)
         assert send(user, name, question, body, content_type=JSON).json()["repeated"]
-        late = send(UserFactory(is_superuser=True), name, question, body, content_type=JSON)
+        late = send(UserFactory.create(is_superuser=True), name, question, body, content_type=JSON)
         assert late.status_code == 409 and late.json()["detail"].startswith(words)
 
     @pytest.mark.parametrize("body", ["{", "[]", '{"notes": 7}', '{"answer": "x"}'])
@@ -222,6 +222,6 @@ def test_evidence_stands_before_the_buttons_and_hostile_text_is_text() -> None:
 
 
 def test_the_first_paragraph_is_the_headline_and_the_rest_is_markdown() -> None:
-    question = QuestionFactory(items=[{"question": "Which one?\n\nThere are **two**.", "options": []}])
+    question = QuestionFactory.create(items=[{"question": "Which one?\n\nThere are **two**.", "options": []}])
     page = signed_in(member_of(question)).get(reverse("question", args=[question.pk])).text
     assert ">Which one?</span>" in page and "<strong>two</strong>" in page

@@ -38,12 +38,12 @@ PUSH = {"question": "May the agent run `git push`?", "options": [{"label": "Appr
 
 def asked(kind: QuestionKind = QuestionKind.CLARIFICATION, **more: Any) -> Question:
     items = {} if kind == QuestionKind.CLARIFICATION else {"items": [PUSH]}
-    question: Question = QuestionFactory(kind=kind, **items, **more)
+    question: Question = QuestionFactory.create(kind=kind, **items, **more)
     return question
 
 
 def member_of(question: Question, role: Role = Role.MEMBER) -> User:
-    user: User = MembershipFactory(project=question.task.project, role=role).user
+    user: User = MembershipFactory.create(project=question.task.project, role=role).user
     return user
 
 

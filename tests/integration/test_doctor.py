@@ -163,7 +163,7 @@ class TestServices:
 
     def test_without_a_worker_tasks_wait(self) -> None:
         assert only(services.workers()).level is Level.WARNING
-        WorkerBeatFactory(busy=1)
+        WorkerBeatFactory.create(busy=1)
         assert told(services.workers()) == [("ok", "1 alive, 1 of 4 agents at work")]
 
     def test_a_redis_that_is_away_is_a_problem_without_its_password(self, settings: Any) -> None:
@@ -185,8 +185,8 @@ class TestServices:
         assert finding.level is Level.WARNING and "terms" in finding.advice
 
     def test_a_source_that_is_gone_is_told(self) -> None:
-        ProjectFactory(name="shop", source="/nowhere/at/all")
-        ProjectFactory(name="far", source="https://git.example.org/far.git")
+        ProjectFactory.create(name="shop", source="/nowhere/at/all")
+        ProjectFactory.create(name="far", source="https://git.example.org/far.git")
         gone, count = services.sources()
         assert gone.level is Level.WARNING and "shop: /nowhere/at/all does not exist" in gone.text
         assert count.text == "1 looked at, 1 behind a network: --sources"
@@ -197,7 +197,7 @@ class TestRepositories:
     def test_one_that_is_gone_or_lacks_a_commit_is_a_problem(self, works: Works) -> None:
         project = works.project()
         assert told(data.repositories(deep=True)) == [("ok", "1 looked at, every object read")]
-        TaskFactory(project=project, base_commit="1" * 40)
+        TaskFactory.create(project=project, base_commit="1" * 40)
         assert "1 commit(s) of unfinished tasks are missing" in only(data.repositories()).text
         shutil.rmtree(paths.repository(project).path)
         project.tasks.all().delete()

@@ -128,7 +128,7 @@ def repository(tmp_path: Path) -> GitRepository:
 @pytest.fixture
 def herd(repository: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Herd:
     monkeypatch.setattr(settings, "DATA_DIR", tmp_path / "data")
-    ann = UserFactory(username="ann", is_superuser=True)
+    ann = UserFactory.create(username="ann", is_superuser=True)
     return Herd(add_project("shop", str(repository.path), by=ann), ann)
 
 
@@ -510,7 +510,7 @@ class TestStopping:
     def test_a_viewer_changes_nothing(self, herd: Herd, action: object) -> None:
         """W1: said before anything about its phase."""
         sequence = herd.start()
-        viewer = MembershipFactory(project=herd.project, role="viewer").user
+        viewer = MembershipFactory.create(project=herd.project, role="viewer").user
         with pytest.raises(NotAllowed):
             action(sequence, by=acting(viewer))  # type: ignore[operator]
 

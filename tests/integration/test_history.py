@@ -37,7 +37,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def viewer(project: Project) -> User:
-    return MembershipFactory(project=project, role=Role.VIEWER).user
+    return MembershipFactory.create(project=project, role=Role.VIEWER).user
 
 
 @pytest.fixture
@@ -51,11 +51,13 @@ def titles(page: Any) -> list[str]:
 
 def many(project: Project, count: int) -> None:
     for number in range(count):
-        task = TaskFactory(project=project, title=f"Number {number} totals", created_by=UserFactory())
-        run = RunFactory(task=task, model="opus", input_tokens=5, cost_usd=0.5)
-        QuestionFactory(
+        task = TaskFactory.create(
+            project=project, title=f"Number {number} totals", created_by=UserFactory.create()
+        )
+        run = RunFactory.create(task=task, model="opus", input_tokens=5, cost_usd=0.5)
+        QuestionFactory.create(
             task=task, run=run, state=QuestionState.ANSWERED, answered_at=timezone.now(),
-            answered_by=UserFactory(), answers={"How should half cents be rounded?": "up"},
+            answered_by=UserFactory.create(), answers={"How should half cents be rounded?": "up"},
         )  # fmt: skip
 
 
@@ -64,18 +66,19 @@ def many(project: Project, count: int) -> None:
 
 def test_every_phase_is_listed_the_newest_first(client: Client, project: Project) -> None:
     for phase in Phase:
-        TaskFactory(project=project, title=phase.value, phase=phase)
+        TaskFactory.create(project=project, title=phase.value, phase=phase)
     assert titles(client.get("/history/")) == [phase.value for phase in reversed(Phase)]
     assert titles(client.get("/history/?sort=oldest")) == [phase.value for phase in Phase]
 
 
 def test_nothing_of_another_project_is_listed_or_offered(client: Client) -> None:
-    secret = TaskFactory(
-        title="Secret totals", pipeline="secret-pipe", created_by=UserFactory(username="secret-person"),
-        sequence=SequenceFactory(folder="secret-folder"),
+    secret = TaskFactory.create(
+        title="Secret totals", pipeline="secret-pipe",
+        created_by=UserFactory.create(username="secret-person"),
+        sequence=SequenceFactory.create(folder="secret-folder"),
     )  # fmt: skip
-    question = QuestionFactory(
-        task=secret, notes="secret notes", run=RunFactory(task=secret, model="secret-model")
+    question = QuestionFactory.create(
+        task=secret, notes="secret notes", run=RunFactory.create(task=secret, model="secret-model")
     )
     for address in ("?", "?q=secret", "?q=totals", f"?project={secret.project}", "?kind=questions",
                     "?kind=questions&q=secret", f"?sequence={secret.sequence_id}", "?q=rounded"):  # fmt: skip
@@ -87,16 +90,20 @@ def test_nothing_of_another_project_is_listed_or_offered(client: Client) -> None
 
 @pytest.fixture
 def varied(project: Project) -> dict[str, Task]:
-    ann = UserFactory(username="ann")
-    sequence = SequenceFactory(project=project)
-    old = TaskFactory(project=project, title="old", phase=Phase.FAILED, created_by=ann, failure="broke")
+    ann = UserFactory.create(username="ann")
+    sequence = SequenceFactory.create(project=project)
+    old = TaskFactory.create(
+        project=project, title="old", phase=Phase.FAILED, created_by=ann, failure="broke"
+    )
     Task.objects.filter(pk=old.pk).update(created_at=datetime(2026, 3, 1, 23, 59, tzinfo=UTC))
-    piped = TaskFactory(project=project, title="piped", pipeline="docs", phase=Phase.DONE, sequence=sequence)
-    RunFactory(task=old, model="opus")
-    RunFactory(task=piped, model="haiku")
-    asking = QuestionFactory(task__project=project, task__title="asking").task
-    elsewhere = TaskFactory(
-        title="elsewhere", project=MembershipFactory(user=project.memberships.get().user).project
+    piped = TaskFactory.create(
+        project=project, title="piped", pipeline="docs", phase=Phase.DONE, sequence=sequence
+    )
+    RunFactory.create(task=old, model="opus")
+    RunFactory.create(task=piped, model="haiku")
+    asking = QuestionFactory.create(task__project=project, task__title="asking").task
+    elsewhere = TaskFactory.create(
+        title="elsewhere", project=MembershipFactory.create(user=project.memberships.get().user).project
     )
     return {"old": old, "piped": piped, "asking": asking, "elsewhere": elsewhere}
 
@@ -165,14 +172,16 @@ def test_garbage_in_the_address_is_no_error(client: Client, varied: dict[str, Ta
 
 
 def test_words_found_are_marked_where_they_are(client: Client, project: Project) -> None:
-    TaskFactory(project=project, title="Round <b>prices</b>", body="x " * 500 + "the café’s quokka & co")
+    TaskFactory.create(
+        project=project, title="Round <b>prices</b>", body="x " * 500 + "the café’s quokka & co"
+    )
     page = client.get("/history/?q=cafe+quok")
     assert "<mark>café</mark>’s <mark>quokka</mark> &amp; co" in page.text and "<b>" not in page.text
     assert "<mark>prices</mark>" in client.get("/history/?q=prices").text
 
 
 def test_a_hit_in_a_question_shows_the_question(client: Client, project: Project) -> None:
-    question = QuestionFactory(task__project=project)
+    question = QuestionFactory.create(task__project=project)
     page = client.get("/history/?q=half+cents")
     assert "How should <mark>half</mark> <mark>cents</mark> be rounded?" in page.text
     assert f"/questions/{question.pk}/" in page.text
@@ -191,7 +200,7 @@ def quokka(): ...
 
 def test_what_is_found_in_markdown_is_shown_without_its_signs(client: Client, project: Project) -> None:
     title = "Mend `quokka.py` at once"
-    TaskFactory(project=project, title=title, body="# Long\n\n" + "x\n" * 5000 + MARKDOWN)
+    TaskFactory.create(project=project, title=title, body="# Long\n\n" + "x\n" * 5000 + MARKDOWN)
     page = client.get("/history/?q=quokka").text
     assert "Mend <mark>quokka</mark>.py at once" in page
     told = "What is wanted Round the <mark>quokka</mark> totals of bill.py &lt;a&amp;b&gt;, see the rules."
@@ -202,7 +211,7 @@ def test_what_is_found_in_markdown_is_shown_without_its_signs(client: Client, pr
 
 def test_questions_are_listed_in_plain_words(client: Client, project: Project) -> None:
     item = {"question": "Round **half** `up`?\n\n- The *rules* are silent.", "header": "", "options": []}
-    QuestionFactory(
+    QuestionFactory.create(
         task__project=project, items=[item], answers={item["question"]: "**Yes**, `always`."},
         state=QuestionState.ANSWERED, answered_at=timezone.now(),
     )  # fmt: skip
@@ -213,7 +222,7 @@ def test_questions_are_listed_in_plain_words(client: Client, project: Project) -
 
 
 def test_a_question_without_an_answer_leaves_no_room_for_one(client: Client, project: Project) -> None:
-    QuestionFactory(task__project=project)
+    QuestionFactory.create(task__project=project)
     page = client.get("/history/?kind=questions").text
     assert "How should half cents be rounded?" in page and "row-answer" not in page
 
@@ -257,7 +266,7 @@ def test_pages_lead_on_and_back_and_nothing_is_listed_twice(
     client: Client, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(history, "PER_PAGE", 3)
-    wanted = [TaskFactory(project=project, title=f"{number}").title for number in range(7)]
+    wanted = [TaskFactory.create(project=project, title=f"{number}").title for number in range(7)]
     for order, expected in (("", wanted[::-1]), ("&sort=oldest", wanted)):
         page = client.get(f"/history/?phase=pending{order}")
         seen, pages = titles(page), [titles(page)]
@@ -274,14 +283,14 @@ def test_pages_lead_on_and_back_and_nothing_is_listed_twice(
 
 def test_links_between_pages_keep_the_filters(client: Client, project: Project, monkeypatch: Any) -> None:
     monkeypatch.setattr(history, "PER_PAGE", 1)
-    first, second = TaskFactory(project=project), TaskFactory(project=project)
+    first, second = TaskFactory.create(project=project), TaskFactory.create(project=project)
     page = client.get("/history/?phase=pending&phase=done&q=totals&sort=oldest")
     assert f"?q=totals&amp;phase=pending&amp;phase=done&amp;sort=oldest&amp;after={first.pk}" in page.text
     assert second.title not in page.text
 
 
 def test_a_page_beyond_the_end_leads_back(client: Client, project: Project) -> None:
-    TaskFactory(project=project)
+    TaskFactory.create(project=project)
     assert "First page" in client.get("/history/?after=1").text
 
 
@@ -289,15 +298,15 @@ def test_a_page_beyond_the_end_leads_back(client: Client, project: Project) -> N
 
 
 def test_questions_are_listed_with_answer_and_person(client: Client, project: Project) -> None:
-    QuestionFactory(
+    QuestionFactory.create(
         task__project=project,
         state=QuestionState.ANSWERED,
         answered_at=timezone.now(),
         answered_via="terminal",
-        answered_by=UserFactory(username="ben"),
+        answered_by=UserFactory.create(username="ben"),
         answers={"How should half cents be rounded?": "Half to even"},
     )
-    QuestionFactory(task__project=project)
+    QuestionFactory.create(task__project=project)
     page = client.get("/history/?kind=questions&q=even&person=ben&via=terminal&state=answered")
     assert len(page.context["rows"]) == 1
     assert "Half to <mark>even</mark>" in page.text and "ben, terminal" in page.text
@@ -362,7 +371,7 @@ def test_an_export_is_recorded(client: Client, viewer: User) -> None:
 
 
 def test_nothing_of_another_project_can_be_taken_away(client: Client) -> None:
-    QuestionFactory(task__title="Secret")
+    QuestionFactory.create(task__title="Secret")
     assert json.loads(taken(client, "/history/export.json")) == []
     assert json.loads(taken(client, "/history/export.json?kind=questions")) == []
 
@@ -412,7 +421,7 @@ def test_no_filter_reads_the_whole_table(project: Project, query: str) -> None:
     """On SQLite; PostgreSQL knows how large a table is, and reads small ones whole."""
     if connection.vendor != "sqlite":
         return
-    tasks = Filters.of(QueryDict(query)).tasks(acting(UserFactory(is_superuser=True)))
+    tasks = Filters.of(QueryDict(query)).tasks(acting(UserFactory.create(is_superuser=True)))
     with CaptureQueriesContext(connection) as asked:
         slice_of(tasks, Place(), 40)
     plan = tasks.order_by("-pk").values_list("pk", flat=True)[:41].explain()

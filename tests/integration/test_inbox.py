@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 
 def asked(text: str, **facts: Any) -> Question:
-    return QuestionFactory(items=[{"question": text}], **facts)
+    return QuestionFactory.create(items=[{"question": text}], **facts)
 
 
 def answered(text: str, by: User, **facts: Any) -> Question:
@@ -29,7 +29,7 @@ def answered(text: str, by: User, **facts: Any) -> Question:
 
 @pytest.fixture
 def admin() -> User:
-    return UserFactory(is_superuser=True, username="root")
+    return UserFactory.create(is_superuser=True, username="root")
 
 
 def look(user: User, **query: Any) -> str:
@@ -70,7 +70,7 @@ def test_the_filters_are_in_the_address_and_stay_from_tab_to_tab(admin: User) ->
 
 def test_what_a_person_answered_can_be_found(admin: User) -> None:
     answered("By root?", admin)
-    answered("By another?", UserFactory(username="ann"))
+    answered("By another?", UserFactory.create(username="ann"))
     page = look(admin, state="answered", person="ann")
     assert "By another?" in page and "By root?" not in page
     assert '<option value="ann" selected>answered by ann</option>' in page
@@ -100,8 +100,8 @@ def test_garbage_in_the_address_is_no_error(admin: User, garbage: str) -> None:
 
 
 def test_names_of_projects_steps_and_people_that_one_may_not_see_are_not_offered() -> None:
-    answered("Secret?", UserFactory(username="secret-person"), task__project__name="secret-project")
-    outsider = MembershipFactory().user
+    answered("Secret?", UserFactory.create(username="secret-person"), task__project__name="secret-project")
+    outsider = MembershipFactory.create().user
     page = look(outsider, state="answered")
     assert "secret-" not in page and cards(page) == 0
     assert cards(look(outsider, state="answered", project="secret-project", person="secret-person")) == 0
@@ -112,8 +112,8 @@ def test_it_pages_and_its_queries_do_not_grow(admin: User) -> None:
     counts = []
     for many in (1, 30):
         for number in range(many):
-            answered(f"Number {number}?", UserFactory())
-            QuestionFactory()
+            answered(f"Number {number}?", UserFactory.create())
+            QuestionFactory.create()
         for state in ("open", "answered"):
             with CaptureQueriesContext(connection) as queries:
                 page = client.get(reverse("inbox"), {"state": state})

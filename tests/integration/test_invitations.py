@@ -27,7 +27,7 @@ NEW = {"username": "ann", "name": "Ann Example", "password": "correct horse"}
 
 @pytest.fixture
 def boss(project: Project) -> User:
-    return MembershipFactory(project=project, role=Role.MAINTAINER, user__username="boss").user
+    return MembershipFactory.create(project=project, role=Role.MAINTAINER, user__username="boss").user
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_a_login_that_cannot_be_made_is_refused_in_words(
 
 
 def test_an_address_that_is_taken_is_sent_to_the_login(project: Project, boss: User) -> None:
-    UserFactory(username="ann", email="ann@example.org")
+    UserFactory.create(username="ann", email="ann@example.org")
     link = link_for(project, boss)
     page = Client().get(link).text
     assert "is already an account with" in page and f"/login/?next={link}" in page
@@ -142,7 +142,7 @@ def test_an_address_that_is_taken_is_sent_to_the_login(project: Project, boss: U
 
 
 def test_who_is_logged_in_joins_with_one_click(project: Project, boss: User) -> None:
-    ben = UserFactory(username="ben")
+    ben = UserFactory.create(username="ben")
     client = signed_in(ben)
     link = link_for(project, boss)
     assert "Join as ben" in client.get(link).text
@@ -159,7 +159,7 @@ def test_nobody_loses_a_role_by_joining(
     project: Project, boss: User, has: str, invited_as: str, gets: str
 ) -> None:
     link = link_for(project, boss, role=Role(invited_as))
-    ben = MembershipFactory(project=project, role=has)
+    ben = MembershipFactory.create(project=project, role=has)
     client = signed_in(ben.user)
     assert f"You are already a {has} there" in client.get(link).text
     client.post(link)
@@ -189,9 +189,9 @@ def test_a_made_up_link_leads_nowhere(token: str) -> None:
 def test_of_two_who_use_the_same_link_one_is_in(project: Project, boss: User) -> None:
     invitation, _ = invite(project, "ann@example.org", Role.MEMBER, by=acting(boss))
     stale = Invitation.objects.get(pk=invitation.pk)
-    accept_invitation(invitation, by=UserFactory())
+    accept_invitation(invitation, by=UserFactory.create())
     with pytest.raises(BadInput, match="used"):
-        accept_invitation(stale, by=UserFactory())
+        accept_invitation(stale, by=UserFactory.create())
     assert Membership.objects.count() == 2
 
 
@@ -210,7 +210,7 @@ def test_who_only_claims_an_address_does_not_keep_its_owner_out(
 ) -> None:
     """A member could write a newcomer's address into their own settings, before the newcomer comes."""
     settings.SENDS_EMAIL = True
-    squatter = MembershipFactory(project=project, user__username="squatter").user
+    squatter = MembershipFactory.create(project=project, user__username="squatter").user
     User.objects.filter(pk=squatter.pk).update(email="ann@example.org")
     EmailAddress.objects.create(user=squatter, email="ann@example.org", primary=True, verified=False)
     at.post(members(project), {"user": "ann@example.org", "role": "viewer"})
@@ -228,7 +228,7 @@ def test_who_only_claims_an_address_does_not_keep_its_owner_out(
 
 
 def test_who_confirmed_an_address_keeps_it(project: Project, boss: User) -> None:
-    owner = UserFactory(username="owner", email="ann@example.org")
+    owner = UserFactory.create(username="owner", email="ann@example.org")
     EmailAddress.objects.create(user=owner, email="ann@example.org", primary=True, verified=True)
     link = link_for(project, boss)
     Invitation.objects.update(mailed=True)
@@ -255,7 +255,7 @@ def test_a_withdrawn_link_works_no_more_and_that_is_told(project: Project, boss:
 
 
 def test_an_invitation_of_another_project_cannot_be_reached(project: Project, boss: User, at: Client) -> None:
-    other = MembershipFactory(role=Role.MAINTAINER)
+    other = MembershipFactory.create(role=Role.MAINTAINER)
     invitation, _ = invite(other.project, "x@example.org", Role.VIEWER, by=acting(other.user))
     for name in ("invitation_again", "invitation_withdraw"):
         assert at.post(reverse(name, args=[project.pk, invitation.pk])).status_code == 404
@@ -263,6 +263,6 @@ def test_an_invitation_of_another_project_cannot_be_reached(project: Project, bo
 
 
 def test_only_maintainers_invite(project: Project, boss: User) -> None:
-    member = MembershipFactory(project=project)
+    member = MembershipFactory.create(project=project)
     with pytest.raises(NotAllowed, match="maintainers manage members"):
         invite(project, "x@example.org", Role.VIEWER, by=acting(member.user))

@@ -31,10 +31,10 @@ MOVING = ("seconds", "working_seconds", "paused_seconds")
 @pytest.fixture
 def question() -> Question:
     """Of a task with a value in every field that has one only sometimes."""
-    admin = UserFactory(username="admin", is_superuser=True)
-    question = QuestionFactory(task__created_by=admin, task__phase="waiting_for_input")
+    admin = UserFactory.create(username="admin", is_superuser=True)
+    question = QuestionFactory.create(task__created_by=admin, task__phase="waiting_for_input")
     now = timezone.now()
-    sequence = SequenceFactory(project=question.task.project, created_by=admin, started_at=now)
+    sequence = SequenceFactory.create(project=question.task.project, created_by=admin, started_at=now)
     Task.objects.update(sequence=sequence, head_commit="a" * 40, started_at=now, resets_at=now)
     Run.objects.update(ended_at=now, outcome="asked", model="opus", input_tokens=5, cost_usd=0.5)
     question.refresh_from_db()
@@ -140,7 +140,7 @@ def printed_as(model: type[BaseModel], facts: Any) -> None:
 
 
 def test_what_commands_print_is_what_their_models_say(manage: Manage, question: Question) -> None:
-    WorkerBeatFactory()
+    WorkerBeatFactory.create()
     task = question.task
     printed_as(Status, printed(manage, "status"))
     printed_as(TaskWithSteps, printed(manage, "status", task.pk))

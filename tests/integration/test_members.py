@@ -23,12 +23,12 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def boss(project: Project) -> User:
-    return MembershipFactory(project=project, role=Role.MAINTAINER, user__username="boss").user
+    return MembershipFactory.create(project=project, role=Role.MAINTAINER, user__username="boss").user
 
 
 @pytest.fixture
 def ann(project: Project) -> Membership:
-    return MembershipFactory(project=project, role=Role.MEMBER, user__username="ann")
+    return MembershipFactory.create(project=project, role=Role.MEMBER, user__username="ann")
 
 
 def members(project: Project) -> str:
@@ -101,20 +101,20 @@ def test_the_last_maintainer_stays(project: Project, boss: User, ann: Membership
 
 
 def test_a_maintainer_who_cannot_log_in_does_not_count(project: Project, boss: User) -> None:
-    MembershipFactory(project=project, role=Role.MAINTAINER, user__is_active=False)
+    MembershipFactory.create(project=project, role=Role.MAINTAINER, user__is_active=False)
     with pytest.raises(BadInput, match="last maintainer"):
         remove_member(Membership.objects.get(user=boss), by=acting(boss))
 
 
 def test_a_maintainer_may_go_when_another_is_there(project: Project, boss: User) -> None:
-    MembershipFactory(project=project, role=Role.MAINTAINER)
+    MembershipFactory.create(project=project, role=Role.MAINTAINER)
     mine = Membership.objects.get(user=boss)
     page = signed_in(boss).post(reverse("project_member_remove", args=[project.pk, mine.pk]))
     assert page["Location"] == "/" and role_of("boss") is None
 
 
 def test_who_is_demoted_leaves_no_open_invitation(project: Project, boss: User) -> None:
-    other = MembershipFactory(project=project, role=Role.MAINTAINER)
+    other = MembershipFactory.create(project=project, role=Role.MAINTAINER)
     signed_in(other.user).post(members(project), {"user": "friend@example.org", "role": "maintainer"})
     change_role(other, Role.VIEWER, by=acting(boss))
     assert Invitation.objects.get().standing == "withdrawn"
@@ -122,7 +122,7 @@ def test_who_is_demoted_leaves_no_open_invitation(project: Project, boss: User) 
 
 @pytest.mark.parametrize("who", ["ben", "BEN", "ben@example.org"])
 def test_who_has_a_login_is_added_at_once(project: Project, boss: User, who: str) -> None:
-    ben = UserFactory(username="ben", email="ben@example.org")
+    ben = UserFactory.create(username="ben", email="ben@example.org")
     EmailAddress.objects.create(user=ben, email="ben@example.org", verified=True, primary=True)
     page = signed_in(boss).post(members(project), {"user": who, "role": "viewer"}, follow=True)
     assert "(ben) is now a viewer" in page.text and role_of("ben") == "viewer"
@@ -131,7 +131,7 @@ def test_who_has_a_login_is_added_at_once(project: Project, boss: User, who: str
 
 def test_an_address_that_nobody_confirmed_is_invited_and_not_added(project: Project, boss: User) -> None:
     """Else somebody could claim the address of a colleague who is about to be added."""
-    UserFactory(username="mallory", email="boss2@example.org")
+    UserFactory.create(username="mallory", email="boss2@example.org")
     signed_in(boss).post(members(project), {"user": "boss2@example.org", "role": "maintainer"})
     assert role_of("mallory") is None and Invitation.objects.get().email == "boss2@example.org"
 
@@ -151,7 +151,7 @@ def test_an_address_that_nobody_confirmed_is_invited_and_not_added(project: Proj
 def test_who_cannot_be_added_is_said_and_what_was_typed_stays(
     project: Project, boss: User, ann: Membership, given: dict[str, str], said: str
 ) -> None:
-    UserFactory(username="off", is_active=False)
+    UserFactory.create(username="off", is_active=False)
     page = signed_in(boss).post(members(project), {"role": "viewer", **given})
     assert page.status_code == 400 and said in page.text
     assert f'value="{given["user"]}"' in page.text or not given["user"] or "\0" in given["user"]
@@ -160,7 +160,7 @@ def test_who_cannot_be_added_is_said_and_what_was_typed_stays(
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.MEMBER])
 def test_nobody_else_changes_members(project: Project, boss: User, ann: Membership, role: Role) -> None:
-    other = MembershipFactory(project=project, role=role)
+    other = MembershipFactory.create(project=project, role=role)
     client = signed_in(other.user)
     posts = [
         (members(project), {"user": "x@example.org", "role": "maintainer"}),
@@ -176,7 +176,7 @@ def test_nobody_else_changes_members(project: Project, boss: User, ann: Membersh
 
 
 def test_a_member_of_another_project_cannot_be_reached(project: Project, boss: User) -> None:
-    other = MembershipFactory()
+    other = MembershipFactory.create()
     where = reverse("project_member_remove", args=[project.pk, other.pk])
     assert signed_in(boss).post(where).status_code == 404
 
@@ -186,7 +186,7 @@ def test_a_longer_list_costs_no_more_queries(project: Project, boss: User) -> No
     counts: list[Any] = []
     for many in (0, 20):
         for number in range(many):
-            MembershipFactory(project=project)
+            MembershipFactory.create(project=project)
             client.post(members(project), {"user": f"{number}@example.org", "role": "viewer"})
         client.get(members(project))
         with CaptureQueriesContext(connection) as queries:
@@ -203,7 +203,7 @@ class TestInTheAuditRoom:
         return signed_in(User.objects.create_superuser("root"))
 
     def test_roles_given_changed_and_taken_are_told(self, root: Client, project: Project) -> None:
-        ben = UserFactory(username="ben")
+        ben = UserFactory.create(username="ben")
         given = {"user": ben.pk, "project": project.pk, "role": "viewer"}
         root.post(reverse("admin:tasks_app_membership_add"), given)
         row = Membership.objects.get()
@@ -217,7 +217,7 @@ class TestInTheAuditRoom:
         ]
 
     def test_many_taken_at_once_are_told_one_by_one(self, root: Client, project: Project) -> None:
-        rows = [MembershipFactory(project=project).pk for _ in range(3)]
+        rows = [MembershipFactory.create(project=project).pk for _ in range(3)]
         posted = {"action": "delete_selected", "_selected_action": rows, "post": "yes"}
         root.post(reverse("admin:tasks_app_membership_changelist"), posted)
         assert AuditEntry.objects.filter(action=Action.ROLE_TAKEN).count() == 3

@@ -28,7 +28,7 @@ def project(works: Works) -> Project:
 
 @pytest.fixture
 def root() -> User:
-    return UserFactory(username="root", is_superuser=True)
+    return UserFactory.create(username="root", is_superuser=True)
 
 
 def page_of(project: Project, user: User) -> tuple[Client, str]:
@@ -111,7 +111,7 @@ def test_a_fetch_that_fails_puts_the_old_place_back(project: Project, root: User
 def test_a_maintainer_sees_it_and_cannot_change_it(project: Project, tmp_path: Path) -> None:
     """Who could name any folder of the portal's machine would read what its user can."""
     other = GitRepository.make(tmp_path / "other", **{"cat-herder.yaml": ONE_STEP})
-    maintainer = MembershipFactory(project=project, role=Role.MAINTAINER).user
+    maintainer = MembershipFactory.create(project=project, role=Role.MAINTAINER).user
     client, address = page_of(project, maintainer)
     assert "Change source" not in client.get(address).text
     assert client.post(address, {"source": str(other.path)}).status_code == 403

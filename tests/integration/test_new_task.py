@@ -41,7 +41,7 @@ def project(works: Works) -> Project:
 
 
 def browser_of(project: Project, role: Role = Role.MEMBER) -> Client:
-    return signed_in(MembershipFactory(project=project, role=role).user)
+    return signed_in(MembershipFactory.create(project=project, role=role).user)
 
 
 def post(client: Client, project: Project, **given: Any) -> Any:
@@ -152,7 +152,7 @@ def test_the_pipelines_of_a_project_are_shown_with_their_steps(project: Project)
 def test_choosing_a_project_works_without_scripts(works: Works, project: Project) -> None:
     other = works.project("pipelines: {other: [{name: only, command: self}]}\n")
     client = browser_of(project)
-    MembershipFactory(project=other, user_id=client.session["_auth_user_id"])
+    MembershipFactory.create(project=other, user_id=client.session["_auth_user_id"])
     page = client.post(PAGE, {"project": other.pk, "text": "# Kept", "choose": "project"})
     assert page.status_code == 200 and "# Kept" in page.text and 'value="other"' in page.text
     assert not Task.objects.exists()
@@ -174,16 +174,16 @@ def test_the_preview_shows_the_text_and_what_its_settings_come_to(project: Proje
 
 
 def test_a_task_is_written_again_by_those_who_see_it(project: Project) -> None:
-    task = TaskFactory(project=project, text="---\npipeline: quick\n---\n# Again")
+    task = TaskFactory.create(project=project, text="---\npipeline: quick\n---\n# Again")
     client = browser_of(project)
     assert "pipeline: quick" in client.get(PAGE, {"from": task.pk}).text
-    hidden = TaskFactory(project=ProjectFactory(name="hidden"), text="# Secret")
+    hidden = TaskFactory.create(project=ProjectFactory.create(name="hidden"), text="# Secret")
     for number in (hidden.pk, "x", "9" * 30, "1\0"):
         assert client.get(PAGE, {"from": number}).status_code == 404
 
 
 def test_nothing_of_other_projects_is_shown(project: Project) -> None:
-    client = browser_of(ProjectFactory(name="another"))
+    client = browser_of(ProjectFactory.create(name="another"))
     for address in (PAGE, FILES_PART, "/tasks/new/project/"):
         page = client.get(address, {"project": project.pk, "file": "tasks/paint.md"})
         assert page.status_code == 200 and "quick" not in page.text and "Blue." not in page.text
@@ -202,17 +202,17 @@ def test_a_project_with_a_faulty_file_says_so(works: Works) -> None:
 
 
 def test_a_project_that_was_never_fetched_still_has_its_form() -> None:
-    assert "has not been fetched yet" in browser_of(ProjectFactory()).get(PAGE).text
+    assert "has not been fetched yet" in browser_of(ProjectFactory.create()).get(PAGE).text
 
 
 def test_the_page_asks_the_database_as_often_with_many_tasks(project: Project) -> None:
-    client = signed_in(UserFactory(is_superuser=True))
+    client = signed_in(UserFactory.create(is_superuser=True))
     client.get(PAGE)
     with CaptureQueriesContext(connection) as few:
         client.get(PAGE)
     for number in range(5):
-        TaskFactory(project=project)
-        ProjectFactory(name=f"more-{number}")
+        TaskFactory.create(project=project)
+        ProjectFactory.create(name=f"more-{number}")
     with CaptureQueriesContext(connection) as many:
         client.get(PAGE)
     assert len(many) == len(few)

@@ -59,7 +59,7 @@ def by_mail(settings: Any) -> None:
 
 def asked(**about: Any) -> Question:
     """A question that has just halted its task."""
-    question = QuestionFactory(**about)
+    question = QuestionFactory.create(**about)
     halted(question.task)
     return question
 
@@ -77,7 +77,7 @@ def answered(question: Question) -> None:
 
 
 def member(task: Task, *, role: str = Role.MEMBER, email: str = "", **wishes: Any) -> User:
-    user: User = MembershipFactory(project=task.project, role=role).user
+    user: User = MembershipFactory.create(project=task.project, role=role).user
     User.objects.filter(pk=user.pk).update(email=email)
     user.email = email
     if wishes:
@@ -117,7 +117,7 @@ def posts(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 def test_a_question_is_told_once_in_the_page_to_those_who_may_answer() -> None:
     question = asked()
     told = member(question.task)
-    viewer, stranger = member(question.task, role=Role.VIEWER), UserFactory()
+    viewer, stranger = member(question.task, role=Role.VIEWER), UserFactory.create()
 
     assert announce() == 1
     assert announce() == 0
@@ -130,13 +130,14 @@ def test_a_question_is_told_once_in_the_page_to_those_who_may_answer() -> None:
 
 
 def test_every_kind_of_end_is_told_to_who_created_the_task() -> None:
-    creator = MembershipFactory().user
+    creator = MembershipFactory.create().user
     project = creator.memberships.get().project
     for phase in (Phase.DONE, Phase.FAILED, Phase.CANCELLED):
         halted(
-            TaskFactory(project=project, created_by=creator, phase=phase, failure="The tests fail."), phase
+            TaskFactory.create(project=project, created_by=creator, phase=phase, failure="The tests fail."),
+            phase,
         )
-        halted(TaskFactory(project=project, phase=phase), phase)  # somebody else's
+        halted(TaskFactory.create(project=project, phase=phase), phase)  # somebody else's
 
     assert announce() == 6
     told = Notice.objects.filter(user=creator).values_list("occasion", "headline")
@@ -144,7 +145,7 @@ def test_every_kind_of_end_is_told_to_who_created_the_task() -> None:
 
 
 def test_moving_a_task_is_what_is_told_and_its_steps_are_not() -> None:
-    task = TaskFactory(phase=Phase.RUNNING)
+    task = TaskFactory.create(phase=Phase.RUNNING)
     user = member(task, wishes=EVERYTHING)
     step = task.steps.first()
     type(step).objects.filter(pk=step.pk).update(phase=Phase.RUNNING)
@@ -158,7 +159,7 @@ def test_moving_a_task_is_what_is_told_and_its_steps_are_not() -> None:
 
 
 def test_nobody_is_told_what_they_did_themselves() -> None:
-    task = TaskFactory(phase=Phase.CANCELLED)
+    task = TaskFactory.create(phase=Phase.CANCELLED)
     one, other = member(task, wishes=EVERYTHING), member(task, wishes=EVERYTHING)
     halted(task, Phase.CANCELLED, actor=one)
     announce()
@@ -195,14 +196,14 @@ def test_the_next_occasion_of_a_task_takes_the_place_of_the_one_before() -> None
 
 @pytest.mark.parametrize("reach", Reach.values)
 def test_the_reach_says_of_which_projects(reach: str) -> None:
-    task = TaskFactory(phase=Phase.DONE)
-    admin = UserFactory(is_superuser=True)
+    task = TaskFactory.create(phase=Phase.DONE)
+    admin = UserFactory.create(is_superuser=True)
     wanted = Preferences.objects.create(user=admin, wishes=EVERYTHING, reach=reach)
-    chosen = ProjectFactory()
+    chosen = ProjectFactory.create()
     wanted.projects.set([chosen])
     halted(task, Phase.DONE)
-    halted(TaskFactory(project=chosen, phase=Phase.DONE), Phase.DONE)
-    halted(TaskFactory(phase=Phase.DONE, created_by=admin), Phase.DONE)
+    halted(TaskFactory.create(project=chosen, phase=Phase.DONE), Phase.DONE)
+    halted(TaskFactory.create(phase=Phase.DONE, created_by=admin), Phase.DONE)
     announce()
     assert Notice.objects.count() == {"mine": 1, "all": 3, "chosen": 1}[reach]
 
@@ -269,7 +270,7 @@ def in_threads(count: int, work: Callable[[], object]) -> None:
 
 
 def test_a_mail_has_project_question_and_a_link(by_mail: None) -> None:
-    question = QuestionFactory()
+    question = QuestionFactory.create()
     creator = member(question.task, email="ann@example.org")
     Task.objects.filter(pk=question.task_id).update(created_by=creator)
     member(question.task, email="bob@example.org")  # not his task: the defaults leave him in peace
@@ -305,7 +306,7 @@ def test_hostile_text_is_only_text_in_a_mail(by_mail: None) -> None:
 def test_what_is_due_for_a_person_comes_in_one_mail(by_mail: None) -> None:
     first = asked()
     user = member(first.task, email="ann@example.org", wishes=EVERYTHING, digest=Digest.HOURLY)
-    done = TaskFactory(project=first.task.project, phase=Phase.DONE)
+    done = TaskFactory.create(project=first.task.project, phase=Phase.DONE)
     halted(done, Phase.DONE)
     announce()
     assert deliver() == 0  # before the hour
@@ -362,7 +363,7 @@ def test_a_test_comes_in_quiet_hours_too(monkeypatch: pytest.MonkeyPatch) -> Non
     told: list[Any] = []
     monkeypatch.setattr(delivery.chat, "send", lambda *_, **__: told.append(_))
     user = member(asked().task, **quiet_now())
-    try_target(hook(TaskFactory(), medium=Medium.CHAT, user=user), by=acting(user))
+    try_target(hook(TaskFactory.create(), medium=Medium.CHAT, user=user), by=acting(user))
     deliver()
     assert len(told) == 1
 
@@ -371,7 +372,7 @@ def test_a_digest_that_fails_comes_as_one_mail_later(by_mail: None, monkeypatch:
     first = asked()
     member(first.task, email="ann@example.org", wishes=EVERYTHING)
     for _ in range(5):
-        halted(TaskFactory(project=first.task.project, phase=Phase.DONE), Phase.DONE)
+        halted(TaskFactory.create(project=first.task.project, phase=Phase.DONE), Phase.DONE)
     announce()
     monkeypatch.setattr(delivery.mail, "send", failing(NotSent("The mail server could not be reached.")))
     deliver()

@@ -36,7 +36,7 @@ SECRET_ADDRESS = "https://hook.example/services/T0P53CR37"
 
 
 def maintainer(project: Project) -> Client:
-    return signed_in(MembershipFactory(project=project, role=Role.MAINTAINER).user)
+    return signed_in(MembershipFactory.create(project=project, role=Role.MAINTAINER).user)
 
 
 def list_of(project: Project) -> str:
@@ -53,7 +53,7 @@ def chosen(**changed: Any) -> dict[str, Any]:
 
 
 def test_what_is_chosen_is_kept_and_recorded() -> None:
-    user = MembershipFactory().user
+    user = MembershipFactory.create().user
     project = user.memberships.get().project
     given = chosen(**{
         "wish-question-email": "all", "reach": "chosen", "projects": [project.pk], "quiet_from": "22:00",
@@ -80,22 +80,22 @@ def test_what_is_chosen_is_kept_and_recorded() -> None:
     ],
 )
 def test_a_wrong_choice_is_said_and_nothing_is_changed(wrong: dict[str, str], message: str) -> None:
-    user = UserFactory()
+    user = UserFactory.create()
     page = signed_in(user).post(reverse("me_notifications"), chosen(**wrong))
     assert page.status_code == 400 and message in page.text
     assert not Preferences.objects.exists()
 
 
 def test_nobody_chooses_a_project_that_they_do_not_see() -> None:
-    other = ProjectFactory()
-    client = signed_in(UserFactory())
+    other = ProjectFactory.create()
+    client = signed_in(UserFactory.create())
     page = client.post(reverse("me_notifications"), chosen(reach="chosen", projects=[other.pk]))
     assert page.status_code == 400 and other.name not in page.text
 
 
 def test_the_own_chat_is_shown_masked_tried_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat, "check", lambda address: None)
-    user = UserFactory()
+    user = UserFactory.create()
     client = signed_in(user)
     client.post(reverse("me_notifications"), chosen(chat="discord://123/T0P53CR37"))
     target = Target.objects.get(user=user)
@@ -112,7 +112,7 @@ def test_the_own_chat_is_shown_masked_tried_and_forgotten(monkeypatch: pytest.Mo
 
 
 def test_a_webhook_is_added_with_a_secret_that_is_shown_once() -> None:
-    project = ProjectFactory()
+    project = ProjectFactory.create()
     client = maintainer(project)
     given = {"medium": "webhook", "name": "CI", "address": SECRET_ADDRESS, "occasions": ["question", "done"]}
     page = client.post(list_of(project), given)
@@ -129,7 +129,7 @@ def test_a_webhook_is_added_with_a_secret_that_is_shown_once() -> None:
 
 
 def test_a_new_secret_takes_the_place_of_the_old_one_and_is_shown_once() -> None:
-    task = TaskFactory()
+    task = TaskFactory.create()
     project = task.project
     client, target = maintainer(project), hook(task)
     old = unseal(target.sealed_secret)
@@ -146,7 +146,7 @@ def test_a_new_secret_takes_the_place_of_the_old_one_and_is_shown_once() -> None
 
 
 def test_a_chat_has_no_secret_to_renew() -> None:
-    task = TaskFactory()
+    task = TaskFactory.create()
     project = task.project
     chat_target = hook(task)
     Target.objects.update(medium="chat", sealed_secret="")
@@ -171,7 +171,7 @@ def test_a_chat_has_no_secret_to_renew() -> None:
     ],
 )
 def test_a_wrong_address_is_said_and_what_was_typed_stays(address: str, message: str) -> None:
-    project = ProjectFactory()
+    project = ProjectFactory.create()
     given = {"medium": "webhook", "name": "My hook", "address": address, "occasions": ["done"]}
     page = maintainer(project).post(list_of(project), given)
     assert page.status_code == 400 and message in page.text and "My hook" in page.text
@@ -246,7 +246,7 @@ def test_only_maintainers_change_a_project_s_targets(role: str) -> None:
 
 def test_a_target_of_another_project_is_404() -> None:
     other = hook(asked().task)
-    project = ProjectFactory()
+    project = ProjectFactory.create()
     here = {"project_id": project.pk, "target_id": other.pk}
     assert maintainer(project).post(reverse("target_remove", kwargs=here)).status_code == 404
 
@@ -282,7 +282,7 @@ def test_the_log_costs_no_more_queries_when_it_is_longer() -> None:
 def test_the_bell_counts_what_is_unread_and_the_list_marks_it_read() -> None:
     first, second = asked(), asked()
     user = member(first.task)
-    MembershipFactory(project=second.task.project, user=user)
+    MembershipFactory.create(project=second.task.project, user=user)
     announce()
     client = signed_in(user)
     page = client.get(reverse("notices")).text
@@ -297,7 +297,7 @@ def test_nobody_reads_for_somebody_else() -> None:
     question = asked()
     member(question.task)
     announce()
-    client = signed_in(UserFactory(is_superuser=True))
+    client = signed_in(UserFactory.create(is_superuser=True))
     client.post(reverse("notices_read"), {"notice": Notice.objects.get(user__is_superuser=False).pk})
     client.post(reverse("notices_read"), {"notice": "nonsense\x00"})
     assert Notice.objects.get(user__is_superuser=False).read_at is None
@@ -319,7 +319,7 @@ def test_news_bring_the_questions_that_came_since_as_toasts() -> None:
 
 @pytest.mark.parametrize("after", ["", "x", "-1", "9" * 400, "²", "\x00"])
 def test_nonsense_for_what_a_page_knows_is_no_error(after: str) -> None:
-    assert signed_in(UserFactory()).get(reverse("navigation"), {"after": after}).status_code == 200
+    assert signed_in(UserFactory.create()).get(reverse("navigation"), {"after": after}).status_code == 200
 
 
 def test_the_list_of_notices_costs_no_more_queries_when_it_is_longer() -> None:
@@ -336,5 +336,5 @@ def test_the_list_of_notices_costs_no_more_queries_when_it_is_longer() -> None:
     queries()
     few = queries()
     for _ in range(5):
-        MembershipFactory(project=asked().task.project, user=user)
+        MembershipFactory.create(project=asked().task.project, user=user)
     assert queries() == few and Notice.objects.filter(user=user).count() == 6

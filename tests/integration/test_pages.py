@@ -50,7 +50,7 @@ HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>\"' [x](javascri
 
 @pytest.fixture
 def admin() -> User:
-    return UserFactory(is_superuser=True, is_staff=True, first_name="Ada")
+    return UserFactory.create(is_superuser=True, is_staff=True, first_name="Ada")
 
 
 @pytest.fixture
@@ -84,10 +84,10 @@ def log_of(task: Task) -> str:
 
 
 def test_login_leads_to_where_one_wanted_to_go() -> None:
-    user = UserFactory(username="ada")
+    user = UserFactory.create(username="ada")
     user.set_password("open sesame")
     user.save()
-    task = TaskFactory(project=MembershipFactory(user=user).project)
+    task = TaskFactory.create(project=MembershipFactory.create(user=user).project)
     client = Client()
     login = client.get(page_of(task), follow=True)
     assert "Log in" in login.text
@@ -143,9 +143,9 @@ def test_open_questions_are_counted_in_the_title_and_the_navigation(browser: Cli
 
 
 def test_only_questions_that_one_sees_are_counted() -> None:
-    mine = QuestionFactory()
-    QuestionFactory()
-    client = signed_in(MembershipFactory(project=mine.task.project).user)
+    mine = QuestionFactory.create()
+    QuestionFactory.create()
+    client = signed_in(MembershipFactory.create(project=mine.task.project).user)
     assert 'data-open="1"' in client.get("/navigation/").text
 
 
@@ -168,7 +168,7 @@ def test_scripts_and_styles_come_from_files_alone(browser: Client) -> None:
 
 def test_every_phase_is_in_the_group_that_says_what_it_needs(browser: Client) -> None:
     for phase in Phase:
-        TaskFactory(phase=phase, title=f"is {phase}")
+        TaskFactory.create(phase=phase, title=f"is {phase}")
     page = browser.get("/").text
     order = ["Needs your answer", "Running", "Not started", "Failed or interrupted", "Done"]
     places_in_page = [page.index(f'">{title} <span class="number">') for title in order]
@@ -181,17 +181,17 @@ def test_every_phase_is_in_the_group_that_says_what_it_needs(browser: Client) ->
 
 def test_what_one_may_not_answer_needs_others() -> None:
     """A badge and a headline that ask for what one cannot give are noise."""
-    open_here, open_there = QuestionFactory(), QuestionFactory()
+    open_here, open_there = QuestionFactory.create(), QuestionFactory.create()
     for question in (open_here, open_there):
         Task.objects.filter(pk=question.task_id).update(phase=Phase.WAITING_FOR_INPUT)
-    user = MembershipFactory(project=open_here.task.project, role="viewer").user
+    user = MembershipFactory.create(project=open_here.task.project, role="viewer").user
     browser = signed_in(user)
     page = browser.get("/").text
     assert '">Waiting for input <span class="number">1<' in page and "Needs your answer" not in page
     assert 'data-open="0"' in browser.get("/navigation/").text
     assert open_here.task.title in browser.get("/?group=needs-others").text
     assert open_here.items[0]["question"] in browser.get("/inbox/").text
-    MembershipFactory(project=open_there.task.project, user=user)
+    MembershipFactory.create(project=open_there.task.project, user=user)
     page = browser.get("/").text
     assert (
         '">Needs your answer <span class="number">1<' in page
@@ -201,12 +201,12 @@ def test_what_one_may_not_answer_needs_others() -> None:
 
 
 def test_only_those_who_may_answer_read_that_their_answer_is_needed() -> None:
-    question = QuestionFactory()
+    question = QuestionFactory.create()
     task, step = question.task, question.step
     for waiting in (task, step):
         type(waiting).objects.filter(pk=waiting.pk).update(phase=Phase.WAITING_FOR_INPUT)
     for role, label in (("viewer", "waiting for input"), ("member", "needs your answer")):
-        browser = signed_in(MembershipFactory(project=task.project, role=role).user)
+        browser = signed_in(MembershipFactory.create(project=task.project, role=role).user)
         for address in ("/", page_of(task), reverse("project", args=[task.project_id]), "/history/"):
             page = re.sub(
                 r'(?s)<div class="chips">.*?</div>|<fieldset class="chips">.*?</fieldset>',
@@ -222,9 +222,9 @@ def test_who_waits_longest_comes_first_and_of_what_ended_the_last(browser: Clien
     now, day = timezone.now(), timedelta(days=1)
     for title, days in (("long ago", 9), ("lately", 1), ("before", 4)):
         ended = {"title": f"{title} ended", "phase": Phase.DONE, "ended_at": now - days * day}
-        TaskFactory(**ended)
-        TaskFactory(**{**ended, "title": f"{title} failed", "phase": Phase.FAILED})
-        QuestionFactory(task__title=f"{title} asked", task__phase=Phase.WAITING_FOR_INPUT,
+        TaskFactory.create(**ended)
+        TaskFactory.create(**{**ended, "title": f"{title} failed", "phase": Phase.FAILED})
+        QuestionFactory.create(task__title=f"{title} asked", task__phase=Phase.WAITING_FOR_INPUT,
                         asked_at=now - days * day)  # fmt: skip
     shown = re.findall(r">((?:long ago|lately|before) \w+)</a>", browser.get("/").text)
     assert shown == [
@@ -235,15 +235,15 @@ def test_who_waits_longest_comes_first_and_of_what_ended_the_last(browser: Clien
 
 
 def test_a_waiting_task_shows_its_question_and_a_failed_one_its_reason(browser: Client) -> None:
-    QuestionFactory()
-    TaskFactory(phase=Phase.FAILED, failure="The check <b> failed.")
+    QuestionFactory.create()
+    TaskFactory.create(phase=Phase.FAILED, failure="The check <b> failed.")
     page = browser.get("/").text
     assert ROUNDING["question"] in page and "The check &lt;b&gt; failed." in page
 
 
 def test_only_those_who_may_act_get_a_start_button(browser: Client) -> None:
-    task = TaskFactory()
-    viewer = signed_in(MembershipFactory(project=task.project, role="viewer").user)
+    task = TaskFactory.create()
+    viewer = signed_in(MembershipFactory.create(project=task.project, role="viewer").user)
     start = reverse("task_start", args=[task.pk])
     hint = "Start a task: an agent works on it"
     assert start in browser.get("/").text and hint in browser.get("/").text
@@ -255,10 +255,10 @@ def test_only_those_who_may_act_get_a_start_button(browser: Client) -> None:
 def test_the_cost_of_a_list_does_not_grow_with_it(count_queries: Callable[[str], int], address: str) -> None:
     def add() -> None:
         for phase in Phase:
-            TaskFactory(phase=phase)
-        question = QuestionFactory()
+            TaskFactory.create(phase=phase)
+        question = QuestionFactory.create()
         say(question.run, (EventKind.TEXT, {"text": "hello"}))
-        say(RunFactory(), (EventKind.TEXT, {"text": "at work"}))
+        say(RunFactory.create(), (EventKind.TEXT, {"text": "at work"}))
 
     add()
     few = count_queries(address)
@@ -278,9 +278,9 @@ def test_long_groups_page_at_50(browser: Client) -> None:
 
 def test_the_empty_dashboard_says_what_to_do_first(browser: Client) -> None:
     assert "Add a project" in browser.get("/").text
-    ProjectFactory()
+    ProjectFactory.create()
     assert "Create the first task" in browser.get("/").text
-    nobody = signed_in(UserFactory())
+    nobody = signed_in(UserFactory.create())
     assert "not a member of any project" in nobody.get("/").text
 
 
@@ -348,7 +348,7 @@ def test_without_a_project_the_form_says_how_to_add_one(browser: Client) -> None
 def test_a_task_says_its_phase_in_a_sentence_and_offers_what_can_be_done(
     browser: Client, phase: Phase
 ) -> None:
-    task = TaskFactory(phase=phase, started_at=timezone.now(), queued_at=timezone.now())
+    task = TaskFactory.create(phase=phase, started_at=timezone.now(), queued_at=timezone.now())
     page = browser.get(page_of(task)).text
     own = {Phase.FAILED: "Failed in step “plan”.", Phase.CANCELLED: "Cancelled"}
     assert own.get(phase, FACTS[phase].sentence) in page
@@ -358,7 +358,7 @@ def test_a_task_says_its_phase_in_a_sentence_and_offers_what_can_be_done(
 
 
 def test_a_cancelled_task_says_who_cancelled_it_and_when(browser: Client) -> None:
-    task = TaskFactory(phase=Phase.RUNNING, started_at=timezone.now())
+    task = TaskFactory.create(phase=Phase.RUNNING, started_at=timezone.now())
     assert "Cancelled by" not in browser.get(page_of(task)).text
     page = browser.post(reverse("task_cancel", args=[task.pk]), follow=True).text
     name = User.objects.get(is_superuser=True).shown_name
@@ -366,7 +366,7 @@ def test_a_cancelled_task_says_who_cancelled_it_and_when(browser: Client) -> Non
 
 
 def test_start_cancel_and_go_on_are_buttons(browser: Client) -> None:
-    task = TaskFactory()
+    task = TaskFactory.create()
     for action, phase in (("start", Phase.PENDING), ("cancel", Phase.CANCELLED), ("go_on", Phase.PENDING)):
         page = browser.post(reverse(f"task_{action}", args=[task.pk]), follow=True)
         task.refresh_from_db()
@@ -375,14 +375,14 @@ def test_start_cancel_and_go_on_are_buttons(browser: Client) -> None:
 
 
 def test_a_button_that_comes_too_late_explains_itself(browser: Client) -> None:
-    task = TaskFactory(phase=Phase.DONE)
+    task = TaskFactory.create(phase=Phase.DONE)
     page = browser.post(reverse("task_cancel", args=[task.pk]), follow=True)
     assert "is done and cannot become cancelled" in page.text
 
 
 def test_a_failure_is_shown_plainly(browser: Client) -> None:
     failure = "`make \x1b[1m<all>\x1b[0m` failed with exit 2.\n\x1b[31mNo rule\x1b[0m for <all>."
-    task = TaskFactory(phase=Phase.FAILED, failure=failure)
+    task = TaskFactory.create(phase=Phase.FAILED, failure=failure)
     page = browser.get(page_of(task)).text
     assert "Why it failed" in page
     assert "<p><code>make &lt;all&gt;</code> failed with exit 2.</p>" in page
@@ -397,8 +397,8 @@ def test_everything_that_others_wrote_is_harmless_on_the_page(browser: Client) -
         "header": HOSTILE,
         "options": [{"label": HOSTILE, "description": HOSTILE, "preview": HOSTILE}],
     }
-    task = TaskFactory(phase=Phase.WAITING_FOR_INPUT, title=HOSTILE, body=HOSTILE, failure=HOSTILE)
-    question = QuestionFactory(task=task, items=[item])
+    task = TaskFactory.create(phase=Phase.WAITING_FOR_INPUT, title=HOSTILE, body=HOSTILE, failure=HOSTILE)
+    question = QuestionFactory.create(task=task, items=[item])
     text = {"text": HOSTILE}
     say(
         question.run,
@@ -422,13 +422,13 @@ def test_everything_that_others_wrote_is_harmless_on_the_page(browser: Client) -
 
 
 def test_odd_events_do_not_break_the_page(browser: Client) -> None:
-    run = RunFactory()
+    run = RunFactory.create()
     say(run, *((kind, {}) for kind in EventKind), (EventKind.TOOL_USE, {"name": None, "input": "text"}))
     assert browser.get(page_of(run.step.task)).status_code == 200
 
 
 def test_a_result_stands_with_its_call(browser: Client) -> None:
-    run = RunFactory()
+    run = RunFactory.create()
     say(
         run,
         (EventKind.TOOL_USE, {"id": "a", "name": "Bash", "input": {"command": "make test"}}),
@@ -444,7 +444,7 @@ def test_a_result_stands_with_its_call(browser: Client) -> None:
 def test_what_follows_a_headline_is_its_context_and_not_shouted(browser: Client) -> None:
     """In the log and in the questions and answers, as on the card."""
     asked = "Which layout?\n\nThe printer has **42 columns**."
-    question = QuestionFactory(items=[{**ROUNDING, "question": asked}])
+    question = QuestionFactory.create(items=[{**ROUNDING, "question": asked}])
     append(question.run, [NewEvent(EventKind.QUESTION, {"number": 1, "items": question.items})], seq=0)
     page = browser.get(reverse("task", args=[question.task_id])).text
     assert "**" not in page
@@ -454,12 +454,12 @@ def test_what_follows_a_headline_is_its_context_and_not_shouted(browser: Client)
 
 
 def test_where_a_run_begins_the_log_says_so_once(browser: Client) -> None:
-    run = RunFactory()
+    run = RunFactory.create()
     say(run, (EventKind.SYSTEM, {"subtype": "init"}), (EventKind.TEXT, {"text": "hello"}))
     task = run.step.task
     last = Event.objects.last()
     assert browser.get(page_of(task)).text.count('class="run-start"') == 1
-    again = RunFactory(step=run.step, number=2, reason="answer")
+    again = RunFactory.create(step=run.step, number=2, reason="answer")
     say(again, (EventKind.SYSTEM, {"subtype": "init"}))
     quiet = browser.get(log_of(task), {"after": last.pk}, headers=HTMX)
     assert "run-start" not in quiet.text
@@ -470,22 +470,22 @@ def test_where_a_run_begins_the_log_says_so_once(browser: Client) -> None:
 
 @pytest.mark.parametrize("query", ["after=x", "before=-1", "after=", "after=9999999999999999999999"])
 def test_a_bad_place_in_the_log_is_404(browser: Client, query: str) -> None:
-    assert browser.get(f"{log_of(TaskFactory())}?{query}").status_code == 404
+    assert browser.get(f"{log_of(TaskFactory.create())}?{query}").status_code == 404
 
 
 def test_the_cost_of_a_task_page_does_not_grow_with_its_log(count_queries: Callable[[str], int]) -> None:
-    run = RunFactory()
+    run = RunFactory.create()
     task = run.step.task
     say(run, (EventKind.TEXT, {"text": "hello"}))
     few = count_queries(page_of(task))
     say(run, *((EventKind.TEXT, {"text": "hello"}) for _ in range(300)))
     for number in range(2, 9):
-        RunFactory(step=run.step, number=number)
+        RunFactory.create(step=run.step, number=number)
     assert count_queries(page_of(task)) == few <= 16
 
 
 def test_answers_are_listed_with_who_when_and_how(browser: Client, admin: User) -> None:
-    question: Question = QuestionFactory(items=[ROUNDING, COLUMNS])
+    question: Question = QuestionFactory.create(items=[ROUNDING, COLUMNS])
     answers = {"item-0": "Half up", "item-1": ["Name", "E-mail"], "notes": "hurry"}
     browser.post(reverse("question_answer", args=[question.pk]), answers)
     page = browser.get(reverse("task_history", args=[question.task_id])).text
@@ -494,7 +494,7 @@ def test_answers_are_listed_with_who_when_and_how(browser: Client, admin: User) 
 
 
 def test_the_timeline_shows_runs_with_reason_outcome_and_cost(browser: Client) -> None:
-    run = RunFactory(
+    run = RunFactory.create(
         outcome="asked", input_tokens=200, cache_read_tokens=12_000, output_tokens=940, cost_usd=0.25
     )
     page = browser.get(reverse("task_timeline", args=[run.step.task_id])).text
@@ -507,10 +507,10 @@ def test_the_timeline_shows_runs_with_reason_outcome_and_cost(browser: Client) -
 @pytest.mark.django_db(transaction=True)
 def test_a_log_is_streamed_as_a_file(async_client: AsyncClient) -> None:
     """H8: downloadable, and never whole in memory."""
-    run = RunFactory()
+    run = RunFactory.create()
     said = [f"the <agent> spoke {number}" for number in range(1000)]
     say(run, *((EventKind.TEXT, {"text": text}) for text in said))
-    async_client.force_login(UserFactory(is_superuser=True))
+    async_client.force_login(UserFactory.create(is_superuser=True))
 
     async def download(kind: str) -> tuple[HttpResponse, list[bytes]]:
         file = await async_client.get(reverse("step_log", args=[run.step.task_id, 1, kind]))
@@ -536,7 +536,7 @@ def test_the_diff_of_a_task_and_of_a_step_is_shown(browser: Client, project: Any
     middle = source.commit(**{"README.md": "# <shop>\n"})
     head = source.commit(**{"prices.py": "CENT = 1\n"})
     paths.repository(project).fetch()
-    task = TaskFactory(project=project, base_commit=base, head_commit=head)
+    task = TaskFactory.create(project=project, base_commit=base, head_commit=head)
     task.steps.filter(position=1).update(base_commit=base, head_commit=middle)
     address = reverse("task_diff", args=[task.pk])
     whole, step = browser.get(address).text, browser.get(f"{address}?step=1", headers=HTMX).text
@@ -552,7 +552,7 @@ def test_a_large_file_is_loaded_when_it_is_wanted(browser: Client, project: Any,
     name = "a [b] & c;.txt"
     head = source.commit(**{name: "".join(f"number {n}\n" for n in range(900)), "small.txt": "small\n"})
     paths.repository(project).fetch()
-    task = TaskFactory(project=project, base_commit=base, head_commit=head)
+    task = TaskFactory.create(project=project, base_commit=base, head_commit=head)
     whole = browser.get(reverse("task_diff", args=[task.pk])).text
     assert "number 899" not in whole and "small</span>" in whole and "+900" in whole
     assert "2 files" not in whole, "without steps there is nothing to choose from"
@@ -575,8 +575,8 @@ def changed(project: Any, tmp_path: Path) -> Task:
     (source.path / "cat.png").write_bytes(bytes(range(256)) * 1000)
     head = source.commit()
     paths.repository(project).fetch()
-    sequence = SequenceFactory(project=project, base_commit=base, head_commit=head)
-    task = TaskFactory(project=project, sequence=sequence, base_commit=base, head_commit=head)
+    sequence = SequenceFactory.create(project=project, base_commit=base, head_commit=head)
+    task = TaskFactory.create(project=project, sequence=sequence, base_commit=base, head_commit=head)
     task.steps.filter(position=1).update(base_commit=base, head_commit=middle)
     source.git("checkout", "--quiet", "--detach", base)
     return task
@@ -616,17 +616,17 @@ def test_the_patch_of_a_step_has_that_step_alone(browser: Client, changed: Task,
 
 
 def test_a_patch_that_cannot_be_made_says_why(browser: Client, project: Any) -> None:
-    gone = TaskFactory(project=project, base_commit="a" * 40, head_commit="b" * 40)
+    gone = TaskFactory.create(project=project, base_commit="a" * 40, head_commit="b" * 40)
     lost, nothing = "no longer has the commit aaaaaaaaaaaa", "There is nothing to compare yet."
-    for task, why in ((gone, lost), (TaskFactory(), nothing)):
+    for task, why in ((gone, lost), (TaskFactory.create(), nothing)):
         answer = browser.get(reverse("task_patch", args=[task.pk]), follow=True)
         assert answer.redirect_chain == [(reverse("task", args=[task.pk]), 302)] and why in answer.text
 
 
 def test_a_diff_that_cannot_be_made_says_why(browser: Client, project: Any) -> None:
-    gone = TaskFactory(project=project, base_commit="a" * 40, head_commit="b" * 40)
+    gone = TaskFactory.create(project=project, base_commit="a" * 40, head_commit="b" * 40)
     assert 'class="refusal"' in browser.get(reverse("task_diff", args=[gone.pk])).text
-    nothing = reverse("task_diff", args=[TaskFactory().pk])
+    nothing = reverse("task_diff", args=[TaskFactory.create().pk])
     assert "No changes yet" in browser.get(nothing).text
     assert browser.get(f"{nothing}?step=x").status_code == browser.get(f"{nothing}?step=9").status_code == 404
 
@@ -635,8 +635,8 @@ def test_a_diff_that_cannot_be_made_says_why(browser: Client, project: Any) -> N
 
 
 def test_the_live_page_shows_questions_first_then_what_runs(browser: Client) -> None:
-    question = QuestionFactory()
-    run = RunFactory()
+    question = QuestionFactory.create()
+    run = RunFactory.create()
     say(run, *((EventKind.TEXT, {"text": f"line {n}."}) for n in range(20)))
     page = browser.get("/live/").text
     assert page.index(f'id="question-{question.pk}"') < page.index(run.step.task.title)
@@ -647,9 +647,9 @@ def test_the_live_page_says_where_the_other_questions_are(
     browser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tasks_app.web.pages.live.MOST", 2)
-    asked = [QuestionFactory() for _ in range(2)]
+    asked = [QuestionFactory.create() for _ in range(2)]
     assert "Show all in the inbox" not in browser.get("/live/").text
-    asked.append(QuestionFactory())
+    asked.append(QuestionFactory.create())
     page = browser.get("/live/").text
     assert page.count("card-open") == 2 and f'id="question-{asked[2].pk}"' not in page
     assert "These are the 2 oldest. Show all in the inbox." in re.sub(r"<[^>]+>", "", page)
@@ -660,7 +660,7 @@ def test_the_empty_live_page_says_what_to_do(browser: Client) -> None:
 
 
 def test_a_task_on_the_projects_own_branch_says_so(browser: Client) -> None:
-    own, other = TaskFactory(checkout="trunk"), TaskFactory()
+    own, other = TaskFactory.create(checkout="trunk"), TaskFactory.create()
     said = "the project’s own branch"
     assert f'{said} <span class="machine">trunk</span>' in browser.get(page_of(own)).content.decode()
     assert said not in browser.get(page_of(other)).content.decode()

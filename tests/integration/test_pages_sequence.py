@@ -30,7 +30,7 @@ HOSTILE = "<script>alert(1)</script>"
 
 @pytest.fixture
 def admin() -> User:
-    return UserFactory(is_superuser=True)
+    return UserFactory.create(is_superuser=True)
 
 
 @pytest.fixture
@@ -88,11 +88,11 @@ def test_a_button_that_comes_too_late_explains_itself(browser: Client, sequence:
 
 
 def test_a_task_that_waits_shows_its_question(browser: Client) -> None:
-    sequence = SequenceFactory(phase=Phase.WAITING_FOR_INPUT)
-    task = TaskFactory(
+    sequence = SequenceFactory.create(phase=Phase.WAITING_FOR_INPUT)
+    task = TaskFactory.create(
         project=sequence.project, sequence=sequence, file="01.md", phase=Phase.WAITING_FOR_INPUT
     )
-    QuestionFactory(task=task)
+    QuestionFactory.create(task=task)
     page = browser.get(page_of(sequence)).text
     assert "How should half cents be rounded?" in page
     assert "1 question, 0 answered" in page
@@ -100,13 +100,13 @@ def test_a_task_that_waits_shows_its_question(browser: Client) -> None:
 
 
 def test_tokens_dollars_and_pauses_are_rolled_up(browser: Client) -> None:
-    sequence = SequenceFactory(phase=Phase.RUNNING, started_at=timezone.now())
+    sequence = SequenceFactory.create(phase=Phase.RUNNING, started_at=timezone.now())
     for n in (1, 2):
-        task = TaskFactory(
+        task = TaskFactory.create(
             project=sequence.project, sequence=sequence, file=f"{n}.md", paused_seconds=90, phase=Phase.DONE,
             started_at=timezone.now(),
         )  # fmt: skip
-        RunFactory(
+        RunFactory.create(
             step=task.steps.first(), model=f"model-{n}", input_tokens=400, cache_read_tokens=600, cost_usd=1
         )
     page = browser.get(page_of(sequence)).text
@@ -116,8 +116,8 @@ def test_tokens_dollars_and_pauses_are_rolled_up(browser: Client) -> None:
 
 
 def test_a_failure_is_shown_plainly_and_nothing_of_it_is_taken_for_html(browser: Client) -> None:
-    sequence = SequenceFactory(phase=Phase.FAILED, folder=HOSTILE, failure=f"{HOSTILE}/2.md:1: no")
-    TaskFactory(project=sequence.project, sequence=sequence, file=f"{HOSTILE}.md", title=HOSTILE)
+    sequence = SequenceFactory.create(phase=Phase.FAILED, folder=HOSTILE, failure=f"{HOSTILE}/2.md:1: no")
+    TaskFactory.create(project=sequence.project, sequence=sequence, file=f"{HOSTILE}.md", title=HOSTILE)
     for address in (page_of(sequence), "/"):
         page = browser.get(address).text
         assert "<script>alert" not in page and "&lt;script&gt;" in page
@@ -146,7 +146,7 @@ def test_a_sequence_that_cannot_go_on_is_on_the_dashboard(browser: Client, seque
     assert "Sequences that cannot continue" in page and "02-b.md:1: the task has no text" in page
     sequence.tasks.update(phase=Phase.FAILED)
     assert "Sequences that cannot continue" not in browser.get("/").text
-    outsider = signed_in(UserFactory())
+    outsider = signed_in(UserFactory.create())
     sequence.tasks.update(phase=Phase.DONE)
     assert "02-b.md" not in outsider.get("/").text
 
@@ -159,8 +159,10 @@ def test_the_cost_of_the_page_does_not_grow_with_its_tasks(browser: Client, sequ
 
     few = queries()
     for n in range(20):
-        task = TaskFactory(project=sequence.project, sequence=sequence, file=f"{n}.md", phase=Phase.DONE)
-        RunFactory(step=task.steps.first())
+        task = TaskFactory.create(
+            project=sequence.project, sequence=sequence, file=f"{n}.md", phase=Phase.DONE
+        )
+        RunFactory.create(step=task.steps.first())
     assert queries() == few
 
 

@@ -37,7 +37,7 @@ def project(works: Works) -> Project:
 
 
 def browser_of(project: Project, role: Role) -> Client:
-    return signed_in(MembershipFactory(project=project, role=role).user)
+    return signed_in(MembershipFactory.create(project=project, role=role).user)
 
 
 def given(**changed: Any) -> dict[str, Any]:

@@ -49,11 +49,11 @@ pipelines:
 
 
 def member(project: Project, role: Role = Role.MEMBER) -> Client:
-    return signed_in(MembershipFactory(project=project, role=role).user)
+    return signed_in(MembershipFactory.create(project=project, role=role).user)
 
 
 def admin() -> Client:
-    return signed_in(UserFactory(is_superuser=True))
+    return signed_in(UserFactory.create(is_superuser=True))
 
 
 def overview(project: Project, client: Client | None = None) -> str:
@@ -63,9 +63,9 @@ def overview(project: Project, client: Client | None = None) -> str:
 
 
 def test_the_list_shows_roles_and_how_tasks_stand() -> None:
-    project, hidden = ProjectFactory(name="shop"), ProjectFactory(name="secret-plan")
+    project, hidden = ProjectFactory.create(name="shop"), ProjectFactory.create(name="secret-plan")
     for phase in (Phase.WAITING_FOR_INPUT, Phase.RUNNING, Phase.FAILED, Phase.FAILED, Phase.DONE):
-        TaskFactory(project=project, phase=phase)
+        TaskFactory.create(project=project, phase=phase)
     page = member(project).get(LIST).text
     assert "1 waiting" in page and "1 running" in page and "2 failed" in page and "5 tasks" in page
     assert "member" in page and hidden.name not in page
@@ -73,18 +73,18 @@ def test_the_list_shows_roles_and_how_tasks_stand() -> None:
 
 
 def test_who_has_no_project_is_told_who_can_help() -> None:
-    assert "You are not a member of any project" in signed_in(UserFactory()).get(LIST).text
+    assert "You are not a member of any project" in signed_in(UserFactory.create()).get(LIST).text
     assert "No projects yet" in admin().get(LIST).text
 
 
 def test_the_list_asks_the_database_as_often_with_many_projects() -> None:
     client = admin()
-    TaskFactory()
+    TaskFactory.create()
     client.get(LIST)
     with CaptureQueriesContext(connection) as few:
         client.get(LIST)
     for _ in range(5):
-        TaskFactory()
+        TaskFactory.create()
     with CaptureQueriesContext(connection) as many:
         client.get(f"{LIST}?page=none%00")
     assert len(many) == len(few)
@@ -115,7 +115,7 @@ def test_an_admin_adds_a_repository(tmp_path: Path) -> None:
     ],
 )
 def test_a_repository_that_cannot_be_added_is_told_and_kept(given: dict[str, str], words: str) -> None:
-    ProjectFactory(name="taken")
+    ProjectFactory.create(name="taken")
     page = admin().post(LIST, given)
     assert page.status_code == 400 and words in page.text
     assert f'value="{given["name"]}"' in page.text or not given["name"]
@@ -136,7 +136,7 @@ def refuse(*args: Any, **options: Any) -> None:
 
 def test_only_an_admin_adds_projects(tmp_path: Path) -> None:
     GitRepository.make(tmp_path / "shop", **{"README.md": "# Shop"})
-    for client in (signed_in(UserFactory()), member(ProjectFactory(), Role.MAINTAINER)):
+    for client in (signed_in(UserFactory.create()), member(ProjectFactory.create(), Role.MAINTAINER)):
         assert client.post(LIST, {"name": "shop", "source": str(tmp_path / "shop")}).status_code == 403
     assert not Project.objects.filter(name="shop").exists()
 
@@ -201,7 +201,7 @@ def test_a_huge_file_is_told_and_not_shown(works: Works) -> None:
 
 
 def test_a_project_that_was_never_fetched_has_its_page() -> None:
-    assert "The source has not been fetched yet" in overview(ProjectFactory())
+    assert "The source has not been fetched yet" in overview(ProjectFactory.create())
 
 
 def test_fetching_brings_the_newest_commit(works: Works) -> None:
@@ -261,12 +261,12 @@ def test_a_viewer_looks_and_cannot_fetch(works: Works) -> None:
 def test_the_overview_asks_the_database_as_often_with_many_tasks(works: Works) -> None:
     project = works.project()
     client = member(project)
-    TaskFactory(project=project)
+    TaskFactory.create(project=project)
     overview(project, client)
     with CaptureQueriesContext(connection) as few:
         overview(project, client)
     for phase in Phase:
-        TaskFactory(project=project, phase=phase)
+        TaskFactory.create(project=project, phase=phase)
     with CaptureQueriesContext(connection) as many:
         overview(project, client)
     assert len(many) == len(few)

@@ -56,32 +56,34 @@ numbers = count(1)
 
 @pytest.fixture
 def admin() -> User:
-    return UserFactory(is_superuser=True, is_staff=True, email="ada@example.org")
+    return UserFactory.create(is_superuser=True, is_staff=True, email="ada@example.org")
 
 
 @pytest.fixture
 def question() -> Question:
     """A question of a sequence's task with a log."""
-    project = ProjectFactory(name="shop")
-    there = {"project": project, "sequence": SequenceFactory(project=project), "file": "01.md"}
-    return QuestionFactory(task=TaskFactory(phase=Phase.WAITING_FOR_INPUT, **there))
+    project = ProjectFactory.create(name="shop")
+    there = {"project": project, "sequence": SequenceFactory.create(project=project), "file": "01.md"}
+    return QuestionFactory.create(task=TaskFactory.create(phase=Phase.WAITING_FOR_INPUT, **there))
 
 
 def more(question: Question, admin: User) -> None:
     """One more row of everything that a page may list."""
     task, name = question.task, f"more-{next(numbers)}"
     project, sequence = task.project, task.sequence
-    MembershipFactory(project=project)
-    MembershipFactory(user=admin)
-    SequenceFactory(project=project)
-    RunFactory(step=task.steps.last(), number=next(numbers), model=name)
+    MembershipFactory.create(project=project)
+    MembershipFactory.create(user=admin)
+    SequenceFactory.create(project=project)
+    RunFactory.create(step=task.steps.last(), number=next(numbers), model=name)
     append_one(question.run, EventKind.TEXT, {"text": "hello"})
-    QuestionFactory(task=task, run=question.run, number=next(numbers))
+    QuestionFactory.create(task=task, run=question.run, number=next(numbers))
     for phase in Phase:
-        other = TaskFactory(project=project, phase=phase, created_by=UserFactory(), pipeline=name)
-        RunFactory(task=other, model=name)
-    TaskFactory(project=project, sequence=sequence, phase=Phase.DONE, file=f"{name}.md")
-    QuestionFactory(task__project=project)
+        other = TaskFactory.create(
+            project=project, phase=phase, created_by=UserFactory.create(), pipeline=name
+        )
+        RunFactory.create(task=other, model=name)
+    TaskFactory.create(project=project, sequence=sequence, phase=Phase.DONE, file=f"{name}.md")
+    QuestionFactory.create(task__project=project)
     moved = Transition.objects.create(task=task, source=Phase.RUNNING, target=Phase.WAITING_FOR_INPUT)
     Notice.objects.create(user=admin, task=task, transition=moved, occasion=Occasion.QUESTION)
     target = Target.objects.create(
@@ -91,7 +93,7 @@ def more(question: Question, admin: User) -> None:
     Delivery.objects.create(transition=moved, medium=Medium.WEBHOOK, target=target, **told)
     Delivery.objects.create(transition=moved, medium=Medium.EMAIL, user=admin, **told)
     Invitation.objects.create(
-        project=project, email=f"{name}@example.org", token_hash=name, invited_by=UserFactory()
+        project=project, email=f"{name}@example.org", token_hash=name, invited_by=UserFactory.create()
     )
     make_token(name, [Scope.READ], by=acting(admin), projects=[project])
     BrowserSession.objects.create(

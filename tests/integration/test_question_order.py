@@ -12,7 +12,7 @@ from tests.factories import COLUMNS, FILE_NAME, ROUNDING, QuestionFactory
 def test_answers_are_told_in_the_order_of_the_questions() -> None:
     items = [ROUNDING, COLUMNS, FILE_NAME]
     given = {item["question"]: f"answer {number}" for number, item in enumerate(items)}
-    asked = QuestionFactory(items=items)
+    asked = QuestionFactory.create(items=items)
     Question.objects.filter(pk=asked.pk).update(answers=given)
 
     asked.refresh_from_db()
@@ -22,5 +22,5 @@ def test_answers_are_told_in_the_order_of_the_questions() -> None:
 
 @pytest.mark.django_db
 def test_an_open_question_has_no_answers() -> None:
-    asked = QuestionFactory(items=[ROUNDING, COLUMNS])
+    asked = QuestionFactory.create(items=[ROUNDING, COLUMNS])
     assert asked.state == QuestionState.OPEN and asked.answers_in_order == {}

@@ -396,7 +396,7 @@ def test_a_lease_is_taken_over_while_its_holder_writes(rows: Rows, project: Proj
         Transition.objects.create(task=task, source=Phase.PENDING, target=Phase.RUNNING)
         task.steps.update(phase=Phase.RUNNING)
         Transition.objects.create(task=task, step=step(task), source=Phase.PENDING, target=Phase.RUNNING)
-        RunFactory(step=step(task), task=None, lease_epoch=old.epoch)
+        RunFactory.create(step=step(task), task=None, lease_epoch=old.epoch)
         written, taken = race(
             number,
             lambda old=old, task=task: fail(old, step(task), "the old holder's word"),

@@ -150,23 +150,23 @@ def test_a_failed_step_gets_all_its_attempts_again(works: Works) -> None:
 @pytest.mark.django_db
 @pytest.mark.parametrize("phase", [Phase.PENDING, Phase.RUNNING, Phase.WAITING_FOR_INPUT])
 def test_what_is_under_way_is_not_retried(phase: Phase) -> None:
-    task = RunFactory(task=TaskFactory(phase=phase)).step.task
-    member = MembershipFactory(project=task.project).user
+    task = RunFactory.create(task=TaskFactory.create(phase=phase)).step.task
+    member = MembershipFactory.create(project=task.project).user
     with pytest.raises(IllegalMove, match="cancel it first"):
         retry_from(task, task.steps.get(position=1), by=acting(member))
 
 
 @pytest.mark.django_db
 def test_a_task_whose_sequence_went_on_is_not_retried_and_the_last_one_is() -> None:
-    sequence = SequenceFactory(phase=Phase.DONE)
+    sequence = SequenceFactory.create(phase=Phase.DONE)
     first, last = (
-        TaskFactory(project=sequence.project, sequence=sequence, file=f"0{n}.md", phase=Phase.DONE)
+        TaskFactory.create(project=sequence.project, sequence=sequence, file=f"0{n}.md", phase=Phase.DONE)
         for n in (1, 2)
     )
     for task in (first, last):
-        RunFactory(step=task.steps.get(position=1))
+        RunFactory.create(step=task.steps.get(position=1))
         task.steps.update(phase=Phase.DONE)
-    member = MembershipFactory(project=sequence.project).user
+    member = MembershipFactory.create(project=sequence.project).user
     with pytest.raises(IllegalMove, match="followed by another task of its sequence"):
         retry_from(first, first.steps.get(position=1), by=acting(member))
     retry_from(last, last.steps.get(position=1), by=acting(member))
@@ -176,15 +176,15 @@ def test_a_task_whose_sequence_went_on_is_not_retried_and_the_last_one_is() -> N
 
 @pytest.mark.django_db
 def test_a_step_that_has_not_run_or_follows_one_that_is_not_done_is_refused() -> None:
-    task = TaskFactory(phase=Phase.FAILED)
+    task = TaskFactory.create(phase=Phase.FAILED)
     plan, implement = task.steps.all()
-    member = MembershipFactory(project=task.project).user
+    member = MembershipFactory.create(project=task.project).user
     with pytest.raises(BadInput, match="has not run yet"):
         retry_from(task, implement, by=acting(member))
-    RunFactory(step=implement)
+    RunFactory.create(step=implement)
     with pytest.raises(BadInput, match="before “implement” is not done"):
         retry_from(task, implement, by=acting(member))
-    RunFactory(step=plan)
+    RunFactory.create(step=plan)
     with pytest.raises(BadInput, match="is not known"):
         retry_from(task, plan, by=acting(member), put_back=True)
     retry_from(task, plan, by=acting(member))
@@ -193,8 +193,8 @@ def test_a_step_that_has_not_run_or_follows_one_that_is_not_done_is_refused() ->
 
 @pytest.mark.django_db
 def test_a_viewer_retries_nothing() -> None:
-    task = TaskFactory(phase=Phase.DONE)
-    viewer = MembershipFactory(project=task.project, role=Role.VIEWER).user
+    task = TaskFactory.create(phase=Phase.DONE)
+    viewer = MembershipFactory.create(project=task.project, role=Role.VIEWER).user
     with pytest.raises(NotAllowed):
         retry_from(task, task.steps.get(position=1), by=acting(viewer))
 
@@ -204,17 +204,17 @@ def test_a_viewer_retries_nothing() -> None:
 
 @pytest.fixture
 def failed(db: None) -> Task:
-    task = TaskFactory(phase=Phase.FAILED, steps=("plan", "implement", "review"))
+    task = TaskFactory.create(phase=Phase.FAILED, steps=("plan", "implement", "review"))
     plan, implement, _ = task.steps.all()
     Step.objects.filter(pk=plan.pk).update(phase=Phase.DONE, base_commit="a" * 40)
     Step.objects.filter(pk=implement.pk).update(phase=Phase.FAILED)
     for one in (plan, implement):
-        RunFactory(step=one, outcome=Outcome.FINISHED)
+        RunFactory.create(step=one, outcome=Outcome.FINISHED)
     return task
 
 
 def client_of(role: Role, task: Task) -> Client:
-    return signed_in(MembershipFactory(project=task.project, role=role).user)
+    return signed_in(MembershipFactory.create(project=task.project, role=role).user)
 
 
 def test_the_page_offers_the_steps_that_can_be_retried(failed: Task) -> None:
@@ -251,15 +251,15 @@ def test_the_threshold_is_changed_on_the_page(failed: Task) -> None:
 
 def test_the_timeline_says_what_failed_what_was_waited_for_and_where_it_is_in_the_log(db: None) -> None:
     asked = timezone.now() - timedelta(minutes=30)
-    task = TaskFactory(phase=Phase.FAILED)
-    first = RunFactory(step=task.steps.get(position=1), outcome=Outcome.ASKED, ended_at=asked)
+    task = TaskFactory.create(phase=Phase.FAILED)
+    first = RunFactory.create(step=task.steps.get(position=1), outcome=Outcome.ASKED, ended_at=asked)
     report = {
         "check": "make test",
         "problem": "`make test` failed with exit 2.",
         "passed": False,
         "output": "\n".join(f"line {n}" for n in range(50)),
     }
-    second = RunFactory(step=first.step, number=2, outcome=Outcome.FINISHED, checks=[report])
+    second = RunFactory.create(step=first.step, number=2, outcome=Outcome.FINISHED, checks=[report])
     page = client_of(Role.VIEWER, task).get(reverse("task_timeline", args=[task.pk])).text
     assert "waited 30 min for an answer" in page
     assert "<code>make test</code> failed with exit 2." in page
@@ -273,7 +273,7 @@ def test_the_timeline_says_what_failed_what_was_waited_for_and_where_it_is_in_th
 
 @pytest.mark.django_db
 def test_a_task_is_retried_from_a_step_by_command(manage: Manage, failed: Task) -> None:
-    MembershipFactory(project=failed.project, user__username="ann")
+    MembershipFactory.create(project=failed.project, user__username="ann")
     code, out, _ = manage("retry", failed.pk, "--from", "implement", "--queue", "--as", "ann")
     failed.refresh_from_db()
     assert (code, failed.phase) == (0, Phase.PENDING) and "pending" in out

@@ -31,7 +31,7 @@ def asked(text: str) -> set[int]:
 
 @pytest.fixture
 def rounding() -> Task:
-    return TaskFactory(
+    return TaskFactory.create(
         title="Round prices",
         body="Totals on receipts end in .99, see src/shop/price_table.py.\nLe café ferme à l'été.",
         failure="make: *** [test] Error 2",
@@ -61,7 +61,7 @@ def rounding() -> Task:
     ],
 )
 def test_a_task_is_found_by_its_words(rounding: Task, text: str) -> None:
-    TaskFactory(title="Another", body="nothing")
+    TaskFactory.create(title="Another", body="nothing")
     assert found(text) == {"Round prices"}
 
 
@@ -137,7 +137,7 @@ def test_no_garbage_is_an_error(rounding: Task, text: str) -> None:
 
 
 def test_a_question_is_found_by_all_that_was_said() -> None:
-    question = QuestionFactory(
+    question = QuestionFactory.create(
         items=[
             {
                 "question": 'Which "rounding"?\nPlease',
@@ -151,7 +151,7 @@ def test_a_question_is_found_by_all_that_was_said() -> None:
         notes="Ask Özlem",
         state=QuestionState.ANSWERED,
         answered_at=timezone.now(),
-        answered_by=UserFactory(),
+        answered_by=UserFactory.create(),
     )
     for text in (
         "rounding",
@@ -170,7 +170,7 @@ def test_a_question_is_found_by_all_that_was_said() -> None:
 
 
 def test_bulk_updates_are_found_and_what_was_there_before_is_not(rounding: Task) -> None:
-    question = QuestionFactory(task=rounding)
+    question = QuestionFactory.create(task=rounding)
     Task.objects.update(title="Sharpen knives", failure="")
     Question.objects.update(notes="zebra", items=[{"question": "Yak?"}])
     assert found("knives") == {"Sharpen knives"} and not found("prices") and not found("error")
@@ -178,10 +178,10 @@ def test_bulk_updates_are_found_and_what_was_there_before_is_not(rounding: Task)
 
 
 def test_what_is_deleted_is_not_found(rounding: Task) -> None:
-    QuestionFactory(task=rounding, notes="zebra")
+    QuestionFactory.create(task=rounding, notes="zebra")
     Project.objects.filter(pk=rounding.project_id).delete()
     assert not found("round") and not asked("zebra")
-    TaskFactory(pk=rounding.pk, title="Reborn")
+    TaskFactory.create(pk=rounding.pk, title="Reborn")
     assert found("reborn") == {"Reborn"} and not found("receipts")
 
 
@@ -194,15 +194,15 @@ def test_what_is_rolled_back_is_not_found(rounding: Task) -> None:
 
 def test_a_very_long_text_is_stored() -> None:
     words = " ".join(f"{number:x}ü" for number in range(400_000))
-    task = TaskFactory(title="Long", body=words, failure=words)
-    QuestionFactory(task=task, notes=words, answers={"a": words})
+    task = TaskFactory.create(title="Long", body=words, failure=words)
+    QuestionFactory.create(task=task, notes=words, answers={"a": words})
     assert found("1ü") == {"Long"}
 
 
 def test_nothing_of_other_projects_is_found(rounding: Task) -> None:
-    QuestionFactory(task=rounding, notes="zebra")
-    outsider = MembershipFactory(project=ProjectFactory()).user
-    member = MembershipFactory(project=rounding.project).user
+    QuestionFactory.create(task=rounding, notes="zebra")
+    outsider = MembershipFactory.create(project=ProjectFactory.create()).user
+    member = MembershipFactory.create(project=rounding.project).user
     for text in ("round", "zebra"):
         assert not tasks_with(tasks_visible_to(acting(outsider)), understood(text))
         assert tasks_with(tasks_visible_to(acting(member)), understood(text)).get() == rounding
@@ -234,7 +234,7 @@ def test_triggers_that_went_with_a_table_come_back(rounding: Task) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_migrations_go_back_and_forth_with_rows_in_the_tables(rounding: Task) -> None:
     try:
-        QuestionFactory(task=rounding, notes="zebra")
+        QuestionFactory.create(task=rounding, notes="zebra")
         migrate("0001")
         assert not {name for name in tables() if name.startswith("search_")}
         with connection.cursor() as cursor:

@@ -25,7 +25,7 @@ HTMX = {"HX-Request": "true"}
 
 @pytest.fixture
 def browser() -> Client:
-    return signed_in(UserFactory(is_superuser=True))
+    return signed_in(UserFactory.create(is_superuser=True))
 
 
 def say(run: Run, *events: tuple[EventKind, dict[str, Any]]) -> list[int]:
@@ -56,7 +56,7 @@ def facts(text: str) -> dict[str, str]:
 
 
 def test_the_page_has_the_end_of_the_log(browser: Client) -> None:
-    run = RunFactory()
+    run = RunFactory.create()
     lines(run, *range(450))
     page = browser.get(reverse("task", args=[run.step.task_id])).text
     assert shown(page) == list(range(350, 450))
@@ -64,7 +64,7 @@ def test_the_page_has_the_end_of_the_log(browser: Client) -> None:
 
 
 def test_earlier_and_later_parts_fit_together(browser: Client) -> None:
-    run = RunFactory()
+    run = RunFactory.create()
     task = run.step.task
     lines(run, *range(250))
     end = part(browser, task)
@@ -77,7 +77,7 @@ def test_earlier_and_later_parts_fit_together(browser: Client) -> None:
 
 
 def test_new_events_come_once_and_in_order(browser: Client) -> None:
-    run = RunFactory()
+    run = RunFactory.create()
     task = run.step.task
     (last,) = lines(run, 1)
     address = reverse("task_log", args=[task.pk])
@@ -89,14 +89,14 @@ def test_new_events_come_once_and_in_order(browser: Client) -> None:
 
 
 def test_a_browser_that_slept_catches_up_in_portions(browser: Client) -> None:
-    run = RunFactory()
+    run = RunFactory.create()
     lines(run, *range(350))
     text = part(browser, run.step.task, after=0)
     assert shown(text) == list(range(PAGE)) and facts(text)["later"] == "yes"
 
 
 def test_a_link_leads_to_an_event_and_what_is_around_it(browser: Client) -> None:
-    run = RunFactory()
+    run = RunFactory.create()
     numbers = lines(run, *range(300))
     text = part(browser, run.step.task, around=numbers[150])
     assert shown(text) == list(range(100, 200))
@@ -107,14 +107,14 @@ def test_a_link_leads_to_an_event_and_what_is_around_it(browser: Client) -> None
 
 
 def test_a_link_leads_to_a_run(browser: Client) -> None:
-    run = RunFactory()
+    run = RunFactory.create()
     lines(run, *range(150))
-    again = RunFactory(step=run.step, number=2, reason="answer")
+    again = RunFactory.create(step=run.step, number=2, reason="answer")
     (first, *_) = lines(again, *range(1000, 1150))
     text = part(browser, run.step.task, run=again.pk)
     assert facts(text)["target"] == f"event-{first}"
     assert "run 2, after an answer" in text and 1000 in shown(text)
-    stranger = RunFactory()
+    stranger = RunFactory.create()
     address = reverse("task_log", args=[run.step.task_id])
     assert browser.get(address, {"run": stranger.pk}, headers=HTMX).status_code == 404
 
@@ -131,7 +131,7 @@ FAILURES = [
 def test_the_next_failure_is_found_wherever_it_is(
     browser: Client, failure: tuple[EventKind, dict[str, Any]]
 ) -> None:
-    run = RunFactory()
+    run = RunFactory.create()
     task = run.step.task
     address = reverse("task_log", args=[task.pk])
     lines(run, *range(150))
@@ -148,7 +148,7 @@ def test_the_next_failure_is_found_wherever_it_is(
 
 
 def test_a_question_shows_every_part(browser: Client) -> None:
-    run = RunFactory()
+    run = RunFactory.create()
     items = [{"question": f"{name}?\n\nWith context."} for name in ("<Colour>", "`Size`", "Shape")]
     (asked,) = say(run, (EventKind.QUESTION, {"number": 1, "question": "<Colour>?", "items": items}))
     text = part(browser, run.step.task)
@@ -158,7 +158,7 @@ def test_a_question_shows_every_part(browser: Client) -> None:
 
 
 def test_what_a_human_turned_down_is_no_failure(browser: Client) -> None:
-    run = RunFactory()
+    run = RunFactory.create()
     call = {"id": "p", "name": "ExitPlanMode", "input": {"plan": "# One"}}
     told = "Ann sent the plan back: Smaller steps."
     result = {"tool_use_id": "p", "text": told, "is_error": True, "turned_down": "sent back by Ann"}
@@ -172,7 +172,7 @@ def test_what_a_human_turned_down_is_no_failure(browser: Client) -> None:
 
 
 def test_a_log_can_be_narrowed(browser: Client) -> None:
-    run = RunFactory()
+    run = RunFactory.create()
     call = {"id": "a", "name": "Bash", "input": {"command": "make test"}}
     say(run, (EventKind.TEXT, {"text": "hello"}), (EventKind.TOOL_USE, call))
     lines(run, *range(150))
@@ -195,11 +195,11 @@ def test_a_log_can_be_narrowed(browser: Client) -> None:
     "query", ["after=x", "before=-1", "after=", "around=x", "error=-1", "run=9" + "9" * 30]
 )
 def test_a_bad_place_in_the_log_is_404(browser: Client, query: str) -> None:
-    assert browser.get(f"{reverse('task_log', args=[TaskFactory().pk])}?{query}").status_code == 404
+    assert browser.get(f"{reverse('task_log', args=[TaskFactory.create().pk])}?{query}").status_code == 404
 
 
 def test_without_scripts_the_log_has_pages(browser: Client) -> None:
-    run = RunFactory()
+    run = RunFactory.create()
     lines(run, *range(300))
     page = browser.get(reverse("task_log", args=[run.step.task_id])).text
     assert "<html" in page and shown(page) == list(range(200, 300))
@@ -215,7 +215,7 @@ def test_without_scripts_the_log_has_pages(browser: Client) -> None:
 @pytest.mark.parametrize("length", [10_000, 50_000])
 def test_the_cost_of_a_part_does_not_grow_with_the_log(browser: Client, length: int) -> None:
     """Rows, queries and bytes are those of one part, wherever in the log it is."""
-    run = RunFactory()
+    run = RunFactory.create()
     task = run.step.task
     text = {"text": "A sentence of the usual length, with `code` and **stress**."}
     numbers = []
@@ -239,7 +239,7 @@ HUGE = "word " * 200_000
 
 
 def test_huge_entries_are_fetched_when_they_are_wanted(browser: Client) -> None:
-    run = RunFactory()
+    run = RunFactory.create()
     edit = {"file_path": "a.py", "old_string": "", "new_string": HUGE.replace(" ", "\n")}
     kinds = [
         *((kind, {"text": HUGE}) for kind in ("text", "thinking", "note", "error", "answer")),
@@ -261,7 +261,7 @@ def test_huge_entries_are_fetched_when_they_are_wanted(browser: Client) -> None:
 
 
 def test_an_event_of_another_task_is_404(browser: Client) -> None:
-    run, other = RunFactory(), RunFactory()
+    run, other = RunFactory.create(), RunFactory.create()
     (number,) = lines(other, 1)
     assert browser.get(reverse("task_event", args=[run.step.task_id, number])).status_code == 404
 
@@ -270,7 +270,7 @@ def test_an_event_of_another_task_is_404(browser: Client) -> None:
 
 
 def test_a_call_says_in_its_line_what_it_did_and_how_it_came_out(browser: Client) -> None:
-    run = RunFactory()
+    run = RunFactory.create()
     edit = {"file_path": "src/money.py", "old_string": "a\nb\nc\n", "new_string": "a\nB\nc\nd\ne\n"}
     say(
         run,

@@ -113,8 +113,8 @@ def test_a_question_of_a_run_that_died_is_found_although_nobody_may_be_asked_now
 @pytest.mark.django_db
 @pytest.mark.parametrize("phase", list(Phase))
 def test_it_can_be_changed_in_every_phase_and_is_recorded(phase: Phase) -> None:
-    task = TaskFactory(phase=phase, threshold=3)
-    member = MembershipFactory(project=task.project).user
+    task = TaskFactory.create(phase=phase, threshold=3)
+    member = MembershipFactory.create(project=task.project).user
     change_threshold(task, 0, by=acting(member))
     change_threshold(task, 0, by=acting(member))
     task.refresh_from_db()
@@ -127,15 +127,15 @@ def test_it_can_be_changed_in_every_phase_and_is_recorded(phase: Phase) -> None:
 @pytest.mark.django_db
 @pytest.mark.parametrize("value", [-1, 6, "high", 2.5, True, None])
 def test_anything_but_a_level_is_refused_by_name(value: object) -> None:
-    task = TaskFactory(threshold=3)
-    member = MembershipFactory(project=task.project).user
+    task = TaskFactory.create(threshold=3)
+    member = MembershipFactory.create(project=task.project).user
     with pytest.raises(BadInput, match="threshold: the threshold must be a whole number from 0 to 5"):
         change_threshold(task, value, by=acting(member))  # type: ignore[arg-type]
 
 
 @pytest.mark.django_db
 def test_a_viewer_changes_nothing() -> None:
-    task = TaskFactory(threshold=3)
-    viewer = MembershipFactory(project=task.project, role=Role.VIEWER).user
+    task = TaskFactory.create(threshold=3)
+    viewer = MembershipFactory.create(project=task.project, role=Role.VIEWER).user
     with pytest.raises(NotAllowed):
         change_threshold(task, 0, by=acting(viewer))

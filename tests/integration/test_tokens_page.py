@@ -22,14 +22,16 @@ GIVEN: dict[str, Any] = {"name": "nightly build", "scopes": ["read", "answer"], 
 
 @pytest.fixture
 def shop() -> Project:
-    project: Project = ProjectFactory(name="shop")
+    project: Project = ProjectFactory.create(name="shop")
     return project
 
 
 @pytest.fixture
 def inside(shop: Project) -> Client:
     """Ann, a member of the shop, who logged in just now."""
-    MembershipFactory(project=shop, user=User.objects.create_user("ann", password=RIGHT), role=Role.MEMBER)
+    MembershipFactory.create(
+        project=shop, user=User.objects.create_user("ann", password=RIGHT), role=Role.MEMBER
+    )
     client = Client()
     client.post("/login/", {"username": "ann", "password": RIGHT})
     return client
@@ -90,7 +92,7 @@ def test_what_cannot_be_made_is_told_and_kept(inside: Client, given: dict[str, A
 
 
 def test_a_project_that_one_does_not_see_cannot_be_chosen(inside: Client) -> None:
-    hidden = ProjectFactory(name="secret-shop")
+    hidden = ProjectFactory.create(name="secret-shop")
     assert "secret-shop" not in inside.get("/me/tokens/").text
     page = inside.post("/me/tokens/", {**GIVEN, "projects": [hidden.pk]})
     assert page.status_code == 400 and "secret-shop" not in page.text
@@ -105,7 +107,7 @@ def test_a_revoked_token_opens_nothing_and_that_is_told(inside: Client) -> None:
 
 
 def test_the_tokens_of_others_are_not_there(inside: Client) -> None:
-    other = ApiToken.objects.create(user=UserFactory(), name="theirs", digest="x", scopes=["read"])
+    other = ApiToken.objects.create(user=UserFactory.create(), name="theirs", digest="x", scopes=["read"])
     assert "theirs" not in inside.get("/me/tokens/").text
     assert inside.post(f"/me/tokens/{other.pk}/revoke/").status_code == 404
     other.refresh_from_db()

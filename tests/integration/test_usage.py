@@ -36,7 +36,7 @@ MARCH = Period(date(2026, 3, 1), date(2026, 3, 31))
 
 @pytest.fixture
 def viewer(project: Project) -> User:
-    return MembershipFactory(project=project, role=Role.VIEWER).user
+    return MembershipFactory.create(project=project, role=Role.VIEWER).user
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ def client(viewer: User) -> Client:
 
 
 def used(project: Project, at: datetime, dollars: float, model: str = "opus", **more: Any) -> Run:
-    run = RunFactory(
-        task=TaskFactory(project=project), model=model, cost_usd=dollars, output_tokens=10, **more
+    run = RunFactory.create(
+        task=TaskFactory.create(project=project), model=model, cost_usd=dollars, output_tokens=10, **more
     )
     Run.objects.filter(pk=run.pk).update(started_at=at)
     return run
@@ -71,11 +71,11 @@ def test_days_are_those_of_utc_and_both_ends_are_in(viewer: User, project: Proje
 def test_what_was_used_is_told_apart(viewer: User, project: Project) -> None:
     used(project, NOON, 1, "opus")
     used(project, NOON, 2, "haiku")
-    used(ProjectFactory(), NOON, 100)
+    used(ProjectFactory.create(), NOON, 100)
     found = spent(acting(viewer), MARCH, "", By.MODEL)
     assert {name: one.cost_usd for name, one in found.parts[By.MODEL].items()} == {"opus": 1, "haiku": 2}
     assert list(found.parts[By.PROJECT]) == ["shop"] and found.total.output_tokens == 20
-    admin = UserFactory(is_superuser=True)
+    admin = UserFactory.create(is_superuser=True)
     assert spent(acting(admin), MARCH, "", By.MODEL).total.cost_usd == 103
     assert spent(acting(admin), MARCH, "shop", By.MODEL).total.cost_usd == 3
     assert spent(acting(viewer), MARCH, "nowhere", By.MODEL).total.cost_usd == 0
@@ -89,25 +89,27 @@ def test_a_model_that_used_nothing_is_not_told(viewer: User, project: Project) -
 
 
 def test_work_waiting_and_answers(viewer: User, project: Project) -> None:
-    ended = TaskFactory(
+    ended = TaskFactory.create(
         project=project, started_at=NOON, ended_at=NOON + timedelta(hours=2), paused_seconds=600
     )
     now = timezone.now()
-    paused = TaskFactory(project=project, started_at=now - timedelta(hours=1), phase=Phase.WAITING_FOR_INPUT)
+    paused = TaskFactory.create(
+        project=project, started_at=now - timedelta(hours=1), phase=Phase.WAITING_FOR_INPUT
+    )
     move = Transition.objects.create(task=paused, source="running", target=Phase.WAITING_FOR_INPUT)
     Transition.objects.filter(pk=move.pk).update(at=now - timedelta(minutes=30))
-    TaskFactory(project=project)
+    TaskFactory.create(project=project)
     Task.objects.update(created_at=NOON)
     for number, seconds in enumerate((10, 30, 100, 5000), start=1):
-        QuestionFactory(
+        QuestionFactory.create(
             task=ended,
-            run=RunFactory(task=ended, number=number),
+            run=RunFactory.create(task=ended, number=number),
             number=number,
             asked_at=NOON,
             answered_at=NOON + timedelta(seconds=seconds),
             state=QuestionState.ANSWERED,
         )
-    QuestionFactory(task=paused, asked_at=NOON)
+    QuestionFactory.create(task=paused, asked_at=NOON)
     found = waiting(acting(viewer), MARCH, "")
     assert (found.tasks, found.questions, found.answered) == (2, 5, 4)
     assert found.median == pytest.approx(65, abs=0.01)
@@ -195,8 +197,8 @@ def test_all_begins_with_the_first_run(client: Client, project: Project) -> None
 
 
 def test_nothing_of_another_project_is_told(client: Client) -> None:
-    secret = used(ProjectFactory(name="secret"), timezone.now(), 5, "secret-m")
-    secret.step.task.created_by = UserFactory(username="secret-person")
+    secret = used(ProjectFactory.create(name="secret"), timezone.now(), 5, "secret-m")
+    secret.step.task.created_by = UserFactory.create(username="secret-person")
     secret.step.task.save()
     for query in ("", "?by=project", "?by=person", "?period=all"):
         page = client.get(f"/usage/{query}").text
@@ -228,7 +230,7 @@ def test_the_number_of_queries_does_not_grow(client: Client, project: Project) -
     few = queries()
     for number in range(8):
         task = used(project, timezone.now() - timedelta(days=number), 1, f"model-{number}").step.task
-        QuestionFactory(task=task, run=RunFactory(task=task, step=task.steps.last()))
+        QuestionFactory.create(task=task, run=RunFactory.create(task=task, step=task.steps.last()))
     assert queries() == few <= 18
 
 

@@ -29,7 +29,7 @@ SAID = "No worker is running."
 
 @pytest.fixture
 def browser() -> Client:
-    return signed_in(UserFactory(is_superuser=True, is_staff=True))
+    return signed_in(UserFactory.create(is_superuser=True, is_staff=True))
 
 
 def seen(worker: WorkerBeat, ago: timedelta) -> None:
@@ -41,7 +41,7 @@ def seen(worker: WorkerBeat, ago: timedelta) -> None:
 )
 def test_every_page_says_that_no_worker_is_running(browser: Client, address: str) -> None:
     assert SAID in browser.get(address).text
-    WorkerBeatFactory()
+    WorkerBeatFactory.create()
     assert SAID not in browser.get(address).text
 
 
@@ -51,7 +51,7 @@ def test_a_stranger_is_not_told(client: Client) -> None:
 
 def test_a_worker_that_is_replaced_does_not_make_the_banner_flicker(browser: Client) -> None:
     """It was killed, or ended well, within the grace: another is starting."""
-    worker = WorkerBeatFactory(ended=True)
+    worker = WorkerBeatFactory.create(ended=True)
     seen(worker, GRACE - timedelta(seconds=5))
     assert SAID not in browser.get("/workers/").text
     seen(worker, GRACE + timedelta(seconds=1))
@@ -60,7 +60,7 @@ def test_a_worker_that_is_replaced_does_not_make_the_banner_flicker(browser: Cli
 
 def test_the_banner_asks_again_more_often_while_there_is_no_worker(browser: Client) -> None:
     assert "every 4s" in browser.get("/workers/").text
-    WorkerBeatFactory()
+    WorkerBeatFactory.create()
     assert "every 20s" in browser.get("/workers/").text
 
 
@@ -75,7 +75,7 @@ def test_counts_and_workers_cost_one_query_together(browser: Client) -> None:
 
 def test_a_beat_says_who_lives_and_how_busy_it_is() -> None:
     for held in (True, True, False):
-        task = TaskFactory(phase=Phase.RUNNING)
+        task = TaskFactory.create(phase=Phase.RUNNING)
         away = timedelta(seconds=20 if held else -20)
         Task.objects.filter(pk=task.pk).update(lease_owner=composition.owner(), lease_expires=Now() + away)
     beat(slots=4)
@@ -98,12 +98,12 @@ def test_a_worker_that_ends_well_is_not_counted_any_more() -> None:
 
 def test_a_beat_from_before_the_clock_was_set_back_says_nothing(browser: Client) -> None:
     """R3: the worker died; its beat lies an hour ahead."""
-    seen(WorkerBeatFactory(), -timedelta(hours=1))
+    seen(WorkerBeatFactory.create(), -timedelta(hours=1))
     assert SAID in browser.get("/workers/").text
 
 
 def test_old_workers_are_forgotten() -> None:
-    old, new = WorkerBeatFactory(), WorkerBeatFactory()
+    old, new = WorkerBeatFactory.create(), WorkerBeatFactory.create()
     seen(old, KEPT + timedelta(minutes=1))
     assert WorkerBeat.objects.prune() == 1
     assert WorkerBeat.objects.get() == new

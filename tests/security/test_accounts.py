@@ -53,7 +53,7 @@ def test_a_reset_leads_to_the_portal_whatever_port_was_asked(ann: User, mails: l
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_an_invitation_that_is_mailed_leads_to_the_portal(mails: list[Any], host: str) -> None:
-    by = MembershipFactory(role=Role.MAINTAINER)
+    by = MembershipFactory.create(role=Role.MAINTAINER)
     client = signed_in(by.user)
     given = {"user": "new@example.org", "role": "viewer"}
     client.post(f"/projects/{by.project_id}/members/", given, headers={"Host": host})
@@ -103,7 +103,7 @@ def test_trying_other_names_does_not_make_the_counts_forgotten() -> None:
 
 def test_a_link_that_was_shown_proves_no_mailbox(mails: list[Any]) -> None:
     """A mail that is slow to go must not vouch for the link that was made, and shown, meanwhile."""
-    by = MembershipFactory(role=Role.MAINTAINER)
+    by = MembershipFactory.create(role=Role.MAINTAINER)
     slow, _ = invite(by.project, "victim@example.org", Role.VIEWER, by=acting(by.user))
     invite_again(Invitation.objects.get(), by=acting(by.user))
     assert mail_invitation(slow, "http://x/")
@@ -113,7 +113,7 @@ def test_a_link_that_was_shown_proves_no_mailbox(mails: list[Any]) -> None:
 @pytest.mark.parametrize("how", ["switched-off", "removed", "demoted"])
 def test_who_is_let_go_does_not_come_back_by_a_link_of_their_own(how: str) -> None:
     """Also where a site admin does it in the audit room, which knows of no invitations."""
-    by = MembershipFactory(role=Role.MAINTAINER)
+    by = MembershipFactory.create(role=Role.MAINTAINER)
     _, token = invite(by.project, "other@example.org", Role.MAINTAINER, by=acting(by.user))
     if how == "switched-off":
         User.objects.filter(pk=by.user_id).update(is_active=False)
@@ -129,12 +129,12 @@ def test_who_is_let_go_does_not_come_back_by_a_link_of_their_own(how: str) -> No
     found = find_invitation(token)
     assert found
     with pytest.raises(BadInput):
-        accept_invitation(found, by=UserFactory())
+        accept_invitation(found, by=UserFactory.create())
 
 
 def test_a_login_like_somebody_elses_address_gets_nothing_that_was_meant_for_them() -> None:
-    by = MembershipFactory(role=Role.MAINTAINER)
-    thief = UserFactory(username="victim@example.org")
+    by = MembershipFactory.create(role=Role.MAINTAINER)
+    thief = UserFactory.create(username="victim@example.org")
     client = signed_in(by.user)
     client.post(f"/projects/{by.project_id}/members/", {"user": "victim@example.org", "role": "maintainer"})
     assert not Membership.objects.filter(user=thief).exists()
@@ -143,7 +143,7 @@ def test_a_login_like_somebody_elses_address_gets_nothing_that_was_meant_for_the
 
 @pytest.mark.parametrize(("login", "status"), [("victim@example.org", 400), ("Own@example.org", 302)])
 def test_no_newcomer_takes_the_address_of_another_for_a_login(login: str, status: int) -> None:
-    by = MembershipFactory(role=Role.MAINTAINER)
+    by = MembershipFactory.create(role=Role.MAINTAINER)
     _, token = invite(by.project, "own@example.org", Role.VIEWER, by=acting(by.user))
     given = {"username": login, "password": "battery staple"}
     assert Client().post(f"/invitations/{token}/", given).status_code == status

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db
 
 def clerk(*permissions: str) -> tuple[Client, User]:
     """Somebody whom a site admin lets into the audit room for some things."""
-    user = UserFactory(is_staff=True)
+    user = UserFactory.create(is_staff=True)
     user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
     client = signed_in(user)
     return client, user
@@ -32,7 +32,7 @@ def test_the_audit_is_taken_away_only_by_who_may_look_at_it(form: str) -> None:
 
 def test_only_a_site_admin_makes_one() -> None:
     """Django lets whoever may change people make themselves one, or set a site admin's password."""
-    root = UserFactory(is_superuser=True, is_staff=True)
+    root = UserFactory.create(is_superuser=True, is_staff=True)
     client, user = clerk("view_user", "change_user", "add_user", "delete_user")
     for person in (user, root):
         page = reverse("admin:tasks_app_user_change", args=[person.pk])
@@ -48,8 +48,8 @@ def test_only_a_site_admin_makes_one() -> None:
 
 
 def test_a_role_that_is_given_on_the_page_of_a_project_is_told() -> None:
-    root = signed_in(UserFactory(is_superuser=True, is_staff=True))
-    membership, new = MembershipFactory(role=Role.VIEWER), UserFactory()
+    root = signed_in(UserFactory.create(is_superuser=True, is_staff=True))
+    membership, new = MembershipFactory.create(role=Role.VIEWER), UserFactory.create()
     project = membership.project
     page = reverse("admin:tasks_app_project_change", args=[project.pk])
     form = root.get(page).context["adminform"].form
@@ -83,14 +83,14 @@ def test_nobody_else_gives_themselves_more_by_a_group() -> None:
     assert client.post(page, everything).status_code == 403
     assert client.post(reverse("admin:auth_group_add"), {"name": "more"}).status_code == 403
     assert not group.permissions.exists()
-    root = signed_in(UserFactory(is_superuser=True, is_staff=True))
+    root = signed_in(UserFactory.create(is_superuser=True, is_staff=True))
     assert root.post(page, everything).status_code == 302
     told = AuditEntry.objects.get(action=Action.ACCOUNT_CHANGED)
     assert (told.subject, told.detail) == ("clerks", {"changed": ["permissions"]})
 
 
 def test_only_a_site_admin_takes_off_a_second_factor_or_ends_a_session() -> None:
-    root = UserFactory(is_superuser=True, is_staff=True)
+    root = UserFactory.create(is_superuser=True, is_staff=True)
     factor = Authenticator.objects.create(user=root, type="totp", data={"secret": "hidden"})
     signed_in(root)
     session = BrowserSession.objects.get(user=root)

@@ -42,8 +42,8 @@ def test_no_cell_begins_a_formula_wherever_cells_end(text: str, delimiter: str) 
 
 @pytest.mark.django_db
 def test_a_site_admin_sees_no_further_than_the_token_in_use() -> None:
-    mine, other = QuestionFactory(), QuestionFactory()
-    admin = acting(UserFactory(is_superuser=True))
+    mine, other = QuestionFactory.create(), QuestionFactory.create()
+    admin = acting(UserFactory.create(is_superuser=True))
     made = make_token("one project", [Scope.READ], by=admin, projects=[mine.task.project])
     principal = Principal.of_token(made.token)
     filters = Filters.of(QueryDict(""))
@@ -70,9 +70,9 @@ class Large:
 @pytest.mark.django_db
 def test_who_reads_slowly_keeps_only_so_many_gits_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has a large file of the repository whole in its memory: forty slow readers were 4 GB."""
-    large, (ann, ben) = Large(), (UserFactory(), UserFactory())
+    large, (ann, ben) = Large(), (UserFactory.create(), UserFactory.create())
     monkeypatch.setattr(downloads, "difference_of", lambda _: large)
-    task = TaskFactory()
+    task = TaskFactory.create()
     reading = [download_patch(task, by=acting(ann)) for _ in range(PATCHES)]
     with pytest.raises(WorkspaceError, match="at once"):
         download_patch(task, by=acting(ann))
@@ -90,7 +90,7 @@ def test_a_patch_that_cannot_be_made_takes_nobodys_place(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Large, "patch", gone)
     monkeypatch.setattr(downloads, "difference_of", lambda _: Large())
-    ann, task = UserFactory(), TaskFactory()
+    ann, task = UserFactory.create(), TaskFactory.create()
     for _ in range(PATCHES + 1):
         with pytest.raises(WorkspaceError, match="gone"):
             download_patch(task, by=acting(ann))
@@ -98,7 +98,7 @@ def test_a_patch_that_cannot_be_made_takes_nobodys_place(monkeypatch: pytest.Mon
 
 @pytest.mark.django_db
 def test_an_export_puts_no_more_into_the_audit_than_it_asks_for() -> None:
-    client, long = signed_in(UserFactory()), "x" * 20_000
+    client, long = signed_in(UserFactory.create()), "x" * 20_000
     for page in ("history/export.csv", "usage/export.csv"):
         text_of(client.get(f"/{page}?q={long}&{long}=1&{'&'.join(f'a{n}=1&b=2' for n in range(300))}"))
     for entry in AuditEntry.objects.filter(action=Action.EXPORTED):

@@ -16,7 +16,7 @@ HUGE = ["99999999999999999999", "9223372036854775808", "-1", "1e400", "a\0b", "Â
 @pytest.mark.parametrize("value", HUGE)
 @pytest.mark.parametrize("page", ["/me/notifications/", "/me/tokens/"])
 def test_a_project_that_no_database_can_number_is_none(page: str, value: str) -> None:
-    user = MembershipFactory().user
+    user = MembershipFactory.create().user
     user.set_password("correct horse")
     user.save()
     client = Client(raise_request_exception=False)
@@ -29,6 +29,6 @@ def test_a_project_that_no_database_can_number_is_none(page: str, value: str) ->
     "back", [*HUGE, "//evil.example", "javascript:alert(1)", "nowhere", "", "/tasks/\r\nX: 1"]
 )
 def test_the_switch_of_the_look_leads_nowhere_else(back: str) -> None:
-    client = signed_in(MembershipFactory().user, raise_request_exception=False)
+    client = signed_in(MembershipFactory.create().user, raise_request_exception=False)
     given = client.post("/me/theme/", {"theme": "dark", "back": back})
     assert given.status_code == 302 and given["Location"] in ("/", "/tasks/%0D%0AX:%201")

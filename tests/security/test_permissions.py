@@ -34,17 +34,17 @@ RULES = [
 
 def principal_for(project: Project, *, superuser: bool = True) -> Principal:
     """A token that is restricted to the project, of somebody who may do everything everywhere."""
-    user = UserFactory(is_superuser=superuser)
-    MembershipFactory(user=user, project=project, role=Role.MAINTAINER)
+    user = UserFactory.create(is_superuser=superuser)
+    MembershipFactory.create(user=user, project=project, role=Role.MAINTAINER)
     made = make_token("one project", tuple(Scope), by=acting(user), projects=[project])
     return Principal.of_token(made.token)
 
 
 @pytest.mark.parametrize("superuser", [True, False])
 def test_a_user_who_is_fetched_anew_keeps_the_limits_of_the_token(superuser: bool) -> None:
-    mine, other = TaskFactory(), TaskFactory()
+    mine, other = TaskFactory.create(), TaskFactory.create()
     limited = principal_for(mine.project, superuser=superuser)
-    MembershipFactory(user=limited.user, project=other.project, role=Role.MAINTAINER)
+    MembershipFactory.create(user=limited.user, project=other.project, role=Role.MAINTAINER)
     anew = replace(limited, user=User.objects.get(pk=limited.user.pk))
     for principal in (limited, anew, replace(anew, token=type(anew.token).objects.get())):  # type: ignore[union-attr]
         assert list(permissions.projects_visible_to(principal)) == [mine.project]
@@ -57,8 +57,12 @@ def test_a_user_who_is_fetched_anew_keeps_the_limits_of_the_token(superuser: boo
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 @pytest.mark.parametrize("somebody", ["site admin", "anonymous", "nobody"])
 def test_no_rule_answers_without_a_principal(rule: Callable[..., Any], somebody: str) -> None:
-    task = TaskFactory()
-    people = {"site admin": UserFactory(is_superuser=True), "anonymous": AnonymousUser(), "nobody": None}
+    task = TaskFactory.create()
+    people = {
+        "site admin": UserFactory.create(is_superuser=True),
+        "anonymous": AnonymousUser(),
+        "nobody": None,
+    }
     rest = [task.project for _ in list(inspect.signature(rule).parameters)[1:]]
     with pytest.raises((TypeError, AttributeError)):
         rule(people[somebody], *rest)
@@ -75,26 +79,26 @@ def test_only_a_user_who_is_logged_in_is_a_principal(nobody: Any) -> None:
 
 
 def test_a_token_acts_for_its_owner_alone() -> None:
-    token = principal_for(ProjectFactory()).token
+    token = principal_for(ProjectFactory.create()).token
     with pytest.raises(ValueError, match="owner"):
-        Principal(UserFactory(is_superuser=True), token)
+        Principal(UserFactory.create(is_superuser=True), token)
 
 
 def test_a_token_whose_projects_were_removed_sees_nothing() -> None:
-    limited = principal_for(project := ProjectFactory())
+    limited = principal_for(project := ProjectFactory.create())
     project.delete()
     assert not permissions.projects_visible_to(Principal.of_token(limited.token)).exists()  # type: ignore[arg-type]
 
 
 def actions(task: Task) -> dict[str, Callable[[Any], object]]:
-    sequence = SequenceFactory(project=task.project)
+    sequence = SequenceFactory.create(project=task.project)
     return {
         "create_task": lambda by: create_task(task.project, "# Do it", by=by, where="task"),
         "start_task": lambda by: start_task(task, by=by),
         "cancel_task": lambda by: cancel_task(task, by=by),
         "go_on": lambda by: go_on(task, by=by),
         "start_sequence": lambda by: start_sequence(sequence, by=by),
-        "add_member": lambda by: add_member(task.project, UserFactory(), Role.VIEWER, by=by),
+        "add_member": lambda by: add_member(task.project, UserFactory.create(), Role.VIEWER, by=by),
         "remove_project": lambda by: remove_project(task.project, by=by),
         "add_project": lambda by: add_project_as_admin("new", "/nowhere", by=by),
     }
@@ -108,8 +112,8 @@ NAMES = (
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_service_acts_beyond_the_limits_of_the_token(name: str) -> None:
-    task = TaskFactory(phase=Phase.PENDING)
-    elsewhere = principal_for(ProjectFactory())
+    task = TaskFactory.create(phase=Phase.PENDING)
+    elsewhere = principal_for(ProjectFactory.create())
     with pytest.raises(NotAllowed):
         actions(task)[name](elsewhere)
     assert_untouched(task)
@@ -118,8 +122,8 @@ def test_no_service_acts_beyond_the_limits_of_the_token(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_no_service_acts_for_a_bare_user(name: str) -> None:
     """Not even for a site admin: whether a token acts for them would not be known."""
-    task = TaskFactory(phase=Phase.PENDING)
-    admin = UserFactory(is_superuser=True)
+    task = TaskFactory.create(phase=Phase.PENDING)
+    admin = UserFactory.create(is_superuser=True)
     with pytest.raises((TypeError, AttributeError)):
         actions(task)[name](admin)
     assert_untouched(task)
@@ -134,4 +138,4 @@ def assert_untouched(task: Task) -> None:
 
 def test_a_token_makes_no_tokens() -> None:
     with pytest.raises(NotAllowed):
-        make_token("another", [Scope.READ], by=principal_for(ProjectFactory()))
+        make_token("another", [Scope.READ], by=principal_for(ProjectFactory.create()))

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 
 
 def in_use() -> tuple[Script, User]:
-    user = MembershipFactory().user
+    user = MembershipFactory.create().user
     script = Script(user)
     assert script.get("/me").status_code == 200
     return script, user
@@ -76,7 +76,7 @@ def test_the_login_of_a_browser_changes_nothing_through_the_api_for_another_site
 def test_a_token_kept_to_one_project_does_not_lead_it_to_the_code_of_another(tmp_path: Path) -> None:
     """A source is any folder of the portal's machine, the repositories of all other projects among them."""
     GitRepository.make(tmp_path / "other", **{"secret.md": "# Of another project\n"})
-    project = ProjectFactory(source=str(GitRepository.make(tmp_path / "own").path))
+    project = ProjectFactory.create(source=str(GitRepository.make(tmp_path / "own").path))
     script = Script(User.objects.create_superuser("root"), projects=[project])
     answer = script.send("patch", f"/projects/{project}", {"source": str(tmp_path / "other")})
     assert answer.status_code == 403

@@ -46,21 +46,22 @@ def browser(user: User | None = None, **options: Any) -> Client:
 
 
 def root() -> Client:
-    return browser(UserFactory(is_superuser=True, is_staff=True))
+    return browser(UserFactory.create(is_superuser=True, is_staff=True))
 
 
 @pytest.fixture
 def question() -> Question:
     """A task in which every text that an agent or a person can write is hostile."""
-    sequence = SequenceFactory(folder=HOSTILE, failure=HOSTILE)
-    task = TaskFactory(
+    sequence = SequenceFactory.create(folder=HOSTILE, failure=HOSTILE)
+    task = TaskFactory.create(
         sequence=sequence, project=sequence.project, phase="waiting_for_input",
         title=HOSTILE, text=HOSTILE, body=HOSTILE, failure=HOSTILE,
     )  # fmt: skip
-    question = QuestionFactory(task=task, items=[ITEM], tool_input={"questions": [ITEM]})
-    QuestionFactory(
+    question = QuestionFactory.create(task=task, items=[ITEM], tool_input={"questions": [ITEM]})
+    QuestionFactory.create(
         task=task, run=question.run, items=[ITEM], number=2, state=QuestionState.ANSWERED, notes=HOSTILE,
-        answers={HOSTILE: HOSTILE}, answered_at=timezone.now(), answered_by=UserFactory(first_name=HOSTILE),
+        answers={HOSTILE: HOSTILE}, answered_at=timezone.now(),
+        answered_by=UserFactory.create(first_name=HOSTILE),
     )  # fmt: skip
     for kind, payload in hostile_events():
         append_one(question.run, EventKind(kind), payload)
@@ -135,7 +136,7 @@ def test_every_page_has_its_policy_cannot_be_framed_and_is_not_kept(question: Qu
 )
 def test_no_other_site_can_post_for_a_user(name: str, headers: dict[str, str], question: Question) -> None:
     """The token of the cookie is no help to a page of another port: the origin must be ours too."""
-    client = browser(UserFactory(is_superuser=True), enforce_csrf_checks=True)
+    client = browser(UserFactory.create(is_superuser=True), enforce_csrf_checks=True)
     client.get(reverse("task_new"))
     data = {"item-0-other": "x", "project": question.task.project_id, "text": "# x"}
     if "Origin" in headers:
@@ -146,7 +147,7 @@ def test_no_other_site_can_post_for_a_user(name: str, headers: dict[str, str], q
 
 
 def test_json_needs_the_token_as_well(question: Question) -> None:
-    client = browser(UserFactory(is_superuser=True), enforce_csrf_checks=True)
+    client = browser(UserFactory.create(is_superuser=True), enforce_csrf_checks=True)
     for kind in ("application/json", "text/plain"):
         response = client.post(address("question_answer", question), '{"answer": "x"}', content_type=kind)
         assert response.status_code == 403
@@ -244,8 +245,8 @@ def test_a_missing_sandbox_is_said_on_every_page(
 
 def test_a_project_is_not_told_of_by_the_form_for_tasks() -> None:
     """Its name stays unknown to who is no member, whatever number is sent."""
-    hidden = MembershipFactory().project
-    own = MembershipFactory()
+    hidden = MembershipFactory.create().project
+    own = MembershipFactory.create()
     client = browser(own.user)
     response = client.post(reverse("task_new"), {"project": hidden.pk, "text": "# x"})
     assert response.status_code == 400

@@ -24,7 +24,7 @@ KINDS = pytest.mark.parametrize("kind", ["task", "step"])
 
 
 def a_thing(kind: str, phase: Phase) -> Task | Step:
-    task = TaskFactory(phase=phase if kind == "task" else Phase.RUNNING)
+    task = TaskFactory.create(phase=phase if kind == "task" else Phase.RUNNING)
     if kind == "task":
         return task
     step = task.steps.first()
@@ -141,7 +141,7 @@ class TestMoves:
         ]
 
     def test_who_moved_it_is_recorded(self) -> None:
-        ann = UserFactory()
+        ann = UserFactory.create()
         move(a_thing("task", Phase.FAILED), Phase.PENDING, by=ann)
         assert Transition.objects.get().actor == ann
 
@@ -208,7 +208,7 @@ class TestMovesBetweenTasks:
     def test_a_sequence_moves_only_from_a_task_that_is_done_or_a_folder_at_fault(
         self, source: Phase, target: Phase
     ) -> None:
-        sequence = SequenceFactory(phase=source)
+        sequence = SequenceFactory.create(phase=source)
         if (source, target) not in BETWEEN_TASKS:
             with pytest.raises(IllegalMove, match=f"is {source} and cannot become {target}$"):
                 move_between_tasks(sequence, target)
@@ -222,7 +222,7 @@ class TestMovesBetweenTasks:
         assert moved == ([(source, target, "No luck.")] if source != target else [])
 
     def test_who_read_the_phase_before_it_changed_is_told(self) -> None:
-        sequence = SequenceFactory(phase=Phase.RUNNING)
+        sequence = SequenceFactory.create(phase=Phase.RUNNING)
         stale = Sequence.objects.get()
         move_between_tasks(sequence, Phase.DONE)
         with pytest.raises(IllegalMove, match="is no longer running and cannot become failed"):

@@ -28,7 +28,9 @@ def ago(hours: float) -> datetime:
 
 def used(step: Step, number: int = 1, *, model: str = "opus", tokens: int = 1, cost: float = 0.5) -> Run:
     names = ("input_tokens", "output_tokens", "cache_write_tokens", "cache_read_tokens")
-    return RunFactory(step=step, number=number, model=model, cost_usd=cost, **dict.fromkeys(names, tokens))
+    return RunFactory.create(
+        step=step, number=number, model=model, cost_usd=cost, **dict.fromkeys(names, tokens)
+    )
 
 
 def moved(thing: Task | Step, *moves: tuple[Phase, float]) -> None:
@@ -54,12 +56,12 @@ class TestUsage:
         assert Usage(cache_read_tokens=1).any and not Usage().any
 
     def test_of_a_task_is_that_of_all_its_runs_and_told_by_model(self) -> None:
-        task = TaskFactory()
+        task = TaskFactory.create()
         plan, implement = task.steps.all()
         used(plan, model="opus")
         used(implement, model="haiku", tokens=5)
         used(implement, 2, model="opus", tokens=10)
-        used(TaskFactory().steps.get(name="plan"), tokens=1000)
+        used(TaskFactory.create().steps.get(name="plan"), tokens=1000)
         figures = stats.of_task(task)
         assert figures.usage == Usage(16, 16, 16, 16, 1.5)
         assert figures.by_model == {"opus": Usage(11, 11, 11, 11, 1.0), "haiku": Usage(5, 5, 5, 5, 0.5)}
@@ -68,10 +70,10 @@ class TestUsage:
         assert steps[implement.pk].usage == Usage(15, 15, 15, 15, 1.0)
 
     def test_of_a_sequence_is_that_of_all_its_tasks(self) -> None:
-        sequence = SequenceFactory()
+        sequence = SequenceFactory.create()
         for model in ("opus", "haiku", "opus"):
             used(
-                TaskFactory(sequence=sequence, file=f"{model}-{Task.objects.count()}").steps.all()[0],
+                TaskFactory.create(sequence=sequence, file=f"{model}-{Task.objects.count()}").steps.all()[0],
                 model=model,
             )
         figures = stats.of_sequence(sequence)
@@ -79,10 +81,10 @@ class TestUsage:
         assert figures.by_model["opus"] == Usage(2, 2, 2, 2, 1.0)
 
     def test_by_model_user_and_project(self) -> None:
-        ann = UserFactory(username="ann")
-        hers = TaskFactory(created_by=ann)
+        ann = UserFactory.create(username="ann")
+        hers = TaskFactory.create(created_by=ann)
         used(hers.steps.all()[0], model="opus")
-        used(TaskFactory(project=hers.project).steps.all()[0], model="")
+        used(TaskFactory.create(project=hers.project).steps.all()[0], model="")
         runs = Run.objects.all()
         one, two = Usage(1, 1, 1, 1, 0.5), Usage(2, 2, 2, 2, 1.0)
         assert stats.usage_by(runs, stats.By.MODEL) == {"opus": one, "": one}
@@ -92,7 +94,7 @@ class TestUsage:
         assert stats.usage_of(Run.objects.none()) == Usage()
 
     def test_nothing_was_used_before_the_first_run(self) -> None:
-        figures = stats.of_task(TaskFactory())
+        figures = stats.of_task(TaskFactory.create())
         assert (figures.usage, figures.by_model, figures.duration.total) == (Usage(), {}, None)
         assert figures.duration.working is None
 
@@ -101,7 +103,7 @@ class TestDurations:
     """H11."""
 
     def test_a_task_that_waits_counts_up_to_now(self) -> None:
-        task = TaskFactory(started_at=ago(10), phase=Phase.WAITING_FOR_INPUT, paused_seconds=HOUR)
+        task = TaskFactory.create(started_at=ago(10), phase=Phase.WAITING_FOR_INPUT, paused_seconds=HOUR)
         moved(task, (Phase.RUNNING, 10), (Phase.WAITING_FOR_INPUT, 9), (Phase.RUNNING, 8))
         moved(task, (Phase.WAITING_FOR_INPUT, 3))
         duration = stats.of_task(task).duration
@@ -111,31 +113,31 @@ class TestDurations:
 
     @pytest.mark.parametrize("phase", [Phase.WAITING_FOR_RESET, Phase.INTERRUPTED])
     def test_limits_and_interruptions_are_pauses(self, phase: Phase) -> None:
-        task = TaskFactory(started_at=ago(5), phase=phase)
+        task = TaskFactory.create(started_at=ago(5), phase=phase)
         moved(task, (phase, 2))
         assert stats.of_task(task).duration.paused == near(2 * HOUR)
         assert stats.paused_until_now(task) == near(2 * HOUR)
 
     def test_a_running_task_does_not_wait(self) -> None:
-        task = TaskFactory(started_at=ago(5), phase=Phase.RUNNING, paused_seconds=HOUR)
+        task = TaskFactory.create(started_at=ago(5), phase=Phase.RUNNING, paused_seconds=HOUR)
         moved(task, (Phase.RUNNING, 5))
         assert stats.paused_until_now(task) == HOUR
         assert stats.of_task(task).duration.working == near(4 * HOUR)
 
     def test_an_ended_task_stands_still_until_it_goes_on(self) -> None:
         """What lies between its failure and the word to go on was no work."""
-        task = TaskFactory(started_at=ago(5), ended_at=ago(4), phase=Phase.FAILED)
+        task = TaskFactory.create(started_at=ago(5), ended_at=ago(4), phase=Phase.FAILED)
         moved(task, (Phase.RUNNING, 5), (Phase.FAILED, 4))
         assert stats.of_task(task).duration == stats.Duration(near(HOUR), 0.0)
         assert stats.paused_until_now(task) == near(4 * HOUR)
 
     def test_a_task_that_was_never_started_has_not_waited(self) -> None:
-        task = TaskFactory(phase=Phase.CANCELLED, ended_at=ago(1))
+        task = TaskFactory.create(phase=Phase.CANCELLED, ended_at=ago(1))
         moved(task, (Phase.CANCELLED, 1))
         assert stats.paused_until_now(task) == 0.0
 
     def test_the_pauses_of_a_step_come_from_its_history(self) -> None:
-        task = TaskFactory(started_at=ago(10), phase=Phase.WAITING_FOR_INPUT)
+        task = TaskFactory.create(started_at=ago(10), phase=Phase.WAITING_FOR_INPUT)
         plan, implement = task.steps.all()
         Step.objects.filter(pk=plan.pk).update(started_at=ago(10), ended_at=ago(6), phase=Phase.DONE)
         Step.objects.filter(pk=implement.pk).update(started_at=ago(6), phase=Phase.WAITING_FOR_INPUT)
@@ -151,7 +153,7 @@ class TestDurations:
 
     def test_a_step_that_is_pending_again_stands_still(self) -> None:
         """Put back by a worker that stopped, or to be done again: nothing works on it."""
-        task = TaskFactory(started_at=ago(10), phase=Phase.PENDING)
+        task = TaskFactory.create(started_at=ago(10), phase=Phase.PENDING)
         step = task.steps.all()[0]
         Step.objects.filter(pk=step.pk).update(started_at=ago(10), phase=Phase.PENDING)
         moved(step, (Phase.RUNNING, 10), (Phase.PENDING, 9), (Phase.RUNNING, 8), (Phase.PENDING, 6))
@@ -161,12 +163,12 @@ class TestDurations:
         assert figures.duration.working == near(3 * HOUR)
 
     def test_a_sequence_waited_when_its_tasks_did(self) -> None:
-        sequence = SequenceFactory(started_at=ago(10), phase=Phase.WAITING_FOR_INPUT)
-        TaskFactory(
+        sequence = SequenceFactory.create(started_at=ago(10), phase=Phase.WAITING_FOR_INPUT)
+        TaskFactory.create(
             sequence=sequence, file="01.md", phase=Phase.DONE, paused_seconds=HOUR,
             started_at=ago(10), ended_at=ago(5),
         )  # fmt: skip
-        second = TaskFactory(
+        second = TaskFactory.create(
             sequence=sequence, file="02.md", phase=Phase.WAITING_FOR_INPUT, started_at=ago(5)
         )
         moved(second, (Phase.WAITING_FOR_INPUT, 3))
@@ -186,8 +188,8 @@ def queries() -> Callable[[Callable[[], object]], int]:
 
 def test_many_cost_as_many_queries_as_one(queries: Callable[[Callable[[], object]], int]) -> None:
     for n in range(10):
-        sequence = SequenceFactory(phase=Phase.WAITING_FOR_INPUT, started_at=ago(1))
-        task = TaskFactory(
+        sequence = SequenceFactory.create(phase=Phase.WAITING_FOR_INPUT, started_at=ago(1))
+        task = TaskFactory.create(
             sequence=sequence, file=f"{n}.md", phase=Phase.WAITING_FOR_INPUT, started_at=ago(1)
         )
         used(task.steps.all()[0])
