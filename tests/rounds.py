@@ -52,6 +52,7 @@ ON_SQLITE = (
     "integration/test_moving_a_project.py",
     "integration/test_project_settings.py",
     "integration/test_projects_pages.py",
+    "integration/test_setting_descriptors.py",
     "integration/test_tokens_page.py",
     "security/test_accounts.py",
     "security/test_audit_room.py",

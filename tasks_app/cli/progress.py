@@ -6,6 +6,7 @@ import time
 
 from tasks_app.cli.news import News
 from tasks_app.cli.screen import Screen
+from tasks_app.core.durations import duration_in_words
 from tasks_app.history import statistics
 from tasks_app.models import Task
 from tasks_app.web.rendering import words
@@ -37,7 +38,7 @@ class Progress:
         tokens = figures.usage.read_tokens + figures.usage.output_tokens
         parts = (
             self._news.step or self._task.phase_facts.label,
-            words.duration(figures.duration.working),
+            duration_in_words(figures.duration.working),
             f"{words.count(tokens)} tokens" if tokens else "",
             self._news.last_action,
         )

@@ -8,12 +8,14 @@ from collections.abc import Sequence as Listed
 from rich.table import Table
 from rich.text import Text
 
+from tasks_app.core.durations import duration_in_words
 from tasks_app.core.phases import Tone
 from tasks_app.core.types import Usage
 from tasks_app.history import statistics
 from tasks_app.history.events.lines import plain
 from tasks_app.history.statistics import Figures
 from tasks_app.models import Project, Question, Sequence, Step, Task
+from tasks_app.services.settings import SettingInEffect
 from tasks_app.web.rendering import words
 
 _STYLES: dict[Tone, str] = {
@@ -43,7 +45,7 @@ def tasks_table(tasks: Listed[Task]) -> Table:
             f"{task.project.name}/{task.slug}",
             Text(plain(task.title)),
             ", ".join(map(str, asked.get(task.pk, ()))),
-            words.duration(figures[task.pk].duration.total),
+            duration_in_words(figures[task.pk].duration.total),
             words.dollars(figures[task.pk].usage.cost_usd),
         )
     return rows
@@ -61,7 +63,7 @@ def sequences_table(sequences: Listed[Sequence]) -> Table:
             f"{sequence.project.name}/{sequence.slug}",
             Text(plain(sequence.folder)),
             " of ".join(map(str, done[sequence.pk])),
-            words.duration(figures[sequence.pk].duration.total),
+            duration_in_words(figures[sequence.pk].duration.total),
             words.dollars(figures[sequence.pk].usage.cost_usd),
         )
     return rows
@@ -77,7 +79,7 @@ def steps_table(steps: Listed[Step]) -> Table:
             step.name,
             _phase(step),
             str(runs),
-            words.duration(spent.duration.working),
+            duration_in_words(spent.duration.working),
             f"{spent.usage.read_tokens + spent.usage.output_tokens:,}" if runs else "",
             words.dollars(spent.usage.cost_usd) if runs else "",
         )
@@ -88,6 +90,14 @@ def projects_table(projects: Iterable[Project]) -> Table:
     rows = table("NAME", "SOURCE", "BRANCH", "TASKS")
     for project in projects:
         rows.add_row(project.name, project.source, project.branch, str(project.tasks.count()))
+    return rows
+
+
+def settings_table(settings: Iterable[SettingInEffect]) -> Table:
+    rows = table("SETTING", "CAT-HERDER.YAML", "OVERRIDE", "IN EFFECT")
+    for one in settings:
+        values = (one.in_file or "not set", one.override or "none", one.in_effect)
+        rows.add_row(one.setting.label, *(Text(plain(value)) for value in values))
     return rows
 
 
@@ -111,7 +121,7 @@ def spent(figures: Figures) -> str:
     if duration.total is None:
         return "not started yet"
     return (
-        f"{words.duration(duration.total)} in all, {words.duration(duration.working)} without pauses · "
+        f"{duration_in_words(duration.total)} in all, {duration_in_words(duration.working)} without pauses · "
         f"{usage.read_tokens:,} tokens in, {usage.output_tokens:,} out "
         f"(cache: {usage.cache_write_tokens:,} written, {usage.cache_read_tokens:,} read) · "
         f"{words.dollars(usage.cost_usd)}"

@@ -20,7 +20,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@\[\]-]{0,199}")
 _DURATION = re.compile(r"([0-9]{1,9})\s*(s|m|h)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
-_LONGEST = 7 * 24 * 3600
+#: The longest time limit of a run or a check: a week.
+LONGEST_SECONDS = 7 * 24 * 3600
 # It is held against every file that a step changed.
 _LONGEST_GLOB = 500
 
@@ -39,7 +40,8 @@ def _check_name(text: str) -> str:
     return text
 
 
-def _check_model(text: str) -> str:
+def check_model(text: str) -> str:
+    """Return the name of a model. Raise a fault for pydantic if it is none."""
     if not _MODEL.fullmatch(text):
         raise fault(f"must be the name of a model, not {shown(text)}")
     return text
@@ -103,7 +105,7 @@ def _to_seconds(value: object) -> object:
     seconds = value
     if isinstance(value, str) and (words := _DURATION.fullmatch(value.strip())):
         seconds = int(words[1]) * _SECONDS[words[2]]
-    if isinstance(seconds, bool) or not isinstance(seconds, int) or not 1 <= seconds <= _LONGEST:
+    if isinstance(seconds, bool) or not isinstance(seconds, int) or not 1 <= seconds <= LONGEST_SECONDS:
         raise fault(f'must be seconds or a duration such as "15m", at most 7 days, not {shown(value)}')
     return seconds
 
@@ -124,7 +126,7 @@ def duration_text(seconds: int) -> str:
 
 def model_name(text: str) -> str:
     """The name of a model that a person typed. Raises BadInput."""
-    return str(_checked(_check_model, text.strip()))
+    return str(_checked(check_model, text.strip()))
 
 
 def _checked(rule: Callable[[Any], object], value: object) -> Any:
@@ -137,7 +139,7 @@ def _checked(rule: Callable[[Any], object], value: object) -> Any:
 Text = Annotated[str, Strict()]
 Flag = Annotated[bool, Strict()]
 Name = Annotated[Text, AfterValidator(_check_name)]
-ModelName = Annotated[Text, AfterValidator(_check_model)]
+ModelName = Annotated[Text, AfterValidator(check_model)]
 Line = Annotated[Text, AfterValidator(_check_line)]
 ShellCommand = Annotated[Text, AfterValidator(_check_command)]
 InsidePath = Annotated[Text, AfterValidator(_check_path)]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Discriminator, Field, Strict, ValidationError
 
+from tasks_app.config import setting
 from tasks_app.config.faults import Location, describe, did_you_mean, key_path, shown
 from tasks_app.config.fields import (
     CallPattern,
@@ -24,13 +25,13 @@ from tasks_app.config.fields import (
 )
 from tasks_app.config.pipeline_faults import pipeline_problems
 from tasks_app.config.reading import read_model
+from tasks_app.config.setting import Setting
 from tasks_app.config.tool_names import tool_problems
 from tasks_app.config.yaml_text import read_yaml
+from tasks_app.core.durations import duration_in_words
 from tasks_app.core.errors import BadInput
-from tasks_app.core.types import JsonObject, Network
+from tasks_app.core.types import JsonObject, Network, least_network
 
-#: From the least to the most.
-NETWORKS: tuple[Network, ...] = ("none", "model", "full")
 DEFAULT_TASK_FOLDER = "cat-herder-tasks"
 
 
@@ -129,54 +130,141 @@ class StepConfig(FileModel):
         return self.file_access.allow_write if self.file_access else None
 
 
-#: How long a run may take if neither its step nor the project says.
+#: The time limits of a run and of a shell check if neither they nor the project name one.
 STEP_SECONDS = 2 * 3600
+CHECK_SECONDS = 600
+
+
+def _time_limit(seconds: int) -> Callable[[object, object], str]:
+    return lambda config, environment: f"{duration_in_words(seconds)} (default)"
 
 
 class Limits(FileModel):
-    """Bounds on what one run or one task may use. Absent: no bound but those of time, STEP_SECONDS for a
-    run and `checks.kinds.SHELL_SECONDS` for a check.
-    """
+    """Bounds on one run or one task. Absent: no bound, except for STEP_SECONDS and CHECK_SECONDS."""
 
-    max_turns: Annotated[int, Strict(), Field(ge=1)] | None = Field(
-        default=None, description="Turns of one run."
-    )
-    max_cost_usd: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] | None = Field(
-        default=None, description="Dollars that one task may cost."
-    )
-    step_timeout: Seconds | None = Field(default=None, description="Time for a run whose step names none.")
-    check_timeout: Seconds | None = Field(default=None, description="Time for a check that names none.")
+    max_turns: Annotated[
+        Annotated[int, Strict(), Field(ge=1)] | None,
+        Setting(kind=setting.COUNT, label="Turns", help="Maximum number of turns of one run."),
+    ] = None
+    max_cost_usd: Annotated[
+        Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] | None,
+        Setting(kind=setting.DOLLARS, label="Dollars", help="Maximum cost of one task."),
+    ] = None
+    step_timeout: Annotated[
+        Seconds | None,
+        Setting(
+            kind=setting.DURATION,
+            label="Time limit of a run",
+            help="For steps that name none.",
+            default=_time_limit(STEP_SECONDS),
+        ),
+    ] = None
+    check_timeout: Annotated[
+        Seconds | None,
+        Setting(
+            kind=setting.DURATION,
+            label="Time limit of a check",
+            help="For checks that name none.",
+            default=_time_limit(CHECK_SECONDS),
+        ),
+    ] = None
 
 
-class ProjectFile(FileModel):
-    """Settings of a repository for Cat Herder."""
+class RepositorySettings(FileModel):
+    """The keys of `cat-herder.yaml` except the pipelines; the portal can override those with a Setting."""
 
     task_folder: InsidePath = Field(default=DEFAULT_TASK_FOLDER, description="Where the task files are.")
-    default_pipeline: Name | None = Field(
-        default=None, description="For tasks that name none; else the first."
-    )
+    interaction_threshold: Annotated[
+        Threshold | None,
+        Setting(
+            name="threshold",
+            kind=setting.THRESHOLD,
+            label="Threshold",
+            help="How readily the agent asks: from 0 (never) to 5 (about any ambiguity).",
+            default=lambda config, environment: f"{environment.threshold} (installation default)",
+        ),
+    ] = None
+    default_pipeline: Annotated[
+        Name | None,
+        Setting(
+            kind=setting.PIPELINE,
+            label="Pipeline",
+            help="The pipeline of tasks that name none.",
+            default=lambda config, environment: f"{config.pipelines[0].name} (first pipeline)",
+        ),
+    ] = None
+    model: Annotated[
+        ModelName | None,
+        Setting(
+            kind=setting.MODEL,
+            label="Model",
+            help="The model of steps and tasks that name none.",
+            default=lambda config, environment: "Claude Code’s default",
+        ),
+    ] = None
+    wait_for_rate_limit_reset: Annotated[
+        Flag,
+        Setting(
+            name="wait_for_reset",
+            kind=setting.FLAG,
+            label="Wait for usage limits",
+            help="Wait for a usage limit to reset instead of failing.",
+        ),
+    ] = False
+    auto_commit: Annotated[
+        Flag,
+        Setting(kind=setting.FLAG, label="Checkpoints", help="Commit a checkpoint after each step."),
+    ] = False
+    publish_plan: Annotated[
+        Flag,
+        Setting(
+            kind=setting.FLAG,
+            label="Plan in the result",
+            help="Keep PLAN.md in the result. Otherwise it is removed when the task ends; the task’s page "
+            "still shows it.",
+        ),
+    ] = False
+    manage_git_branch: Annotated[
+        Flag,
+        Setting(
+            kind=setting.FLAG,
+            label="A branch for each task",
+            help="Work on a new branch for each task. Otherwise tasks work on the project’s own branch.",
+        ),
+    ] = True
+    ask_before: Annotated[
+        tuple[CallPattern, ...],
+        Setting(
+            kind=setting.CALL_PATTERNS,
+            label="Ask before",
+            help="Tool calls that a human must approve, such as Bash(git push*) or Write(migrations/**).",
+            default=lambda config, environment: "none",
+        ),
+    ] = ()
+    network: Annotated[
+        Network | None,
+        Setting(
+            kind=setting.NETWORK,
+            label="Network, at most",
+            help="What agents and checks may reach. full: the machine’s network; model: only the model; "
+            "none: not even web pages that the model would fetch. A step may get less.",
+            file_help="What agents and checks may reach: full (the machine's network), model (only the "
+            "agent's own model), none (not even what the model would fetch). For steps that name none; "
+            "default: full.",
+            overrides="network_limit",
+            in_effect=lambda override, in_file, environment: least_network(
+                override or "full", in_file or "full", environment.network
+            ),
+        ),
+    ] = None
+    limits: Limits = Field(default_factory=Limits, description="Bounds on turns, cost and time.")
+
+
+class ProjectFile(RepositorySettings):
+    """Settings of a repository for Cat Herder."""
+
     pipelines: dict[Name, tuple[StepConfig, ...]] | None = Field(
         default=None, description="Pipelines by name, each a list of steps."
-    )
-    interaction_threshold: Threshold | None = Field(
-        default=None, description="0 never asks, 5 asks about anything."
-    )
-    manage_git_branch: Flag = Field(default=True, description="Work on a branch of its own for each task.")
-    auto_commit: Flag = Field(default=False, description="Commit a checkpoint after each step.")
-    publish_plan: Flag = Field(default=False, description="Leave the plan (PLAN.md) in the result of a task.")
-    wait_for_rate_limit_reset: Flag = Field(
-        default=False, description="Wait for a usage limit to end, then go on."
-    )
-    model: ModelName | None = Field(default=None, description="The model of steps that name none.")
-    ask_before: tuple[CallPattern, ...] = Field(
-        default=(),
-        description="Tool calls that a human must approve, such as Bash(git push*), Write(migrations/**).",
-    )
-    limits: Limits = Field(default_factory=Limits, description="Bounds on turns, cost and time.")
-    network: Network | None = Field(
-        default=None,
-        description="What agents and checks may reach: full (the machine's network), model (only the agent's "
-        "own model), none (not even what the model would fetch). For steps that say nothing; else full.",
     )
 
 
@@ -188,35 +276,18 @@ class Pipeline:
     steps: tuple[StepConfig, ...]
 
 
-@dataclass(frozen=True)
-class ProjectConfig:
-    """What a repository asks for. Without a default, None stands for what it does not say.
+class ProjectConfig(RepositorySettings):
+    """The settings of a project. None stands for what the file does not say and has no default.
 
     `network_limit` is not in the file: the portal sets it, and no step gets more.
     """
 
     pipelines: tuple[Pipeline, ...]
-    default_pipeline: str | None = None
-    task_folder: str = DEFAULT_TASK_FOLDER
-    interaction_threshold: int | None = None
-    manage_git_branch: bool = True
-    auto_commit: bool = False
-    publish_plan: bool = False
-    wait_for_rate_limit_reset: bool = False
-    model: str | None = None
-    ask_before: tuple[str, ...] = ()
-    limits: Limits = field(default_factory=Limits)
-    network: Network | None = None
     network_limit: Network | None = None
 
     def network_of(self, step: StepConfig) -> Network:
-        """What the step may reach: as it says, else the file, else everything; never more than the limit."""
+        """Return what the step may reach: its own setting, else the file's, else all, up to the limit."""
         return least_network(step.network or self.network or "full", self.network_limit or "full")
-
-
-def least_network(*networks: Network) -> Network:
-    """The one of them that reaches least."""
-    return min(networks, key=NETWORKS.index)
 
 
 BUILT_IN_PIPELINE = Pipeline(
@@ -244,20 +315,8 @@ def load_project_config(text: str | None, *, where: str = "cat-herder.yaml") -> 
 
 def _project_config(file: ProjectFile) -> ProjectConfig:
     pipelines = tuple(Pipeline(name=name, steps=steps) for name, steps in (file.pipelines or {}).items())
-    return ProjectConfig(
-        pipelines=pipelines or (BUILT_IN_PIPELINE,),
-        default_pipeline=file.default_pipeline,
-        task_folder=file.task_folder,
-        interaction_threshold=file.interaction_threshold,
-        manage_git_branch=file.manage_git_branch,
-        auto_commit=file.auto_commit,
-        publish_plan=file.publish_plan,
-        wait_for_rate_limit_reset=file.wait_for_rate_limit_reset,
-        model=file.model,
-        ask_before=file.ask_before,
-        limits=file.limits,
-        network=file.network,
-    )
+    values = {name: getattr(file, name) for name in RepositorySettings.model_fields}
+    return ProjectConfig(pipelines=pipelines or (BUILT_IN_PIPELINE,), **values)
 
 
 def _model_at(location: Location) -> type[FileModel]:

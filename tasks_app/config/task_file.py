@@ -14,6 +14,7 @@ from pydantic import Field
 
 from tasks_app.config.faults import ConfigInvalid, Problem, shown
 from tasks_app.config.fields import FileModel, Line, ModelName, Name, Threshold
+from tasks_app.config.project_settings import SETTINGS
 from tasks_app.config.reading import read_model
 from tasks_app.config.yaml_text import MAX_BYTES, YamlDocument, read_yaml
 from tasks_app.core.errors import BadInput
@@ -36,9 +37,7 @@ class FrontMatter(FileModel):
 
     title: Line | None = Field(default=None, description="Else the first heading, else the first line.")
     pipeline: Name | None = Field(default=None, description="The pipeline to run through.")
-    interaction_threshold: Threshold | None = Field(
-        default=None, description="0 never asks, 5 asks about anything."
-    )
+    interaction_threshold: Threshold | None = Field(default=None, description=SETTINGS["threshold"].help)
     model: ModelName | None = Field(default=None, description="The model for steps that name none.")
     resume: Resume = Field(
         default="session", description="Go on in the agent's session, or replay what it did."

@@ -9,6 +9,15 @@ from tasks_app.core.errors import BadInput
 
 LOWEST = 0
 HIGHEST = 5
+#: What each threshold means, in a sentence.
+LEVELS = {
+    0: "Never asks; decides everything by itself.",
+    1: "Asks only when blocked by a contradiction.",
+    2: "Asks when blocked, and before anything destructive.",
+    3: "Asks about hard-to-undo decisions.",
+    4: "Asks about every significant decision and vague requirement.",
+    5: "Asks about any ambiguity, with the options laid out.",
+}
 WANTED = f"must be a whole number from {LOWEST} to {HIGHEST}"
 
 

@@ -12,10 +12,17 @@ JsonObject: TypeAlias = dict[str, "Json"]
 #: What the sandbox of a step reaches: the machine's network (`full`), only the agent's own model (`model`),
 #: or that without anything that the model's provider would fetch (`none`).
 Network = Literal["none", "model", "full"]
+#: From the least to the most.
+NETWORKS: tuple[Network, ...] = ("none", "model", "full")
 
 #: `call` is any other tool call, made only after its approval.
 AskWay = Literal["AskUserQuestion", "command", "call", "ExitPlanMode"]
 AskKind = Literal["clarification", "approval", "plan"]
+
+
+def least_network(*networks: Network) -> Network:
+    """Return the most restricted of the networks."""
+    return min(networks, key=NETWORKS.index)
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.conf import settings
 
-from tasks_app.config.pipeline import least_network, step_from_json
-from tasks_app.core.types import Network
+from tasks_app.config.pipeline import step_from_json
+from tasks_app.core.types import Network, least_network
 from tasks_app.models import Step
 
 

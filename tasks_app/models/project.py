@@ -4,16 +4,41 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
+from django.core.exceptions import ValidationError
+from django.core.validators import RegexValidator
 from django.db import models
 from django.utils import timezone
+from django.utils.deconstruct import deconstructible
 
+from tasks_app.config.project_settings import SETTINGS
+from tasks_app.core.errors import BadInput
 from tasks_app.models.installation import new_folder_key
 
 NAME = RegexValidator(
     r"\A[a-z0-9][a-z0-9._-]*\Z",
     "Use lower-case letters, digits, dots, dashes and underscores; start with a letter or digit.",
 )
+
+
+@deconstructible
+class SettingValidator:
+    """Check an override as the descriptor of its setting says."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, value: object) -> None:
+        setting = SETTINGS[self.name]
+        try:
+            setting.kind.check(value)
+        except BadInput as error:
+            raise ValidationError(f"{setting.label} {error.message}.") from None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SettingValidator) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
 
 #: A fetch that began longer ago died with its process.
@@ -27,28 +52,31 @@ class Project(models.Model):
     source = models.CharField(max_length=500)
     branch = models.CharField(max_length=200, help_text="The branch of the source that tasks start from.")
     # What is set here overrides the repository's cat-herder.yaml; None and "" leave it to the file.
-    threshold = models.PositiveSmallIntegerField(null=True, blank=True, validators=[MaxValueValidator(5)])
-    default_pipeline = models.CharField(max_length=100, blank=True)
-    model = models.CharField(max_length=100, blank=True)
-    wait_for_reset = models.BooleanField(null=True, blank=True)
-    auto_commit = models.BooleanField(null=True, blank=True)
-    publish_plan = models.BooleanField(null=True, blank=True)
-    manage_git_branch = models.BooleanField(null=True, blank=True)
-    max_turns = models.PositiveIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
-    max_cost_usd = models.FloatField(null=True, blank=True, validators=[MinValueValidator(0.01)])
-    step_timeout = models.PositiveIntegerField(null=True, blank=True, help_text="In seconds.")
-    check_timeout = models.PositiveIntegerField(null=True, blank=True, help_text="In seconds.")
-    ask_before = models.TextField(
-        blank=True,
-        max_length=10_000,
-        help_text="Patterns of tool calls that a human must approve, one in a line.",
+    threshold = models.PositiveSmallIntegerField(
+        null=True, blank=True, validators=[SettingValidator("threshold")]
     )
-    network = models.CharField(
-        max_length=10,
-        blank=True,
-        choices=[("full", "full"), ("model", "model"), ("none", "none")],
-        help_text="The most that a step's agent and checks may reach.",
+    default_pipeline = models.CharField(
+        max_length=100, blank=True, validators=[SettingValidator("default_pipeline")]
     )
+    model = models.CharField(max_length=100, blank=True, validators=[SettingValidator("model")])
+    wait_for_reset = models.BooleanField(
+        null=True, blank=True, validators=[SettingValidator("wait_for_reset")]
+    )
+    auto_commit = models.BooleanField(null=True, blank=True, validators=[SettingValidator("auto_commit")])
+    publish_plan = models.BooleanField(null=True, blank=True, validators=[SettingValidator("publish_plan")])
+    manage_git_branch = models.BooleanField(
+        null=True, blank=True, validators=[SettingValidator("manage_git_branch")]
+    )
+    max_turns = models.PositiveIntegerField(null=True, blank=True, validators=[SettingValidator("max_turns")])
+    max_cost_usd = models.FloatField(null=True, blank=True, validators=[SettingValidator("max_cost_usd")])
+    step_timeout = models.PositiveIntegerField(
+        null=True, blank=True, validators=[SettingValidator("step_timeout")]
+    )
+    check_timeout = models.PositiveIntegerField(
+        null=True, blank=True, validators=[SettingValidator("check_timeout")]
+    )
+    ask_before = models.TextField(blank=True, max_length=10_000, validators=[SettingValidator("ask_before")])
+    network = models.CharField(max_length=10, blank=True, validators=[SettingValidator("network")])
     # How the portal's copy of the source stands.
     fetched_at = models.DateTimeField(null=True, blank=True)
     fetching_since = models.DateTimeField(null=True, blank=True, editable=False)

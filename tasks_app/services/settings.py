@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
-from tasks_app.agent.gate.patterns import call_pattern_fault
-from tasks_app.config.fields import model_name
-from tasks_app.config.pipeline import Limits, ProjectConfig, choose_pipeline, load_project_config
-from tasks_app.config.tool_names import unknown_tool
+from tasks_app.config.pipeline import ProjectConfig, choose_pipeline, load_project_config
+from tasks_app.config.project_settings import SETTINGS, Overrides, file_key, is_set, value_in_file
+from tasks_app.config.setting import Setting, call_patterns
+from tasks_app.config.yaml_text import read_yaml
 from tasks_app.core.errors import BadInput
 from tasks_app.git import committed_text
 from tasks_app.history.audit import record
@@ -24,22 +25,14 @@ CHANGE_SETTINGS = "change settings"
 
 
 @dataclass(frozen=True)
-class Overrides:
-    """What the portal says instead of the repository; None and "" leave it to the repository."""
+class SettingInEffect:
+    """One setting in words: in the file (and its line), in the portal, and in effect."""
 
-    threshold: int | None = None
-    default_pipeline: str = ""
-    model: str = ""
-    wait_for_reset: bool | None = None
-    auto_commit: bool | None = None
-    publish_plan: bool | None = None
-    manage_git_branch: bool | None = None
-    max_turns: int | None = None
-    max_cost_usd: float | None = None
-    step_timeout: int | None = None
-    check_timeout: int | None = None
-    ask_before: str = ""
-    network: str = ""
+    setting: Setting
+    in_file: str
+    line: int | None
+    override: str
+    in_effect: str
 
 
 def repository_settings(project: Project, *, commit: str) -> ProjectConfig:
@@ -49,48 +42,40 @@ def repository_settings(project: Project, *, commit: str) -> ProjectConfig:
 
 
 def overrides_of(project: Project) -> Overrides:
-    return Overrides(**{name: getattr(project, name) for name in Overrides.__dataclass_fields__})
+    """Return what the portal says. Stored values are not checked: an upgrade may have stricter rules."""
+    stored = {name: getattr(project, name) for name in SETTINGS}
+    overrides: Overrides = Overrides.model_construct(**stored)
+    return overrides
 
 
-def effective(config: ProjectConfig, overrides: Overrides) -> ProjectConfig:
-    """The settings that hold."""
-    chosen = {
-        "interaction_threshold": overrides.threshold,
-        "default_pipeline": overrides.default_pipeline or None,
-        "model": overrides.model or None,
-        "wait_for_rate_limit_reset": overrides.wait_for_reset,
-        "auto_commit": overrides.auto_commit,
-        "publish_plan": overrides.publish_plan,
-        "manage_git_branch": overrides.manage_git_branch,
-        "ask_before": patterns_in(overrides.ask_before) or None,
-        "network_limit": overrides.network or None,
-    }
-    limits = {name: getattr(overrides, name) for name in Limits.model_fields}
-    return replace(
-        config,
-        limits=config.limits.model_copy(update=_set(limits)),
-        **_set(chosen),
-    )
+def settings_in_effect(project: Project, text: str | None) -> list[SettingInEffect]:
+    """Return every setting in the order of the page, with the file's `text` as the portal last fetched it.
 
-
-def _set(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def patterns_in(text: str, *, typed: bool = False) -> tuple[str, ...]:
-    """Patterns of tool calls, one in a line. Raises BadInput that names the line.
-
-    What is `typed` now must also name tools that exist. What was stored earlier need not: an upgrade that
-    knows other tools must not take a project out of service.
+    Raise BadInput (ConfigInvalid) if the file has errors.
     """
-    patterns = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        if pattern := line.strip():
-            reason = call_pattern_fault(pattern) or (unknown_tool(pattern) if typed else None)
-            if reason:
-                raise BadInput(f"line {number}, “{pattern[:60]}”, {reason}", where="ask before")
-            patterns.append(pattern)
-    return tuple(dict.fromkeys(patterns))
+    config = load_project_config(text, where=CONFIG_FILE)
+    lines = {} if text is None else read_yaml(text, where=CONFIG_FILE).lines
+    overrides = overrides_of(project)
+    return [
+        _in_effect(setting, config, getattr(overrides, name), lines.get(file_key(setting)))
+        for name, setting in SETTINGS.items()
+    ]
+
+
+def _in_effect(setting: Setting, config: ProjectConfig, override: Any, line: int | None) -> SettingInEffect:
+    in_words = setting.kind.in_words
+    in_file = value_in_file(setting, config)
+    if setting.in_effect:
+        value = setting.in_effect(override, in_file, settings.ENVIRONMENT)
+    else:
+        value = override if is_set(override) else in_file
+    return SettingInEffect(
+        setting=setting,
+        in_file=in_words(in_file) if line else "",
+        line=line,
+        override=in_words(override),
+        in_effect=in_words(value) or setting.default(config, settings.ENVIRONMENT),
+    )
 
 
 def change_settings(project: Project, overrides: Overrides, *, by: Principal, commit: str) -> None:
@@ -99,15 +84,13 @@ def change_settings(project: Project, overrides: Overrides, *, by: Principal, co
     Raises NotAllowed for all but maintainers, BadInput for a value that cannot be used.
     """
     require_maintainer(by, project, CHANGE_SETTINGS)
-    if overrides.model:
-        model_name(overrides.model)
-    patterns_in(overrides.ask_before, typed=True)
+    call_patterns(overrides.ask_before, entered_now=True)
     before = overrides_of(project)
     if overrides.default_pipeline and overrides.default_pipeline != before.default_pipeline:
         choose_pipeline(
             repository_settings(project, commit=commit), explicit=overrides.default_pipeline, task=None
         )
-    values = {name: getattr(overrides, name) for name in Overrides.__dataclass_fields__}
+    values = {name: getattr(overrides, name) for name in SETTINGS}
     _save(project, values, by=by, changed=_changed(before, overrides))
 
 
@@ -123,11 +106,11 @@ def change_branch(project: Project, branch: str, *, by: Principal) -> None:
 
 
 def _save(project: Project, values: dict[str, Any], *, by: Principal, changed: dict[str, list[Any]]) -> None:
-    """Nothing is written where nothing changed."""
+    """Save the values if any changed. Only changed ones are checked: rules may be stricter than they were."""
     for name, value in values.items():
         setattr(project, name, value)
     try:
-        project.full_clean()
+        project.full_clean(exclude={field.name for field in project._meta.fields} - set(changed))
     except ValidationError as error:
         raise BadInput("; ".join(error.messages), where="settings") from None
     if not changed:
@@ -139,5 +122,5 @@ def _save(project: Project, values: dict[str, Any], *, by: Principal, changed: d
 
 def _changed(before: Overrides, after: Overrides) -> dict[str, list[Any]]:
     """Each setting that is another now: what it was, and what it is."""
-    pairs = {name: [getattr(before, name), getattr(after, name)] for name in Overrides.__dataclass_fields__}
+    pairs = {name: [getattr(before, name), getattr(after, name)] for name in SETTINGS}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

@@ -13,6 +13,7 @@ from django.utils import timezone
 from django.utils.text import slugify
 
 from tasks_app.config.pipeline import Pipeline, ProjectConfig, choose_pipeline, step_to_json
+from tasks_app.config.project_settings import effective
 from tasks_app.config.task_file import TaskDefinition, front_matter, parse_task
 from tasks_app.config.threshold import resolve_threshold
 from tasks_app.core.errors import BadInput, IllegalMove
@@ -38,7 +39,7 @@ from tasks_app.models import (
 from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.fetching import fetch
 from tasks_app.services.ringing import ring_on_commit
-from tasks_app.services.settings import effective, overrides_of, repository_settings
+from tasks_app.services.settings import overrides_of, repository_settings
 
 CONFIG_FILE = "cat-herder.yaml"
 

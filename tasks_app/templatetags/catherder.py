@@ -12,9 +12,10 @@ from django.templatetags.static import static
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
+from tasks_app.config.threshold import LEVELS
+from tasks_app.core.durations import duration_in_words
 from tasks_app.core.phases import Phase
 from tasks_app.models import Sequence, Step, Task
-from tasks_app.web.forms.new_task import LEVELS
 from tasks_app.web.pages.access import actable_projects
 from tasks_app.web.rendering import words
 from tasks_app.web.rendering.ansi import render_ansi
@@ -22,7 +23,7 @@ from tasks_app.web.rendering.markdown import render_inline, render_markdown
 
 register = template.Library()
 
-register.filter("duration", words.duration)
+register.filter("duration", duration_in_words)
 register.filter("count", words.count)
 register.filter("outcome", words.outcome)
 register.filter("headline", words.headline)

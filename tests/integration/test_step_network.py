@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +128,7 @@ class TestWhatHolds:
             "pipelines: {p: [{name: a, command: implement}, {name: b, command: implement, network: none}]}"
         )
         assert [config.network_of(step) for step in config.pipelines[0].steps] == ["full", "none"]
-        limited = replace(config, network_limit="model")
+        limited = config.model_copy(update={"network_limit": "model"})
         assert [limited.network_of(step) for step in config.pipelines[0].steps] == ["model", "none"]
 
     @pytest.mark.parametrize("word", ["off", "no", "[model]", "offline"])

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.template.loader import render_to_string
 
+from tasks_app.core.durations import duration_in_words
 from tasks_app.history.events.tools import summarise
 from tasks_app.web.rendering import words
 from tasks_app.web.rendering.ansi import render_ansi, without_ansi
@@ -199,7 +200,7 @@ def test_short_output_stands_open_and_long_output_is_folded() -> None:
     ("seconds", "shown"), [(0, "0 s"), (8.4, "8 s"), (200, "3 min 20 s"), (7500, "2 h 5 min"), (None, "")]
 )
 def test_durations_have_two_units(seconds: float | None, shown: str) -> None:
-    assert words.duration(seconds) == shown
+    assert duration_in_words(seconds) == shown
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
-
 from django.conf import settings
 from django.http import HttpRequest
 from ninja import Query, Router, Status
@@ -14,10 +12,11 @@ from tasks_app.api.idempotency import once
 from tasks_app.api.operation import responses
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.schemas.base import ProjectName
-from tasks_app.api.schemas.projects import NewProject, Overrides, ProjectPage, ProjectPatch, SettingsPatch
-from tasks_app.config.pipeline import ProjectConfig, StepConfig, least_network, step_to_json
+from tasks_app.api.schemas.projects import NewProject, ProjectPage, ProjectPatch, SettingsPatch
+from tasks_app.config.pipeline import ProjectConfig, StepConfig, step_to_json
+from tasks_app.config.project_settings import Overrides, effective
 from tasks_app.config.validation import validate_commit
-from tasks_app.core.types import JsonObject
+from tasks_app.core.types import JsonObject, least_network
 from tasks_app.models import Membership, Project, Scope, User, paths
 from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.reporting.schemas.projects import Pipeline, Pipelines, ProjectOut, Validation
@@ -96,7 +95,7 @@ def fetch_project(request: HttpRequest, project: ProjectName) -> ProjectOut:
 @router.get("/projects/{project}/settings", response=responses(Overrides, 404), auth=doors(Scope.READ))
 def get_settings(request: HttpRequest, project: ProjectName) -> Overrides:
     """What the portal says instead of the repository's cat-herder.yaml."""
-    return _overrides(permissions.project_named_or_404(principal_of(request), project))
+    return settings_actions.overrides_of(permissions.project_named_or_404(principal_of(request), project))
 
 
 @router.patch(
@@ -105,10 +104,10 @@ def get_settings(request: HttpRequest, project: ProjectName) -> Overrides:
 def change_settings(request: HttpRequest, project: ProjectName, body: SettingsPatch) -> Overrides:
     """Change what the portal says instead of the repository; it holds for tasks created from now on."""
     found = permissions.project_named_or_404(principal_of(request), project)
-    wanted = replace(settings_actions.overrides_of(found), **body.model_dump(exclude_unset=True))
+    overrides = settings_actions.overrides_of(found).model_copy(update=body.model_dump(exclude_unset=True))
     commit = paths.repository(found).head(found.branch)
-    settings_actions.change_settings(found, wanted, by=principal_of(request), commit=commit)
-    return _overrides(found)
+    settings_actions.change_settings(found, overrides, by=principal_of(request), commit=commit)
+    return settings_actions.overrides_of(found)
 
 
 def _step(step: StepConfig, config: ProjectConfig) -> JsonObject:
@@ -144,11 +143,7 @@ def _role(user: User, role: str) -> str:
     return "admin" if user.is_superuser else role
 
 
-def _overrides(project: Project) -> Overrides:
-    return Overrides.model_validate(asdict(settings_actions.overrides_of(project)))
-
-
 def _config(project: Project) -> ProjectConfig:
     commit = paths.repository(project).head(project.branch)
     config = settings_actions.repository_settings(project, commit=commit)
-    return settings_actions.effective(config, settings_actions.overrides_of(project))
+    return effective(config, settings_actions.overrides_of(project))

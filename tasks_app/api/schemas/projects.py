@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from ninja import Schema
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
-from tasks_app.api.schemas.base import Flag, Input, Storable, Threshold
+from tasks_app.api.schemas.base import Input, Storable
+from tasks_app.config.project_settings import Overrides
 from tasks_app.reporting.schemas.projects import ProjectOut
-
-#: Seconds, at most a week, as cat-herder.yaml takes them.
-Bound = Annotated[int, Field(ge=1, le=7 * 24 * 3600, strict=True)]
 
 
 class ProjectPage(Schema):
@@ -28,54 +26,10 @@ class NewProject(Input):
     )
 
 
-class Overrides(Schema):
-    """What the portal says instead of cat-herder.yaml; null and "" leave it to the file."""
-
-    threshold: int | None = Field(description="How readily the agent asks, from 0 (never) to 5.")
-    default_pipeline: str = Field(description="The pipeline of tasks that name none.")
-    model: str = Field(description="The model of steps that name none.")
-    wait_for_reset: bool | None = Field(description="Wait for a usage limit to reset instead of failing.")
-    auto_commit: bool | None = Field(description="Make a checkpoint commit after each step.")
-    publish_plan: bool | None = Field(description="Leave the plan (PLAN.md) in the result of a task.")
-    manage_git_branch: bool | None = Field(description="Work on a branch of the task's own.")
-    max_turns: int | None = Field(description="Turns of one run.")
-    max_cost_usd: float | None = Field(description="Dollars that one task may cost.")
-    step_timeout: int | None = Field(description="Seconds for a run whose step names none.")
-    check_timeout: int | None = Field(description="Seconds for a check that names none.")
-    ask_before: str = Field(description="Tool calls that a human must approve, one pattern a line.")
-    network: str = Field(description="The most that a step may reach: full, model or none.")
-
-
-class SettingsPatch(Input):
+class SettingsPatch(Overrides):
     """What is to be changed; what is not named stays as it is."""
 
-    threshold: Threshold | None = Field(None, description="How readily the agent asks, from 0 (never) to 5.")
-    default_pipeline: Annotated[Storable, Field(max_length=100)] = Field(
-        "", description="The pipeline of tasks that name none."
-    )
-    model: Annotated[Storable, Field(max_length=100)] = Field(
-        "", description="The model of steps that name none."
-    )
-    wait_for_reset: Flag | None = Field(
-        None, description="Wait for a usage limit to reset instead of failing."
-    )
-    auto_commit: Flag | None = Field(None, description="Make a checkpoint commit after each step.")
-    publish_plan: Flag | None = Field(None, description="Leave the plan (PLAN.md) in the result of a task.")
-    manage_git_branch: Flag | None = Field(None, description="Work on a branch of the task's own.")
-    max_turns: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] | None = Field(
-        None, description="Turns of one run."
-    )
-    max_cost_usd: Annotated[float, Field(ge=0.01, le=1_000_000, allow_inf_nan=False, strict=True)] | None = (
-        Field(None, description="Dollars that one task may cost.")
-    )
-    step_timeout: Bound | None = Field(None, description="Seconds for a run whose step names none.")
-    check_timeout: Bound | None = Field(None, description="Seconds for a check that names none.")
-    ask_before: Annotated[Storable, Field(max_length=10_000)] = Field(
-        "", description="Tool calls that a human must approve, one pattern a line."
-    )
-    network: Literal["", "none", "model", "full"] = Field(
-        "", description="The most that a step may reach: full, model (only the agent's model) or none."
-    )
+    model_config = ConfigDict(extra="forbid")
 
 
 class ProjectPatch(Input):

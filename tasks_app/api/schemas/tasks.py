@@ -8,6 +8,7 @@ from ninja import Schema
 from pydantic import Field
 
 from tasks_app.api.schemas.base import Flag, Input, Storable, Threshold
+from tasks_app.config.project_settings import SETTINGS
 from tasks_app.reporting.schemas.tasks import EventOut, StepOut, TaskOut
 
 
@@ -26,7 +27,7 @@ class TaskDraft(Input):
         description="Markdown with optional front matter; the first heading is the title.",
         examples=["# Round invoice totals to the cent\n\nRound them where they are computed."],
     )
-    threshold: Threshold | None = Field(None, description="How readily the agent asks, from 0 (never) to 5.")
+    threshold: Threshold | None = Field(None, description=SETTINGS["threshold"].help)
     pipeline: Annotated[Storable, Field(min_length=1, max_length=100)] | None = Field(
         None, description="One of the project's pipelines."
     )
@@ -41,9 +42,7 @@ class NewTask(TaskDraft):
 class TaskPatch(Input):
     """What is to be changed of a task."""
 
-    threshold: Threshold = Field(
-        description="How readily the agent asks, from 0 (never) to 5; holds from its next run on."
-    )
+    threshold: Threshold = Field(description=f"{SETTINGS['threshold'].help} It applies from the next run on.")
 
 
 class Retry(Input):

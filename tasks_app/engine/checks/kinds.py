@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-SHELL_SECONDS = 600.0
+from tasks_app.config.pipeline import CHECK_SECONDS
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Shell:
 
     command: str
     expect: Literal["pass", "fail"] = "pass"
-    timeout: float = SHELL_SECONDS
+    timeout: float = CHECK_SECONDS
 
 
 Check = NoCheck | FileExists | Shell

@@ -9,26 +9,30 @@ from django.core.management.base import CommandParser
 
 from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.finding import project_named
+from tasks_app.cli.options import add_setting_arguments, changed_overrides
 from tasks_app.cli.people import acting_principal, acting_user_if_any, add_person_argument
-from tasks_app.cli.screen import Screen
-from tasks_app.cli.tables import projects_table
+from tasks_app.cli.tables import projects_table, settings_table
 from tasks_app.core.errors import BadInput
-from tasks_app.models import Project
+from tasks_app.git import committed_text
+from tasks_app.models import Project, paths
 from tasks_app.permissions import projects_visible_to, require_actor
 from tasks_app.reporting.schemas.projects import ProjectFetched, ProjectList, ProjectListed, ProjectRemoved
 from tasks_app.services.fetching import fetch
 from tasks_app.services.projects import add_project, remove_project
+from tasks_app.services.settings import CONFIG_FILE, change_settings, overrides_of, settings_in_effect
 
 
 class Command(TerminalCommand):
     help = """\
-Adds, lists, fetches and removes projects. A project is a git repository: a folder on this machine, or an
-https or ssh address. The portal works on a copy of its own and never writes to yours."""
+Adds, lists, configures, fetches and removes projects. A project is a git repository: a folder on this
+machine, or an https or ssh address. The portal works on a copy of its own and never writes to yours."""
     examples = """\
 examples:
   manage.py project add billing ~/code/billing
   manage.py project add website git@example.org:team/website.git
   manage.py project list
+  manage.py project settings billing --threshold 3 --ask-before 'Bash(git push*)'
+  manage.py project settings billing --reset threshold
   manage.py project fetch billing     the newest commits; repairs the portal's copy if it is damaged
   manage.py project remove billing"""
 
@@ -40,18 +44,31 @@ examples:
             "source", metavar="PATH", help="the repository's folder, or its https or ssh address"
         )
         listing = actions.add_parser("list", help="show all projects")
+        configure = actions.add_parser(
+            "settings",
+            help="show the settings of a project, or change overrides of its cat-herder.yaml",
+            description="Show the settings. With options, change overrides first; they apply to new tasks.",
+        )
+        configure.add_argument("name", metavar="NAME")
+        add_setting_arguments(configure)
         again = actions.add_parser("fetch", help="fetch the source again, and repair the portal's copy of it")
         again.add_argument("name", metavar="NAME")
         remove = actions.add_parser("remove", help="remove a project with its tasks and their history")
         remove.add_argument("name", metavar="NAME")
         remove.add_argument("--yes", action="store_true", help="do not ask whether it is meant")
-        for one in (add, listing, again, remove):
+        for one in (add, listing, configure, again, remove):
             one.add_argument("--json", action="store_true", help="tell the outcome as JSON")
-        for one in (add, again, remove):
+        for one in (add, configure, again, remove):
             add_person_argument(one)
 
     def work(self, options: dict[str, Any]) -> int:
-        actions = {"add": self._add, "list": self._list, "fetch": self._fetch, "remove": self._remove}
+        actions = {
+            "add": self._add,
+            "list": self._list,
+            "settings": self._settings,
+            "fetch": self._fetch,
+            "remove": self._remove,
+        }
         actions[options["action"]](options)
         return Exit.DONE
 
@@ -73,8 +90,21 @@ examples:
         elif not projects:
             self.stdout.write("There are no projects yet. Add one: manage.py project add NAME PATH")
         else:
-            self.stdout.ending = ""
-            Screen(self.stdout, no_color=options["no_color"]).table(projects_table(projects))
+            self.screen_for(options).table(projects_table(projects))
+
+    def _settings(self, options: dict[str, Any]) -> None:
+        principal = acting_principal(options["username"])
+        project = project_named(options["name"], projects=projects_visible_to(principal))
+        repository = paths.repository(project)
+        commit = repository.head(project.branch)
+        if changes := changed_overrides(options):
+            overrides = overrides_of(project).model_copy(update=changes)
+            change_settings(project, overrides, by=principal, commit=commit)
+        if options["json"]:
+            self.write_json(overrides_of(project))
+            return
+        text = committed_text(repository, commit=commit, path=CONFIG_FILE)
+        self.screen_for(options).table(settings_table(settings_in_effect(project, text)))
 
     def _fetch(self, options: dict[str, Any]) -> None:
         principal = acting_principal(options["username"])

@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
+from tasks_app.config.project_settings import SETTINGS
 from tasks_app.core.phases import Phase
 from tasks_app.history import statistics
 from tasks_app.history.statistics import Figures
@@ -36,7 +37,7 @@ class TaskOut(HasTimes, HasFigures):
     phase: Phase = Field(description="What it does or waits for.")
     failure: str = Field(description="Why it failed; else empty.")
     pipeline: str = Field(description="The pipeline that it runs through.")
-    threshold: int = Field(description="How readily the agent asks, from 0 (never) to 5.")
+    threshold: int = Field(description=SETTINGS["threshold"].help)
     question: QuestionOut | None = Field(description="The first open question.")
     questions: list[QuestionOut] = Field(description="All open questions.")
     resets_at: DateTime | None = Field(description="When the usage limit resets that it waits for.")
@@ -212,7 +213,9 @@ class TaskPreview(Out):
     title: str = Field(description="Its title.")
     pipeline: str = Field(description="The pipeline that it would run through.")
     steps: list[str] = Field(description="The names of the steps.")
-    threshold: int = Field(description="How readily the agent would ask, from 0 (never) to 5.")
+    threshold: int = Field(
+        description="The threshold in effect: from 0 (never asks) to 5 (asks about any ambiguity)."
+    )
     model: str = Field(description="The model of steps that name none; empty: Claude Code's own default.")
     resume: Literal["session", "replay"] = Field(
         description="`session` or `replay`: how it goes on after an answer."

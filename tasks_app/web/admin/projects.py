@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django.contrib import admin
 from django.db.models import Count
 
+from tasks_app.config.project_settings import SETTINGS
 from tasks_app.history.audit import record
 from tasks_app.models import Action, Membership, Project, User
 from tasks_app.services.members import record_no_role, record_role
@@ -18,6 +19,7 @@ from tasks_app.web.admin.base import (
     SiteAdminsOnly,
     acting_admin,
 )
+from tasks_app.web.forms.project_settings import SettingField
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -41,6 +43,12 @@ class ProjectAdmin(AuditsEdits, AuditsDeletions, ProtectsHistory, SiteAdminsOnly
     date_hierarchy = "created_at"
     readonly_fields = ["created_at"]
     inlines = [MembershipInline]
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        """Use the fields of the settings page for overrides."""
+        if setting := SETTINGS.get(db_field.name):
+            return SettingField(setting, choices=setting.kind.choices)
+        return super().formfield_for_dbfield(db_field, request, **kwargs)
 
     def log_addition(self, request: HttpRequest, obj: Project, message: Any) -> Any:
         record(Action.PROJECT_ADDED, by=acting_admin(request), project=obj, source=obj.source)

@@ -6,18 +6,9 @@ from typing import Any
 
 from django import forms
 
+from tasks_app.config.threshold import LEVELS
 from tasks_app.models import Project
 from tasks_app.permissions import Principal, projects_actable_by
-
-#: What each threshold means, in a sentence.
-LEVELS = {
-    0: "Never asks; decides everything by itself.",
-    1: "Asks only when blocked by a contradiction.",
-    2: "Asks when blocked, and before anything destructive.",
-    3: "Asks about hard-to-undo decisions.",
-    4: "Asks about every significant decision and vague requirement.",
-    5: "Asks about any ambiguity, with the options laid out.",
-}
 
 #: Form fields that are also keys of the front matter.
 FRONT_MATTER_KEYS = {

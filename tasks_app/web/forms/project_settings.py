@@ -2,109 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django import forms
 
-from tasks_app.config.fields import duration_text, model_name, seconds_from_text
-from tasks_app.config.pipeline import NETWORKS, ProjectConfig
+from tasks_app.config.pipeline import ProjectConfig
+from tasks_app.config.project_settings import SETTINGS, Overrides
+from tasks_app.config.setting import Choices, Setting
 from tasks_app.core.errors import BadInput
-from tasks_app.services.settings import Overrides, patterns_in
-from tasks_app.web.forms.new_task import LEVELS
 
-_FLAG_VALUES = {"": None, "yes": True, "no": False}
-_FLAG_CHOICES = {True: "yes", False: "no", None: ""}
 #: The choice that leaves a setting to cat-herder.yaml.
 NO_OVERRIDE = "no override"
 
-FLAGS = ("wait_for_reset", "auto_commit", "publish_plan", "manage_git_branch")
-DURATIONS = ("step_timeout", "check_timeout")
 
+class SettingField(forms.CharField):
+    """The override of a setting, as its descriptor says. An empty field leaves it to cat-herder.yaml.
 
-class DurationField(forms.CharField):
-    """Seconds, entered as `90s`, `15m` or `2h`; None if left empty."""
+    `choices` are offered in a list; without them, text is entered.
+    """
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(required=False, max_length=20, **kwargs)
+    def __init__(self, setting: Setting, *, choices: Choices = ()) -> None:
+        self.setting = setting
+        self.choices = choices
+        longest = setting.kind.schema.get("maxLength", 20)
+        super().__init__(
+            required=False,
+            label=setting.label,
+            help_text=setting.text_help,
+            max_length=longest if isinstance(longest, int) else None,
+            widget=self._widget_for(setting),
+        )
 
-    def clean(self, value: Any) -> int | None:
-        text = str(super().clean(value))
+    def _widget_for(self, setting: Setting) -> forms.Widget:
+        if self.choices:
+            return forms.Select(choices=[("", NO_OVERRIDE), *self.choices])
+        attributes = {"placeholder": NO_OVERRIDE, "autocomplete": "off"}
+        if setting.kind.widget == "lines":
+            return forms.Textarea(attributes | {"rows": "3", "spellcheck": "false", "class": "machine"})
+        if setting.kind.widget == "number":
+            schema = setting.kind.schema
+            step = "1" if schema["type"] == "integer" else "any"
+            bounds = {"min": str(schema["minimum"]), "max": str(schema["maximum"]), "step": step}
+            return forms.NumberInput(attributes | bounds)
+        return forms.TextInput(attributes)
+
+    def clean(self, value: Any) -> Any:
+        text = super().clean(value)
+        if text and self.choices and text not in dict(self.choices):
+            raise forms.ValidationError(f"“{text}” is not one of the choices.")
         try:
-            return seconds_from_text(text) if text else None
+            return self.setting.kind.parse(text)
         except BadInput as error:
-            raise forms.ValidationError(f"It {error}.") from None
+            # With a place, the message is a sentence; without one, it continues the label.
+            sentence = error.message if error.where else f"it {error.message}"
+            raise forms.ValidationError(f"{sentence[0].upper()}{sentence[1:]}.") from None
 
     def prepare_value(self, value: Any) -> Any:
-        return duration_text(value) if isinstance(value, int) else value
+        return value if value is None or isinstance(value, str) else self.setting.kind.as_text(value)
 
-
-def _flag_field() -> forms.ChoiceField:
-    return forms.ChoiceField(required=False, choices=[("", NO_OVERRIDE), ("yes", "yes"), ("no", "no")])
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        try:
+            return bool(self.clean(data) != initial)
+        except forms.ValidationError:
+            return True
 
 
 class ProjectSettingsForm(forms.Form):
-    """The overrides. An empty field leaves the setting to cat-herder.yaml."""
-
-    threshold = forms.TypedChoiceField(
-        required=False,
-        coerce=int,
-        empty_value=None,
-        choices=[("", NO_OVERRIDE), *((str(level), f"{level}: {text}") for level, text in LEVELS.items())],
-    )
-    default_pipeline = forms.ChoiceField(required=False)
-    model = forms.CharField(required=False, max_length=100)
-    wait_for_reset = _flag_field()
-    auto_commit = _flag_field()
-    publish_plan = _flag_field()
-    manage_git_branch = _flag_field()
-    network = forms.ChoiceField(
-        required=False, choices=[("", NO_OVERRIDE), *((one, one) for one in reversed(NETWORKS))]
-    )
-    max_turns = forms.IntegerField(required=False, min_value=1, max_value=1_000_000)
-    max_cost_usd = forms.FloatField(required=False, min_value=0.01, max_value=1_000_000)
-    step_timeout = DurationField()
-    check_timeout = DurationField()
-    ask_before = forms.CharField(
-        required=False,
-        max_length=10_000,
-        widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false", "class": "machine"}),
-    )
+    """The overrides, one field for each setting."""
 
     def __init__(self, *args: Any, config: ProjectConfig, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        field = self.fields["default_pipeline"]
-        assert isinstance(field, forms.ChoiceField)  # noqa: S101 (for the type checker)
-        field.choices = [("", NO_OVERRIDE), *((one.name, one.name) for one in config.pipelines)]
-        for name, one in self.fields.items():
-            one.widget.attrs["aria-describedby"] = f"{name}-hint"
-            if not isinstance(one, forms.ChoiceField):
-                one.widget.attrs["placeholder"] = NO_OVERRIDE
-                one.widget.attrs["autocomplete"] = "off"
-
-    def clean_model(self) -> str:
-        name = str(self.cleaned_data["model"])
-        try:
-            return model_name(name) if name else ""
-        except BadInput as error:
-            raise forms.ValidationError(f"It {error}.") from None
-
-    def clean_ask_before(self) -> str:
-        given: str = self.cleaned_data["ask_before"].replace("\r\n", "\n").strip()
-        try:
-            patterns_in(given, typed=True)
-        except BadInput as error:
-            raise forms.ValidationError(f"{error.message[0].upper()}{error.message[1:]}.") from None
-        return given
+        for name, setting in SETTINGS.items():
+            field = SettingField(setting, choices=setting.choices(config))
+            field.widget.attrs["aria-describedby"] = f"{name}-hint"
+            self.fields[name] = field
 
     @staticmethod
-    def initial_values(overrides: Overrides) -> dict[str, Any]:
-        values = {name: getattr(overrides, name) for name in Overrides.__dataclass_fields__}
-        return values | {name: _FLAG_CHOICES[values[name]] for name in FLAGS}
+    def initial_values(overrides: Overrides) -> Mapping[str, Any]:
+        return {name: getattr(overrides, name) for name in SETTINGS}
 
     def overrides(self) -> Overrides:
-        given = self.cleaned_data
-        return Overrides(**(given | {name: _FLAG_VALUES[given[name]] for name in FLAGS}))
+        return Overrides(**self.cleaned_data)
 
 
 class SourceForm(forms.Form):

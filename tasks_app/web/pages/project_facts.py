@@ -17,21 +17,21 @@ from tasks_app.config.pipeline import (
     ShellCheck,
     StepConfig,
     choose_pipeline,
-    least_network,
     load_project_config,
 )
+from tasks_app.config.project_settings import SETTINGS, Overrides, effective, file_key, is_set
 from tasks_app.config.starter import settings_text
 from tasks_app.config.validation import Finding, Report, Severity, laid_out, validate_commit
 from tasks_app.config.yaml_text import read_yaml
+from tasks_app.core.durations import duration_in_words
 from tasks_app.core.errors import BadInput, CatHerderError, WorkspaceError
-from tasks_app.core.types import Network
+from tasks_app.core.types import Network, least_network
 from tasks_app.git import CommitFacts, Repository, TreeFile, committed_text, committed_tree
 from tasks_app.models import Project, paths
 from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.prompting.instructions import SELF, repository_path
-from tasks_app.services.settings import CONFIG_FILE, Overrides, effective, overrides_of
+from tasks_app.services.settings import CONFIG_FILE, overrides_of
 from tasks_app.web.pages.context_processors import sandbox
-from tasks_app.web.rendering.words import duration
 
 _SHOWN_LINES = 2000
 _SHOWN_COLUMNS = 400
@@ -220,39 +220,13 @@ def at_head(project: Project) -> AtHead:
     return AtHead(project, repository.facts(repository.head(project.branch)))
 
 
-#: What a setting of the portal is called in the file.
-FILE_KEYS = {
-    "threshold": "interactionThreshold",
-    "default_pipeline": "defaultPipeline",
-    "model": "model",
-    "wait_for_reset": "waitForRateLimitReset",
-    "auto_commit": "autoCommit",
-    "publish_plan": "publishPlan",
-    "manage_git_branch": "manageGitBranch",
-    "ask_before": "askBefore",
-    "network": "network",
-    "max_turns": "limits.maxTurns",
-    "max_cost_usd": "limits.maxCostUsd",
-    "step_timeout": "limits.stepTimeout",
-    "check_timeout": "limits.checkTimeout",
-}
-
-
-def line_of_setting(text: str, name: str) -> int | None:
-    """The line of a setting in the file; None if the file does not have it."""
-    try:
-        lines = read_yaml(text, where=CONFIG_FILE).lines
-    except ConfigInvalid:
-        return None
-    return lines.get(tuple(FILE_KEYS[name].split(".")))
-
-
 def _overridden(text: str, overrides: Overrides) -> Iterable[Remark]:
-    for name, key in FILE_KEYS.items():
-        if getattr(overrides, name, None) in (None, ""):
-            continue
-        if line := line_of_setting(text, name):
-            yield Remark("note", f"{key} is overridden in the portal’s settings.", CONFIG_FILE, line)
+    lines = read_yaml(text, where=CONFIG_FILE).lines
+    for name, setting in SETTINGS.items():
+        key = file_key(setting)
+        if is_set(getattr(overrides, name)) and (line := lines.get(key)):
+            sentence = f"{'.'.join(key)} is overridden in the portal’s settings."
+            yield Remark("note", sentence, CONFIG_FILE, line)
 
 
 _TONES = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.HINT: "note"}
@@ -305,7 +279,7 @@ def _shown_check(check: Check) -> ShownCheck:
         case FileExistsCheck():
             return ShownCheck("file", check.path, "exists")
         case ShellCheck():
-            within = f" within {duration(check.timeout)}" if check.timeout else ""
+            within = f" within {duration_in_words(check.timeout)}" if check.timeout else ""
             return ShownCheck(
                 "terminal", check.command, f"{check.expect}{'es' if check.expect == 'pass' else 's'}{within}"
             )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django import forms
-from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
@@ -16,74 +15,38 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
 from tasks_app.config.faults import ConfigInvalid
-from tasks_app.config.pipeline import STEP_SECONDS, ProjectConfig, least_network, load_project_config
+from tasks_app.config.pipeline import load_project_config
+from tasks_app.config.project_settings import SETTINGS
+from tasks_app.config.setting import value_in_words
 from tasks_app.core.errors import CatHerderError, NotAllowed
-from tasks_app.engine.checks.kinds import SHELL_SECONDS
 from tasks_app.models import Action, AuditEntry, Project, QuestionState, paths
 from tasks_app.permissions import may_maintain
 from tasks_app.services.projects import change_source, remove_project
 from tasks_app.services.settings import (
     CONFIG_FILE,
-    Overrides,
+    SettingInEffect,
     change_branch,
     change_settings,
     overrides_of,
+    settings_in_effect,
 )
-from tasks_app.web.forms.project_settings import (
-    DURATIONS,
-    NO_OVERRIDE,
-    BranchForm,
-    ProjectSettingsForm,
-    SourceForm,
-)
+from tasks_app.web.forms.project_settings import NO_OVERRIDE, BranchForm, ProjectSettingsForm, SourceForm
 from tasks_app.web.pages.access import principal_of, project_or_404
-from tasks_app.web.pages.project_facts import FILE_KEYS, AtHead, at_head, line_of_setting
-from tasks_app.web.rendering.words import duration
+from tasks_app.web.pages.project_facts import at_head
 
 _CHANGES = 20
 _BRANCHES = 500
 
-#: Each setting in words, in the order of the page.
-LABELS = {
-    "threshold": ("Threshold", "How readily the agent asks: from 0 (never) to 5 (about any ambiguity)."),
-    "default_pipeline": ("Pipeline", "For tasks that name none."),
-    "model": ("Model", "For steps and tasks that name none."),
-    "wait_for_reset": ("Wait for usage limits", "Wait for the reset instead of failing."),
-    "auto_commit": ("Checkpoints", "Commit after each step."),
-    "publish_plan": (
-        "Plan in the result",
-        "“no” removes PLAN.md when the task ends; the task’s page still shows it.",
-    ),
-    "manage_git_branch": ("A branch for each task", "“no” works on the project’s own branch."),
-    "ask_before": (
-        "Ask before",
-        "Tool calls that a human must approve, one pattern per line: Bash(git push*), Write(migrations/**).",
-    ),
-    "network": (
-        "Network, at most",
-        "What agents and checks may reach. full: the machine’s network; model: only the model; none: "
-        "not even web pages that the model would fetch. A step may get less.",
-    ),
-    "max_turns": ("Turns", "Maximum for one run."),
-    "max_cost_usd": ("Dollars", "Maximum cost of one task."),
-    "step_timeout": ("Time limit of a run", "For steps that name none: 90s, 15m, 2h."),
-    "check_timeout": ("Time limit of a check", "For checks that name none: 90s, 15m, 2h."),
-}
-_ELSEWHERE = {"source": ("Source", ""), "branch": ("Branch", "")}
+#: Labels of what the same page changes, besides the settings.
+_OTHER_LABELS = {"source": "Source", "branch": "Branch"}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One setting: what the file says (and where), what the portal says, and what holds."""
+    """A setting with the form field of its override."""
 
-    name: str
-    label: str
-    hint: str
+    shown: SettingInEffect
     field: forms.BoundField
-    file: str
-    line: int | None
-    holds: str
-    is_overridden: bool
 
 
 @dataclass(frozen=True)
@@ -171,17 +134,16 @@ def _post_settings(request: HttpRequest, project: Project) -> HttpResponse:
         return _page(request, project, status=409)
     form = ProjectSettingsForm(request.POST, config=head.file_config)
     reset = request.POST.get("reset", "")
-    if reset in LABELS:
-        blank = replace(overrides_of(project), **{reset: getattr(Overrides(), reset)})
-        wanted: Callable[[], Overrides] = lambda: blank  # noqa: E731
+    if reset in SETTINGS:
+        overrides = overrides_of(project).model_copy(update={reset: SETTINGS[reset].kind.unset})
     elif form.is_valid():
-        wanted = form.overrides
+        overrides = form.overrides()
     else:
         return _page(request, project, status=400, form=form)
-    if not _done(form, lambda: change_settings(project, wanted(), by=principal_of(request), commit=commit)):
+    if not _done(form, lambda: change_settings(project, overrides, by=principal_of(request), commit=commit)):
         return _page(request, project, status=400, form=form)
-    said = f"Override of “{LABELS[reset][0]}” removed." if reset in LABELS else "Saved."
-    messages.success(request, f"{said} This applies to tasks created from now on.")
+    change = f"Override of “{SETTINGS[reset].label}” removed." if reset in SETTINGS else "Saved."
+    messages.success(request, f"{change} This applies to tasks created from now on.")
     return redirect("project_settings", project.pk)
 
 
@@ -233,68 +195,12 @@ def _of_file(project: Project, form: ProjectSettingsForm | None) -> dict[str, An
         return {"trouble": str(error), "broken": True}
     except CatHerderError as error:
         return {"trouble": str(error)}
+    stored = Project.objects.get(pk=project.pk)  # without what a refused change has set
     form = form or ProjectSettingsForm(
-        initial=ProjectSettingsForm.initial_values(overrides_of(Project.objects.get(pk=project.pk))),
-        config=config,
+        initial=ProjectSettingsForm.initial_values(overrides_of(stored)), config=config
     )
-    return {"form": form, "rows": [_row(name, form, head, config) for name in LABELS], "head": head}
-
-
-def _row(name: str, form: ProjectSettingsForm, head: AtHead, config: ProjectConfig) -> Row:
-    stored = getattr(head.overrides, name)
-    is_overridden = stored not in (None, "")
-    line = line_of_setting(head.text, name) if head.text is not None else None
-    said = _said(name, config)
-    return Row(
-        name, *LABELS[name], field=form[name], file=_words(name, said) if line else "", line=line,
-        holds=_words(name, _in_effect(name, stored, said)) or _without(name, config),
-        is_overridden=is_overridden,
-    )  # fmt: skip
-
-
-def _in_effect(name: str, stored: Any, said: Any) -> Any:
-    """What the portal says goes before the file; for the network it is the least of all."""
-    if name == "network":
-        return least_network(stored or "full", said or "full", settings.ENVIRONMENT.network)
-    return said if stored in (None, "") else stored
-
-
-def _said(name: str, config: ProjectConfig) -> Any:
-    """What the file says, or the default that a file without the key has."""
-    if name in FILE_KEYS and FILE_KEYS[name].startswith("limits."):
-        return getattr(config.limits, name)
-    attribute = {"threshold": "interaction_threshold", "wait_for_reset": "wait_for_rate_limit_reset"}
-    return getattr(config, attribute.get(name, name))
-
-
-def _words(name: str, value: Any) -> str:
-    if value is None or value == "":
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if name in DURATIONS:
-        return duration(value)
-    if isinstance(value, tuple):
-        return "\n".join(value)
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _without(name: str, config: ProjectConfig) -> str:
-    """What holds where neither the file nor the portal says anything."""
-    match name:
-        case "threshold":
-            return f"{settings.ENVIRONMENT.threshold} (installation default)"
-        case "default_pipeline":
-            return f"{config.pipelines[0].name} (first pipeline)"
-        case "model":
-            return "Claude Code’s default"
-        case "ask_before":
-            return "none"
-        case "step_timeout":
-            return f"{duration(STEP_SECONDS)} (default)"
-        case "check_timeout":
-            return f"{duration(SHELL_SECONDS)} (default)"
-    return "no limit"
+    rows = [Row(one, form[one.setting.name]) for one in settings_in_effect(stored, head.text)]
+    return {"form": form, "rows": rows, "head": head}
 
 
 def _branches(project: Project) -> list[str]:
@@ -313,18 +219,23 @@ def _changes(project: Project) -> list[Change]:
 
 
 def _what(detail: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Return the label, the old and the new value of each change."""
     changed = detail.get("changed")
     pairs = changed.items() if isinstance(changed, dict) else ()
-    labels: dict[Any, str] = {name: words[0] for name, words in (LABELS | _ELSEWHERE).items()}
     return [
-        (
-            labels.get(name, str(name)),
-            _words(name, pair[0]) or NO_OVERRIDE,
-            _words(name, pair[1]) or NO_OVERRIDE,
-        )
+        (_label(name), _changed_value(name, pair[0]), _changed_value(name, pair[1]))
         for name, pair in pairs
         if isinstance(pair, list) and len(pair) == 2
     ]
+
+
+def _label(name: str) -> str:
+    return SETTINGS[name].label if name in SETTINGS else _OTHER_LABELS.get(name, name)
+
+
+def _changed_value(name: str, value: Any) -> str:
+    in_words = SETTINGS[name].kind.in_words if name in SETTINGS else value_in_words
+    return in_words(value) or NO_OVERRIDE
 
 
 def _lost(project: Project) -> dict[str, int]:

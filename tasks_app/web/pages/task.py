@@ -7,8 +7,8 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from tasks_app.config.threshold import LEVELS
 from tasks_app.models import Task
-from tasks_app.web.forms.new_task import LEVELS
 from tasks_app.web.pages.access import may_act, task_or_404
 from tasks_app.web.pages.cards import cards_of
 from tasks_app.web.pages.task_facts import facts_of

@@ -1,4 +1,4 @@
-"""Times, durations, tokens and dollars in the words of people."""
+"""Times, tokens and dollars in the words of people."""
 
 from __future__ import annotations
 
@@ -11,21 +11,6 @@ from tasks_app.models import Question, QuestionState
 
 #: The states of a question as pages name them: the button that dismisses a question says “Skip”.
 STATE_LABELS: dict[str, str] = {**dict(QuestionState.choices), QuestionState.DISMISSED: "skipped"}
-
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
-
-
-def duration(seconds: float | None) -> str:
-    """`8 s`, `3 min 20 s`, `2 h 5 min`: the two largest units."""
-    if seconds is None:
-        return ""
-    left = max(0, round(seconds))
-    parts = []
-    for size, name in _UNITS:
-        count, left = divmod(left, size)
-        if count:
-            parts.append(f"{count} {name}")
-    return " ".join(parts[:2]) or "0 s"
 
 
 def ago(at: datetime, *, now: datetime | None = None) -> str:

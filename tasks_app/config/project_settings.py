@@ -1,0 +1,87 @@
+"""The settings of a project that the portal can override, collected from their descriptors.
+
+A new setting is a key of `RepositorySettings` with a `Setting`, and a column of `Project` with its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import ConfigDict, Field, create_model
+
+from tasks_app.config.fields import FileModel
+from tasks_app.config.pipeline import ProjectConfig, RepositorySettings
+from tasks_app.config.setting import Setting
+
+
+def _settings_of(model: type[FileModel], path: tuple[str, ...] = ()) -> Iterator[Setting]:
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, FileModel):
+            yield from _settings_of(field.annotation, (*path, name))
+        for setting in field.metadata:
+            if isinstance(setting, Setting):
+                yield replace(setting, name=setting.name or name, path=(*path, name))
+
+
+#: Every setting by its name, in the order of the page.
+SETTINGS: Mapping[str, Setting] = MappingProxyType(
+    {one.name: one for one in _settings_of(RepositorySettings)}
+)
+
+_fields: dict[str, Any] = {
+    name: (setting.kind.stored, Field(default=setting.kind.unset, description=setting.json_help))
+    for name, setting in SETTINGS.items()
+}
+_OverridesBase: Any = create_model(
+    "_OverridesBase",
+    __config__=ConfigDict(frozen=True, json_schema_serialization_defaults_required=True),
+    **_fields,
+)
+
+
+class Overrides(_OverridesBase):  # type: ignore[misc]
+    """What the portal says instead of cat-herder.yaml; null and "" leave it to the file."""
+
+
+def file_key(setting: Setting) -> tuple[str, ...]:
+    """Return the place of the setting in cat-herder.yaml: `("limits", "maxTurns")`."""
+    model: Any = RepositorySettings
+    keys = []
+    for name in setting.path:
+        field = model.model_fields[name]
+        keys.append(str(field.validation_alias or name))
+        model = field.annotation
+    return tuple(keys)
+
+
+def value_in_file(setting: Setting, config: ProjectConfig) -> Any:
+    """Return what the file says, or the default that a file without the key has."""
+    value: Any = config
+    for name in setting.path:
+        value = getattr(value, name)
+    return value
+
+
+def is_set(value: object) -> bool:
+    """Return whether an override replaces the value of the file."""
+    return value not in (None, "", ())
+
+
+def effective(config: ProjectConfig, overrides: Overrides) -> ProjectConfig:
+    """Return the file's settings with the overrides. Raise BadInput for an override that is not usable."""
+    for setting in SETTINGS.values():
+        stored = getattr(overrides, setting.name)
+        if is_set(stored) and is_set(value := setting.kind.to_config(stored)):
+            path = (setting.overrides,) if setting.overrides else setting.path
+            config = _with_value(config, path, value)
+    return config
+
+
+def _with_value(model: Any, path: tuple[str, ...], value: object) -> Any:
+    name, *rest = path
+    if rest:
+        value = _with_value(getattr(model, name), tuple(rest), value)
+    return model.model_copy(update={name: value})

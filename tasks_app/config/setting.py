@@ -1,0 +1,250 @@
+"""The descriptor of a project setting: its name, its meaning, and how its override is entered and shown.
+
+A key of `cat-herder.yaml` that carries a `Setting` (see `pipeline.RepositorySettings`) can be overridden in
+the portal. The column, the form, the page, the API and `manage.py project settings` read the descriptor.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, GetJsonSchemaHandler, Strict, TypeAdapter, ValidationError
+
+from tasks_app.agent.gate.patterns import call_pattern_fault
+from tasks_app.config.faults import describe, shown
+from tasks_app.config.fields import (
+    LONGEST_SECONDS,
+    Flag,
+    Threshold,
+    check_model,
+    duration_text,
+    seconds_from_text,
+)
+from tasks_app.config.threshold import LEVELS
+from tasks_app.config.tool_names import unknown_tool
+from tasks_app.core.durations import duration_in_words
+from tasks_app.core.environment import Environment
+from tasks_app.core.errors import BadInput
+from tasks_app.core.types import NETWORKS, JsonObject
+
+if TYPE_CHECKING:
+    from tasks_app.config.pipeline import ProjectConfig
+
+Choices = tuple[tuple[str, str], ...]
+
+#: PostgreSQL stores no NUL.
+_Text = Annotated[str, Strict(), Field(pattern=r"^[^\x00]*$")]
+
+
+def value_in_words(value: object) -> str:
+    """Return a value as pages show it; "" for one that is not set."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return "\n".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _value_as_text(value: object) -> str:
+    return str(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """How an override is stored, entered and shown.
+
+    `stored` is the type with its bounds, and `unset` the value that leaves the setting to the file. Forms and
+    commands take text: `from_text` reads it and raises BadInput, `as_text` is the reverse. The hints follow
+    the setting's help where text is entered and where JSON is sent. `to_config` makes the value that
+    `ProjectConfig` holds. `widget` is the kind of form field; a pipeline's choices are those of the file.
+    """
+
+    stored: Any
+    widget: Literal["select", "pipelines", "number", "line", "lines"]
+    unset: Literal[""] | None = None
+    choices: Choices = ()
+    from_text: Callable[[str], object] = str
+    as_text: Callable[[Any], str] = _value_as_text
+    in_words: Callable[[Any], str] = value_in_words
+    to_config: Callable[[Any], object] = lambda value: value
+    text_hint: str = ""
+    json_hint: str = ""
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Any]:
+        return TypeAdapter(self.stored)
+
+    @cached_property
+    def schema(self) -> JsonObject:
+        """The JSON Schema of a value that is set: its bounds are also those of the form field."""
+        schema: JsonObject = self._adapter.json_schema()
+        variants = schema.get("anyOf")
+        if not isinstance(variants, list):
+            return schema
+        return next(dict(one) for one in variants if isinstance(one, Mapping) and one.get("type") != "null")
+
+    def check(self, value: object) -> Any:
+        """Return the value. Raise BadInput, whose message continues the label, if it is not usable."""
+        try:
+            return self._adapter.validate_python(value)
+        except ValidationError as error:
+            raise BadInput(describe(error.errors()[0])) from None
+
+    def parse(self, text: str) -> Any:
+        """Return the value that a person entered; no text leaves the setting to the file. Raise BadInput."""
+        entered = text.replace("\r\n", "\n").strip()
+        if not entered:
+            return self.unset
+        if self.choices and entered not in dict(self.choices):
+            listed = ", ".join(choice for choice, _ in self.choices)
+            raise BadInput(f"must be one of {listed}, not {shown(entered)}")
+        return self.check(self.from_text(entered))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A setting that the portal can override.
+
+    `name` is that of the column, the form field, the API's field and the command's option, if it is not the
+    name of the file's key. `default` says what holds where neither file nor portal says anything. If the file
+    and the portal mean different things, `file_help` describes the key, and `overrides` is the attribute of
+    `ProjectConfig` that the portal sets; `in_effect` then combines the override and the file's value.
+
+    `path` leads to the file's key in `ProjectConfig`; it is filled in when the settings are collected.
+    """
+
+    kind: Kind
+    label: str
+    help: str
+    name: str = ""
+    default: Callable[[ProjectConfig, Environment], str] = lambda config, environment: "no limit"
+    file_help: str = ""
+    overrides: str = ""
+    in_effect: Callable[[Any, Any, Environment], Any] | None = None
+    path: tuple[str, ...] = ()
+
+    def __get_pydantic_json_schema__(self, core_schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Describe the key in the JSON Schema of `cat-herder.yaml`."""
+        return {**handler(core_schema), "description": self.file_help or self.help}
+
+    @property
+    def option(self) -> str:
+        """The option of `manage.py project settings`."""
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def text_help(self) -> str:
+        """The help for those who enter text."""
+        return f"{self.help} {self.kind.text_hint}".strip()
+
+    @property
+    def json_help(self) -> str:
+        """The help for those who send JSON."""
+        return f"{self.help} {self.kind.json_hint}".strip()
+
+    def choices(self, config: ProjectConfig) -> Choices:
+        """The values to choose from, each with its label; empty if any text may be entered."""
+        if self.kind.widget == "pipelines":
+            return tuple((one.name, one.name) for one in config.pipelines)
+        return self.kind.choices
+
+
+def call_patterns(text: str, *, entered_now: bool = False) -> tuple[str, ...]:
+    """Return patterns of tool calls, one per line. Raise BadInput that names the line.
+
+    What is entered now must also name tools that exist. What was stored earlier need not: an upgrade that
+    knows other tools must not take a project out of service.
+    """
+    patterns = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if pattern := line.strip():
+            reason = call_pattern_fault(pattern) or (unknown_tool(pattern) if entered_now else None)
+            if reason:
+                raise BadInput(f"line {number}, “{pattern[:60]}”, {reason}", where="ask before")
+            patterns.append(pattern)
+    return tuple(dict.fromkeys(patterns))
+
+
+def _call_patterns_text(text: str) -> str:
+    call_patterns(text, entered_now=True)
+    return text
+
+
+def _model_or_none(text: str) -> str:
+    return check_model(text) if text else text
+
+
+def _whole_number(text: str) -> int:
+    if not re.fullmatch("-?[0-9]{1,18}", text):
+        raise BadInput(f"must be a whole number, not {shown(text)}")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise BadInput(f"must be a number, not {shown(text)}") from None
+
+
+def _duration_in_words(value: object) -> str:
+    return duration_in_words(value) if isinstance(value, int) else value_in_words(value)
+
+
+FLAG = Kind(
+    stored=Flag | None,
+    widget="select",
+    choices=(("yes", "yes"), ("no", "no")),
+    from_text=lambda text: text == "yes",
+    as_text=value_in_words,
+)
+THRESHOLD = Kind(
+    stored=Threshold | None,
+    widget="select",
+    choices=tuple((str(level), f"{level}: {sentence}") for level, sentence in LEVELS.items()),
+    from_text=int,
+)
+PIPELINE = Kind(stored=Annotated[_Text, Field(max_length=100)], widget="pipelines", unset="")
+MODEL = Kind(
+    stored=Annotated[_Text, Field(max_length=100), AfterValidator(_model_or_none)], widget="line", unset=""
+)
+NETWORK = Kind(
+    stored=Literal["", "none", "model", "full"],
+    widget="select",
+    unset="",
+    choices=tuple((network, network) for network in reversed(NETWORKS)),
+)
+COUNT = Kind(
+    stored=Annotated[int, Strict(), Field(ge=1, le=1_000_000)] | None,
+    widget="number",
+    from_text=_whole_number,
+)
+DOLLARS = Kind(
+    stored=Annotated[float, Strict(), Field(ge=0.01, le=1_000_000, allow_inf_nan=False)] | None,
+    widget="number",
+    from_text=_number,
+)
+DURATION = Kind(
+    stored=Annotated[int, Strict(), Field(ge=1, le=LONGEST_SECONDS)] | None,
+    widget="line",
+    from_text=seconds_from_text,
+    as_text=duration_text,
+    in_words=_duration_in_words,
+    text_hint="Enter 90s, 15m or 2h.",
+    json_hint="In seconds.",
+)
+CALL_PATTERNS = Kind(
+    stored=Annotated[_Text, Field(max_length=10_000)],
+    widget="lines",
+    unset="",
+    from_text=_call_patterns_text,
+    to_config=call_patterns,
+    text_hint="One pattern per line.",
+    json_hint="One pattern per line.",
+)

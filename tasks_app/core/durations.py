@@ -1,0 +1,18 @@
+"""Durations in words."""
+
+from __future__ import annotations
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def duration_in_words(seconds: float | None) -> str:
+    """Return the two largest units: `8 s`, `3 min 20 s`, `2 h 5 min`."""
+    if seconds is None:
+        return ""
+    left = max(0, round(seconds))
+    parts = []
+    for size, name in _UNITS:
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count} {name}")
+    return " ".join(parts[:2]) or "0 s"
