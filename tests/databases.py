@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 from django.test.utils import setup_databases, teardown_databases
 from psycopg import sql
 
@@ -95,6 +95,14 @@ def empty_tables(self: Any) -> None:
         quote = database.ops.quote_name
         emptying = [f"DELETE FROM {quote(table)};" for table in sorted(set(tables) - _CONSTANT)]  # noqa: S608
         database.ops.execute_sql_flush(emptying)
+
+
+@contextmanager
+def undone() -> Iterator[None]:
+    """Roll back what happens in the block: one test tries many cases on rows that it makes once."""
+    with transaction.atomic():
+        yield
+        transaction.set_rollback(True)
 
 
 def _make_postgres_template() -> None:

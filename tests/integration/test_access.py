@@ -29,6 +29,7 @@ from tests.addresses import (
     text_of,
 )
 from tests.browser import signed_in
+from tests.databases import undone
 from tests.factories import MembershipFactory, QuestionFactory, SequenceFactory, UserFactory
 
 pytestmark = pytest.mark.django_db
@@ -68,61 +69,69 @@ def test_every_address_has_a_name_and_is_known_to_the_walks() -> None:
         assert described <= set(PATTERNS)
 
 
-@pytest.mark.parametrize("name", sorted(set(NAMES) - OPEN_TO_ALL))
-def test_a_stranger_is_sent_to_the_login(name: str, question: Question) -> None:
-    page = ask(name, question, None)
-    assert page.status_code == 302 and page["Location"].startswith("/login/?next=/")
+def test_a_stranger_is_sent_to_the_login(question: Question, subtests: pytest.Subtests) -> None:
+    for name in sorted(set(NAMES) - OPEN_TO_ALL):
+        with subtests.test(name), undone():
+            page = ask(name, question, None)
+            assert page.status_code == 302 and page["Location"].startswith("/login/?next=/")
 
 
-@pytest.mark.parametrize("name", sorted(OPEN_TO_ALL))
-def test_a_way_in_tells_a_stranger_nothing(name: str, question: Question) -> None:
-    page = ask(name, question, None)
-    assert page.status_code in (200, 302, 404)
-    assert not page.get("Location", "").startswith("/login/?next=")
-    assert question.headline not in page.text and question.task.project.name not in page.text
+def test_a_way_in_tells_a_stranger_nothing(question: Question, subtests: pytest.Subtests) -> None:
+    for name in sorted(OPEN_TO_ALL):
+        with subtests.test(name), undone():
+            page = ask(name, question, None)
+            assert page.status_code in (200, 302, 404)
+            assert not page.get("Location", "").startswith("/login/?next=")
+            assert question.headline not in page.text and question.task.project.name not in page.text
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_an_outsider_learns_nothing_of_other_projects(name: str, question: Question) -> None:
-    page = ask(name, question, UserFactory.create())
-    if is_about_one(name):
-        assert page.status_code == 404
-    else:
-        assert answers(name, page)
-        text = text_of(page)
-        assert question.headline not in text and question.task.title not in text
-        assert str(question.task.sequence) not in text
+def test_an_outsider_learns_nothing_of_other_projects(question: Question, subtests: pytest.Subtests) -> None:
+    outsider = UserFactory.create()
+    for name in NAMES:
+        with subtests.test(name), undone():
+            page = ask(name, question, outsider)
+            if is_about_one(name):
+                assert page.status_code == 404
+            else:
+                assert answers(name, page)
+                text = text_of(page)
+                assert question.headline not in text and question.task.title not in text
+                assert str(question.task.sequence) not in text
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_viewer_sees_everything_and_changes_nothing(name: str, question: Question) -> None:
+def test_a_viewer_sees_everything_and_changes_nothing(question: Question, subtests: pytest.Subtests) -> None:
     viewer = MembershipFactory.create(project=question.task.project, role=Role.VIEWER).user
-    page = ask(name, question, viewer)
-    if name in POST_ONLY and is_about_one(name):
-        assert page.status_code == 403 and re.search("does not allow this", page.text)
-        question.refresh_from_db()
-        assert question.is_open
-    else:
-        assert answers(name, page)
+    for name in NAMES:
+        with subtests.test(name), undone():
+            page = ask(name, question, viewer)
+            if name in POST_ONLY and is_about_one(name):
+                assert page.status_code == 403 and re.search("does not allow this", page.text)
+                question.refresh_from_db()
+                assert question.is_open
+            else:
+                assert answers(name, page)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_member_gets_an_answer_everywhere(name: str, question: Question) -> None:
-    page = ask(name, question, MembershipFactory.create(project=question.task.project).user)
-    if name in ("question_answer", "question_decide"):  # with nothing in them
-        assert page.status_code == 400
-    elif name in POST_ONLY - FOR_MEMBERS and is_about_one(name):
-        assert page.status_code == 403
-    else:
-        assert answers(name, page)
+def test_a_member_gets_an_answer_everywhere(question: Question, subtests: pytest.Subtests) -> None:
+    member = MembershipFactory.create(project=question.task.project).user
+    for name in NAMES:
+        with subtests.test(name), undone():
+            page = ask(name, question, member)
+            if name in ("question_answer", "question_decide"):  # with nothing in them
+                assert page.status_code == 400
+            elif name in POST_ONLY - FOR_MEMBERS and is_about_one(name):
+                assert page.status_code == 403
+            else:
+                assert answers(name, page)
 
 
-@pytest.mark.parametrize("name", sorted(POST_ONLY))
-def test_nothing_happens_on_get(name: str, question: Question) -> None:
-    client = signed_in(UserFactory.create(is_superuser=True))
-    page = client.get(address(name, question))
-    assert page.status_code == 405 and page["Allow"] == "POST"
-    assert "only accepts form submissions" in page.text
+def test_nothing_happens_on_get(question: Question, subtests: pytest.Subtests) -> None:
+    admin = UserFactory.create(is_superuser=True)
+    for name in sorted(POST_ONLY):
+        with subtests.test(name), undone():
+            page = signed_in(admin).get(address(name, question))
+            assert page.status_code == 405 and page["Allow"] == "POST"
+            assert "only accepts form submissions" in page.text
 
 
 def test_a_viewer_cannot_create_tasks(question: Question) -> None:

@@ -16,7 +16,8 @@ from tasks_app.models import Delivery, EventKind, Invitation, Project, Question,
 from tasks_app.services.projects import add_project
 from tests.addresses import text_of
 from tests.api import PROBLEM, Script
-from tests.factories import MembershipFactory, ProjectFactory, QuestionFactory, SequenceFactory, UserFactory
+from tests.databases import undone
+from tests.factories import MembershipFactory, QuestionFactory, SequenceFactory, UserFactory
 from tests.integration.git_repository import GitRepository
 from tests.works import ONE_STEP
 
@@ -131,13 +132,6 @@ OPERATIONS = {
 }
 
 
-#: What reads the project's repository, which the others do without: making one takes a while.
-READ_GIT = {
-    *("change_settings", "change_project", "fetch_project", "get_validation", "list_pipelines"),
-    *("create_task", "create_sequence", "preview_task", "list_files", "get_file", "list_folders"),
-}
-
-
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> str:
     place = tmp_path_factory.mktemp("source") / "repository"
@@ -145,10 +139,10 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def question(name: str, source: str, settings: Any, tmp_path: Path) -> Question:
+def question(source: str, settings: Any, tmp_path: Path) -> Question:
     """In a sequence, so that every operation has its thing."""
     settings.DATA_DIR = tmp_path
-    project = add_project("shop", source) if name in READ_GIT else ProjectFactory.create(name="shop")
+    project = add_project("shop", source)
     question = QuestionFactory.create(task__project=project, task__title="a hidden title")
     task = question.task
     task.sequence = SequenceFactory.create(project=project, phase=task.phase)
@@ -205,54 +199,70 @@ def test_every_operation_has_a_line() -> None:
     assert set(LINES) == set(OPERATIONS)
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_a_stranger_gets_401(name: str, question: Question) -> None:
-    told(answer := call(name, question, Script(None)), 401, question)
-    assert answer["WWW-Authenticate"].startswith("Bearer")
+def test_a_stranger_gets_401(question: Question, subtests: pytest.Subtests) -> None:
+    for name in OPERATIONS:
+        with subtests.test(name), undone():
+            told(answer := call(name, question, Script(None)), 401, question)
+            assert answer["WWW-Authenticate"].startswith("Bearer")
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_an_outsider_learns_nothing(name: str, question: Question) -> None:
-    answer = call(name, question, Script(UserFactory.create()))
-    told(answer, LINES[name].outsider, question)
-    assert "hidden" not in text_of(answer)
+def test_an_outsider_learns_nothing(question: Question, subtests: pytest.Subtests) -> None:
+    outsider = Script(UserFactory.create())
+    for name in OPERATIONS:
+        with subtests.test(name), undone():
+            told(answer := call(name, question, outsider), LINES[name].outsider, question)
+            assert "hidden" not in text_of(answer)
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_a_viewer_looks_and_changes_nothing(name: str, question: Question) -> None:
-    told(call(name, question, Script(member(question, Role.VIEWER))), LINES[name].viewer, question)
-    question.refresh_from_db()
-    assert question.is_open
+def test_a_viewer_looks_and_changes_nothing(question: Question, subtests: pytest.Subtests) -> None:
+    viewer = Script(member(question, Role.VIEWER))
+    for name in OPERATIONS:
+        with subtests.test(name), undone():
+            told(call(name, question, viewer), LINES[name].viewer, question)
+            question.refresh_from_db()
+            assert question.is_open
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_a_member_acts(name: str, question: Question) -> None:
-    told(call(name, question, Script(member(question, Role.MEMBER))), LINES[name].member, question)
+def test_a_member_acts(question: Question, subtests: pytest.Subtests) -> None:
+    script = Script(member(question, Role.MEMBER))
+    for name in OPERATIONS:
+        with subtests.test(name), undone():
+            told(call(name, question, script), LINES[name].member, question)
 
 
-@pytest.mark.parametrize("name", [name for name, line in LINES.items() if line.maintainer])
-def test_a_maintainer_manages(name: str, question: Question) -> None:
-    told(
-        call(name, question, Script(member(question, Role.MAINTAINER))), LINES[name].maintainer or 0, question
-    )
+def test_a_maintainer_manages(question: Question, subtests: pytest.Subtests) -> None:
+    maintainer = Script(member(question, Role.MAINTAINER))
+    names = [name for name, line in LINES.items() if line.maintainer and name != "remove_project"]
+    for name in [*names, "remove_project"]:  # last: the repository goes from the disk for good
+        with subtests.test(name), undone():
+            told(call(name, question, maintainer), LINES[name].maintainer or 0, question)
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_a_token_without_the_scope_is_refused_even_to_an_admin(name: str, question: Question) -> None:
-    others = [scope for scope in Scope if scope is not LINES[name].scope]
-    answer = call(name, question, Script(UserFactory.create(is_superuser=True), *others))
-    told(answer, 403, question)
-    assert "lacks the scope" in answer.json()["detail"]
-    question.refresh_from_db()
-    assert question.is_open
-
-
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_a_token_for_another_project_sees_as_little_as_an_outsider(name: str, question: Question) -> None:
+def test_a_token_without_the_scope_is_refused_even_to_an_admin(
+    question: Question, subtests: pytest.Subtests
+) -> None:
     admin = UserFactory.create(is_superuser=True)
-    elsewhere = MembershipFactory.create(user=admin).project
-    answer = call(name, question, Script(admin, projects=[elsewhere]))
-    told(answer, LINES[name].restricted or LINES[name].outsider, question)
-    assert "hidden" not in text_of(answer)
-    question.refresh_from_db()
-    assert question.is_open
+    for name, line in LINES.items():
+        with subtests.test(name), undone():
+            script = Script(admin, *(scope for scope in Scope if scope is not line.scope))
+            told(answer := call(name, question, script), 403, question)
+            assert "lacks the scope" in answer.json()["detail"]
+            question.refresh_from_db()
+            assert question.is_open
+
+
+def test_a_token_for_another_project_sees_as_little_as_an_outsider(
+    question: Question, subtests: pytest.Subtests
+) -> None:
+    admin = UserFactory.create(is_superuser=True)
+    script = Script(admin, projects=[MembershipFactory.create(user=admin).project])
+    for name in OPERATIONS:
+        with subtests.test(name), undone():
+            told(
+                answer := call(name, question, script),
+                LINES[name].restricted or LINES[name].outsider,
+                question,
+            )
+            assert "hidden" not in text_of(answer)
+            question.refresh_from_db()
+            assert question.is_open
