@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,7 @@ from tasks_app.web.rendering.markdown import render_markdown
 from tests.browser import signed_in
 from tests.integration.git_repository import GitRepository
 from tests.people import acting
+from tests.steps import steps
 from tests.works import ONE_STEP, TWO_STEPS, Works, diff_of, results
 
 MEGABYTE = 1_000_000
@@ -92,10 +92,9 @@ def test_a_glob_of_any_length_is_refused() -> None:
     ["<<A\n", "<<A", "<<'A' ", '"$( cat-herder ask ', "<<A\nA \n", "\n\n <<A <<A\n", "<<-", "\\\n"],
 )
 def test_no_command_holds_up_the_worker(piece: str) -> None:
-    began = time.process_time()
-    found = questions_in("cat-herder ask " + piece * (200_000 // len(piece)))
-    assert time.process_time() - began < 10  # about 0.5 on an idle machine
-    assert len(found) == 1
+    few, many = ("cat-herder ask " + piece * (length // len(piece)) for length in (10_000, 20_000))
+    assert steps(lambda: questions_in(many)) < 2.2 * steps(lambda: questions_in(few))
+    assert len(questions_in(many)) == 1
 
 
 @pytest.mark.parametrize(
@@ -124,10 +123,12 @@ def test_no_settings_file_is_a_bomb(text: str) -> None:
 @pytest.mark.parametrize("text", ["title: " + "a " * 400_000, "title: >\n" + " a\n" * 300_000])
 def test_no_front_matter_holds_up_the_preview(text: str) -> None:
     """Anybody with a login can ask for one; each of these took four seconds."""
-    began = time.process_time()
-    with pytest.raises(BadInput, match=r"task\.md:1.*front matter is longer"):
-        parse_task(f"---\n{text}\n---\nDo it.", where="task.md")
-    assert time.process_time() - began < 1
+
+    def refused() -> None:
+        with pytest.raises(BadInput, match=r"task\.md:1.*front matter is longer"):
+            parse_task(f"---\n{text}\n---\nDo it.", where="task.md")
+
+    assert steps(refused) < 1.1 * text.count("\n") + 1_000
 
 
 @pytest.mark.parametrize(
@@ -140,10 +141,9 @@ def test_no_markdown_is_a_bomb(piece: str) -> None:
 @pytest.mark.parametrize("piece", ["[", "[a][b", "*a_ ", "a\n", "# a\n", "x\n=\n", "\\", "1. a\n", "***a** "])
 def test_no_question_holds_up_the_inbox(piece: str) -> None:
     """A script of the agent can ask twenty of these at once; each took up to five seconds of every page."""
-    began = time.process_time()
-    shown = render_markdown(piece * (200_000 // len(piece)))
-    assert time.process_time() - began < 1
-    assert escape(piece * 10) in shown
+    text = piece * (200_000 // len(piece))
+    assert steps(lambda: render_markdown(text)) < 1_000
+    assert escape(piece * 10) in render_markdown(text)
 
 
 def test_a_long_text_of_people_is_markdown_all_the_same() -> None:
@@ -424,6 +424,6 @@ def test_no_repository_of_many_folders_is_a_bomb(tmp_path: Path) -> None:
     """Of 30,000 folders each was looked for in all files: a thousand of them took 13 seconds."""
     files = tuple(TreeFile(f"t/{number}/1.md", "100644", "", 1) for number in range(30_000))
     pickable = Pickable(Repository(tmp_path, ""), files, "t")
-    began = time.process_time()
-    assert [pickable.would_run(folder) for folder in pickable.folders()[:2000]] == [["1.md"]] * 2000
-    assert time.process_time() - began < 2
+    folders = pickable.folders()[:2000]
+    assert steps(lambda: [pickable.would_run(folder) for folder in folders]) < 20 * len(folders)
+    assert [pickable.would_run(folder) for folder in folders] == [["1.md"]] * 2000
