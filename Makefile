@@ -5,7 +5,8 @@ PY := $(VENV)/bin/python
 PYTEST := $(PY) -m pytest
 # Neighbouring tests stay on one worker and share its servers; whoever is done takes half of another's rest.
 # Three workers for two cores: much of the time a test waits for a process.
-WORKERS ?= $(shell echo $$(( ($$(nproc 2>/dev/null || echo 2) * 3 + 1) / 2 )))
+CORES := $(shell nproc 2>/dev/null || echo 2)
+WORKERS ?= $(shell echo $$(( ($(CORES) * 3 + 1) / 2 )))
 PARALLEL = -n $(WORKERS) --dist worksteal
 # More words for the command: make test ARGS="-k question", make up ARGS=--help
 ARGS ?=
@@ -26,10 +27,14 @@ up: needs-git $(VENV)/.installed ## install what is needed, start the portal and
 needs-git:
 	@command -v git >/dev/null || { echo "Cat Herder needs git and finds none. On Debian and Ubuntu: apt install git" >&2; exit 1; }
 
-# PostgreSQL first, so that the last line is that of the whole suite. pytest ends with 5 if ARGS chose nothing.
+# Both rounds at once: while the tests of one wait, those of the other use the processors. pytest ends with 5
+# if ARGS chose nothing.
 test: $(VENV)/.installed-dev ## every test that this machine can run; says what is skipped and why
-	@export CATHERDER_TEST_ROUNDS=2; status=0; $(MAKE) test-postgres || status=1; \
-	$(PYTEST) $(PARALLEL) $(ARGS) || [ "$$?$(if $(ARGS),,!)" = 5 ] || status=1; exit $$status
+	@export CATHERDER_TEST_ROUNDS=2; status=0; report=$$(mktemp); trap 'rm -f "$$report"' EXIT; \
+	CATHERDER_TEST_DATABASE=postgres $(PYTEST) $(PARALLEL) -n $(CORES) -m django_db $(ARGS) >"$$report" 2>&1 & \
+	$(PYTEST) $(PARALLEL) $(ARGS) || [ "$$?$(if $(ARGS),,!)" = 5 ] || status=1; \
+	wait $$! || [ $$? = 5 ] || status=1; \
+	echo "── On PostgreSQL:"; cat "$$report"; exit $$status
 
 # Services that need neither git nor a process. What needs one is left to `make test`.
 FAST = tests/unit $(patsubst %,tests/integration/test_%.py,actions_tasks audit decisions events_logs \

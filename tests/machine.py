@@ -17,7 +17,7 @@ from tasks_app.sandbox import SandboxMode, detect
 
 POSTGRES = os.environ.get("CATHERDER_TEST_POSTGRES") or "postgresql://postgres@127.0.0.1:5432/postgres"
 REDIS = os.environ.get("CATHERDER_TEST_REDIS") or "redis://127.0.0.1:6379/15"
-#: The second round of `make test`: what uses the database, on PostgreSQL.
+#: One of the two rounds of `make test`: what uses the database, on PostgreSQL.
 ON_POSTGRES = os.environ.get("CATHERDER_TEST_DATABASE") == "postgres"
 #: `make test` runs both rounds.
 IN_ROUNDS = bool(os.environ.get("CATHERDER_TEST_ROUNDS"))

@@ -1,6 +1,6 @@
 """Which tests `make test` runs on one database only.
 
-`make test` has two rounds: the tests that use the database on PostgreSQL, then the whole suite on SQLite.
+`make test` has two rounds at once: the tests that use the database on PostgreSQL, the whole suite on SQLite.
 Models, services, the engine, the queue, live updates and everything about databases run in both rounds, and
 so does each test module that is not listed here. A page, a form or a command is a thin layer over these and
 needs one database. `test_query_counts` and `test_api_lists` request every page and every list on both.
