@@ -100,7 +100,10 @@ def _verdict_for(question: Question, verdict: str) -> Verdict:
 
 
 def _checked(question: Question, reply: Reply) -> Reply:
-    """The reply with line ends unified, or the reason why it cannot be taken."""
+    """Return the reply with normalised line ends. Raise BadInput, AnswerEmpty or AnswerTooLong."""
+    asked = {str(item["question"]) for item in question.items}
+    if unknown := next((name for name in reply.answers if name not in asked), None):
+        raise BadInput(f"question {question.number} does not ask “{unknown}”", where="answers")
     answers = {}
     for item in question.items:
         answer = clean(reply.answers.get(item["question"], ""))

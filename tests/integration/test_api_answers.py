@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tasks_app.models import AuditEntry, Question, Task
+from tasks_app.models import AuditEntry, Question, QuestionKind, Task
 from tests.api import PROBLEM, Script
-from tests.factories import MembershipFactory, UserFactory
+from tests.factories import COLUMNS, FILE_NAME, MembershipFactory, UserFactory
 
 pytestmark = pytest.mark.django_db
 
@@ -59,6 +59,70 @@ def test_long_answers_work_and_too_long_ones_are_413(question: Question, ann: Sc
         refused = ann.post(address(question), {"answer": "x" * size})
         assert (refused.status_code, refused["Content-Type"]) == (413, PROBLEM)
     assert ann.post(address(question), {"answer": "x" * 100_000}).status_code == 200
+
+
+def test_several_answers_and_several_choices_are_taken(question: Question, ann: Script) -> None:
+    Question.objects.filter(pk=question.pk).update(items=[COLUMNS, FILE_NAME])
+    answers = {COLUMNS["question"]: ["Name", "E-mail"], FILE_NAME["question"]: "c.csv"}
+    assert ann.post(address(question), {"answers": answers}).status_code == 200
+    question.refresh_from_db()
+    assert question.answers == {COLUMNS["question"]: "Name, E-mail", FILE_NAME["question"]: "c.csv"}
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("{", "Cannot parse request body"),
+        ("[]", "body: Input should be a valid dictionary"),
+        ("{}", 'send {"answer"'),
+        ('{"answer": "a", "answers": {}}', 'send {"answer"'),
+        ('{"answer": 7}', "body.answer.str: Input should be a valid string"),
+        ('{"answer": null}', 'send {"answer"'),
+        ('{"answer": " "}', "Choose an option or type an answer"),
+        ('{"answer": "a\\u0000b"}', "the answer contains a NUL character"),
+        ('{"answer": "a", "notes": 1}', "body.notes: Input should be a valid string"),
+        ('{"answers": []}', "body.answers: Input should be a valid dictionary"),
+        ('{"answers": {"Another?": "a"}}', "question 1 does not ask “Another?”"),
+        (b"\xff", "Cannot parse request body"),
+    ],
+)
+def test_a_body_that_is_no_answer_is_400_and_says_why(
+    question: Question, ann: Script, body: str | bytes, reason: str
+) -> None:
+    answer = ann.post(address(question), body)
+    assert (answer.status_code, answer["Content-Type"]) == (400, PROBLEM)
+    assert reason in answer.json()["detail"]
+    assert Question.objects.get().is_open and Question.objects.get().answers == {}
+
+
+#: By operation: the kind of question, a good body, and the outcome.
+WAYS = {
+    "dismiss": (QuestionKind.CLARIFICATION, {"notes": "n"}, "Dismissed by ann"),
+    "decide": (QuestionKind.APPROVAL, {"verdict": "denied", "notes": "n"}, "Denied by ann"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_decision_is_repeated_without_effect_and_a_late_one_is_409(
+    question: Question, ann: Script, way: str
+) -> None:
+    kind, body, outcome = WAYS[way]
+    Question.objects.filter(pk=question.pk).update(kind=kind)
+    url = f"/questions/{question.pk}/{way}"
+    first, again = ann.post(url, body), ann.post(url, body)
+    assert (first.status_code, first.json()["repeated"]) == (200, False), first.content
+    assert (again.status_code, again.json()["repeated"]) == (200, True)
+    late = Script(UserFactory.create(is_superuser=True)).post(url, body)
+    assert late.status_code == 409 and late.json()["detail"].startswith(outcome)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("body", ["{", "[]", '{"notes": 7}', '{"answer": "x"}'])
+def test_a_body_that_is_no_decision_is_400(question: Question, ann: Script, way: str, body: str) -> None:
+    Question.objects.filter(pk=question.pk).update(kind=WAYS[way][0])
+    answer = ann.post(f"/questions/{question.pk}/{way}", body)
+    assert answer.status_code == 400 and answer.json()["detail"]
+    assert Question.objects.get().is_open
 
 
 def test_odd_characters_and_bodies_are_400(question: Question, ann: Script) -> None:

@@ -1,4 +1,4 @@
-"""No answer, approvals and plans in the browser (H5): each status, as form, as part of a page, as JSON."""
+"""No answer, approvals and plans in the browser (H5): each status, as a page and as part of a page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from tests.people import acting
 pytestmark = pytest.mark.django_db
 
 HTMX = {"HX-Request": "true"}
-JSON = "application/json"
 COMMAND = {"kind": "command", "title": "Bash", "text": "make deploy <now>"}
 #: How each is done: the address, what a good form has, the field that a refusal must keep.
 WAYS = {
@@ -182,27 +181,6 @@ class TestEachWay:
         question = asked(kind)
         client = signed_in(member_of(question), enforce_csrf_checks=True)
         assert client.post(reverse(name, args=[question.pk]), good).status_code == 403
-
-    def test_json_says_the_same(self, name: str) -> None:
-        kind, _, words = WAYS[name]
-        words = words.replace("Skipped", "Dismissed")  # as the API calls it
-        question = asked(kind)
-        user = member_of(question)
-        body = {"verdict": "denied", "notes": "n"} if name == "question_decide" else {"notes": "n"}
-        reply = send(user, name, question, body, content_type=JSON)
-        told = {"detail": f"{words} Ada, resuming.", "question": question.pk, "repeated": False}
-        assert (reply.status_code, reply.json()) == (200, told)
-        assert send(user, name, question, body, content_type=JSON).json()["repeated"]
-        late = send(UserFactory.create(is_superuser=True), name, question, body, content_type=JSON)
-        assert late.status_code == 409 and late.json()["detail"].startswith(words)
-
-    @pytest.mark.parametrize("body", ["{", "[]", '{"notes": 7}', '{"answer": "x"}'])
-    def test_json_that_makes_no_sense_is_400(self, name: str, body: str) -> None:
-        kind, _, _ = WAYS[name]
-        question = asked(kind)
-        reply = send(member_of(question), name, question, body, content_type=JSON)
-        assert reply.status_code == 400 and reply.json()["detail"]
-        assert fresh(question).is_open
 
 
 def test_evidence_stands_before_the_buttons_and_hostile_text_is_text() -> None:

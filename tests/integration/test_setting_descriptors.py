@@ -118,7 +118,7 @@ def test_the_form_reads_what_it_shows() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_the_page_shows_and_saves_every_setting(project: Project) -> None:
-    client = signed_in(MembershipFactory(project=project, role=Role.MAINTAINER).user)
+    client = signed_in(MembershipFactory.create(project=project, role=Role.MAINTAINER).user)
     url = reverse("project_settings", args=[project.pk])
     page = client.get(url).text
     for name, setting in SETTINGS.items():
@@ -135,7 +135,7 @@ def test_the_page_shows_and_saves_every_setting(project: Project) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_the_admin_page_has_the_same_fields(project: Project) -> None:
-    client = signed_in(UserFactory(is_superuser=True, is_staff=True))
+    client = signed_in(UserFactory.create(is_superuser=True, is_staff=True))
     page = client.get(reverse("admin:tasks_app_project_change", args=[project.pk])).text
     for setting in SETTINGS.values():
         assert f'name="{setting.name}"' in page and escape(setting.text_help) in page
@@ -143,7 +143,7 @@ def test_the_admin_page_has_the_same_fields(project: Project) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_the_api_returns_and_changes_every_setting(project: Project) -> None:
-    script = Script(MembershipFactory(project=project, role=Role.MAINTAINER).user)
+    script = Script(MembershipFactory.create(project=project, role=Role.MAINTAINER).user)
     url = f"/projects/{project.name}/settings"
     assert script.get(url).json() == UNSET
     for name, value in VALUES.items():
@@ -169,7 +169,7 @@ def test_the_api_s_document_requires_every_setting_of_the_response_alone() -> No
 
 @pytest.mark.django_db(transaction=True)
 def test_the_command_shows_and_changes_every_setting(manage: Manage, project: Project) -> None:
-    user = MembershipFactory(project=project, role=Role.MAINTAINER).user
+    user = MembershipFactory.create(project=project, role=Role.MAINTAINER).user
     command = ["project", "settings", project.name, "--as", user.username]
     given = [f"{one.option}={TEXTS[name]}" for name, one in SETTINGS.items()]
     code, out, err = manage(*command, *given, "--json")
@@ -192,7 +192,7 @@ def test_the_command_has_an_option_for_every_setting_and_no_other() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_the_command_names_the_option_that_is_not_usable(manage: Manage, project: Project) -> None:
-    user = MembershipFactory(project=project, role=Role.MAINTAINER).user
+    user = MembershipFactory.create(project=project, role=Role.MAINTAINER).user
     code, _, err = manage("project", "settings", project.name, "--as", user.username, "--max-turns", "0")
     assert (code, err.strip()) == (2, "--max-turns: must be at least 1, not 0")
     assert stored(project) == UNSET
@@ -200,7 +200,7 @@ def test_the_command_names_the_option_that_is_not_usable(manage: Manage, project
 
 @pytest.mark.django_db(transaction=True)
 def test_only_maintainers_change_settings_by_the_command(manage: Manage, project: Project) -> None:
-    user = MembershipFactory(project=project, role=Role.MEMBER).user
+    user = MembershipFactory.create(project=project, role=Role.MEMBER).user
     code, _, _ = manage("project", "settings", project.name, "--as", user.username, "--max-turns", "5")
     assert code == 2 and stored(project) == UNSET
     assert manage("project", "settings", project.name, "--as", user.username)[0] == 0

@@ -15,6 +15,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.models import Channel, Event, Question, QuestionState, Task
 from tasks_app.services.answers import Reply, answer_question
 from tasks_app.services.tasks import cancel_task, go_on
+from tests.api import Script
 from tests.browser import signed_in
 from tests.people import acting
 from tests.works import Works, results
@@ -131,9 +132,8 @@ def test_the_card_of_a_cancelled_task_counts_once_it_is_open_again(works: Works)
 
 def test_an_answer_names_the_questions_that_it_answers(works: Works) -> None:
     _, question = waiting(works)
-    browser = signed_in(works.user)
     body = {"answers": {"Another question?": "Yes"}}
-    refused = browser.post(f"/questions/{question.pk}/answer/", body, content_type="application/json")
+    refused = Script(works.user).post(f"/questions/{question.pk}/answer", body)
     assert (refused.status_code, "Another question?" in refused.json()["detail"]) == (400, True)
     question.refresh_from_db()
     assert question.is_open

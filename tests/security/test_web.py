@@ -22,6 +22,7 @@ from tasks_app.models import EventKind, Project, Question, QuestionState, User
 from tasks_app.sandbox import Sandbox
 from tasks_app.web.pages import context_processors
 from tests.addresses import NAMES, NOT_THERE, POST_ONLY, POSTED, address
+from tests.api import Script
 from tests.databases import undone
 from tests.factories import MembershipFactory, QuestionFactory, SequenceFactory, TaskFactory, UserFactory
 
@@ -220,17 +221,18 @@ def test_a_call_of_any_shape_leaves_the_task_readable(edits: object, question: Q
     "body", ["[" * 100_000, '{"answer":' * 100_000, "1" * 100_000, '"\\ud800', "\0", "NaN"]
 )
 def test_json_of_any_shape_gets_a_reason(body: str, question: Question) -> None:
-    response = root().post(address("question_answer", question), body, content_type="application/json")
+    script = Script(UserFactory.create(is_superuser=True))
+    response = script.post(f"/questions/{question.pk}/answer", body)
     assert response.status_code == 400
     assert response.json()["detail"]
 
 
 def test_half_characters_and_nul_in_an_answer_lose_nothing(question: Question) -> None:
-    client = root()
-    where = address("question_answer", question)
-    nul = client.post(where, json.dumps({"answer": "a\0b"}), content_type="application/json")
+    script = Script(UserFactory.create(is_superuser=True))
+    url = f"/questions/{question.pk}/answer"
+    nul = script.post(url, {"answer": "a\0b"})
     assert (nul.status_code, "NUL" in nul.json()["detail"]) == (400, True)
-    assert client.post(where, '{"answer": "a\\ud800b"}', content_type="application/json").status_code == 200
+    assert script.post(url, '{"answer": "a\\ud800b"}').status_code == 200
     question.refresh_from_db()
     assert question.answer_text == "a�b"
 

@@ -25,7 +25,6 @@ from tasks_app.models import Channel, Question, QuestionKind, QuestionState, Sco
 from tasks_app.reporting.schemas.questions import Answered, QuestionOut
 from tasks_app.reporting.search.exports import QUESTION_COLUMNS, question_rows
 from tasks_app.services import answers as actions
-from tasks_app.web.forms.answer import reply_from_data
 
 router = Router(tags=["Questions"])
 
@@ -78,8 +77,8 @@ def answer_question(request: HttpRequest, question_id: QuestionId, body: AnswerI
     again by the same person gets 200, and nothing changes.
     """
     question = permissions.question_or_404(principal_of(request), question_id)
-    reply = reply_from_data(question, body.model_dump(exclude_none=True))
-    return _settled(question, partial(actions.answer_question, question, reply, by=principal_of(request)))
+    act = partial(actions.answer_question, question, body.reply(question), by=principal_of(request))
+    return _settled(question, act)
 
 
 @router.post(

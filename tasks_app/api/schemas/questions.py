@@ -6,8 +6,10 @@ from ninja import Schema
 from pydantic import Field
 
 from tasks_app.api.schemas.base import Input, Problem
-from tasks_app.models import Verdict
+from tasks_app.core.errors import BadInput
+from tasks_app.models import Question, Verdict
 from tasks_app.reporting.schemas.questions import QuestionOut
+from tasks_app.services.answers import Reply
 
 
 class QuestionPage(Schema):
@@ -25,6 +27,18 @@ class AnswerIn(Input):
         None, description="The answers to all items: each item's question with its answer."
     )
     notes: str = Field("", description="What the agent should know besides.")
+
+    def reply(self, question: Question) -> Reply:
+        """Raise BadInput unless there is exactly one of `answer` and `answers`."""
+        if (self.answer is None) == (self.answers is None):
+            raise BadInput('send {"answer": "…"} or {"answers": {question: "…"}}', where="answer")
+        answers = {question.headline: self.answer or ""} if self.answers is None else self.answers
+        return Reply({asked: _joined(given) for asked, given in answers.items()}, self.notes)
+
+
+def _joined(given: str | list[str]) -> str:
+    """Return several choices as one text, as the agent expects them."""
+    return given if isinstance(given, str) else ", ".join(given)
 
 
 class Dismissal(Input):
