@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tasks_app.agent.plans import newest_plan
+from tasks_app.core.control_characters import visible
 from tasks_app.core.types import Ask, AskItem, Evidence, Option
-from tasks_app.core.visible import visible
 
 #: Maximum characters of one piece of evidence. The text says where it is cut.
 MAX_EVIDENCE = 40_000

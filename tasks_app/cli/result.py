@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tasks_app.cli.screen import Screen
-from tasks_app.history.events.lines import plain
+from tasks_app.core.control_characters import strip_controls
 from tasks_app.models import Task
 from tasks_app.reporting.commands import fetch_command_for
 
@@ -13,4 +13,4 @@ def show_result(screen: Screen, task: Task) -> None:
     if fetch := fetch_command_for(task):
         screen.say(f"Get the work with  {fetch}", indent=2, wrap=False)
     for note in task.left_out:
-        screen.say(plain(note), indent=2, style="yellow")
+        screen.say(strip_controls(note), indent=2, style="yellow")

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tasks_app.history.events.lines import plain
+from tasks_app.core.control_characters import strip_controls
 
 #: Columns of a table that goes into a file or pipe.
 _PIPE_COLUMNS = 200
@@ -38,13 +38,13 @@ class Screen:
 
     def say(self, text: str = "", *, indent: int = 0, style: str = "", wrap: bool = True) -> None:
         """Lines of text, each indented; wrapped at a terminal's width, else left as they are."""
-        for line in plain(text).split("\n"):
+        for line in strip_controls(text).split("\n"):
             for piece in self._wrapped(line, indent) if wrap else [line]:
                 self._console.print(Text((" " * indent + piece).rstrip(), style=style), soft_wrap=True)
 
     def say_with_mark(self, mark: str, text: str, *, style: str = "") -> None:
         """A sign and what it stands for, the further lines below the first."""
-        first, _, rest = plain(text).partition("\n")
+        first, _, rest = strip_controls(text).partition("\n")
         self._console.print(Text.assemble((f"  {mark} ", style), (first, style)), soft_wrap=True)
         if rest:
             self.say(rest, indent=4, style=style)
@@ -65,7 +65,7 @@ class Screen:
         """One line below everything else, until the next one or `fall`; nothing in a file or pipe."""
         if not self.is_terminal:
             return
-        line = Text(plain(text).replace("\n", " "), style="dim", no_wrap=True, overflow="ellipsis")
+        line = Text(strip_controls(text).replace("\n", " "), style="dim", no_wrap=True, overflow="ellipsis")
         if self._live is None:
             self._live = Live(
                 console=self._console, auto_refresh=False, transient=True,

@@ -8,11 +8,11 @@ from collections.abc import Sequence as Listed
 from rich.table import Table
 from rich.text import Text
 
+from tasks_app.core.control_characters import strip_controls
 from tasks_app.core.durations import duration_in_words
 from tasks_app.core.phases import Tone
 from tasks_app.core.types import Usage
 from tasks_app.history import statistics
-from tasks_app.history.events.lines import plain
 from tasks_app.history.statistics import Figures
 from tasks_app.models import Project, Question, Sequence, Step, Task
 from tasks_app.services.settings import SettingInEffect
@@ -43,7 +43,7 @@ def tasks_table(tasks: Listed[Task]) -> Table:
             str(task.pk),
             _phase(task),
             f"{task.project.name}/{task.slug}",
-            Text(plain(task.title)),
+            Text(strip_controls(task.title)),
             ", ".join(map(str, asked.get(task.pk, ()))),
             duration_in_words(figures[task.pk].duration.total),
             words.dollars(figures[task.pk].usage.cost_usd),
@@ -61,7 +61,7 @@ def sequences_table(sequences: Listed[Sequence]) -> Table:
             f"sequence:{sequence.pk}",
             _phase(sequence),
             f"{sequence.project.name}/{sequence.slug}",
-            Text(plain(sequence.folder)),
+            Text(strip_controls(sequence.folder)),
             " of ".join(map(str, done[sequence.pk])),
             duration_in_words(figures[sequence.pk].duration.total),
             words.dollars(figures[sequence.pk].usage.cost_usd),
@@ -97,7 +97,7 @@ def settings_table(settings: Iterable[SettingInEffect]) -> Table:
     rows = table("SETTING", "CAT-HERDER.YAML", "OVERRIDE", "IN EFFECT")
     for one in settings:
         values = (one.in_file or "not set", one.override or "none", one.in_effect)
-        rows.add_row(one.setting.label, *(Text(plain(value)) for value in values))
+        rows.add_row(one.setting.label, *(Text(strip_controls(value)) for value in values))
     return rows
 
 
@@ -106,7 +106,7 @@ def usage_table(what: str, usages: Iterable[tuple[str, Usage]]) -> Table:
     rows = table(what, "TOKENS IN", "OF THESE CACHED", "TOKENS OUT", "COST")
     for name, usage in usages:
         rows.add_row(
-            Text(plain(name)),
+            Text(strip_controls(name)),
             f"{usage.read_tokens:,}",
             f"{usage.cache_read_tokens:,}",
             f"{usage.output_tokens:,}",

@@ -17,6 +17,7 @@ from tasks_app.config.fields import FileModel, Line, ModelName, Name, Threshold
 from tasks_app.config.project_settings import SETTINGS
 from tasks_app.config.reading import read_model
 from tasks_app.config.yaml_text import MAX_BYTES, YamlDocument, read_yaml
+from tasks_app.core.control_characters import strip_controls
 from tasks_app.core.errors import BadInput
 
 MAX_TITLE = 120
@@ -176,8 +177,7 @@ def _prose(body: str) -> Iterator[str]:
 
 
 def _bounded(title: str) -> str:
-    printable = "".join(char if char.isprintable() else " " for char in title)
-    words = " ".join(printable.split()) or "Untitled task"
+    words = strip_controls(title, one_line=True) or "Untitled task"
     return words if len(words) <= MAX_TITLE else words[: MAX_TITLE - 1].rstrip() + "…"
 
 

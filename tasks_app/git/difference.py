@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tasks_app.core.errors import WorkspaceError
+from tasks_app.core.storable import storable_text
 from tasks_app.git.program import BIG_FILE, NETWORK_SECONDS, valid_commit
 from tasks_app.git.repository import Repository
 
@@ -47,9 +48,7 @@ def diff(
     words = ("diff", *_DIFF_OPTIONS, "--src-prefix=a/", "--dst-prefix=b/", *_range(base, head), *only)
     with _naming_lost_commits(repository, base, head):
         output, more = repository.git.run_limited(*words, limit=limit)
-    text = output.decode("utf-8", errors="ignore" if more else "replace").replace(
-        "\0", "\N{REPLACEMENT CHARACTER}"
-    )
+    text = storable_text(output.decode("utf-8", errors="ignore" if more else "replace"))
     text = _note_large_files(repository, text)
     return f"{text}\n[… the diff is longer than {limit} bytes and cut here …]\n" if more else text
 

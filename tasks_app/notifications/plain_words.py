@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-import unicodedata
+
+from tasks_app.core.control_characters import strip_controls
 
 _JOINER = "\u2060"
 #: What chat services read as a mention, a link or markup, and the same with nothing to read in it.
@@ -16,14 +17,11 @@ _ACTIVE = [
     (re.compile(r"(?<=\w)\.(?=\w)"), f".{_JOINER}"),
     (re.compile("([*_~`|])"), rf"{_JOINER}\1{_JOINER}"),
 ]
-#: Controls, and signs that turn the direction of what follows or are not seen at all.
-_UNSEEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 
 
 def one_line(text: str, limit: int) -> str:
     """The text in one line of at most `limit` characters, without what cannot be seen."""
-    seen = "".join(" " if unicodedata.category(sign) in _UNSEEN else sign for sign in text[: 4 * limit])
-    return cut(" ".join(seen.split()), limit)
+    return cut(strip_controls(text[: 4 * limit], one_line=True), limit)
 
 
 def lines(text: str, limit: int) -> list[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
+from tasks_app.core.control_characters import strip_controls
+
 _WORD = re.compile(r"\w")
 _DASHES = re.compile(r"[-‐‑‒–—―−﹘﹣-]{2,}")
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0e-\x1f\x7f]")
 
 
 def section(name: str, body: str) -> str:
@@ -21,7 +22,7 @@ def escape(text: str) -> str:
     marker cannot hide behind an unusual one.
     """
     readable = text.encode("utf-8", "replace").decode("utf-8").removeprefix("\ufeff")
-    lines = (_CONTROL.sub("", line) for line in readable.splitlines())
+    lines = (strip_controls(line) for line in readable.splitlines())
     return "\n".join("\\" + line if _resembles_marker(line) else line for line in lines).strip("\n")
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO, Literal
 
+from tasks_app.core.storable import storable_text
 from tasks_app.sandbox.bubblewrap import SandboxedCommand
 
 _CHUNK = 65_536
@@ -172,8 +173,7 @@ class _OutputTail:
         self._cut()
         lost = self._seen - len(self._kept)
         kept = bytes(self._kept).lstrip(_CONTINUATION_BYTES) if lost else bytes(self._kept)
-        # PostgreSQL stores every character but NUL.
-        text = kept.decode("utf-8", errors="replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
+        text = storable_text(kept.decode("utf-8", errors="replace"))
         return f"[… the first {lost} bytes of output are cut …]\n{text}" if lost else text
 
     def _cut(self) -> None:

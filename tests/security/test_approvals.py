@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tasks_app.agent.approvals import approval_of
+from tasks_app.core.control_characters import strip_controls
 from tasks_app.core.types import Ask
 from tasks_app.models import Question
-from tasks_app.web.rendering.ansi import without_ansi
 from tasks_app.web.rendering.evidence import evidence_of
 
 WORKSPACE, HOME = Path("/w"), Path("/home/guest")
@@ -43,7 +43,7 @@ def test_nothing_hides_in_what_is_approved(text: str) -> None:
     ]
     for ask in asks:
         for shown in [piece.text for piece in ask.evidence] + [ask.items[0].question]:
-            assert without_ansi(shown) == shown and shown.replace("\n", "").isprintable(), ask
+            assert strip_controls(shown) == shown and shown.replace("\n", "").isprintable(), ask
             assert "hidden" in shown
 
 

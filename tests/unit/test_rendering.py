@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.template.loader import render_to_string
 
+from tasks_app.core.control_characters import strip_controls
 from tasks_app.core.durations import duration_in_words
 from tasks_app.history.events.tools import summarise
 from tasks_app.web.rendering import words
-from tasks_app.web.rendering.ansi import render_ansi, without_ansi
+from tasks_app.web.rendering.ansi import render_ansi
 from tasks_app.web.rendering.diff import parse_diff
 from tasks_app.web.rendering.entries import Output
 from tasks_app.web.rendering.markdown import render_inline, render_markdown
@@ -99,7 +100,7 @@ def test_other_control_sequences_go_and_the_rest_is_escaped(text: str, shown: st
 
 
 def test_plain_text_loses_every_sequence() -> None:
-    assert without_ansi("\x1b[31mFAIL\x1b[0m\r\n") == "FAIL\n"
+    assert strip_controls("\x1b[31mFAIL\x1b[0m\r\n") == "FAIL\n"
 
 
 @pytest.mark.parametrize(

@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from tasks_app.core.control_characters import strip_controls
 from tasks_app.models import Event, EventKind
 
 Payload = dict[str, Any]
 
 #: Characters of a tool call's input that a log shows; the raw log has all of it.
 INPUT_SHOWN = 2_000
-
-#: What a terminal would act on (ECMA-48): control sequences, operating system commands and other strings,
-#: two-character escapes. No alternative runs past the next escape, so the time is linear in the text.
-_ANSI = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
-    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)"
-    r"|\x1b[ -/]*[0-~]?"
-)
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_LINE_END = re.compile(r"\r\n?")
-
-
-def plain(text: str) -> str:
-    """The text without terminal escapes and control characters; tabs and line ends stay."""
-    text = _LINE_END.sub("\n", _ANSI.sub("", text))
-    return _CONTROL.sub("", text).encode(errors="replace").decode()
 
 
 def stamp(at: datetime) -> str:
@@ -43,7 +27,7 @@ def line(event: Event) -> str:
     Further lines of its text are indented, so that no text can pass for a line of the log itself.
     """
     tag, words = _WORDS[EventKind(event.kind)]
-    text = plain(words(event.payload)).rstrip().replace("\n", "\n    ")
+    text = strip_controls(words(event.payload)).rstrip().replace("\n", "\n    ")
     return f"[{stamp(event.at)}] {tag} {text}\n"
 
 

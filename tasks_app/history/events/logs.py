@@ -8,8 +8,9 @@ from enum import StrEnum
 
 from django.db.models import QuerySet
 
+from tasks_app.core.control_characters import strip_controls
 from tasks_app.core.phases import ENDED
-from tasks_app.history.events.lines import line, plain, stamp
+from tasks_app.history.events.lines import line, stamp
 from tasks_app.models import Event, EventKind, Outcome, Reason, Run, Step, Task
 
 #: Events read at a time: bounds the memory of a download.
@@ -164,7 +165,7 @@ def _footer(run: Run) -> str:
 
 def _table(facts: dict[str, str]) -> str:
     return "".join(
-        f"{name + ':':<12}{plain(value).rstrip().replace(chr(10), chr(10) + ' ' * 12)}\n"
+        f"{name + ':':<12}{strip_controls(value).rstrip().replace(chr(10), chr(10) + ' ' * 12)}\n"
         for name, value in facts.items()
     )
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tasks_app.history.events.lines import plain
+from tasks_app.core.control_characters import strip_controls
 
 _WORKSPACE = re.compile(r"^.*/(?:tasks|sequences)/\d+(?:-[0-9a-f]+)?/workspace/")
 _LENGTH = 160
@@ -54,7 +54,7 @@ def _first_text(given: Mapping[str, Any]) -> str:
 
 def _line(text: str) -> str:
     """The first line, shortened, with a mark if something was left out."""
-    text = plain(text).strip()
+    text = strip_controls(text).strip()
     first = text.split("\n", 1)[0]
     cut = first if len(first) <= _LENGTH else first[:_LENGTH].rstrip()
     return cut if cut == text else f"{cut} …"

@@ -8,22 +8,13 @@ from collections.abc import Iterator
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
+from tasks_app.core.control_characters import strip_controls
+
 _COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 _STYLES = {"1": "bold", "2": "dim", "3": "italic", "4": "underline"}
 _ENDS = {"22": {"bold", "dim"}, "23": {"italic"}, "24": {"underline"}, "39": set(_COLOURS)}
 
 _SGR = re.compile(r"\x1b\[([0-9;]*)m")
-_OTHER = re.compile(
-    r"\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)"  # titles and links of terminals; without an end they hide nothing
-    r"|\x1b\[[0-?]*[ -/]*[@-~]"
-    r"|\x1b[@-Z\\-_]"
-    r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
-)
-
-
-def without_ansi(text: str) -> str:
-    """The text without control sequences and control characters."""
-    return _OTHER.sub("", text.replace("\r\n", "\n"))
 
 
 def render_ansi(text: str) -> SafeString:
@@ -68,7 +59,7 @@ def _skip_colour(parts: Iterator[str]) -> None:
 
 
 def _span(part: str, styles: frozenset[str]) -> str:
-    shown = escape(without_ansi(part))
+    shown = escape(strip_controls(part))
     if not styles or not shown:
         return shown
     classes = " ".join(f"ansi-{style}" for style in sorted(styles))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tasks_app.core.visible import visible
+from tasks_app.core.control_characters import visible
 
 #: Lines of one file, and of all files together, that stand in a page; more is fetched when it is opened.
 _FILE_IN_PAGE = 400

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from tasks_app.core.control_characters import strip_controls
 from tasks_app.history.events.tools import summarise
 from tasks_app.models import Event, EventKind, Run
-from tasks_app.web.rendering.ansi import without_ansi
 from tasks_app.web.rendering.diff import DiffLine
 from tasks_app.web.rendering.tools import edit_lines, shown_input
 from tasks_app.web.rendering.words import headline
@@ -184,7 +184,7 @@ def one_line(event: Event) -> str:
         verdict = "passed" if payload.get("passed") else "failed"
         return str(payload.get("problem") or f"check {payload.get('check', '')}: {verdict}")
     text = str(payload.get("text") or payload.get("question") or payload.get("subtype") or "")
-    first = without_ansi(text).strip().split("\n", 1)[0]
+    first = strip_controls(text).strip().split("\n", 1)[0]
     more = len(_list(payload.get("items"))) - 1
     return (first if len(first) <= 200 else first[:200] + " …") + (f" and {more} more" if more > 0 else "")
 

@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from tasks_app.web.rendering.ansi import without_ansi
+from tasks_app.core.control_characters import strip_controls
 
 # Pictures are left out: a picture from elsewhere tells its host who reads the log, and when.
 _parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
@@ -38,7 +38,7 @@ def render_markdown(text: str) -> SafeString:
 
     Headings begin two levels down: a page has one h1, and its own h2 stand above what others wrote.
     """
-    shown = without_ansi(text[:_LIMIT])
+    shown = strip_controls(text[:_LIMIT])
     cut = "" if len(text) <= _LIMIT else "<p>… cut: the rest is in the logs to download.</p>"
     if _is_bomb(shown):
         return mark_safe(f"<pre>{escape(shown)}</pre>{cut}")  # noqa: S308 (escaped here)
@@ -69,7 +69,7 @@ def _bound_addresses(tokens: list[Token]) -> None:
 
 def plain_text(text: str) -> str:
     """What Markdown says, in one line without its signs; not safe for a page before it is escaped."""
-    shown = without_ansi(text[:_LIMIT])
+    shown = strip_controls(text[:_LIMIT])
     said = shown if _is_bomb(shown) else "".join(map(_said, _parser.parse(shown)))
     return " ".join(said.split())
 
@@ -87,6 +87,6 @@ def render_inline(text: str) -> SafeString:
     """One line of a person or an agent: `this` as code, all else as it is but for terminal colours."""
     shown = [
         f"<code>{escape(part.removesuffix('`'))}</code>" if number % 2 else escape(part)
-        for number, part in enumerate(_CODE.split(without_ansi(text)))
+        for number, part in enumerate(_CODE.split(strip_controls(text)))
     ]
     return mark_safe("".join(shown))  # noqa: S308 (every part is escaped above)

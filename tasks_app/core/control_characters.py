@@ -1,0 +1,53 @@
+"""Removing terminal escapes and control characters from text that agents, people and repositories wrote.
+
+`visible` is for text that a person judges: it shows such characters instead of removing them.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+#: What a terminal would act on (ECMA-48): control sequences, operating system commands and other strings,
+#: two-character escapes. No alternative runs past the next escape, so the time is linear in the text.
+_ESCAPES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)"
+    r"|\x1b[ -/]*[0-Z\\-~]?"  # without [: a sequence without an end hides nothing
+)
+_LINE_END = re.compile(r"\r\n?")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+#: Unicode categories: control and format characters, surrogates, private use, line and paragraph separators.
+_INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+
+#: Control characters except line ends and tabs, characters without width and those that change the direction.
+_HIDDEN = re.compile(
+    "\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb"
+    "\U000e0000-\U000e0fff]"
+)
+
+
+def strip_controls(text: str, *, one_line: bool = False) -> str:
+    """Remove terminal escapes and control characters. Line ends become LF; they and tabs stay.
+
+    With `one_line`, the result is a single line: line ends, tabs, characters without width and those that
+    change the direction of text become blanks, and several blanks become one.
+    """
+    text = _LINE_END.sub("\n", _ESCAPES.sub("", text))
+    if one_line:
+        return " ".join(
+            "".join(" " if unicodedata.category(one) in _INVISIBLE else one for one in text).split()
+        )
+    return _CONTROLS.sub("", text).encode(errors="replace").decode()
+
+
+def visible(text: str) -> str:
+    """Replace each character that a reader would not see by a symbol or its number: `␛`, `⟨U+202E⟩`."""
+    return _HIDDEN.sub(lambda found: _symbol(ord(found[0])), text.replace("\r\n", "\n"))
+
+
+def _symbol(code: int) -> str:
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "␡" if code == 0x7F else f"⟨U+{code:04X}⟩"
