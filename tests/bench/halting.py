@@ -75,7 +75,7 @@ def measure(tasks: int) -> list[Figure]:
         portal = UpPortal(Path(folder) / "data").start()
         try:
             repository = _repository(Path(folder) / "repository")
-            added = portal.call("project", "add", "bench", str(repository))
+            added = portal.manage("project", "add", "bench", str(repository))
             assert added.returncode == 0, added.stderr
             arguments = ["--no-sandbox", "--disable-background-networking"]
             browser = playwright.chromium.launch(executable_path=machine.chromium(), args=arguments)

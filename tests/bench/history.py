@@ -101,12 +101,15 @@ def _asked_for(portal: UpPortal, month: str, requests: int, of: str) -> Iterator
 
 def seed(count: int) -> str:
     """The rows; the day a month before the newest of them."""
+    from django.db.models import DateTimeField
     from django.utils import timezone
 
     from tasks_app.models import Project, Run, Task, User
 
     for model, name in ((Task, "created_at"), (Run, "started_at")):
-        model._meta.get_field(name).auto_now_add = False
+        field = model._meta.get_field(name)
+        assert isinstance(field, DateTimeField)
+        field.auto_now_add = False
     User.objects.bulk_create([User(username=f"person-{n}", password="!") for n in range(20)])
     Project.objects.bulk_create(
         [Project(name=f"project-{n}", source="/nowhere", branch="main") for n in range(20)]
@@ -174,6 +177,7 @@ class Making:
         from tasks_app.models import Run
 
         at = step.task.started_at
+        assert at is not None
         return Run(
             step=step,
             number=1,
