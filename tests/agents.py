@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -177,7 +177,7 @@ def rehearsal(base: Path) -> Iterator[RehearsalServer]:
         yield server
 
 
-def connection_to(server: RehearsalServer) -> Callable[[], Any]:
+def connection_to(server: RehearsalServer) -> Callable[[RunOrder], AbstractContextManager[Connection]]:
     @contextmanager
     def connect(order: RunOrder) -> Iterator[Connection]:
         yield Connection(api_key="rehearsal", base_url=server.url)

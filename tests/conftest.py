@@ -23,8 +23,8 @@ from tests import databases, machine, rounds, static_files
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 
-TransactionTestCase._fixture_teardown = databases.empty_tables  # type: ignore[method-assign]
-ServeStaticMiddleware.add_files_from_finders = static_files.add_known_files  # type: ignore[method-assign]
+TransactionTestCase._fixture_teardown = databases.empty_tables  # type: ignore[attr-defined] # private, without a stub
+ServeStaticMiddleware.add_files_from_finders = static_files.add_known_files
 
 
 def pytest_configure(config: pytest.Config) -> None:

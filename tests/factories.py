@@ -5,9 +5,10 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-import factory
 from django.utils import timezone
+from factory import declarations
 from factory.django import DjangoModelFactory
+from factory.helpers import post_generation
 
 from tasks_app.core.phases import Phase
 from tasks_app.models import (
@@ -23,7 +24,7 @@ from tasks_app.models import (
     WorkerBeat,
 )
 
-ROUNDING = {
+ROUNDING: dict[str, Any] = {
     "question": "How should half cents be rounded?",
     "header": "Rounding",
     "multiSelect": False,
@@ -32,13 +33,13 @@ ROUNDING = {
         {"label": "Half up", "description": "As at school.", "preview": ""},
     ],
 }
-COLUMNS = {
+COLUMNS: dict[str, Any] = {
     "question": "Which columns?",
     "header": "Columns",
     "multiSelect": True,
     "options": [{"label": "Name", "description": ""}, {"label": "E-mail", "description": ""}],
 }
-FILE_NAME = {"question": "What should the file be called?", "header": "Name", "options": []}
+FILE_NAME: dict[str, Any] = {"question": "What should the file be called?", "header": "Name", "options": []}
 
 
 class UserFactory(DjangoModelFactory[User]):
@@ -46,14 +47,14 @@ class UserFactory(DjangoModelFactory[User]):
         model = User
         skip_postgeneration_save = True
 
-    username = factory.Sequence(lambda n: f"user{n}")
+    username = declarations.Sequence(lambda n: f"user{n}")
 
 
 class ProjectFactory(DjangoModelFactory[Project]):
     class Meta:
         model = Project
 
-    name = factory.Sequence(lambda n: f"project-{n}")
+    name = declarations.Sequence(lambda n: f"project-{n}")
     source = "/nowhere/project"
     branch = "main"
 
@@ -62,18 +63,18 @@ class MembershipFactory(DjangoModelFactory[Membership]):
     class Meta:
         model = Membership
 
-    user = factory.SubFactory(UserFactory)
-    project = factory.SubFactory(ProjectFactory)
+    user = declarations.SubFactory(UserFactory)
+    project = declarations.SubFactory(ProjectFactory)
 
 
 class SequenceFactory(DjangoModelFactory[Sequence]):
     class Meta:
         model = Sequence
 
-    project = factory.SubFactory(ProjectFactory)
-    slug = factory.Sequence(lambda n: f"sequence-{n}")
-    folder = factory.LazyAttribute(lambda sequence: f"tasks/{sequence.slug}")
-    branch = factory.LazyAttribute(lambda sequence: f"cat-herder/{sequence.slug}")
+    project = declarations.SubFactory(ProjectFactory)
+    slug = declarations.Sequence(lambda n: f"sequence-{n}")
+    folder = declarations.LazyAttribute(lambda sequence: f"tasks/{sequence.slug}")
+    branch = declarations.LazyAttribute(lambda sequence: f"cat-herder/{sequence.slug}")
 
 
 class TaskFactory(DjangoModelFactory[Task]):
@@ -83,17 +84,17 @@ class TaskFactory(DjangoModelFactory[Task]):
         model = Task
         skip_postgeneration_save = True
 
-    project = factory.SubFactory(ProjectFactory)
-    slug = factory.Sequence(lambda n: f"task-{n}")
-    title = factory.Sequence(lambda n: f"Task number {n}")
+    project = declarations.SubFactory(ProjectFactory)
+    slug = declarations.Sequence(lambda n: f"task-{n}")
+    title = declarations.Sequence(lambda n: f"Task number {n}")
     text = "# Round the totals\n"
     body = "# Round the totals\n"
     pipeline = "default"
     threshold = 3
-    branch = factory.LazyAttribute(lambda task: f"cat-herder/{task.slug}")
+    branch = declarations.LazyAttribute(lambda task: f"cat-herder/{task.slug}")
     phase = Phase.PENDING
 
-    @factory.post_generation
+    @post_generation
     def steps(self: Any, create: bool, names: Any, **kwargs: Any) -> None:
         for position, name in enumerate(names or ("plan", "implement"), start=1):
             Step.objects.create(task=self, position=position, name=name, config={}, plan="# Plan\n")
@@ -106,12 +107,12 @@ class RunFactory(DjangoModelFactory[Run]):
         model = Run
 
     class Params:
-        task = factory.SubFactory(TaskFactory, phase=Phase.RUNNING)
+        task = declarations.SubFactory(TaskFactory, phase=Phase.RUNNING)
 
-    step = factory.LazyAttribute(lambda run: run.task.steps.first())
+    step = declarations.LazyAttribute(lambda run: run.task.steps.first())
     number = 1
     reason = Reason.FIRST
-    session_id = factory.LazyFunction(uuid.uuid4)
+    session_id = declarations.LazyFunction(uuid.uuid4)
 
 
 class QuestionFactory(DjangoModelFactory[Question]):
@@ -121,16 +122,16 @@ class QuestionFactory(DjangoModelFactory[Question]):
         model = Question
         skip_postgeneration_save = True
 
-    task = factory.SubFactory(TaskFactory, phase=Phase.WAITING_FOR_INPUT)
-    run = factory.LazyAttribute(lambda question: RunFactory(task=question.task))
-    step = factory.LazyAttribute(lambda question: question.run.step)
+    task = declarations.SubFactory(TaskFactory, phase=Phase.WAITING_FOR_INPUT)
+    run = declarations.LazyAttribute(lambda question: RunFactory.create(task=question.task))
+    step = declarations.LazyAttribute(lambda question: question.run.step)
     number = 1
     way = "AskUserQuestion"
-    tool_use_id = factory.Sequence(lambda n: f"toolu_{n}")
-    items = factory.LazyFunction(lambda: [ROUNDING])
-    asked_at = factory.LazyFunction(timezone.now)
+    tool_use_id = declarations.Sequence(lambda n: f"toolu_{n}")
+    items = declarations.LazyFunction(lambda: [ROUNDING])
+    asked_at = declarations.LazyFunction(timezone.now)
 
-    @factory.post_generation
+    @post_generation
     def _waiting(self: Any, create: bool, extracted: Any, **kwargs: Any) -> None:
         Step.objects.filter(pk=self.step_id).update(phase=Phase.WAITING_FOR_INPUT)
         self.step.refresh_from_db()
@@ -143,7 +144,7 @@ class WorkerBeatFactory(DjangoModelFactory[WorkerBeat]):
         model = WorkerBeat
 
     host = "here"
-    pid = factory.Sequence(lambda n: 1000 + n)
+    pid = declarations.Sequence(lambda n: 1000 + n)
     slots = 4
-    started_at = factory.LazyFunction(timezone.now)
-    seen_at = factory.LazyFunction(timezone.now)
+    started_at = declarations.LazyFunction(timezone.now)
+    seen_at = declarations.LazyFunction(timezone.now)

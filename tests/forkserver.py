@@ -162,6 +162,7 @@ class Piped:
 def popen(arguments: Sequence[str], env: Mapping[str, str]) -> Piped:
     """Start `python ARGUMENTS` with pipes."""
     (their_stdin, stdin), (stdout, their_stdout) = os.pipe(), os.pipe()
+    assert sys.__stderr__
     process = start(arguments, env, streams=(their_stdin, their_stdout, sys.__stderr__.fileno()))
     os.close(their_stdin)
     os.close(their_stdout)
@@ -220,7 +221,8 @@ def main(listener: socket.socket, alive: int) -> None:
     with contextlib.redirect_stderr(io.StringIO()):  # some modules complain that there are no settings yet
         _import_all(_modules())
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # forks that wait for processes are not waited for
-    while alive not in (ready := select.select([listener, alive], [], [])[0]):
+    watched: list[socket.socket | int] = [listener, alive]
+    while alive not in (ready := select.select(watched, [], [])[0]):
         if listener not in ready:
             continue
         connection, _ = listener.accept()
@@ -290,7 +292,8 @@ def _become(order: dict[str, Any], streams: list[int]) -> None:
     unbuffered = "PYTHONUNBUFFERED" in os.environ
     sys.stdout = _writer(1, write_through=unbuffered, line_buffering=os.isatty(1))
     sys.stderr = _writer(2, write_through=unbuffered, line_buffering=True, errors="backslashreplace")
-    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+    for name in ("stdin", "stdout", "stderr"):  # by name: they are declared to be final
+        setattr(sys, f"__{name}__", getattr(sys, name))
     sys.argv = order["arguments"]
 
 

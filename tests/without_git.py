@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tasks_app.agent.fake import FakeAgent
-from tasks_app.engine import advance, judging, prompts, recording, steps
-from tasks_app.models import Membership, Project, Role, Task, User
+from tasks_app.engine import advance, judging, prompts, steps
+from tasks_app.models import Membership, Project, Role, Task, User, paths
 from tests.factories import ProjectFactory, TaskFactory
 from tests.works import Works
 
@@ -38,8 +38,7 @@ def leave_out_git(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _folders_only(step: Any, lease: object, context: object) -> None:
-    folders = recording.paths
-    for folder in (folders.workspace(step.task).path, folders.home(step.task)):
+    for folder in (paths.workspace(step.task).path, paths.home(step.task)):
         folder.mkdir(parents=True, exist_ok=True)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 from tests import machine
 from tests.e2e.png import squeezed
@@ -194,7 +194,7 @@ def _save(page: Page, name: str, width: int, height: int) -> None:
     page.set_viewport_size(_size(WIDE))
 
 
-def _size(size: tuple[int, int]) -> dict[str, int]:
+def _size(size: tuple[int, int]) -> ViewportSize:
     return {"width": size[0], "height": size[1]}
 
 

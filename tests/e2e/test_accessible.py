@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, Response
+from playwright.sync_api import Browser, BrowserContext, Page, Response, ViewportSize
 
 from tests.portal import WebServer
 
@@ -25,12 +25,12 @@ SERIOUS = ("serious", "critical")
 AXE = Axe().axe_script
 #: Without `preload` axe adds no style sheets of its own, which the policy would forbid.
 RUN = "options => axe.run(document, { preload: false, ...options })"
-WIDE = {"width": 1280, "height": 900}
-PHONE = {"width": 390, "height": 844}
+WIDE: ViewportSize = {"width": 1280, "height": 900}
+PHONE: ViewportSize = {"width": 390, "height": 844}
 #: A screen of 1280 pixels at 400 %, as people with low vision have it (WCAG 1.4.10).
-MAGNIFIED = {"width": 320, "height": 844}
+MAGNIFIED: ViewportSize = {"width": 320, "height": 844}
 #: A tablet, half a laptop's screen, or a laptop at 200 %: neither a phone nor wide.
-BETWEEN = ({"width": 640, "height": 900}, {"width": 768, "height": 900}, {"width": 960, "height": 900})
+BETWEEN = [ViewportSize(width=width, height=900) for width in (640, 768, 960)]
 
 #: Told by the browser itself, before any script of the page runs.
 LISTEN = """
@@ -101,7 +101,7 @@ class Walk:
         self._try_widths(words)
 
     def _open(self, path: str) -> Response | None:
-        self.page.set_viewport_size(WIDE)  # type: ignore[arg-type]
+        self.page.set_viewport_size(WIDE)
         self.page.emulate_media(color_scheme="light", reduced_motion="reduce")
         try:
             return self.page.goto(self.address + path, wait_until="domcontentloaded")
@@ -124,7 +124,7 @@ class Walk:
     def _try_light_and_dark(self, path: str) -> None:
         self.page.evaluate(AXE)
         for scheme in ("light", "dark"):
-            self.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
+            self.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
             # What does not depend on colours was found in the light.
             only = {"runOnly": ["color-contrast"]} if scheme == "dark" else {}
             found = self.page.evaluate(RUN, {"resultTypes": ["violations"], **only})
@@ -132,7 +132,7 @@ class Walk:
 
     def _try_widths(self, path: str) -> None:
         for size in (PHONE, MAGNIFIED, *BETWEEN):
-            self.page.set_viewport_size(size)  # type: ignore[arg-type]
+            self.page.set_viewport_size(size)
             wider = self.page.evaluate(WIDER)
             self.faults += [f"{path}: wider than {size['width']} pixels: {what}" for what in wider]
 

@@ -82,8 +82,8 @@ def test_the_sample_story_with_a_reload_and_a_restart_while_it_waits(
     )
     assert [run[:2] for run in runs] == [["first", "asked"], ["answer", "finished"]]
     assert runs[0][2] == runs[1][2], "the same session went on"
-    told = tool_results(own_portal, 1)
-    assert any("Spread them" in text and "Halves are for horses." in text for text in told)
+    read = tool_results(own_portal, 1)
+    assert any("Spread them" in text and "Halves are for horses." in text for text in read)
 
 
 def test_every_open_browser_learns_who_answered(portal: UpPortal, sign_in: SignIn) -> None:

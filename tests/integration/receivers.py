@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedRWPair
 from pathlib import Path
 
 from cryptography import x509
@@ -31,6 +32,13 @@ class Receiver:
         return f"{scheme}://{host}:{self.port}/hook?a=1"
 
 
+class _QuietServer(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Print no traceback."""
+
+
 @contextmanager
 def receiving(*, status: int = 200, tls: Path | None = None) -> Iterator[Receiver]:
     receiver = Receiver(status)
@@ -50,9 +58,7 @@ def receiving(*, status: int = 200, tls: Path | None = None) -> Iterator[Receive
         def log_message(self, *_: object) -> None:
             """Quiet."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    server.handle_error = lambda *_: None  # type: ignore[method-assign, assignment]
+    server = _QuietServer(("127.0.0.1", 0), Handler)
     if tls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(tls)
@@ -110,10 +116,10 @@ class MailServer:
             with connection, connection.makefile("rwb") as line:
                 self._talk(line)
 
-    def _talk(self, line: object) -> None:
+    def _talk(self, line: BufferedRWPair) -> None:
         recipient = ""
         self._say(line, "220 here")
-        for raw in line:  # type: ignore[attr-defined]
+        for raw in line:
             word = raw.decode().strip()
             if word.upper().startswith("RCPT"):
                 recipient = word.partition("<")[2].partition(">")[0]
@@ -121,7 +127,7 @@ class MailServer:
             elif word.upper() == "DATA":
                 self._say(line, "354 go on")
                 text = []
-                while (part := line.readline().decode()) != ".\r\n":  # type: ignore[attr-defined]
+                while (part := line.readline().decode()) != ".\r\n":
                     text.append(part)
                 self.mails.append((recipient, "".join(text)))
                 self._say(line, "250 taken")
@@ -132,9 +138,9 @@ class MailServer:
                 self._say(line, "250 ok")
 
     @staticmethod
-    def _say(line: object, text: str) -> None:
-        line.write(f"{text}\r\n".encode())  # type: ignore[attr-defined]
-        line.flush()  # type: ignore[attr-defined]
+    def _say(line: BufferedRWPair, text: str) -> None:
+        line.write(f"{text}\r\n".encode())
+        line.flush()
 
 
 @contextmanager

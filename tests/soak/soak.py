@@ -11,6 +11,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,10 @@ class Client:
             return 0
 
 
+def _is_past(moment: float) -> bool:
+    return time.monotonic() > moment
+
+
 class Soak:
     """One portal, in a folder of its own. `run` gives an exit code: 0 if nothing was lost."""
 
@@ -133,11 +138,10 @@ class Soak:
         """Each cycle kills one process. A web server that has just begun is left alone until it answers."""
         for cycle in range(1, cycles + 1):
             pause = time.monotonic() + self._chance.uniform(0.2, 6.0)
-            self._until(lambda until=pause: time.monotonic() > until, processes, client, supply=True)
+            self._until(partial(_is_past, pause), processes, client, supply=True)
             wanted = self._chance.choice(["web server", "worker", "agent", "agent"])
-            self._until(
-                lambda what=wanted: self._kill(what, processes, client), processes, client, supply=True
-            )
+            kill = partial(self._kill, wanted, processes, client)
+            self._until(kill, processes, client, supply=True)
             self._killed[wanted] += 1
             if cycle % 10 == 0:
                 done = Task.objects.filter(phase=Phase.DONE).count()
