@@ -1,7 +1,7 @@
 """The ask spool: questions that `cat-herder ask` stored because the run could not be halted.
 
-The folder is in the agent's home, so neither it nor its content can be trusted: a link could lead to any file
-of the portal, and a pipe would block its reader for ever.
+The folder is in the agent's home, so neither it nor its content can be trusted: it is read without following
+links.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import hashlib
 import json
 import os
 import shutil
-import stat
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
+from tasks_app.core.nofollow import open_file, open_folder
 from tasks_app.core.types import Ask, AskItem
 
 FOLDER = "asked"
@@ -37,15 +37,10 @@ def clear_spool(home: Path) -> None:
 
 def spooled_asks(home: Path) -> list[Ask]:
     """Return the questions in the order asked. They stay until `clear_spool`, so that a crash loses none."""
-    try:
-        folder = os.open(spool_folder(home), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:
-        return []
-    try:
+    timed_asks: list[tuple[int, Ask]] = []
+    with suppress(OSError), open_folder(home, FOLDER) as folder:
         names = sorted(name for name in os.listdir(folder) if name.endswith(".json"))  # noqa: PTH208
         timed_asks = [timed for name in names[: 10 * _MAX_QUESTIONS] for timed in _read(folder, name)]
-    finally:
-        os.close(folder)
     return [ask for _, ask in sorted(timed_asks, key=lambda timed: timed[0])][:_MAX_QUESTIONS]
 
 
@@ -53,10 +48,9 @@ def _read(folder: int, name: str) -> Iterator[tuple[int, Ask]]:
     """Yield the question with the time at which it was written; nothing if the file cannot be read."""
     # RecursionError: brackets nested a thousand deep.
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
-        with closing(os.fdopen(descriptor, "rb")) as file:
-            facts = os.fstat(descriptor)
-            if not stat.S_ISREG(facts.st_mode) or facts.st_size > _MAX_BYTES:
+        with open_file(folder, name) as file:
+            facts = os.fstat(file.fileno())
+            if facts.st_size > _MAX_BYTES:
                 return
             question = str(json.loads(file.read(_MAX_BYTES).decode("utf-8"))["question"]).strip()
         if question:

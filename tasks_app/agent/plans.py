@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import stat
 from contextlib import suppress
 from pathlib import Path
 
 from tasks_app.agent.config_dir import config_dir
+from tasks_app.core.nofollow import open_file, open_folder
 
 _MAX_BYTES = 400_000
 
@@ -18,27 +18,15 @@ def plans_folder(home: Path) -> Path:
 
 def newest_plan(home: Path) -> str:
     """Return the plan that was written last; empty if there is none."""
-    # Open one folder after the other: a link anywhere in the path could lead to any file of the portal.
-    with suppress(OSError):
-        above = os.open(plans_folder(home).parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            folder = os.open("plans", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
-        finally:
-            os.close(above)
-        try:
-            names = [name for name in os.listdir(folder) if name.endswith(".md")][:1000]  # noqa: PTH208
-            return max((_read_with_time(folder, name) for name in names), default=(0, ""))[1]
-        finally:
-            os.close(folder)
+    with suppress(OSError), open_folder(home, plans_folder(home).relative_to(home).as_posix()) as folder:
+        names = [name for name in os.listdir(folder) if name.endswith(".md")][:1000]  # noqa: PTH208
+        return max((_read_with_time(folder, name) for name in names), default=(0, ""))[1]
     return ""
 
 
 def _read_with_time(folder: int, name: str) -> tuple[int, str]:
     """Return the file's time of change and its text; an empty text for anything but a regular file."""
-    with suppress(OSError):
-        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
-        with os.fdopen(descriptor, "rb") as file:
-            facts = os.fstat(descriptor)
-            if stat.S_ISREG(facts.st_mode):
-                return facts.st_mtime_ns, file.read(_MAX_BYTES).decode("utf-8", "replace")
+    with suppress(OSError), open_file(folder, name) as file:
+        changed_at = os.fstat(file.fileno()).st_mtime_ns
+        return changed_at, file.read(_MAX_BYTES).decode("utf-8", "replace")
     return 0, ""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from tasks_app.core.errors import WorkspaceError
+from tasks_app.core.nofollow import create_file, open_file, open_folder
 from tasks_app.git.program import valid_commit
 from tasks_app.git.repository import Repository
 
@@ -96,11 +96,9 @@ def working_names(workspace: Path, folder: str) -> list[str]:
 
     The agent may be running: the page of its sequence shows these names.
     """
-    with _open_without_links(workspace, folder, os.O_DIRECTORY) as descriptor:
-        if descriptor is None:
-            return []
-        with os.scandir(descriptor) as entries:
-            return sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+    with suppress(OSError), open_folder(workspace, folder) as descriptor, os.scandir(descriptor) as entries:
+        return sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+    return []
 
 
 def working_text(workspace: Path, path: str, *, limit: int = TEXT_BYTES) -> str | None:
@@ -108,11 +106,9 @@ def working_text(workspace: Path, path: str, *, limit: int = TEXT_BYTES) -> str 
 
     Links are not followed: the agent may have made one that leads to a file of the portal.
     """
-    with _open_without_links(workspace, path) as descriptor:
-        if descriptor is None or not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        with os.fdopen(os.dup(descriptor), "rb") as file:
-            return file.read(limit).decode("utf-8", errors="replace")
+    with suppress(OSError), open_file(workspace, path) as file:
+        return file.read(limit).decode("utf-8", errors="replace")
+    return None
 
 
 def replace_file(workspace: Path, name: str, content: bytes | None) -> bool:
@@ -121,22 +117,20 @@ def replace_file(workspace: Path, name: str, content: bytes | None) -> bool:
     Return whether anything changed. A link is replaced and not followed; a folder, or anything else that is
     no file, stays.
     """
-    root = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
+    with open_folder(workspace.parent, workspace.name) as root:
         kind = _file_type(root, name)
         if kind not in (None, stat.S_IFREG, stat.S_IFLNK) or (kind is None and content is None):
             return False
-        if kind == stat.S_IFREG and content is not None and _read(root, name) == content:
-            return False
+        if kind == stat.S_IFREG and content is not None:
+            with open_file(root, name) as file:
+                if file.read() == content:
+                    return False
         if kind is not None:
             os.unlink(name, dir_fd=root)
         if content is not None:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-            with os.fdopen(os.open(name, flags, 0o644, dir_fd=root), "wb") as file:
+            with create_file(root, name, mode=0o644) as file:
                 file.write(content)
         return True
-    finally:
-        os.close(root)
 
 
 def _file_type(folder: int, name: str) -> int | None:
@@ -144,33 +138,3 @@ def _file_type(folder: int, name: str) -> int | None:
         return stat.S_IFMT(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
     except FileNotFoundError:
         return None
-
-
-def _read(folder: int, name: str) -> bytes:
-    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read()
-
-
-@contextmanager
-def _open_without_links(workspace: Path, path: str, flags: int = 0) -> Iterator[int | None]:
-    """Open the path for reading. Yield None if it does not exist, or if any part of it is a link.
-
-    The folders are opened one after the other: a path that was checked as a whole could become a link before
-    it is opened.
-    """
-    parts = PurePosixPath(path).parts
-    with ExitStack() as opened:
-        try:
-            if not parts or parts[0] == "/" or ".." in parts:
-                raise ValueError(path)
-            folder = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY)
-            opened.callback(os.close, folder)
-            for name in parts[:-1]:
-                folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
-                opened.callback(os.close, folder)
-            found = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | flags, dir_fd=folder)
-            opened.callback(os.close, found)
-        except (OSError, ValueError):
-            found = None
-        yield found

@@ -10,16 +10,16 @@ import hashlib
 import json
 import os
 import shutil
-import stat
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from tasks_app.core.errors import MACHINE_FAULTS, WorkspaceError
+from tasks_app.core.nofollow import NotRegularFile, open_file
 from tasks_app.git.durable import sync_folder
 from tasks_app.git.program import valid_commit
 from tasks_app.git.repository import Repository
@@ -187,7 +187,7 @@ def _run_program(source: Source, outcome: Path, *, sandbox: Sandbox, manifest: b
     if done.exit_code != 0:
         why = done.over_limit or done.output.strip()
         raise WorkspaceError(f"The workspace {source.workspace} cannot be recorded: {why}")
-    with open_regular_file(outcome / "result.json") as file:
+    with open_output(outcome, "result.json") as file:
         result: dict[str, Any] = json.loads(file.read(_RESULT_BYTES))
     if (broken := result.get("broken")) and not _is_machine_fault(broken):
         raise CloneBroken(broken)
@@ -217,7 +217,7 @@ def _import_commit(source: Source, outcome: Path, result: dict[str, Any], messag
     """Import the pack into the portal's repository and return the commit if it is complete."""
     git = source.repository.git
     head, head_tree, tree = (valid_commit(result[name]) for name in ("head", "head_tree", "tree"))
-    with open_regular_file(outcome / "pack") as pack:
+    with open_output(outcome, "pack") as pack:
         if int.from_bytes(os.pread(pack.fileno(), 4, 8), "big"):
             git.run("index-pack", "--stdin", "--strict", f"--max-input-size={_PACK_BYTES}", stdin=pack)
     if source.base and head not in source.known:
@@ -233,7 +233,7 @@ def _import_commit(source: Source, outcome: Path, result: dict[str, Any], messag
 
 
 def _import_manifest(repository: Repository, outcome: Path) -> str:
-    with open_regular_file(outcome / "manifest") as file:
+    with open_output(outcome, "manifest") as file:
         if os.fstat(file.fileno()).st_size > _MANIFEST_BYTES:
             raise WorkspaceError("The list of files that git ignores is too long to be kept.")
         return repository.git.run("hash-object", "-w", "--stdin", stdin=file).decode().strip()
@@ -248,7 +248,7 @@ def _import_lfs_objects(repository: Repository, outcome: Path) -> None:
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         fresh = target.with_name(f"{target.name}.{os.getpid()}.new")
-        with open_regular_file(path) as file, fresh.open("wb") as copy:
+        with open_output(outcome, path.relative_to(outcome).as_posix()) as file, fresh.open("wb") as copy:
             shutil.copyfileobj(file, copy)
         with fresh.open("rb") as file:
             is_intact = hashlib.file_digest(file, "sha256").hexdigest() == target.name
@@ -272,15 +272,16 @@ def remove_tree(path: Path) -> None:
 
 
 @contextmanager
-def open_regular_file(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file that the sandbox wrote. Refuse a link: it could lead to any file of the portal."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as error:
-        raise WorkspaceError(
-            f"The recording of the workspace left no {path.name}: {error.strerror}"
-        ) from error
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise WorkspaceError(f"The recording of the workspace left a {path.name} that is not a file.")
+def open_output(outcome: Path, name: str) -> Iterator[IO[bytes]]:
+    """Open a file that the sandbox wrote. Raise WorkspaceError if there is none, or something else."""
+    with ExitStack() as opened:
+        try:
+            file = opened.enter_context(open_file(outcome, name))
+        except NotRegularFile:
+            message = f"The recording of the workspace left a {name} that is not a file."
+            raise WorkspaceError(message) from None
+        except OSError as error:
+            raise WorkspaceError(
+                f"The recording of the workspace left no {name}: {error.strerror}"
+            ) from error
         yield file

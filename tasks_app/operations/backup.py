@@ -23,6 +23,7 @@ from django.db import connections
 from django.db.models.functions import Now
 
 from tasks_app.core.errors import BackupError, WorkspaceError
+from tasks_app.core.nofollow import create_file
 from tasks_app.core.phases import Phase
 from tasks_app.git.durable import sync_folder
 from tasks_app.models import Project, Task, paths
@@ -74,8 +75,8 @@ def write_backup(target: Path, *, say: Say, overwrite: bool = False, with_key: b
 
 
 def _written(target: Path, unfinished: Path, *, say: Say, with_key: bool) -> Written:
-    descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w+b") as file:
+    with create_file(unfinished.parent, unfinished.name, mode=0o600, overwrite=True) as file:
+        descriptor = file.fileno()
         os.fchmod(descriptor, 0o600)  # a leftover of an earlier try may have other permissions
         written = stream_backup(file, say=say, with_key=with_key)
         file.flush()
