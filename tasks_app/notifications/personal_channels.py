@@ -10,15 +10,26 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
+from tasks_app.core.errors import BadInput
 from tasks_app.history.audit import record
-from tasks_app.models import Action, Medium, Notice, Preferences, Project, Target
+from tasks_app.models import OCCASIONS, Action, Digest, Medium, Notice, Preferences, Project, Target
+from tasks_app.notifications.listeners import preferences_of
 from tasks_app.notifications.project_channels import checked_address, set_own_chat
-from tasks_app.permissions import Principal, notices_visible_to, require_unrestricted
+from tasks_app.notifications.timing import zone_names
+from tasks_app.permissions import (
+    Principal,
+    notices_visible_to,
+    projects_visible_to,
+    require_unrestricted,
+)
+
+#: Media for personal notifications; webhooks belong to projects.
+MEDIA = (Medium.PAGE, Medium.EMAIL, Medium.CHAT)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Everything that one can choose. `chat` is a new address, `forget_chat` takes the present one away."""
+    """A user's complete notification settings. `chat` is a new URL, `forget_chat` removes the present one."""
 
     wishes: Mapping[str, Mapping[str, str]]
     reach: str
@@ -32,13 +43,31 @@ class Choice:
     forget_chat: bool = False
 
 
-def choose(principal: Principal, choice: Choice) -> None:
-    """Store what somebody wants to be told.
+def choice_of(principal: Principal) -> Choice:
+    """Return what the user chose. A project that the user no longer sees sends nothing, so it is left out."""
+    preferences = preferences_of(principal.user)
+    visible = projects_visible_to(principal)
+    chosen = preferences.projects.filter(pk__in=visible.values("pk")) if preferences.pk else visible.none()
+    return Choice(
+        wishes={one: {medium: preferences.extent(one, medium) for medium in MEDIA} for one in OCCASIONS},
+        reach=preferences.reach,
+        projects=list(chosen),
+        time_zone=preferences.time_zone,
+        quiet_from=preferences.quiet_from,
+        quiet_until=preferences.quiet_until,
+        digest=preferences.digest,
+        digest_at=preferences.digest_at,
+    )
 
-    Raises BadInput for a chat address that cannot be used, or NotAllowed for a token that is restricted to
-    some projects, because the choice concerns all.
+
+def choose(principal: Principal, choice: Choice) -> None:
+    """Store a user's notification settings.
+
+    Raises BadInput that names the field in `where`, or NotAllowed for a token that is restricted to some
+    projects, because the choice concerns all.
     """
     require_unrestricted(principal, "change what you are told, which concerns all projects")
+    _check(choice)
     user = principal.user
     address = checked_address(Medium.CHAT, choice.chat) if choice.chat else ""
     facts: dict[str, Any] = {
@@ -59,6 +88,15 @@ def choose(principal: Principal, choice: Choice) -> None:
         preferences.projects.set(choice.projects)
         chat = "new" if address else "removed" if choice.forget_chat else "as before"
         record(Action.NOTIFICATIONS_CHANGED, by=user, subject=user.shown_name, chat=chat, **_told(facts))
+
+
+def _check(choice: Choice) -> None:
+    if (choice.quiet_from is None) != (choice.quiet_until is None):
+        raise BadInput("Enter both a beginning and an end, or neither.", where="quiet_until")
+    if choice.digest == Digest.DAILY and choice.digest_at is None:
+        raise BadInput("Enter a time.", where="digest_at")
+    if choice.time_zone not in zone_names():
+        raise BadInput(f"There is no time zone “{choice.time_zone}”.", where="time_zone")
 
 
 def _told(facts: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import time
-from typing import Any
 
 from django.http import HttpRequest
 from django.shortcuts import get_object_or_404
@@ -24,13 +23,11 @@ from tasks_app.api.schemas.notifications import (
     TargetPage,
 )
 from tasks_app.core.errors import BadInput
-from tasks_app.models import OCCASIONS, Delivery, Preferences, Project, Scope, Target, User
+from tasks_app.models import Delivery, Project, Scope, Target, User
 from tasks_app.notifications import project_channels as actions
-from tasks_app.notifications.listeners import preferences_of
-from tasks_app.notifications.personal_channels import choose
+from tasks_app.notifications.personal_channels import Choice, choice_of, choose
 from tasks_app.permissions import Principal
 from tasks_app.reporting.schemas.notifications import DeliveryOut, PreferencesOut, TargetMade, TargetOut
-from tasks_app.web.forms.notifications import MEDIA, PreferencesForm
 
 router = Router(tags=["Notifications"])
 
@@ -137,14 +134,10 @@ def get_preferences(request: HttpRequest) -> PreferencesOut:
 def change_preferences(request: HttpRequest, body: PreferencesPatch) -> PreferencesOut:
     """Change what you are told. Your own chat is set on the page. Not with a restricted token."""
     principal = principal_of(request)
-    permissions.require_unrestricted(principal, "change what you are told, which concerns all projects")
-    form = PreferencesForm(
-        _as_typed(principal, body), principal=principal, preferences=preferences_of(principal.user)
-    )
-    if not form.is_valid():
-        name, faults = next(iter(form.errors.items()))
-        raise BadInput(" ".join(map(str, faults)), where=f"body.{name}")
-    choose(principal, form.choice())
+    try:
+        choose(principal, _changed(principal, body))
+    except BadInput as error:
+        raise BadInput(error.message, where=f"body.{error.where}") from None
     return _preferences(replace(principal, user=User.objects.get(pk=principal.user.pk)))
 
 
@@ -161,45 +154,45 @@ def _target_of(request: HttpRequest, project: str, target_id: int) -> Target:
 
 
 def _preferences(principal: Principal) -> PreferencesOut:
-    preferences = preferences_of(principal.user)
+    choice = choice_of(principal)
     chat = Target.objects.filter(user=principal.user).first()
-    return PreferencesOut(**_chosen(principal, preferences), chat=chat.shown if chat else None)
-
-
-def _chosen(principal: Principal, preferences: Preferences) -> dict[str, Any]:
-    """In projects that one sees no more, one is told nothing whatever one chose."""
-    seen = permissions.projects_visible_to(principal)
-    chosen = preferences.projects.filter(pk__in=seen.values("pk")) if preferences.pk else seen.none()
-    wishes = {one: {medium: preferences.extent(one, medium) for medium in MEDIA} for one in OCCASIONS}
-    return {
-        "wishes": wishes,
-        "reach": preferences.reach,
-        "projects": sorted(chosen.values_list("name", flat=True)),
-        "time_zone": preferences.time_zone,
-        "quiet_from": _clock(preferences.quiet_from),
-        "quiet_until": _clock(preferences.quiet_until),
-        "digest": preferences.digest,
-        "digest_at": _clock(preferences.digest_at),
-    }
+    return PreferencesOut.model_validate(
+        {
+            "wishes": choice.wishes,
+            "reach": choice.reach,
+            "projects": sorted(project.name for project in choice.projects),
+            "time_zone": choice.time_zone,
+            "quiet_from": _clock(choice.quiet_from),
+            "quiet_until": _clock(choice.quiet_until),
+            "digest": choice.digest,
+            "digest_at": _clock(choice.digest_at),
+            "chat": chat.shown if chat else None,
+        }
+    )
 
 
 def _clock(at: time | None) -> str | None:
     return f"{at:%H:%M}" if at else None
 
 
-def _as_typed(principal: Principal, body: PreferencesPatch) -> dict[str, Any]:
-    """The whole form as the page sends it: what holds, with what is to be changed."""
-    now = _chosen(principal, preferences_of(principal.user))
-    given = body.model_dump(exclude_unset=True)
-    whole = {**now, **given, "wishes": None}
-    for occasion, media in now["wishes"].items():
-        for medium, extent in (media | given.get("wishes", {}).get(occasion, {})).items():
-            whole[f"wish-{occasion}-{medium}"] = extent
-    return {**whole, "projects": _numbers(principal, whole["projects"])}
+def _changed(principal: Principal, body: PreferencesPatch) -> Choice:
+    """Return the present settings with those that the body names."""
+    choice = choice_of(principal)
+    changes = body.model_dump(exclude_unset=True)
+    for name in changes.keys() & {"quiet_from", "quiet_until", "digest_at"}:
+        changes[name] = time.fromisoformat(changes[name]) if changes[name] else None
+    if "wishes" in changes:
+        changes["wishes"] = {
+            occasion: {**media, **changes["wishes"].get(occasion, {})}
+            for occasion, media in choice.wishes.items()
+        }
+    if "projects" in changes:
+        changes["projects"] = _projects_named(principal, changes["projects"])
+    return replace(choice, **changes)
 
 
-def _numbers(principal: Principal, names: list[str]) -> list[int]:
-    found = dict(permissions.projects_visible_to(principal).filter(name__in=names).values_list("name", "pk"))
-    if missing := [name for name in names if name not in found]:
-        raise BadInput(f"There is no project “{missing[0]}” that you may see.", where="body.projects")
-    return list(found.values())
+def _projects_named(principal: Principal, names: list[str]) -> list[Project]:
+    found = list(permissions.projects_visible_to(principal).filter(name__in=names))
+    if missing := set(names) - {project.name for project in found}:
+        raise BadInput(f"There is no project “{min(missing)}” that you may see.", where="projects")
+    return found

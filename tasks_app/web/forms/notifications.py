@@ -9,14 +9,12 @@ from django import forms
 from django.forms import BoundField
 
 from tasks_app.models import OCCASIONS, Digest, Extent, Medium, Preferences, Project, Reach
-from tasks_app.notifications.personal_channels import Choice
+from tasks_app.notifications.personal_channels import MEDIA, Choice
 from tasks_app.notifications.project_channels import NewTarget
 from tasks_app.notifications.timing import zone_names
 from tasks_app.permissions import Principal, projects_visible_to
 from tasks_app.web.forms.projects_field import ProjectsField
 
-#: Media for personal notifications; webhooks belong to projects.
-MEDIA = (Medium.PAGE, Medium.EMAIL, Medium.CHAT)
 _MAX_URL_LENGTH = 1000
 
 
@@ -70,16 +68,6 @@ class PreferencesForm(forms.Form):
                 str(occasion.label),
                 [(str(medium.label), self[_wish_field(occasion, medium)]) for medium in MEDIA],
             )
-
-    def clean(self) -> dict[str, Any]:
-        given = super().clean() or self.cleaned_data
-        if ("quiet_from" in given and "quiet_until" in given) and (
-            (given["quiet_from"] is None) != (given["quiet_until"] is None)
-        ):
-            self.add_error("quiet_until", "Enter both a beginning and an end, or neither.")
-        if given.get("digest") == Digest.DAILY and "digest_at" in given and given["digest_at"] is None:
-            self.add_error("digest_at", "Enter a time.")
-        return given
 
     def choice(self) -> Choice:
         given = self.cleaned_data

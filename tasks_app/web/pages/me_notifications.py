@@ -39,7 +39,7 @@ def _saved(request: HttpRequest, form: PreferencesForm) -> bool:
     try:
         choose(principal_of(request), form.choice())
     except BadInput as error:
-        form.add_error("chat", error.message)
+        form.add_error(error.where if error.where in form.fields else "chat", error.message)
         return False
     messages.success(request, "Saved.")
     return True
