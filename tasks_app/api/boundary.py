@@ -9,7 +9,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponseBase
 from django.utils.decorators import sync_and_async_middleware
 
-from tasks_app.api.limits import tell_budget
+from tasks_app.api.limits import set_budget_headers
 from tasks_app.api.problems import DOCS, MEDIA_TYPE, Kind, of_status, problem
 
 _KEPT = ("Allow", "Retry-After", "WWW-Authenticate")
@@ -36,7 +36,7 @@ def _told(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         return response
     if response.status_code >= 400 and response.headers.get("Content-Type") != MEDIA_TYPE:
         response = _problem(request, response)
-    tell_budget(request, response)
+    set_budget_headers(request, response)
     return response
 
 

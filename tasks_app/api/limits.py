@@ -1,7 +1,8 @@
-"""So many requests a minute from each token or person, and not more.
+"""Limit the requests per minute of each token and user.
 
-Counted in Redis if there is one, so for all processes together; else in this process, which is exact for
-the one web process of an installation without Redis.
+They are counted in Redis if there is one, so for all processes together. Otherwise they are counted in this
+process, which is exact for the single web process of an installation without Redis. docs/security.md says why
+Ninja's throttling is not used.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ WINDOW = 60
 
 @dataclass(frozen=True)
 class Budget:
-    """What a caller may still send; `resets_in` seconds it is whole again."""
+    """How many requests a caller has used of the limit; the count starts again after `resets_in` seconds."""
 
     limit: int
     used: int
@@ -40,10 +41,12 @@ class Budget:
 
 class Counter(Protocol):
     def count(self, name: str, window: int) -> int:
-        """Count one more for that name in that window of time; how many these are."""
+        """Count a request under the name and return how many there were in this window of time."""
 
 
-class InThisProcess:
+class ProcessCounter:
+    """Counts in this process."""
+
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._window = 0
@@ -57,19 +60,19 @@ class InThisProcess:
             return self._counts[name]
 
 
-class InRedis:
-    """A Redis that does not answer limits nobody: the portal goes on without it."""
+class RedisCounter:
+    """Counts in Redis. Without an answer nobody is limited: the portal works without Redis."""
 
-    def __init__(self, address: str) -> None:
-        self._redis = redis.Redis.from_url(address, socket_timeout=1, socket_connect_timeout=1)
+    def __init__(self, url: str) -> None:
+        self._redis = redis.Redis.from_url(url, socket_timeout=1, socket_connect_timeout=1)
 
     def count(self, name: str, window: int) -> int:
         key = f"cat-herder:rate:{name}:{window}"
         try:
-            with self._redis.pipeline() as both:
-                both.incr(key)
-                both.expire(key, 2 * WINDOW)
-                count, _ = both.execute()
+            with self._redis.pipeline() as transaction:
+                transaction.incr(key)
+                transaction.expire(key, 2 * WINDOW)
+                count, _ = transaction.execute()
         except redis.RedisError:
             return 0
         return int(count)
@@ -77,28 +80,28 @@ class InRedis:
 
 @cache
 def counter() -> Counter:
-    address = settings.ENVIRONMENT.redis_url
-    return InRedis(address) if address else InThisProcess()
+    url = settings.ENVIRONMENT.redis_url
+    return RedisCounter(url) if url else ProcessCounter()
 
 
 def count_request(request: HttpRequest, name: str) -> None:
-    """Raises Refused for a caller who sent too many in this minute."""
+    """Count a request of the caller. Raise Refused if there were too many in this minute."""
     limit = settings.ENVIRONMENT.api_rate
     if not limit:
         return
-    window, into = divmod(int(time.time()), WINDOW)
-    budget = Budget(limit, counter().count(name, window), WINDOW - into)
+    window, elapsed = divmod(int(time.time()), WINDOW)
+    budget = Budget(limit, counter().count(name, window), WINDOW - elapsed)
     request.api_budget = budget  # type: ignore[attr-defined]
     if budget.used > limit:
         raise Refused(
             Kind.TOO_MANY_REQUESTS,
-            f"This installation takes {limit:,} requests a minute from each token.",
+            f"This installation allows {limit:,} requests per minute for each token.",
             headers={"Retry-After": str(budget.resets_in)},
         )
 
 
-def tell_budget(request: HttpRequest, response: HttpResponseBase) -> None:
-    """Put what is left into the headers of the answer."""
+def set_budget_headers(request: HttpRequest, response: HttpResponseBase) -> None:
+    """Say in the response's headers how many requests are left."""
     if budget := getattr(request, "api_budget", None):
         for name, value in budget.headers.items():
             response[name] = value

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db
 def clock(settings: Any, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Three requests a minute; 17 seconds of this one are gone."""
     clock = SimpleNamespace(now=600 + 17.5)
-    counter = limits.InThisProcess()
+    counter = limits.ProcessCounter()
     settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"api_rate": 3})
     monkeypatch.setattr(limits, "time", SimpleNamespace(time=lambda: clock.now))
     monkeypatch.setattr(limits, "counter", lambda: counter)
@@ -71,7 +71,7 @@ def test_a_refused_request_does_nothing(clock: SimpleNamespace, question: Questi
 
 
 def test_many_requests_at_once_are_counted_exactly() -> None:
-    counter = limits.InThisProcess()
+    counter = limits.ProcessCounter()
     with ThreadPoolExecutor(8) as threads:
         counts = list(threads.map(lambda _: counter.count("token-1", 7), range(800)))
     assert sorted(counts) == list(range(1, 801))
