@@ -18,11 +18,11 @@ TESTS = Path(__file__).parent
 #: an error in a transaction.
 ON_POSTGRES = (
     "integration/test_answer_form.py",
+    "integration/test_api_actions.py",
     "integration/test_api_answers.py",
+    "integration/test_api_exports.py",
     "integration/test_api_members.py",
-    "integration/test_api_more.py",
-    "integration/test_api_rooms.py",
-    "integration/test_api_taking.py",
+    "integration/test_api_resources.py",
     "integration/test_commands_answer.py",
     "integration/test_commands_listing.py",
     "integration/test_decision_forms.py",
@@ -44,7 +44,7 @@ ON_POSTGRES = (
 ON_SQLITE = (
     "integration/test_access.py",
     "integration/test_admin_audit.py",
-    "integration/test_audit_by_hand.py",
+    "integration/test_admin_audit_by_hand.py",
     "integration/test_commands_bad_input.py",
     "integration/test_commands_validate.py",
     "integration/test_engine_git.py",
@@ -55,7 +55,7 @@ ON_SQLITE = (
     "integration/test_setting_descriptors.py",
     "integration/test_tokens_page.py",
     "security/test_accounts.py",
-    "security/test_audit_room.py",
+    "security/test_audit_log.py",
     "security/test_check_home.py",
     "security/test_exports.py",
     "security/test_permissions.py",

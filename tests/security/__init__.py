@@ -2,12 +2,12 @@
 
 | Threat | Tests |
 | --- | --- |
-| An agent reads the portal's secrets, its database or another task | test_guest: no_secret_is_read |
-| … sees the worker, its environment or the machine | test_guest: the_worker, the_environment, machine |
-| … writes its own orders, decisions, gate or answers | test_guest: a_run_can_write_neither, an_answer |
-| … forges messages of its own program | test_guest: a_forged_message |
-| … leaves processes behind | test_guest: nothing_outlives_the_run |
-| … plants settings, hooks, servers or an "all hooks off" | test_guest: planted_settings |
+| An agent reads the portal's secrets, database or another task | test_sandboxed_agent: no_secret_is_read |
+| … sees worker, environment or machine | test_sandboxed_agent: the_worker, the_environment, machine |
+| … writes its orders, decisions, gate or answers | test_sandboxed_agent: a_run_can_write_neither, an_answer |
+| … forges messages of its own program | test_sandboxed_agent: a_forged_message |
+| … leaves processes behind | test_sandboxed_agent: nothing_outlives_the_run |
+| … plants settings, hooks, servers or an "all hooks off" | test_sandboxed_agent: planted_settings |
 | … uses the API key beyond its run | test_key; integration/test_key_proxy |
 | … links PLAN.md or CLAUDE.md to a secret | test_texts: no_file_of_the_portal_gets_into_a_prompt |
 | … replaces .git, plants filters and hooks for the portal's git | integration/test_workspace_git |
@@ -27,7 +27,7 @@
 | Taking over an account by its address, or through another service | integration/test_single_sign_on |
 | A stolen table of sessions, one that is over, any cookie | integration/test_login, test_sessions |
 | Formulas in files that are taken away | test_exports |
-| Staff who become site admins, or take the audit away | test_audit_room |
+| Staff who become site admins, or take the audit away | test_audit_log |
 | Tokens that are over, made up or shown to pages; cookies without their token at the API | test_tokens |
 | Links in mails to another port, counts of failures gone round | test_accounts |
 | Invitations: guessed, used twice, left open by who was removed | integration/test_invitations |
