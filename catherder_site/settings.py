@@ -56,7 +56,7 @@ MIDDLEWARE = [
     "servestatic.middleware.ServeStaticMiddleware",
     "csp.middleware.CSPMiddleware",
     "tasks_app.web.pages.caching_headers.NoStore",
-    "tasks_app.api.boundary.problems_below_api",
+    "tasks_app.api.error_middleware.problems_below_api",
     "tasks_app.web.pages.audit_origin.audit_origin",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",

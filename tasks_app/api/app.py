@@ -11,8 +11,8 @@ from django.urls import URLPattern
 from ninja import NinjaAPI
 from ninja.operation import Operation
 
-from tasks_app.api.door import origin_of, principal_of
-from tasks_app.api.operation import CONTENT
+from tasks_app.api.auth import origin_of, principal_of
+from tasks_app.api.declarations import CONTENT
 from tasks_app.api.operations import audit as audit_room
 from tasks_app.api.operations import (
     me,

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_GET
 from ninja.errors import AuthenticationError
 
 from tasks_app.api.app import api, document
-from tasks_app.api.door import doors
+from tasks_app.api.auth import doors
 from tasks_app.api.problems import Kind, Refused
 from tasks_app.models import Scope
 

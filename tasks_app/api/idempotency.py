@@ -16,7 +16,7 @@ from ninja import Header, Schema, Status
 from ninja.utils import contribute_operation_args
 from pydantic import Field
 
-from tasks_app.api.door import principal_of
+from tasks_app.api.auth import principal_of
 from tasks_app.api.problems import Kind, Refused
 from tasks_app.models import IdempotencyKey, User
 

@@ -11,10 +11,10 @@ from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Field, Query, Router, Schema
 
 from tasks_app import permissions
-from tasks_app.api.door import doors, principal_of
-from tasks_app.api.exporting import KINDS, Taken, taken
-from tasks_app.api.filtering import Day, Name
-from tasks_app.api.operation import responses, sends
+from tasks_app.api.auth import doors, principal_of
+from tasks_app.api.declarations import responses, sends
+from tasks_app.api.exports import KINDS, Taken, taken
+from tasks_app.api.filters import Day, Name
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.schemas.audit import AuditPage
 from tasks_app.models import Action, AuditEntry, Channel, Scope

@@ -6,8 +6,8 @@ from django.http import HttpRequest
 from ninja import Field, Query, Router, Schema, Status
 
 from tasks_app import permissions
-from tasks_app.api.door import doors, principal_of
-from tasks_app.api.operation import responses
+from tasks_app.api.auth import doors, principal_of
+from tasks_app.api.declarations import responses
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.schemas.base import TokenId
 from tasks_app.api.schemas.me import NoticePage, Read, ReadDone, TokenPage

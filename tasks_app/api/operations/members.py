@@ -8,9 +8,9 @@ from django.urls import reverse
 from ninja import Query, Router, Status
 
 from tasks_app import permissions
-from tasks_app.api.door import doors, principal_of
+from tasks_app.api.auth import doors, principal_of
+from tasks_app.api.declarations import responses
 from tasks_app.api.idempotency import once
-from tasks_app.api.operation import responses
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.schemas.base import InvitationId, ProjectName, Username
 from tasks_app.api.schemas.members import InvitationPage, MemberPage, NewInvitation, RoleIn

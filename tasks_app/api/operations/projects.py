@@ -7,9 +7,9 @@ from django.http import HttpRequest
 from ninja import Query, Router, Status
 
 from tasks_app import permissions
-from tasks_app.api.door import doors, principal_of
+from tasks_app.api.auth import doors, principal_of
+from tasks_app.api.declarations import responses
 from tasks_app.api.idempotency import once
-from tasks_app.api.operation import responses
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.schemas.base import ProjectName
 from tasks_app.api.schemas.projects import NewProject, ProjectPage, ProjectPatch, SettingsPatch

@@ -11,11 +11,11 @@ from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Field, Query, Router, Status
 
 from tasks_app import permissions
-from tasks_app.api.door import doors, principal_of
-from tasks_app.api.exporting import KINDS, Taken, taken
-from tasks_app.api.filtering import Name, Searched
+from tasks_app.api.auth import doors, principal_of
+from tasks_app.api.declarations import responses, sends
+from tasks_app.api.exports import KINDS, Taken, taken
+from tasks_app.api.filters import Name, Searched
 from tasks_app.api.idempotency import once
-from tasks_app.api.operation import responses, sends
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.problems import Kind, Refused
 from tasks_app.api.schemas.base import Number, QuestionId

@@ -8,9 +8,9 @@ from django.http import HttpRequest
 from ninja import Field, Query, Router, Schema
 
 from tasks_app import permissions
-from tasks_app.api.door import doors, principal_of
-from tasks_app.api.filtering import Name
-from tasks_app.api.operation import responses
+from tasks_app.api.auth import doors, principal_of
+from tasks_app.api.declarations import responses
+from tasks_app.api.filters import Name
 from tasks_app.api.problems import Kind, Refused
 from tasks_app.api.schemas.base import ProjectName, Storable
 from tasks_app.config.faults import ConfigInvalid

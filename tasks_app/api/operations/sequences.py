@@ -7,9 +7,9 @@ from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Field, Query, Router, Schema, Status
 
 from tasks_app import permissions
-from tasks_app.api.door import doors, principal_of
+from tasks_app.api.auth import doors, principal_of
+from tasks_app.api.declarations import responses, sends
 from tasks_app.api.idempotency import once
-from tasks_app.api.operation import responses, sends
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.schemas.base import SequenceId, Storable
 from tasks_app.api.schemas.sequences import NewSequence, SequencePage

@@ -10,11 +10,11 @@ from django.shortcuts import get_object_or_404
 from ninja import Field, Query, Router, Schema, Status
 
 from tasks_app import permissions
-from tasks_app.api.door import doors, principal_of
-from tasks_app.api.exporting import KINDS, Taken, taken
-from tasks_app.api.filtering import Name, Searched
+from tasks_app.api.auth import doors, principal_of
+from tasks_app.api.declarations import responses, sends
+from tasks_app.api.exports import KINDS, Taken, taken
+from tasks_app.api.filters import Name, Searched
 from tasks_app.api.idempotency import once
-from tasks_app.api.operation import responses, sends
 from tasks_app.api.paging import Paging, address_with, page_of
 from tasks_app.api.schemas.base import LARGEST, Number, Position, TaskId
 from tasks_app.api.schemas.tasks import EventPage, NewTask, Retry, Steps, TaskDraft, TaskPage, TaskPatch

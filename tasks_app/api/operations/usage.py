@@ -8,9 +8,9 @@ from django.http import HttpRequest
 from django.utils import timezone
 from ninja import Field, Query, Router, Schema
 
-from tasks_app.api.door import doors, principal_of
-from tasks_app.api.filtering import Day, Name
-from tasks_app.api.operation import responses
+from tasks_app.api.auth import doors, principal_of
+from tasks_app.api.declarations import responses
+from tasks_app.api.filters import Day, Name
 from tasks_app.api.schemas.usage import ToldApart
 from tasks_app.core.errors import BadInput
 from tasks_app.history.statistics import By
