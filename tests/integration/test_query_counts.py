@@ -34,6 +34,7 @@ from tasks_app.services.tokens import make_token
 from tests.addresses import NAMES, NOT_THERE, POST_ONLY, address, text_of
 from tests.api import Script
 from tests.browser import signed_in
+from tests.databases import undone
 from tests.factories import (
     MembershipFactory,
     ProjectFactory,
@@ -110,23 +111,35 @@ def cost(client: Any, where: str) -> int:
     return len(captured)
 
 
-@pytest.mark.parametrize("name", LOOKED_AT)
-def test_a_page_asks_no_more_for_more_rows(name: str, question: Question, admin: User) -> None:
-    more(question, admin)
-    client, where = signed_in(admin), address(name, question)
-    cost(client, where)
-    few = cost(client, where)
-    for _ in range(3):
-        more(question, admin)
-    assert cost(client, where) <= few
+def cost_when_warm(client: Any, where: str) -> int:
+    """Return the queries of a second look; the first fills caches. What looking changes is undone."""
+    with undone():
+        cost(client, where)
+        return cost(client, where)
 
 
-@pytest.mark.parametrize("place", THINGS)
-def test_a_thing_of_the_api_asks_no_more_for_more_rows(place: str, question: Question, admin: User) -> None:
+def test_a_page_asks_no_more_for_more_rows(
+    question: Question, admin: User, subtests: pytest.Subtests
+) -> None:
     more(question, admin)
-    script, where = Script(admin), place.format(task=question.task_id, sequence=question.task.sequence_id)
-    cost(script, where)
-    few = cost(script, where)
+    places = {name: address(name, question) for name in LOOKED_AT}
+    few = {name: cost_when_warm(signed_in(admin), where) for name, where in places.items()}
     for _ in range(3):
         more(question, admin)
-    assert cost(script, where) <= few
+    for name, where in places.items():
+        with subtests.test(name):
+            assert cost_when_warm(signed_in(admin), where) <= few[name]
+
+
+def test_a_thing_of_the_api_asks_no_more_for_more_rows(
+    question: Question, admin: User, subtests: pytest.Subtests
+) -> None:
+    more(question, admin)
+    script = Script(admin)
+    places = [thing.format(task=question.task_id, sequence=question.task.sequence_id) for thing in THINGS]
+    few = {where: cost_when_warm(script, where) for where in places}
+    for _ in range(3):
+        more(question, admin)
+    for where in places:
+        with subtests.test(where):
+            assert cost_when_warm(script, where) <= few[where]
