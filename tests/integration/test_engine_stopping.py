@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from django.db import connection
 
-from tasks_app.agent.fake_script import Hang, Turn, ask, say, shell, write
+from tasks_app.agent.fake_script import Act, Hang, Turn, ask, say, shell, write
 from tasks_app.agent.port import AgentEvent
 from tasks_app.core.errors import IllegalMove
 from tasks_app.core.phases import Phase
@@ -18,7 +18,7 @@ from tasks_app.services.tasks import cancel_task, go_on
 from tests.people import acting
 from tests.works import Works, results, runs, step
 
-HANGS = [Hang(shell("touch started")), say("Done.")]
+HANGS: list[Act] = [Hang(shell("touch started")), say("Done.")]
 ASKS = [Turn(calls=(ask("Red?"),)), say("Painted. {result}")]
 
 
@@ -245,5 +245,5 @@ pipelines:
             if task.phase == Phase.RUNNING:
                 cancel_task(task, by=acting(works.user))
 
-    works.stop_signal = lambda: looking()  # type: ignore[func-returns-value]
+    works.stop_signal = looking
     assert works.advance(task).phase == Phase.CANCELLED

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.agent.fake_script import End, Turn, say, shell, write
+from tasks_app.agent.fake_script import Act, End, Turn, say, shell, write
 from tasks_app.agent.port import Ending
 from tasks_app.core.phases import Phase
 from tasks_app.models import Run
@@ -62,11 +62,18 @@ def test_the_gate_guards_a_step_that_may_not_ask(tmp_path: Path) -> None:
 def test_what_a_shell_command_did_shows_in_the_diff(works: Works, command: str, named: str) -> None:
     """New, deleted and renamed files and links; the agent is sent back with the list."""
     mend = "git reset -q && git checkout -q . && git clean -fdq"
-    play = [Turn(calls=(shell(command),)), say("Done."), End(), Turn(calls=(shell(mend),)), say("Put back.")]
+    play: list[Act] = [
+        Turn(calls=(shell(command),)),
+        say("Done."),
+        End(),
+        Turn(calls=(shell(mend),)),
+        say("Put back."),
+    ]
     task = works.task(play, project=works.project(GUARDED, **{"README.txt": "hello\n"}))
     works.advance(task)
     assert task.steps.get().phase == Phase.DONE
     first, second = Run.objects.order_by("number")
+    assert first.checks
     report = first.checks[-1]
     assert not report["passed"]
     assert report["check"] == "file guard: only docs/**, *.md"
@@ -124,7 +131,7 @@ def test_a_step_is_not_blamed_for_what_an_earlier_check_left(works: Works) -> No
 
 @pytest.mark.django_db(transaction=True)
 def test_a_retry_is_not_blamed_for_what_its_own_check_left(works: Works) -> None:
-    play = [say("Done."), End(), Turn(calls=(write("made.txt", "x"),)), say("Now.")]
+    play: list[Act] = [say("Done."), End(), Turn(calls=(write("made.txt", "x"),)), say("Now.")]
     task = works.task(play, project=works.project(LITTERING_ITSELF))
     assert works.advance(task).phase == Phase.DONE, task.failure
 

@@ -156,7 +156,8 @@ def test_each_task_of_a_sequence_has_a_plan_of_its_own(works: Works) -> None:
 def test_a_later_step_that_changes_the_plan_passes_it_on(works: Works) -> None:
     config = CHECKED + "    - name: review\n      command: self-review\n"
     revised: list[Act] = [Turn(calls=(write("PLAN.md", "# Revised\n"),)), say("Revised.")]
-    play = {**planning(), "implement": revised, "review": [say("Fine.")]}
+    reviewed: list[Act] = [say("Fine.")]
+    play = {**planning(), "implement": revised, "review": reviewed}
     task = works.advance(works.task(play, config=config))
     assert [one.plan or "" for one in task.steps.all()] == ["# The new plan\n", "# Revised\n", ""]
     assert "# Revised" in runs(task)[-1].prompt and "The new plan" not in runs(task)[-1].prompt
@@ -164,7 +165,7 @@ def test_a_later_step_that_changes_the_plan_passes_it_on(works: Works) -> None:
 
 def test_a_later_step_that_removes_the_file_does_not_take_the_plan_from_those_after_it(works: Works) -> None:
     config = CHECKED + "    - name: review\n      command: self-review\n"
-    play = {
+    play: dict[str, list[Act]] = {
         **planning(),
         "implement": [Turn(calls=(shell("rm PLAN.md"),)), say("Gone.")],
         "review": [say("Fine.")],
@@ -223,7 +224,8 @@ def test_a_link_in_the_place_of_the_old_plan_is_removed_and_not_followed(
     secret.write_text("mine")
     first = "    - {name: first, command: implement}\n"
     config = TWO_STEPS.replace("    - name: plan", f"{first}    - name: plan")
-    play = {"first": [Turn(calls=(shell(f"ln -s {secret} PLAN.md"),)), say("x")], **WRITES_NOTHING}
+    first_acts: list[Act] = [Turn(calls=(shell(f"ln -s {secret} PLAN.md"),)), say("x")]
+    play = {"first": first_acts, **WRITES_NOTHING}
     task = works.advance(works.task(play, config=config))
     assert task.phase == Phase.DONE and secret.read_text() == "mine"
     assert not any(one.plan for one in task.steps.all())

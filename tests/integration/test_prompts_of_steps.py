@@ -94,7 +94,12 @@ def test_the_second_task_of_a_sequence_is_shown_its_own_changes_alone(works: Wor
 def test_checks_files_and_attempts_stand_in_the_first_prompt_and_what_is_left_in_the_next(
     works: Works,
 ) -> None:
-    play = [say("No test needed."), End(), Turn(calls=(write("right.txt", "x"),)), say("Now it fails.")]
+    play: list[Act] = [
+        say("No test needed."),
+        End(),
+        Turn(calls=(write("right.txt", "x"),)),
+        say("Now it fails."),
+    ]
     task = works.advance(works.task(play, config=TESTS_FIRST))
     assert task.phase == Phase.DONE
     first, second = (run.prompt for run in runs(task))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,10 @@ from django.db.models import F
 from django.utils import timezone
 
 from tasks_app.agent.fake import FakeAgent
-from tasks_app.agent.fake_script import Call, End, Turn, ask, say, shell, write
+from tasks_app.agent.fake_script import Act, Call, End, Turn, ask, say, shell, write
 from tasks_app.core.phases import Phase
 from tasks_app.engine.cleaning import clean_workspaces
-from tasks_app.git import clone
+from tasks_app.git.recording import record
 from tasks_app.models import Event, Run, Task, paths
 from tasks_app.reporting.schemas.tasks import TaskOut
 from tasks_app.sandbox import Sandbox
@@ -186,10 +187,8 @@ pipelines:
     first, last = sequence.tasks.order_by("pk")
     assert last.phase == Phase.DONE, last.failure
     assert "The files before step do could not be recorded" in told(first)
-    assert (
-        "that .gitignore hides: they could not be listed"
-        in Run.objects.get(step__task=last).checks[0]["check"]
-    )
+    checks = Run.objects.get(step__task=last).checks
+    assert checks and "that .gitignore hides: they could not be listed" in checks[0]["check"]
 
 
 def test_an_agent_that_removed_git_loses_nothing(works: Works) -> None:
@@ -205,7 +204,7 @@ def test_an_agent_that_removed_git_loses_nothing(works: Works) -> None:
 
 
 def test_a_run_whose_work_cannot_be_recorded_is_a_failed_attempt(works: Works) -> None:
-    play = [
+    play: list[Act] = [
         Turn(calls=(unrecordable(),)),
         say("Done."),
         End(),
@@ -215,7 +214,7 @@ def test_a_run_whose_work_cannot_be_recorded_is_a_failed_attempt(works: Works) -
     task = works.advance(works.task(play, config=RETRY))
     assert task.phase == Phase.DONE
     first, second = Run.objects.order_by("number")
-    assert not first.checks[0]["passed"] and first.checks[0]["check"] == "recording"
+    assert first.checks and not first.checks[0]["passed"] and first.checks[0]["check"] == "recording"
     assert ".GIT/x" in second.prompt and "record" in second.prompt
     assert second.head_commit == task.head_commit
 
@@ -233,7 +232,13 @@ def test_after_the_last_attempt_the_task_has_failed_and_says_why(works: Works) -
 def test_files_that_git_refuses_are_the_workspaces_fault(works: Works) -> None:
     """A name of a submodule that would lead out of `.git`: the agent is told that, and nothing is broken."""
     evil = write(".gitmodules", '[submodule "../../x"]\n\tpath = sub\n\turl = y\n')
-    play = [Turn(calls=(evil,)), say("Done."), End(), Turn(calls=(shell("rm .gitmodules"),)), say("So.")]
+    play: list[Act] = [
+        Turn(calls=(evil,)),
+        say("Done."),
+        End(),
+        Turn(calls=(shell("rm .gitmodules"),)),
+        say("So."),
+    ]
     task = works.advance(works.task(play, config=RETRY))
     assert task.phase == Phase.DONE and ".git was" not in told(task)
     prompt = Run.objects.order_by("number").last().prompt  # type: ignore[union-attr]
@@ -255,12 +260,33 @@ def test_a_question_is_asked_although_the_work_beside_it_cannot_be_recorded(work
     assert works.advance(task).phase == Phase.DONE
 
 
-DAMAGES = {
-    "gone": lambda git: shutil.rmtree(git),
-    "a file": lambda git: (shutil.rmtree(git), git.write_text("gitdir: /nowhere\n")),
-    "a link": lambda git: (shutil.rmtree(git), git.symlink_to("/nowhere")),
-    "locked": lambda git: ((git / "index.lock").touch(), (git / "HEAD.lock").touch()),
-    "corrupt": lambda git: [one.chmod(0o600) or one.write_bytes(b"") for one in git.glob("objects/??/*")],
+def replace_by_file(git: Path) -> None:
+    shutil.rmtree(git)
+    git.write_text("gitdir: /nowhere\n")
+
+
+def replace_by_link(git: Path) -> None:
+    shutil.rmtree(git)
+    git.symlink_to("/nowhere")
+
+
+def leave_locks(git: Path) -> None:
+    for name in ("index.lock", "HEAD.lock"):
+        (git / name).touch()
+
+
+def empty_objects(git: Path) -> None:
+    for one in git.glob("objects/??/*"):
+        one.chmod(0o600)
+        one.write_bytes(b"")
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "gone": shutil.rmtree,
+    "a file": replace_by_file,
+    "a link": replace_by_link,
+    "locked": leave_locks,
+    "corrupt": empty_objects,
     "empty ref": lambda git: [one.write_bytes(b"") for one in git.glob("refs/heads/**/*") if one.is_file()],
 }
 
@@ -271,7 +297,7 @@ def test_going_on_works_in_a_damaged_workspace(works: Works, damage: str) -> Non
     config = (
         "pipelines: {default: [{name: do, command: self, check: {type: shell, command: test -e b.txt}}]}\n"
     )
-    play = [
+    play: list[Act] = [
         Turn(calls=(write("a.txt", "x"),)),
         say("Half."),
         End(),
@@ -378,14 +404,13 @@ def test_who_lost_the_task_during_a_recording_publishes_nothing(
 ) -> None:
     """R2: the successor may have published newer work, which an older snapshot must not replace."""
     task = works.task([Turn(calls=(write("one.txt", "1\n"),)), say("Done.")])
-    record = clone.record
 
     def taken_over_meanwhile(*words: Any, **options: Any) -> Any:
         made = record(*words, **options)
         Task.objects.filter(pk=task.pk).update(lease_epoch=F("lease_epoch") + 1, lease_owner="successor")
         return made
 
-    monkeypatch.setattr(clone, "record", taken_over_meanwhile)
+    monkeypatch.setattr("tasks_app.git.clone.record", taken_over_meanwhile)
     works.advance(task)
     references = git(paths.repository(task.project).path, "for-each-ref", "refs/heads", "refs/cat-herder")
     assert references == ""

@@ -65,7 +65,7 @@ class Worker:
         self._shut_down = self._dead = False
         self._played: dict[str, list[fake_script.Act]] = {}
         self._agent = FakeAgent(lambda prompt: self._played[self._session])
-        rows.agent = SimpleNamespace(name="played", sandboxed=False, run=self._run)  # type: ignore[assignment]
+        rows.agent = SimpleNamespace(name="played", sandboxed=False, run=self._run)
         rows.stop_signal = lambda: StopReason.SHUTDOWN if self._shut_down else None
         monkeypatch.setattr(crashpoints, "os", SimpleNamespace(_exit=self._reached))
         release = engine._release
@@ -112,7 +112,11 @@ class Worker:
         meanwhile = (Call("Bash", {"command": act}, lambda workspace: self._somebody(act)),)
         speech = say(f"Turn {number}.")
         if act in (Act.ENDS, Act.FAILS, Act.LIMIT, Act.KILLED):
-            ends = {Act.FAILS: Fail(), Act.LIMIT: Limit(int(time.time()) + 3600), Act.KILLED: Die(-9)}
+            ends: dict[Act, fake_script.Act] = {
+                Act.FAILS: Fail(),
+                Act.LIMIT: Limit(int(time.time()) + 3600),
+                Act.KILLED: Die(-9),
+            }
             return [speech, *([ends[act]] if act in ends else [])]
         if act.startswith("asks"):
             return [
