@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 import sqlite3
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 from django.utils import timezone
 
 from tasks_app.models import paths
+from tasks_app.operations import local_sandbox
 from tasks_app.operations.doctor import data, examination, machine, services
 from tasks_app.operations.doctor.finding import Finding, Level
 from tasks_app.sandbox import Limits, Sandbox
@@ -101,8 +103,8 @@ def test_make_up_without_git_says_so_at_once(tmp_path: Path) -> None:
 
 
 def use_sandbox(monkeypatch: pytest.MonkeyPatch, sandbox: Sandbox) -> None:
-    monkeypatch.setattr(machine.local_sandbox, "sandbox", lambda: sandbox)
-    monkeypatch.setattr(machine.local_sandbox, "enforced_limits", lambda: sandbox.enforced_limits)
+    monkeypatch.setattr(local_sandbox, "sandbox", lambda: sandbox)
+    monkeypatch.setattr(local_sandbox, "enforced_limits", lambda: sandbox.enforced_limits)
 
 
 SANDBOX = Sandbox(Path("/usr/bin/bwrap"), network_reason="", limits_tmp=True)
@@ -145,7 +147,7 @@ def test_a_network_that_cannot_be_kept_from_steps_is_told(
 
 
 def test_a_limit_of_open_files_that_is_too_low_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine.resource, "getrlimit", lambda which: (256, 1024))
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (256, 1024))
     finding = only(machine.open_files())
     assert finding.level is Level.WARNING and "LimitNOFILE" in finding.advice
 
@@ -157,7 +159,7 @@ class TestServices:
 
     def test_a_clock_that_is_off_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
         late = timezone.now() + timedelta(minutes=5)
-        monkeypatch.setattr(services.timezone, "now", lambda: late)
+        monkeypatch.setattr(timezone, "now", lambda: late)
         finding = services._clock()
         assert finding.level is Level.WARNING and "this machine and the database differ by 30" in finding.text
 

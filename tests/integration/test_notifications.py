@@ -40,6 +40,7 @@ from tasks_app.notifications.announcements import announce
 from tasks_app.notifications.delivery import deliver
 from tasks_app.notifications.encryption import seal
 from tasks_app.notifications.errors import NotSent
+from tasks_app.notifications.message import step_of
 from tasks_app.notifications.project_channels import try_target
 from tasks_app.notifications.timing import MOST_ATTEMPTS
 from tasks_app.permissions import notices_visible_to
@@ -48,7 +49,9 @@ from tests.people import acting
 
 pytestmark = pytest.mark.django_db
 
-EVERYTHING = {one: dict.fromkeys(Medium.values, Extent.ALL) for one in Occasion.values}
+EVERYTHING: dict[str, dict[str, str]] = {
+    one: dict.fromkeys(Medium.values, Extent.ALL) for one in Occasion.values
+}
 
 
 @pytest.fixture
@@ -147,7 +150,7 @@ def test_every_kind_of_end_is_told_to_who_created_the_task() -> None:
 def test_moving_a_task_is_what_is_told_and_its_steps_are_not() -> None:
     task = TaskFactory.create(phase=Phase.RUNNING)
     user = member(task, wishes=EVERYTHING)
-    step = task.steps.first()
+    step = task.steps.get(position=1)
     type(step).objects.filter(pk=step.pk).update(phase=Phase.RUNNING)
     step.refresh_from_db()
 
@@ -217,12 +220,12 @@ def test_an_inactive_person_is_told_nothing() -> None:
 
 
 def test_an_occasion_that_cannot_be_told_does_not_hold_up_the_others(monkeypatch: Any) -> None:
-    from tasks_app.notifications import announcements
-
     bad, good = asked(), asked()
     member(good.task)
-    plain = announcements.step_of
-    monkeypatch.setattr(announcements, "step_of", lambda task: 1 / 0 if task == bad.task else plain(task))
+    monkeypatch.setattr(
+        "tasks_app.notifications.announcements.step_of",
+        lambda task: 1 / 0 if task == bad.task else step_of(task),
+    )
     member(bad.task)
     assert announce() == 1
     assert Notice.objects.get().task == good.task
@@ -321,11 +324,7 @@ def test_what_is_due_for_a_person_comes_in_one_mail(by_mail: None) -> None:
 def test_quiet_hours_hold_back_mail_but_not_the_page(by_mail: None) -> None:
     question = asked()
     now = timezone.now()
-    night = {
-        "quiet_from": (now - timedelta(hours=1)).time(),
-        "quiet_until": (now + timedelta(hours=1)).time(),
-    }
-    member(question.task, email="ann@example.org", wishes=EVERYTHING, **night)
+    member(question.task, email="ann@example.org", wishes=EVERYTHING, **quiet_now())
     announce()
     assert Notice.objects.count() == 1 and deliver() == 0
     waits = Delivery.objects.get().due_at - now
@@ -346,7 +345,7 @@ def test_what_was_due_before_the_quiet_hours_and_was_not_sent_waits_for_their_en
 ) -> None:
     """No worker ran, or the first attempt failed just before."""
     told: list[Any] = []
-    monkeypatch.setattr(delivery.chat, "send", lambda *_, **__: told.append(_))
+    monkeypatch.setattr("tasks_app.notifications.chat.send", lambda *_, **__: told.append(_))
     question = asked()
     user = member(question.task, email="ann@example.org", wishes={Occasion.QUESTION: {medium: Extent.ALL}})
     hook(question.task, medium=Medium.CHAT, user=user)
@@ -361,7 +360,7 @@ def test_what_was_due_before_the_quiet_hours_and_was_not_sent_waits_for_their_en
 
 def test_a_test_comes_in_quiet_hours_too(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
-    monkeypatch.setattr(delivery.chat, "send", lambda *_, **__: told.append(_))
+    monkeypatch.setattr("tasks_app.notifications.chat.send", lambda *_, **__: told.append(_))
     user = member(asked().task, **quiet_now())
     try_target(hook(TaskFactory.create(), medium=Medium.CHAT, user=user), by=acting(user))
     deliver()
@@ -374,7 +373,9 @@ def test_a_digest_that_fails_comes_as_one_mail_later(by_mail: None, monkeypatch:
     for _ in range(5):
         halted(TaskFactory.create(project=first.task.project, phase=Phase.DONE), Phase.DONE)
     announce()
-    monkeypatch.setattr(delivery.mail, "send", failing(NotSent("The mail server could not be reached.")))
+    monkeypatch.setattr(
+        "tasks_app.notifications.mail.send", failing(NotSent("The mail server could not be reached."))
+    )
     deliver()
     assert Delivery.objects.values("due_at").distinct().count() == 1
 

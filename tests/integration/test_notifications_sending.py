@@ -144,7 +144,7 @@ def test_tls_with_the_right_name_is_taken_and_with_another_refused(
 ) -> None:
     made = certificate(tmp_path, name="localhost")
     plain = ssl.create_default_context
-    monkeypatch.setattr(webhook.ssl, "create_default_context", lambda: plain(cafile=str(made)))
+    monkeypatch.setattr(ssl, "create_default_context", lambda: plain(cafile=str(made)))
     with receiving(tls=made) as receiver:
         assert post(receiver.address("localhost", "https")) == 200
         with pytest.raises(NotSent, match="certificate is not accepted"):

@@ -13,7 +13,7 @@ from django.utils import timezone
 from tasks_app.agent.fake_script import Fail, Turn, ask, say, shell, write
 from tasks_app.core.errors import BadInput, IllegalMove, NotAllowed
 from tasks_app.core.phases import Phase
-from tasks_app.engine import crashpoints, recording
+from tasks_app.engine import crashpoints
 from tasks_app.models import Action, AuditEntry, Outcome, Reason, Role, Step, Task, Transition, paths
 from tasks_app.services.retrying import retry_from
 from tasks_app.services.tasks import cancel_task, go_on
@@ -94,7 +94,7 @@ def test_a_worker_that_dies_while_it_puts_files_back_leaves_it_to_the_next(
         raise Died
 
     with monkeypatch.context() as patch:
-        patch.setattr(recording.paths, "remove_folder", die)
+        patch.setattr(paths, "remove_folder", die)
         with pytest.raises(Died):
             works.advance(task)
     assert works.advance(task).phase == Phase.DONE

@@ -68,7 +68,7 @@ def test_what_is_left_at_the_end_of_an_hour_is_told_with_the_next_failure(
     fail(failures.ENTRIES_PER_IP_ADDRESS + 7)
     assert entries("unknown users")[-1].startswith("various names: 4 more")
     later = timezone.now() + timedelta(hours=1)
-    monkeypatch.setattr(failures.timezone, "now", lambda: later)
+    monkeypatch.setattr(timezone, "now", lambda: later)
     fail(1, address="198.51.100.7")
     fail(1, address="198.51.100.8")
     assert entries("unknown users")[-1].startswith("various names: 7 more")

@@ -46,7 +46,7 @@ def test_without_a_report_nothing_fails_and_the_reason_is_shown(
         assert not Path(command[command.index("--output") + 1]).exists()
         return subprocess.CompletedProcess(command, 1, stdout="", stderr="ERROR: Could not connect\n")
 
-    monkeypatch.setattr(audit.subprocess, "run", unreachable)
+    monkeypatch.setattr(subprocess, "run", unreachable)
     assert audit.main() == 0
     assert capsys.readouterr().out == (
         "NOT AUDITED: pip-audit cannot reach its service. ERROR: Could not connect\n"
