@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,18 @@ def answers(question: Question, text: str, by: User) -> Callable[[], object]:
     return lambda: answer_question(question, reply, by=acting(by), via=Channel.WEB).repeated
 
 
+def cancels(task: Task, by: User) -> Callable[[], object]:
+    return lambda: cancel_task(task, by=acting(by))
+
+
+def retries(task: Task, by: User) -> Callable[[], object]:
+    return lambda: retry_from(task, step(task), by=acting(by))
+
+
+def fails(task: Task, lease: Lease) -> Callable[[], object]:
+    return lambda: fail(lease, step(task), "the old holder's word")
+
+
 def one_wins(outcomes: list[Result], refusal: str) -> tuple[int, str]:
     """Which contender won, and what the other was told."""
     assert Counter(outcome.refused for outcome in outcomes) == {"": 1, refusal: 1}, outcomes
@@ -148,7 +161,7 @@ def test_an_answer_and_a_dismissal(rows: Rows, project: Project, bob: User) -> N
         outcomes = race(
             number,
             answers(question, "Yes", rows.user),
-            lambda question=question: dismiss_question(question, by=acting(bob), via=Channel.API),
+            partial(dismiss_question, question, by=acting(bob), via=Channel.API),
         )
         winner, told = one_wins(outcomes, "NotOpen")
         assert told.startswith(["Answered by", "Dismissed by bob"][winner])
@@ -162,9 +175,7 @@ def test_an_answer_and_a_cancel(rows: Rows, project: Project, bob: User) -> None
     for number in range(ROUNDS):
         question = waiting(rows, project)
         task = question.task
-        answered, cancelled = race(
-            number, answers(question, "Yes", bob), lambda task=task: cancel_task(task, by=acting(rows.user))
-        )
+        answered, cancelled = race(number, answers(question, "Yes", bob), cancels(task, rows.user))
         assert not cancelled.refused
         question.refresh_from_db()
         if answered.refused:
@@ -184,11 +195,7 @@ def test_an_answer_and_a_retry(rows: Rows, project: Project) -> None:
     for number in range(ROUNDS):
         question = waiting(rows, project)
         task = question.task
-        outcomes = race(
-            number,
-            answers(question, "Yes", rows.user),
-            lambda task=task: retry_from(task, step(task), by=acting(rows.user)),
-        )
+        outcomes = race(number, answers(question, "Yes", rows.user), retries(task, rows.user))
         winner, told = one_wins(outcomes, "IllegalMove")
         assert winner == 0
         assert "cancel it first" in told
@@ -205,7 +212,7 @@ def test_an_answer_and_another_threshold(rows: Rows, project: Project) -> None:
             race(
                 number,
                 answers(question, "Yes", rows.user),
-                lambda task=task: change_threshold(task, 5, by=acting(rows.user)),
+                partial(change_threshold, task, 5, by=acting(rows.user)),
             )
         )
         assert_consistent(task)
@@ -220,11 +227,7 @@ def test_an_answer_and_another_threshold(rows: Rows, project: Project) -> None:
 def test_a_retry_and_a_cancel(rows: Rows, project: Project, phase: Phase) -> None:
     for number in range(ROUNDS):
         task = stopped(rows, project, phase)
-        retried, cancelled = race(
-            number,
-            lambda task=task: retry_from(task, step(task), by=acting(rows.user)),
-            lambda task=task: cancel_task(task, by=acting(rows.user)),
-        )
+        retried, cancelled = race(number, retries(task, rows.user), cancels(task, rows.user))
         assert not retried.refused
         if cancelled.refused:
             assert phase == Phase.FAILED
@@ -243,9 +246,9 @@ def test_two_take_it_up_again(rows: Rows, project: Project, phase: Phase, ways: 
     """The second one is told that it is pending already; it is queued once and tried once."""
     for number in range(ROUNDS // 4):
         task = stopped(rows, project, phase)
-        acts = {
-            "go on": lambda task=task: go_on(task, by=acting(rows.user)),
-            "retry": lambda task=task: retry_from(task, step(task), by=acting(rows.user)),
+        acts: dict[str, Callable[[], object]] = {
+            "go on": partial(go_on, task, by=acting(rows.user)),
+            "retry": retries(task, rows.user),
         }
         wanted = {"go on twice": ["go on"] * 2, "retry twice": ["retry"] * 2}.get(ways, ["go on", "retry"])
         _, told = one_wins(race(number, *(acts[one] for one in wanted)), "IllegalMove")
@@ -283,7 +286,7 @@ def stopped(rows: Rows, project: Project, phase: Phase) -> Task:
 def test_a_task_that_is_started_twice_is_queued_once(rows: Rows, project: Project) -> None:
     for number in range(ROUNDS):
         task = rows.rows(project=project)
-        nobody_is_refused(race(number, *[lambda task=task: start_task(task, by=acting(rows.user))] * 2))
+        nobody_is_refused(race(number, *[partial(start_task, task, by=acting(rows.user))] * 2))
         assert AuditEntry.objects.filter(action=Action.TASK_STARTED, task_id=task.pk).count() == 1
         assert_at_rest(task)
 
@@ -308,9 +311,7 @@ def test_a_cancel_while_the_agent_ends(rows: Rows, project: Project) -> None:
     rows.agent = FakeAgent(lambda prompt: [say("Done.")])
     for number in range(ROUNDS):
         task = due(rows, project)
-        _, cancelled = race(
-            number, worker(rows, task, "worker"), lambda task=task: cancel_task(task, by=acting(rows.user))
-        )
+        _, cancelled = race(number, worker(rows, task, "worker"), cancels(task, rows.user))
         assert_at_rest(task)
         if cancelled.refused:
             assert cancelled.said.endswith("is done and cannot become cancelled")
@@ -326,13 +327,7 @@ def test_a_cancel_while_the_agent_asks(rows: Rows, project: Project) -> None:
     rows.agent = FakeAgent(lambda prompt: ASKS)
     for number in range(ROUNDS):
         task = due(rows, project)
-        nobody_is_refused(
-            race(
-                number,
-                worker(rows, task, "worker"),
-                lambda task=task: cancel_task(task, by=acting(rows.user)),
-            )
-        )
+        nobody_is_refused(race(number, worker(rows, task, "worker"), cancels(task, rows.user)))
         assert_at_rest(task)
         assert task.phase == Phase.CANCELLED
         assert not task.questions.exclude(state=QuestionState.WITHDRAWN).exists()
@@ -353,13 +348,7 @@ def test_a_cancel_while_a_fault_puts_the_task_off(rows: Rows, project: Project) 
         rows.agent = FakeAgent(lambda prompt: [])
         rows.agent.run = run  # type: ignore[method-assign]
         task = due(rows, project)
-        nobody_is_refused(
-            race(
-                number,
-                worker(rows, task, "worker"),
-                lambda task=task: cancel_task(task, by=acting(rows.user)),
-            )
-        )
+        nobody_is_refused(race(number, worker(rows, task, "worker"), cancels(task, rows.user)))
         assert_at_rest(task)
         assert task.phase == Phase.CANCELLED
         rows.agent = FakeAgent(lambda prompt: [say("Done.")])
@@ -397,11 +386,7 @@ def test_a_lease_is_taken_over_while_its_holder_writes(rows: Rows, project: Proj
         task.steps.update(phase=Phase.RUNNING)
         Transition.objects.create(task=task, step=step(task), source=Phase.PENDING, target=Phase.RUNNING)
         RunFactory.create(step=step(task), task=None, lease_epoch=old.epoch)
-        written, taken = race(
-            number,
-            lambda old=old, task=task: fail(old, step(task), "the old holder's word"),
-            worker(rows, task, "new"),
-        )
+        written, taken = race(number, fails(task, old), worker(rows, task, "new"))
         task.refresh_from_db()
         if written.refused:
             assert (written.refused, taken.said, task.phase) == ("LeaseLost", "True", Phase.DONE)
