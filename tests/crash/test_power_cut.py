@@ -139,7 +139,12 @@ def test_every_call_that_must_sync_does(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setitem(program._FIXED, "GIT_TRACE2_EVENT", str(events))
     folders: list[Path] = []
     real = durable.sync_folder
-    monkeypatch.setattr(durable, "sync_folder", lambda folder: (folders.append(folder), real(folder)))
+
+    def noted(folder: Path) -> None:
+        folders.append(folder)
+        real(folder)
+
+    monkeypatch.setattr(durable, "sync_folder", noted)
     source = GitRepository.make(tmp_path / "source", a="one\n")
     repository = repository_at(tmp_path, source)
 

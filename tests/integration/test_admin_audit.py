@@ -135,7 +135,7 @@ def make(name: str) -> Task:
     LogEntry.objects.create(
         user=user,
         content_type=ContentType.objects.get_for_model(Task),
-        object_id=task.pk,
+        object_id=str(task.pk),
         object_repr=name,
         action_flag=CHANGE,
     )

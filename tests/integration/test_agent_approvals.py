@@ -75,7 +75,7 @@ def test_an_approved_call_is_made_once_and_its_result_is_its_own(bench: Bench, m
 def test_a_denied_call_is_not_made_and_the_model_reads_who_denied_it_and_why(bench: Bench) -> None:
     result = start(bench, "approval-fails")
     after = decided(bench, result, approved=False, notes="Not on a Friday ☃ @/etc/passwd")
-    assert (after.ending, after.delivered) == (Ending.FINISHED, {result.deferred})
+    assert (after.ending, after.delivered) == (Ending.FINISHED, frozenset({result.deferred}))
     assert "Ada denied this call: Not on a Friday ☃ @/etc/passwd" in bench.result_of(result.deferred)
     assert lines(bench, "guarded.txt") == 0
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from claude_agent_sdk import project_key_for_directory
+from claude_agent_sdk import SessionKey, project_key_for_directory
 from claude_agent_sdk.testing import run_session_store_conformance
 
 from tasks_app.agent.bridge import Bridge
@@ -55,12 +55,13 @@ def test_a_whole_session_comes_back_with_its_sub_agents(transactional_db: None, 
     shelf = DatabaseTranscriptStore()
     bridge = Bridge(tick=lambda: None)
     store = SdkSessionStore(shelf, bridge.call)
-    key = {"project_key": project_key_for_directory(tmp_path), "session_id": "s"}
+    key: SessionKey = {"project_key": project_key_for_directory(tmp_path), "session_id": "s"}
+    entry = {"type": "user", "uuid": "1", "message": {"content": "hi"}}
 
     async def main() -> None:
         await asyncio.gather(
-            store.append(key, [{"type": "user", "uuid": "1", "message": {"content": "hi"}}]),  # type: ignore[typeddict-item,arg-type]
-            store.append({**key, "subpath": "subagents/a"}, [{"type": "x", "uuid": "2"}]),  # type: ignore[typeddict-item,arg-type]
+            store.append(key, [entry]),  # type: ignore[list-item] # the SDK declares only fields that it knows
+            store.append({**key, "subpath": "subagents/a"}, [{"type": "x", "uuid": "2"}]),
         )
 
     bridge.run(main, stop=lambda error: None)

@@ -255,7 +255,7 @@ def test_an_open_card_that_is_shown_is_never_sent_again(browser: Client, questio
     card = reverse("question", args=[question.pk])
     assert browser.get(card, {"shown": "open"}, headers=HTMX).status_code == 204
     asked = reverse("task_questions", args=[question.task_id])
-    assert browser.get(asked, {"known": ["0", question.pk]}, headers=HTMX).status_code == 204
+    assert browser.get(asked, {"known": ["0", str(question.pk)]}, headers=HTMX).status_code == 204
     assert f'id="question-{question.pk}"' in browser.get(asked, {"known": "0"}, headers=HTMX).text
     send(browser, question, item_0="Half up")
     assert "Answered by" in browser.get(card, {"shown": "open"}, headers=HTMX).text

@@ -16,12 +16,8 @@ import pytest
 
 from tasks_app.agent.orphaned_processes import marked_processes
 from tasks_app.rehearsal.sample import SAMPLE_TASK_FILE
-from tests.installation import (
-    PATIENCE,
-    REPOSITORY,
-    Installation,
-    answering,
-)
+from tests.forkserver import PATIENCE, REPOSITORY
+from tests.installation import Installation, answering
 
 ON_SAMPLE = ("run_task", SAMPLE_TASK_FILE, "--project", "sample")
 ODD_CENTS = "When a bill does not divide evenly, who pays the odd cents?"
@@ -357,8 +353,14 @@ def test_a_database_that_is_not_prepared_is_told(tmp_path: Path) -> None:
 
 def test_a_reader_who_leaves_gets_no_traceback(installation: Installation) -> None:
     command = [sys.executable, "manage.py", "project", "list"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=REPOSITORY, env=installation.env(), **pipes) as process:
+    with subprocess.Popen(
+        command,
+        cwd=REPOSITORY,
+        env=installation.env(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout and process.stderr
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(PATIENCE) == 1

@@ -72,7 +72,7 @@ def test_each_result_of_sqlite_has_its_sentence(
 ) -> None:
     monkeypatch.setattr(connection, "vendor", "sqlite")
     driver = sqlite3.OperationalError("in its own words")
-    driver.sqlite_errorcode = code  # type: ignore[misc]
+    driver.sqlite_errorcode = code
     error = OperationalError("in its own words")
     error.__cause__ = driver
     assert is_unavailable(error)
@@ -85,7 +85,7 @@ def test_each_result_of_sqlite_has_its_sentence(
 def test_a_statement_that_is_wrong_is_no_fault_of_the_database() -> None:
     assert not is_unavailable(ProgrammingError("column x does not exist"))
     driver = sqlite3.OperationalError("no such table: x")
-    driver.sqlite_errorcode = sqlite3.SQLITE_ERROR  # type: ignore[misc]
+    driver.sqlite_errorcode = sqlite3.SQLITE_ERROR
     error = OperationalError("no such table: x")
     error.__cause__ = driver
     assert not is_unavailable(error)

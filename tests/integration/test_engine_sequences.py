@@ -470,10 +470,10 @@ class TestStopping:
             fake_script.say("It works again."),
         ]
         go_on_sequence(sequence, by=acting(herd.person))
-        sequence.refresh_from_db()
-        assert (sequence.phase, sequence.ended_at) == (Phase.PENDING, None)
+        resumed = Sequence.objects.get(pk=sequence.pk)
+        assert (resumed.phase, resumed.ended_at) == (Phase.PENDING, None)
         assert herd.work().phase == Phase.DONE
-        assert (sequence.failure, len(herd.tasks)) == ("", 3)
+        assert (resumed.failure, len(herd.tasks)) == ("", 3)
 
     def test_a_sequence_is_cancelled_with_its_task_and_goes_on(self, herd: Herd) -> None:
         herd.acts["second"] = [

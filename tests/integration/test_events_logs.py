@@ -249,7 +249,11 @@ class TestFollowing:
                 lambda: Task.objects.update(phase="done"),
             ]
         )
-        pieces = follow_log(step.task, LogKind.OUTPUT, pause=lambda: next(told)())
+
+        def pause() -> None:
+            next(told)()
+
+        pieces = follow_log(step.task, LogKind.OUTPUT, pause=pause)
         text = "".join(pieces)
         assert [line.split()[-1] for line in text.split("\n") if line.startswith("[")] == [
             "one",

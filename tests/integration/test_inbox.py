@@ -126,7 +126,7 @@ def test_a_page_in_use_is_given_the_questions_that_it_lacks(admin: User) -> None
     first, second = asked("One?"), asked("Two?")
     client = signed_in(admin)
     address, htmx = reverse("inbox"), {"HX-Request": "true"}
-    part = client.get(address, {"known": ["0", first.pk]}, headers=htmx).text
+    part = client.get(address, {"known": ["0", str(first.pk)]}, headers=htmx).text
     assert "Two?" in part and "One?" not in part and "<html" not in part
     both = {"known": [first.pk, second.pk]}
     assert client.get(address, both, headers=htmx).status_code == 204

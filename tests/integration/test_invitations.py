@@ -75,7 +75,7 @@ def test_with_e_mail_the_link_goes_to_the_address_and_nowhere_else(
     assert "A link was sent to ann@example.org" in page and "/invitations/" not in page.replace(
         "/again/", ""
     ).replace(f"/projects/{project.pk}/invitations/", "")
-    link = re.search(r"http://127.0.0.1:8000(\S+)", letter.body)[1]  # type: ignore[index]
+    link = re.search(r"http://127.0.0.1:8000(\S+)", str(letter.body))[1]  # type: ignore[index]
     Client().post(link, NEW)
     assert EmailAddress.objects.get(email="ann@example.org").verified
 
@@ -214,7 +214,7 @@ def test_who_only_claims_an_address_does_not_keep_its_owner_out(
     User.objects.filter(pk=squatter.pk).update(email="ann@example.org")
     EmailAddress.objects.create(user=squatter, email="ann@example.org", primary=True, verified=False)
     at.post(members(project), {"user": "ann@example.org", "role": "viewer"})
-    link = re.search(r"http://127.0.0.1:8000(\S+)", mail.outbox[0].body)[1]  # type: ignore[index]
+    link = re.search(r"http://127.0.0.1:8000(\S+)", str(mail.outbox[0].body))[1]  # type: ignore[index]
     assert (
         "Another account uses the address ann@example.org without having confirmed it"
         in Client().get(link).text

@@ -28,7 +28,7 @@ async def test_a_commit_of_another_process_to_a_sqlite_file_wakes(tmp_path: Path
     waiting = asyncio.create_task(detector.wait())
 
     write = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('CREATE TABLE u (n)')"
-    await asyncio.to_thread(subprocess.run, [sys.executable, "-c", write, path], check=True)
+    await asyncio.to_thread(subprocess.check_call, [sys.executable, "-c", write, path])
 
     await asyncio.wait_for(waiting, 20)
     await detector.close()

@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.typing import Origin
 
 from tasks_app.web.live.notifier import GROUP
 from tests.integration.redis_server import redis_server
@@ -38,7 +39,7 @@ class Browser:
     def connect(self, query: str = "") -> connect:
         return connect(
             f"ws://{self._portal.address}/ws/live/{query}",
-            origin=f"http://{self._portal.address}",
+            origin=Origin(f"http://{self._portal.address}"),
             additional_headers={"Cookie": f"sessionid={self._session}"},
         )
 

@@ -23,7 +23,7 @@ from tasks_app.web.live.changes import REPLAY_LIMIT
 from tasks_app.web.live.consumers import _open_sockets
 from tasks_app.web.live.detectors import PollingDetector
 from tasks_app.web.live.tailer import Tailer
-from tasks_app.web.live.visibility import look_up_visibility
+from tasks_app.web.live.visibility import Visibility, look_up_visibility
 from tests.browser import signed_in
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -60,19 +60,21 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
 
 def _make() -> World:
     ann = User.objects.create_user("ann", password="long enough")
-    tasks = []
-    for name in ("ours", "theirs"):
-        project = Project.objects.create(name=name, source=f"/srv/{name}", branch="main")
-        tasks.append(Task.objects.create(project=project, slug="a", title=name, pipeline="feature"))
-    membership = Membership.objects.create(user=ann, project=tasks[0].project)
+    ours, theirs = _make_a_task("ours"), _make_a_task("theirs")
+    membership = Membership.objects.create(user=ann, project=ours.project)
     client = signed_in(ann)
-    return World(ann, membership, *tasks, client, Tailer(PollingDetector(0), broadcaster))
+    return World(ann, membership, ours, theirs, client, Tailer(PollingDetector(0), broadcaster))
+
+
+def _make_a_task(name: str) -> Task:
+    project = Project.objects.create(name=name, source=f"/srv/{name}", branch="main")
+    return Task.objects.create(project=project, slug="a", title=name, pipeline="feature")
 
 
 def _make_a_task_of(user: User) -> Task:
-    project = Project.objects.create(name="own", source="/srv/own", branch="main")
-    Membership.objects.create(user=user, project=project)
-    return Task.objects.create(project=project, slug="a", title="own", pipeline="feature")
+    task = _make_a_task("own")
+    Membership.objects.create(user=user, project=task.project)
+    return task
 
 
 def scope(
@@ -354,9 +356,12 @@ async def test_a_page_without_news_costs_one_question_to_the_database_a_minute(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str | None] = []
-    monkeypatch.setattr(
-        consumers, "look_up_visibility", lambda key: asked.append(key) or look_up_visibility(key)
-    )
+
+    def noted(key: str | None) -> Visibility | None:
+        asked.append(key)
+        return look_up_visibility(key)
+
+    monkeypatch.setattr(consumers, "look_up_visibility", noted)
     async with Browser(world.client):
         await asyncio.sleep(0.3)
     assert len(asked) == 1 and consumers.IDLE_SECONDS >= 60

@@ -182,7 +182,7 @@ class TestAForgottenPassword:
         )
         (letter,) = mails
         assert letter.to == ["ann@example.org"] and "Your user name is ann" in letter.body
-        link = re.search(r"http://127.0.0.1:\d+(\S+)", letter.body)[1]  # type: ignore[index]
+        link = re.search(r"http://127.0.0.1:\d+(\S+)", str(letter.body))[1]  # type: ignore[index]
         form = client.get(link, follow=True)
         where = form.redirect_chain[-1][0]
         assert "Repeat the new password" in form.text and "placeholder" not in form.text
@@ -251,7 +251,7 @@ def code_of(user: User, *, later: int = 0) -> str:
     from allauth.mfa.utils import decrypt
 
     counters = list(yield_hotp_counters_from_time())
-    return format_hotp_value(hotp_value(decrypt(totp.instance.data["secret"]), counters[1 + later]))
+    return str(format_hotp_value(hotp_value(decrypt(totp.instance.data["secret"]), counters[1 + later])))
 
 
 def confirm(client: Client, page: str) -> Any:

@@ -80,7 +80,7 @@ def test_with_e_mail_a_new_address_counts_when_it_is_confirmed(
     assert "Follow the link that was sent to" in inside.get("/me/").text
     (letter,) = mail.outbox
     assert letter.to == ["new@example.org"]
-    link = re.search(r"http://127.0.0.1:\d+(\S+)", letter.body)[1]  # type: ignore[index]
+    link = re.search(r"http://127.0.0.1:\d+(\S+)", str(letter.body))[1]  # type: ignore[index]
     assert "Confirm your e-mail address" in inside.get(link).text
     assert User.objects.get().email == "ann@example.org"
     inside.post(link)

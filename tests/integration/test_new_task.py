@@ -118,7 +118,7 @@ def test_a_folder_that_is_sent_twice_makes_one_sequence(project: Project) -> Non
 
 def test_a_file_of_the_repository_is_taken_with_its_path(project: Project) -> None:
     client = browser_of(project)
-    page = client.get(PAGE, {"project": project.pk, "file": "tasks/paint.md"}).text
+    page = client.get(PAGE, {"project": str(project.pk), "file": "tasks/paint.md"}).text
     assert "Blue." in page and "From tasks/paint.md" in page
     assert post(client, project, file="tasks/paint.md").status_code == 302
     assert Task.objects.get().file == "tasks/paint.md"
@@ -126,7 +126,7 @@ def test_a_file_of_the_repository_is_taken_with_its_path(project: Project) -> No
 
 @pytest.mark.parametrize("path", ["evil.txt", "../x.md", "no\0pe.md", "tasks", "/etc/passwd", "x" * 5000])
 def test_a_file_that_is_none_is_said(project: Project, path: str) -> None:
-    page = browser_of(project).get(PAGE, {"project": project.pk, "file": path})
+    page = browser_of(project).get(PAGE, {"project": str(project.pk), "file": path})
     assert page.status_code == 200 and "There is no Markdown file" in page.text
 
 
@@ -134,10 +134,10 @@ def test_files_and_folders_are_found_by_their_names(project: Project) -> None:
     client = browser_of(project)
     everything = client.get(FILES_PART, {"project": project.pk}).text
     assert everything.index("tasks/paint.md") < everything.index("README.md") and "evil" not in everything
-    assert "README" not in client.get(FILES_PART, {"project": project.pk, "q": "Paint"}).text
-    folders = client.get(FILES_PART, {"project": project.pk, "kind": "folder"}).text
+    assert "README" not in client.get(FILES_PART, {"project": str(project.pk), "q": "Paint"}).text
+    folders = client.get(FILES_PART, {"project": str(project.pk), "kind": "folder"}).text
     assert "tasks/walls" in folders and "01-south" not in folders
-    asked = {"project": project.pk, "folder": "tasks/walls/", "would_run": "1"}
+    asked = {"project": str(project.pk), "folder": "tasks/walls/", "would_run": "1"}
     runs = client.get(FILES_PART, asked).text
     assert "2 tasks will run" in runs and runs.index("01-south.md") < runs.index("02-north.md")
     assert "_ideas" not in runs
@@ -185,7 +185,7 @@ def test_a_task_is_written_again_by_those_who_see_it(project: Project) -> None:
 def test_nothing_of_other_projects_is_shown(project: Project) -> None:
     client = browser_of(ProjectFactory.create(name="another"))
     for address in (PAGE, FILES_PART, "/tasks/new/project/"):
-        page = client.get(address, {"project": project.pk, "file": "tasks/paint.md"})
+        page = client.get(address, {"project": str(project.pk), "file": "tasks/paint.md"})
         assert page.status_code == 200 and "quick" not in page.text and "Blue." not in page.text
     assert post(client, project).status_code == 400
 

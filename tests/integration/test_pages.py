@@ -13,7 +13,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.db import connection, connections
-from django.http import HttpResponse
+from django.http import HttpResponseBase, StreamingHttpResponse
 from django.test import AsyncClient, Client, RequestFactory
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
@@ -402,7 +402,7 @@ def test_everything_that_others_wrote_is_harmless_on_the_page(browser: Client) -
     text = {"text": HOSTILE}
     say(
         question.run,
-        *((kind, text) for kind in ("text", "thinking", "note", "error")),
+        *((EventKind(kind), text) for kind in ("text", "thinking", "note", "error")),
         (EventKind.TOOL_USE, {"id": HOSTILE, "name": HOSTILE, "input": {"command": HOSTILE}}),
         (
             EventKind.TOOL_USE,
@@ -457,7 +457,7 @@ def test_where_a_run_begins_the_log_says_so_once(browser: Client) -> None:
     run = RunFactory.create()
     say(run, (EventKind.SYSTEM, {"subtype": "init"}), (EventKind.TEXT, {"text": "hello"}))
     task = run.step.task
-    last = Event.objects.last()
+    last = Event.objects.latest("pk")
     assert browser.get(page_of(task)).text.count('class="run-start"') == 1
     again = RunFactory.create(step=run.step, number=2, reason="answer")
     say(again, (EventKind.SYSTEM, {"subtype": "init"}))
@@ -512,8 +512,9 @@ def test_a_log_is_streamed_as_a_file(async_client: AsyncClient) -> None:
     say(run, *((EventKind.TEXT, {"text": text}) for text in said))
     async_client.force_login(UserFactory.create(is_superuser=True))
 
-    async def download(kind: str) -> tuple[HttpResponse, list[bytes]]:
+    async def download(kind: str) -> tuple[HttpResponseBase, list[bytes]]:
         file = await async_client.get(reverse("step_log", args=[run.step.task_id, 1, kind]))
+        assert isinstance(file, StreamingHttpResponse)
         parts = [part async for part in file]
         await sync_to_async(connections.close_all)()  # this loop's thread ends with it
         return file, parts

@@ -62,7 +62,12 @@ async def test_what_is_wrong_is_said_with_503() -> None:
 
 async def test_a_hundred_probes_at_once_look_once() -> None:
     looks: list[int] = []
-    app = probes_with(lambda: looks.append(1) or ())
+
+    def look() -> tuple[str, ...]:
+        looks.append(1)
+        return ()
+
+    app = probes_with(look)
     answers = await asyncio.gather(*(asked(app, "/readyz") for _ in range(100)))
     assert {status for status, _, _ in answers} == {200}
     assert len(looks) == 1

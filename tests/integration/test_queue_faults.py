@@ -132,7 +132,7 @@ def test_a_locked_file_costs_no_ring_and_says_so_once(
 )
 def test_a_full_disk_is_no_damaged_file(code: int, is_put_aside: bool) -> None:
     error = sqlite3.OperationalError("in its own words")
-    error.sqlite_errorcode = code  # type: ignore[misc]
+    error.sqlite_errorcode = code
     assert _is_damage(error) is is_put_aside
 
 

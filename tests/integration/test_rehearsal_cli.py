@@ -83,16 +83,23 @@ class Agent:
         (self.folder / tool_use_id).write_text(json.dumps(verdict))
         return await self._run(no_message(), resume=self.session)
 
-    async def _run(self, prompt: AsyncIterator[dict[str, Any]], **session: str) -> ResultMessage:
+    async def _run(
+        self,
+        prompt: AsyncIterator[dict[str, Any]],
+        *,
+        session_id: str | None = None,
+        resume: str | None = None,
+    ) -> ResultMessage:
+        options = self._options(session_id, resume)
         result = None
         # An error result is a message first; then the program exits with 1, which the SDK raises.
         with suppress(ResultError):
-            async for message in query(prompt=prompt, options=self._options(**session)):
+            async for message in query(prompt=prompt, options=options):
                 result = message if isinstance(message, ResultMessage) else result
         assert result is not None
         return result
 
-    def _options(self, **session: str) -> ClaudeAgentOptions:
+    def _options(self, session_id: str | None, resume: str | None) -> ClaudeAgentOptions:
         gate = self.folder / "gate.py"
         gate.write_text(GATE)
         hook = {"type": "command", "command": f"{sys.executable} -ISB {gate} {self.folder}", "timeout": 10}
@@ -116,7 +123,8 @@ class Agent:
                 "CLAUDE_CODE_MAX_RETRIES": "1",
                 "CLAUDE_CONFIG_DIR": str(self.folder),
             },
-            **session,
+            session_id=session_id,
+            resume=resume,
         )
 
 

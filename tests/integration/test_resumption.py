@@ -73,7 +73,9 @@ CASES = {
 
 
 def last_conversation(server: RehearsalServer) -> list[dict[str, Any]]:
-    return [request for request in server.requests if request.get("tools")][-1]["messages"]
+    last = [request for request in server.requests if request.get("tools")][-1]
+    messages: list[dict[str, Any]] = last["messages"]
+    return messages
 
 
 def text_of(message: dict[str, Any]) -> str:

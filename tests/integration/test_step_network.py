@@ -67,7 +67,7 @@ def test_a_step_reaches_its_model_and_nothing_else(
     assert (task.phase, task.failure) == (Phase.DONE, "")
     (ran,) = Run.objects.all()
     assert "reached []" in json.dumps([event.payload for event in ran.events.filter(kind="tool_result")])
-    assert "reached []" in ran.checks[0]["output"]
+    assert ran.checks and "reached []" in ran.checks[0]["output"]
     assert ran.usage.any  # the model was reached, and counted
     with pytest.raises(BlockingIOError):
         service.accept()
@@ -85,7 +85,8 @@ def test_with_the_whole_network_loopback_is_reached(metered: Works, service: soc
         project=metered.project(CONFIG.format(network="full"), **files),
     )
     metered.advance(task)
-    assert f"reached {[addresses[0][1]]}" in Run.objects.get().checks[0]["output"]
+    (ran,) = Run.objects.all()
+    assert ran.checks and f"reached {[addresses[0][1]]}" in ran.checks[0]["output"]
 
 
 @pytest.mark.django_db(transaction=True)

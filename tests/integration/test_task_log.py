@@ -39,7 +39,7 @@ def lines(run: Run, *numbers: int) -> list[int]:
     return say(run, *((EventKind.TEXT, {"text": f"line {number}."}) for number in numbers))
 
 
-def part(browser: Client, task: Task, **query: object) -> str:
+def part(browser: Client, task: Task, **query: str | int) -> str:
     answer = browser.get(reverse("task_log", args=[task.pk]), query, headers=HTMX)
     assert answer.status_code == 200 and "<html" not in answer.text
     return str(answer.text)
@@ -241,15 +241,15 @@ HUGE = "word " * 200_000
 def test_huge_entries_are_fetched_when_they_are_wanted(browser: Client) -> None:
     run = RunFactory.create()
     edit = {"file_path": "a.py", "old_string": "", "new_string": HUGE.replace(" ", "\n")}
-    kinds = [
-        *((kind, {"text": HUGE}) for kind in ("text", "thinking", "note", "error", "answer")),
+    events: list[tuple[EventKind, dict[str, Any]]] = [
+        *((EventKind(kind), {"text": HUGE}) for kind in ("text", "thinking", "note", "error", "answer")),
         (EventKind.TOOL_USE, {"id": "a", "name": "Bash", "input": {"command": HUGE}}),
         (EventKind.TOOL_USE, {"id": "b", "name": "Edit", "input": edit}),
         (EventKind.TOOL_RESULT, {"tool_use_id": "c", "text": HUGE}),
         (EventKind.CHECK, {"check": "make", "passed": False, "output": HUGE}),
         (EventKind.QUESTION, {"question": HUGE, "number": 1}),
     ]
-    numbers = say(run, *((EventKind(kind), payload) for kind, payload in kinds))
+    numbers = say(run, *events)
     text = part(browser, run.step.task)
     assert len(text) < 80_000
     for number in numbers[:-1]:

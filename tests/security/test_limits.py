@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 
@@ -29,11 +29,18 @@ def sandbox(request: pytest.FixtureRequest) -> Sandbox:
     return detect(SandboxMode.REQUIRE if request.param == "sandbox" else SandboxMode.OFF)
 
 
+class Folders(TypedDict):
+    """What a sandboxed command may write."""
+
+    workspace: Path
+    home: Path
+
+
 @pytest.fixture
-def folders(tmp_path: Path) -> dict[str, Path]:
-    made = {"workspace": tmp_path / "workspace", "home": tmp_path / "home"}
-    for folder in made.values():
-        folder.mkdir()
+def folders(tmp_path: Path) -> Folders:
+    made = Folders(workspace=tmp_path / "workspace", home=tmp_path / "home")
+    made["workspace"].mkdir()
+    made["home"].mkdir()
     return made
 
 
@@ -57,7 +64,7 @@ def test_the_portal_holds_agents_and_checks_to_the_limits_that_were_set(settings
         _forget()
 
 
-def _report(sandbox: Sandbox, limits: Limits, command: str, folders: dict[str, Path]) -> str:
+def _report(sandbox: Sandbox, limits: Limits, command: str, folders: Folders) -> str:
     (report,) = run_checks(
         [Shell(command, timeout=60)], sandbox=sandbox.with_limits(limits, cgroup=None), **folders
     )
@@ -65,9 +72,7 @@ def _report(sandbox: Sandbox, limits: Limits, command: str, folders: dict[str, P
     return report.problem
 
 
-def test_a_check_that_takes_more_memory_is_ended_and_told_why(
-    sandbox: Sandbox, folders: dict[str, Path]
-) -> None:
+def test_a_check_that_takes_more_memory_is_ended_and_told_why(sandbox: Sandbox, folders: Folders) -> None:
     """Spread over several processes, as no rlimit would see it."""
     holding = "x = bytearray(60 << 20); x[::4096] = b'1' * len(x[::4096])"
     hog = f'python3 -c "import time; {holding}; time.sleep(60)"'
@@ -76,12 +81,12 @@ def test_a_check_that_takes_more_memory_is_ended_and_told_why(
     assert "CATHERDER_AGENT_MEMORY" in problem
 
 
-def test_a_check_that_starts_too_many_processes_is_ended(sandbox: Sandbox, folders: dict[str, Path]) -> None:
+def test_a_check_that_starts_too_many_processes_is_ended(sandbox: Sandbox, folders: Folders) -> None:
     problem = _report(sandbox, Limits(processes=40), "for i in $(seq 200); do sleep 60 & done; wait", folders)
     assert "more than the 40 that" in problem and "CATHERDER_AGENT_PROCESSES" in problem
 
 
-def test_no_file_grows_past_the_limit(sandbox: Sandbox, folders: dict[str, Path]) -> None:
+def test_no_file_grows_past_the_limit(sandbox: Sandbox, folders: Folders) -> None:
     limited = sandbox.with_limits(Limits(disk=MIB), cgroup=None)
     command = limited.command(["sh", "-c", "head -c 5000000 /dev/zero >big; echo $?"], env={}, **folders)
     assert run(command, timeout=30).exit_code is not None
@@ -89,7 +94,7 @@ def test_no_file_grows_past_the_limit(sandbox: Sandbox, folders: dict[str, Path]
 
 
 def test_files_that_together_are_too_large_end_a_check(
-    sandbox: Sandbox, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+    sandbox: Sandbox, folders: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tasks_app.sandbox.watch.FOLDER_SECONDS", 0.0)
     many = "for i in $(seq 8); do head -c 900000 /dev/zero >f$i; done; sleep 60"
@@ -97,14 +102,14 @@ def test_files_that_together_are_too_large_end_a_check(
     assert "more than the 1 MiB" in problem and "CATHERDER_AGENT_DISK" in problem
 
 
-def test_a_full_disk_is_nobodys_failed_attempt(folders: dict[str, Path]) -> None:
-    watch = Watch(Limits(free_disk=10**18), os.getpid(), folders=list(folders.values()))
+def test_a_full_disk_is_nobodys_failed_attempt(folders: Folders) -> None:
+    watch = Watch(Limits(free_disk=10**18), os.getpid(), folders=[folders["workspace"], folders["home"]])
     with pytest.raises(PassingFault, match="CATHERDER_KEEP_FREE_DISK"):
         watch.problem()
 
 
 @pytest.mark.bubblewrap
-def test_temporary_folders_are_bounded(folders: dict[str, Path]) -> None:
+def test_temporary_folders_are_bounded(folders: Folders) -> None:
     sandbox = detect(SandboxMode.REQUIRE).with_limits(Limits(tmp=2 * MIB), cgroup=None)
     if not sandbox.limits_tmp:
         assert {held.name: held.by for held in sandbox.enforced_limits}["Temporary files"] == ""
@@ -123,14 +128,14 @@ SHARED_MEMORY = {
 
 
 @pytest.mark.parametrize("how", SHARED_MEMORY.values(), ids=SHARED_MEMORY)
-def test_shared_memory_counts(sandbox: Sandbox, folders: dict[str, Path], how: str) -> None:
+def test_shared_memory_counts(sandbox: Sandbox, folders: Folders, how: str) -> None:
     (folders["workspace"] / "take.py").write_text(
         f"import mmap, os, time\nsize = {HELD}\n{how}\ntime.sleep(60)\n"
     )
     assert "of memory in" in _report(sandbox, Limits(memory=HELD // 2), "python3 take.py", folders)
 
 
-def test_memory_that_processes_share_counts_once(folders: dict[str, Path]) -> None:
+def test_memory_that_processes_share_counts_once(folders: Folders) -> None:
     """Else every server that forks would seem to use a multiple of what it does."""
     script = f"""
 import mmap, os, time
@@ -158,7 +163,7 @@ for _ in range(5): os.wait()
 
 
 @pytest.mark.bubblewrap
-def test_no_folder_of_the_sandbox_is_memory_without_a_bound(folders: dict[str, Path], tmp_path: Path) -> None:
+def test_no_folder_of_the_sandbox_is_memory_without_a_bound(folders: Folders, tmp_path: Path) -> None:
     """`/dev`, its shared memory, and the empty folders over what is hidden are memory too."""
     (hidden := folders["workspace"] / "hidden").mkdir()
     sandbox = detect(SandboxMode.REQUIRE, hidden=[hidden]).with_limits(Limits(tmp=2 * MIB), cgroup=None)
@@ -200,7 +205,7 @@ def test_what_must_work_on_a_full_disk_does() -> None:
 
 
 @pytest.mark.bubblewrap
-def test_the_kernel_ends_agents_before_the_portal_and_lets_them_wait(folders: dict[str, Path]) -> None:
+def test_the_kernel_ends_agents_before_the_portal_and_lets_them_wait(folders: Folders) -> None:
     sandbox = detect(SandboxMode.REQUIRE)
     script = "cat /proc/self/oom_score_adj; nice; ulimit -c"
     done = run(sandbox.command(["sh", "-c", script], env={}, **folders), timeout=30)
@@ -208,7 +213,7 @@ def test_the_kernel_ends_agents_before_the_portal_and_lets_them_wait(folders: di
 
 
 @pytest.mark.bubblewrap
-def test_limits_are_inherited_and_cannot_be_raised(folders: dict[str, Path]) -> None:
+def test_limits_are_inherited_and_cannot_be_raised(folders: Folders) -> None:
     sandbox = detect(SandboxMode.REQUIRE).with_limits(Limits(disk=MIB), cgroup=None)
     done = run(
         sandbox.command(["bash", "-c", "ulimit -f unlimited; ulimit -f"], env={}, **folders), timeout=30
@@ -257,7 +262,7 @@ class TestCgroup:
         assert usable_cgroup(delegated) is None
 
     def test_each_command_has_a_group_with_its_limits_and_joins_it(
-        self, delegated: Path, folders: dict[str, Path]
+        self, delegated: Path, folders: Folders
     ) -> None:
         sandbox = Sandbox(None).with_limits(Limits(memory=7 * MIB, processes=9), cgroup=delegated)
         command = sandbox.command(["true"], env={}, **folders)

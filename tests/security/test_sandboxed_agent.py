@@ -168,7 +168,7 @@ def test_planted_settings_hooks_and_servers_are_never_loaded(tmp_path: Path, ser
     asked = bench.start("planter")
     assert [ask.items[0].question for ask in asked.asks] == ["May I?"]
     done = bench.answer(asked, "Yes")
-    assert (done.ending, done.delivered) == (Ending.FINISHED, {asked.deferred})
+    assert (done.ending, done.delivered) == (Ending.FINISHED, frozenset({asked.deferred}))
     seen = bench.results()[-1][1]
     assert "PLANTED" not in seen
     assert not [path.name for path in bench.home.iterdir() if path.name.startswith("ran-")]

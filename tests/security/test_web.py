@@ -103,7 +103,8 @@ def _audit_room() -> Iterator[str]:
 
 
 def body_of(response: Any) -> str:
-    return response.getvalue().decode() if response.streaming else response.content.decode()
+    content: bytes = response.getvalue() if response.streaming else response.content
+    return content.decode()
 
 
 def test_hostile_text_is_only_text_on_every_page(question: Question) -> None:

@@ -66,7 +66,8 @@ def test_a_call_happens_in_the_callers_thread_and_its_value_comes_back() -> None
 
 
 def test_arguments_are_passed_and_calls_are_made_in_order() -> None:
-    mine, made = bridge(), []
+    mine = bridge()
+    made: list[int] = []
 
     async def main() -> None:
         await asyncio.gather(*(mine.call(made.append, number) for number in range(50)))
@@ -99,7 +100,8 @@ def test_an_error_in_a_call_fails_in_the_loop_and_ends_the_run() -> None:
 
 
 def test_calls_after_the_first_error_are_still_made_and_stop_is_called_once() -> None:
-    mine, ending, made = bridge(), Ending(), []
+    mine, ending = bridge(), Ending()
+    made: list[int] = []
 
     async def main() -> None:
         await asyncio.gather(
@@ -157,7 +159,8 @@ def test_an_error_in_a_tick_stops_the_loop_and_is_raised() -> None:
 
 def test_a_call_that_the_loop_no_longer_waits_for_is_made_all_the_same() -> None:
     """What was seen of the agent is to be stored."""
-    mine, made, gate = bridge(), [], threading.Event()
+    mine, gate = bridge(), threading.Event()
+    made: list[int] = []
 
     async def main() -> None:
         first = asyncio.ensure_future(mine.call(gate.wait, 30))

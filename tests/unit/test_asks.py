@@ -49,9 +49,9 @@ def commanded(command: str = COMMAND["command"], **more: Any) -> Ask:
     return ask
 
 
-def answered(ask: Ask, *answers: str, **more: str) -> GivenAnswer:
+def answered(ask: Ask, *answers: str, notes: str = "") -> GivenAnswer:
     questions = [item.question for item in ask.items]
-    return GivenAnswer(ask, dict(zip(questions, answers, strict=True)), **more)
+    return GivenAnswer(ask, dict(zip(questions, answers, strict=True)), notes)
 
 
 def printed(given: GivenAnswer, *others: GivenAnswer, folder: Path) -> str:

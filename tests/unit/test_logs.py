@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from django.conf import settings
 from django.db import OperationalError, ProgrammingError
@@ -48,7 +49,8 @@ def test_a_database_that_is_away_has_no_traceback_and_a_wrong_statement_has_one(
 
 def test_all_that_is_logged_goes_through_the_filter() -> None:
     """Also what libraries log, which read from Redis without a pause."""
-    console = settings.LOGGING["handlers"]["console"]
-    assert settings.LOGGING["root"]["handlers"] == ["console"]
+    logging_settings: dict[str, Any] = settings.LOGGING
+    console = logging_settings["handlers"]["console"]
+    assert logging_settings["root"]["handlers"] == ["console"]
     assert console["filters"] == ["seldom_without_services"]
-    assert not any("handlers" in logger for logger in settings.LOGGING["loggers"].values())
+    assert not any("handlers" in logger for logger in logging_settings["loggers"].values())

@@ -27,14 +27,14 @@ def a_thing(kind: str, phase: Phase) -> Task | Step:
     task = TaskFactory.create(phase=phase if kind == "task" else Phase.RUNNING)
     if kind == "task":
         return task
-    step = task.steps.first()
+    step: Step = task.steps.get(position=1)
     Step.objects.filter(pk=step.pk).update(phase=phase)
     step.refresh_from_db()
     return step
 
 
 def row(thing: Task | Step) -> dict[str, Any]:
-    return type(thing).objects.filter(pk=thing.pk).values().get()
+    return dict(type(thing).objects.filter(pk=thing.pk).values().get())
 
 
 def writes_of_phases(tree: ast.AST) -> list[int]:

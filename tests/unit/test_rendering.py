@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.template.loader import render_to_string
@@ -232,5 +233,6 @@ def test_a_list_of_things_to_do_is_shown_as_one() -> None:
         {"content": "Test it", "status": "pending"},
     ]
     assert shown_input("TodoWrite", {"todos": todos}) == "✓ Plan it\n→ Do it\n· Test it"
-    for odd in ({"todos": "none"}, {"todos": [1]}, {"todos": []}, {}):
+    malformed: list[dict[str, Any]] = [{"todos": "none"}, {"todos": [1]}, {"todos": []}, {}]
+    for odd in malformed:
         assert "✓" not in shown_input("TodoWrite", odd)
