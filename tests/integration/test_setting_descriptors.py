@@ -184,6 +184,7 @@ def test_the_command_shows_and_changes_every_setting(manage: Manage, project: Pr
 def test_the_command_has_an_option_for_every_setting_and_no_other() -> None:
     parser = load_command_class("tasks_app", "project").create_parser("manage.py", "project")
     (actions,) = [one.choices for one in parser._actions if one.dest == "action"]
+    assert isinstance(actions, dict)
     options = {one.option_strings[0]: one.help for one in actions["settings"]._actions if one.option_strings}
     others = {"-h", "--reset", "--json", "--as"}
     assert set(options) - others == {one.option for one in SETTINGS.values()}
