@@ -513,7 +513,7 @@ def test_a_log_is_streamed_as_a_file(async_client: AsyncClient) -> None:
     async_client.force_login(UserFactory.create(is_superuser=True))
 
     async def download(kind: str) -> tuple[HttpResponseBase, list[bytes]]:
-        file = await async_client.get(reverse("step_log", args=[run.step.task_id, 1, kind]))
+        file: HttpResponseBase = await async_client.get(reverse("step_log", args=[run.step.task_id, 1, kind]))
         assert isinstance(file, StreamingHttpResponse)
         parts = [part async for part in file]
         await sync_to_async(connections.close_all)()  # this loop's thread ends with it
