@@ -7,9 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tasks_app.cli.finding import project_named
-from tasks_app.config.project_settings import SETTINGS
-from tasks_app.config.setting import Setting
+from tasks_app.cli.lookup import project_named
 from tasks_app.config.threshold import threshold_from_text
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Project

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from tasks_app.cli.news import News
+from tasks_app.cli.event_printer import News
 from tasks_app.cli.screen import Screen
 from tasks_app.core.durations import duration_in_words
 from tasks_app.history import statistics

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from watchfiles import watch
 
-from tasks_app.cli.card import show_ways
+from tasks_app.cli.questions import show_ways
 from tasks_app.cli.command import Exit
 from tasks_app.cli.ctrl_c import CtrlC
-from tasks_app.cli.finding import tasks_of_file
-from tasks_app.cli.here import sit_down
+from tasks_app.cli.lookup import tasks_of_file
+from tasks_app.cli.run_locally import sit_down
 from tasks_app.cli.screen import Screen
-from tasks_app.cli.settling import Settling, State, states
+from tasks_app.cli.stable_files import Settling, State, states
 from tasks_app.config.task_file import read_task_file
 from tasks_app.core.errors import CatHerderError, IllegalMove
 from tasks_app.core.phases import ENDED, Phase

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from tasks_app.cli.finding import unended_task
+from tasks_app.cli.lookup import unended_task
 from tasks_app.core.phases import Phase
 from tasks_app.models import Project, Task
 from tasks_app.services.projects import add_project

@@ -372,7 +372,7 @@ def test_leaving_between_two_tasks_is_told(
 
     herd.acts["first"] = [fake_script.Turn(calls=(fake_script.Call("Bash", {"command": "true"}, press),))]
     monkeypatch.setattr("tasks_app.engine.recorder.RunRecorder.tick", lambda self: None)
-    monkeypatch.setattr("tasks_app.cli.hands.Hands.stop", lambda self: None)
+    monkeypatch.setattr("tasks_app.cli.local_worker.Hands.stop", lambda self: None)
     code, out, _ = manage(*RUN)
     assert code == 130
     assert "You left between two tasks" in out

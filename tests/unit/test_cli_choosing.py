@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tasks_app.cli.choosing import chosen
+from tasks_app.cli.choices import chosen
 
 
 def item(*labels: str, several: bool = False) -> dict[str, Any]:

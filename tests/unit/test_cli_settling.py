@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.cli.settling import Settling, State, states
+from tasks_app.cli.stable_files import Settling, State, states
 
 
 def state(modified: int = 1, size: int = 10) -> State:

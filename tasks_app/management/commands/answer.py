@@ -10,10 +10,10 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandParser
 
-from tasks_app.cli.choosing import chosen
+from tasks_app.cli.choices import chosen
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.finding import question_numbered
-from tasks_app.cli.people import acting_principal, add_person_argument
+from tasks_app.cli.lookup import question_numbered
+from tasks_app.cli.acting_user import acting_principal, add_person_argument
 from tasks_app.core.errors import AnswerEmpty, BadInput
 from tasks_app.models import Channel, Question, QuestionKind, Verdict
 from tasks_app.permissions import Principal

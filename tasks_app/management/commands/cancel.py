@@ -7,8 +7,8 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.finding import thing_meant
-from tasks_app.cli.people import acting_principal, add_person_argument
+from tasks_app.cli.lookup import thing_meant
+from tasks_app.cli.acting_user import acting_principal, add_person_argument
 from tasks_app.models import Task
 from tasks_app.reporting.schemas.sequences import outcome_of
 from tasks_app.services.sequences import cancel_sequence

@@ -11,7 +11,7 @@ from django.core.management.base import CommandParser
 from django.utils.text import slugify
 
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.faults import show_report
+from tasks_app.cli.validation_report import show_report
 from tasks_app.cli.repository import folder, ground
 from tasks_app.cli.screen import Screen
 from tasks_app.config.importing import Imported, convert, read_exported, to_yaml

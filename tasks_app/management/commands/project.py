@@ -8,10 +8,10 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.finding import project_named
-from tasks_app.cli.options import add_setting_arguments, changed_overrides
-from tasks_app.cli.people import acting_principal, acting_user_if_any, add_person_argument
-from tasks_app.cli.tables import projects_table, settings_table
+from tasks_app.cli.lookup import project_named
+from tasks_app.cli.acting_user import acting_principal, acting_user_if_any, add_person_argument
+from tasks_app.cli.screen import Screen
+from tasks_app.cli.tables import projects_table
 from tasks_app.core.errors import BadInput
 from tasks_app.git import committed_text
 from tasks_app.models import Project, paths

@@ -8,11 +8,11 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.finding import thing_meant
-from tasks_app.cli.here import work_here
+from tasks_app.cli.lookup import thing_meant
+from tasks_app.cli.run_locally import work_here
 from tasks_app.cli.options import add_here_arguments
-from tasks_app.cli.people import acting_principal, add_person_argument
-from tasks_app.cli.procession import go_through
+from tasks_app.cli.acting_user import acting_principal, add_person_argument
+from tasks_app.cli.sequence_session import go_through
 from tasks_app.core.errors import BadInput, CatHerderError, IllegalMove
 from tasks_app.core.phases import RESUMABLE, Phase
 from tasks_app.models import Sequence, Task

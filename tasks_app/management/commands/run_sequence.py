@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from tasks_app.cli.command import TerminalCommand
-from tasks_app.cli.finding import SEQUENCE, sequence_meant, unended_sequence
+from tasks_app.cli.lookup import SEQUENCE, sequence_meant, unended_sequence
 from tasks_app.cli.options import (
     add_here_arguments,
     add_new_arguments,
@@ -18,8 +18,8 @@ from tasks_app.cli.options import (
     refuse_new_options,
     wanted,
 )
-from tasks_app.cli.people import acting_principal, add_person_argument
-from tasks_app.cli.procession import go_through
+from tasks_app.cli.acting_user import acting_principal, add_person_argument
+from tasks_app.cli.sequence_session import go_through
 from tasks_app.core.errors import BadInput
 from tasks_app.core.phases import Phase
 from tasks_app.models import Project, Sequence

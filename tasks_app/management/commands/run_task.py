@@ -8,8 +8,8 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from tasks_app.cli.command import TerminalCommand
-from tasks_app.cli.finding import task_meant, unended_task
-from tasks_app.cli.here import work_here
+from tasks_app.cli.lookup import task_meant, unended_task
+from tasks_app.cli.run_locally import work_here
 from tasks_app.cli.options import (
     add_here_arguments,
     add_new_arguments,
@@ -18,7 +18,7 @@ from tasks_app.cli.options import (
     refuse_new_options,
     wanted,
 )
-from tasks_app.cli.people import acting_principal, add_person_argument
+from tasks_app.cli.acting_user import acting_principal, add_person_argument
 from tasks_app.config.task_file import read_task_file
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Project, Task

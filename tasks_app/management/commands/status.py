@@ -7,9 +7,9 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.db.models import Case, QuerySet, Value, When
 
-from tasks_app.cli.card import show_question, show_ways
+from tasks_app.cli.questions import show_question, show_ways
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.finding import SEQUENCE, project_named, sequence_meant, task_meant
+from tasks_app.cli.lookup import SEQUENCE, project_named, sequence_meant, task_meant
 from tasks_app.cli.result import show_result
 from tasks_app.cli.screen import Screen
 from tasks_app.cli.tables import sequences_table, spent, steps_table, tasks_table

@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.finding import step_meant, task_meant
+from tasks_app.cli.lookup import step_meant, task_meant
 from tasks_app.history.events.logs import LogKind, follow_log, render_log
 from tasks_app.models import Task
 

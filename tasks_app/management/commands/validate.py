@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.faults import show_report
+from tasks_app.cli.validation_report import show_report
 from tasks_app.cli.repository import Place, ground, opened
 from tasks_app.cli.screen import Screen
 from tasks_app.config.schema import json_schema

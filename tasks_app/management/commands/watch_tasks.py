@@ -8,11 +8,11 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from tasks_app.cli.command import TerminalCommand
-from tasks_app.cli.finding import project_named
-from tasks_app.cli.here import say_surroundings
+from tasks_app.cli.lookup import project_named
+from tasks_app.cli.run_locally import say_surroundings
 from tasks_app.cli.options import place_named
-from tasks_app.cli.people import acting_principal, add_person_argument
-from tasks_app.cli.settling import states
+from tasks_app.cli.acting_user import acting_principal, add_person_argument
+from tasks_app.cli.stable_files import states
 from tasks_app.cli.watch import Watch
 from tasks_app.config.pipeline import load_project_config
 from tasks_app.core.errors import BadInput

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tasks_app.cli.card import how_to_choose, how_to_decide, show_item, show_question
-from tasks_app.cli.choosing import chosen
+from tasks_app.cli.questions import how_to_choose, how_to_decide, show_item, show_question
+from tasks_app.cli.choices import chosen
 from tasks_app.cli.keyboard import Keyboard
 from tasks_app.cli.screen import Screen
 from tasks_app.models import VERDICTS, Question, Verdict

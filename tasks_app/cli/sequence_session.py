@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tasks_app.cli.command import Exit
-from tasks_app.cli.here import introduce, say_surroundings
+from tasks_app.cli.run_locally import introduce, say_surroundings
 from tasks_app.cli.result import show_result
 from tasks_app.cli.screen import Screen
-from tasks_app.cli.sitting import Part, Sitting
+from tasks_app.cli.task_session import Part, Sitting
 from tasks_app.cli.tables import spent
 from tasks_app.core.errors import IllegalMove
 from tasks_app.core.phases import ENDED, RESUMABLE, Phase

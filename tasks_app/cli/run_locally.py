@@ -6,7 +6,7 @@ from django.conf import settings
 
 from tasks_app.cli.command import Exit
 from tasks_app.cli.screen import Screen
-from tasks_app.cli.sitting import Sitting
+from tasks_app.cli.task_session import Sitting
 from tasks_app.core.errors import IllegalMove
 from tasks_app.core.phases import RESUMABLE, Phase
 from tasks_app.models import Task

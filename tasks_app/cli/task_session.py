@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from django.utils import timezone
 
-from tasks_app.cli.asking import AnsweredElsewhere, Prompt
-from tasks_app.cli.card import run_again, show_place, show_question, show_ways
+from tasks_app.cli.prompt import AnsweredElsewhere, Prompt
+from tasks_app.cli.questions import run_again, show_place, show_question, show_ways
 from tasks_app.cli.command import Exit
 from tasks_app.cli.ctrl_c import CtrlC
-from tasks_app.cli.hands import Hands, is_here
+from tasks_app.cli.local_worker import Hands, is_here
 from tasks_app.cli.keyboard import Keyboard
-from tasks_app.cli.news import News
+from tasks_app.cli.event_printer import News
 from tasks_app.cli.progress import Progress
 from tasks_app.cli.result import show_result
 from tasks_app.cli.screen import Screen

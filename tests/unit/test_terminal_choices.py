@@ -1,0 +1,44 @@
+"""What a person typed at the prompt, and what the agent gets of it (H6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tasks_app.cli.choices import chosen
+
+
+def item(*labels: str, several: bool = False) -> dict[str, Any]:
+    return {"question": "Which?", "options": [{"label": label} for label in labels], "multiSelect": several}
+
+
+ONE = item("Spread them", "The first guest pays")
+SEVERAL = item("CSV", "JSON", "PDF", several=True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "typed", "answer"),
+    [
+        (ONE, "2", "The first guest pays"),
+        (ONE, " 1 ", "Spread them"),
+        (ONE, "spread THEM", "Spread them"),
+        (ONE, "0", "0"),
+        (ONE, "3", "3"),
+        (ONE, "1, 2", "1, 2"),
+        (ONE, "  neither, please ", "  neither, please "),
+        (SEVERAL, "1,3", "CSV, PDF"),
+        (SEVERAL, "3, csv,", "PDF, CSV"),
+        (SEVERAL, "2 , 2", "JSON"),
+        (SEVERAL, "1, and XML", "1, and XML"),
+        (SEVERAL, ",", ","),
+        (item("2", "1"), "2", "2"),
+        (item("A, B", "C", several=True), "a, b", "A, B"),
+        (item(), "1", "1"),
+        ({"question": "Free?"}, "1", "1"),
+    ],
+)
+def test_numbers_and_names_choose_and_all_else_is_taken_to_the_letter(
+    asked: dict[str, Any], typed: str, answer: str
+) -> None:
+    assert chosen(asked, typed) == answer

@@ -1,0 +1,81 @@
+"""When a file that somebody writes is taken for written (P12, `watch_tasks`)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tasks_app.cli.stable_files import Settling, State, states
+
+
+def state(modified: int = 1, size: int = 10) -> State:
+    return State(modified, size, inode=7)
+
+
+class TestSettling:
+    @pytest.fixture
+    def settling(self) -> Settling:
+        return Settling(1.0)
+
+    def test_a_file_is_named_once_after_it_kept_still(self, settling: Settling) -> None:
+        found = {"a.md": state()}
+        assert settling.look(found, now=0.0) == []
+        assert settling.moving
+        assert settling.look(found, now=0.9) == []
+        assert settling.look(found, now=1.0) == ["a.md"]
+        assert not settling.moving
+        assert settling.look(found, now=9.0) == []
+
+    def test_each_write_begins_the_wait_anew(self, settling: Settling) -> None:
+        settling.look({"a.md": state(1)}, now=0.0)
+        settling.look({"a.md": state(2)}, now=0.9)
+        assert settling.look({"a.md": state(2)}, now=1.5) == []
+        assert settling.look({"a.md": state(2)}, now=2.0) == ["a.md"]
+
+    def test_a_change_is_named_again(self, settling: Settling) -> None:
+        for now, size in ((0.0, 10), (1.0, 10), (2.0, 11)):
+            settling.look({"a.md": state(size=size)}, now=now)
+        assert settling.moving
+        assert settling.look({"a.md": state(size=11)}, now=3.0) == ["a.md"]
+
+    def test_an_empty_file_is_not_written_yet(self, settling: Settling) -> None:
+        """Editors empty a file before they write it."""
+        for now in (0.0, 5.0):
+            assert settling.look({"a.md": state(size=0)}, now=now) == []
+        assert not settling.moving
+
+    def test_a_file_that_was_away_is_named_again(self, settling: Settling) -> None:
+        """Editors that save by renaming take it away for a moment; what ran already is told by the rows."""
+        found = {"a.md": state()}
+        for now in (0.0, 1.0):
+            settling.look(found, now=now)
+        settling.look({}, now=2.0)
+        settling.look(found, now=3.0)
+        assert settling.look(found, now=4.0) == ["a.md"]
+
+    def test_files_come_in_the_order_of_their_names(self, settling: Settling) -> None:
+        found = {name: state() for name in ("b.md", "a.md", "10.md")}
+        settling.look(found, now=0.0)
+        assert settling.look(found, now=1.0) == ["10.md", "a.md", "b.md"]
+
+
+class TestStates:
+    def test_only_task_files_are_there(self, tmp_path: Path) -> None:
+        for name in ("a.md", "_b.md", ".c.md", "d.txt", "e.md~", "f.md.swp"):
+            (tmp_path / name).write_text("x")
+        (tmp_path / "folder.md").mkdir()
+        (tmp_path / "broken.md").symlink_to(tmp_path / "nowhere")
+        os.mkfifo(tmp_path / "pipe.md")
+        assert list(states(tmp_path)) == ["a.md"]
+
+    def test_a_folder_that_is_gone_has_none(self, tmp_path: Path) -> None:
+        assert states(tmp_path / "nowhere") == {}
+
+    def test_a_file_written_over_is_in_another_state(self, tmp_path: Path) -> None:
+        (tmp_path / "a.md").write_text("one")
+        before = states(tmp_path)
+        (tmp_path / "new").write_text("two")
+        (tmp_path / "new").replace(tmp_path / "a.md")
+        assert states(tmp_path) != before
