@@ -1,4 +1,4 @@
-"""What commands are made of: working on a task in this terminal, answering at the prompt, tables.
+"""Building blocks of the commands: running a task in this terminal, prompts for answers, tables.
 
 The commands themselves are in `management/commands/`.
 """

@@ -1,4 +1,4 @@
-"""Who sits at the terminal: everything that is done there is done by a named person."""
+"""Determine the user in whose name a command acts."""
 
 from __future__ import annotations
 
@@ -14,47 +14,44 @@ from tasks_app.permissions import Principal
 _LISTED = 10
 
 
-def add_person_argument(parser: CommandParser) -> None:
+def add_user_argument(parser: CommandParser) -> None:
     parser.add_argument(
         "--as",
         dest="username",
         metavar="USERNAME",
-        help="whose name this is done in; else CATHERDER_USER, a user named like your login, or the "
-        "only site admin",
+        help="the user who does this; default: CATHERDER_USER, a user with your login name, or the only "
+        "site admin",
     )
 
 
 def acting_principal(username: str | None) -> Principal:
-    """The user who acts in this terminal, as `acting_user` finds them."""
+    """Return the acting user as an unrestricted principal."""
     return Principal.unrestricted(acting_user(username))
 
 
 def acting_user(username: str | None) -> User:
-    """The user meant by `--as`, else by CATHERDER_USER, else by the login name, else the only admin.
-
-    Raises BadInput that says what to do.
-    """
-    if named := username or settings.ENVIRONMENT.user:
-        return _named(named, where="--as" if username else "CATHERDER_USER")
-    people = User.objects.filter(is_active=True)
-    own = people.filter(username=_login_name()).first()
-    admins = people.filter(is_superuser=True)[:2]
+    """Return the user of `--as`, CATHERDER_USER or the login name, else the only admin. Raises BadInput."""
+    if name := username or settings.ENVIRONMENT.user:
+        return _find_user(name, where="--as" if username else "CATHERDER_USER")
+    users = User.objects.filter(is_active=True)
+    own = users.filter(username=_login_name()).first()
+    admins = users.filter(is_superuser=True)[:2]
     if own is None and len(admins) != 1:
-        raise BadInput(f"Who are you here? Say --as USERNAME, or set CATHERDER_USER. {_known()}")
+        raise BadInput(f"Which user is this? Use --as USERNAME or set CATHERDER_USER. {_known_usernames()}")
     return own or admins[0]
 
 
-def acting_user_if_any(username: str | None) -> User | None:
-    """For what may be done before anybody has a login."""
+def acting_user_or_none(username: str | None) -> User | None:
+    """Return the acting user, or None if no users exist yet."""
     return acting_user(username) if username or User.objects.exists() else None
 
 
-def _named(username: str, *, where: str) -> User:
+def _find_user(username: str, *, where: str) -> User:
     user = User.objects.filter(username=username).first()
     if user is None:
-        raise BadInput(f"There is no user “{username}”. {_known()}", where=where)
+        raise BadInput(f"There is no user “{username}”. {_known_usernames()}", where=where)
     if not user.is_active:
-        raise BadInput(f"The login of “{username}” is switched off.", where=where)
+        raise BadInput(f"The account of “{username}” is deactivated.", where=where)
     return user
 
 
@@ -65,9 +62,9 @@ def _login_name() -> str:
         return ""
 
 
-def _known() -> str:
+def _known_usernames() -> str:
     names = list(User.objects.filter(is_active=True).values_list("username", flat=True)[: _LISTED + 1])
     if not names:
-        return "Nobody has a login yet: run `make up` once, or `manage.py createsuperuser`."
+        return "There are no users yet: run `make up` once, or `manage.py createsuperuser`."
     more = ", …" if len(names) > _LISTED else ""
     return f"Known: {', '.join(names[:_LISTED])}{more}."

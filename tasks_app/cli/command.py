@@ -1,4 +1,4 @@
-"""What all commands for people have in common: how they fail, and with which exit code (P12)."""
+"""The base class of commands for people: errors, exit codes and output (P12)."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-#: Errors that mean "the command was not given what it needs"; every other named error is a failure.
+#: Errors in how the command was called; every other CatHerderError is a failure.
 _WRONG_USE = (
     BadInput, WorkspaceError, WrongDataDirectory, AnswerEmpty, AnswerTooLong, NotAllowed, SandboxUnavailable,
 )  # fmt: skip
 
 
 class _Help(DjangoHelpFormatter, RawDescriptionHelpFormatter):
-    """Keeps the lines of descriptions and examples as they were written."""
+    """Help formatter that keeps the line breaks of descriptions and examples."""
 
 
 class TerminalCommand(BaseCommand):
-    """A command whose named errors become one sentence on stderr and an exit code.
+    """A command whose CatHerderErrors become one sentence on stderr and an exit code.
 
-    Subclasses write `work`. With `--json`, an error is also an object {error, exit_code} on stdout.
+    Subclasses implement `work`. With `--json`, an error is also an object {error, exit_code} on stdout.
     """
 
     requires_system_checks: list[str] = []
@@ -62,11 +62,11 @@ class TerminalCommand(BaseCommand):
         "--version", "--verbosity", "--settings", "--pythonpath", "--traceback", "--force-color",
     }  # fmt: skip
     examples = ""
-    #: Whether the command is of no use without the portal's database.
+    #: Whether the command needs the portal's database.
     requires_tables = True
 
     def work(self, options: dict[str, Any]) -> int:
-        """Do what the command is for; the exit code."""
+        """Run the command and return the exit code."""
         raise NotImplementedError
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
@@ -76,14 +76,13 @@ class TerminalCommand(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         for stream in (sys.stdout, sys.stderr):
-            if hasattr(stream, "reconfigure"):  # a terminal that cannot show a character still shows the rest
+            if hasattr(stream, "reconfigure"):  # escape characters that the terminal cannot encode
                 stream.reconfigure(errors="backslashreplace")
-        code = self._code(options)
-        if code:
+        if code := self._run(options):
             sys.exit(code)
 
     def screen_for(self, options: dict[str, Any]) -> Screen:
-        """Where people read along: standard output, or with `--json` standard error."""
+        """Return the screen for progress: standard output, or with `--json` standard error."""
         if options.get("json"):
             return Screen.errors(no_color=options["no_color"])
         self.stdout.ending = ""
@@ -94,11 +93,11 @@ class TerminalCommand(BaseCommand):
         self.stdout.write(json.dumps(plain, ensure_ascii=False, indent=2) + "\n")
 
     def write_outcome(self, thing: Task | Sequence, code: Exit) -> None:
-        """What became of it, as it is now."""
+        """Write the current state of a task or sequence, with the exit code, as JSON."""
         thing.refresh_from_db()
         self.write_json(outcome_of(thing, exit_code=int(code)))
 
-    def _code(self, options: dict[str, Any]) -> int:
+    def _run(self, options: dict[str, Any]) -> int:
         try:
             if self.requires_tables:
                 require_tables()
@@ -107,38 +106,35 @@ class TerminalCommand(BaseCommand):
                 code = self.work(options)
             self.stdout.flush()
         except CatHerderError as error:
-            return self._refused(str(error), _code_of(error), options)
+            code = Exit.WRONG_USE if isinstance(error, _WRONG_USE) else Exit.FAILED
+            return self._fail(str(error), code, options)
         except DatabaseError as error:
             if not is_unavailable(error):
                 raise
-            return self._refused(explain(error), Exit.FAILED, options)
+            return self._fail(explain(error), Exit.FAILED, options)
         except KeyboardInterrupt:
-            return self._refused("Interrupted.", Exit.INTERRUPTED, options)
+            return self._fail("Interrupted.", Exit.INTERRUPTED, options)
         except BrokenPipeError:
-            # Whoever read the output has gone; Python would complain again when it closes stdout.
+            # The reader of the output has gone; Python would raise again when it closes stdout.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return Exit.FAILED
         return code
 
-    def _refused(self, message: str, code: int, options: dict[str, Any]) -> int:
+    def _fail(self, message: str, code: int, options: dict[str, Any]) -> int:
         self.stderr.write(message)
         if options.get("json"):
             self.write_json({"error": message, "exit_code": int(code)})
         return code
 
 
-def _code_of(error: CatHerderError) -> Exit:
-    return Exit.WRONG_USE if isinstance(error, _WRONG_USE) else Exit.FAILED
-
-
 def require_tables() -> None:
-    """Raises BadInput if the database is not the one that this program works on."""
+    """Raise BadInput if the database cannot be used or lacks migrations."""
     try:
         executor = MigrationExecutor(connection)
-        behind = bool(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+        unmigrated = bool(executor.migration_plan(executor.loader.graph.leaf_nodes()))
     except DatabaseError as error:
         raise BadInput(explain(error)) from error
-    if behind:
+    if unmigrated:
         raise BadInput(
             "The database is not prepared for this version. Run `make up` once, or `manage.py migrate`."
         )

@@ -1,4 +1,4 @@
-"""Ctrl+C as a wish that is looked at, so that it never tears a transaction apart."""
+"""Ctrl+C as a flag that is polled, so that it never interrupts a transaction."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from typing import Any, Self
 
 from tasks_app.cli.keyboard import flush_terminal
 
-_LEAVING = b"\nLeft at once. The agent ended with this process; a running portal may go on with the task.\n"
+_MESSAGE = b"\nStopped immediately. The agent has ended too; a running portal may resume the task.\n"
 
 
 class CtrlC:
-    """Within it, a first Ctrl+C is raised as KeyboardInterrupt by `look` and `pause` alone; a second
-    ends the process where it is, and its agent with it."""
+    """Context in which only `check` and `pause` raise KeyboardInterrupt after a first Ctrl+C; a second one
+    ends the process, and its agent with it, immediately."""
 
     def __init__(self) -> None:
         self._pressed = False
         self._before: Any = None
 
     def __enter__(self) -> Self:
-        self._before = signal.signal(signal.SIGINT, self._note)
+        self._before = signal.signal(signal.SIGINT, self._on_signal)
         return self
 
     def __exit__(self, *exception: object) -> None:
         signal.signal(signal.SIGINT, self._before or signal.default_int_handler)
 
     def is_set(self) -> bool:
-        """As an event: for waits that end when one is set."""
+        """Return whether Ctrl+C was pressed. The interface of threading.Event, for `watchfiles.watch`."""
         return self._pressed
 
-    def look(self) -> None:
+    def check(self) -> None:
         if self._pressed:
             raise KeyboardInterrupt
 
     def pause(self, seconds: float) -> None:
-        self.look()
+        self.check()
         time.sleep(seconds)
-        self.look()
+        self.check()
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._pressed:
-            os.write(2, _LEAVING)
+            os.write(2, _MESSAGE)
             flush_terminal()
             os._exit(130)
         self._pressed = True

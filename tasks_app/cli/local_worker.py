@@ -1,4 +1,4 @@
-"""Working on a task in this very process, in a thread of its own."""
+"""Work on a task in a thread of this process."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from tasks_app.engine.stopping import StopReason
 from tasks_app.models import Task
 
 
-class Hands:
-    """Does what a worker would do, as the lease allows: whoever gets it works, the other follows.
+class LocalWorker:
+    """Works on one task whenever it is due and no other worker holds its lease.
 
-    `queues_next`: whether the next task is put into the queue, if this one is part of a sequence.
+    `queues_next`: whether to queue the sequence's next task afterwards.
     """
 
     def __init__(self, task_id: int, *, queues_next: bool = True) -> None:
         self._task_id = task_id
         self._stopping = threading.Event()
-        # Here and not in the thread: a sandbox that is demanded and missing must stop the start.
+        # Not in the thread: a required sandbox that is missing must stop the command.
         self._context = replace(composition.worker_context(self._stop_signal), queues_next=queues_next)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="terminal")
-        self._work: Future[bool] | None = None
+        self._future: Future[bool] | None = None
 
-    def begin(self) -> None:
-        """Work if there is something to do and nobody does it. Raises what went wrong the last time."""
-        if self._work is not None:
-            if not self._work.done():
+    def start_if_due(self) -> None:
+        """Start working if the task is due and this worker is idle. Raises the error of the last round."""
+        if self._future is not None:
+            if not self._future.done():
                 return
-            self._work.result()
+            self._future.result()
         if not self._stopping.is_set() and Task.objects.due().filter(pk=self._task_id).exists():
-            self._work = self._pool.submit(self._advance)
+            self._future = self._pool.submit(self._advance)
 
     def stop(self) -> None:
-        """Interrupt the run: nobody goes on until told to."""
+        """Interrupt the run; the task stays interrupted until somebody resumes it."""
         self._stopping.set()
 
-    def finish(self) -> None:
-        """Wait until what is under way has been put in order."""
-        if self._work is not None:
-            self._work.result()
+    def wait(self) -> None:
+        """Wait until the work that is under way has ended."""
+        if self._future is not None:
+            self._future.result()
 
     def _advance(self) -> bool:
         try:
@@ -56,7 +56,7 @@ class Hands:
         return StopReason.INTERRUPTED if self._stopping.is_set() else None
 
 
-def is_here(owner: str) -> bool:
-    """Whether that owner of a lease is a thread of this process."""
+def is_this_process(owner: str) -> bool:
+    """Return whether this owner of a lease is a thread of this process."""
     process, _, _ = composition.owner().rpartition(":")
     return owner.startswith(f"{process}:")

@@ -1,4 +1,4 @@
-"""Finding what a person named on the command line. What they may not see does not exist for them."""
+"""Find what was named on the command line. What a user may not see does not exist for them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tasks_app.core.phases import ENDED, Phase
 from tasks_app.models import Project, Question, Sequence, Step, Task
 from tasks_app.permissions import Principal, questions_visible_to, sequences_visible_to, tasks_visible_to
 
-#: What stands before the id of a sequence where a task could be meant too.
+#: Prefix of a sequence's id where a task's id is possible too.
 SEQUENCE = "sequence:"
 
 
-def project_named(name: str, *, projects: QuerySet[Project]) -> Project:
-    """Raises BadInput that lists the known names."""
+def find_project(name: str, *, projects: QuerySet[Project]) -> Project:
+    """Return the project of this name. Raises BadInput, which lists the known names."""
     if project := projects.filter(name=name).first():
         return project
     known = ", ".join(projects.values_list("name", flat=True)[:20])
@@ -25,58 +25,58 @@ def project_named(name: str, *, projects: QuerySet[Project]) -> Project:
     raise BadInput(f"There is no project “{name}”. {hint}")
 
 
-def task_meant(text: str, *, tasks: QuerySet[Task]) -> Task:
-    """The task with this id, or named PROJECT/SLUG. Raises BadInput."""
+def find_task(text: str, *, tasks: QuerySet[Task]) -> Task:
+    """Return the task with this id or PROJECT/SLUG. Raises BadInput."""
     rows = tasks.select_related("project")
     project, slash, slug = text.partition("/")
     if slash:
         found = rows.filter(project__name=project, slug=slug).first()
     else:
-        found = rows.filter(pk=_number(text, what="a task's id, or PROJECT/TASK")).first()
+        found = rows.filter(pk=_parse_id(text, what="a task's id, or PROJECT/TASK")).first()
     if found is None:
         raise BadInput(f"There is no task {text}. `manage.py status` lists them.")
     return found
 
 
-def unended_task(
+def find_unfinished_task(
     project: Project, *, slug: str, text: str, threshold: int | None, pipeline: str | None
 ) -> Task | None:
-    """The newest task of this very text and name that has not ended: the same command goes on with it.
+    """Return the newest task with this text and name that has not ended: the same command resumes it.
 
-    A threshold or pipeline that was asked for must be the task's own.
+    If a threshold or pipeline is given, the task must have the same.
     """
     wanted = {"threshold": threshold, "pipeline": pipeline}
     given = {name: value for name, value in wanted.items() if value is not None}
-    return tasks_of_file(project, slug=slug, text=text).exclude(phase__in=ENDED).filter(**given).first()
+    return tasks_from_file(project, slug=slug, text=text).exclude(phase__in=ENDED).filter(**given).first()
 
 
-def tasks_of_file(project: Project, *, slug: str, text: str) -> QuerySet[Task]:
-    """Tasks that were made from a file of this name with this very text, the newest first."""
+def tasks_from_file(project: Project, *, slug: str, text: str) -> QuerySet[Task]:
+    """Return the tasks that were created from a file of this name and text, newest first."""
     named = rf"^{re.escape(slugify(slug)[:60] or 'task')}(-[0-9]+)?$"
     return project.tasks.select_related("project").filter(sequence=None, text=text, slug__regex=named)
 
 
-def sequence_meant(text: str, *, sequences: QuerySet[Sequence]) -> Sequence:
-    """The sequence with this id, with or without `sequence:` before it. Raises BadInput."""
-    number = _number(text.removeprefix(SEQUENCE), what="a sequence's id")
-    if found := sequences.select_related("project").filter(pk=number).first():
+def find_sequence(text: str, *, sequences: QuerySet[Sequence]) -> Sequence:
+    """Return the sequence with this id, with or without the prefix `sequence:`. Raises BadInput."""
+    sequence_id = _parse_id(text.removeprefix(SEQUENCE), what="a sequence's id")
+    if found := sequences.select_related("project").filter(pk=sequence_id).first():
         return found
-    raise BadInput(f"There is no sequence {number}. `manage.py status` lists them.")
+    raise BadInput(f"There is no sequence {sequence_id}. `manage.py status` lists them.")
 
 
-def thing_meant(text: str, *, principal: Principal) -> Task | Sequence:
-    """The task, or with `sequence:` before the id the sequence. Raises BadInput."""
+def find_task_or_sequence(text: str, *, principal: Principal) -> Task | Sequence:
+    """Return the task, or the sequence if the id has the prefix `sequence:`. Raises BadInput."""
     if text.startswith(SEQUENCE):
-        return sequence_meant(text, sequences=sequences_visible_to(principal))
-    return task_meant(text, tasks=tasks_visible_to(principal))
+        return find_sequence(text, sequences=sequences_visible_to(principal))
+    return find_task(text, tasks=tasks_visible_to(principal))
 
 
-def unended_sequence(
+def find_unfinished_sequence(
     project: Project, *, folder: str, threshold: int | None, pipeline: str | None, also_ended: bool
 ) -> Sequence | None:
-    """The newest sequence of the folder, if it has not ended (or `also_ended`, unless it is done).
+    """Return the folder's newest sequence if it has not ended; with `also_ended`, if it is not done.
 
-    A threshold or pipeline that was asked for must be the sequence's own.
+    If a threshold or pipeline is given, the sequence must have the same.
     """
     wanted = {"threshold": threshold, "pipeline": pipeline}
     given = {name: value for name, value in wanted.items() if value is not None}
@@ -85,17 +85,17 @@ def unended_sequence(
     return newest if newest and newest.phase not in over else None
 
 
-def question_numbered(text: str, *, principal: Principal) -> Question:
-    """The question with this id. Raises BadInput."""
-    number = _number(text, what="a question's id, a number")
+def find_question(text: str, *, principal: Principal) -> Question:
+    """Return the question with this id. Raises BadInput."""
+    question_id = _parse_id(text, what="a question's id, a number")
     rows = questions_visible_to(principal).select_related("task__project", "step", "run", "answered_by")
-    if found := rows.filter(pk=number).first():
+    if found := rows.filter(pk=question_id).first():
         return found
-    raise BadInput(f"There is no question {number}. `manage.py status` lists the open ones.")
+    raise BadInput(f"There is no question {question_id}. `manage.py status` lists the open ones.")
 
 
-def step_meant(task: Task, text: str) -> Step:
-    """The step of that name, or at that position from 1. Raises BadInput that lists the steps."""
+def find_step(task: Task, text: str) -> Step:
+    """Return the step of this name or position (from 1). Raises BadInput, which lists the steps."""
     steps = list(task.steps.select_related("task__project"))
     for step in steps:
         if text in (step.name, str(step.position)):
@@ -104,9 +104,9 @@ def step_meant(task: Task, text: str) -> Step:
     raise BadInput(f"Task {task.pk} has no step “{text}”. Its steps: {listed}.", where="--step")
 
 
-def _number(text: str, *, what: str) -> int:
+def _parse_id(text: str, *, what: str) -> int:
     digits = text.removeprefix("#")
-    # Longer numbers than the database can hold are nobody's id.
+    # The database cannot hold longer ids.
     if not digits.isascii() or not digits.isdigit() or len(digits) > 18:
         raise BadInput(f"“{text}” is not {what}.")
     return int(digits)

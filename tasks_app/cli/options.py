@@ -1,4 +1,4 @@
-"""Options that several commands have, and what is meant by them."""
+"""Options that several commands share, and their values."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from tasks_app.cli.lookup import project_named
+from tasks_app.cli.lookup import find_project
 from tasks_app.config.threshold import threshold_from_text
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Project
 from tasks_app.permissions import Principal, projects_visible_to
 
 
-def add_new_arguments(parser: CommandParser, *, what: str, source: str) -> None:
-    """Options of commands that make a task or a sequence from `source`, or go on with an earlier one."""
+def add_creation_arguments(parser: CommandParser, *, what: str, source: str) -> None:
+    """Add the options of commands that create or resume a task or a sequence."""
     parser.add_argument("--project", metavar="NAME", help=f"the project; needed with {source.upper()}")
     parser.add_argument("--threshold", metavar="N", help=f"{SETTINGS['threshold'].help} For a new {what}.")
     parser.add_argument("--pipeline", metavar="NAME", help=f"the pipeline to run through; for a new {what}")
@@ -24,68 +24,28 @@ def add_new_arguments(parser: CommandParser, *, what: str, source: str) -> None:
     )
 
 
-def add_here_arguments(parser: CommandParser) -> None:
-    """Options of commands that work in this terminal."""
+def add_terminal_arguments(parser: CommandParser) -> None:
+    """Add the options of commands that run tasks in this terminal."""
     parser.add_argument(
         "--no-input",
         action="store_true",
-        help="never prompt: when the agent asks, say how to answer and exit with 3",
+        help="never prompt: when the agent asks, say how to answer and exit with code 3",
     )
     parser.add_argument(
         "--json",
         action="store_true",
-        help="one JSON object on stdout at the end; what happens meanwhile goes to stderr",
+        help="one JSON object on stdout at the end; progress goes to stderr",
     )
 
 
-def add_setting_arguments(parser: CommandParser) -> None:
-    """Add an option for each setting of a project, and one that removes overrides."""
-    for setting in SETTINGS.values():
-        values = "|".join(choice for choice, _ in setting.kind.choices)
-        parser.add_argument(
-            setting.option,
-            dest=_destination(setting),
-            metavar=values or "VALUE",
-            help=f"{setting.label}: {setting.text_help}".replace("%", "%%"),
-        )
-    parser.add_argument(
-        "--reset",
-        action="append",
-        default=[],
-        choices=[setting.option.removeprefix("--") for setting in SETTINGS.values()],
-        metavar="SETTING",
-        help="remove the override of a setting, for example: --reset threshold; can be repeated",
-    )
+def chosen_project(options: dict[str, Any], principal: Principal) -> Project | None:
+    """Return the project of `--project`. Raises BadInput if the user sees no such project."""
+    name = options["project"]
+    return find_project(name, projects=projects_visible_to(principal)) if name else None
 
 
-def changed_overrides(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the overrides that were given as options, by name. Raise BadInput that names the option."""
-    changes: dict[str, Any] = {}
-    for name, setting in SETTINGS.items():
-        text = options[_destination(setting)]
-        if text is not None:
-            try:
-                changes[name] = setting.kind.parse(text)
-            except BadInput as error:
-                raise BadInput(error.message, where=setting.option) from None
-        if setting.option.removeprefix("--") in options["reset"]:
-            changes[name] = setting.kind.unset
-    return changes
-
-
-def _destination(setting: Setting) -> str:
-    """Return the key of the setting among the options; other options may have the setting's name."""
-    return f"setting_{setting.name}"
-
-
-def project_chosen(options: dict[str, Any], principal: Principal) -> Project | None:
-    """That of `--project`. Raises BadInput if the person sees none of that name."""
-    named = options["project"]
-    return project_named(named, projects=projects_visible_to(principal)) if named else None
-
-
-def wanted(options: dict[str, Any]) -> dict[str, Any]:
-    """What a new task or sequence shall be like: `threshold` and `pipeline`. Raises BadInput."""
+def creation_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Return `threshold` and `pipeline` of a new task or sequence. Raises BadInput."""
     threshold = options["threshold"]
     return {
         "threshold": None if threshold is None else threshold_from_text(threshold, where="--threshold"),
@@ -93,8 +53,8 @@ def wanted(options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def refuse_new_options(options: dict[str, Any], *, what: str, source: str) -> None:
-    """Raises BadInput if one is given although an id is: it would change nothing."""
+def refuse_creation_options(options: dict[str, Any], *, what: str, source: str) -> None:
+    """Raise BadInput if an option for new ones is given together with an id, where it has no effect."""
     for name in ("threshold", "pipeline", "new"):
         if options[name]:
             raise BadInput(
@@ -102,8 +62,9 @@ def refuse_new_options(options: dict[str, Any], *, what: str, source: str) -> No
             )
 
 
-def place_named(named: str, project: Project) -> Path:
-    """The path from here, else from the top of the project's repository if that is a folder."""
-    here = Path(named)
-    there = Path(project.source) / named
-    return there if not here.exists() and Path(project.source).is_dir() and there.exists() else here
+def resolve_path(path: str, project: Project) -> Path:
+    """Resolve a path against the working directory, else against the project's source folder."""
+    in_source = Path(project.source) / path
+    if not Path(path).exists() and Path(project.source).is_dir() and in_source.exists():
+        return in_source
+    return Path(path)

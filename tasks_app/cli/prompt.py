@@ -1,87 +1,85 @@
-"""Reading the answer to a question at the prompt, while the web may answer it at any time (H6)."""
+"""Read the answer to a question at the prompt, while somebody may answer it in the browser (H6)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tasks_app.cli.questions import how_to_choose, how_to_decide, show_item, show_question
-from tasks_app.cli.choices import chosen
+from tasks_app.cli.choices import resolve_choice
 from tasks_app.cli.keyboard import Keyboard
+from tasks_app.cli.questions import answer_hint, decision_hint, show_item, show_question
 from tasks_app.cli.screen import Screen
 from tasks_app.models import VERDICTS, Question, Verdict
 from tasks_app.services.answers import Reply
 
-#: Between two looks at the rows, in seconds.
-_LOOKS_EVERY = 0.2
+#: Seconds between two checks whether the question is still open.
+_POLL_SECONDS = 0.2
 
 
 class AnsweredElsewhere(Exception):
-    """The question was closed while the prompt stood open."""
+    """The question was closed while the prompt was open."""
 
 
 class Prompt:
-    """`look` is called several times a second while nobody types, and may end the prompt by raising."""
+    """Calls `check_interrupt`, which may raise, several times a second while nobody types."""
 
-    def __init__(self, screen: Screen, keyboard: Keyboard, *, look: Callable[[], None]) -> None:
+    def __init__(self, screen: Screen, keyboard: Keyboard, *, check_interrupt: Callable[[], None]) -> None:
         self._screen = screen
         self._keyboard = keyboard
-        self._look = look
+        self._check_interrupt = check_interrupt
 
     def reply_to(self, question: Question) -> Reply:
-        """One answer for each item, in turn. Raises AnsweredElsewhere, EOFError, or what `look` raises."""
+        """Read one answer for each item. Raises AnsweredElsewhere, EOFError, or what the check raises."""
         answers = {}
-        for place, item in enumerate(question.items, start=1):
+        for position, item in enumerate(question.items, start=1):
             show_item(self._screen, item)
-            self._screen.say(how_to_choose(item), indent=2, style="dim")
-            mark = "> " if len(question.items) == 1 else f"{place} of {len(question.items)} > "
-            answers[str(item["question"])] = chosen(item, self._typed(question, item, mark))
+            self._screen.say(answer_hint(item), indent=2, style="dim")
+            prompt = "> " if len(question.items) == 1 else f"{position} of {len(question.items)} > "
+            answers[str(item["question"])] = resolve_choice(item, self._read_answer(question, item, prompt))
         return Reply(answers)
 
     def verdict_on(self, question: Question) -> tuple[Verdict, str]:
-        """What was decided, and the reason where it wants one. Raises as `reply_to` does."""
+        """Read a verdict, and the reason if it needs one. Raises the same as `reply_to`."""
         show_question(self._screen, question)
-        self._screen.say(how_to_decide(question), indent=2, style="dim")
+        self._screen.say(decision_hint(question), indent=2, style="dim")
         approve, refuse = VERDICTS[question.kind]
         options = [str(option["label"]) for option in question.items[0]["options"]]
         while (
-            typed := chosen(question.items[0], self._typed(question, question.items[0], "> "))
+            typed := resolve_choice(question.items[0], self._read_answer(question, question.items[0], "> "))
         ) not in options:
-            self._screen.say(how_to_decide(question), indent=2)
+            self._screen.say(decision_hint(question), indent=2)
         if typed == options[0]:
             return approve, ""
-        why = (
-            "Why? The agent is told." if refuse == Verdict.DENIED else "What is to change? The agent is told."
-        )
-        self._screen.say(why, indent=2, style="dim")
-        return refuse, self._typed(question, {}, "> ")
+        reason = "Reason" if refuse == Verdict.DENIED else "What should change"
+        self._screen.say(f"{reason} (required; sent to the agent):", indent=2, style="dim")
+        return refuse, self._read_answer(question, {}, "> ")
 
-    def _typed(self, question: Question, item: Mapping[str, Any], mark: str) -> str:
-        self._keyboard.forget()
+    def _read_answer(self, question: Question, item: Mapping[str, Any], prompt: str) -> str:
+        self._keyboard.discard_input()
         while True:
-            self._screen.prompt(mark)
-            typed = self._text(question)
+            self._screen.prompt(prompt)
+            typed = self._read_lines(question)
             if typed.strip():
                 return typed
-            self._screen.say(f"An answer needs some text. {how_to_choose(item)}", indent=2)
+            self._screen.say(f"The answer is empty. {answer_hint(item)}", indent=2)
 
-    def _text(self, question: Question) -> str:
-        """One line; or all the lines of something pasted, up to an empty line that was typed."""
-        lines = [self._line(question)]
-        if not self._keyboard.is_terminal:  # which would have shown what was typed
+    def _read_lines(self, question: Question) -> str:
+        """Read one line, or after a paste all lines up to an empty line that was typed."""
+        lines = [self._read_line(question)]
+        if not self._keyboard.is_terminal:  # a terminal has already shown the input
             self._screen.say(lines[0])
-        while self._keyboard.pasted():
-            lines.append(self._line(question))
+        while self._keyboard.has_pasted_line():
+            lines.append(self._read_line(question))
         if len(lines) == 1:
             return lines[0]
-        self._screen.say("Several lines: go on, or end with an empty one.", indent=2, style="dim")
-        while (line := self._line(question)) or self._keyboard.pasted():
+        self._screen.say("Several lines pasted. Type more, or end with an empty line.", indent=2, style="dim")
+        while (line := self._read_line(question)) or self._keyboard.has_pasted_line():
             lines.append(line)
         return "\n".join(lines).rstrip()
 
-    def _line(self, question: Question) -> str:
-        while (line := self._keyboard.line(_LOOKS_EVERY)) is None:
-            self._look()
+    def _read_line(self, question: Question) -> str:
+        while (line := self._keyboard.read_line(_POLL_SECONDS)) is None:
+            self._check_interrupt()
             if not Question.objects.open().filter(pk=question.pk).exists():
                 self._screen.say()  # ends the line of the prompt
                 raise AnsweredElsewhere

@@ -1,4 +1,4 @@
-"""A question as a terminal shows it, and where else it can be answered."""
+"""Show a question in the terminal, and say where else it can be answered."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tasks_app.models import Question, QuestionKind
 from tasks_app.reporting.commands import answer_command, question_url
 
 
-def show_place(screen: Screen, question: Question) -> None:
-    """Who asks: project, task, step and the question's id."""
+def show_question_heading(screen: Screen, question: Question) -> None:
+    """Print the question's id, project, task and step."""
     task = question.task
     screen.say()
     screen.say(
@@ -22,7 +22,7 @@ def show_place(screen: Screen, question: Question) -> None:
 
 
 def show_question(screen: Screen, question: Question) -> None:
-    """All that there is to answer, or to decide by."""
+    """Print the evidence and the items of a question."""
     show_evidence(screen, question)
     if question.kind == QuestionKind.CLARIFICATION:
         for item in question.items:
@@ -32,7 +32,7 @@ def show_question(screen: Screen, question: Question) -> None:
 
 
 def show_evidence(screen: Screen, question: Question) -> None:
-    """What an approval or a plan is judged by: the command, the file, the difference, the plan."""
+    """Print the command, file, diff or plan that is to be approved."""
     for piece in question.evidence:
         screen.say(piece["title"], indent=2, style="dim")
         for line in piece["text"].strip("\n").split("\n"):
@@ -40,7 +40,7 @@ def show_evidence(screen: Screen, question: Question) -> None:
 
 
 def show_item(screen: Screen, item: Mapping[str, Any]) -> None:
-    """One question with its numbered options, their descriptions and previews."""
+    """Print one item with its numbered options, their descriptions and previews."""
     header = f"[{item['header']}] " if item.get("header") else ""
     screen.say(f"{header}{item['question']}", indent=2, style="bold")
     for number, option in enumerate(item.get("options") or (), start=1):
@@ -52,23 +52,23 @@ def show_item(screen: Screen, item: Mapping[str, Any]) -> None:
                 screen.say(f"│ {line}", indent=7, wrap=False)
 
 
-def how_to_decide(question: Question) -> str:
-    other = "deny it" if question.kind == QuestionKind.APPROVAL else "send it back"
-    return f"Type 1 to approve it, 2 to {other}."
+def decision_hint(question: Question) -> str:
+    other = "deny" if question.kind == QuestionKind.APPROVAL else "send back"
+    return f"Type 1 to approve, 2 to {other}."
 
 
-def how_to_choose(item: Mapping[str, Any]) -> str:
+def answer_hint(item: Mapping[str, Any]) -> str:
     if not item.get("options"):
         return "Type your answer."
     if item.get("multiSelect"):
-        return "Type one or more numbers, separated by commas, or an answer of your own."
-    return "Type a number, or an answer of your own."
+        return "Type one or more numbers, separated by commas, or your own answer."
+    return "Type a number, or your own answer."
 
 
-def show_ways(screen: Screen, question: Question) -> None:
-    screen.say(f"Answer it with  {answer_command(question)}", indent=2, wrap=False)
-    screen.say(f"or in the web   {question_url(question)}", indent=2, wrap=False)
+def show_how_to_answer(screen: Screen, question: Question) -> None:
+    screen.say(f"Answer with        {answer_command(question)}", indent=2, wrap=False)
+    screen.say(f"or in the browser  {question_url(question)}", indent=2, wrap=False)
 
 
-def run_again(task_id: int, *, project: str) -> str:
+def run_task_command(task_id: int, *, project: str) -> str:
     return f"manage.py run_task {task_id} --project {shlex.quote(project)}"

@@ -1,4 +1,4 @@
-"""The repository that a command is to look at: a folder, an address, or the name of a project."""
+"""Open the repository that a command names: a folder, a URL, or the name of a project."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tasks_app.prompting import SHIPPED_PROMPTS
 
 
 @dataclass(frozen=True)
-class Place:
-    """A folder with a repository's files; `name` for people. A `copy` is gone when the command ends."""
+class OpenedRepository:
+    """A folder with a repository's files. A `copy` is deleted when the command ends."""
 
     root: Path
     name: str
@@ -30,40 +30,40 @@ class Place:
 
 
 @contextmanager
-def opened(named: str) -> Iterator[Place]:
-    """The repository that `named` means. BadInput or WorkspaceError if there is none.
+def open_repository(name: str) -> Iterator[OpenedRepository]:
+    """Open a repository by folder, URL or project name. Raises BadInput or WorkspaceError.
 
-    What has no files of its own to look at, an address or a bare repository, is copied for the while.
+    URLs and bare repositories have no work tree, so they are cloned temporarily.
     """
-    source = named if is_url(named) or Path(named).exists() else _source_of_project(named)
+    source = name if is_url(name) or Path(name).exists() else _source_of_project(name)
     if not is_url(source) and not _is_bare(Path(source)):
-        yield Place(folder(source), named)
+        yield OpenedRepository(resolve_folder(source), name)
         return
-    with tempfile.TemporaryDirectory(prefix="cat-herder-validate-") as name:
-        root = Path(name).resolve() / "repository"
-        _copy(source, root)
-        yield Place(root, named, copy=True)
+    with tempfile.TemporaryDirectory(prefix="cat-herder-validate-") as temporary:
+        root = Path(temporary).resolve() / "repository"
+        _clone(source, root)
+        yield OpenedRepository(root, name, copy=True)
 
 
-def folder(named: str) -> Path:
-    """The folder as a full path. Raises BadInput."""
-    path = Path(named).expanduser()
+def resolve_folder(name: str) -> Path:
+    """Return the full path of a folder. Raises BadInput."""
+    path = Path(name).expanduser()
     if not path.exists():
-        raise BadInput("there is no such folder", where=named)
+        raise BadInput("there is no such folder", where=name)
     if not path.is_dir():
-        raise BadInput("this is not a folder; name the top folder of a repository", where=named)
+        raise BadInput("this is not a folder; name the top folder of a repository", where=name)
     return path.resolve()
 
 
-def ground(root: Path) -> Ground:
-    """The folder together with what this installation brings along."""
+def repository_context(root: Path) -> Ground:
+    """Return the folder with the prompts and the default threshold of this installation."""
     return Ground(root, prompts=SHIPPED_PROMPTS, threshold=settings.ENVIRONMENT.threshold)
 
 
 def _source_of_project(name: str) -> str:
     try:
         found = Project.objects.filter(name=name).values_list("source", flat=True).first()
-    except DatabaseError:  # nothing has been set up here yet
+    except DatabaseError:  # the database is not set up yet
         found = None
     if found is None:
         raise BadInput("there is no such folder, and no project of that name", where=name)
@@ -74,7 +74,7 @@ def _is_bare(path: Path) -> bool:
     return (path / "HEAD").is_file() and (path / "objects").is_dir() and not is_repository(path)
 
 
-def _copy(source: str, root: Path) -> None:
+def _clone(source: str, root: Path) -> None:
     facts = inspect_source(source)
     Git().run(
         "clone", "--quiet", "--depth=1", "--no-tags", "--template=", "--no-recurse-submodules",

@@ -1,4 +1,4 @@
-"""What a terminal says of a task's result: how to get it, and what of the work is not in it."""
+"""Print how to fetch a task's result, and which files were left out of it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tasks_app.reporting.commands import fetch_command_for
 
 
 def show_result(screen: Screen, task: Task) -> None:
-    """Nothing if nothing is recorded yet."""
+    """Print the command that fetches the result, if anything is recorded."""
     if fetch := fetch_command_for(task):
-        screen.say(f"Get the work with  {fetch}", indent=2, wrap=False)
+        screen.say(f"Fetch the result with  {fetch}", indent=2, wrap=False)
     for note in task.left_out:
         screen.say(strip_controls(note), indent=2, style="yellow")

@@ -1,4 +1,4 @@
-"""Working on a task here at the terminal, as run_task, run_sequence, retry and watch_tasks do."""
+"""Run a task in this terminal, for run_task, run_sequence, retry and watch_tasks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django.conf import settings
 
 from tasks_app.cli.command import Exit
 from tasks_app.cli.screen import Screen
-from tasks_app.cli.task_session import Sitting
+from tasks_app.cli.task_session import TaskSession
 from tasks_app.core.errors import IllegalMove
 from tasks_app.core.phases import RESUMABLE, Phase
 from tasks_app.models import Task
@@ -15,45 +15,47 @@ from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.tasks import go_on, start_task
 
 
-def work_here(task: Task, principal: Principal, screen: Screen, *, may_prompt: bool) -> Exit:
-    """Start the task or go on with it, and stay with it until it rests. Raises NotAllowed."""
-    return sit_down(task, principal, screen, may_prompt=may_prompt)[0]
+def run_task_locally(task: Task, principal: Principal, screen: Screen, *, may_prompt: bool) -> Exit:
+    """Start or resume the task and follow it until it stops. Raises NotAllowed."""
+    return run_task_session(task, principal, screen, may_prompt=may_prompt)[0]
 
 
-def sit_down(task: Task, principal: Principal, screen: Screen, *, may_prompt: bool) -> tuple[Exit, bool]:
-    """The same, and whether the person has left."""
+def run_task_session(
+    task: Task, principal: Principal, screen: Screen, *, may_prompt: bool
+) -> tuple[Exit, bool]:
+    """Do the same, and also return whether the person pressed Ctrl+C."""
     if task.phase == Phase.DONE:
-        screen.say(f"Task {task.pk} is done already: {task.title}")
+        screen.say(f"Task {task.pk} is already done: {task.title}")
         return Exit.DONE, False
     require_actor(principal, task.project)
-    sitting = Sitting(task, principal, screen, may_prompt=may_prompt)
+    session = TaskSession(task, principal, screen, may_prompt=may_prompt)
     introduce(task, screen)
-    say_surroundings(screen)
-    set_going(task, principal)
-    return sitting.run(), sitting.left
+    warn_about_environment(screen)
+    make_due(task, principal)
+    return session.run(), session.left
 
 
 def introduce(task: Task, screen: Screen) -> None:
     screen.say(f"Task {task.pk} · {task.project.name}/{task.slug} · {task.title}", style="bold")
     screen.say(f"branch {task.branch}, pipeline {task.pipeline}, threshold {task.threshold}", indent=2)
     if task.checkout:
-        screen.say(f"works on the project's own branch {task.checkout}", indent=2, style="yellow")
+        screen.say(f"works directly on the project's branch {task.checkout}", indent=2, style="yellow")
 
 
-def say_surroundings(screen: Screen) -> None:
-    """What is not as one might think: no model, no sandbox."""
+def warn_about_environment(screen: Screen) -> None:
+    """Say if there is no real model or no sandbox."""
     if settings.ENVIRONMENT.rehearsal:
         screen.say("Rehearsal: the agent is the real Claude Code, the model behind it is a script.", indent=2)
     if reason := local_sandbox.sandbox().reason:
         screen.say(f"No sandbox: {reason}", indent=2)
 
 
-def set_going(task: Task, principal: Principal) -> None:
-    """Let it be due, for this process to take up: no worker is rung for."""
+def make_due(task: Task, principal: Principal) -> None:
+    """Make the task due for this process, without notifying a worker."""
     try:
         if task.not_started:
             start_task(task, by=principal, ring=False)
         elif task.phase in RESUMABLE:
             go_on(task, by=principal, ring=False)
     except IllegalMove:
-        pass  # somebody was first; the rows tell what it is now
+        pass  # somebody else was first; the rows have the current phase

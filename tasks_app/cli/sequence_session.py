@@ -1,13 +1,13 @@
-"""One person at a terminal with a sequence: task after task, until one must wait, fails, or they leave."""
+"""Follow a sequence in the terminal, task after task, until one waits, fails, or the person leaves."""
 
 from __future__ import annotations
 
 from tasks_app.cli.command import Exit
-from tasks_app.cli.run_locally import introduce, say_surroundings
 from tasks_app.cli.result import show_result
+from tasks_app.cli.run_locally import introduce, warn_about_environment
 from tasks_app.cli.screen import Screen
-from tasks_app.cli.task_session import Part, Sitting
-from tasks_app.cli.tables import spent
+from tasks_app.cli.tables import describe_spending
+from tasks_app.cli.task_session import SequenceContext, TaskSession
 from tasks_app.core.errors import IllegalMove
 from tasks_app.core.phases import ENDED, RESUMABLE, Phase
 from tasks_app.history import statistics
@@ -16,17 +16,19 @@ from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.sequences import current_task, go_on_sequence, sequence_files, start_sequence
 
 
-def go_through(sequence: Sequence, principal: Principal, screen: Screen, *, may_prompt: bool) -> Exit:
-    """Start the sequence or go on with it, and stay with it until it rests. Raises NotAllowed."""
+def run_sequence_locally(
+    sequence: Sequence, principal: Principal, screen: Screen, *, may_prompt: bool
+) -> Exit:
+    """Start or resume the sequence and follow it until it stops. Raises NotAllowed."""
     if sequence.phase == Phase.DONE:
-        screen.say(f"Sequence {sequence.pk} is done already: {sequence.folder}")
+        screen.say(f"Sequence {sequence.pk} is already done: {sequence.folder}")
         return Exit.DONE
     require_actor(principal, sequence.project)
-    return Procession(sequence, principal, screen, may_prompt=may_prompt).run()
+    return SequenceSession(sequence, principal, screen, may_prompt=may_prompt).run()
 
 
-class Procession:
-    """What comes next follows from the rows alone: a portal's worker may take a task up as well."""
+class SequenceSession:
+    """Reads the next task from the rows each time, because a worker of the portal may take one too."""
 
     def __init__(self, sequence: Sequence, principal: Principal, screen: Screen, *, may_prompt: bool) -> None:
         self._sequence = sequence
@@ -36,21 +38,21 @@ class Procession:
         self._files = sequence_files(sequence)
 
     def run(self) -> Exit:
-        """Start the sequence or go on with it; the exit code, when it rests or the person has left."""
+        """Run the sequence until it stops or the person leaves; return the exit code."""
         self._introduce()
-        self._set_going()
+        self._make_due()
         first = True
-        while (task := self._current()) is not None:
-            self._tell_new_files()
-            code, left = self._sit(task, from_start=not first)
+        while (task := self._current_task()) is not None:
+            self._print_new_files()
+            code, left = self._run_task(task, from_start=not first)
             if code is not Exit.DONE:
-                return self._stopped(code)
-            if left and self._current() is not None:
-                return self._left_between()
+                return self._print_stopped(code)
+            if left and self._current_task() is not None:
+                return self._print_left()
             first = False
-        return self._ended()
+        return self._print_end()
 
-    def _current(self) -> Task | None:
+    def _current_task(self) -> Task | None:
         self._sequence.refresh_from_db()
         return None if self._sequence.phase == Phase.DONE else current_task(self._sequence)
 
@@ -59,9 +61,9 @@ class Procession:
         heading = f"Sequence {sequence.pk} · {sequence.project.name}/{sequence.slug} · {sequence.folder}"
         self._screen.say(heading, style="bold")
         self._screen.say(f"branch {sequence.branch}, {len(self._files)} task(s) so far", indent=2)
-        say_surroundings(self._screen)
+        warn_about_environment(self._screen)
 
-    def _set_going(self) -> None:
+    def _make_due(self) -> None:
         sequence, task = self._sequence, current_task(self._sequence)
         try:
             if task is not None and task.not_started:
@@ -69,50 +71,51 @@ class Procession:
             elif sequence.phase in RESUMABLE:
                 go_on_sequence(sequence, by=self._principal, ring=False)
         except IllegalMove:
-            pass  # somebody was first; the rows tell what it is now
+            pass  # somebody else was first; the rows have the current phase
 
-    def _sit(self, task: Task, *, from_start: bool) -> tuple[Exit, bool]:
-        place = self._sequence.tasks.filter(pk__lte=task.pk).count()
-        before = f"task {place} of {len(self._files)}, step "
+    def _run_task(self, task: Task, *, from_start: bool) -> tuple[Exit, bool]:
+        position = self._sequence.tasks.filter(pk__lte=task.pk).count()
+        step_prefix = f"task {position} of {len(self._files)}, step "
         self._screen.say()
         introduce(task, self._screen)
-        sitting = Sitting(
+        session = TaskSession(
             task, self._principal, self._screen,
-            may_prompt=self._may_prompt, part=Part(before, self._again, from_start),
+            may_prompt=self._may_prompt,
+            sequence=SequenceContext(step_prefix, self._continue_command, from_start),
         )  # fmt: skip
-        return sitting.run(), sitting.left
+        return session.run(), session.left
 
-    def _again(self) -> str:
-        """The command that goes on with the sequence."""
+    def _continue_command(self) -> str:
+        """Return the command that continues the sequence."""
         self._sequence.refresh_from_db()
         ended = " --continue" if self._sequence.phase in ENDED else ""
         return f"manage.py run_sequence {self._sequence.pk}{ended}"
 
-    def _tell_new_files(self) -> None:
-        """Tasks may add tasks: say so as soon as it is known."""
+    def _print_new_files(self) -> None:
+        """Print the names of tasks that agents have added."""
         files = sequence_files(self._sequence)
         for name in files:
             if name not in self._files:
-                self._screen.say_with_mark("+", f"A new task is in the folder: {name}", style="yellow")
+                self._screen.say_with_mark("+", f"New task in the folder: {name}", style="yellow")
         self._files = files
 
-    def _stopped(self, code: Exit) -> Exit:
+    def _print_stopped(self, code: Exit) -> Exit:
         done, _ = statistics.tasks_done([self._sequence])[self._sequence.pk]
         self._sequence.refresh_from_db()
         if self._sequence.phase in ENDED:
             self._screen.say(
-                f"The sequence stops here, with {done} of {len(self._files)} tasks done; "
-                "once what is in the way is mended, --continue goes on."
+                f"The sequence stopped with {done} of {len(self._files)} tasks done. "
+                "Fix the cause, then resume it with --continue."
             )
         return code
 
-    def _left_between(self) -> Exit:
-        self._screen.say("You left between two tasks; a running portal goes on without this terminal.")
-        self._screen.say(f"Go on here with  {self._again()}", indent=2, wrap=False)
+    def _print_left(self) -> Exit:
+        self._screen.say("You left between two tasks; a running portal continues without this terminal.")
+        self._screen.say(f"Continue with  {self._continue_command()}", indent=2, wrap=False)
         return Exit.INTERRUPTED
 
-    def _ended(self) -> Exit:
-        """No task is at hand: all are done, or the folder has none that can be begun."""
+    def _print_end(self) -> Exit:
+        """Print the outcome when no task is left: all are done, or none in the folder can be started."""
         sequence, say = self._sequence, self._screen.say
         last = sequence.tasks.select_related("project").order_by("pk").last()
         say()
@@ -120,14 +123,14 @@ class Procession:
             say(f"Failed: {sequence.failure}", style="bold red")
             if last and paths.workspace(last).path.exists():
                 say(
-                    f"The folder is here:  {paths.workspace(last).path / sequence.folder}",
+                    f"The folder is  {paths.workspace(last).path / sequence.folder}",
                     indent=2,
                     wrap=False,
                 )
-            say(f"Mend it, then go on with  {self._again()}", indent=2, wrap=False)
+            say(f"Fix it, then continue with  {self._continue_command()}", indent=2, wrap=False)
             return Exit.FAILED
         say(f"Done: {sequence.folder}, {len(self._files)} task(s)", style="bold green")
-        say(spent(statistics.of_sequence(sequence)), indent=2)
+        say(describe_spending(statistics.of_sequence(sequence)), indent=2)
         if last:
             show_result(self._screen, last)
         return Exit.DONE

@@ -1,4 +1,4 @@
-"""Which files of a folder have come to rest: an editor writes several times, a copy takes its time."""
+"""Detect files that are completely written: editors write several times, and copies take time."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tasks_app.services.sequences import task_files
 
 
 @dataclass(frozen=True)
-class State:
-    """What changes when a file is written: nanoseconds, bytes and the file's number on its disk."""
+class FileState:
+    """Facts that change when a file is written."""
 
     modified: int
     size: int
     inode: int
 
 
-def states(folder: Path) -> dict[str, State]:
-    """The task files of a folder as they are now; none while there is no such folder."""
+def task_file_states(folder: Path) -> dict[str, FileState]:
+    """Return the states of a folder's task files; none if the folder does not exist."""
     found = {}
     try:
         with os.scandir(folder) as entries:
@@ -30,39 +30,41 @@ def states(folder: Path) -> dict[str, State]:
     for name in task_files(names):
         try:
             facts = (folder / name).stat()
-        except OSError:  # gone since
+        except OSError:  # deleted meanwhile
             continue
-        found[name] = State(facts.st_mtime_ns, facts.st_size, facts.st_ino)
+        found[name] = FileState(facts.st_mtime_ns, facts.st_size, facts.st_ino)
     return found
 
 
-class Settling:
-    """Names each state of each file once, after it has kept still for `seconds`. Empty files are not yet
-    written. Times are those of any clock that only goes forward."""
+class StableFiles:
+    """Reports each state of each file once, after it was unchanged for `seconds`. Empty files are taken as
+    not written yet. Times come from any monotonic clock."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._since: dict[str, tuple[State, float]] = {}
-        self._named: dict[str, State] = {}
+        self._since: dict[str, tuple[FileState, float]] = {}
+        self._reported: dict[str, FileState] = {}
 
-    def look(self, found: Mapping[str, State], *, now: float) -> list[str]:
-        """Files that have come to rest since the last look, in the order of their names."""
+    def update(self, found: Mapping[str, FileState], *, now: float) -> list[str]:
+        """Return the names of files that became stable since the last call, sorted."""
         before = self._since
         self._since = {
             name: before[name] if name in before and before[name][0] == state else (state, now)
             for name, state in found.items()
         }
-        self._named = {name: state for name, state in self._named.items() if name in found}
-        rested = [name for name in self._unnamed() if now - self._since[name][1] >= self._seconds]
-        self._named.update((name, found[name]) for name in rested)
-        return rested
+        self._reported = {name: state for name, state in self._reported.items() if name in found}
+        stable = [name for name in self._unreported() if now - self._since[name][1] >= self._seconds]
+        self._reported.update((name, found[name]) for name in stable)
+        return stable
 
     @property
-    def moving(self) -> bool:
-        """Whether some file is not at rest yet."""
-        return bool(self._unnamed())
+    def has_unstable(self) -> bool:
+        """Whether some file may still be being written."""
+        return bool(self._unreported())
 
-    def _unnamed(self) -> list[str]:
+    def _unreported(self) -> list[str]:
         return sorted(
-            name for name, (state, _) in self._since.items() if state.size and self._named.get(name) != state
+            name
+            for name, (state, _) in self._since.items()
+            if state.size and self._reported.get(name) != state
         )

@@ -28,38 +28,35 @@ _STYLES: dict[Tone, str] = {
 
 
 def table(*columns: str) -> Table:
-    made = Table(box=None, pad_edge=False, header_style="dim")
-    for column in columns:
-        made.add_column(column)
-    return made
+    return Table(*columns, box=None, pad_edge=False, header_style="dim")
 
 
 def tasks_table(tasks: Listed[Task]) -> Table:
     rows = table("ID", "PHASE", "TASK", "TITLE", "QUESTION", "TIME", "COST")
-    asked = _open_numbers(tasks)
+    open_questions = _open_question_ids(tasks)
     figures = statistics.of_tasks(tasks)
     for task in tasks:
         rows.add_row(
             str(task.pk),
-            _phase(task),
+            _phase_text(task),
             f"{task.project.name}/{task.slug}",
-            Text(strip_controls(task.title)),
-            ", ".join(map(str, asked.get(task.pk, ()))),
-            duration_in_words(figures[task.pk].duration.total),
+            Text(plain(task.title)),
+            ", ".join(map(str, open_questions.get(task.pk, ()))),
+            words.duration(figures[task.pk].duration.total),
             words.dollars(figures[task.pk].usage.cost_usd),
         )
     return rows
 
 
 def sequences_table(sequences: Listed[Sequence]) -> Table:
-    """`DONE` counts the tasks that are done, of those that were begun."""
+    """Return the table of sequences; `DONE` is the number of done tasks out of the started ones."""
     rows = table("ID", "PHASE", "SEQUENCE", "FOLDER", "DONE", "TIME", "COST")
     figures = statistics.of_sequences(sequences)
     done = statistics.tasks_done(sequences)
     for sequence in sequences:
         rows.add_row(
             f"sequence:{sequence.pk}",
-            _phase(sequence),
+            _phase_text(sequence),
             f"{sequence.project.name}/{sequence.slug}",
             Text(strip_controls(sequence.folder)),
             " of ".join(map(str, done[sequence.pk])),
@@ -73,15 +70,15 @@ def steps_table(steps: Listed[Step]) -> Table:
     rows = table("  ", "STEP", "PHASE", "RUNS", "TIME", "TOKENS", "COST")
     figures = statistics.of_steps(steps)
     for step in steps:
-        runs, spent = len(step.runs.all()), figures[step.pk]
+        runs, totals = len(step.runs.all()), figures[step.pk]
         rows.add_row(
             f"  {step.position}",
             step.name,
-            _phase(step),
+            _phase_text(step),
             str(runs),
-            duration_in_words(spent.duration.working),
-            f"{spent.usage.read_tokens + spent.usage.output_tokens:,}" if runs else "",
-            words.dollars(spent.usage.cost_usd) if runs else "",
+            words.duration(totals.duration.working),
+            f"{totals.usage.read_tokens + totals.usage.output_tokens:,}" if runs else "",
+            words.dollars(totals.usage.cost_usd) if runs else "",
         )
     return rows
 
@@ -93,17 +90,9 @@ def projects_table(projects: Iterable[Project]) -> Table:
     return rows
 
 
-def settings_table(settings: Iterable[SettingInEffect]) -> Table:
-    rows = table("SETTING", "CAT-HERDER.YAML", "OVERRIDE", "IN EFFECT")
-    for one in settings:
-        values = (one.in_file or "not set", one.override or "none", one.in_effect)
-        rows.add_row(one.setting.label, *(Text(strip_controls(value)) for value in values))
-    return rows
-
-
-def usage_table(what: str, usages: Iterable[tuple[str, Usage]]) -> Table:
-    """Tokens read, of these those that were cached, tokens written and dollars, a row for each name."""
-    rows = table(what, "TOKENS IN", "OF THESE CACHED", "TOKENS OUT", "COST")
+def usage_table(heading: str, usages: Iterable[tuple[str, Usage]]) -> Table:
+    """Return a table with tokens in, cached and out, and dollars, one row per name."""
+    rows = table(heading, "TOKENS IN", "OF THESE CACHED", "TOKENS OUT", "COST")
     for name, usage in usages:
         rows.add_row(
             Text(strip_controls(name)),
@@ -115,25 +104,25 @@ def usage_table(what: str, usages: Iterable[tuple[str, Usage]]) -> Table:
     return rows
 
 
-def spent(figures: Figures) -> str:
-    """Time with and without pauses, tokens and cost, in one line. Cached tokens are input too."""
+def describe_spending(figures: Figures) -> str:
+    """Return time, tokens and cost in one line. Input includes cached tokens."""
     duration, usage = figures.duration, figures.usage
     if duration.total is None:
         return "not started yet"
     return (
-        f"{duration_in_words(duration.total)} in all, {duration_in_words(duration.working)} without pauses · "
+        f"{words.duration(duration.total)} in total, {words.duration(duration.working)} working · "
         f"{usage.read_tokens:,} tokens in, {usage.output_tokens:,} out "
         f"(cache: {usage.cache_write_tokens:,} written, {usage.cache_read_tokens:,} read) · "
         f"{words.dollars(usage.cost_usd)}"
     )
 
 
-def _phase(thing: Task | Step | Sequence) -> Text:
+def _phase_text(thing: Task | Step | Sequence) -> Text:
     facts = thing.phase_facts
     return Text(facts.label, style=_STYLES[facts.tone])
 
 
-def _open_numbers(tasks: Listed[Task]) -> dict[int, list[int]]:
+def _open_question_ids(tasks: Listed[Task]) -> dict[int, list[int]]:
     rows = Question.objects.open().filter(task__in=[task.pk for task in tasks]).values_list("task_id", "pk")
     found: dict[int, list[int]] = {}
     for task_id, question_id in rows:

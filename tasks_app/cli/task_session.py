@@ -1,4 +1,4 @@
-"""One person at a terminal with one task, until it ends, must wait, or they leave."""
+"""Follow one task in the terminal: print events, prompt for answers, and work on it if it is due."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 from django.utils import timezone
 
-from tasks_app.cli.prompt import AnsweredElsewhere, Prompt
-from tasks_app.cli.questions import run_again, show_place, show_question, show_ways
 from tasks_app.cli.command import Exit
 from tasks_app.cli.ctrl_c import CtrlC
-from tasks_app.cli.local_worker import Hands, is_here
+from tasks_app.cli.event_printer import EventPrinter, Progress
 from tasks_app.cli.keyboard import Keyboard
-from tasks_app.cli.event_printer import News
-from tasks_app.cli.progress import Progress
+from tasks_app.cli.local_worker import LocalWorker, is_this_process
+from tasks_app.cli.prompt import AnsweredElsewhere, Prompt
+from tasks_app.cli.questions import run_task_command, show_how_to_answer, show_question, show_question_heading
 from tasks_app.cli.result import show_result
 from tasks_app.cli.screen import Screen
 from tasks_app.core.errors import AnswerRefused, BadInput, NotOpen
@@ -24,10 +23,10 @@ from tasks_app.models import Channel, Question, QuestionKind, Task
 from tasks_app.permissions import Principal
 from tasks_app.services.answers import answer_question, decide
 
-#: Between two looks at the rows while nothing is asked, in seconds.
-_LOOKS_EVERY = 0.1
+#: Seconds between two readings of the rows.
+_POLL_SECONDS = 0.1
 
-_CODES = {
+_EXIT_CODES = {
     Phase.DONE: Exit.DONE,
     Phase.FAILED: Exit.FAILED,
     Phase.CANCELLED: Exit.FAILED,
@@ -36,107 +35,115 @@ _CODES = {
 
 
 @dataclass(frozen=True)
-class Part:
-    """What a task is part of: what stands before the names of its steps, and the command that goes on."""
+class SequenceContext:
+    """The sequence around a task: a prefix for the names of steps, and the command that continues."""
 
-    before: str
-    again: Callable[[], str]
+    step_prefix: str
+    continue_command: Callable[[], str]
     from_start: bool = False
 
 
-class Sitting:
-    """The rows are the truth here too: what is shown and when it ends follows from them alone, so that it
-    makes no difference whether this process works on the task or a worker of the portal.
+class TaskSession:
+    """Follows the task's rows only, so that it makes no difference whether this process or a worker of the
+    portal works on it.
 
-    `part`: given where the caller goes on with further tasks, and has the last word.
+    `sequence`: given if the caller continues with further tasks and shows the result itself.
     """
 
     def __init__(
-        self, task: Task, principal: Principal, screen: Screen, *, may_prompt: bool, part: Part | None = None
+        self,
+        task: Task,
+        principal: Principal,
+        screen: Screen,
+        *,
+        may_prompt: bool,
+        sequence: SequenceContext | None = None,
     ) -> None:
         self._task = task
         self._principal = principal
         self._screen = screen
         self._may_prompt = may_prompt
-        self._part = part
-        self._hands = Hands(task.pk, queues_next=part is None)
-        before, from_start = (part.before, part.from_start) if part else ("", False)
-        self._news = News(task, screen, before=before, from_start=from_start)
-        self._progress = Progress(task, screen, self._news)
+        self._sequence = sequence
+        self._worker = LocalWorker(task.pk, queues_next=sequence is None)
+        prefix, from_start = (sequence.step_prefix, sequence.from_start) if sequence else ("", False)
+        self._printer = EventPrinter(task, screen, step_prefix=prefix, from_start=from_start)
+        self._progress = Progress(task, screen, self._printer)
         self._keyboard = Keyboard()
-        self._told = ""
-        #: Whether the person has left; also after the task had come to its end meanwhile.
+        self._last_note = ""
+        #: Whether the person pressed Ctrl+C, even if the task has ended meanwhile.
         self.left = False
 
     def run(self) -> Exit:
-        """The exit code, after the task has come to rest or the person has left."""
+        """Follow the task until it stops or the person leaves; return the exit code."""
         with CtrlC() as ctrl_c:
-            prompt = Prompt(self._screen, self._keyboard, look=ctrl_c.look)
+            prompt = Prompt(self._screen, self._keyboard, check_interrupt=ctrl_c.check)
             try:
                 self._follow(ctrl_c, prompt)
             except KeyboardInterrupt:
                 self.left = True
-                self._screen.say("\nStopping … (Ctrl+C again leaves at once)")
+                self._screen.say("\nStopping … (press Ctrl+C again to stop immediately)")
             finally:
-                # Also when something went wrong here: no agent may be left at work behind our back.
-                if self.left or self._phase() not in _CODES:
-                    self._hands.stop()
-                self._hands.finish()
-                self._screen.fall()
-            phase = self._look()
-        self._farewell(phase)
-        self._keyboard.forget()  # half an answer, to a question that somebody else answered, is no command
-        return Exit.INTERRUPTED if self.left and phase not in ENDED else _CODES.get(phase, Exit.INTERRUPTED)
+                # Also after an error here: no agent may keep working unseen.
+                if self.left or self._read_phase() not in _EXIT_CODES:
+                    self._worker.stop()
+                self._worker.wait()
+                self._screen.clear_status()
+            phase = self._print_news()
+        self._print_outcome(phase)
+        self._keyboard.discard_input()  # the shell must not run a partly typed answer as a command
+        return (
+            Exit.INTERRUPTED if self.left and phase not in ENDED else _EXIT_CODES.get(phase, Exit.INTERRUPTED)
+        )
 
     def _follow(self, ctrl_c: CtrlC, prompt: Prompt) -> None:
         while True:
-            phase = self._look()
+            phase = self._print_news()
             if phase in ENDED or phase is Phase.INTERRUPTED:
                 return
             if phase is Phase.WAITING_FOR_INPUT:
                 if not self._ask(prompt):
                     return
             else:
-                self._hands.begin()
-                self._tell_who_works(phase)
-                self._progress.look()
-            ctrl_c.pause(_LOOKS_EVERY)
+                self._worker.start_if_due()
+                self._note_state(phase)
+                self._progress.refresh()
+            ctrl_c.pause(_POLL_SECONDS)
 
-    def _phase(self) -> Phase:
+    def _read_phase(self) -> Phase:
         self._task.refresh_from_db()
         return Phase(self._task.phase)
 
-    def _look(self) -> Phase:
-        """The phase, after everything that led to it was told."""
-        phase = self._phase()
-        self._news.look()
+    def _print_news(self) -> Phase:
+        """Print new events and return the phase, which was read first so that none is missed."""
+        phase = self._read_phase()
+        self._printer.print_new()
         return phase
 
     def _ask(self, prompt: Prompt) -> bool:
-        """Show what is asked and take answers; false if nobody here will give one."""
-        self._screen.fall()
+        """Show the open questions and prompt for answers; return false if nobody here will answer."""
+        self._screen.clear_status()
         questions = Question.objects.open_of(self._task)
         for question in questions:
-            show_place(self._screen, question)
-            self._news.asked.add(question.number)
+            show_question_heading(self._screen, question)
+            self._printer.asked.add(question.number)
             if not self._may_prompt:
                 show_question(self._screen, question)
                 continue
             try:
-                self._take_answer(question, prompt)
+                self._prompt_until_answered(question, prompt)
             except EOFError:
                 self._screen.say()
                 return False
         return self._may_prompt or not questions
 
-    def _take_answer(self, question: Question, prompt: Prompt) -> None:
+    def _prompt_until_answered(self, question: Question, prompt: Prompt) -> None:
         while True:
             try:
-                self._settle(question, prompt)
+                self._prompt_once(question, prompt)
             except AnsweredElsewhere:
                 return
             except NotOpen as late:
-                self._news.answered.add(question.number)
+                self._printer.answered.add(question.number)
                 self._screen.say_with_mark("✗", f"Your answer came too late. {late}", style="red")
                 return
             except (AnswerRefused, BadInput) as refusal:
@@ -144,31 +151,31 @@ class Sitting:
                 continue
             return
 
-    def _settle(self, question: Question, prompt: Prompt) -> None:
+    def _prompt_once(self, question: Question, prompt: Prompt) -> None:
         if question.kind == QuestionKind.CLARIFICATION:
             answer_question(question, prompt.reply_to(question), by=self._principal, via=Channel.TERMINAL)
         else:
             verdict, notes = prompt.verdict_on(question)
             decide(question, verdict, by=self._principal, via=Channel.TERMINAL, notes=notes)
 
-    def _tell_who_works(self, phase: Phase) -> None:
+    def _note_state(self, phase: Phase) -> None:
         task, text = self._task, ""
         held = task.lease_expires is not None and task.lease_expires > timezone.now()
         if fault := fault_words(task):
             text = fault
         elif phase is Phase.WAITING_FOR_RESET and task.resets_at:
             words = reset_words(task.resets_at, now=timezone.now())
-            text = f"A usage limit is reached. {words} Then it goes on by itself."
-        elif held and not is_here(task.lease_owner):
+            text = f"Usage limit reached. {words} The task then resumes by itself."
+        elif held and not is_this_process(task.lease_owner):
             text = (
-                f"Another worker holds it ({task.lease_owner}); this terminal follows, "
-                "and takes over should that one be gone."
+                f"Another worker holds the task ({task.lease_owner}). This terminal follows it "
+                "and takes over if that worker dies."
             )
-        if text and text != self._told:
+        if text and text != self._last_note:
             self._screen.say_with_mark("·", text, style="dim")
-            self._told = text
+            self._last_note = text
 
-    def _farewell(self, phase: Phase) -> None:
+    def _print_outcome(self, phase: Phase) -> None:
         say, task = self._screen.say, self._task
         say()
         if phase is Phase.DONE:
@@ -176,17 +183,21 @@ class Sitting:
         elif phase in (Phase.FAILED, Phase.CANCELLED):
             say(f"{phase.capitalize()}: {task.failure or self._last_reason()}", style="bold red")
         elif phase is Phase.WAITING_FOR_INPUT:
-            say("The task waits for an answer; nothing runs meanwhile.", style="bold yellow")
+            say("The task is waiting for an answer.", style="bold yellow")
             for question in Question.objects.open_of(task):
-                show_ways(self._screen, question)
+                show_how_to_answer(self._screen, question)
         elif phase is Phase.INTERRUPTED:
             say(f"Interrupted: {task.title}", style="bold")
         else:
-            say("You left; the task goes on without this terminal.")
+            say("You left; the task continues without this terminal.")
         if phase is not Phase.DONE:
-            again = self._part.again() if self._part else run_again(task.pk, project=task.project.name)
-            say(f"Go on here with  {again}", indent=2, wrap=False)
-        if not self._part:
+            command = (
+                self._sequence.continue_command()
+                if self._sequence
+                else run_task_command(task.pk, project=task.project.name)
+            )
+            say(f"Continue with  {command}", indent=2, wrap=False)
+        if not self._sequence:
             show_result(self._screen, task)
 
     def _last_reason(self) -> str:

@@ -1,4 +1,4 @@
-"""The findings of a validation as people read them: errors first, then warnings, grouped by file."""
+"""Print the findings of a validation: errors first, then warnings, grouped by file."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from tasks_app.config.validation import Finding, Report
 _STYLES = {"error": "red", "warning": "yellow", "hint": "blue"}
 
 
-def show_report(screen: Screen, report: Report, *, place: str) -> None:
-    """Every finding with its line, and a summary; `place` is the repository."""
+def show_report(screen: Screen, report: Report, *, repository: str) -> None:
+    """Print every finding with its line, and a summary."""
     shown = (("error", report.errors), ("warning", report.warnings), ("hint", report.hints))
     for what, findings in shown:
         if findings:
-            screen.say(f"{counted(len(findings), what)}:", style=f"bold {_STYLES[what]}")
-            _show_files(screen, findings)
+            screen.say(f"{count_of(len(findings), what)}:", style=f"bold {_STYLES[what]}")
+            _show_findings(screen, findings)
             screen.say()
     if report.faults:
-        screen.say(f"{summary(report)} in {place}: {report.looked_at}.", wrap=False)
+        screen.say(f"{summary(report)} in {repository}: {report.looked_at}.", wrap=False)
     else:
-        screen.say(f"No faults in {place}: {report.looked_at}.", style="green", wrap=False)
+        screen.say(f"No problems in {repository}: {report.looked_at}.", style="green", wrap=False)
     if any(one.fixable for one in report.findings):
-        screen.say("`manage.py validate --fix` mends what is marked with (--fix).")
+        screen.say("`manage.py validate --fix` fixes what is marked with (--fix).")
 
 
 def summary(report: Report) -> str:
-    return f"{counted(len(report.errors), 'error')}, {counted(len(report.warnings), 'warning')}"
+    return f"{count_of(len(report.errors), 'error')}, {count_of(len(report.warnings), 'warning')}"
 
 
-def counted(number: int, what: str) -> str:
+def count_of(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def _show_files(screen: Screen, findings: Sequence[Finding]) -> None:
-    for file, of_file in groupby(findings, key=lambda one: one.file):
+def _show_findings(screen: Screen, findings: Sequence[Finding]) -> None:
+    for file, in_file in groupby(findings, key=lambda one: one.file):
         screen.say(f"  {file or 'the repository'}", style="bold", wrap=False)
-        for one in of_file:
+        for one in in_file:
             place = f"{file}:{one.problem.line}: " if one.problem.line else ""
             mark = " (--fix)" if one.fixable else ""
             screen.say(f"{place}{one.problem.sentence}{mark}", indent=4)

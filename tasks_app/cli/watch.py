@@ -1,4 +1,4 @@
-"""A folder under watch: what comes to rest in it becomes a task and is run."""
+"""Watch a folder: each task file that is completely written becomes a task and is run."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 from watchfiles import watch
 
-from tasks_app.cli.questions import show_ways
 from tasks_app.cli.command import Exit
 from tasks_app.cli.ctrl_c import CtrlC
-from tasks_app.cli.lookup import tasks_of_file
-from tasks_app.cli.run_locally import sit_down
+from tasks_app.cli.lookup import tasks_from_file
+from tasks_app.cli.questions import show_how_to_answer
+from tasks_app.cli.run_locally import run_task_session
 from tasks_app.cli.screen import Screen
-from tasks_app.cli.stable_files import Settling, State, states
+from tasks_app.cli.stable_files import FileState, StableFiles, task_file_states
 from tasks_app.config.task_file import read_task_file
 from tasks_app.core.errors import CatHerderError, IllegalMove
 from tasks_app.core.phases import ENDED, Phase
@@ -22,22 +22,22 @@ from tasks_app.models import Project, Question, Task
 from tasks_app.permissions import Principal
 from tasks_app.services.tasks import create_task, go_on, start_task
 
-#: A file that has not changed for so long is taken for written.
-RESTED_SECONDS = 0.4
-_LOOKS_EVERY = 0.1
-#: Looks without a notice of the system: some file systems give none, and a folder that git put there
-#: anew is another one than the folder that was watched.
-_LOOKS_ANYWAY_MS = 1000
+#: A file that was unchanged for this long is taken as completely written.
+STABLE_SECONDS = 0.4
+_POLL_SECONDS = 0.1
+#: Timeout of waiting for file system events: some file systems send none, and a folder that git replaced
+#: is no longer the watched one.
+_WATCH_TIMEOUT_MS = 1000
 
 _ACTIVE = frozenset({Phase.PENDING, Phase.RUNNING})
 
 
 class Watch:
-    """The rows say what ran already, the folder what there is; notices of changes only wake it up.
+    """Decides from the rows and the folder's content; file system events only wake it up.
 
-    `parallel`: how many tasks a worker of the portal is to have at a time; 0: one after the other, here.
-    `before`: files that were there already. As long as they stay as they are, no task is made from them;
-    one that an earlier watch made goes on.
+    `parallel`: number of tasks that workers of the portal run at a time; 0 runs them here, one by one.
+    `before`: files that existed already. While unchanged, no new tasks are made from them, but tasks that an
+    earlier watch made from them are resumed.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Watch:
         *,
         may_prompt: bool,
         parallel: int,
-        before: Mapping[str, State] | None = None,
+        before: Mapping[str, FileState] | None = None,
     ) -> None:
         self._project = project
         self._folder = folder
@@ -58,48 +58,48 @@ class Watch:
         self._may_prompt = may_prompt
         self._parallel = parallel
         self._before = dict(before or {})
-        self._settling = Settling(RESTED_SECONDS)
-        #: Tasks that have not ended, and what was told of them last.
+        self._stable_files = StableFiles(STABLE_SECONDS)
+        #: Tasks that have not ended, and the state that was printed last.
         self._tasks: dict[int, str] = {}
-        self._handed: set[int] = set()
+        self._queued: set[int] = set()
         self._failed = False
         self._interrupted = False
 
     def run(self, *, once: bool) -> Exit:
-        """Until Ctrl+C; or with `once` until nothing can be done any more. The exit code."""
+        """Run until Ctrl+C, or with `once` until nothing is left to do; return the exit code."""
         with CtrlC() as ctrl_c:
             try:
-                for _ in self._looks(ctrl_c):
+                for _ in self._wakeups(ctrl_c):
                     self._take_files(ctrl_c)
                     self._work(ctrl_c)
-                    if once and not self._settling.moving and not self._can_go_on():
-                        return self._code()
+                    if once and not self._stable_files.has_unstable and not self._has_work():
+                        return self._exit_code()
             except KeyboardInterrupt:
                 self._screen.say()
-        self._screen.say("The watch has ended.")
+        self._screen.say("Watching has ended.")
         return Exit.INTERRUPTED if self._interrupted else Exit.DONE
 
-    def _looks(self, ctrl_c: CtrlC) -> Iterator[None]:
+    def _wakeups(self, ctrl_c: CtrlC) -> Iterator[None]:
         yield
-        for _ in _changes(self._folder, ctrl_c):
-            ctrl_c.look()
+        for _ in _folder_changes(self._folder, ctrl_c):
+            ctrl_c.check()
             yield
-        ctrl_c.look()
+        ctrl_c.check()
 
     def _take_files(self, ctrl_c: CtrlC) -> None:
-        """Every file that was written to its end."""
+        """Create tasks from all files, waiting for those that are still being written."""
         while True:
-            found = states(self._folder)
-            for name in self._settling.look(found, now=time.monotonic()):
-                self._take(self._folder / name, old=self._before.get(name) == found[name])
-            if not self._settling.moving:
+            found = task_file_states(self._folder)
+            for name in self._stable_files.update(found, now=time.monotonic()):
+                self._create_task(self._folder / name, old=self._before.get(name) == found[name])
+            if not self._stable_files.has_unstable:
                 return
-            ctrl_c.pause(_LOOKS_EVERY)
+            ctrl_c.pause(_POLL_SECONDS)
 
-    def _take(self, path: Path, *, old: bool) -> None:
+    def _create_task(self, path: Path, *, old: bool) -> None:
         try:
             text, _ = read_task_file(path)
-            task = tasks_of_file(self._project, slug=path.stem, text=text).first()
+            task = tasks_from_file(self._project, slug=path.stem, text=text).first()
             if task is None and old:
                 return
             if task is None:
@@ -115,40 +115,40 @@ class Watch:
 
     def _work(self, ctrl_c: CtrlC) -> None:
         if self._parallel:
-            self._hand_out()
+            self._queue_tasks()
             return
-        while task := next(iter(self._ready()), None):
-            ctrl_c.look()
-            self._sit(task)
+        while task := self._next_task():
+            ctrl_c.check()
+            self._run_task(task)
             self._take_files(ctrl_c)
 
-    def _mine(self) -> list[Task]:
-        """The tasks that have not ended, in the order of their files; of those that have, it is told."""
+    def _unfinished(self) -> list[Task]:
+        """Return the tasks that have not ended, in the order of their files; print those that have."""
         rows = Task.objects.filter(pk__in=self._tasks).select_related("project").in_bulk()
         for task in rows.values():
             if task.phase in ENDED:
-                self._tell(task)
+                self._print_state(task)
                 self._failed = self._failed or task.phase != Phase.DONE
         self._tasks = {
-            pk: told for pk, told in self._tasks.items() if pk in rows and rows[pk].phase not in ENDED
+            pk: state for pk, state in self._tasks.items() if pk in rows and rows[pk].phase not in ENDED
         }
         return [rows[pk] for pk in self._tasks]
 
-    def _ready(self) -> list[Task]:
-        """Tasks at which something can be done here; one that waits for an answer only if we may ask."""
+    def _next_task(self) -> Task | None:
+        """Return the first task to work on here; one that waits for an answer only if we may prompt."""
         asking = Phase.WAITING_FOR_INPUT
-        return [task for task in self._mine() if self._may_prompt or task.phase != asking]
+        return next((task for task in self._unfinished() if self._may_prompt or task.phase != asking), None)
 
-    def _can_go_on(self) -> bool:
-        return any(task.phase != Phase.WAITING_FOR_INPUT for task in self._mine()) or (
+    def _has_work(self) -> bool:
+        return any(task.phase != Phase.WAITING_FOR_INPUT for task in self._unfinished()) or (
             bool(self._tasks) and self._may_prompt and not self._parallel
         )
 
-    def _sit(self, task: Task) -> None:
-        """Stay with the task until it rests. Raises KeyboardInterrupt when the person has left."""
+    def _run_task(self, task: Task) -> None:
+        """Run the task until it stops. Raises KeyboardInterrupt if the person pressed Ctrl+C."""
         self._screen.say()
         try:
-            code, left = sit_down(task, self._principal, self._screen, may_prompt=self._may_prompt)
+            code, left = run_task_session(task, self._principal, self._screen, may_prompt=self._may_prompt)
         except CatHerderError as error:
             self._screen.say_with_mark("✗", str(error), style="red")
             code, left = Exit.FAILED, False
@@ -158,68 +158,62 @@ class Watch:
         self._failed = self._failed or code not in (Exit.DONE, Exit.WAITING)
         if code is not Exit.WAITING:
             del self._tasks[task.pk]
-        elif self._may_prompt:  # nobody types any more
+        elif self._may_prompt:  # the input has ended
             self._may_prompt = False
 
-    def _hand_out(self) -> None:
-        """Let workers of the portal have up to `parallel` tasks, and tell what became of them."""
-        tasks = self._mine()
+    def _queue_tasks(self) -> None:
+        """Keep up to `parallel` tasks queued for workers of the portal, and print changes of their state."""
+        tasks = self._unfinished()
         active = sum(task.phase in _ACTIVE and not task.not_started for task in tasks)
         for task in tasks:
-            self._tell(task)
-            if task.phase == Phase.INTERRUPTED and task.pk in self._handed:
-                del self._tasks[
-                    task.pk
-                ]  # what an earlier watch left so goes on; what is stopped now does not
+            self._print_state(task)
+            if task.phase == Phase.INTERRUPTED and task.pk in self._queued:
+                del self._tasks[task.pk]  # interrupted now: only tasks of an earlier watch are resumed
         waiting = [task for task in tasks if task.not_started or task.phase == Phase.INTERRUPTED]
-        mine = [task for task in waiting if task.pk not in self._handed]
-        for task in mine[: max(0, self._parallel - active)]:
-            self._hand(task)
+        unqueued = [task for task in waiting if task.pk not in self._queued]
+        for task in unqueued[: max(0, self._parallel - active)]:
+            self._queue(task)
 
-    def _hand(self, task: Task) -> None:
-        self._handed.add(task.pk)
+    def _queue(self, task: Task) -> None:
+        self._queued.add(task.pk)
         try:
             (start_task if task.not_started else go_on)(task, by=self._principal)
         except IllegalMove:
-            return  # somebody was first; the next look tells what it is now
+            return  # somebody else was first; the next round prints the current state
         except CatHerderError as error:
             self._failed = True
             self._screen.say_with_mark("✗", f"task {task.pk}, {task.title}: {error}", style="red")
             del self._tasks[task.pk]
 
-    def _tell(self, task: Task) -> None:
-        known, self._tasks[task.pk] = self._tasks[task.pk], _standing(task)
-        if known == _standing(task):
+    def _print_state(self, task: Task) -> None:
+        state = "" if task.not_started else task.phase_facts.label
+        printed, self._tasks[task.pk] = self._tasks[task.pk], state
+        if printed == state:
             return
-        self._screen.say_with_mark("·", f"task {task.pk}, {task.title}: {_standing(task)}")
+        self._screen.say_with_mark("·", f"task {task.pk}, {task.title}: {state}")
         if task.failure:
             self._screen.say(task.failure, indent=4, style="red")
         if task.phase == Phase.WAITING_FOR_INPUT:
             for question in Question.objects.open_of(task):
                 self._screen.say(question.headline, indent=4, style="bold yellow")
-                show_ways(self._screen, question)
+                show_how_to_answer(self._screen, question)
 
-    def _code(self) -> Exit:
+    def _exit_code(self) -> Exit:
         if self._failed:
             return Exit.FAILED
         return Exit.WAITING if self._tasks else Exit.DONE
 
 
-def _standing(task: Task) -> str:
-    """What is told of a task; nothing yet of one that waits for its turn."""
-    return "" if task.not_started else task.phase_facts.label
-
-
-def _changes(folder: Path, ctrl_c: CtrlC) -> Iterator[object]:
-    """Yields when something in the folder may have changed, until Ctrl+C."""
-    for by_looking in (False, True):
+def _folder_changes(folder: Path, ctrl_c: CtrlC) -> Iterator[object]:
+    """Yield whenever something in the folder may have changed, until Ctrl+C."""
+    for polling in (False, True):
         try:
             yield from watch(
                 folder, stop_event=ctrl_c, recursive=False, watch_filter=None, raise_interrupt=False,
-                rust_timeout=_LOOKS_ANYWAY_MS, yield_on_timeout=True, force_polling=by_looking or None,
+                rust_timeout=_WATCH_TIMEOUT_MS, yield_on_timeout=True, force_polling=polling or None,
             )  # fmt: skip
         except (OSError, RuntimeError):
-            if by_looking:
+            if polling:
                 raise
-            continue  # the system has no watch left to give: look instead
+            continue  # no inotify watches left: poll instead
         return

@@ -1,4 +1,4 @@
-"""What a new installation needs before anybody can log in."""
+"""Create the first admin and the sample project of a new installation."""
 
 from __future__ import annotations
 
@@ -23,36 +23,33 @@ SAMPLE_NAME = "sample"
 
 @dataclass(frozen=True)
 class NewAdmin:
-    """The first admin, just made. `password` is known only if it was made up here."""
+    """The first admin. `password` is set only if it was generated."""
 
     username: str
     password: str | None
 
 
 def ensure_admin() -> NewAdmin | None:
-    """Make the first site admin; None if there is one. An existing password is never changed.
-
-    Raises BadInput if the password that was given would not be taken from anybody else.
-    """
+    """Create the first site admin, or return None if there is one. Raises BadInput on a weak password."""
     if User.objects.filter(is_superuser=True).exists():
         return None
     environment = settings.ENVIRONMENT
     if environment.admin_password:
-        _require_good(environment.admin_password, User(username=environment.admin_user))
-    made_up = None if environment.admin_password else secrets.token_urlsafe(12)
+        _validate_password(environment.admin_password, User(username=environment.admin_user))
+    generated = None if environment.admin_password else secrets.token_urlsafe(12)
     User.objects.update_or_create(
         username=environment.admin_user,
         defaults={
-            "password": make_password(environment.admin_password or made_up),
+            "password": make_password(environment.admin_password or generated),
             "is_superuser": True,
             "is_staff": True,
             "is_active": True,
         },
     )
-    return NewAdmin(environment.admin_user, made_up)
+    return NewAdmin(environment.admin_user, generated)
 
 
-def _require_good(password: str, user: User) -> None:
+def _validate_password(password: str, user: User) -> None:
     try:
         validate_password(password, user)
     except ValidationError as error:
@@ -60,7 +57,7 @@ def _require_good(password: str, user: User) -> None:
 
 
 def ensure_sample() -> Project | None:
-    """The sample project with its task, not started; None if any project was ever there."""
+    """Create the sample project with its task, not started, or return None if there are projects."""
     if Project.objects.exists():
         return None
     admin = User.objects.filter(is_superuser=True).order_by("pk")[0]

@@ -1,4 +1,4 @@
-"""Keeping the portal's processes running: one socket, two children, restarted when they end."""
+"""Supervise the web server and the worker: one listening socket, two children, restarts."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from types import FrameType
 
 from tasks_app.core import environment
 
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
+#: A child that ran this long starts again without a delay.
 STABLE_SECONDS = 30.0
-LONGEST_WAIT = 30.0
-#: Longer than the worker's own patience for putting runs back.
+MAX_RESTART_DELAY = 30.0
+#: Longer than the worker's own time for putting runs back.
 STOP_SECONDS = 30.0
 PR_SET_PDEATHSIG = 1
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket that outlives the web server's restarts. Raises OSError if it cannot be had."""
+    """Return a listening socket, which survives restarts of the web server. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -41,41 +42,40 @@ def listen(host: str, port: int) -> socket.socket:
 
 @dataclass
 class Child:
-    """A process that is to run all the time; `fds` are open in it as well, and it may open `files` files."""
+    """A supervised process that inherits `fds` and may open `file_limit` files."""
 
     name: str
     argv: Sequence[str]
     fds: tuple[int, ...] = ()
-    files: int = 0
+    file_limit: int = 0
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
     failures: int = 0
     not_before: float = field(default=0.0)
 
     def start(self) -> None:
-        self.process = subprocess.Popen(self.argv, pass_fds=self.fds, preexec_fn=self._prepare)
+        self.process = subprocess.Popen(self.argv, pass_fds=self.fds, preexec_fn=self._before_exec)
         self.started = time.monotonic()
 
-    def _prepare(self) -> None:
-        """In the new process, before its program runs."""
+    def _before_exec(self) -> None:
         _end_with_parent()
-        raise_file_limit(self.files)
+        raise_file_limit(self.file_limit)
 
-    def look(self, say: Callable[[str], None]) -> None:
-        """Start it again if it ended, later and later if it keeps ending."""
+    def restart_if_ended(self, say: Callable[[str], None]) -> None:
+        """Restart the process if it ended, with growing delays if it keeps ending."""
         if self.process is None:
             if time.monotonic() >= self.not_before:
                 self.start()
         elif (code := self.process.poll()) is not None:
             self.failures = 0 if time.monotonic() - self.started > STABLE_SECONDS else self.failures + 1
-            wait = min(LONGEST_WAIT, 2.0 ** (self.failures - 1)) if self.failures else 0.0
-            say(f"The {self.name} ended (exit {code}); it is started again in {wait:g} s.")
-            self.process, self.not_before = None, time.monotonic() + wait
+            delay = min(MAX_RESTART_DELAY, 2.0 ** (self.failures - 1)) if self.failures else 0.0
+            say(f"The {self.name} ended (exit code {code}) and restarts in {delay:g} s.")
+            self.process, self.not_before = None, time.monotonic() + delay
 
 
 @dataclass
 class Supervisor:
-    """Runs the children until SIGTERM or SIGINT, then ends them, politely first."""
+    """Runs the children until SIGTERM or SIGINT, then terminates them, and kills what remains."""
 
     children: list[Child]
     say: Callable[[str], None]
@@ -84,23 +84,23 @@ class Supervisor:
     def run(self, *, ready: Callable[[], bool], when_ready: Callable[[], None]) -> None:
         """`when_ready` is called once, as soon as `ready` is true."""
         for signum in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(signum, self._note_signal)
+            signal.signal(signum, self._on_signal)
         announced = False
         try:
             while not self._stop:
                 for child in self.children:
-                    child.look(self.say)
+                    child.restart_if_ended(self.say)
                 if not announced and ready():
                     announced = True
                     when_ready()
-                time.sleep(LOOK_SECONDS)
+                time.sleep(POLL_SECONDS)
         finally:
-            self._end()
+            self._terminate_children()
 
-    def _note_signal(self, signum: int, frame: FrameType | None) -> None:
+    def _on_signal(self, signum: int, frame: FrameType | None) -> None:
         self._stop = True
 
-    def _end(self) -> None:
+    def _terminate_children(self) -> None:
         running = [child.process for child in self.children if child.process is not None]
         for process in running:
             process.terminate()
@@ -113,16 +113,16 @@ class Supervisor:
                 process.wait()
 
 
-def raise_file_limit(wanted: int) -> None:
-    """Raise this process's limit of open files to `wanted` or its hard limit; never lower it."""
+def raise_file_limit(limit: int) -> None:
+    """Raise this process's limit of open files to `limit` or its hard limit; never lower it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    most = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _end_with_parent() -> None:
-    """A supervisor that is killed must not leave a second portal behind. Linux only; harmless elsewhere."""
+    """End with the supervisor, even if it is killed. Linux only; harmless elsewhere."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C reaches the whole group; the supervisor decides
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

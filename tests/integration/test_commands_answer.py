@@ -138,7 +138,7 @@ def test_an_answer_that_cannot_be_taken_is_refused_and_nothing_is_lost(
     [
         ("Half up", "has 2 items: use --item"),
         ("[1, 2]", "a JSON object of questions with texts"),
-        ('{"Why?": "Because"}', "It does not ask “Why?”"),
+        ('{"Why?": "Because"}', "The question does not ask “Why?”"),
         ('{"Which columns?": "Name"}', "“How should half cents be rounded?” has no answer yet"),
     ],
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from tasks_app.cli.lookup import unended_task
+from tasks_app.cli.lookup import find_unfinished_task
 from tasks_app.core.phases import Phase
 from tasks_app.models import Project, Task
 from tasks_app.services.projects import add_project
@@ -87,7 +87,7 @@ def test_a_bad_task_file_is_refused_with_file_and_line(
     ("words", "told"),
     [
         (["4711"], "There is no task 4711"),
-        (["README.md"], "Say which project the task is for: --project NAME."),
+        (["README.md"], "Name the project of the task: --project NAME."),
         (["1", "--new"], "--new is for a new task"),
         (["#1", "--threshold", "3"], "--threshold is for a new task"),
         (["nothing.md", "--project", "billing"], "nothing.md: the task file cannot be read: No such file"),
@@ -120,7 +120,7 @@ class TestTheSameCommandAgain:
 
     def found(self, task: Task, **asked: object) -> Task | None:
         wanted = {"slug": "Rounding", "text": "# Round\n", "threshold": None, "pipeline": None, **asked}
-        return unended_task(task.project, **wanted)  # type: ignore[arg-type]
+        return find_unfinished_task(task.project, **wanted)  # type: ignore[arg-type]
 
     def test_it_is_found_by_name_and_text(self, waiting: Task) -> None:
         assert self.found(waiting) == waiting

@@ -48,7 +48,7 @@ class TestMaking:
     ) -> None:
         code, out, _ = manage("init_project", repository.path, "--prompts", "--schema")
         assert code == 0
-        assert f"No faults in {repository.path}: cat-herder.yaml, 2 pipelines, 4 steps, 1 task file." in out
+        assert f"No problems in {repository.path}: cat-herder.yaml, 2 pipelines, 4 steps, 1 task file." in out
         assert out.endswith(f"manage.py project add shop {repository.path}\n")
         for line in out.splitlines():
             if line.startswith("  git -C"):
@@ -66,7 +66,7 @@ class TestMaking:
         }
         assert manage("validate", repository.path) == (
             0,
-            f"No faults in {repository.path}: cat-herder.yaml, 2 pipelines, 4 steps, 1 task file.\n",
+            f"No problems in {repository.path}: cat-herder.yaml, 2 pipelines, 4 steps, 1 task file.\n",
             "",
         )
 
@@ -138,7 +138,7 @@ class TestMaking:
     def test_r5_a_folder_without_git_is_refused_unless_forced(self, manage: Manage, tmp_path: Path) -> None:
         code, _, err = manage("init_project", tmp_path)
         assert code == 2
-        assert "is not the top folder of a git repository; --force goes on" in err
+        assert "is not the top folder of a git repository; use --force to continue" in err
         assert list(tmp_path.iterdir()) == []
         assert manage("init_project", tmp_path, "--force")[0] == 0
         assert (tmp_path / "cat-herder.yaml").exists()
@@ -288,7 +288,7 @@ module.exports = {{
         config = load_project_config((repository.path / "cat-herder.yaml").read_text())
         assert (config.task_folder, config.interaction_threshold) == ("work", 4)
         assert (repository.path / "work" / "tests-in-the-readme.md").is_file()
-        assert "No faults" in out
+        assert "No problems" in out
 
     def test_r4_without_a_sandbox_it_is_run_only_if_trusted(
         self, manage: Manage, repository: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -303,7 +303,7 @@ module.exports = {{
         words = ("init_project", repository.path, "--import", "old.js")
         code, _, err = manage(*words)
         assert code == 2
-        assert "there is no sandbox to run it in (There is none). Read it, then say --trust" in err
+        assert "there is no sandbox to run it in (There is none). Read it, then use --trust" in err
         assert not (tmp_path / "ran").exists()
         assert not (repository.path / "cat-herder.yaml").exists()
         assert manage(*words, "--trust")[0] == 0

@@ -154,7 +154,7 @@ def test_what_was_used_is_a_table_with_its_sum(manage: Manage, used: None) -> No
         ["USER", "TOKENS IN", "OF THESE CACHED", "TOKENS OUT", "COST"],
         ["nobody", "1,200", "200", "50", "$2.00"],
         ["ann", "2,400", "400", "100", "$1.75"],
-        ["in all", "3,600", "600", "150", "$3.75"],
+        ["total", "3,600", "600", "150", "$3.75"],
     ]
 
 
@@ -264,7 +264,7 @@ def test_nothing_is_removed_unasked(manage: Manage) -> None:
     ProjectFactory.create(name="billing")
     UserFactory.create(username="ann", is_superuser=True)
     code, _, err = manage("project", "remove", "billing")
-    assert (code, err) == (2, "Nobody can be asked here; say --yes to remove “billing”.\n")
+    assert (code, err) == (2, "Cannot ask for confirmation here; use --yes to remove “billing”.\n")
     assert Project.objects.exists()
 
 
@@ -317,7 +317,7 @@ class TestWhoSitsThere:
             UserFactory.create(username=name, is_superuser=True)
         code, _, err = manage("answer", question.pk, "yes")
         assert code == 2
-        assert err == "Who are you here? Say --as USERNAME, or set CATHERDER_USER. Known: ann, bob.\n"
+        assert err == "Which user is this? Use --as USERNAME or set CATHERDER_USER. Known: ann, bob.\n"
 
     def test_without_any_login_it_says_how_to_make_one(self, manage: Manage) -> None:
         code, _, err = manage("answer", QuestionFactory.create().pk, "yes")
@@ -327,4 +327,4 @@ class TestWhoSitsThere:
     def test_an_unknown_or_closed_login_is_refused(self, manage: Manage) -> None:
         UserFactory.create(username="ann", is_superuser=True, is_active=False)
         assert "There is no user “eve”" in manage("answer", 1, "yes", "--as", "eve")[2]
-        assert "The login of “ann” is switched off" in manage("answer", 1, "yes", "--as", "ann")[2]
+        assert "The account of “ann” is deactivated" in manage("answer", 1, "yes", "--as", "ann")[2]

@@ -60,7 +60,7 @@ def test_the_sample_is_done_with_an_answer_from_a_pipe(installation: Installatio
         assert told in done.stdout
     assert "Answered by Ann in the terminal: The first guest pays" in done.stdout
     assert "check passed: python3 -m unittest discover -s tests" in done.stdout
-    fetch = done.stdout.rsplit("Get the work with  ", 1)[1].splitlines()[0].split()
+    fetch = done.stdout.rsplit("Fetch the result with  ", 1)[1].splitlines()[0].split()
     subprocess.run(fetch, cwd=installation.data_dir / "sample", check=True, capture_output=True)
     shown = ["git", "show", f"{fetch[-1].partition(':')[0]}:billsplit/__init__.py"]
     code = subprocess.run(shown, cwd=installation.data_dir / "sample", check=True, capture_output=True)
@@ -71,9 +71,9 @@ def test_the_sample_is_done_with_an_answer_from_a_pipe(installation: Installatio
 def test_the_sample_is_done_with_an_answer_at_the_prompt(installation: Installation) -> None:
     terminal = installation.terminal(*ON_SAMPLE)
     terminal.expect(ODD_CENTS)
-    terminal.expect("Type a number, or an answer of your own.\n> ")
+    terminal.expect("Type a number, or your own answer.\n> ")
     terminal.type("\n")
-    terminal.expect("An answer needs some text. Type a number, or an answer of your own.\n> ")
+    terminal.expect("The answer is empty. Type a number, or your own answer.\n> ")
     terminal.type("1\n")
     terminal.expect("Answered by Ann in the terminal: Spread them")
     terminal.expect("implement (2 of 2, run 2 after an answer)")
@@ -82,7 +82,7 @@ def test_the_sample_is_done_with_an_answer_at_the_prompt(installation: Installat
     again = installation.manage("run_task", "1")
     assert (again.returncode, again.stdout) == (
         0,
-        "Task 1 is done already: Split the bill to the last cent\n",
+        "Task 1 is already done: Split the bill to the last cent\n",
     )
 
 
@@ -104,7 +104,7 @@ def test_without_input_it_says_how_to_answer_and_the_same_command_asks_again(
     for told in (first.stdout, unanswered.stdout, answered.stdout):
         assert "Question 1 · plain › Ask once › do" in told
         assert "Stop here?" in told
-    assert "Going on with task 1 of this file" in answered.stdout
+    assert "Resuming task 1 of this file" in answered.stdout
     assert "The answer was: Go on" in answered.stdout
     assert installation.row("SELECT count(*) FROM tasks_app_task") == (1,)
 
@@ -155,7 +155,7 @@ def test_several_items_are_asked_in_turn(installation: Installation) -> None:
     terminal.type("1, pdf\n")
     terminal.expect("3 of 3 > ")
     terminal.type("first line\nsecond line ☃\n")  # pasted: both lines are one answer
-    terminal.expect("Several lines: go on, or end with an empty one.")
+    terminal.expect("Several lines pasted. Type more, or end with an empty line.")
     terminal.type("\n")
     assert terminal.end() == 0
     assert list(installation.answers().values()) == ["PostgreSQL", "CSV, PDF", "first line\nsecond line ☃"]
@@ -205,7 +205,7 @@ def test_a_command_to_copy_is_one_line_in_a_narrow_terminal(installation: Instal
     assert terminal.end() == 0
     fetch = json.loads(installation.manage("status", "1", "--json").stdout)["fetch"]
     assert len(fetch) > 100, "the terminal has 100 columns"
-    assert f"Get the work with  {fetch}\n" in terminal.seen
+    assert f"Fetch the result with  {fetch}\n" in terminal.seen
 
 
 def test_the_terminal_answers_first_and_the_web_is_told(
@@ -314,10 +314,10 @@ def test_a_terminal_follows_what_a_worker_of_the_portal_does(
     at_work = installation.terminal(*command)
     at_work.expect("$ touch slow-started.txt")
     following = installation.terminal("run_task", "1")
-    following.expect("Another worker holds it")
+    following.expect("Another worker holds the task")
     following.press_ctrl_c()
     assert following.end() == 130
-    assert "You left; the task goes on without this terminal." in following.seen
+    assert "You left; the task continues without this terminal." in following.seen
     assert installation.phase() == "running"
     at_work.press_ctrl_c()
     assert at_work.end() == 130
@@ -368,15 +368,15 @@ def test_a_reader_who_leaves_gets_no_traceback(installation: Installation) -> No
 
 def test_a_project_is_removed_after_its_name_was_typed(installation: Installation) -> None:
     terminal = installation.terminal("project", "remove", "plain")
-    terminal.expect("Type the project's name to go on: ")
+    terminal.expect("Type the project's name to continue: ")
     terminal.type("sample\n")
     assert terminal.end() == 2
     terminal = installation.terminal("project", "remove", "plain")
-    terminal.expect("Type the project's name to go on: ")
+    terminal.expect("Type the project's name to continue: ")
     terminal.press_ctrl_c()
     assert terminal.end() == signal.SIGINT + 128
     terminal = installation.terminal("project", "remove", "plain")
-    terminal.expect("Type the project's name to go on: ")
+    terminal.expect("Type the project's name to continue: ")
     terminal.type("plain\n")
     assert terminal.end() == 0
     assert installation.row("SELECT group_concat(name) FROM tasks_app_project") == ("sample",)
@@ -397,11 +397,11 @@ def test_a_tool_call_is_denied_at_the_prompt(guarded: tuple[Installation, tuple[
     installation, command = guarded
     terminal = installation.terminal(*command)
     terminal.expect("git tag v1.0")
-    terminal.expect("Type 1 to approve it, 2 to deny it.\n> ")
+    terminal.expect("Type 1 to approve, 2 to deny.\n> ")
     terminal.type("perhaps\n")
-    terminal.expect("Type 1 to approve it, 2 to deny it.\n> ")
+    terminal.expect("Type 1 to approve, 2 to deny.\n> ")
     terminal.type("2\n")
-    terminal.expect("Why? The agent is told.\n> ")
+    terminal.expect("Reason (required; sent to the agent):\n> ")
     terminal.type("Not on a Friday.\n")
     terminal.expect("Denied by Ann in the terminal: Not on a Friday.")
     assert terminal.end() == 0

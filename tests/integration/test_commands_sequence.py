@@ -68,13 +68,13 @@ def test_a_folder_is_run_task_after_task_with_progress(manage: Manage, project: 
         "task 2 of 2, step do (1 of 1)",
         "Done: tasks/prices, 2 task(s)",
         "tokens in",
-        "Get the work with  git fetch",
+        "Fetch the result with  git fetch",
     ):
         assert told in out
     assert "later" not in out
     assert out.index("The first is done.") < out.index("Task 2 · ") < out.index("The second is done.")
     assert Sequence.objects.get().phase == Phase.DONE
-    assert manage("run_sequence", "1")[:2] == (0, "Sequence 1 is done already: tasks/prices\n")
+    assert manage("run_sequence", "1")[:2] == (0, "Sequence 1 is already done: tasks/prices\n")
 
 
 def test_a_task_that_an_agent_wrote_is_announced_and_run(
@@ -83,7 +83,7 @@ def test_a_task_that_an_agent_wrote_is_announced_and_run(
     herd.acts["first"] = [fake_script.Turn(calls=(fake_script.write(f"{FOLDER}/03-new.md", text_of("new")),))]
     code, out, _ = manage(*RUN)
     assert code == 0
-    assert out.index("+ A new task is in the folder: 03-new.md") < out.index("task 2 of 3, step do")
+    assert out.index("+ New task in the folder: 03-new.md") < out.index("task 2 of 3, step do")
     assert "task 3 of 3, step do" in out and "The new is done." in out
 
 
@@ -109,12 +109,12 @@ def test_a_question_halts_it_and_the_answer_is_known_to_later_tasks(
     code, out, _ = manage(*RUN)
     assert code == 3
     assert "Round up?" in out and 'manage.py answer 1 "…"' in out
-    assert "Go on here with  manage.py run_sequence 1\n" in out
+    assert "Continue with  manage.py run_sequence 1\n" in out
     assert Sequence.objects.get().phase == Phase.WAITING_FOR_INPUT
     assert manage("answer", "1", "Always")[0] == 0
     code, out, _ = manage(*RUN)
     assert code == 0
-    assert "Going on with sequence 1 of this folder" in out
+    assert "Resuming sequence 1 of this folder" in out
     assert Sequence.objects.count() == 1
     last = herd.agent.runs[-1].prompt or ""
     assert "Round up?" in last and "Always" in last
@@ -127,7 +127,7 @@ def test_a_task_that_fails_stops_it_until_it_is_continued(
     code, out, _ = manage(*RUN)
     assert code == 1
     assert "Failed: API Error: the disk is full" in out
-    assert "Go on here with  manage.py run_sequence 1 --continue" in out
+    assert "Continue with  manage.py run_sequence 1 --continue" in out
     assert "with 0 of 2 tasks done" in out
     herd.acts["first"] = [fake_script.Fail("API Error: the disk is full"), fake_script.say("Now it fits.")]
     code, out, _ = manage(*RUN, "--continue")
@@ -143,7 +143,7 @@ def test_without_continue_a_failed_sequence_is_begun_anew_and_it_is_said(
     del herd.acts["first"]
     code, out, _ = manage(*RUN)
     assert (code, Sequence.objects.count()) == (0, 2)
-    assert "The last one is failed; to go on with that:  manage.py run_sequence 1 --continue" in out
+    assert "The last one is failed; to resume it:  manage.py run_sequence 1 --continue" in out
 
 
 def test_a_faulty_next_file_is_named_and_where_to_mend_it(
@@ -154,7 +154,7 @@ def test_a_faulty_next_file_is_named_and_where_to_mend_it(
     code, out, _ = manage(*RUN)
     assert code == 1
     assert "Failed: tasks/prices/015-bad.md:2: interactionThreshold must be" in out
-    folder = Path(out.split("The folder is here:  ")[1].split("\n")[0])
+    folder = Path(out.split("The folder is  ")[1].split("\n")[0])
     assert manage(*RUN, "--continue")[0] == 1
     (folder / "015-bad.md").write_text(text_of("mended"))
     code, out, _ = manage(*RUN, "--continue")
@@ -176,10 +176,10 @@ def test_threshold_and_pipeline_hold_for_all_tasks(manage: Manage, project: Proj
     [
         (["nowhere", "--project", "shop"], "nowhere: the newest commit of main has no such folder"),
         (["../shop", "--project", "shop"], "is not a folder within the repository"),
-        ([FOLDER], "Say which project the folder is in"),
+        ([FOLDER], "Name the project of the folder"),
         ([FOLDER, "--project", "shop", "--threshold", "9"], "--threshold: the threshold must be"),
         ([FOLDER, "--project", "shop", "--pipeline", "x"], "there is no pipeline"),
-        ([FOLDER, "--project", "shop", "--continue"], "There is no sequence to go on with"),
+        ([FOLDER, "--project", "shop", "--continue"], "There is no sequence to resume"),
         ([FOLDER, "--project", "shop", "--continue", "--new"], "exclude each other"),
         (["7"], "There is no sequence 7"),
         (["sequence:x"], "“x” is not a sequence's id"),
@@ -204,7 +204,7 @@ class TestCancelAndRetry:
     ) -> None:
         herd.acts["first"] = asks("Round up?")
         manage(*RUN)
-        assert manage("cancel", "1")[:2] == (0, "Cancelled: Task first\nGo on with  manage.py retry 1\n")
+        assert manage("cancel", "1")[:2] == (0, "Cancelled: Task first\nResume with  manage.py retry 1\n")
         assert Sequence.objects.get().phase == Phase.CANCELLED
         code, _, err = manage("cancel", "1")
         assert code == 1 and "is cancelled and cannot become cancelled" in err
@@ -340,7 +340,7 @@ class TestAtATerminal:
         assert terminal.end() == 130
         assert shop.phase(1) == "done" and shop.phase(2) == "interrupted"
         assert shop.row("SELECT phase FROM tasks_app_sequence") == ("interrupted",)
-        assert "Go on here with  manage.py run_sequence 1\n" in terminal.seen
+        assert "Continue with  manage.py run_sequence 1\n" in terminal.seen
         log, _ = follow.communicate(timeout=PATIENCE)
         assert follow.returncode == 0 and '[USER_INPUT] User answered: "Go on"' in log
 
@@ -372,7 +372,7 @@ def test_leaving_between_two_tasks_is_told(
 
     herd.acts["first"] = [fake_script.Turn(calls=(fake_script.Call("Bash", {"command": "true"}, press),))]
     monkeypatch.setattr("tasks_app.engine.recorder.RunRecorder.tick", lambda self: None)
-    monkeypatch.setattr("tasks_app.cli.local_worker.Hands.stop", lambda self: None)
+    monkeypatch.setattr("tasks_app.cli.local_worker.LocalWorker.stop", lambda self: None)
     code, out, _ = manage(*RUN)
     assert code == 130
     assert "You left between two tasks" in out

@@ -57,7 +57,7 @@ def test_the_sample_repository_is_clean(validate: Manage, tmp_path: Path) -> Non
     code, out, _ = validate(tmp_path / "sample")
     assert (code, out) == (
         0,
-        f"No faults in {tmp_path}/sample: cat-herder.yaml, 1 pipeline, 2 steps, 1 task file.\n",
+        f"No problems in {tmp_path}/sample: cat-herder.yaml, 1 pipeline, 2 steps, 1 task file.\n",
     )
 
 
@@ -75,14 +75,14 @@ def test_h12_fix_adds_the_permission_and_says_to_commit_it(
     validate: Manage, repository: GitRepository
 ) -> None:
     repository.commit(**{"cat-herder.yaml": "interactionThreshold: 3\n"})
-    assert validate(repository.path)[1].startswith("No faults")
+    assert validate(repository.path)[1].startswith("No problems")
     code, out, _ = validate(repository.path, "--fix")
     assert code == 0
-    assert out.startswith("Mended .claude/settings.json: the agent may ask. Commit it")
+    assert out.startswith("Fixed .claude/settings.json: the agent may ask. Commit it")
     assert "not committed: .claude/" in out
     repository.commit()
     assert validate(repository.path, "--fix", "--json")[:1] == (0,)
-    assert validate(repository.path)[1].startswith("No faults")
+    assert validate(repository.path)[1].startswith("No problems")
 
 
 def test_h12_a_file_without_the_permission_is_a_hint_and_no_fault(
@@ -92,11 +92,11 @@ def test_h12_a_file_without_the_permission_is_a_hint_and_no_fault(
     (repository.path / ".claude" / "settings.json").write_text("{}\n")
     repository.commit(**{"cat-herder.yaml": "interactionThreshold: 3\n"})
     code, out, _ = validate(repository.path)
-    assert code == 0 and "1 hint:" in out and "(--fix)" in out and "No faults in" in out
+    assert code == 0 and "1 hint:" in out and "(--fix)" in out and "No problems in" in out
     facts = json.loads(validate(repository.path, "--json")[1])
     assert facts["ok"] and (facts["errors"], facts["warnings"]) == ([], [])
     assert [one["file"] for one in facts["hints"]] == [".claude/settings.json"]
-    assert validate(repository.path, "--fix")[1].startswith("Mended .claude/settings.json")
+    assert validate(repository.path, "--fix")[1].startswith("Fixed .claude/settings.json")
 
 
 def test_r5_fix_leaves_broken_json_as_it_is(validate: Manage, repository: GitRepository) -> None:
@@ -135,10 +135,10 @@ def test_a_bare_repository_is_looked_at_in_a_copy(
     repository.git("clone", "--quiet", "--bare", str(repository.path), str(bare))
     code, out, _ = validate(bare)
     assert code == 0
-    assert f"No faults in {bare}:" in out
+    assert f"No problems in {bare}:" in out
     code, _, err = validate(bare, "--fix")
     assert code == 2
-    assert "mend it in a clone" in err
+    assert "fix it in a clone" in err
 
 
 def test_r5_an_address_that_is_not_there_is_wrong_use(validate: Manage) -> None:

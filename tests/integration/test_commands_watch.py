@@ -202,8 +202,8 @@ def test_work_on_the_projects_own_branch_is_said_before_it_begins(
     )
     (folder / "a.md").write_text(text_of("a"))
     _, out, _ = manage(*ONCE)
-    assert "works on the project's own branch main" in out
-    assert out.index("works on the project's own branch") < out.index("The a is done.")
+    assert "works directly on the project's branch main" in out
+    assert out.index("works directly on the project's branch") < out.index("The a is done.")
 
 
 def test_a_task_that_may_not_be_started_is_told_and_the_watch_goes_on(project: Project, folder: Path) -> None:
@@ -250,7 +250,7 @@ class TestUnderWatch:
             file.write("sal: no-questions\n")
         terminal.expect("Done: Half")
         terminal.press_ctrl_c()
-        terminal.expect("The watch has ended.")
+        terminal.expect("Watching has ended.")
         assert terminal.end() == 0
         assert installation.row("SELECT count(*) FROM tasks_app_task WHERE phase = 'done'") == (2,)
 

@@ -172,7 +172,7 @@ class Soak:
             assert time.monotonic() < deadline, f"not finished after {PATIENCE:g} s: {self._unfinished()}"
             for child in processes:
                 child.not_before = child.failures = 0  # the portal's pauses are not what is tried
-                child.look(lambda text: None)
+                child.restart_if_ended(lambda text: None)
             close_old_connections()
             if supply and len(self._unfinished()) < self._at_once:
                 client.create("soak")

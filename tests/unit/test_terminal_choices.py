@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tasks_app.cli.choices import chosen
+from tasks_app.cli.choices import resolve_choice
 
 
 def item(*labels: str, several: bool = False) -> dict[str, Any]:
@@ -41,4 +41,4 @@ SEVERAL = item("CSV", "JSON", "PDF", several=True)
 def test_numbers_and_names_choose_and_all_else_is_taken_to_the_letter(
     asked: dict[str, Any], typed: str, answer: str
 ) -> None:
-    assert chosen(asked, typed) == answer
+    assert resolve_choice(asked, typed) == answer

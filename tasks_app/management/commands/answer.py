@@ -1,4 +1,4 @@
-"""`manage.py answer`: answers a question from the command line."""
+"""`manage.py answer`: answer a question from the command line."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandParser
 
-from tasks_app.cli.choices import chosen
+from tasks_app.cli.acting_user import acting_principal, add_user_argument
+from tasks_app.cli.choices import resolve_choice
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.lookup import question_numbered
-from tasks_app.cli.acting_user import acting_principal, add_person_argument
+from tasks_app.cli.lookup import find_question
 from tasks_app.core.errors import AnswerEmpty, BadInput
 from tasks_app.models import Channel, Question, QuestionKind, Verdict
 from tasks_app.permissions import Principal
@@ -32,7 +32,7 @@ chosen); anything else reaches the agent to the letter. A question of several it
 --item each, or a JSON object of questions with their answers as TEXT."""
     examples = """\
 exit codes: 0 answered (also the same answer again), 1 not open any more: says by whom, when and
-what, 2 wrong use
+what, 2 wrong usage
 
 examples:
   manage.py answer 7 "Spread them"
@@ -64,43 +64,35 @@ examples:
             help="decline to answer a question: the agent decides by its own judgement. Approvals and plans "
             "cannot be dismissed",
         )
-        parser.add_argument("--json", action="store_true", help="tell the outcome as JSON")
-        add_person_argument(parser)
+        parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
+        add_user_argument(parser)
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         parser = super().create_parser(prog_name, subcommand, **kwargs)
-        # Else `7 --as bob TEXT` would take the optional TEXT for left out as soon as it has read the 7.
+        # Otherwise `7 --as bob TEXT` is an error: argparse decides about the optional TEXT right after the 7.
         parser.parse_args = parser.parse_intermixed_args  # type: ignore[method-assign]
         return parser
 
     def work(self, options: dict[str, Any]) -> int:
         principal = acting_principal(options["username"])
-        question = question_numbered(options["question"], principal=principal)
-        answered = _settled(question, options, by=principal)
+        question = find_question(options["question"], principal=principal)
+        answered = _submit(question, options, by=principal)
         if options["json"]:
             self.write_json(AnswerOutcome.of(answered.question, repeated=answered.repeated))
         else:
+            question = answered.question
             again = " (it was already)" if answered.repeated else ""
-            self.stdout.write(
-                f"Question {question.pk} is {_done(answered.question)}{again}{_said(answered.question)}"
-            )
+            text = question.notes if question.verdict else question.answer_text
+            ending = f": {text}" if text else "."
+            self.stdout.write(f"Question {question.pk} is {question.outcome.lower()}{again}{ending}")
         return Exit.DONE
 
 
-def _done(question: Question) -> str:
-    return question.outcome.lower()
-
-
-def _said(question: Question) -> str:
-    said = question.notes if question.verdict else question.answer_text
-    return f": {said}" if said else "."
-
-
-def _settled(question: Question, options: dict[str, Any], *, by: Principal) -> Answered:
-    """Answered, dismissed or decided, as exactly one of the ways says."""
-    told = options["text"] is not None or bool(options["item"])
+def _submit(question: Question, options: dict[str, Any], *, by: Principal) -> Answered:
+    """Answer, dismiss or decide, whichever the options say. Raises BadInput if they say more than one."""
+    answers = options["text"] is not None or bool(options["item"])
     refusals = [name for name in ("deny", "send_back") if options[name] is not None]
-    if told + bool(options["approve"]) + bool(options["dismiss"]) + len(refusals) > 1:
+    if answers + bool(options["approve"]) + bool(options["dismiss"]) + len(refusals) > 1:
         raise BadInput("Give one of TEXT or --item, --approve, --deny, --send-back and --dismiss.")
     notes = options["notes"]
     if options["dismiss"]:
@@ -112,33 +104,33 @@ def _settled(question: Question, options: dict[str, Any], *, by: Principal) -> A
         reason = "\n\n".join(filter(None, [options[refusals[0]], notes]))
         return decide(question, verdict, by=by, via=Channel.TERMINAL, notes=reason)
     if question.kind != QuestionKind.CLARIFICATION:
-        raise BadInput(f"Question {question.pk} wants a decision: {answer_command(question)}")
-    reply = Reply(_answers(question, options["text"], options["item"]), notes)
+        raise BadInput(f"Question {question.pk} needs a decision: {answer_command(question)}")
+    reply = Reply(_read_answers(question, options["text"], options["item"]), notes)
     return answer_question(question, reply, by=by, via=Channel.TERMINAL)
 
 
-def _answers(question: Question, text: str | None, items: list[str]) -> dict[str, str]:
+def _read_answers(question: Question, text: str | None, items: list[str]) -> dict[str, str]:
     if text is not None and items:
         raise BadInput("Give either TEXT or --item, not both.")
     if text == "-":
-        text = _from_stdin()
-    given = _of_items(question, items) if items else _of_text(question, text)
+        text = _read_stdin()
+    given = _parse_items(question, items) if items else _parse_text(question, text)
     return {
-        str(item["question"]): chosen(item, given[str(item["question"])])
+        str(item["question"]): resolve_choice(item, given[str(item["question"])])
         for item in question.items
         if str(item["question"]) in given
     }
 
 
-def _of_text(question: Question, text: str | None) -> dict[str, str]:
+def _parse_text(question: Question, text: str | None) -> dict[str, str]:
     if text is None:
-        raise AnswerEmpty("An answer needs some text: TEXT, - for stdin, or --item.")
+        raise AnswerEmpty("The answer is empty. Give TEXT, - for stdin, or --item.")
     if len(question.items) == 1:
         return {question.headline: text}
-    return _of_json(question, text)
+    return _parse_json(question, text)
 
 
-def _of_json(question: Question, text: str) -> dict[str, str]:
+def _parse_json(question: Question, text: str) -> dict[str, str]:
     asked = [str(item["question"]) for item in question.items]
     hint = f"Question {question.pk} has {len(asked)} items: use --item N=TEXT, or a JSON object"
     try:
@@ -148,11 +140,11 @@ def _of_json(question: Question, text: str) -> dict[str, str]:
     if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
         raise BadInput(f"{hint} of questions with texts.")
     if unknown := [name for name in given if name not in asked]:
-        raise BadInput(f"It does not ask “{unknown[0]}”. It asks: {'; '.join(asked)}")
+        raise BadInput(f"The question does not ask “{unknown[0]}”. It asks: {'; '.join(asked)}")
     return given
 
 
-def _of_items(question: Question, items: list[str]) -> dict[str, str]:
+def _parse_items(question: Question, items: list[str]) -> dict[str, str]:
     given: dict[str, str] = {}
     for entry in items:
         match = re.fullmatch(r"([0-9]{1,3})=(.*)", entry, re.DOTALL)
@@ -168,7 +160,7 @@ def _of_items(question: Question, items: list[str]) -> dict[str, str]:
     return given
 
 
-def _from_stdin() -> str:
-    # No character has more than four bytes: what is longer is refused by its length, but not read to its end.
+def _read_stdin() -> str:
+    # A character has at most four bytes, so a longer input is too long and need not be read completely.
     data = sys.stdin.buffer.read(4 * settings.ENVIRONMENT.answer_limit + 4)
     return data.decode(errors="replace").removesuffix("\n").removesuffix("\r")

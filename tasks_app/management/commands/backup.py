@@ -1,4 +1,4 @@
-"""`manage.py backup FILE`: all data of the portal in one file, while it runs."""
+"""`manage.py backup FILE`: write all data of the portal to one file while it runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tasks_app.operations.backup import Written, stream_backup, write_backup
 
 class Command(TerminalCommand):
     help = """\
-Writes everything that cannot be made again into one file, while the portal runs: all rows of the database
+Writes everything that cannot be recreated into one file, while the portal runs: all rows of the database
 as they are at one moment, the repositories with every recorded commit, long answers, and the secret key.
 
 Workspaces are left out: a task goes on in a new one, made from its last recorded commit. The file holds
@@ -28,13 +28,13 @@ examples:
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("file", metavar="FILE", help="the file to write; - for standard output")
-        parser.add_argument("--force", action="store_true", help="replace a file that is there")
+        parser.add_argument("--force", action="store_true", help="replace an existing file")
         parser.add_argument(
             "--without-secret-key", action="store_true",
-            help="leave the secret key out; without it, saved addresses of webhooks cannot be read again",
+            help="leave the secret key out; without it, saved webhook URLs cannot be decrypted",
         )  # fmt: skip
-        parser.add_argument("--quiet", action="store_true", help="say nothing but warnings")
-        parser.add_argument("--json", action="store_true", help="what was written, as JSON")
+        parser.add_argument("--quiet", action="store_true", help="print only warnings")
+        parser.add_argument("--json", action="store_true", help="print what was written as JSON")
 
     def work(self, options: dict[str, Any]) -> int:
         self._quiet = options["quiet"]
@@ -48,10 +48,10 @@ examples:
             written = write_backup(target, say=self._say, overwrite=options["force"], with_key=with_key)
         for warning in written.warnings:
             self._screen.say(f"Warning: {warning}", style="yellow")
-        self._conclude(written, options)
+        self._print_summary(written, options)
         return Exit.DONE
 
-    def _conclude(self, written: Written, options: dict[str, Any]) -> None:
+    def _print_summary(self, written: Written, options: dict[str, Any]) -> None:
         counts = {"rows": sum(written.rows.values()), "repositories": len(written.repositories)}
         if options["json"] and options["file"] != "-":
             self.write_json({**counts, "bytes": written.size, "warnings": [*written.warnings]})

@@ -1,4 +1,4 @@
-"""`manage.py cancel`: calls a task or a sequence off."""
+"""`manage.py cancel`: cancel a task or a sequence."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from tasks_app.cli.acting_user import acting_principal, add_user_argument
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.lookup import thing_meant
-from tasks_app.cli.acting_user import acting_principal, add_person_argument
+from tasks_app.cli.lookup import find_task_or_sequence
 from tasks_app.models import Task
 from tasks_app.reporting.schemas.sequences import outcome_of
 from tasks_app.services.sequences import cancel_sequence
@@ -17,10 +17,10 @@ from tasks_app.services.tasks import cancel_task
 
 class Command(TerminalCommand):
     help = """\
-Calls a task or a sequence off: an agent at work is stopped within seconds, open questions are
-withdrawn. The branch stays, and `retry` goes on from there, with the same question if one was open."""
+Cancels a task or a sequence: a running agent is stopped within seconds, and open questions are
+withdrawn. The branch stays, and `retry` continues from there, with the same question if one was open."""
     examples = """\
-exit codes: 0 cancelled, 1 it has ended already, 2 wrong use
+exit codes: 0 cancelled, 1 it has ended already, 2 wrong usage
 
 examples:
   manage.py cancel 12
@@ -29,12 +29,12 @@ examples:
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("thing", metavar="TASK|sequence:ID", help="a task's id, or PROJECT/TASK")
-        parser.add_argument("--json", action="store_true", help="tell the outcome as JSON")
-        add_person_argument(parser)
+        parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
+        add_user_argument(parser)
 
     def work(self, options: dict[str, Any]) -> int:
         principal = acting_principal(options["username"])
-        thing = thing_meant(options["thing"], principal=principal)
+        thing = find_task_or_sequence(options["thing"], principal=principal)
         if isinstance(thing, Task):
             cancel_task(thing, by=principal)
         else:
@@ -43,5 +43,5 @@ examples:
         if options["json"]:
             self.write_json(outcome_of(thing, exit_code=int(Exit.DONE)))
         else:
-            self.stdout.write(f"Cancelled: {thing}\nGo on with  manage.py retry {options['thing']}")
+            self.stdout.write(f"Cancelled: {thing}\nResume with  manage.py retry {options['thing']}")
         return Exit.DONE

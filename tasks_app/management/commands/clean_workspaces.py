@@ -1,4 +1,4 @@
-"""`manage.py clean_workspaces`: gives back the disk space of tasks that ended long ago."""
+"""`manage.py clean_workspaces`: free the disk space of tasks that ended long ago."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tasks_app.services.data_directory import require_own_data_dir
 class Command(BaseCommand):
     help = (
         "Removes the workspaces of tasks that ended long ago. Their work stays in the portal's repository, "
-        "and a task that goes on later gets a new workspace from it."
+        "and a task that is resumed later gets a new workspace."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--older-than", type=float, default=14, metavar="DAYS", help="default: 14 days")
         parser.add_argument(
-            "--dry-run", action="store_true", help="say what would be removed, remove nothing"
+            "--dry-run", action="store_true", help="print what would be removed, and remove nothing"
         )
         parser.add_argument("--json", action="store_true", help="one JSON object per workspace")
 
@@ -41,22 +41,24 @@ class Command(BaseCommand):
         for cleaned in looked_at:
             total += cleaned.freed
             self.stdout.write(
-                _json(cleaned) if options["json"] else _line(cleaned, dry_run=options["dry_run"])
+                _format_json(cleaned)
+                if options["json"]
+                else _format_line(cleaned, dry_run=options["dry_run"])
             )
         if not options["json"]:
             self.stdout.write(f"{total / 1e6:,.1f} MB {'would be ' if options['dry_run'] else ''}freed.")
 
 
-def _line(cleaned: Cleaned, *, dry_run: bool) -> str:
+def _format_line(cleaned: Cleaned, *, dry_run: bool) -> str:
     if cleaned.kept:
         return f"kept     task {cleaned.task.pk} “{cleaned.task}”: {cleaned.kept}"
     verb = "would go" if dry_run else "removed "
     line = f"{verb} task {cleaned.task.pk} “{cleaned.task}”: {cleaned.freed / 1e6:,.1f} MB"
     if cleaned.late:
-        line += f"\n         What was changed after its result was judged is kept beside it: {cleaned.late}"
+        line += f"\n         Changes made after the last check are kept beside it: {cleaned.late}"
     return line
 
 
-def _json(cleaned: Cleaned) -> str:
+def _format_json(cleaned: Cleaned) -> str:
     facts = {"path": str(cleaned.path), "freed": cleaned.freed, "kept": cleaned.kept, "late": cleaned.late}
     return json.dumps({"task": cleaned.task.pk, **facts})

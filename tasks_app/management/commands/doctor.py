@@ -1,4 +1,4 @@
-"""`manage.py doctor`: looks at everything that an installation needs and says what to do."""
+"""`manage.py doctor`: check everything that an installation needs and say what to do."""
 
 from __future__ import annotations
 
@@ -17,57 +17,58 @@ _COLUMN = 16
 
 class Command(TerminalCommand):
     help = """\
-Looks at everything that an installation needs and says what to do: programs, sandbox, data directory,
+Checks everything that an installation needs and says what to do: programs, sandbox, data directory,
 database, queue, workers, web server, model, mail, repositories. It also works while the portal or the
 database is down. Nothing is changed without --fix."""
     examples = """\
-exit codes: 0 no problems (warnings are none), 1 problems
+exit codes: 0 no problems (warnings do not count), 1 problems
 
 examples:
   manage.py doctor
-  manage.py doctor --fix              mends what can safely be mended
-  manage.py doctor --deep --sources   also reads every object of the repositories, and asks remote sources
+  manage.py doctor --fix              repairs what can safely be repaired
+  manage.py doctor --deep --sources   also reads every object of the repositories, and contacts remote sources
   manage.py doctor --json"""
     requires_tables = False
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--fix", action="store_true", help="mend what can safely be mended")
+        parser.add_argument("--fix", action="store_true", help="repair what can safely be repaired")
         parser.add_argument("--deep", action="store_true", help="read every object of the repositories")
-        parser.add_argument("--sources", action="store_true", help="ask sources behind a network as well")
+        parser.add_argument("--sources", action="store_true", help="also contact remote sources")
         parser.add_argument("--json", action="store_true", help="as JSON")
 
     def work(self, options: dict[str, Any]) -> int:
         screen = self.screen_for(options)
         findings = []
         for finding in examine(checks(deep=options["deep"], remote=options["sources"])):
-            told = mended(finding) if options["fix"] else finding
-            findings.append(told)
+            if options["fix"]:
+                finding = mended(finding)
+            findings.append(finding)
             if not options["json"]:
-                _show(screen, told)
+                _print_finding(screen, finding)
         if options["json"]:
-            self.write_json([_facts(finding) for finding in findings])
+            self.write_json([_as_json(finding) for finding in findings])
         else:
-            _conclude(screen, findings)
+            _print_summary(screen, findings)
         return Exit.FAILED if has_problems(findings) else Exit.DONE
 
 
-def _show(screen: Screen, finding: Finding) -> None:
+def _print_finding(screen: Screen, finding: Finding) -> None:
     mark, style = _MARKS[finding.level]
     screen.say_with_mark(mark, f"{finding.subject:<{_COLUMN}}{finding.text}", style=style)
     if finding.advice:
         screen.say(f"→ {finding.advice}", indent=_COLUMN + 4)
 
 
-def _conclude(screen: Screen, findings: list[Finding]) -> None:
+def _print_summary(screen: Screen, findings: list[Finding]) -> None:
     counts = {level: sum(finding.level is level for finding in findings) for level in Level}
     screen.say()
     problems, warnings = counts[Level.PROBLEM], counts[Level.WARNING]
     screen.say(f"{problems} problem(s), {warnings} warning(s), {counts[Level.OK]} fine.", style="bold")
     if any(finding.mend for finding in findings):
-        screen.say("manage.py doctor --fix mends some of it.")
+        screen.say("manage.py doctor --fix repairs some of them.")
 
 
-def _facts(finding: Finding) -> dict[str, str | bool]:
+def _as_json(finding: Finding) -> dict[str, str | bool]:
     return {
         "subject": finding.subject,
         "level": finding.level.value,

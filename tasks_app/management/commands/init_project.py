@@ -1,4 +1,4 @@
-"""`manage.py init_project`: a repository gets what tasks need, and keeps what it has (P12)."""
+"""`manage.py init_project`: add what tasks need to a repository, and change no existing file (P12)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from django.core.management.base import CommandParser
 from django.utils.text import slugify
 
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.validation_report import show_report
-from tasks_app.cli.repository import folder, ground
+from tasks_app.cli.repository import repository_context, resolve_folder
 from tasks_app.cli.screen import Screen
+from tasks_app.cli.validation_report import show_report
 from tasks_app.config.importing import Imported, convert, read_exported, to_yaml
 from tasks_app.config.starter import Choices, Outcome, Written, starter_files, write_all
 from tasks_app.config.validation import Report, is_repository, validate
@@ -28,9 +28,9 @@ _STYLES = {Outcome.MADE: "green", Outcome.THERE: "dim", Outcome.LEFT: "yellow"}
 class Command(TerminalCommand):
     help = """\
 Prepares a repository for Cat Herder: a commented cat-herder.yaml, a first task, and the permission for
-the agent to ask. No file that is there is changed. At the end the result is validated."""
+the agent to ask. Existing files are not changed. At the end the result is validated."""
     examples = """\
-exit codes: 0 done, 1 the result has errors, 2 wrong use
+exit codes: 0 done, 1 the result has errors, 2 wrong usage
 
 examples:
   manage.py init_project ~/code/billing --dry-run
@@ -57,29 +57,31 @@ examples:
         parser.add_argument(
             "--trust", action="store_true", help="run that file even where there is no sandbox"
         )
-        parser.add_argument("--dry-run", action="store_true", help="only say what would be made")
+        parser.add_argument("--dry-run", action="store_true", help="only print what would be created")
         parser.add_argument("--force", action="store_true", help="also in a folder that is no git repository")
-        parser.add_argument("--json", action="store_true", help="tell the outcome as JSON")
+        parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
 
     def work(self, options: dict[str, Any]) -> int:
         self.stdout.ending = ""
-        root = folder(options["path"])
+        root = resolve_folder(options["path"])
         if not options["force"] and not is_repository(root):
-            raise BadInput("this is not the top folder of a git repository; --force goes on", where=str(root))
-        imported = _imported(root, options) if options["source"] else None
+            raise BadInput(
+                "this is not the top folder of a git repository; use --force to continue", where=str(root)
+            )
+        imported = _import_settings(root, options) if options["source"] else None
         choices = Choices(
             settings=to_yaml(imported, source=Path(options["source"]).name) if imported else "",
             prompts=options["prompts"],
             schema=options["schema"],
         )
-        here = ground(root)
-        # All texts first: what cannot be read stops everything before the first file is made.
-        written = write_all(list(starter_files(here, choices)), here, dry_run=options["dry_run"])
-        report = None if options["dry_run"] else _validated(root)
-        self._tell(root, written, imported.notes if imported else (), report, options)
+        context = repository_context(root)
+        # Read all texts first, so that an unreadable one stops the command before it creates a file.
+        written = write_all(list(starter_files(context, choices)), context, dry_run=options["dry_run"])
+        report = None if options["dry_run"] else _validate(root)
+        self._print_outcome(root, written, imported.notes if imported else (), report, options)
         return Exit.DONE if report is None or report.ok else Exit.FAILED
 
-    def _tell(
+    def _print_outcome(
         self,
         root: Path,
         written: list[Written],
@@ -100,30 +102,32 @@ examples:
             )
             return
         screen = Screen(self.stdout, no_color=options["no_color"])
-        _show_files(screen, written, notes)
+        _print_files(screen, written, notes)
         if report is None:
             screen.say("\nA dry run: nothing was written.")
             return
         screen.say()
-        show_report(screen, report, place=str(root))
-        _show_next(screen, root, written, report)
+        show_report(screen, report, repository=str(root))
+        _print_next_commands(screen, root, written, report)
 
 
-def _imported(root: Path, options: dict[str, Any]) -> Imported:
-    """The settings in the file to import. Raises BadInput rather than run it without a sandbox unasked."""
-    path = _found(options["source"], root)
+def _import_settings(root: Path, options: dict[str, Any]) -> Imported:
+    """Import the settings of the given file. Raises BadInput if there is no sandbox and no --trust."""
+    path = _find_file(options["source"], root)
     sandbox = detect(SandboxMode(settings.ENVIRONMENT.sandbox), hidden=[Path(settings.DATA_DIR)])
     if not sandbox.active and not options["trust"]:
         raise BadInput(
             "this file is a program, and there is no sandbox to run it in "
-            f"({sandbox.reason.rstrip('.')}). Read it, then say --trust to run it with your own powers.",
+            f"({sandbox.reason.rstrip('.')}). Read it, then use --trust to run it with your permissions.",
             where=str(path),
         )
-    return convert(read_exported(path, repository=_visible(path, root), sandbox=sandbox), repository=root)
+    # The file may read the repository that it is part of, otherwise only itself.
+    visible = root if path.is_relative_to(root) and is_repository(root) else path
+    return convert(read_exported(path, repository=visible, sandbox=sandbox), repository=root)
 
 
-def _found(named: str, root: Path) -> Path:
-    """The file from here, else from the top of the repository."""
+def _find_file(named: str, root: Path) -> Path:
+    """Resolve a file against the working directory, else against the repository."""
     here, there = Path(named).expanduser(), root / named
     path = here if here.is_file() or not there.is_file() else there
     if not path.is_file():
@@ -131,18 +135,13 @@ def _found(named: str, root: Path) -> Path:
     return path.resolve()
 
 
-def _visible(path: Path, root: Path) -> Path:
-    """What the file may see: the repository that it is part of, else itself alone."""
-    return root if path.is_relative_to(root) and is_repository(root) else path
-
-
-def _validated(root: Path) -> Report:
-    # What was just made cannot be committed yet; the next command that is told does that.
+def _validate(root: Path) -> Report:
+    # New files are not committed yet; the printed next command does that.
     threshold = settings.ENVIRONMENT.threshold
     return validate(root, prompts=SHIPPED_PROMPTS, threshold=threshold, with_git=False)
 
 
-def _show_files(screen: Screen, written: list[Written], notes: tuple[str, ...]) -> None:
+def _print_files(screen: Screen, written: list[Written], notes: tuple[str, ...]) -> None:
     width = max(len(one.outcome) for one in written)
     for one in written:
         remark = f" ({one.remark})" if one.remark else ""
@@ -155,15 +154,15 @@ def _show_files(screen: Screen, written: list[Written], notes: tuple[str, ...]) 
         screen.say(note, indent=2)
 
 
-def _show_next(screen: Screen, root: Path, written: list[Written], report: Report) -> None:
+def _print_next_commands(screen: Screen, root: Path, written: list[Written], report: Report) -> None:
     made = [one.name for one in written if one.outcome is Outcome.MADE]
     screen.say("\nNext:")
     if not report.ok:
         screen.say(f"manage.py validate {shlex.quote(str(root))}", indent=2, wrap=False)
     if made:
         files = " ".join(map(shlex.quote, made))
-        place = shlex.quote(str(root))
-        screen.say(f"git -C {place} add {files}", indent=2, wrap=False)
-        screen.say(f'git -C {place} commit -m "Settings for Cat Herder"', indent=2, wrap=False)
+        folder = shlex.quote(str(root))
+        screen.say(f"git -C {folder} add {files}", indent=2, wrap=False)
+        screen.say(f'git -C {folder} commit -m "Settings for Cat Herder"', indent=2, wrap=False)
     name = slugify(root.name) or "NAME"
     screen.say(f"manage.py project add {name} {shlex.quote(str(root))}", indent=2, wrap=False)

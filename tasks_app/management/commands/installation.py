@@ -1,4 +1,4 @@
-"""`manage.py installation`: whether the data directory and the database belong together."""
+"""`manage.py installation`: show whether the data directory and the database belong together."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django.core.management.base import CommandParser
 
 from tasks_app.cli.command import Exit, TerminalCommand, require_tables
 from tasks_app.core.types import JsonObject
-from tasks_app.management.only_one import only_one
+from tasks_app.management.preconditions import exclusive_data_dir
 from tasks_app.services.data_directory import Ownership, Verdict, adopt, ownership, set_aside
 
 
@@ -18,12 +18,12 @@ Shows whether the data directory and the database belong to the same installatio
 of another installation: an agent would find the files of another task. After one of them was restored or
 moved, `adopt` and `set-aside` say what to do. Stop the portal before."""
     examples = """\
-exit codes: 0 they belong together, 1 they do not, 2 wrong use
+exit codes: 0 they belong together, 1 they do not, 2 wrong usage
 
 examples:
   manage.py installation
   manage.py installation adopt          this data directory does belong to this database
-  manage.py installation set-aside      start anew: move the old work into a folder beside, delete nothing"""
+  manage.py installation set-aside      start over: move the old work aside, delete nothing"""
     requires_tables = False
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -34,26 +34,26 @@ examples:
             default="show",
             help="what to do (default: show)",
         )
-        parser.add_argument("--json", action="store_true", help="tell the outcome as JSON")
+        parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
 
     def work(self, options: dict[str, Any]) -> int:
         if options["action"] == "set-aside":
-            with only_one():
+            with exclusive_data_dir():
                 moved = set_aside()
             self.stderr.write(f"The old work is in {moved}. Nothing was deleted.")
         elif options["action"] == "adopt":
             require_tables()
-            with only_one():
+            with exclusive_data_dir():
                 adopt()
         found = ownership()
         if options["json"]:
-            self.write_json(_facts(found))
+            self.write_json(_as_json(found))
         else:
-            self.stdout.write(_text(found))
+            self.stdout.write(_as_text(found))
         return Exit.DONE if found.verdict in (Verdict.SAME, Verdict.NEW) else Exit.FAILED
 
 
-def _facts(found: Ownership) -> JsonObject:
+def _as_json(found: Ownership) -> JsonObject:
     return {
         "data_directory": str(found.folder),
         "data_directory_id": str(found.folder_id or ""),
@@ -65,7 +65,7 @@ def _facts(found: Ownership) -> JsonObject:
     }
 
 
-def _text(found: Ownership) -> str:
+def _as_text(found: Ownership) -> str:
     return (
         f"Data directory  {found.folder}  ({found.shown_work or 'no work'})\n"
         f"                {found.folder_id or 'no id yet'}\n"

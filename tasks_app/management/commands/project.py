@@ -1,4 +1,4 @@
-"""`manage.py project`: the repositories on which tasks work."""
+"""`manage.py project`: add, list, fetch and remove projects."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from tasks_app.cli.acting_user import acting_principal, acting_user_or_none, add_user_argument
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.lookup import project_named
-from tasks_app.cli.acting_user import acting_principal, acting_user_if_any, add_person_argument
+from tasks_app.cli.lookup import find_project
 from tasks_app.cli.screen import Screen
 from tasks_app.cli.tables import projects_table
 from tasks_app.core.errors import BadInput
@@ -24,8 +24,8 @@ from tasks_app.services.settings import CONFIG_FILE, change_settings, overrides_
 
 class Command(TerminalCommand):
     help = """\
-Adds, lists, configures, fetches and removes projects. A project is a git repository: a folder on this
-machine, or an https or ssh address. The portal works on a copy of its own and never writes to yours."""
+Adds, lists, fetches and removes projects. A project is a git repository: a folder on this machine, or an
+https or ssh URL. The portal works on a copy of its own and never writes to yours."""
     examples = """\
 examples:
   manage.py project add billing ~/code/billing
@@ -40,9 +40,7 @@ examples:
         actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
         add = actions.add_parser("add", help="add a repository under a name")
         add.add_argument("name", metavar="NAME", help="lower-case letters, digits, dots, dashes, underscores")
-        add.add_argument(
-            "source", metavar="PATH", help="the repository's folder, or its https or ssh address"
-        )
+        add.add_argument("source", metavar="PATH", help="the repository's folder, or its https or ssh URL")
         listing = actions.add_parser("list", help="show all projects")
         configure = actions.add_parser(
             "settings",
@@ -55,11 +53,11 @@ examples:
         again.add_argument("name", metavar="NAME")
         remove = actions.add_parser("remove", help="remove a project with its tasks and their history")
         remove.add_argument("name", metavar="NAME")
-        remove.add_argument("--yes", action="store_true", help="do not ask whether it is meant")
-        for one in (add, listing, configure, again, remove):
-            one.add_argument("--json", action="store_true", help="tell the outcome as JSON")
-        for one in (add, configure, again, remove):
-            add_person_argument(one)
+        remove.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+        for one in (add, listing, again, remove):
+            one.add_argument("--json", action="store_true", help="print the outcome as JSON")
+        for one in (add, again, remove):
+            add_user_argument(one)
 
     def work(self, options: dict[str, Any]) -> int:
         actions = {
@@ -73,8 +71,8 @@ examples:
         return Exit.DONE
 
     def _add(self, options: dict[str, Any]) -> None:
-        person = acting_user_if_any(options["username"])
-        project = add_project(options["name"], options["source"], by=person)
+        user = acting_user_or_none(options["username"])
+        project = add_project(options["name"], options["source"], by=user)
         if options["json"]:
             self.write_json(ProjectListed.of(project))
             return
@@ -108,7 +106,7 @@ examples:
 
     def _fetch(self, options: dict[str, Any]) -> None:
         principal = acting_principal(options["username"])
-        project = project_named(options["name"], projects=projects_visible_to(principal))
+        project = find_project(options["name"], projects=projects_visible_to(principal))
         require_actor(principal, project)
         repaired = fetch(project, thorough=True)
         if options["json"]:
@@ -120,7 +118,7 @@ examples:
 
     def _remove(self, options: dict[str, Any]) -> None:
         principal = acting_principal(options["username"])
-        project = project_named(options["name"], projects=projects_visible_to(principal))
+        project = find_project(options["name"], projects=projects_visible_to(principal))
         if not options["yes"]:
             self._confirm(project)
         removed = ProjectRemoved.of(project)
@@ -131,15 +129,15 @@ examples:
             self.stdout.write(f"Project “{project.name}” is removed. {project.source} was not touched.")
 
     def _confirm(self, project: Project) -> None:
-        """Raises BadInput unless the person types the project's name."""
+        """Raise BadInput unless the person types the project's name."""
         if not sys.stdin.isatty():
-            raise BadInput(f"Nobody can be asked here; say --yes to remove “{project.name}”.")
+            raise BadInput(f"Cannot ask for confirmation here; use --yes to remove “{project.name}”.")
         waiting = project.tasks.filter(questions__state="open").distinct().count()
         self.stderr.write(
             f"This removes “{project.name}” with {project.tasks.count()} tasks ({waiting} waiting for an "
             f"answer), their logs and branches. {project.source} is not touched."
         )
-        self.stderr.write("Type the project's name to go on: ", ending="")
+        self.stderr.write("Type the project's name to continue: ", ending="")
         self.stderr.flush()
         if sys.stdin.readline().strip() != project.name:
             raise BadInput("Not confirmed; nothing was removed.")

@@ -1,4 +1,4 @@
-"""`manage.py restore FILE`: an installation from a backup."""
+"""`manage.py restore FILE`: restore an installation from a backup."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from tasks_app.operations.restore import Restored, restore, summary_of
 
 class Command(TerminalCommand):
     help = """\
-Makes the data directory and the database what they were when the backup was made. The portal must be stopped.
+Restores the data directory and the database to the time of the backup. The portal must be stopped.
 The configured database may be another one than that of the backup, and of another kind.
 
-The file is read and checked to its end first, and everything is put together beside what is there: if it
-cannot be used, nothing is changed. What was there before is moved aside and never deleted. Tasks that waited
-go on waiting; tasks that ran are taken up as after a crash. Everybody logs in again."""
+The file is checked completely first, and everything is prepared beside the existing data: if the file cannot
+be used, nothing is changed. Existing data is moved aside and never deleted. Waiting tasks keep waiting, and
+running tasks are recovered as after a crash. Everybody must log in again."""
     examples = """\
 examples:
   manage.py restore --list cat-herder.tar.gz          what is in it
   manage.py restore cat-herder.tar.gz                 into a new installation
-  manage.py restore --replace cat-herder.tar.gz       in the place of what is there
+  manage.py restore --replace cat-herder.tar.gz       replace the existing data
   DATABASE_URL=postgresql://… manage.py restore cat-herder.tar.gz"""
     requires_tables = False
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("file", metavar="FILE", help="what `manage.py backup` wrote")
         parser.add_argument(
-            "--replace", action="store_true", help="move the data that are here aside, then restore"
+            "--replace", action="store_true", help="move the existing data aside, then restore"
         )
-        parser.add_argument("--list", action="store_true", help="check the file, say what is in it, and end")
-        parser.add_argument("--json", action="store_true", help="what was restored, as JSON")
+        parser.add_argument("--list", action="store_true", help="check the file and show what is in it")
+        parser.add_argument("--json", action="store_true", help="print what was restored as JSON")
 
     def work(self, options: dict[str, Any]) -> int:
         path = Path(options["file"]).expanduser().absolute()
@@ -46,10 +46,10 @@ examples:
         restored = restore(path, say=screen.say, replace=options["replace"])
         for warning in restored.warnings:
             screen.say(f"Warning: {warning}", style="yellow")
-        self._conclude(restored, options)
+        self._print_summary(restored, options)
         return Exit.DONE
 
-    def _conclude(self, restored: Restored, options: dict[str, Any]) -> None:
+    def _print_summary(self, restored: Restored, options: dict[str, Any]) -> None:
         if options["json"]:
             counts = {"rows": restored.rows, "repositories": restored.repositories}
             more: dict[str, Json] = {"aside": restored.aside, "warnings": restored.warnings}
@@ -59,6 +59,6 @@ examples:
             f"Restored as of {restored.made_at}: {restored.rows:,} rows and "
             f"{restored.repositories} repositories."
         )
-        for place in restored.aside:
-            self.stdout.write(f"What was here before is in {place}; remove it when it is no longer needed.")
+        for path in restored.aside:
+            self.stdout.write(f"The previous data is in {path}; remove it when you no longer need it.")
         self.stdout.write("Start the portal with `make up`.")

@@ -1,5 +1,4 @@
-"""`manage.py retry`: goes on with what failed, was interrupted or cancelled, or waits for a limit; or does
-a task again from one of its steps."""
+"""`manage.py retry`: resume a task or sequence, or do a task again from one of its steps."""
 
 from __future__ import annotations
 
@@ -7,12 +6,12 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from tasks_app.cli.acting_user import acting_principal, add_user_argument
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.lookup import thing_meant
-from tasks_app.cli.run_locally import work_here
-from tasks_app.cli.options import add_here_arguments
-from tasks_app.cli.acting_user import acting_principal, add_person_argument
-from tasks_app.cli.sequence_session import go_through
+from tasks_app.cli.lookup import find_task_or_sequence
+from tasks_app.cli.options import add_terminal_arguments
+from tasks_app.cli.run_locally import run_task_locally
+from tasks_app.cli.sequence_session import run_sequence_locally
 from tasks_app.core.errors import BadInput, CatHerderError, IllegalMove
 from tasks_app.core.phases import RESUMABLE, Phase
 from tasks_app.models import Sequence, Task
@@ -24,15 +23,15 @@ from tasks_app.services.tasks import go_on
 
 class Command(TerminalCommand):
     help = """\
-Goes on with a task or a sequence that failed, was interrupted or cancelled, or waits for a usage limit
+Resumes a task or a sequence that failed, was interrupted or cancelled, or waits for a usage limit
 to reset: from where it stopped, in the agent's session, with all its attempts again.
 
 With --from STEP the task, done ones included, is done again from that step, in new sessions; what was done
 stays as history. --files-before puts the files back as they were before the step.
 
-It works here at the terminal like run_task; with --queue it is left to a worker of the portal."""
+It runs in this terminal like run_task, or with --queue in a worker of the portal."""
     examples = """\
-exit codes: 0 done (or queued), 1 failed, or nothing to go on with, 2 wrong use, 3 waiting for an
+exit codes: 0 done (or queued), 1 failed, or nothing to resume, 2 wrong usage, 3 waiting for an
 answer, 130 interrupted
 
 examples:
@@ -47,30 +46,30 @@ examples:
             "--files-before", action="store_true", help="with the files as they were before that step"
         )
         parser.add_argument("--queue", action="store_true", help="leave the work to a worker of the portal")
-        add_here_arguments(parser)
-        add_person_argument(parser)
+        add_terminal_arguments(parser)
+        add_user_argument(parser)
 
     def work(self, options: dict[str, Any]) -> int:
         principal = acting_principal(options["username"])
-        thing = thing_meant(options["thing"], principal=principal)
+        thing = find_task_or_sequence(options["thing"], principal=principal)
         if options["step"] is not None:
-            thing = self._again(thing, principal, options)
+            thing = self._reset_to_step(thing, principal, options)
         elif options["files_before"]:
             raise BadInput("--files-before needs --from STEP", where="retry")
         elif thing.phase not in RESUMABLE:
-            raise _no_retry(thing)
+            raise _not_resumable(thing)
         if options["queue"]:
             code = self._queue(thing, principal, quiet=options["json"])
         else:
-            code = self._here(thing, principal, options)
+            code = self._run_here(thing, principal, options)
         if options["json"]:
             self.write_outcome(thing, code)
         return code
 
-    def _again(self, thing: Task | Sequence, principal: Principal, options: dict[str, Any]) -> Task:
-        """The task, pending again from the step."""
+    def _reset_to_step(self, thing: Task | Sequence, principal: Principal, options: dict[str, Any]) -> Task:
+        """Make the task pending again from the step and return it."""
         if not isinstance(thing, Task):
-            raise BadInput("--from is for a task; name the task of the sequence", where="retry")
+            raise BadInput("--from needs a task; give the id of the sequence's task", where="retry")
         step = thing.steps.filter(name=options["step"]).first()
         if step is None:
             names = ", ".join(thing.steps.values_list("name", flat=True))
@@ -80,25 +79,24 @@ examples:
         return thing
 
     def _queue(self, thing: Task | Sequence, principal: Principal, *, quiet: bool) -> Exit:
-        if thing.phase not in RESUMABLE:
-            pass  # it is pending again from a step
-        elif isinstance(thing, Task):
-            go_on(thing, by=principal)
-        else:
-            go_on_sequence(thing, by=principal)
+        if thing.phase in RESUMABLE:  # otherwise it is pending again from a step
+            if isinstance(thing, Task):
+                go_on(thing, by=principal)
+            else:
+                go_on_sequence(thing, by=principal)
         thing.refresh_from_db()
         if not quiet:
             self.stdout.write(f"{thing}: {thing.phase_facts.label}. {thing.phase_facts.sentence}")
         return Exit.DONE
 
-    def _here(self, thing: Task | Sequence, principal: Principal, options: dict[str, Any]) -> Exit:
+    def _run_here(self, thing: Task | Sequence, principal: Principal, options: dict[str, Any]) -> Exit:
         screen, may_prompt = self.screen_for(options), not options["no_input"]
         if isinstance(thing, Task):
-            return work_here(thing, principal, screen, may_prompt=may_prompt)
-        return go_through(thing, principal, screen, may_prompt=may_prompt)
+            return run_task_locally(thing, principal, screen, may_prompt=may_prompt)
+        return run_sequence_locally(thing, principal, screen, may_prompt=may_prompt)
 
 
-def _no_retry(thing: Task | Sequence) -> CatHerderError:
+def _not_resumable(thing: Task | Sequence) -> CatHerderError:
     if isinstance(thing, Task) and thing.phase == Phase.DONE:
         steps = ", ".join(thing.steps.values_list("name", flat=True))
         return CatHerderError(f"Task {thing.pk} is done; --from STEP does it again from a step ({steps}).")

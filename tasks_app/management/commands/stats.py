@@ -1,4 +1,4 @@
-"""`manage.py stats`: what all runs used, by model, user or project (P11)."""
+"""`manage.py stats`: show the usage of all runs by model, user or project (P11)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tasks_app.models import Run
 from tasks_app.reporting.schemas.base import UsageOut
 from tasks_app.reporting.schemas.usage import UsageOfAllRuns, most_expensive_first
 
-#: What stands for "", which no model, user or project is called.
-_NAMELESS = {statistics.By.MODEL: "not known", statistics.By.USER: "nobody", statistics.By.PROJECT: "none"}
+#: Labels of the empty name.
+_EMPTY_NAMES = {statistics.By.MODEL: "not known", statistics.By.USER: "nobody", statistics.By.PROJECT: "none"}
 
 
 class Command(TerminalCommand):
     help = """\
 Shows the tokens and dollars that all runs used, by model, by the user who created the task, or by project;
-what cost most comes first. Cached tokens are input too."""
+the most expensive comes first. Cached tokens are included in the input."""
     examples = """\
 examples:
   manage.py stats
@@ -45,12 +45,14 @@ examples:
             by_name = {name: UsageOut.of(usage) for name, usage in parts.items()}
             self.write_json(UsageOfAllRuns(by=options["by"], total=UsageOut.of(total), parts=by_name))
         else:
-            self._show(parts, total, by, self.screen_for(options))
+            self._print_table(parts, total, by, self.screen_for(options))
         return Exit.DONE
 
-    def _show(self, parts: Mapping[str, Usage], total: Usage, by: statistics.By, screen: Screen) -> None:
+    def _print_table(
+        self, parts: Mapping[str, Usage], total: Usage, by: statistics.By, screen: Screen
+    ) -> None:
         if not parts:
             screen.say("No task has run yet.")
             return
-        rows = [(name or _NAMELESS[by], usage) for name, usage in parts.items()]
-        screen.table(usage_table(by.name, [*rows, ("in all", total)]))
+        rows = [(name or _EMPTY_NAMES[by], usage) for name, usage in parts.items()]
+        screen.table(usage_table(by.name, [*rows, ("total", total)]))

@@ -1,4 +1,4 @@
-"""`manage.py status`: all sequences and tasks at a glance, or one in detail."""
+"""`manage.py status`: list all sequences and tasks, or show one in detail."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.db.models import Case, QuerySet, Value, When
 
-from tasks_app.cli.questions import show_question, show_ways
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.lookup import SEQUENCE, project_named, sequence_meant, task_meant
+from tasks_app.cli.lookup import SEQUENCE, find_project, find_sequence, find_task
+from tasks_app.cli.questions import show_how_to_answer, show_question
 from tasks_app.cli.result import show_result
 from tasks_app.cli.screen import Screen
-from tasks_app.cli.tables import sequences_table, spent, steps_table, tasks_table
+from tasks_app.cli.tables import describe_spending, sequences_table, steps_table, tasks_table
 from tasks_app.core.phases import Phase
 from tasks_app.engine.limits import fault_words
 from tasks_app.history import statistics
@@ -21,7 +21,7 @@ from tasks_app.reporting.schemas.sequences import SequenceOut, SequenceWithTasks
 from tasks_app.reporting.schemas.status import Status, WorkerOut
 from tasks_app.reporting.schemas.tasks import StepOut, TaskWithSteps, tasks_out
 
-#: What needs a person comes first, then what moves, then what rests.
+#: Phases that need a person come first, then active ones, then ended ones.
 _ORDER = (
     Phase.WAITING_FOR_INPUT,
     Phase.RUNNING,
@@ -37,7 +37,7 @@ _LISTED = 50
 
 class Command(TerminalCommand):
     help = """\
-Shows all sequences and tasks, what needs you first; or one with its steps, questions, time and cost."""
+Shows all sequences and tasks, those that need you first; or one with its steps, questions, time and cost."""
     examples = f"""\
 examples:
   manage.py status                     the newest {_LISTED} tasks
@@ -61,45 +61,49 @@ examples:
         tasks = Task.objects.select_related("project")
         sequences = Sequence.objects.select_related("project")
         if options["project"]:
-            project = project_named(options["project"], projects=Project.objects.all())
+            project = find_project(options["project"], projects=Project.objects.all())
             tasks, sequences = tasks.filter(project=project), sequences.filter(project=project)
         thing = options["thing"] or ""
         if thing.startswith(SEQUENCE):
-            self._sequence(sequence_meant(thing, sequences=sequences))
+            self._print_sequence(find_sequence(thing, sequences=sequences))
         elif thing:
-            self._task(task_meant(thing, tasks=tasks))
+            self._print_task(find_task(thing, tasks=tasks))
         else:
-            self._many(_by_need(tasks), _by_need(sequences), limit=None if options["all"] else _LISTED)
+            self._print_lists(
+                _order_by_need(tasks), _order_by_need(sequences), limit=None if options["all"] else _LISTED
+            )
         return Exit.DONE
 
-    def _many(self, tasks: QuerySet[Task], sequences: QuerySet[Sequence], *, limit: int | None) -> None:
+    def _print_lists(
+        self, tasks: QuerySet[Task], sequences: QuerySet[Sequence], *, limit: int | None
+    ) -> None:
         listed, folders = list(tasks[:limit]), list(sequences[:limit])
         if self._json:
-            self._many_as_json(listed, folders)
+            self._print_lists_as_json(listed, folders)
             return
         if not listed:
             self._screen.say("There are no tasks yet. Start one: manage.py run_task FILE --project NAME")
-            self._workers()
+            self._print_worker_warning()
             return
         if folders:
             self._screen.table(sequences_table(folders))
-            self._more(sequences.count() - len(folders))
+            self._print_remaining(sequences.count() - len(folders))
             self._screen.say()
         self._screen.table(tasks_table(listed))
-        self._more(tasks.count() - len(listed))
-        self._faults(listed)
-        self._workers()
+        self._print_remaining(tasks.count() - len(listed))
+        self._print_faults(listed)
+        self._print_worker_warning()
 
-    def _faults(self, tasks: list[Task]) -> None:
+    def _print_faults(self, tasks: list[Task]) -> None:
         for task in tasks:
             if fault := fault_words(task):
                 self._screen.say(f"Task {task.pk}: {fault}", style="yellow")
 
-    def _workers(self) -> None:
+    def _print_worker_warning(self) -> None:
         if not WorkerBeat.objects.alive().exists():
             self._screen.say("No worker is running: tasks wait. Start one: manage.py worker", style="yellow")
 
-    def _many_as_json(self, tasks: list[Task], sequences: list[Sequence]) -> None:
+    def _print_lists_as_json(self, tasks: list[Task], sequences: list[Sequence]) -> None:
         figures = statistics.of_sequences(sequences)
         self.write_json(
             Status(
@@ -109,27 +113,27 @@ examples:
             )
         )
 
-    def _more(self, number: int) -> None:
-        if number > 0:
-            self._screen.say(f"… and {number} more; --all shows them.")
+    def _print_remaining(self, count: int) -> None:
+        if count > 0:
+            self._screen.say(f"… and {count} more; --all shows them.")
 
-    def _task(self, task: Task) -> None:
+    def _print_task(self, task: Task) -> None:
         steps = list(task.steps.prefetch_related("runs"))
         if self._json:
             self.write_json(TaskWithSteps.of(task, steps=[StepOut.of(step) for step in steps]))
             return
         say = self._screen.say
         say(f"Task {task.pk} · {task.project.name}/{task.slug} · {task.title}", style="bold")
-        self._standing(task)
+        self._print_phase(task)
         self._screen.table(steps_table(steps))
-        say(spent(statistics.of_task(task)), indent=2)
+        say(describe_spending(statistics.of_task(task)), indent=2)
         say(f"branch {task.branch}, pipeline {task.pipeline}, threshold {task.threshold}", indent=2)
         if task.sequence:
             say(f"part of {SEQUENCE}{task.sequence.pk}, {task.sequence.folder}/{task.file}", indent=2)
         show_result(self._screen, task)
-        self._questions(task)
+        self._print_questions(task)
 
-    def _sequence(self, sequence: Sequence) -> None:
+    def _print_sequence(self, sequence: Sequence) -> None:
         if self._json:
             self.write_json(SequenceWithTasks.of(sequence))
             return
@@ -137,16 +141,16 @@ examples:
         tasks = list(sequence.tasks.select_related("project").order_by("pk"))
         name = f"{sequence.project.name}/{sequence.slug}"
         say(f"Sequence {sequence.pk} · {name} · {sequence.folder}", style="bold")
-        self._standing(sequence)
+        self._print_phase(sequence)
         self._screen.table(tasks_table(tasks))
-        say(spent(statistics.of_sequence(sequence)), indent=2)
+        say(describe_spending(statistics.of_sequence(sequence)), indent=2)
         say(f"branch {sequence.branch}", indent=2)
         for task in tasks[-1:]:
             show_result(self._screen, task)
         for task in tasks:
-            self._questions(task)
+            self._print_questions(task)
 
-    def _standing(self, thing: Task | Sequence) -> None:
+    def _print_phase(self, thing: Task | Sequence) -> None:
         facts = thing.phase_facts
         self._screen.say(f"{facts.label}: {facts.sentence}", indent=2)
         if isinstance(thing, Task) and (fault := fault_words(thing)):
@@ -154,14 +158,14 @@ examples:
         if thing.failure:
             self._screen.say(thing.failure, indent=2, style="red")
 
-    def _questions(self, task: Task) -> None:
+    def _print_questions(self, task: Task) -> None:
         for question in Question.objects.open_of(task):
             self._screen.say()
             self._screen.say(f"Question {question.pk}, asked by {question.step.name}:", style="bold yellow")
             show_question(self._screen, question)
-            show_ways(self._screen, question)
+            show_how_to_answer(self._screen, question)
 
 
-def _by_need(rows: QuerySet[Any]) -> QuerySet[Any]:
-    places = [When(phase=phase, then=Value(place)) for place, phase in enumerate(_ORDER)]
-    return rows.order_by(Case(*places, default=Value(len(places))), "-created_at", "-pk")
+def _order_by_need(rows: QuerySet[Any]) -> QuerySet[Any]:
+    cases = [When(phase=phase, then=Value(position)) for position, phase in enumerate(_ORDER)]
+    return rows.order_by(Case(*cases, default=Value(len(cases))), "-created_at", "-pk")

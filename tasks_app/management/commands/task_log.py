@@ -1,4 +1,4 @@
-"""`manage.py task_log`: what the agent did, step by step."""
+"""`manage.py task_log`: write the log of a task."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.lookup import step_meant, task_meant
+from tasks_app.cli.lookup import find_step, find_task
 from tasks_app.history.events.logs import LogKind, follow_log, render_log
 from tasks_app.models import Task
 
-#: Between two looks at the rows, in seconds.
-_LOOKS_EVERY = 0.3
+#: Seconds between two readings of the rows.
+_POLL_SECONDS = 0.3
 
 
 class Command(TerminalCommand):
@@ -26,7 +26,7 @@ with every tool call. raw: what the agent's process sent, one JSON object per li
     examples = """\
 examples:
   manage.py task_log 12
-  manage.py task_log 12 --follow                      until the task has ended; Ctrl+C leaves
+  manage.py task_log 12 --follow                      until the task has ended or Ctrl+C
   manage.py task_log billing/rounding --step implement --kind reasoning
   manage.py task_log 12 --step 2 --kind raw | jq .kind"""
 
@@ -38,12 +38,12 @@ examples:
         )
 
         parser.add_argument(
-            "--follow", action="store_true", help="go on writing what comes, until the task has ended"
+            "--follow", action="store_true", help="continue with new entries until the task has ended"
         )
 
     def work(self, options: dict[str, Any]) -> int:
-        task = task_meant(options["task"], tasks=Task.objects.all())
-        step = step_meant(task, options["step"]) if options["step"] else None
+        task = find_task(options["task"], tasks=Task.objects.all())
+        step = find_step(task, options["step"]) if options["step"] else None
         kind = LogKind(options["kind"])
         if options["follow"]:
             pieces = follow_log(task, kind, step=step, pause=self._pause)
@@ -57,4 +57,4 @@ examples:
 
     def _pause(self) -> None:
         self.stdout.flush()
-        time.sleep(_LOOKS_EVERY)
+        time.sleep(_POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""`manage.py up`: the whole portal with one command."""
+"""`manage.py up`: start the whole portal."""
 
 from __future__ import annotations
 
@@ -15,20 +15,24 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from tasks_app.core.environment import Bind, misspelt, note_address
 from tasks_app.core.errors import CatHerderError
 from tasks_app.management.first_start import NewAdmin, ensure_admin, ensure_sample
-from tasks_app.management.only_one import only_one
-from tasks_app.management.services import require_git, require_services, sentence_for_database
+from tasks_app.management.preconditions import (
+    database_errors_as_sentences,
+    exclusive_data_dir,
+    require_git,
+    require_services,
+)
 from tasks_app.management.supervisor import Child, Supervisor, in_new_process, listen
 from tasks_app.operations import local_sandbox
 from tasks_app.operations.open_services import require_closed_services
 from tasks_app.services.data_directory import require_own_data_dir, require_plausible_data_dir
 
-#: Open files of the web server, as far as the machine allows: connections and whatever else it opens.
-WEB_FILES = 65_536
+#: Limit of open files of the web server, which needs one for each connection.
+WEB_FILE_LIMIT = 65_536
 
 
 class Command(BaseCommand):
     help = (
-        "Starts the portal: brings the database up to date, makes the first admin and a sample project, "
+        "Starts the portal: brings the database up to date, creates the first admin and a sample project, "
         "then runs the web server and the worker until Ctrl+C."
     )
 
@@ -38,17 +42,17 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         for sentence in misspelt(os.environ):
             self.stderr.write(sentence)
-        with only_one():
+        with exclusive_data_dir():
             self._run(sample=not options["no_sample"])
 
     def _run(self, *, sample: bool) -> None:
         try:
             sandbox = local_sandbox.sandbox()
-            listener = _listener()
+            listener = _listen()
             require_git()
             require_services()
             open_services = require_closed_services()
-            with sentence_for_database():
+            with database_errors_as_sentences():
                 require_plausible_data_dir()
                 call_command("migrate", verbosity=0, interactive=False)
                 require_own_data_dir()
@@ -56,24 +60,24 @@ class Command(BaseCommand):
         except CatHerderError as error:
             raise CommandError(str(error), returncode=2) from None
         if sample:
-            self._sample()
+            self._ensure_sample()
         for sentence in open_services:
-            self._say(f"Open to agents: {sentence}")
-        self._announce(admin, sandbox.reason)
+            self._say(f"Reachable for agents: {sentence}")
+        self._print_start(admin, sandbox.reason)
         host, port, *_ = listener.getsockname()
         bound = Bind(host=host, port=port)
         note_address(Path(settings.DATA_DIR), bound.address)
         supervisor = Supervisor(children(listener), self._say)
-        supervisor.run(ready=lambda: _answers(bound), when_ready=lambda: self._ready(bound))
+        supervisor.run(ready=lambda: _responds(bound), when_ready=lambda: self._print_ready(bound))
 
-    def _sample(self) -> None:
+    def _ensure_sample(self) -> None:
         try:
             if ensure_sample():
-                self._say("A sample project with a task is there; start it with one click.")
+                self._say("There is a sample project with a task; start it with one click.")
         except CatHerderError as error:
-            self._say(f"The sample project could not be made: {error}")
+            self._say(f"The sample project could not be created: {error}")
 
-    def _announce(self, admin: NewAdmin | None, no_sandbox: str) -> None:
+    def _print_start(self, admin: NewAdmin | None, no_sandbox: str) -> None:
         self._say(f"Data directory: {settings.DATA_DIR}")
         if admin and admin.password:
             self._say(
@@ -89,8 +93,8 @@ class Command(BaseCommand):
         if no_sandbox:
             self._say(f"No sandbox: {no_sandbox} Agents can do whatever this user can.")
 
-    def _ready(self, bound: Bind) -> None:
-        """`bound` has the port that was got if any would do."""
+    def _print_ready(self, bound: Bind) -> None:
+        """Print the URL; `bound` has the actual port, also if the configured one is 0."""
         self._say(
             f"Cat Herder is ready at {settings.ENVIRONMENT.url or f'{bound.address}/'}  (Ctrl+C stops it)"
         )
@@ -101,30 +105,30 @@ class Command(BaseCommand):
 
 
 def children(listener: socket.socket) -> list[Child]:
-    """The web server on the given socket, and the worker."""
+    """Return the web server on the given socket, and the worker."""
     web = [sys.executable, "-P", "-m", "uvicorn", "--app-dir", str(settings.BASE_DIR)]
     web += ["catherder_site.asgi:application", "--fd", str(listener.fileno())]
     web += ["--lifespan", "on", "--no-access-log", "--log-level", "warning"]
     web += ["--timeout-graceful-shutdown", "3", *server_options()]
     return [
-        Child("web server", web, fds=(listener.fileno(),), files=WEB_FILES),
+        Child("web server", web, fds=(listener.fileno(),), file_limit=WEB_FILE_LIMIT),
         Child("worker", in_new_process("worker")),
     ]
 
 
 def server_options() -> list[str]:
-    """Options of uvicorn that our own code at the entry relies on.
+    """Return the options of uvicorn that `catherder_site` relies on.
 
-    uvicorn would rewrite the peer's address before that code runs; `catherder_site/proxies.py` does it after
-    the connection itself was judged.
+    No proxy headers: uvicorn would replace the peer's IP address, which must be checked first;
+    `catherder_site/proxies.py` replaces it afterwards.
     """
     connections = "catherder_site.connections"
     options = ["--no-proxy-headers", "--http", f"{connections}:Connection", "--ws", f"{connections}:Socket"]
-    # Of a burst so many are accepted at once, before the first of them can be counted.
+    # In a burst, this many connections are accepted before the first of them can be counted.
     return [*options, "--backlog", "128", "--ws-max-size", "65536"]
 
 
-def _listener() -> socket.socket:
+def _listen() -> socket.socket:
     bind = settings.ENVIRONMENT.bind
     try:
         return listen(bind.host, bind.port)
@@ -136,8 +140,8 @@ def _listener() -> socket.socket:
         ) from None
 
 
-def _answers(bound: Bind) -> bool:
-    """Whether the web server accepts and answers; the socket alone listens from the start."""
+def _responds(bound: Bind) -> bool:
+    """Return whether the web server responds; the socket itself listens from the start."""
     try:
         with socket.create_connection((bound.here, bound.port), timeout=5) as connection:
             connection.sendall(b"GET /login/ HTTP/1.0\r\nHost: localhost\r\n\r\n")

@@ -1,4 +1,4 @@
-"""`manage.py validate`: everything that is wrong with a repository, at once (P1, P12)."""
+"""`manage.py validate`: report all problems of a repository at once (P1, P12)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.validation_report import show_report
-from tasks_app.cli.repository import Place, ground, opened
+from tasks_app.cli.repository import OpenedRepository, open_repository, repository_context
 from tasks_app.cli.screen import Screen
+from tasks_app.cli.validation_report import show_report
 from tasks_app.config.schema import json_schema
 from tasks_app.config.validation import SETTINGS_FILE, Report, grant_permission, may_ask, validate
 from tasks_app.core.errors import BadInput
@@ -20,11 +20,11 @@ from tasks_app.reporting.schemas.projects import ReportWithFixes
 
 class Command(TerminalCommand):
     help = """\
-Checks a repository before tasks run in it and tells every fault at once, with file, line and key:
+Checks a repository before tasks run in it and reports all problems at once, with file, line and key:
 cat-herder.yaml, task files, prompts of steps, commands of checks, permissions, and what git says.
 Nothing of the repository is run."""
     examples = """\
-exit codes: 0 no errors, 1 errors, 2 wrong use
+exit codes: 0 no errors, 1 errors, 2 wrong usage
 
 examples:
   manage.py validate                     the repository in this folder
@@ -39,14 +39,14 @@ examples:
             metavar="PATH",
             nargs="?",
             default=".",
-            help="the top folder of a repository, its https or ssh address, or the name of a project",
+            help="the top folder of a repository, its https or ssh URL, or the name of a project",
         )
         parser.add_argument(
             "--fix",
             action="store_true",
             help="add the permission to ask to .claude/settings.json, for people who run Claude Code by hand",
         )
-        parser.add_argument("--json", action="store_true", help="tell the findings as JSON")
+        parser.add_argument("--json", action="store_true", help="print the findings as JSON")
         parser.add_argument(
             "--schema", action="store_true", help="print the JSON Schema of cat-herder.yaml, for editors"
         )
@@ -55,38 +55,44 @@ examples:
         if options["schema"]:
             self.write_json(json_schema())
             return Exit.DONE
-        with opened(options["path"]) as place:
-            report = _validated(place)
-            mended = options["fix"] and self._mended(place, report)
-            if mended:
-                report = _validated(place)
-        self._tell(report, place, options, mended=bool(mended))
+        with open_repository(options["path"]) as repository:
+            report = _validate(repository)
+            fixed = options["fix"] and self._fix(repository, report)
+            if fixed:
+                report = _validate(repository)
+        self._print_report(report, repository, options, fixed=bool(fixed))
         return Exit.DONE if report.ok else Exit.FAILED
 
-    def _mended(self, place: Place, report: Report) -> bool:
-        """Add the permission to ask, in a file of its own if there is none; whether anything was done."""
-        missing = not (place.root / SETTINGS_FILE).exists() and may_ask(ground(place.root))
+    def _fix(self, repository: OpenedRepository, report: Report) -> bool:
+        """Add the permission to ask, in a new file if necessary; return whether anything changed."""
+        missing = not (repository.root / SETTINGS_FILE).exists() and may_ask(
+            repository_context(repository.root)
+        )
         if not missing and not any(one.fixable for one in report.findings):
             return False
-        if place.copy:
-            raise BadInput("only a copy of this repository is here: mend it in a clone", where=place.name)
-        return grant_permission(ground(place.root))
+        if repository.copy:
+            raise BadInput(
+                "this is only a temporary copy of the repository: fix it in a clone", where=repository.name
+            )
+        return grant_permission(repository_context(repository.root))
 
-    def _tell(self, report: Report, place: Place, options: dict[str, Any], *, mended: bool) -> None:
-        files = [SETTINGS_FILE] if mended else []
+    def _print_report(
+        self, report: Report, repository: OpenedRepository, options: dict[str, Any], *, fixed: bool
+    ) -> None:
+        files = [SETTINGS_FILE] if fixed else []
         if options["json"]:
             self.write_json(ReportWithFixes.of(report, mended=files))
             return
         self.stdout.ending = ""
         screen = Screen(self.stdout, no_color=options["no_color"])
         for name in files:
-            screen.say(f"Mended {name}: the agent may ask. Commit it, or tasks will not have it.\n")
-        show_report(screen, report, place=str(place.name if place.copy else place.root))
+            screen.say(f"Fixed {name}: the agent may ask. Commit it, or tasks will not use it.\n")
+        show_report(screen, report, repository=str(repository.name if repository.copy else repository.root))
 
 
-def _validated(place: Place) -> Report:
+def _validate(repository: OpenedRepository) -> Report:
     return validate(
-        place.root,
+        repository.root,
         prompts=SHIPPED_PROMPTS,
         threshold=settings.ENVIRONMENT.threshold,
         with_git=True,

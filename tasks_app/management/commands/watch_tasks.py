@@ -1,4 +1,4 @@
-"""`manage.py watch_tasks`: task files are run as they are written."""
+"""`manage.py watch_tasks`: run task files as they are written."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from tasks_app.cli.acting_user import acting_principal, add_user_argument
 from tasks_app.cli.command import TerminalCommand
-from tasks_app.cli.lookup import project_named
-from tasks_app.cli.run_locally import say_surroundings
-from tasks_app.cli.options import place_named
-from tasks_app.cli.acting_user import acting_principal, add_person_argument
-from tasks_app.cli.stable_files import states
+from tasks_app.cli.lookup import find_project
+from tasks_app.cli.options import resolve_path
+from tasks_app.cli.run_locally import warn_about_environment
+from tasks_app.cli.stable_files import task_file_states
 from tasks_app.cli.watch import Watch
 from tasks_app.config.pipeline import load_project_config
 from tasks_app.core.errors import BadInput
@@ -24,15 +24,15 @@ from tasks_app.services.tasks import CONFIG_FILE
 class Command(TerminalCommand):
     help = """\
 Watches a folder of task files: each file that is saved from now on becomes a task and is run, one after
-the other, here at the terminal as run_task does. Files that are there already are left alone until they
-are changed; --existing runs them as well. What an earlier watch left unfinished goes on.
+the other, in this terminal as run_task does. Files that are there already are left alone until they
+are changed; --existing runs them as well. Unfinished tasks of an earlier watch are resumed.
 
 A file whose content ran before is not run again, also after a restart. Files whose names begin with _
-and files that are not Markdown are left alone. A faulty file is told with its line and does not end
+and files that are not Markdown are left alone. A faulty file is reported with its line and does not end
 the watch; Ctrl+C does."""
     examples = """\
-exit codes: 0 ended by Ctrl+C while nothing was at work, 130 while a task was; with --once 0 all done,
-1 something failed or is faulty, 3 a task waits for an answer; 2 wrong use
+exit codes: 0 ended by Ctrl+C while no task was running, 130 while one was; with --once 0 all done,
+1 something failed or is faulty, 3 a task waits for an answer; 2 wrong usage
 
 examples:
   manage.py watch_tasks --project shop                the taskFolder of the project's cat-herder.yaml
@@ -58,50 +58,50 @@ examples:
         parser.add_argument(
             "--no-input", action="store_true", help="never prompt: say how to answer, and go on with the next"
         )
-        add_person_argument(parser)
+        add_user_argument(parser)
 
     def work(self, options: dict[str, Any]) -> int:
         screen = self.screen_for(options)
         principal = acting_principal(options["username"])
-        project = project_named(options["project"], projects=projects_visible_to(principal))
+        project = find_project(options["project"], projects=projects_visible_to(principal))
         require_actor(principal, project)
         if options["parallel"] < 0:
             raise BadInput("a number from 1 is needed.", where="--parallel")
-        folder = _folder(options["folder"], project)
+        folder = _resolve_folder(options["folder"], project)
         screen.say(f"Watching {folder} for tasks of {project.name}", style="bold")
-        there, takes_all = states(folder), options["once"] or options["existing"]
-        screen.say(_about(len(there), takes_all=takes_all), indent=2)
+        existing, takes_all = task_file_states(folder), options["once"] or options["existing"]
+        screen.say(_describe_existing(len(existing), takes_all=takes_all), indent=2)
         if options["parallel"]:
-            screen.say("A running portal does the work (make up).", indent=2)
+            screen.say("The tasks run in the portal, which must be running (make up).", indent=2)
         else:
-            say_surroundings(screen)
+            warn_about_environment(screen)
         watch = Watch(
             project, folder, principal, screen,
             may_prompt=not options["no_input"], parallel=options["parallel"],
-            before=None if takes_all else there,
+            before=None if takes_all else existing,
         )  # fmt: skip
         return watch.run(once=options["once"])
 
 
-def _about(count: int, *, takes_all: bool) -> str:
+def _describe_existing(count: int, *, takes_all: bool) -> str:
     if takes_all or not count:
         return f"{count} task file(s) there; what ran before is not run again"
     return f"{count} task file(s) there, left alone until they are changed; --existing runs them"
 
 
-def _folder(named: str | None, project: Project) -> Path:
-    """Raises BadInput if it is not a folder of this machine."""
+def _resolve_folder(named: str | None, project: Project) -> Path:
+    """Return the folder to watch. Raises BadInput if it is not on this machine."""
     top = Path(project.source)
     if named is None and not top.is_dir():
         raise BadInput(f"{project.source} is not on this machine: name a folder here.", where="FOLDER")
-    folder = place_named(named, project) if named is not None else top / _task_folder(top)
+    folder = resolve_path(named, project) if named is not None else top / _task_folder(top)
     if not folder.is_dir():
         raise BadInput("there is no such folder.", where=str(folder))
     return folder.resolve()
 
 
 def _task_folder(top: Path) -> str:
-    """As the repository's own settings have it now, committed or not. Raises BadInput."""
+    """Read `taskFolder` from cat-herder.yaml as it is now, committed or not. Raises BadInput."""
     path = top / CONFIG_FILE
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
     return load_project_config(text, where=str(path)).task_folder

@@ -1,4 +1,4 @@
-"""`manage.py worker`: works on tasks until it is told to stop."""
+"""`manage.py worker`: work on tasks until told to stop."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tasks_app import composition, tasks
 from tasks_app.core.errors import CatHerderError
 from tasks_app.engine.heartbeat import Heartbeat
 from tasks_app.engine.sweeper import Sweeper
-from tasks_app.management.services import require_git, require_services, sentence_for_database
+from tasks_app.management.preconditions import database_errors_as_sentences, require_git, require_services
 from tasks_app.notifications.dispatcher import Courier
 from tasks_app.operations.open_services import require_closed_services
 from tasks_app.services.data_directory import require_own_data_dir
 
 logger = logging.getLogger(__name__)
 
-#: Seconds that runs get to be put back after the worker was told to stop.
-PATIENCE = 20
+#: Seconds for putting runs back after the worker was told to stop.
+STOP_SECONDS = 20
 
 
 class Command(BaseCommand):
@@ -35,8 +35,8 @@ class Command(BaseCommand):
             composition.worker_sandbox()  # CATHERDER_SANDBOX=require must stop the start, not the first task
             require_git()
             require_services()
-            require_closed_services()  # `up` shows what is open; here it counts only where it is forbidden
-            with sentence_for_database():
+            require_closed_services()  # `up` prints open services; here only forbidden ones matter
+            with database_errors_as_sentences():
                 require_own_data_dir()
         except CatHerderError as error:
             raise CommandError(str(error), returncode=2) from None
@@ -54,8 +54,8 @@ class Command(BaseCommand):
             heartbeat.stop()
 
 
-class _PuttingBack(Consumer):  # type: ignore[misc]
-    """Tells runs to put themselves back as soon as the signal comes, then waits for them, bounded."""
+class _StoppingConsumer(Consumer):  # type: ignore[misc]
+    """A consumer that asks runs to put themselves back on a signal, and waits for them with a timeout."""
 
     def _handle_signal(self, signum: int, frame: FrameType | None) -> None:
         tasks.stopping.set()
@@ -63,7 +63,7 @@ class _PuttingBack(Consumer):  # type: ignore[misc]
 
 
 def _consumer() -> Consumer:
-    consumer = _PuttingBack(
+    consumer = _StoppingConsumer(
         HUEY,
         workers=settings.ENVIRONMENT.workers,
         worker_type="thread",
@@ -71,7 +71,7 @@ def _consumer() -> Consumer:
         initial_delay=0.02,
         max_delay=0.1,
         graceful_signal="TERM",
-        shutdown_timeout=PATIENCE,
+        shutdown_timeout=STOP_SECONDS,
     )
     # `up` and a terminal send both; either way runs are put back before the process ends.
     consumer._signal_actions[signal.SIGINT] = (False, True)

@@ -1,10 +1,11 @@
-"""The database and the queue, tried once before anything of the portal starts."""
+"""Preconditions of starting the portal: git, the database, Redis, and an unused data directory."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from django.conf import settings
 from django.core.management.base import CommandError
@@ -13,13 +14,14 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from tasks_app.models.database_errors import explain, is_unavailable
+from tasks_app.operations.running import hold_data_dir
 
-#: Seconds that Redis gets; without a bound a host that swallows packets would hold the start for minutes.
-PATIENCE = 5.0
+#: Without this timeout, a host that drops packets would delay the start for minutes.
+REDIS_SECONDS = 5.0
 
 
 def require_git() -> None:
-    """Raises CommandError if this machine has no git, with which everything is recorded."""
+    """Raise CommandError if git is not installed."""
     if shutil.which("git") is None:
         raise CommandError(
             "git is not installed, and Cat Herder needs it. On Debian and Ubuntu: apt install git",
@@ -28,16 +30,16 @@ def require_git() -> None:
 
 
 def require_services() -> None:
-    """Raises CommandError that names the variable of a service which cannot be used."""
-    with sentence_for_database():
+    """Raise CommandError, which names the variable, if the database or Redis cannot be used."""
+    with database_errors_as_sentences():
         connection.ensure_connection()
     if url := settings.ENVIRONMENT.redis_url:
         _require_redis(url)
 
 
 @contextmanager
-def sentence_for_database() -> Iterator[None]:
-    """Turn a failure of the database into a CommandError of one sentence; other errors stay as they are."""
+def database_errors_as_sentences() -> Iterator[None]:
+    """Turn an unavailable database into a CommandError of one sentence; leave other errors alone."""
     try:
         yield
     except (DatabaseError, ValueError) as error:
@@ -49,12 +51,19 @@ def sentence_for_database() -> Iterator[None]:
 
 def _require_redis(url: str) -> None:
     try:
-        _try_redis(url)
+        with Redis.from_url(url, socket_connect_timeout=REDIS_SECONDS, socket_timeout=REDIS_SECONDS) as redis:
+            redis.ping()
     except (RedisError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise CommandError(f"REDIS_URL: Redis cannot be used: {reason}", returncode=2) from None
 
 
-def _try_redis(url: str) -> None:
-    with Redis.from_url(url, socket_connect_timeout=PATIENCE, socket_timeout=PATIENCE) as redis:
-        redis.ping()
+@contextmanager
+def exclusive_data_dir() -> Iterator[None]:
+    """Hold the data directory: two portals on it would start everything twice. Raises CommandError."""
+    data_dir = Path(settings.DATA_DIR)
+    lock = hold_data_dir(data_dir)
+    if lock is None:
+        raise CommandError(f"Cat Herder is already running on {data_dir}.", returncode=2)
+    with lock:
+        yield
