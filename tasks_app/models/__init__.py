@@ -1,6 +1,7 @@
 """The rows. Django looks for models here; everything else is in the module of its noun."""
 
 from tasks_app.models.audit import Action, AuditEntry
+from tasks_app.models.browser_session import BrowserSession
 from tasks_app.models.idempotency import IdempotencyKey
 from tasks_app.models.installation import Installation
 from tasks_app.models.invitation import Invitation
@@ -18,16 +19,15 @@ from tasks_app.models.notification import (
     Reach,
     Target,
 )
-from tasks_app.models.people import Membership, Role, Theme, User
 from tasks_app.models.project import Project
 from tasks_app.models.question import VERDICTS, Channel, Question, QuestionKind, QuestionState, Verdict
 from tasks_app.models.run import Event, EventKind, Outcome, Reason, Run
 from tasks_app.models.sequence import Sequence
-from tasks_app.models.session import BrowserSession
 from tasks_app.models.task import Step, Task
 from tasks_app.models.token import ApiToken, Scope
-from tasks_app.models.trail import Change, ChangeKind, SequenceTransition, Transition
 from tasks_app.models.transcript import SessionEntry
+from tasks_app.models.transition import Change, ChangeKind, SequenceTransition, Transition
+from tasks_app.models.user import Membership, Role, Theme, User
 from tasks_app.models.worker import WorkerBeat
 
 __all__ = [

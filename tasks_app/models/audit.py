@@ -8,10 +8,10 @@ from typing import Any, NoReturn, Self
 
 from django.db import models
 
-from tasks_app.models.people import User
 from tasks_app.models.project import Project
 from tasks_app.models.question import Channel
 from tasks_app.models.task import Task
+from tasks_app.models.user import User
 
 
 class Action(models.TextChoices):

@@ -7,7 +7,7 @@ from datetime import timedelta
 from django.db import models
 from django.db.models.functions import Now
 
-from tasks_app.models.people import User
+from tasks_app.models.user import User
 
 
 class IdempotencyKeyQuerySet(models.QuerySet["IdempotencyKey"]):

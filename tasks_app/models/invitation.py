@@ -9,8 +9,8 @@ from typing import Literal, Self
 from django.db import models
 from django.utils import timezone
 
-from tasks_app.models.people import Role, User
 from tasks_app.models.project import Project
+from tasks_app.models.user import Role, User
 
 #: How long a link works.
 LASTS = timedelta(days=7)

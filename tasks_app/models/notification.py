@@ -12,10 +12,10 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from tasks_app.core.phases import Phase
-from tasks_app.models.people import User
 from tasks_app.models.project import Project
 from tasks_app.models.task import Task
-from tasks_app.models.trail import Transition
+from tasks_app.models.transition import Transition
+from tasks_app.models.user import User
 
 
 class Occasion(models.TextChoices):

@@ -9,9 +9,9 @@ from typing import Any, Self
 from django.db import models
 from django.db.models import F, Q
 
-from tasks_app.models.people import User
 from tasks_app.models.run import Run
 from tasks_app.models.task import Step, Task
+from tasks_app.models.user import User
 
 
 class QuestionKind(models.TextChoices):

@@ -6,9 +6,9 @@ from django.db import models
 from django.db.models import Q
 
 from tasks_app.models.installation import new_folder_key
-from tasks_app.models.people import User
 from tasks_app.models.phased import Phased
 from tasks_app.models.project import Project
+from tasks_app.models.user import User
 
 
 class Sequence(Phased):

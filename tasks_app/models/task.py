@@ -14,10 +14,10 @@ from django.db.models.functions import Now
 
 from tasks_app.core.phases import ENDED, Phase
 from tasks_app.models.installation import new_folder_key
-from tasks_app.models.people import User
 from tasks_app.models.phased import Phased
 from tasks_app.models.project import Project
 from tasks_app.models.sequence import Sequence
+from tasks_app.models.user import User
 
 if TYPE_CHECKING:
     from tasks_app.models.run import Run

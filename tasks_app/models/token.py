@@ -8,8 +8,8 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
-from tasks_app.models.people import User
 from tasks_app.models.project import Project
+from tasks_app.models.user import User
 
 
 class Scope(models.TextChoices):

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from tasks_app.history.audit import record
 from tasks_app.models import Action, BrowserSession, User
-from tasks_app.models.session import session_id
+from tasks_app.models.browser_session import session_id
 
 
 def sessions_of(user: User) -> list[BrowserSession]:

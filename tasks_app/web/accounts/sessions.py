@@ -10,7 +10,7 @@ from django.contrib.sessions.backends import db
 from django.utils import timezone
 
 from tasks_app.models import BrowserSession
-from tasks_app.models.session import session_id
+from tasks_app.models.browser_session import session_id
 
 #: How often the time of the last request is stored.
 SEEN_INTERVAL = timedelta(minutes=1)

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Theme, User
-from tasks_app.models.session import session_id
+from tasks_app.models.browser_session import session_id
 from tasks_app.services.account import change_email, change_name, change_theme, unlink_login
 from tasks_app.services.sessions import end_other_sessions, end_session, sessions_of
 from tasks_app.web.accounts.providers import login_providers

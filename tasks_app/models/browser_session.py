@@ -9,7 +9,7 @@ from django.contrib.sessions.base_session import AbstractBaseSession
 from django.db import models
 from django.utils import timezone
 
-from tasks_app.models.people import User
+from tasks_app.models.user import User
 
 
 def session_id(key: str) -> str:

@@ -9,10 +9,10 @@ from django.db.models import Max, Q
 from django.db.models.functions import Now
 
 from tasks_app.core.phases import Phase
-from tasks_app.models.people import User
 from tasks_app.models.phased import PHASE_CHOICES
 from tasks_app.models.sequence import Sequence
 from tasks_app.models.task import Step, Task
+from tasks_app.models.user import User
 
 #: The phases of a task whose beginning is told to people (`tasks_app.notifications`).
 ANNOUNCED = tuple(
