@@ -1,4 +1,4 @@
-"""Django looks for the admin here; it is in `web/admin/`."""
+"""The admin site, imported here because Django looks for it here; it is in `web/admin/`."""
 
 from tasks_app.web import admin
 

@@ -1,4 +1,4 @@
-"""Django's entry to the app."""
+"""Configuration of the Django app."""
 
 from django.apps import AppConfig
 from django.conf import settings
@@ -11,12 +11,12 @@ class TasksConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Actions ring the worker and open pages; both are above them, so they register themselves here."""
+        """Connect services with the queue and the live pages, which are in higher layers."""
         from tasks_app import tasks
         from tasks_app.git import program
         from tasks_app.reporting.search import schema
         from tasks_app.services import ringing
-        from tasks_app.web.accounts import signals  # noqa: F401 - they connect themselves
+        from tasks_app.web.accounts import signals  # noqa: F401 - connects receivers
         from tasks_app.web.live import notifier
 
         ringing.register(tasks.ring)

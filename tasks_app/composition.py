@@ -1,4 +1,4 @@
-"""Composition of the worker: which agent, in which sandbox, with which model."""
+"""Put the worker together: the agent, the sandbox and the connection to the model."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def connect(order: RunOrder) -> Iterator[Connection]:
             login = environment.claude_oauth_token or ""
             connection = replace(connection, api_key="", oauth_token=login, run_token=token)
         if order.network != "full":
-            # In a sandbox without a network a port on its own loopback leads to the proxy's socket.
+            # Without a network, a port on the sandbox's loopback interface leads to the proxy's socket.
             url = f"http://127.0.0.1:{FORWARDED_PORT}"
             connection = replace(connection, base_url=url, socket=proxy.socket_path)
         yield connection

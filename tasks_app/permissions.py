@@ -1,8 +1,8 @@
-"""Who may do what: every rule, in this module and nowhere else.
+"""All rules of who may do what.
 
-A rule asks for a `Principal` and raises TypeError for a bare user: which limits an API token sets is part of
-the question, so that nobody can forget them. A row that the principal may not see does not exist for it: the
-answer is 404. What it may see but not do raises NotAllowed.
+A rule takes a `Principal` and raises TypeError for a bare user, so that the limits of an API token cannot be
+forgotten. A row that the principal may not see does not exist for it: the response is 404. What it may see
+but not do raises NotAllowed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Principal:
 
     @classmethod
     def unrestricted(cls, user: User) -> Principal:
-        """The user in person, in a browser or at a terminal: without the limits of any token."""
+        """Return the user without the limits of a token, for browsers and terminals."""
         return cls(user, None)
 
     @classmethod
@@ -65,7 +65,7 @@ class Principal:
 
     @cached_property
     def project_ids(self) -> frozenset[int] | None:
-        """The projects that the token is restricted to, which may be none; None without a restriction."""
+        """The projects that the token is restricted to, which may be none; None if it is not restricted."""
         if self.token is None or not self.token.restricted:
             return None
         return frozenset(self.token.projects.values_list("pk", flat=True))
@@ -76,7 +76,7 @@ class Principal:
         return self.user.is_superuser and self.project_ids is None
 
 
-# What a principal may see or act on, as querysets.
+# Querysets of what a principal may see or act on.
 
 
 def projects_visible_to(principal: Principal) -> QuerySet[Project]:
@@ -84,12 +84,12 @@ def projects_visible_to(principal: Principal) -> QuerySet[Project]:
 
 
 def projects_actable_by(principal: Principal) -> QuerySet[Project]:
-    """Projects in which the principal may create tasks, answer and cancel."""
+    """Return the projects in which the principal may create tasks, answer and cancel."""
     return Project.objects.filter(_in_projects_of(principal, roles=ACTING_ROLES))
 
 
 def projects_maintained_by(principal: Principal) -> QuerySet[Project]:
-    """Projects whose settings and members the principal may change."""
+    """Return the projects whose settings and members the principal may change."""
     return Project.objects.filter(_in_projects_of(principal, roles=MAINTAINING_ROLES))
 
 
@@ -110,12 +110,12 @@ def questions_answerable_by(principal: Principal) -> QuestionQuerySet:
 
 
 def notices_visible_to(principal: Principal) -> NoticeQuerySet:
-    """The user's own notices about projects that they still see."""
+    """Return the user's own notices about projects that they still see."""
     return Notice.objects.filter(_in_projects_of(principal, path="task__project"), user=principal.user)
 
 
 def tokens_visible_to(principal: Principal) -> QuerySet[ApiToken]:
-    """The user's own tokens; to a token that is restricted to some projects, itself alone."""
+    """Return the user's own tokens; for a token that is restricted to some projects, only itself."""
     own = ApiToken.objects.filter(user=principal.user)
     if principal.token is not None and principal.token.restricted:
         return own.filter(pk=principal.token.pk)
@@ -123,15 +123,15 @@ def tokens_visible_to(principal: Principal) -> QuerySet[ApiToken]:
 
 
 def users_who_see(project_id: int) -> QuerySet[User]:
-    """Active users who may see the project: those with a role in it, and site admins."""
+    """Return the active users who may see the project: those with a role in it, and site admins."""
     roles = Membership.objects.filter(user=OuterRef("pk"), project=project_id)
     return User.objects.filter(Exists(roles) | Q(is_superuser=True), is_active=True)
 
 
 def _in_projects_of(principal: Principal, *, path: str = "", roles: Collection[Role] | None = None) -> Q:
-    """Rows whose project (at the lookup `path`) the principal sees; with `roles`, has such a role in.
+    """Filter rows whose project (at the lookup `path`) the principal sees, or in which it has one of `roles`.
 
-    Used in one filter(), so that user and role are looked for in the same membership.
+    Use it in one filter(), so that user and role are matched in the same membership.
     """
     if not isinstance(principal, Principal):
         raise TypeError(f"Permissions are asked for a Principal, not for {principal!r}.")
@@ -145,7 +145,7 @@ def _in_projects_of(principal: Principal, *, path: str = "", roles: Collection[R
     return within_limits & membership
 
 
-# One row that was named from outside: 404 if the principal may not see it.
+# Single rows by id from a request: 404 if the principal may not see the row.
 
 
 def project_or_404(principal: Principal, project_id: int) -> Project:
@@ -195,34 +195,34 @@ def may_maintain(principal: Principal, project: Project) -> bool:
 
 
 def require_actor(principal: Principal, project: Project) -> None:
-    """Raises NotAllowed for a principal who may only look."""
+    """Raise NotAllowed if the principal may only look."""
     if not may_act(principal, project):
         raise NotAllowed(f"Your role in {project} does not allow this. A maintainer can change your role.")
 
 
 def require_maintainer(principal: Principal, project: Project, what: str) -> None:
-    """Raises NotAllowed for all but maintainers and site admins; `what` they do there, for the message."""
+    """Raise NotAllowed for all but maintainers and site admins; `what` says in the message what they do."""
     if not may_maintain(principal, project):
         raise NotAllowed(f"Your role in {project} does not allow this. Its maintainers {what}.")
 
 
 def require_site_admin(principal: Principal, to: str) -> None:
-    """Raises NotAllowed for all others, and for a site admin's token that is restricted to some projects."""
+    """Raise NotAllowed for all others, and for a site admin's token that is restricted to some projects."""
     if not principal.is_site_admin:
         raise NotAllowed(f"Only a site admin can {to}, and not with a token that is restricted to projects.")
 
 
-# What is the user's own.
+# Rules about the user's own account and tokens.
 
 
 def require_unrestricted(principal: Principal, to: str) -> None:
-    """Raises NotAllowed for a token that is restricted to some projects."""
+    """Raise NotAllowed for a token that is restricted to some projects."""
     if principal.project_ids is not None:
         raise NotAllowed(f"This token is restricted to some projects and so cannot {to}.")
 
 
 def require_no_token(principal: Principal, to: str) -> None:
-    """Raises NotAllowed for every API token."""
+    """Raise NotAllowed for every API token."""
     if principal.token is not None:
         raise NotAllowed(f"An API token cannot {to}. Do it in the portal.")
 
@@ -233,7 +233,7 @@ def require_token_owner(principal: Principal, token: ApiToken) -> None:
 
 
 def require_target_owner(principal: Principal, target: Target) -> None:
-    """Raises NotAllowed for all but the maintainers of the target's project, or the user whose chat it is."""
+    """Raise NotAllowed for all but maintainers of the target's project and the owner of a personal chat."""
     if target.project is not None:
         require_maintainer(principal, target.project, "manage notifications")
     elif target.user_id != principal.user.pk:

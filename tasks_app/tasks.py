@@ -1,4 +1,4 @@
-"""Huey's entry points. A job only says "look at task N"; it may be lost, doubled or late."""
+"""Huey's jobs. A job only says “check task N”; it may be lost, repeated or late."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from huey.contrib.djhuey import db_task
 
 from tasks_app.engine.stopping import StopReason
 
-#: Set when this worker is told to end: runs are put back for the next one.
+#: Set when this worker is told to stop, so that runs are put back for the next one.
 stopping = threading.Event()
 
 
 @db_task()  # type: ignore[untyped-decorator]
 def look_at(task_id: int) -> None:
-    # Every process can ring, few run agents: their SDK takes half a second and some 50 MB to import.
+    # Imported late: every process can queue jobs, but few run agents, whose SDK takes 0.5 s and 50 MB.
     from tasks_app import composition
     from tasks_app.engine.advance import advance
 

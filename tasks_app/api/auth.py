@@ -21,10 +21,10 @@ def principal_of(request: HttpRequest) -> Principal:
     return cast(Principal, request.auth)  # type: ignore[attr-defined]
 
 
-def origin_of(principal: Principal) -> audit.Origin:
+def origin_of(principal: Principal) -> audit.ActionOrigin:
     """What the audit log says about where the principal's request came from."""
     token = principal.token.name if principal.token else ""
-    return audit.Origin(via=Channel.API, address=audit.origin().address, token=token)
+    return audit.ActionOrigin(via=Channel.API, ip_address=audit.current_origin().ip_address, token=token)
 
 
 def _rate_limit_key(principal: Principal) -> str:
@@ -56,7 +56,7 @@ class PersonalToken(HttpBearer):
         principal = Principal.of_token(found)
         origin = origin_of(principal)
         with audit.acting_from(origin):
-            note_use(found, address=origin.address)
+            note_use(found, address=origin.ip_address)
         count_request(request, _rate_limit_key(principal))
         if self.scope not in found.scopes:
             lacking = f"The token “{found.name}” lacks the scope “{self.scope.value}”; it may: "

@@ -26,7 +26,7 @@ from tasks_app.core.errors import (
     WrongDataDirectory,
 )
 from tasks_app.core.types import Json
-from tasks_app.history.audit import Origin, acting_from
+from tasks_app.history.audit import ActionOrigin, acting_from
 from tasks_app.models import Channel, Sequence, Task
 from tasks_app.models.database_errors import explain, is_unavailable
 from tasks_app.reporting.schemas.sequences import outcome_of
@@ -102,7 +102,7 @@ class TerminalCommand(BaseCommand):
             if self.requires_tables:
                 require_tables()
                 require_own_data_dir()
-            with acting_from(Origin(via=Channel.TERMINAL)):
+            with acting_from(ActionOrigin(via=Channel.TERMINAL)):
                 code = self.work(options)
             self.stdout.flush()
         except CatHerderError as error:

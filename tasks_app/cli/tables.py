@@ -13,7 +13,8 @@ from tasks_app.core.durations import duration_in_words
 from tasks_app.core.phases import Tone
 from tasks_app.core.types import Usage
 from tasks_app.history import statistics
-from tasks_app.history.statistics import Figures
+from tasks_app.history.events.lines import plain
+from tasks_app.history.statistics import Metrics
 from tasks_app.models import Project, Question, Sequence, Step, Task
 from tasks_app.services.settings import SettingInEffect
 from tasks_app.web.rendering import words
@@ -34,7 +35,7 @@ def table(*columns: str) -> Table:
 def tasks_table(tasks: Listed[Task]) -> Table:
     rows = table("ID", "PHASE", "TASK", "TITLE", "QUESTION", "TIME", "COST")
     open_questions = _open_question_ids(tasks)
-    figures = statistics.of_tasks(tasks)
+    metrics = statistics.of_tasks(tasks)
     for task in tasks:
         rows.add_row(
             str(task.pk),
@@ -42,8 +43,8 @@ def tasks_table(tasks: Listed[Task]) -> Table:
             f"{task.project.name}/{task.slug}",
             Text(plain(task.title)),
             ", ".join(map(str, open_questions.get(task.pk, ()))),
-            words.duration(figures[task.pk].duration.total),
-            words.dollars(figures[task.pk].usage.cost_usd),
+            words.duration(metrics[task.pk].duration.total),
+            words.dollars(metrics[task.pk].usage.cost_usd),
         )
     return rows
 
@@ -51,7 +52,7 @@ def tasks_table(tasks: Listed[Task]) -> Table:
 def sequences_table(sequences: Listed[Sequence]) -> Table:
     """Return the table of sequences; `DONE` is the number of done tasks out of the started ones."""
     rows = table("ID", "PHASE", "SEQUENCE", "FOLDER", "DONE", "TIME", "COST")
-    figures = statistics.of_sequences(sequences)
+    metrics = statistics.of_sequences(sequences)
     done = statistics.tasks_done(sequences)
     for sequence in sequences:
         rows.add_row(
@@ -60,17 +61,17 @@ def sequences_table(sequences: Listed[Sequence]) -> Table:
             f"{sequence.project.name}/{sequence.slug}",
             Text(strip_controls(sequence.folder)),
             " of ".join(map(str, done[sequence.pk])),
-            duration_in_words(figures[sequence.pk].duration.total),
-            words.dollars(figures[sequence.pk].usage.cost_usd),
+            words.duration(metrics[sequence.pk].duration.total),
+            words.dollars(metrics[sequence.pk].usage.cost_usd),
         )
     return rows
 
 
 def steps_table(steps: Listed[Step]) -> Table:
     rows = table("  ", "STEP", "PHASE", "RUNS", "TIME", "TOKENS", "COST")
-    figures = statistics.of_steps(steps)
+    metrics = statistics.of_steps(steps)
     for step in steps:
-        runs, totals = len(step.runs.all()), figures[step.pk]
+        runs, totals = len(step.runs.all()), metrics[step.pk]
         rows.add_row(
             f"  {step.position}",
             step.name,
@@ -104,9 +105,9 @@ def usage_table(heading: str, usages: Iterable[tuple[str, Usage]]) -> Table:
     return rows
 
 
-def describe_spending(figures: Figures) -> str:
+def describe_spending(metrics: Metrics) -> str:
     """Return time, tokens and cost in one line. Input includes cached tokens."""
-    duration, usage = figures.duration, figures.usage
+    duration, usage = metrics.duration, metrics.usage
     if duration.total is None:
         return "not started yet"
     return (

@@ -16,7 +16,7 @@ from typing import TypeVar
 from django.db import DatabaseError, InterfaceError, connection
 
 from tasks_app.core.errors import MACHINE_FAULTS, PassingFault, machine_fault
-from tasks_app.models.database_errors import reason_of
+from tasks_app.models.database_errors import database_failure
 from tasks_app.models.task import LONGEST_RETRY_SECONDS
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ def _description(error: BaseException) -> str:
     if isinstance(error, PassingFault):
         return str(error).rstrip(".")
     if isinstance(error, DatabaseError | InterfaceError):
-        reason = reason_of(error)
+        reason = database_failure(error)
         return reason.sentence if reason and reason.passes else ""
     if isinstance(error, OSError):
         return machine_fault(error)

@@ -1,4 +1,4 @@
-"""Writing down who did what (W4), in the transaction in which it was done: neither is without the other."""
+"""Record who did what (W4), in the same transaction as the action itself."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from django.http import QueryDict
 from tasks_app.core.storable import storable, storable_text
 from tasks_app.models import Action, AuditEntry, Project, Task, User
 
-#: Of what an address asks for, an entry holds so many names with so many values of so many characters.
-_NAMES, _VALUES, _LONGEST = 30, 10, 300
+#: Limits of a query string in an entry: parameters, values of each, characters of each.
+_MAX_PARAMETERS, _MAX_VALUES, _MAX_LENGTH = 30, 10, 300
 
 
 @dataclass(frozen=True)
-class Origin:
-    """From where something is done: `via` is a Channel or "" for the portal itself."""
+class ActionOrigin:
+    """Where an action comes from. `via` is a Channel, or "" for the portal itself."""
 
     via: str = ""
-    address: str = ""
+    ip_address: str = ""
     token: str = ""
 
 
-_PORTAL = Origin()
-_origin: ContextVar[Origin] = ContextVar("origin", default=_PORTAL)
+_PORTAL = ActionOrigin()
+_origin: ContextVar[ActionOrigin] = ContextVar("origin", default=_PORTAL)
 
 
 @contextmanager
-def acting_from(origin: Origin) -> Iterator[None]:
-    """What is recorded inside came from there."""
+def acting_from(origin: ActionOrigin) -> Iterator[None]:
+    """Record all actions inside this context as coming from `origin`."""
     token = _origin.set(origin)
     try:
         yield
@@ -41,7 +41,7 @@ def acting_from(origin: Origin) -> Iterator[None]:
         _origin.reset(token)
 
 
-def origin() -> Origin:
+def current_origin() -> ActionOrigin:
     return _origin.get()
 
 
@@ -55,20 +55,20 @@ def record(
     actor_name: str = "",
     **detail: Any,
 ) -> AuditEntry:
-    """Store one entry. A task says its project and, if nothing else does, the subject.
+    """Store one entry. A task also gives the project and, by default, the subject.
 
-    `actor_name` names who acted where there is no `by`: an agent, or a login that failed.
+    `actor_name` says who acted if there is no `by`: an agent, or the username of a failed login.
     """
     project = project or (task.project if task else None)
     subject = subject or (str(task) if task else str(project) if project else "")
-    source = origin()
+    source = current_origin()
     return AuditEntry.objects.create(
         action=action,
         actor=by,
         actor_name=storable_text(by.shown_name if by else actor_name)[:200],
         via=source.via,
         token=source.token,
-        address=source.address,
+        address=source.ip_address,
         project=project,
         project_name=project.name if project else "",
         task=task,
@@ -77,9 +77,9 @@ def record(
     )
 
 
-def asked_for(query: QueryDict) -> dict[str, list[str]]:
-    """What an address asked for, as an entry may hold it: anybody can put 60 kB of anything behind a `?`."""
+def truncated_query(query: QueryDict) -> dict[str, list[str]]:
+    """Return a URL's query for an entry, truncated: a query string can have 60 kB."""
     return {
-        name[:_LONGEST]: [value[:_LONGEST] for value in values[:_VALUES]]
-        for name, values in islice(query.lists(), _NAMES)
+        name[:_MAX_LENGTH]: [value[:_MAX_LENGTH] for value in values[:_MAX_VALUES]]
+        for name, values in islice(query.lists(), _MAX_PARAMETERS)
     }

@@ -1,6 +1,6 @@
-"""What was used and how long it took (P11, H11): of steps, tasks and sequences, and by model, user, project.
+"""Usage and durations (P11, H11) of steps, tasks and sequences, and usage by model, user and project.
 
-Each function asks a fixed number of questions to the database, however many things it is given.
+Each function makes a fixed number of queries, however many rows it is given.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tasks_app.core.types import Usage
 from tasks_app.models import Run, Sequence, Step, Task, Transition
 from tasks_app.models.phased import Phased
 
-#: Nothing runs, until a human or a usage limit lets it.
+#: Phases in which a task waits for a human or for the reset of a usage limit.
 PAUSES = frozenset({Phase.WAITING_FOR_INPUT, Phase.WAITING_FOR_RESET, Phase.INTERRUPTED})
 
 _SUMS = {
@@ -29,7 +29,7 @@ _SUMS = {
 
 
 class By(StrEnum):
-    """What usage is told apart by; the value is the way there from a run."""
+    """A dimension of usage; the value is the lookup from a run."""
 
     MODEL = "model"
     USER = "step__task__created_by__username"
@@ -38,9 +38,9 @@ class By(StrEnum):
 
 @dataclass(frozen=True)
 class Duration:
-    """Seconds. `total` from start to end, or until now, None before the start; `paused`: waiting of these.
+    """Seconds: `total` from start to end or now, None before the start; `paused` is the part spent waiting.
 
-    Waiting is for humans (an answer, or the word to go on) and for usage limits.
+    Waiting is for humans (an answer, or resuming) and for usage limits.
     """
 
     total: float | None = None
@@ -53,8 +53,8 @@ class Duration:
 
 
 @dataclass(frozen=True)
-class Figures:
-    """What something used, in all and by model, and how long it took."""
+class Metrics:
+    """Usage, in total and by model, and duration."""
 
     usage: Usage = field(default_factory=Usage)
     by_model: Mapping[str, Usage] = field(default_factory=dict)
@@ -62,53 +62,55 @@ class Figures:
 
 
 def usage_of(runs: QuerySet[Run]) -> Usage:
-    """What the runs used together."""
-    return _usage(runs.order_by().aggregate(**_SUMS))
+    """Return the total usage of the runs."""
+    return _to_usage(runs.order_by().aggregate(**_SUMS))
 
 
 def usage_by(runs: QuerySet[Run], dimension: By) -> dict[str, Usage]:
-    """What the runs used, told apart; under "" where a model is not known or a user is gone."""
+    """Return the usage of the runs by dimension; "" is for unknown models and deleted users."""
     rows = runs.order_by().values(dimension.value).annotate(**_SUMS)
-    return {str(row[dimension.value] or ""): _usage(row) for row in rows}
+    return {str(row[dimension.value] or ""): _to_usage(row) for row in rows}
 
 
-def of_task(task: Task) -> Figures:
+def of_task(task: Task) -> Metrics:
     return of_tasks([task])[task.pk]
 
 
-def of_tasks(tasks: Collection[Task]) -> dict[int, Figures]:
-    """Figures by the task's id."""
-    used = _by_model(Run.objects.filter(step__task__in=[task.pk for task in tasks]), "step__task")
-    began = _pauses_began(tasks)
-    return {task.pk: _figures(used[task.pk], _duration_of(task, began.get(task.pk))) for task in tasks}
-
-
-def of_steps(steps: Collection[Step]) -> dict[int, Figures]:
-    """Figures by the step's id; its pauses are those of its own history."""
-    used = _by_model(Run.objects.filter(step__in=[step.pk for step in steps]), "step")
-    paused, queued = _paused_steps(steps)
+def of_tasks(tasks: Collection[Task]) -> dict[int, Metrics]:
+    """Return metrics by task id."""
+    used = _usage_by_model(Run.objects.filter(step__task__in=[task.pk for task in tasks]), "step__task")
+    pause_starts = _pause_starts(tasks)
     return {
-        step.pk: _figures(used[step.pk], _duration_of_step(step, paused[step.pk], queued[step.pk]))
+        task.pk: _metrics(used[task.pk], _task_duration(task, pause_starts.get(task.pk))) for task in tasks
+    }
+
+
+def of_steps(steps: Collection[Step]) -> dict[int, Metrics]:
+    """Return metrics by step id; pauses are those of the step's own transitions."""
+    used = _usage_by_model(Run.objects.filter(step__in=[step.pk for step in steps]), "step")
+    paused, queued = _step_pauses(steps)
+    return {
+        step.pk: _metrics(used[step.pk], _step_duration(step, paused[step.pk], queued[step.pk]))
         for step in steps
     }
 
 
-def of_sequence(sequence: Sequence) -> Figures:
+def of_sequence(sequence: Sequence) -> Metrics:
     return of_sequences([sequence])[sequence.pk]
 
 
-def of_sequences(sequences: Collection[Sequence]) -> dict[int, Figures]:
-    """Figures by the sequence's id: the sums of its tasks, and the time from its start to its end."""
+def of_sequences(sequences: Collection[Sequence]) -> dict[int, Metrics]:
+    """Return metrics by sequence id: the sums of its tasks, and the time from its start to its end."""
     tasks = Task.objects.filter(sequence__in=[sequence.pk for sequence in sequences]).defer("text", "body")
     parts = of_tasks(list(tasks))
-    found: dict[int, list[Figures]] = defaultdict(list)
+    found: dict[int, list[Metrics]] = defaultdict(list)
     for task in tasks:
         found[task.sequence_id or 0].append(parts[task.pk])
-    return {sequence.pk: _rolled_up(sequence, found[sequence.pk]) for sequence in sequences}
+    return {sequence.pk: _sum_of_tasks(sequence, found[sequence.pk]) for sequence in sequences}
 
 
 def tasks_done(sequences: Collection[Sequence]) -> dict[int, tuple[int, int]]:
-    """By the sequence's id: how many of its tasks are done, and how many were begun."""
+    """Return the numbers of done and of created tasks by sequence id."""
     rows = Task.objects.filter(sequence__in=[sequence.pk for sequence in sequences]).order_by()
     counts = rows.values("sequence").annotate(done=Count("pk", filter=Q(phase=Phase.DONE)), begun=Count("pk"))
     found = {row["sequence"]: (row["done"], row["begun"]) for row in counts}
@@ -116,67 +118,66 @@ def tasks_done(sequences: Collection[Sequence]) -> dict[int, tuple[int, int]]:
 
 
 def run_seconds(run: Run) -> float:
-    """From the start of the agent's process to its end, or until now."""
+    """Return the seconds from the start of the agent's process to its end or now."""
     return ((run.ended_at or timezone.now()) - run.started_at).total_seconds()
 
 
 def paused_until_now(task: Task) -> float:
-    """Seconds that the task waited so far; to be stored when it stops waiting.
+    """Return the seconds that the task has waited so far, to be stored when it stops waiting.
 
-    The time between its end and the word to go on is waiting too.
+    The time between its end and a resume counts as waiting too.
     """
-    waits = PAUSES | ENDED
-    return task.paused_seconds + _since(_pauses_began([task], waits).get(task.pk))
+    return task.paused_seconds + _seconds_since(_pause_starts([task], PAUSES | ENDED).get(task.pk))
 
 
-def _usage(row: Mapping[str, float | None]) -> Usage:
+def _to_usage(row: Mapping[str, float | None]) -> Usage:
     return Usage(**{name: row[name] or 0 for name in _SUMS})  # type: ignore[arg-type]
 
 
-def _by_model(runs: QuerySet[Run], owner: str) -> dict[int, dict[str, Usage]]:
+def _usage_by_model(runs: QuerySet[Run], owner: str) -> dict[int, dict[str, Usage]]:
     found: dict[int, dict[str, Usage]] = defaultdict(dict)
     for row in runs.order_by().values(owner, "model").annotate(**_SUMS):
-        if (usage := _usage(row)) != Usage():  # a run under way has not told what it uses
+        if (usage := _to_usage(row)) != Usage():  # a run that has not reported its usage yet
             found[row[owner]][row["model"]] = usage
     return found
 
 
-def _figures(by_model: Mapping[str, Usage], duration: Duration) -> Figures:
-    return Figures(sum(by_model.values(), Usage()), dict(by_model), duration)
+def _metrics(by_model: Mapping[str, Usage], duration: Duration) -> Metrics:
+    return Metrics(sum(by_model.values(), Usage()), dict(by_model), duration)
 
 
-def _rolled_up(sequence: Sequence, tasks: Iterable[Figures]) -> Figures:
+def _sum_of_tasks(sequence: Sequence, tasks: Iterable[Metrics]) -> Metrics:
     by_model: dict[str, Usage] = defaultdict(Usage)
     paused = 0.0
-    for figures in tasks:
-        paused += figures.duration.paused
-        for model, usage in figures.by_model.items():
+    for metrics in tasks:
+        paused += metrics.duration.paused
+        for model, usage in metrics.by_model.items():
             by_model[model] += usage
-    return _figures(by_model, Duration(_total(sequence), paused))
+    return _metrics(by_model, Duration(_total_seconds(sequence), paused))
 
 
-def _duration_of(task: Task, pause_began: datetime | None) -> Duration:
-    return Duration(_total(task), task.paused_seconds + _since(pause_began))
+def _task_duration(task: Task, pause_began: datetime | None) -> Duration:
+    return Duration(_total_seconds(task), task.paused_seconds + _seconds_since(pause_began))
 
 
-def _duration_of_step(step: Step, paused: float, queued: float) -> Duration:
-    """`queued`: seconds since it was put back to pending. Its time goes on when a worker takes it up."""
-    total = _total(step)
+def _step_duration(step: Step, paused: float, queued: float) -> Duration:
+    """Return the step's duration without `queued`, the seconds since it was put back to pending."""
+    total = _total_seconds(step)
     return Duration(None if total is None else max(0.0, total - queued), paused)
 
 
-def _total(thing: Phased) -> float | None:
+def _total_seconds(thing: Phased) -> float | None:
     if thing.started_at is None:
         return None
     return ((thing.ended_at or timezone.now()) - thing.started_at).total_seconds()
 
 
-def _since(at: datetime | None) -> float:
+def _seconds_since(at: datetime | None) -> float:
     return (timezone.now() - at).total_seconds() if at else 0.0
 
 
-def _pauses_began(tasks: Iterable[Task], phases: Collection[Phase] = PAUSES) -> dict[int, datetime]:
-    """When each of the tasks that are in one of these phases came to be in it."""
+def _pause_starts(tasks: Iterable[Task], phases: Collection[Phase] = PAUSES) -> dict[int, datetime]:
+    """Return when each task that is in one of these phases entered it."""
     waiting = [task.pk for task in tasks if task.phase in phases and task.started_at is not None]
     if not waiting:
         return {}
@@ -184,10 +185,10 @@ def _pauses_began(tasks: Iterable[Task], phases: Collection[Phase] = PAUSES) -> 
     return dict(moves.values_list("task").annotate(Max("at")))
 
 
-def _paused_steps(steps: Iterable[Step]) -> tuple[dict[int, float], dict[int, float]]:
-    """Seconds that each step did not work: in pauses that are over or last, and pending until now.
+def _step_pauses(steps: Iterable[Step]) -> tuple[dict[int, float], dict[int, float]]:
+    """Return the seconds of each step in pauses, and those since it was put back to pending.
 
-    A pause lasts from the move into it, or to an end or back to pending, to the move out of it.
+    A pause lasts from the transition into a pause, an end or pending to the next transition.
     """
     ids = [step.pk for step in steps if step.started_at is not None]
     paused: dict[int, float] = defaultdict(float)
@@ -200,7 +201,7 @@ def _paused_steps(steps: Iterable[Step]) -> tuple[dict[int, float], dict[int, fl
         last[step] = (target, at)
     for step, (target, at) in last.items():
         if target in PAUSES:
-            paused[step] += _since(at)
+            paused[step] += _seconds_since(at)
         elif target == Phase.PENDING:
-            queued[step] = _since(at)
+            queued[step] = _seconds_since(at)
     return paused, queued

@@ -23,10 +23,10 @@ def move(
     epoch: int | None = None,
     **fields: Any,
 ) -> None:
-    """Move `thing` from the phase it was read in to `target`, with `fields` written beside it.
+    """Move `thing` from its phase when it was read to `target`, and write `fields`.
 
-    `epoch`: given by the holder of the task's lease; the move fails if somebody else holds it now.
-    Raises IllegalMove if the table forbids the move or somebody else moved it first.
+    `epoch`: given by the holder of the task's lease; the move fails if another worker holds it now.
+    Raises IllegalMove if the move is not allowed or somebody else moved it first.
     """
     source = Phase(thing.phase)
     what = f"{'Task' if isinstance(thing, Task) else 'Step'} “{thing}”"
@@ -34,7 +34,7 @@ def move(
         raise IllegalMove(what, source, target)
     fields = {**_stamps(thing, target), **fields}
     with transaction.atomic():
-        if not _update(thing, source, target, epoch, fields):
+        if not _conditional_update(thing, source, target, epoch, fields):
             raise IllegalMove(what, "no longer " + source, target)
         task_id = thing.pk if isinstance(thing, Task) else thing.task_id
         step_id = None if isinstance(thing, Task) else thing.pk
@@ -43,7 +43,7 @@ def move(
         )
         Change.objects.create(task_id=task_id, kind=ChangeKind.PHASE)
         if isinstance(thing, Task) and thing.sequence_id:
-            _follow(thing.sequence_id, target, fields, reason=reason, by=by)
+            _move_sequence_with_task(thing.sequence_id, target, fields, reason=reason, by=by)
     thing.phase = target
     for name, value in fields.items():
         setattr(thing, name, value)
@@ -52,9 +52,9 @@ def move(
 def move_between_tasks(
     sequence: Sequence, target: Phase, *, failure: str = "", by: User | None = None
 ) -> None:
-    """Move a sequence that has no task at hand from the phase it was read in: its folder says where to.
+    """Move a sequence without a current task from its phase when it was read to `target`.
 
-    Raises IllegalMove if the table forbids the move or somebody else moved it first.
+    Raises IllegalMove if the move is not allowed or somebody else moved it first.
     """
     source, what = Phase(sequence.phase), f"Sequence “{sequence}”"
     if not allowed_between_tasks(source, target):
@@ -66,21 +66,23 @@ def move_between_tasks(
     sequence.phase, sequence.failure, sequence.ended_at = target, failure, fields["ended_at"]
 
 
-def _follow(sequence_id: int, target: Phase, fields: dict[str, Any], *, reason: str, by: User | None) -> None:
-    """A sequence has the phase of the task that is at hand (H4); whether it is done its folder says."""
+def _move_sequence_with_task(
+    sequence_id: int, target: Phase, fields: dict[str, Any], *, reason: str, by: User | None
+) -> None:
+    """Give a sequence the phase of its current task (H4), except done, which depends on its folder."""
     if target is Phase.DONE:
         return
-    followed = {"failure": str(fields.get("failure", "")), "ended_at": fields["ended_at"]}
+    values = {"failure": str(fields.get("failure", "")), "ended_at": fields["ended_at"]}
     if target is Phase.RUNNING:
-        followed["started_at"] = Coalesce("started_at", Now())
+        values["started_at"] = Coalesce("started_at", Now())
     source = Phase(Sequence.objects.select_for_update().values_list("phase", flat=True).get(pk=sequence_id))
-    _move_sequence(sequence_id, source, target, followed, reason=reason, by=by)
+    _move_sequence(sequence_id, source, target, values, reason=reason, by=by)
 
 
 def _move_sequence(
     sequence_id: int, source: Phase, target: Phase, fields: dict[str, Any], *, reason: str, by: User | None
 ) -> bool:
-    """Whether it was in `source`. That it stays where it is, with another failure say, is no history."""
+    """Return whether it was in `source`. Without a change of phase, no transition is recorded."""
     if not Sequence.objects.filter(pk=sequence_id, phase=source).update(phase=target, **fields):
         return False
     if target is not source:
@@ -91,7 +93,7 @@ def _move_sequence(
 
 
 def _stamps(thing: Task | Step, target: Phase) -> dict[str, Any]:
-    """Times and texts that follow from the move itself."""
+    """Return the times and texts that the move itself sets."""
     now = timezone.now()
     stamps: dict[str, Any] = {"ended_at": now if target in ENDED else None}
     if target is Phase.RUNNING:
@@ -101,7 +103,7 @@ def _stamps(thing: Task | Step, target: Phase) -> dict[str, Any]:
     return stamps
 
 
-def _update(
+def _conditional_update(
     thing: Task | Step, source: Phase, target: Phase, epoch: int | None, fields: dict[str, Any]
 ) -> int:
     rows = type(thing)._default_manager.filter(pk=thing.pk, phase=source)

@@ -1,4 +1,4 @@
-"""The rows. Django looks for models here; everything else is in the module of its noun."""
+"""All models, imported here because Django looks for them here; each noun has its own module."""
 
 from tasks_app.models.audit import Action, AuditEntry
 from tasks_app.models.browser_session import BrowserSession
@@ -11,13 +11,13 @@ from tasks_app.models.notification import (
     Delivery,
     DeliveryState,
     Digest,
-    Extent,
     Medium,
     Notice,
     Occasion,
     Preferences,
-    Reach,
+    ProjectSelection,
     Target,
+    TaskSelection,
 )
 from tasks_app.models.project import Project
 from tasks_app.models.question import VERDICTS, Channel, Question, QuestionKind, QuestionState, Verdict
@@ -46,7 +46,6 @@ __all__ = [
     "Digest",
     "Event",
     "EventKind",
-    "Extent",
     "IdempotencyKey",
     "Installation",
     "Invitation",
@@ -57,10 +56,10 @@ __all__ = [
     "Outcome",
     "Preferences",
     "Project",
+    "ProjectSelection",
     "Question",
     "QuestionKind",
     "QuestionState",
-    "Reach",
     "Reason",
     "Role",
     "Run",
@@ -71,6 +70,7 @@ __all__ = [
     "Step",
     "Target",
     "Task",
+    "TaskSelection",
     "Theme",
     "Transition",
     "User",

@@ -1,4 +1,4 @@
-"""Who did what, when and from where: the entries of the audit room."""
+"""Entries of the audit log: who did what, when and from where."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tasks_app.models.user import User
 
 
 class Action(models.TextChoices):
-    """What was done; read as “NAME … SUBJECT”."""
+    """What was done; labels are read as “NAME … SUBJECT”."""
 
     ASKED = "asked", "asked"
     ANSWERED = "answered", "answered"
@@ -55,31 +55,31 @@ class Action(models.TextChoices):
     EXPORTED = "exported", "exported"
 
 
-#: Where the words that somebody looks for may stand.
-SEARCHED = ("actor_name", "actor__username", "subject", "project_name", "token", "address")
+#: Fields that a search looks at.
+SEARCH_FIELDS = ("actor_name", "actor__username", "subject", "project_name", "token", "address")
 
 
 class AuditEntryQuerySet(models.QuerySet["AuditEntry"]):
-    def found_by(self, words: str) -> Self:
-        """Those that have all the words somewhere."""
+    def search(self, words: str) -> Self:
+        """Return the entries that contain all the words."""
         found = self
         for word in words.split():
-            anywhere = (models.Q(**{f"{field}__icontains": word}) for field in SEARCHED)
+            anywhere = (models.Q(**{f"{field}__icontains": word}) for field in SEARCH_FIELDS)
             found = found.filter(reduce(or_, anywhere))
         return found
 
     def update(self, **kwargs: Any) -> NoReturn:
-        raise TypeError("Audit entries stay as they were written.")
+        raise TypeError("Audit entries cannot be changed.")
 
     def delete(self) -> NoReturn:
-        raise TypeError("Audit entries stay as they were written.")
+        raise TypeError("Audit entries cannot be changed.")
 
 
 class AuditEntry(models.Model):
-    """One thing that somebody did. Append-only, and it outlives what it is about.
+    """One thing that somebody did. Append-only; it survives the deletion of what it is about.
 
-    `project` and `task` are plain numbers to the database: they may name rows that are gone, so their
-    names stand beside them. `actor` is None where the portal or an agent acted.
+    `project` and `task` have no database constraint and may refer to deleted rows, so their names are stored
+    too. `actor` is None if the portal or an agent acted.
     """
 
     at = models.DateTimeField(auto_now_add=True, db_index=True)
@@ -112,8 +112,8 @@ class AuditEntry(models.Model):
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         if self.pk:
-            raise TypeError("Audit entries stay as they were written.")
+            raise TypeError("Audit entries cannot be changed.")
         super().save(*args, **kwargs)
 
     def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise TypeError("Audit entries stay as they were written.")
+        raise TypeError("Audit entries cannot be changed.")

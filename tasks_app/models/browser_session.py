@@ -1,4 +1,4 @@
-"""Who is logged in where: the sessions of browsers."""
+"""Login sessions of browsers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from django.utils import timezone
 from tasks_app.models.user import User
 
 
-def session_id(key: str) -> str:
-    """What is stored of a session's key: whoever reads the table, or a backup, cannot act as anybody."""
+def hash_session_key(key: str) -> str:
+    """Return the hash that is stored instead of the key, so that the table or a backup grants no access."""
     return hashlib.sha256(key.encode(errors="replace")).hexdigest()[:40]
 
 
 class BrowserSession(AbstractBaseSession):
-    """A session; `session_key` is the hash of what the browser holds. A stranger has one while logging in."""
+    """A session; `session_key` is the hash of the browser's key. `user` is None before the login."""
 
     user = models.ForeignKey(User, null=True, on_delete=models.CASCADE, related_name="sessions")
     address = models.CharField(max_length=60, blank=True)
@@ -41,7 +41,7 @@ class BrowserSession(AbstractBaseSession):
         return import_module(settings.SESSION_ENGINE).SessionStore
 
     @property
-    def counts(self) -> bool:
-        """Whether its browser is still logged in: a new password ends a session before its row is gone."""
-        told = self.get_decoded().get("_auth_user_hash")
-        return self.user is not None and told == self.user.get_session_auth_hash()
+    def is_valid(self) -> bool:
+        """Whether the browser is still logged in: a new password ends a session before its row is deleted."""
+        stored = self.get_decoded().get("_auth_user_hash")
+        return self.user is not None and stored == self.user.get_session_auth_hash()

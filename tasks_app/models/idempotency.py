@@ -1,4 +1,4 @@
-"""What was answered to a request that came with a key, so that it can be sent again without harm."""
+"""Stored responses to requests with an idempotency key, so that these can safely be repeated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class IdempotencyKeyQuerySet(models.QuerySet["IdempotencyKey"]):
 
 
 class IdempotencyKey(models.Model):
-    """A key is one person's. `status` is 0 while the request is worked on."""
+    """A key of one user with the response. `status` is 0 while the request is being processed."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
     key = models.CharField(max_length=200)

@@ -1,4 +1,4 @@
-"""Which installation a database is, and the random part of the names of its folders."""
+"""The identity of a database, and random keys for the names of folders."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ class Installation(models.Model):
 
 
 def new_folder_key() -> str:
-    """The random part of a row's folder name: row numbers may be used again, folders must not be."""
+    """Return a random part for a row's folder name, because ids can be reused and folders must not."""
     return secrets.token_hex(8)

@@ -12,8 +12,8 @@ from django.utils import timezone
 from tasks_app.models.project import Project
 from tasks_app.models.user import Role, User
 
-#: How long a link works.
-LASTS = timedelta(days=7)
+#: How long the link of an invitation works.
+LINK_LIFETIME = timedelta(days=7)
 Standing = Literal["open", "accepted", "withdrawn", "expired"]
 
 
@@ -22,21 +22,21 @@ def token_hash(token: str) -> str:
 
 
 def _expiry() -> object:
-    return timezone.now() + LASTS
+    return timezone.now() + LINK_LIFETIME
 
 
 class InvitationQuerySet(models.QuerySet["Invitation"]):
     def pending(self) -> Self:
-        """Neither accepted nor withdrawn; perhaps too old."""
+        """Return invitations that are neither accepted nor withdrawn; they may be expired."""
         return self.filter(accepted_at=None, withdrawn_at=None)
 
     def open(self) -> Self:
-        """Whose link works."""
+        """Return invitations whose link works."""
         return self.pending().filter(expires_at__gt=timezone.now())
 
 
 class Invitation(models.Model):
-    """`token_hash` is all that is kept of the link. `mailed`: it went to the address and to nobody else."""
+    """An invitation to a project. `mailed`: the link was only sent to `email`; only its hash is stored."""
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="invitations")
     email = models.EmailField()

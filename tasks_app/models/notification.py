@@ -1,4 +1,4 @@
-"""Telling people: what they want to hear of, what stands in their page, and what is sent where."""
+"""Notifications: preferences, notices in the portal, targets outside, and deliveries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tasks_app.models.user import User
 
 
 class Occasion(models.TextChoices):
-    """What is worth telling; the label finishes “when …”."""
+    """An event type that users can be notified of; the label completes “when …”."""
 
     QUESTION = "question", "an agent asks"
     FAILED = "failed", "a task fails"
@@ -28,14 +28,14 @@ class Occasion(models.TextChoices):
     TEST = "test", "a test is sent"
 
 
-#: The phase of a task that each occasion is.
+#: The occasion of each phase that a task can enter.
 OCCASION_OF: dict[str, Occasion] = {
     Phase.WAITING_FOR_INPUT: Occasion.QUESTION,
     Phase.FAILED: Occasion.FAILED,
     Phase.DONE: Occasion.DONE,
     Phase.CANCELLED: Occasion.CANCELLED,
 }
-#: Those that one can ask to be told of.
+#: Occasions that users can choose.
 OCCASIONS = (Occasion.QUESTION, Occasion.FAILED, Occasion.DONE, Occasion.CANCELLED)
 
 
@@ -46,16 +46,16 @@ class Medium(models.TextChoices):
     WEBHOOK = "webhook", "webhook"
 
 
-class Extent(models.TextChoices):
-    """Of which tasks somebody wants to be told."""
+class TaskSelection(models.TextChoices):
+    """The tasks of which a user is notified."""
 
     OFF = "off", "off"
     MINE = "mine", "my tasks"
     ALL = "all", "all tasks"
 
 
-class Reach(models.TextChoices):
-    """Of which projects somebody wants to be told."""
+class ProjectSelection(models.TextChoices):
+    """The projects of which a user is notified."""
 
     MINE = "mine", "projects in which I have a role, and tasks that I created"
     ALL = "all", "all projects that I can see"
@@ -69,23 +69,39 @@ class Digest(models.TextChoices):
 
 
 def default_wishes() -> dict[str, dict[str, str]]:
-    """What somebody is told who has chosen nothing."""
+    """Return the default choices of a user, by occasion and medium."""
     return {
-        Occasion.QUESTION: {Medium.PAGE: Extent.ALL, Medium.EMAIL: Extent.MINE, Medium.CHAT: Extent.ALL},
-        Occasion.FAILED: {Medium.PAGE: Extent.MINE, Medium.EMAIL: Extent.MINE, Medium.CHAT: Extent.MINE},
-        Occasion.DONE: {Medium.PAGE: Extent.MINE, Medium.EMAIL: Extent.OFF, Medium.CHAT: Extent.OFF},
-        Occasion.CANCELLED: {Medium.PAGE: Extent.MINE, Medium.EMAIL: Extent.OFF, Medium.CHAT: Extent.OFF},
+        Occasion.QUESTION: {
+            Medium.PAGE: TaskSelection.ALL,
+            Medium.EMAIL: TaskSelection.MINE,
+            Medium.CHAT: TaskSelection.ALL,
+        },
+        Occasion.FAILED: {
+            Medium.PAGE: TaskSelection.MINE,
+            Medium.EMAIL: TaskSelection.MINE,
+            Medium.CHAT: TaskSelection.MINE,
+        },
+        Occasion.DONE: {
+            Medium.PAGE: TaskSelection.MINE,
+            Medium.EMAIL: TaskSelection.OFF,
+            Medium.CHAT: TaskSelection.OFF,
+        },
+        Occasion.CANCELLED: {
+            Medium.PAGE: TaskSelection.MINE,
+            Medium.EMAIL: TaskSelection.OFF,
+            Medium.CHAT: TaskSelection.OFF,
+        },
     }
 
 
 class Preferences(models.Model):
-    """How one person wants to be told. Without a row the defaults hold."""
+    """A user's notification settings. Without a row, the defaults apply."""
 
     user = models.OneToOneField(User, on_delete=models.CASCADE, related_name="preferences")
     wishes: models.JSONField[dict[str, dict[str, str]], dict[str, dict[str, str]]] = models.JSONField(
         default=default_wishes, help_text="By occasion and medium: off, mine or all."
     )
-    reach = models.CharField(max_length=10, choices=Reach, default=Reach.MINE)
+    reach = models.CharField(max_length=10, choices=ProjectSelection, default=ProjectSelection.MINE)
     projects: models.ManyToManyField[Project, Any] = models.ManyToManyField(Project, blank=True)
     time_zone = models.CharField(max_length=64, default="UTC")
     quiet_from = models.TimeField(null=True, blank=True)
@@ -100,14 +116,14 @@ class Preferences(models.Model):
         return f"preferences of {self.user}"
 
     def extent(self, occasion: str, medium: str) -> str:
-        return str(self.wishes.get(occasion, {}).get(medium, Extent.OFF))
+        return str(self.wishes.get(occasion, {}).get(medium, TaskSelection.OFF))
 
 
 class Target(models.Model):
-    """A place outside to which messages go: a webhook or chat of a project, or somebody's own chat.
+    """A webhook or chat of a project, or the personal chat of a user.
 
-    `sealed_address` and `sealed_secret` are encrypted with the installation's key; `shown` is what people
-    see of the address.
+    `sealed_address` (the URL) and `sealed_secret` are encrypted with the installation's key; `shown` is the
+    part of the URL that people see.
     """
 
     project = models.ForeignKey(
@@ -140,7 +156,7 @@ class Target(models.Model):
 
 class NoticeQuerySet(models.QuerySet["Notice"]):
     def unread(self) -> Self:
-        """A question that was answered needs no reading."""
+        """Return unread notices, without those of questions that were answered."""
         waits = Q(task__phase=Phase.WAITING_FOR_INPUT)
         return self.filter(~Q(occasion=Occasion.QUESTION) | waits, read_at=None)
 
@@ -152,7 +168,7 @@ class NoticeQuerySet(models.QuerySet["Notice"]):
 
 
 class Notice(models.Model):
-    """One occasion, told to one person in the page."""
+    """One notification of one user, shown in the portal."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="notices")
     task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="notices")
@@ -178,7 +194,7 @@ class Notice(models.Model):
 
     @property
     def is_unread(self) -> bool:
-        """As `unread()` counts; the task must have been fetched with it."""
+        """The same rule as `unread()`, for a row that was fetched with its task."""
         over = self.occasion == Occasion.QUESTION and self.task.phase != Phase.WAITING_FOR_INPUT
         return self.read_at is None and not over
 
@@ -192,12 +208,12 @@ class DeliveryState(models.TextChoices):
 
 class DeliveryQuerySet(models.QuerySet["Delivery"]):
     def due(self) -> Self:
-        """What is to be sent now and nobody is sending, by the rows alone."""
+        """Return deliveries that should be sent now and that nobody is sending."""
         free = Q(taken_until=None) | Q(taken_until__lt=Now())
         return self.filter(free, state=DeliveryState.WAITING, due_at__lte=timezone.now())
 
     def take(self, ids: list[int], *, seconds: float) -> list[Delivery]:
-        """Those of `ids` that are still due, as ours for so long; others may have been first."""
+        """Claim those of `ids` that are still due for `seconds`, and return them."""
         token = uuid.uuid4()
         until = Now() + timedelta(seconds=seconds)
         self.due().filter(pk__in=ids).update(token=token, taken_until=until, attempts=F("attempts") + 1)
@@ -214,10 +230,10 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
 
 
 class Delivery(models.Model):
-    """One occasion to be sent to one place outside; what became of it is the delivery log.
+    """One notification to one mailbox or target; its rows are the delivery log.
 
-    At least once: a worker that dies after sending and before noting it sends again, with the same `key`,
-    by which receivers can tell. `token` is that of the sender who has it now, until `taken_until`.
+    Delivered at least once: if a worker dies between sending and saving, it is sent again with the same
+    `key`, by which receivers recognise it. `token` identifies the current sender, until `taken_until`.
     """
 
     key = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
@@ -268,6 +284,6 @@ class Delivery(models.Model):
         return f"{self.occasion} by {self.medium}"
 
     @property
-    def person(self) -> User | None:
-        """Whose message it is; None for those of a project."""
+    def recipient(self) -> User | None:
+        """The user to whom it goes; None for a target of a project."""
         return self.user or (self.target.user if self.target else None)

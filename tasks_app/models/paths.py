@@ -1,4 +1,4 @@
-"""Where things lie in the data directory. Nothing else builds these paths."""
+"""Paths in the data directory. No other module builds them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def data_dir() -> Path:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder of the data directory with all that is in it, or a file; nothing if it is not there.
+    """Remove a folder or file of the data directory if it exists.
 
-    Nothing outside goes, whatever a link or a wrong row says. Raises WorkspaceError.
+    Refuses symbolic links and paths outside, in case a row is wrong. Raises WorkspaceError.
     """
     root = data_dir().resolve()
     if folder.is_symlink() or not folder.resolve().is_relative_to(root) or folder.resolve() == root:
@@ -38,39 +38,42 @@ def remove_folder(folder: Path) -> None:
 
 
 def _make_writable(folder: Path) -> None:
-    """Agents leave read-only folders (Go's module cache does). Each is opened before it is looked into."""
+    """Make all folders writable: agents leave read-only ones, for example in Go's module cache.
+
+    `os.walk` lists a folder only after this has changed its mode.
+    """
     folder.chmod(0o700)
-    for where, names, _ in os.walk(folder):
-        for place in (Path(where) / name for name in names):
-            if not place.is_symlink():
-                place.chmod(0o700)
+    for parent, names, _ in os.walk(folder):
+        for path in (Path(parent) / name for name in names):
+            if not path.is_symlink():
+                path.chmod(0o700)
 
 
 def repository(project: Project) -> Repository:
-    """The portal's own bare copy of the project's repository."""
-    path = data_dir() / "repositories" / f"{_folder(project)}.git"
+    """Return the portal's own bare copy of the project's repository."""
+    path = data_dir() / "repositories" / f"{_folder_name(project)}.git"
     return Repository(path=path, source=project.source, name=project.name)
 
 
 def task_dir(task: Task) -> Path:
-    return data_dir() / "tasks" / _folder(task)
+    return data_dir() / "tasks" / _folder_name(task)
 
 
 def shared_dir(task: Task) -> Path:
-    """What a task shares with the others of its sequence; without one it is the task's own."""
-    return data_dir() / "sequences" / _folder(task.sequence) if task.sequence else task_dir(task)
+    """Return the directory that the tasks of a sequence share; without a sequence, the task's own."""
+    return data_dir() / "sequences" / _folder_name(task.sequence) if task.sequence else task_dir(task)
 
 
-def _folder(row: Project | Sequence | Task) -> str:
-    """A name that no other row ever has: a new or restored database counts its rows from 1 again.
+def _folder_name(row: Project | Sequence | Task) -> str:
+    """Return a unique name, also across databases: a new one counts its ids from 1 again.
 
-    Rows from before there was a key keep their path, because the agent's session is stored under it.
+    Old rows without a key keep their path, because the agent's session is stored under it.
     """
     return f"{row.pk}-{row.folder_key}" if row.folder_key else str(row.pk)
 
 
 def workspace(task: Task) -> Workspace:
-    """The clone in which the task's agents work."""
+    """Return the clone in which the task's agents work."""
     return Workspace(
         path=shared_dir(task) / "workspace",
         repository=repository(task.project),
@@ -81,25 +84,25 @@ def workspace(task: Task) -> Workspace:
 
 
 def home(task: Task) -> Path:
-    """The agent's home directory: its own configuration and caches, one for each task."""
+    """Return the agent's home directory, with its configuration and caches, one for each task."""
     return task_dir(task) / "home"
 
 
 def check_home(task: Task) -> Path:
-    """The home directory of checks: none that the agent could have prepared for them."""
+    """Return the home directory of checks, which the agent cannot write to."""
     return task_dir(task) / "check-home"
 
 
 def answers_dir(task: Task) -> Path:
-    """Long answers as files, read-only to the agent and kept as long as the workspace."""
+    """Return the directory of long answers, read-only for the agent and kept as long as the workspace."""
     return task_dir(task) / "answers"
 
 
 def run_dir(run: Run) -> Path:
-    """What one run needs: the gate's decisions and the launcher's orders, read-only to the agent."""
+    """Return the directory with the gate's decisions and the launcher's files, read-only for the agent."""
     return task_dir(run.step.task) / "runs" / str(run.pk)
 
 
 def lock_file(task: Task) -> Path:
-    """Held by every process of an agent, so that no two work in one workspace."""
+    """Return the lock that every agent process holds, so that no two work in one workspace."""
     return shared_dir(task) / "lock"

@@ -1,4 +1,4 @@
-"""What tasks, steps and sequences have in common: a phase."""
+"""The common base of tasks, steps and sequences."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PHASE_CHOICES = [(phase.value, facts.label) for phase, facts in FACTS.items()]
 
 
 class Phased(models.Model):
-    """What has a phase. Only `tasks_app.history.transitions` writes it."""
+    """A row with a phase, which only `tasks_app.history.transitions` writes."""
 
     phase = models.CharField(max_length=20, choices=PHASE_CHOICES, default=Phase.PENDING, editable=False)
     failure = models.TextField(blank=True, help_text="Why it failed, for people.")
@@ -26,7 +26,7 @@ class Phased(models.Model):
 
     @property
     def failure_line(self) -> str:
-        """Why it failed, as a sentence; what a machine said of it follows as `failure_detail`."""
+        """The reason of the failure in one sentence; the output of programs is in `failure_detail`."""
         return self.failure.partition("\n")[0]
 
     @property

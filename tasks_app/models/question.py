@@ -1,4 +1,4 @@
-"""A question that halted a task, and the answer it got."""
+"""Questions of agents, and their answers."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class QuestionState(models.TextChoices):
 
 
 class Verdict(models.TextChoices):
-    """What a human decided about a tool call or a plan."""
+    """The decision of a human about a tool call or a plan."""
 
     APPROVED = "approved", "Approved"
     DENIED = "denied", "Denied"
     SENT_BACK = "sent_back", "Sent back"
 
 
-#: The verdicts that a question of each kind can get; a clarification gets an answer instead.
+#: The possible verdicts of each kind; a clarification gets an answer instead.
 VERDICTS: dict[str, tuple[Verdict, ...]] = {
     QuestionKind.CLARIFICATION: (),
     QuestionKind.APPROVAL: (Verdict.APPROVED, Verdict.DENIED),
@@ -49,7 +49,7 @@ class Channel(models.TextChoices):
     API = "api", "API"
 
 
-#: States in which a named human is done with a question.
+#: States in which a named human has dealt with a question.
 SETTLED = (QuestionState.ANSWERED, QuestionState.DISMISSED)
 
 
@@ -58,11 +58,11 @@ class QuestionQuerySet(models.QuerySet["Question"]):
         return self.filter(state=QuestionState.OPEN)
 
     def open_of(self, task: Task) -> list[Question]:
-        """The open questions of a task, in order, with what it takes to show them."""
+        """Return the open questions of a task in order, with the related rows for showing them."""
         return self.open_by_task([task]).get(task.pk, [])
 
     def open_by_task(self, tasks: Collection[Task]) -> dict[int, list[Question]]:
-        """The open questions of many tasks by the task's id, with one query."""
+        """Return the open questions of many tasks by task id, with one query."""
         found: dict[int, list[Question]] = defaultdict(list)
         questions = self.open().filter(task__in=[task.pk for task in tasks])
         for question in questions.select_related("task__project", "step", "run", "answered_by"):
@@ -73,23 +73,23 @@ class QuestionQuerySet(models.QuerySet["Question"]):
         return self.filter(state=QuestionState.ANSWERED)
 
     def approved_plans(self) -> Self:
-        """Of those attempts at their step that count."""
+        """Return the approved plans of runs that count (see `Step.first_run`)."""
         counts = Q(run__number__gte=F("step__first_run"))
         return self.filter(counts, kind=QuestionKind.PLAN, verdict=Verdict.APPROVED)
 
     def settled(self) -> Self:
-        """Those that a human answered, decided or dismissed: the agent is to learn of each."""
+        """Return questions that a human answered, decided or dismissed; the agent must be told of each."""
         return self.filter(state__in=SETTLED)
 
 
 class Question(models.Model):
-    """What a halted agent wants from a human.
+    """A question of a halted agent to a human.
 
-    `items`: 1 or more of {question, header, options: [{label, description, preview}], multiSelect};
-    `answers` maps each item's question to what was answered. `tool_use_id` is the call whose result
-    the answer becomes; `tool_input` is that call's input as the agent wrote it. An approval or a plan has
-    one item, `evidence` to judge by, a list of {kind, title, text} with the kind command, file, diff, text
-    or markdown, and in the end a `verdict`. `answered_…` also say who dismissed it, and when.
+    `items`: one or more of {question, header, options: [{label, description, preview}], multiSelect};
+    `answers` maps each item's question to its answer. `tool_use_id` is the call whose result the answer
+    becomes; `tool_input` is that call's input as the agent wrote it. An approval or a plan has one item,
+    `evidence` (a list of {kind, title, text} with the kind command, file, diff, text or markdown), and in the
+    end a `verdict`. `answered_…` also say who dismissed it, and when.
     """
 
     task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="questions")
@@ -159,7 +159,7 @@ class Question(models.Model):
 
     @property
     def headline_by_evidence(self) -> str:
-        """The headline where the evidence is shown beside it: a command stands there whole, and once."""
+        """The headline beside the evidence, which already shows the whole command."""
         if self.kind == QuestionKind.APPROVAL and self.evidence and self.evidence[0].get("kind") == "command":
             return f"May the agent run this command in step “{self.step.name}”?"
         return self.headline
@@ -170,7 +170,7 @@ class Question(models.Model):
 
     @property
     def answers_in_order(self) -> dict[str, str]:
-        """The answers in the order of the items: PostgreSQL's JSON does not keep that of keys."""
+        """The answers in the order of the items; PostgreSQL's JSON does not keep the order of keys."""
         asked = [str(item["question"]) for item in self.items]
         return {question: self.answers[question] for question in asked if question in self.answers}
 
@@ -184,12 +184,12 @@ class Question(models.Model):
 
     @property
     def is_turned_down(self) -> bool:
-        """Whether a human did not want what the call was to do, so that it ends as if it had failed."""
+        """Whether a human refused the call, so that it ends like a failed one."""
         return self.verdict in (Verdict.DENIED, Verdict.SENT_BACK)
 
     @property
     def outcome(self) -> str:
-        """What a human did with it, in a word or two that go before “by NAME”; empty for none."""
+        """One or two words that precede “by NAME”, such as “Approved”; empty while it is open."""
         if not self.is_settled:
             return ""
         return str(
@@ -198,9 +198,9 @@ class Question(models.Model):
 
     @property
     def answer_text(self) -> str:
-        """What a human said to it in one text, as histories and logs show it.
+        """The answer in one text, for the history and logs.
 
-        Of a dismissed question only the notes: it has no answer, and `outcome` must be shown beside it.
+        For a dismissed question, the notes; show `outcome` beside them, because they are not an answer.
         """
         if self.is_dismissed:
             return self.notes

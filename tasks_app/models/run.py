@@ -1,4 +1,4 @@
-"""A run: one agent process for one step. And what it said, event by event."""
+"""Runs, which are processes of agents, and their events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Reason(models.TextChoices):
 
 
 class Outcome(models.TextChoices):
-    """How a run ended. Empty while it runs, or until somebody finds that its worker died."""
+    """How a run ended. Empty while it runs, or until the death of its worker is noticed."""
 
     FINISHED = "finished", "the agent ended its turn"
     ASKED = "asked", "the agent asked and stopped"
@@ -105,7 +105,7 @@ class Run(models.Model):
 
     @property
     def agent_reports_other_cost(self) -> bool:
-        """Whether the agent's own number is another than what was counted, by more than a tenth."""
+        """Whether the cost that the agent reported differs from the counted one by more than a tenth."""
         if not self.metered or self.reported_cost_usd is None:
             return False
         return abs(self.reported_cost_usd - self.cost_usd) > max(0.001, self.cost_usd / 10)
@@ -131,7 +131,7 @@ class EventKind(models.TextChoices):
 
 
 class Event(models.Model):
-    """One thing that happened in a run. Append-only; `payload` is what people read, `raw` what came."""
+    """One event of a run. Append-only; `payload` is for people, `raw` is the agent's message."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="events")
     seq = models.PositiveIntegerField()

@@ -12,10 +12,10 @@ from tasks_app.models.user import User
 
 
 class Sequence(Phased):
-    """Its phase follows the task that is at hand; it is done when its folder has no further task.
+    """A folder of tasks. Its phase follows the current task; it is done when the folder has no further one.
 
-    Only one of its tasks is not ended at any time: the next is made when the one before it is done, from
-    the folder as it is then, so that tasks which an agent wrote are picked up.
+    At most one of its tasks has not ended: the next is created from the folder's content after the previous
+    one is done, so that tasks which an agent wrote are included.
     """
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="sequences")

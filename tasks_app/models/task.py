@@ -23,43 +23,43 @@ if TYPE_CHECKING:
     from tasks_app.models.run import Run
 
 
-#: Seconds after which a lease that is not renewed ends.
+#: Seconds after which a lease ends unless it is renewed.
 LEASE_SECONDS = 20.0
-#: The longest pause before a task is tried again after a fault that passes.
+#: The longest pause before a task is tried again after a temporary fault.
 LONGEST_RETRY_SECONDS = 300.0
-#: A lease that ends later than this many lengths from now was written before the clock was set back. Twice
-#: the length, because a statement may have waited for a row while its own idea of "now" grew old.
-_LEASE_TOO_FAR = 2
+#: A lease that ends more than this factor times its length from now was written before the clock was set
+#: back. Twice the length, because a statement may wait for a row lock while its "now" grows old.
+_MAX_LEASE_FACTOR = 2
 
 
 class TaskQuerySet(models.QuerySet["Task"]):
     def free(self) -> Self:
-        """Tasks that nobody holds: never claimed, let go, or held by somebody who stopped renewing.
+        """Return tasks without a valid lease: never claimed, released, or not renewed.
 
-        A lease that lies further ahead than its length is none: the clock was set back since.
+        A lease that ends too far in the future is invalid too: the clock was set back.
         """
-        too_far = Now() + timedelta(seconds=_LEASE_TOO_FAR * LEASE_SECONDS)
+        too_far = Now() + timedelta(seconds=_MAX_LEASE_FACTOR * LEASE_SECONDS)
         over = Q(lease_expires=None) | Q(lease_expires__lt=Now()) | Q(lease_expires__gt=too_far)
         return self.filter(over)
 
     def due(self) -> Self:
-        """Tasks on which work can be done now, by the rows alone: what the sweeper rings for.
+        """Return tasks that a worker can work on now; the sweeper queues these.
 
-        A task that is `running` while nobody holds it lost its worker. A pause that lies further ahead than
-        the longest is over: the clock was set back.
+        A `running` task without a lease has lost its worker. A pause that ends too far in the future is
+        ignored: the clock was set back.
         """
         queued = Q(phase=Phase.PENDING, queued_at__isnull=False)
-        reset_came = Q(phase=Phase.WAITING_FOR_RESET, resets_at__lte=Now())
+        limit_reset = Q(phase=Phase.WAITING_FOR_RESET, resets_at__lte=Now())
         too_far = Now() + timedelta(seconds=2 * LONGEST_RETRY_SECONDS)
-        may_try = Q(retry_at=None) | Q(retry_at__lte=Now()) | Q(retry_at__gt=too_far)
-        return self.free().filter(((queued | reset_came) & may_try) | Q(phase=Phase.RUNNING))
+        may_retry = Q(retry_at=None) | Q(retry_at__lte=Now()) | Q(retry_at__gt=too_far)
+        return self.free().filter(((queued | limit_reset) & may_retry) | Q(phase=Phase.RUNNING))
 
     def claim(self, task_id: int, *, owner: str, seconds: float) -> int | None:
-        """Take the lease of a due task; the new epoch, or None if there is nothing to take."""
+        """Claim the lease of a due task; return the new epoch, or None if it is not due."""
         return self.due().take(task_id, owner=owner, seconds=seconds)
 
     def take(self, task_id: int, *, owner: str, seconds: float) -> int | None:
-        """Take the lease of this task if it is among these and free; the new epoch, or None."""
+        """Claim the lease of this task if it is in this queryset and free; return the new epoch, or None."""
         taken = (
             self.free()
             .filter(pk=task_id)
@@ -75,16 +75,16 @@ class TaskQuerySet(models.QuerySet["Task"]):
         return held.values_list("lease_epoch", flat=True).first()
 
     def held(self, task_id: int, *, epoch: int) -> Self:
-        """The task, if the holder of this epoch still has it."""
+        """Return the task if the holder of this epoch still has the lease."""
         return self.filter(pk=task_id, lease_epoch=epoch)
 
     def held_by(self, leases: Collection[tuple[int, int]]) -> Self:
-        """The tasks of these leases, given as task and epoch, that were neither let go nor taken over."""
-        mine = reduce(or_, (Q(pk=task_id, lease_epoch=epoch) for task_id, epoch in leases), Q(pk__in=[]))
-        return self.filter(mine).exclude(lease_owner="")
+        """Return the tasks of these leases (task id and epoch) that were neither released nor taken over."""
+        leased = reduce(or_, (Q(pk=task_id, lease_epoch=epoch) for task_id, epoch in leases), Q(pk__in=[]))
+        return self.filter(leased).exclude(lease_owner="")
 
     def renew(self, leases: Collection[tuple[int, int]], *, seconds: float) -> int:
-        """Hold these tasks for `seconds` from now, in one statement; how many are still held."""
+        """Extend these leases to `seconds` from now in one statement; return how many are still held."""
         return self.held_by(leases).update(lease_expires=Now() + timedelta(seconds=seconds))
 
 
@@ -92,8 +92,8 @@ class Task(Phased):
     """One goal, run through one pipeline on one branch.
 
     `queued_at` is empty until somebody starts the task. The lease (`lease_owner`, `lease_epoch`,
-    `lease_expires`) says who works on it: each claim raises the epoch, and each write of the holder
-    names the epoch, so that a holder who lost the task cannot write to it.
+    `lease_expires`) says which worker works on it: each claim raises the epoch, and each write of the holder
+    checks it, so that a worker that lost the lease cannot write any more.
     """
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="tasks")
@@ -198,7 +198,7 @@ class Task(Phased):
 
     @property
     def waits_for_retry(self) -> bool:
-        """Whether nothing runs because of a fault that passes, and it is tried again by itself."""
+        """Whether a temporary fault stopped the task, and it will be tried again."""
         return self.phase in (Phase.PENDING, Phase.WAITING_FOR_RESET) and self.retry_at is not None
 
     @property
@@ -208,12 +208,12 @@ class Task(Phased):
 
 class StepQuerySet(models.QuerySet["Step"]):
     def with_plan(self) -> StepQuerySet:
-        """Steps that wrote or changed the plan, in order."""
+        """Return the steps that wrote or changed the plan, in order."""
         return self.exclude(plan=None).exclude(plan="").order_by("position")
 
 
 class Step(Phased):
-    """One stage of the task's pipeline. `config` is the step's settings as they were at the start."""
+    """One stage of the task's pipeline. `config` has the step's settings at the start of the task."""
 
     task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="steps")
     position = models.PositiveSmallIntegerField()

@@ -1,4 +1,4 @@
-"""Personal API tokens: what a script shows in place of its owner's password."""
+"""Personal API tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tasks_app.models.user import User
 
 
 class Scope(models.TextChoices):
-    """What a token may be used for, within what its owner may do anyway."""
+    """A permission of a token, within the permissions of its owner."""
 
     READ = "read", "look at tasks, questions, projects and usage"
     ANSWER = "answer", "answer questions"
@@ -23,15 +23,17 @@ class Scope(models.TextChoices):
 
 class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
     def usable(self) -> Self:
-        """Tokens that open anything: not revoked, not expired, of a person who may log in."""
+        """Return tokens that work: not revoked, not expired, of an active user."""
         now = timezone.now()
         alive = Q(expires_at=None) | Q(expires_at__gt=now)
         return self.filter(alive, revoked_at=None, user__is_active=True)
 
 
 class ApiToken(models.Model):
-    """Only a digest of the secret is kept. `restricted`: it reaches the projects in `projects` alone,
-    which may be none, when they were removed."""
+    """An API token, of which only a digest is stored.
+
+    `restricted`: it only gives access to `projects`, which may be none if they were removed.
+    """
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens")
     name = models.CharField(max_length=100)

@@ -1,4 +1,4 @@
-"""The agent's own session transcripts, so that any worker can take a session up again."""
+"""Transcripts of the agent's sessions, stored so that any worker can resume a session."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tasks_app.core.storable import storable
 
 
 class SessionEntryQuerySet(models.QuerySet["SessionEntry"]):
-    """Keys are mappings with project_key and session_id, and subpath for a sub-agent's transcript."""
+    """Keys are mappings with project_key and session_id, and subpath for the transcript of a sub-agent."""
 
     def of(self, key: Mapping[str, str]) -> Self:
         return self.filter(
@@ -19,16 +19,16 @@ class SessionEntryQuerySet(models.QuerySet["SessionEntry"]):
         )
 
     def append(self, key: Mapping[str, str], entries: Iterable[Mapping[str, Any]]) -> None:
-        place = {name: key.get(name, "") for name in ("project_key", "session_id", "subpath")}
-        self.bulk_create(SessionEntry(**place, entry=storable(entry)) for entry in entries)
+        columns = {name: key.get(name, "") for name in ("project_key", "session_id", "subpath")}
+        self.bulk_create(SessionEntry(**columns, entry=storable(entry)) for entry in entries)
 
     def ends_with(self, key: Mapping[str, str], entries: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether exactly these entries were appended last."""
+        """Return whether these entries are the last ones."""
         last = self.of(key).order_by("-pk").values_list("entry", flat=True)[: len(entries)]
         return list(last)[::-1] == [storable(entry) for entry in entries]
 
     def entries(self, key: Mapping[str, str]) -> list[dict[str, Any]] | None:
-        """In the order appended; None for a key that was never written."""
+        """Return the entries in order, or None for an unknown key."""
         return list(self.of(key).order_by("pk").values_list("entry", flat=True)) or None
 
     def subpaths(self, key: Mapping[str, str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What happened, for people (Transition) and for open browsers (Change)."""
+"""Transitions, which record changes of phases, and change notices for open pages."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tasks_app.models.sequence import Sequence
 from tasks_app.models.task import Step, Task
 from tasks_app.models.user import User
 
-#: The phases of a task whose beginning is told to people (`tasks_app.notifications`).
+#: Phases of a task whose beginning makes notifications (`tasks_app.notifications`).
 ANNOUNCED = tuple(
     phase.value for phase in (Phase.WAITING_FOR_INPUT, Phase.FAILED, Phase.DONE, Phase.CANCELLED)
 )
 
 
 class PhaseChange(models.Model):
-    """What is known of every change of phase. Append-only."""
+    """The common base of transitions. Append-only."""
 
     source = models.CharField(max_length=20, choices=PHASE_CHOICES)
     target = models.CharField(max_length=20, choices=PHASE_CHOICES)
@@ -59,9 +59,9 @@ class Transition(PhaseChange):
 
 
 class SequenceTransition(PhaseChange):
-    """One change of phase of a sequence: with the task at hand, or as its folder says between tasks.
+    """One change of phase of a sequence, with its current task or between two tasks.
 
-    Rows of their own: people are told of a task's moves, once.
+    A separate table, because transitions of tasks make notifications.
     """
 
     sequence = models.ForeignKey(Sequence, on_delete=models.CASCADE, related_name="transitions")
@@ -80,14 +80,14 @@ class ChangeKind(models.TextChoices):
 
 class ChangeQuerySet(models.QuerySet["Change"]):
     def prune_changes(self, older_than: timedelta) -> int:
-        """Delete notices of that age; how many. The newest stays: its id is what browsers count from."""
+        """Delete old change notices and return how many. The newest stays: browsers continue from its id."""
         newest = self.aggregate(newest=Max("pk"))["newest"]
         deleted, _ = self.filter(at__lt=Now() - older_than).exclude(pk=newest).delete()
         return deleted
 
 
 class Change(models.Model):
-    """A notice that a task has news. A hint only: what is shown comes from the other rows."""
+    """A change notice: says that something of a task changed. Pages read the other rows."""
 
     task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="changes")
     kind = models.CharField(max_length=20, choices=ChangeKind)

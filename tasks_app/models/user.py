@@ -1,4 +1,4 @@
-"""Who uses the portal, and what they may do in which project."""
+"""Users and their roles in projects."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Theme(models.TextChoices):
 
 
 class User(AbstractUser):
-    """A person with a login. Superusers are site admins: they see and may do everything."""
+    """A person with an account. Superusers are site admins, who may see and do everything."""
 
     theme = models.CharField(max_length=10, choices=Theme, default=Theme.AUTO)
 
     def clean(self) -> None:
-        """Logins and invitations look for an address in lower case."""
+        """Lowercase the e-mail address, as login and invitations look it up in lower case."""
         super().clean()
         self.email = self.email.lower()
 
@@ -39,7 +39,7 @@ class Role(models.TextChoices):
 
 
 class Membership(models.Model):
-    """A person's role in one project."""
+    """A user's role in one project."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
     project: models.ForeignKey[Project, Project] = models.ForeignKey(

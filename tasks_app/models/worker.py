@@ -1,4 +1,4 @@
-"""Which workers there are: each says every few seconds that it lives."""
+"""Heartbeats of workers."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from django.db import models
 from django.db.models import Exists
 from django.db.models.functions import Now
 
-#: How often a worker says that it lives.
+#: Seconds between two heartbeats of a worker.
 BEAT_SECONDS = 3.0
-#: Without a word for so long it is taken as gone. A worker that died is started again well within it.
-GRACE = timedelta(seconds=15)
+#: A worker without a heartbeat for this long is taken as dead. The supervisor restarts one sooner.
+ALIVE_PERIOD = timedelta(seconds=15)
 KEPT = timedelta(days=1)
 
 
 class WorkerBeatQuerySet(models.QuerySet["WorkerBeat"]):
-    def heard_lately(self) -> Self:
-        """Workers that were there within the grace; of one that ended another may be taking the place.
+    def seen_recently(self) -> Self:
+        """Return workers with a recent heartbeat, including ones that have ended and are being restarted.
 
-        A beat that lies ahead was written before the clock was set back, and says nothing.
+        A heartbeat in the future was written before the clock was set back, and is ignored.
         """
-        return self.filter(seen_at__gt=Now() - GRACE, seen_at__lt=Now() + GRACE)
+        return self.filter(seen_at__gt=Now() - ALIVE_PERIOD, seen_at__lt=Now() + ALIVE_PERIOD)
 
     def alive(self) -> Self:
-        return self.heard_lately().filter(ended=False)
+        return self.seen_recently().filter(ended=False)
 
-    def some_heard_lately(self) -> Exists:
-        """For a query that asks for something else as well."""
-        return Exists(self.heard_lately())
+    def some_seen_recently(self) -> Exists:
+        """Return an EXISTS expression, for use within another query."""
+        return Exists(self.seen_recently())
 
     def beat(self, *, host: str, pid: int, slots: int, busy: int, version: str, ended: bool = False) -> None:
-        """Note that this worker lives, or that it has just ended."""
-        said = {"slots": slots, "busy": busy, "version": version, "ended": ended, "seen_at": Now()}
+        """Record that this worker is alive, or that it has just ended."""
+        values = {"slots": slots, "busy": busy, "version": version, "ended": ended, "seen_at": Now()}
         self.update_or_create(
-            host=host, pid=pid, defaults=said, create_defaults={**said, "started_at": Now()}
+            host=host, pid=pid, defaults=values, create_defaults={**values, "started_at": Now()}
         )
 
     def prune(self) -> int:
-        """Delete those that were not heard of for KEPT; how many."""
+        """Delete workers that were not seen for KEPT; return how many."""
         return self.filter(seen_at__lt=Now() - KEPT).delete()[0]
 
 
 class WorkerBeat(models.Model):
-    """One worker process. All times are the database's, so that clocks of several machines do not matter."""
+    """One worker process. All times are the database's, so that clocks of machines may differ."""
 
     host = models.CharField(max_length=200)
     pid = models.PositiveIntegerField()

@@ -63,10 +63,10 @@ def _handle(batch: Sequence[Delivery]) -> None:
 
 def _quiet_until(delivery: Delivery) -> datetime | None:
     """When the quiet hours of its person end, if these are on: it may come late, or a second time."""
-    if not delivery.person or delivery.occasion == Occasion.TEST:
+    if not delivery.recipient or delivery.occasion == Occasion.TEST:
         return None
     now = timezone.now()
-    until = after_quiet_hours(now, preferences_of(delivery.person))
+    until = after_quiet_hours(now, preferences_of(delivery.recipient))
     return until if until > now else None
 
 
@@ -111,7 +111,7 @@ def why_not(delivery: Delivery) -> str:
     """Why it is not to be sent any more, by the rows as they are now; empty if it is."""
     if delivery.target and not delivery.target.active:
         return "This webhook or chat was switched off."
-    happened, person = delivery.transition, delivery.person
+    happened, person = delivery.transition, delivery.recipient
     if person and not person.is_active:
         return f"The account of {person.shown_name} is deactivated."
     if delivery.user and not delivery.user.email:

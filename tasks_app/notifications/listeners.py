@@ -6,7 +6,16 @@ from dataclasses import dataclass
 
 from django.db.models import OuterRef, Subquery
 
-from tasks_app.models import Extent, Medium, Membership, Preferences, Reach, Role, Task, User
+from tasks_app.models import (
+    Medium,
+    Membership,
+    Preferences,
+    ProjectSelection,
+    Role,
+    Task,
+    TaskSelection,
+    User,
+)
 from tasks_app.permissions import users_who_see
 
 
@@ -24,15 +33,15 @@ class Listener:
         if not self._reaches(mine):
             return False
         extent = self.preferences.extent(occasion, medium)
-        return extent == Extent.ALL or (extent == Extent.MINE and mine)
+        return extent == TaskSelection.ALL or (extent == TaskSelection.MINE and mine)
 
     def _reaches(self, mine: bool) -> bool:
         # Who may only look is told of other people's tasks only after asking for it.
         if self.preferences.pk is None and self.role == Role.VIEWER:
             return mine
-        if self.preferences.reach == Reach.CHOSEN:
+        if self.preferences.reach == ProjectSelection.CHOSEN:
             return self.chose_project
-        return self.preferences.reach == Reach.ALL or mine or self.role is not None
+        return self.preferences.reach == ProjectSelection.ALL or mine or self.role is not None
 
 
 def preferences_of(user: User) -> Preferences:

@@ -11,7 +11,7 @@ from typing import Any
 from django.http import StreamingHttpResponse
 
 from tasks_app.core.errors import WorkspaceError
-from tasks_app.history.events.streaming import streamed, streamed_bytes
+from tasks_app.history.events.streaming import stream_bytes, stream_text
 from tasks_app.models import Sequence, Step, Task, User
 from tasks_app.permissions import Principal
 from tasks_app.reporting.csv_text import csv_lines
@@ -30,7 +30,7 @@ _lock = threading.Lock()
 
 def download(pieces: Iterator[str], *, name: str, kind: str) -> StreamingHttpResponse:
     """A file of this name; `kind` is its media type."""
-    return _file(streamed(pieces), name=name, kind=f"{kind}; charset=utf-8")
+    return _file(stream_text(pieces), name=name, kind=f"{kind}; charset=utf-8")
 
 
 def download_patch(what: Task | Step | Sequence, *, by: Principal) -> StreamingHttpResponse:
@@ -45,7 +45,7 @@ def download_patch(what: Task | Step | Sequence, *, by: Principal) -> StreamingH
     _take(by.user)
     pieces = _given_back(by.user, difference.patch)
     next(pieces)
-    return _file(streamed_bytes(pieces), name=f"{_name(what)}.patch", kind=PATCH)
+    return _file(stream_bytes(pieces), name=f"{_name(what)}.patch", kind=PATCH)
 
 
 def _take(person: User) -> None:

@@ -14,7 +14,7 @@ from tasks_app.core.errors import CatHerderError
 from tasks_app.core.storable import storable_text
 from tasks_app.git import Fetched
 from tasks_app.models import Project, Task, paths
-from tasks_app.models.project import LONGEST_FETCH
+from tasks_app.models.project import MAX_FETCH_TIME
 from tasks_app.permissions import Principal, require_actor
 
 logger = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ def fetch_meanwhile(project: Project, *, by: Principal, patience: float = PATIEN
 
 def _claim(project: Project) -> bool:
     now = timezone.now()
-    free = Q(fetching_since=None) | Q(fetching_since__lt=now - LONGEST_FETCH)
+    free = Q(fetching_since=None) | Q(fetching_since__lt=now - MAX_FETCH_TIME)
     return bool(Project.objects.filter(free, pk=project.pk).update(fetching_since=now))
 
 

@@ -16,7 +16,7 @@ from django.utils import timezone
 from tasks_app.core.errors import BadInput
 from tasks_app.history.audit import record
 from tasks_app.models import Action, Invitation, Membership, Project, Role, User
-from tasks_app.models.invitation import LASTS, Standing, token_hash
+from tasks_app.models.invitation import LINK_LIFETIME, Standing, token_hash
 from tasks_app.permissions import Principal, may_maintain, require_maintainer
 from tasks_app.services.members import MANAGE_MEMBERS, record_role
 
@@ -51,7 +51,7 @@ def invite_again(invitation: Invitation, *, by: Principal) -> str:
 def _send_out(invitation: Invitation, role: Role, *, by: User) -> str:
     token = secrets.token_urlsafe(32)
     invitation.role, invitation.invited_by, invitation.mailed = role, by, False
-    invitation.token_hash, invitation.expires_at = token_hash(token), timezone.now() + LASTS
+    invitation.token_hash, invitation.expires_at = token_hash(token), timezone.now() + LINK_LIFETIME
     try:
         with transaction.atomic():
             invitation.save()

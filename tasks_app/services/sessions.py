@@ -8,13 +8,13 @@ from django.utils import timezone
 
 from tasks_app.history.audit import record
 from tasks_app.models import Action, BrowserSession, User
-from tasks_app.models.browser_session import session_id
+from tasks_app.models.browser_session import hash_session_key
 
 
 def sessions_of(user: User) -> list[BrowserSession]:
     """Where the person is logged in now, the newest first."""
     lasting = user.sessions.filter(expire_date__gt=timezone.now()).select_related("user")
-    return [session for session in lasting if session.counts]
+    return [session for session in lasting if session.is_valid]
 
 
 def end_sessions(user: User, *, but: str | None = None) -> int:
@@ -22,7 +22,7 @@ def end_sessions(user: User, *, but: str | None = None) -> int:
 
     Their pages ask for a login at the next click; their sockets close before anything more is told.
     """
-    return _end(user.sessions.exclude(pk=session_id(but)) if but else user.sessions.all())
+    return _end(user.sessions.exclude(pk=hash_session_key(but)) if but else user.sessions.all())
 
 
 def end_session(user: User, pk: str) -> bool:
@@ -32,7 +32,7 @@ def end_session(user: User, pk: str) -> bool:
 
 def end_other_sessions(user: User, *, but: str | None) -> int:
     """As `end_sessions`, for who wants just that."""
-    return _log_out(user, user.sessions.exclude(pk=session_id(but or "")))
+    return _log_out(user, user.sessions.exclude(pk=hash_session_key(but or "")))
 
 
 def _log_out(user: User, sessions: QuerySet[BrowserSession]) -> int:

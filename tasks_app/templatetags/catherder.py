@@ -1,4 +1,4 @@
-"""Template tags: icons, phase badges, times, and text of machines made safe."""
+"""Template tags for icons, phase badges and times, and filters that render untrusted text."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ register.filter("ansi", render_ansi)
 
 @register.simple_tag
 def icon(name: str, label: str = "") -> SafeString:
-    """A drawing from icons.svg; hidden from screen readers unless it has a label."""
+    """Render an icon from icons.svg; it is hidden from screen readers unless it has a label."""
     hidden = format_html('role="img" aria-label="{}"', label) if label else mark_safe('aria-hidden="true"')
-    address = f"{static('catherder/icons.svg')}#{name}"
-    return format_html('<svg class="icon" {}><use href="{}"/></svg>', hidden, address)
+    url = f"{static('catherder/icons.svg')}#{name}"
+    return format_html('<svg class="icon" {}><use href="{}"/></svg>', hidden, url)
 
 
 @register.simple_tag(takes_context=True)
 def phase_badge(context: Context, thing: Task | Sequence) -> SafeString:
-    """The phase as icon and label; the sentence on hover."""
+    """Render the phase as icon and label, with its sentence on hover."""
     facts = thing.phase_facts
-    label, sentence, drawing = phase_label(context, thing), facts.sentence, facts.icon
+    label, sentence, icon_name = phase_label(context, thing), facts.sentence, facts.icon
     if isinstance(thing, Task) and thing.not_started:
-        label, sentence, drawing = "not started", "Nobody has started this task yet.", "hollow"
+        label, sentence, icon_name = "not started", "Nobody has started this task yet.", "hollow"
     return format_html(
-        '<span class="badge tone-{}" title="{}">{}{}</span>', facts.tone, sentence, icon(drawing), label
+        '<span class="badge tone-{}" title="{}">{}{}</span>', facts.tone, sentence, icon(icon_name), label
     )
 
 
 @register.simple_tag(takes_context=True)
 def phase_label(context: Context, thing: Task | Step | Sequence) -> str:
-    """The phase in a word or two. Only users who may answer read that an answer is needed from them."""
+    """Return the label of the phase. Only users who may answer see “needs your answer”."""
     if thing.phase == Phase.WAITING_FOR_INPUT:
         project_id = thing.task.project_id if isinstance(thing, Step) else thing.project_id
         if project_id in actable_projects(context["request"]):
@@ -66,7 +66,7 @@ def phase_label(context: Context, thing: Task | Step | Sequence) -> str:
 
 @register.simple_tag
 def when(at: datetime | None) -> SafeString | str:
-    """How long ago, with the exact time on hover; live.js keeps it true."""
+    """Render how long ago this was, with the exact time on hover; live.js updates it."""
     if at is None:
         return ""
     shown, exact = words.ago(at), words.exact(at)
@@ -75,7 +75,7 @@ def when(at: datetime | None) -> SafeString | str:
 
 @register.simple_tag
 def moment(at: datetime) -> SafeString:
-    """The time of day, with the date unless it was today, and the exact time on hover."""
+    """Render the time of day, with the date unless it was today, and the exact time on hover."""
     return format_html(
         '<time datetime="{}" title="{}">{}</time>', at.isoformat(), words.exact(at), words.moment(at)
     )
@@ -83,7 +83,7 @@ def moment(at: datetime) -> SafeString:
 
 @register.simple_tag
 def clock(at: datetime) -> SafeString:
-    """The time of day, with the exact time on hover."""
+    """Render the time of day, with the exact time on hover."""
     return format_html(
         '<time datetime="{}" title="{}">{}</time>', at.isoformat(), words.exact(at), f"{at:%H:%M:%S}"
     )
@@ -91,7 +91,7 @@ def clock(at: datetime) -> SafeString:
 
 @register.filter
 def threshold(level: int) -> str:
-    """`Asks about hard-to-undo decisions (3 of 5)`."""
+    """Describe a threshold: `Asks about hard-to-undo decisions (3 of 5)`."""
     return f"{LEVELS[level].partition(';')[0].rstrip('.')} ({level} of 5)"
 
 

@@ -195,7 +195,7 @@ LONG = """
 from tests.factories import *
 from tests.e2e.walked import *
 from tasks_app.permissions import Principal
-from tasks_app.history.audit import Origin, acting_from
+from tasks_app.history.audit import ActionOrigin, acting_from
 word, words = "x" * 80, "some words that somebody wrote " * 8
 names = {"first_name": words[:100], "last_name": words[:100]}
 user = UserFactory.create(username=word, email=f"{word}@example.test", **names)
@@ -209,7 +209,7 @@ asked = QuestionFactory.create(
 )
 Run.objects.filter(pk=asked.run_id).update(model=word, outcome="interrupted", ended_at=timezone.now())
 make_token(word, list(Scope), by=Principal.unrestricted(user))
-with acting_from(Origin("terminal", "2001:db8:85a3:1234:5678:8a2e:370:7334")):
+with acting_from(ActionOrigin("terminal", "2001:db8:85a3:1234:5678:8a2e:370:7334")):
     for action in list(Action):
         record(action, by=user, task=task, subject=words)
 """

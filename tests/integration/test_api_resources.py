@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from tasks_app.history.audit import Origin, acting_from, record
+from tasks_app.history.audit import ActionOrigin, acting_from, record
 from tasks_app.models import (
     Action,
     ApiToken,
@@ -122,7 +122,7 @@ class TestAudit:
         assert root.get("/audit", person="ann", to="2020-01-01").json()["items"] == []
 
     def test_it_is_searched_and_narrowed_as_in_the_audit_room(self, root: Script, ann: User) -> None:
-        with acting_from(Origin(via=Channel.TERMINAL, address="192.0.2.7")):
+        with acting_from(ActionOrigin(via=Channel.TERMINAL, ip_address="192.0.2.7")):
             record(Action.TASK_CANCELLED, by=ann, task=TaskFactory.create(title="Round prices"))
         record(Action.LOGGED_OUT, by=ann)
         for asked in ({"via": "terminal"}, {"q": "192.0.2"}, {"q": "ann PRICES"}):

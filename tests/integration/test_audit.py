@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from tasks_app.history.audit import Origin, acting_from, record
+from tasks_app.history.audit import ActionOrigin, acting_from, record
 from tasks_app.models import Action, AuditEntry, Channel, Project, Question, User
 from tasks_app.services.answers import Reply, answer_question
 from tasks_app.services.projects import remove_project
@@ -37,7 +37,7 @@ def actions() -> list[str]:
 
 
 def test_an_answer_is_recorded_with_who_what_and_from_where(question: Question, member: User) -> None:
-    with acting_from(Origin(via=Channel.WEB, address="192.0.2.7")):
+    with acting_from(ActionOrigin(via=Channel.WEB, ip_address="192.0.2.7")):
         answer_question(question, Reply.to(question, "Half up"), by=acting(member), via=Channel.WEB)
     entry = AuditEntry.objects.get()
     assert (entry.action, entry.actor, entry.task, entry.project) == (
@@ -71,7 +71,7 @@ def test_what_is_recorded_cannot_be_changed_or_deleted() -> None:
         AuditEntry.objects.all().delete,
         lambda: AuditEntry.objects.update(subject="nothing"),
     ):
-        with pytest.raises(TypeError, match="stay as they were"):
+        with pytest.raises(TypeError, match="cannot be changed"):
             attempt()
 
 

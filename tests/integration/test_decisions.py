@@ -10,7 +10,7 @@ import pytest
 from tasks_app.api.app import document
 from tasks_app.core.errors import AnswerEmpty, AnswerTooLong, BadInput, NotAllowed, NotOpen
 from tasks_app.core.phases import Phase
-from tasks_app.history.events.lines import line
+from tasks_app.history.events.lines import format_event
 from tasks_app.management.commands.answer import Command as AnswerCommand
 from tasks_app.models import (
     Action,
@@ -48,7 +48,7 @@ def member_of(question: Question, role: Role = Role.MEMBER) -> User:
 
 
 def log_line(question: Question) -> str:
-    return line(question.run.events.get(kind=EventKind.ANSWER)).split("] ", 1)[1].strip()
+    return format_event(question.run.events.get(kind=EventKind.ANSWER)).split("] ", 1)[1].strip()
 
 
 def test_a_dismissed_question_has_no_answer_and_says_who_dismissed_it() -> None:

@@ -410,14 +410,14 @@ class TestHalting:
     def test_it_does_so_in_the_transaction_that_stores_the_question(
         self, herd: Herd, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        follow = transitions._follow
+        follow = transitions._move_sequence_with_task
 
         def breaks(sequence_id: int, target: Phase, *rest: Any, **named: Any) -> None:
             if target is Phase.WAITING_FOR_INPUT:
                 raise RuntimeError("the power went")
             follow(sequence_id, target, *rest, **named)
 
-        monkeypatch.setattr(transitions, "_follow", breaks)
+        monkeypatch.setattr(transitions, "_move_sequence_with_task", breaks)
         herd.acts["first"] = [fake_script.Turn(calls=(fake_script.ask("Round?"),))]
         assert herd.start().phase == Phase.FAILED
         assert not Question.objects.exists()
@@ -450,12 +450,12 @@ class TestHalting:
         herd.answer("Yes")
         Task.objects.update(paused_seconds=5.0)
         herd.work()
-        figures = statistics.of_sequence(herd.sequence)
+        metrics = statistics.of_sequence(herd.sequence)
         parts = statistics.of_tasks(herd.tasks).values()
-        assert figures.duration.paused == 5.0
-        assert figures.usage.cost_usd == pytest.approx(sum(part.usage.cost_usd for part in parts))
-        assert figures.usage.output_tokens == sum(part.usage.output_tokens for part in parts) > 0
-        assert figures.by_model == {fake.MODEL: figures.usage}
+        assert metrics.duration.paused == 5.0
+        assert metrics.usage.cost_usd == pytest.approx(sum(part.usage.cost_usd for part in parts))
+        assert metrics.usage.output_tokens == sum(part.usage.output_tokens for part in parts) > 0
+        assert metrics.by_model == {fake.MODEL: metrics.usage}
 
 
 class TestStopping:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tasks_app.history.events.append import NewEvent, append
-from tasks_app.history.events.lines import line
-from tasks_app.history.events.logs import PAGE, LogKind, follow_log, raw_line, render_log
+from tasks_app.history.events.lines import format_event
+from tasks_app.history.events.logs import PAGE_SIZE, LogKind, follow_log, raw_line, render_log
 from tasks_app.history.events.past import past_actions
 from tasks_app.models import Event, EventKind, Outcome, Project, Reason, Run, Step, Task
 from tasks_app.prompting.replay import PastAction
@@ -126,7 +126,7 @@ def test_half_of_a_surrogate_pair_can_be_downloaded(step: Step) -> None:
     halved = Event(seq=0, kind=EventKind.TEXT, at=AT, raw="\ud83d", payload={"text": "\ud83d"})
 
     assert json.loads(raw_line(halved, run=1).encode())["raw"] == "\ud83d"
-    assert line(halved).encode().endswith(b"[TEXT] ?\n")
+    assert format_event(halved).encode().endswith(b"[TEXT] ?\n")
 
 
 def test_each_run_has_a_header_and_a_footer_with_its_facts(step: Step) -> None:
@@ -206,9 +206,11 @@ def test_a_damaged_event_does_not_stop_a_log(step: Step) -> None:
 
 def test_a_log_longer_than_a_page_is_whole(step: Step) -> None:
     """H8"""
-    a_run(step, *[event(EventKind.TEXT, text=str(number)) for number in range(PAGE * 2 + 1)])
+    a_run(step, *[event(EventKind.TEXT, text=str(number)) for number in range(PAGE_SIZE * 2 + 1)])
 
-    assert [line.split()[-1] for line in body(step, LogKind.OUTPUT)] == [str(n) for n in range(PAGE * 2 + 1)]
+    assert [line.split()[-1] for line in body(step, LogKind.OUTPUT)] == [
+        str(n) for n in range(PAGE_SIZE * 2 + 1)
+    ]
 
 
 def test_past_actions_cover_all_runs_without_bookkeeping(step: Step) -> None:
@@ -278,10 +280,10 @@ class TestFollowing:
         assert "two" in text and "of the plan" not in text
 
     def test_a_log_longer_than_a_page_comes_whole_and_in_order(self, step: Step) -> None:
-        a_run(step, *(event(EventKind.TEXT, text=f"n{n}") for n in range(2 * PAGE + 1)))
+        a_run(step, *(event(EventKind.TEXT, text=f"n{n}") for n in range(2 * PAGE_SIZE + 1)))
         Task.objects.update(phase="done")
         text = "".join(follow_log(step.task, LogKind.OUTPUT, pause=never))
-        assert re.findall(r"n(\d+)$", text, re.MULTILINE) == [str(n) for n in range(2 * PAGE + 1)]
+        assert re.findall(r"n(\d+)$", text, re.MULTILINE) == [str(n) for n in range(2 * PAGE_SIZE + 1)]
 
 
 def never() -> None:

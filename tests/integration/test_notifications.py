@@ -20,17 +20,17 @@ from tasks_app.models import (
     Delivery,
     DeliveryState,
     Digest,
-    Extent,
     Medium,
     Membership,
     Notice,
     Occasion,
     Preferences,
+    ProjectSelection,
     Question,
-    Reach,
     Role,
     Target,
     Task,
+    TaskSelection,
     Transition,
     User,
 )
@@ -49,9 +49,7 @@ from tests.people import acting
 
 pytestmark = pytest.mark.django_db
 
-EVERYTHING: dict[str, dict[str, str]] = {
-    one: dict.fromkeys(Medium.values, Extent.ALL) for one in Occasion.values
-}
+EVERYTHING = {one: dict.fromkeys(Medium.values, TaskSelection.ALL) for one in Occasion.values}
 
 
 @pytest.fixture
@@ -197,7 +195,7 @@ def test_the_next_occasion_of_a_task_takes_the_place_of_the_one_before() -> None
     assert [notice.occasion for notice in notices_visible_to(acting(user)).unread()] == ["failed"]
 
 
-@pytest.mark.parametrize("reach", Reach.values)
+@pytest.mark.parametrize("reach", ProjectSelection.values)
 def test_the_reach_says_of_which_projects(reach: str) -> None:
     task = TaskFactory.create(phase=Phase.DONE)
     admin = UserFactory.create(is_superuser=True)
@@ -347,7 +345,9 @@ def test_what_was_due_before_the_quiet_hours_and_was_not_sent_waits_for_their_en
     told: list[Any] = []
     monkeypatch.setattr("tasks_app.notifications.chat.send", lambda *_, **__: told.append(_))
     question = asked()
-    user = member(question.task, email="ann@example.org", wishes={Occasion.QUESTION: {medium: Extent.ALL}})
+    user = member(
+        question.task, email="ann@example.org", wishes={Occasion.QUESTION: {medium: TaskSelection.ALL}}
+    )
     hook(question.task, medium=Medium.CHAT, user=user)
     announce()
     Preferences.objects.update(**quiet_now())

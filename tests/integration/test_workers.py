@@ -18,7 +18,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.engine import heartbeat
 from tasks_app.engine.heartbeat import Heartbeat, beat
 from tasks_app.models import Task, WorkerBeat
-from tasks_app.models.worker import GRACE, KEPT
+from tasks_app.models.worker import ALIVE_PERIOD, KEPT
 from tests.browser import signed_in
 from tests.factories import QuestionFactory, TaskFactory, UserFactory, WorkerBeatFactory
 
@@ -52,9 +52,9 @@ def test_a_stranger_is_not_told(client: Client) -> None:
 def test_a_worker_that_is_replaced_does_not_make_the_banner_flicker(browser: Client) -> None:
     """It was killed, or ended well, within the grace: another is starting."""
     worker = WorkerBeatFactory.create(ended=True)
-    seen(worker, GRACE - timedelta(seconds=5))
+    seen(worker, ALIVE_PERIOD - timedelta(seconds=5))
     assert SAID not in browser.get("/workers/").text
-    seen(worker, GRACE + timedelta(seconds=1))
+    seen(worker, ALIVE_PERIOD + timedelta(seconds=1))
     assert SAID in browser.get("/workers/").text
 
 
@@ -91,7 +91,7 @@ def test_a_worker_that_ends_well_is_not_counted_any_more() -> None:
     assert WorkerBeat.objects.alive().count() == 1
     beat(slots=4, ended=True)
     assert not WorkerBeat.objects.alive().exists()
-    assert WorkerBeat.objects.heard_lately().exists()
+    assert WorkerBeat.objects.seen_recently().exists()
     beat(slots=4)  # another process got the same number
     assert WorkerBeat.objects.alive().count() == 1
 

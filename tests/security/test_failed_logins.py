@@ -10,7 +10,7 @@ from django.core.cache import cache
 from django.test import Client
 from django.utils import timezone
 
-from tasks_app.history.audit import Origin, acting_from
+from tasks_app.history.audit import ActionOrigin, acting_from
 from tasks_app.models import Action, AuditEntry
 from tasks_app.web.accounts import failures
 from tasks_app.web.accounts.failures import record_failed_login
@@ -27,7 +27,7 @@ def nothing_counted() -> Iterator[None]:
 
 def fail(times: int, *, address: str = "192.0.2.1") -> None:
     for number in range(times):
-        with acting_from(Origin(address=address)):
+        with acting_from(ActionOrigin(ip_address=address)):
             record_failed_login(f"name-{number}")
 
 

@@ -24,7 +24,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.core.types import Ask, AskItem
 from tasks_app.engine.conclude import items_json
 from tasks_app.git import Repository, TreeFile, inspect_source
-from tasks_app.history.events.lines import line
+from tasks_app.history.events.lines import format_event
 from tasks_app.models import Channel, Event, EventKind, paths
 from tasks_app.reporting.search.repository import Pickable
 from tasks_app.services.answers import Reply, answer_question
@@ -183,7 +183,7 @@ def test_no_text_passes_for_a_line_of_the_log(kind: str, end: str) -> None:
     """Lines of the log begin at the margin; all that follows in an event does not."""
     text = f"x{end}{FORGED}"
     payload = {"text": text, "question": text, "check": text, "output": text, "items": [{"question": text}]}
-    lines = line(Event(kind=EventKind(kind), payload=payload, at=_at())).splitlines()
+    lines = format_event(Event(kind=EventKind(kind), payload=payload, at=_at())).splitlines()
     assert len([one for one in lines if one.startswith("[")]) == 1
 
 

@@ -62,9 +62,9 @@ class TestUsage:
         used(implement, model="haiku", tokens=5)
         used(implement, 2, model="opus", tokens=10)
         used(TaskFactory.create().steps.get(name="plan"), tokens=1000)
-        figures = stats.of_task(task)
-        assert figures.usage == Usage(16, 16, 16, 16, 1.5)
-        assert figures.by_model == {"opus": Usage(11, 11, 11, 11, 1.0), "haiku": Usage(5, 5, 5, 5, 0.5)}
+        metrics = stats.of_task(task)
+        assert metrics.usage == Usage(16, 16, 16, 16, 1.5)
+        assert metrics.by_model == {"opus": Usage(11, 11, 11, 11, 1.0), "haiku": Usage(5, 5, 5, 5, 0.5)}
         steps = stats.of_steps([plan, implement])
         assert steps[plan.pk].usage == Usage(1, 1, 1, 1, 0.5)
         assert steps[implement.pk].usage == Usage(15, 15, 15, 15, 1.0)
@@ -76,9 +76,9 @@ class TestUsage:
                 TaskFactory.create(sequence=sequence, file=f"{model}-{Task.objects.count()}").steps.all()[0],
                 model=model,
             )
-        figures = stats.of_sequence(sequence)
-        assert figures.usage == Usage(3, 3, 3, 3, 1.5)
-        assert figures.by_model["opus"] == Usage(2, 2, 2, 2, 1.0)
+        metrics = stats.of_sequence(sequence)
+        assert metrics.usage == Usage(3, 3, 3, 3, 1.5)
+        assert metrics.by_model["opus"] == Usage(2, 2, 2, 2, 1.0)
 
     def test_by_model_user_and_project(self) -> None:
         ann = UserFactory.create(username="ann")
@@ -94,9 +94,9 @@ class TestUsage:
         assert stats.usage_of(Run.objects.none()) == Usage()
 
     def test_nothing_was_used_before_the_first_run(self) -> None:
-        figures = stats.of_task(TaskFactory.create())
-        assert (figures.usage, figures.by_model, figures.duration.total) == (Usage(), {}, None)
-        assert figures.duration.working is None
+        metrics = stats.of_task(TaskFactory.create())
+        assert (metrics.usage, metrics.by_model, metrics.duration.total) == (Usage(), {}, None)
+        assert metrics.duration.working is None
 
 
 class TestDurations:
@@ -145,8 +145,8 @@ class TestDurations:
         moved(plan, (Phase.DONE, 6))
         moved(implement, (Phase.RUNNING, 6), (Phase.WAITING_FOR_INPUT, 2))
         steps = list(task.steps.all())
-        figures = stats.of_steps(steps)
-        assert [figures[step.pk].duration for step in steps] == [
+        metrics = stats.of_steps(steps)
+        assert [metrics[step.pk].duration for step in steps] == [
             stats.Duration(near(4 * HOUR), near(HOUR)),
             stats.Duration(near(6 * HOUR), near(2 * HOUR)),
         ]
@@ -158,9 +158,9 @@ class TestDurations:
         Step.objects.filter(pk=step.pk).update(started_at=ago(10), phase=Phase.PENDING)
         moved(step, (Phase.RUNNING, 10), (Phase.PENDING, 9), (Phase.RUNNING, 8), (Phase.PENDING, 6))
         step.refresh_from_db()
-        figures = stats.of_steps([step])[step.pk]
-        assert figures.duration == stats.Duration(near(4 * HOUR), near(HOUR))
-        assert figures.duration.working == near(3 * HOUR)
+        metrics = stats.of_steps([step])[step.pk]
+        assert metrics.duration == stats.Duration(near(4 * HOUR), near(HOUR))
+        assert metrics.duration.working == near(3 * HOUR)
 
     def test_a_sequence_waited_when_its_tasks_did(self) -> None:
         sequence = SequenceFactory.create(started_at=ago(10), phase=Phase.WAITING_FOR_INPUT)

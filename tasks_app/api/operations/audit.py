@@ -84,4 +84,4 @@ def _rows(only: AuditFilters) -> QuerySet[AuditEntry]:
         wanted &= Q(at__gte=datetime.combine(only.since, time(), UTC))
     if only.until:
         wanted &= Q(at__lt=datetime.combine(only.until, time(), UTC) + timedelta(days=1))
-    return AuditEntry.objects.found_by(only.q).filter(wanted)
+    return AuditEntry.objects.search(only.q).filter(wanted)

@@ -32,8 +32,8 @@ class SequenceFilters(Schema):
 def list_sequences(request: HttpRequest, only: Query[SequenceFilters], paging: Query[Paging]) -> SequencePage:
     """Sequences in the projects that you may see, the newest first."""
     rows, following = page_of(request, _rows(request, only), paging)
-    figures = statistics.of_sequences(rows)
-    items = [SequenceOut.of(row, figures=figures[row.pk]) for row in rows]
+    metrics = statistics.of_sequences(rows)
+    items = [SequenceOut.of(row, metrics=metrics[row.pk]) for row in rows]
     return SequencePage(items=items, next=following)
 
 

@@ -20,7 +20,7 @@ from tasks_app.api.schemas.base import LARGEST, Number, Position, TaskId
 from tasks_app.api.schemas.tasks import EventPage, NewTask, Retry, Steps, TaskDraft, TaskPage, TaskPatch
 from tasks_app.core.phases import Phase
 from tasks_app.history.events.logs import LogKind, render_log
-from tasks_app.history.events.streaming import streamed
+from tasks_app.history.events.streaming import stream_text
 from tasks_app.models import Event, Scope, Step, Task, paths
 from tasks_app.reporting.downloads import PATCH, download_patch
 from tasks_app.reporting.schemas.tasks import Diff, EventOut, StepOut, TaskDetail, TaskPreview, tasks_out
@@ -215,7 +215,9 @@ def get_log(
 ) -> StreamingHttpResponse:
     """One of the three logs of a step, as plain text: `output`, `reasoning` or `raw`."""
     step = permissions.step_or_404(principal_of(request), task_id, position)
-    return StreamingHttpResponse(streamed(render_log(step, kind)), content_type="text/plain; charset=utf-8")
+    return StreamingHttpResponse(
+        stream_text(render_log(step, kind)), content_type="text/plain; charset=utf-8"
+    )
 
 
 def _rows(request: HttpRequest, only: TaskFilters) -> QuerySet[Task]:

@@ -8,7 +8,7 @@ from ninja import Schema
 from pydantic import Field
 
 from tasks_app.api.schemas.base import Flag, Input, Storable
-from tasks_app.models import Digest, Reach
+from tasks_app.models import Digest, ProjectSelection
 from tasks_app.reporting.schemas.notifications import DeliveryOut, EventType, ProjectMedium, TargetOut, Wishes
 
 Occasions = Annotated[list[EventType], Field(min_length=1, max_length=4)]
@@ -48,7 +48,9 @@ class PreferencesPatch(Input):
     """What is to be changed; what is not named stays as it is."""
 
     wishes: Wishes = Field({}, description="By event and medium: `off`, `mine` or `all`.")
-    reach: Reach = Field(Reach.MINE, description="Of which projects: `mine`, `all` or `chosen`.")
+    reach: ProjectSelection = Field(
+        ProjectSelection.MINE, description="Of which projects: `mine`, `all` or `chosen`."
+    )
     projects: list[Annotated[Storable, Field(max_length=60)]] = Field(
         [], max_length=1000, description="The names of those that are chosen."
     )

@@ -1,4 +1,4 @@
-"""Storing what happened in a run, in order."""
+"""Append events to a run."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from django.utils import timezone
 from tasks_app.core.storable import bounded, storable
 from tasks_app.models import Change, ChangeKind, Event, EventKind, Run
 
-#: Of one text in what people read; a whole file in a tool's result is cut, its raw message is not.
+#: Limit of one text in a payload; the raw message is stored completely.
 PAYLOAD_CHARACTERS = 1_000_000
 
 
 @dataclass(frozen=True)
 class NewEvent:
-    """An event before it is stored: `payload` is what people read, `raw` what the agent sent."""
+    """An event that is not stored yet: `payload` is for people, `raw` is the agent's message."""
 
     kind: EventKind
     payload: dict[str, Any] = field(default_factory=dict)
@@ -27,10 +27,10 @@ class NewEvent:
 
 
 def append(run: Run, events: Sequence[NewEvent], *, seq: int) -> int:
-    """Store `events` from number `seq` on, with one change notice; the next free number.
+    """Store `events` from number `seq` on, with one change notice; return the next free number.
 
-    Only the run's one writer may call this: the holder of the lease while the run goes on, and
-    whoever locked the task's row afterwards. A second writer fails on the unique (run, seq).
+    Only one writer may call this: the holder of the lease during the run, and afterwards whoever locked the
+    task's row. A second writer fails on the unique (run, seq).
     """
     Event.objects.bulk_create(
         Event(

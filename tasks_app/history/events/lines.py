@@ -1,4 +1,4 @@
-"""One event as the line that people read in a log."""
+"""Format events as lines of a log."""
 
 from __future__ import annotations
 
@@ -12,96 +12,110 @@ from tasks_app.models import Event, EventKind
 
 Payload = dict[str, Any]
 
-#: Characters of a tool call's input that a log shows; the raw log has all of it.
-INPUT_SHOWN = 2_000
+#: Characters of a tool call's input in a log; the raw log has all of it.
+MAX_INPUT = 2_000
+
+#: Terminal escapes (ECMA-48): control sequences, operating system commands and other strings,
+#: two-character escapes. No alternative matches past the next escape, so the time is linear.
+_ANSI = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)"
+    r"|\x1b[ -/]*[0-~]?"
+)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_LINE_END = re.compile(r"\r\n?")
 
 
-def stamp(at: datetime) -> str:
-    """The time in UTC as logs show it."""
+def plain(text: str) -> str:
+    """Return the text without terminal escapes and control characters; keep tabs and line ends."""
+    text = _LINE_END.sub("\n", _ANSI.sub("", text))
+    return _CONTROL.sub("", text).encode(errors="replace").decode()
+
+
+def format_time(at: datetime) -> str:
+    """Format a time in UTC for logs."""
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def line(event: Event) -> str:
-    """The event behind its time and tags.
+def format_event(event: Event) -> str:
+    """Return the event with its time and tags.
 
-    Further lines of its text are indented, so that no text can pass for a line of the log itself.
+    Further lines are indented, so that no text can look like a line of the log itself.
     """
-    tag, words = _WORDS[EventKind(event.kind)]
-    text = strip_controls(words(event.payload)).rstrip().replace("\n", "\n    ")
-    return f"[{stamp(event.at)}] {tag} {text}\n"
+    tag, format_payload = _FORMATS[EventKind(event.kind)]
+    text = plain(format_payload(event.payload)).rstrip().replace("\n", "\n    ")
+    return f"[{format_time(event.at)}] {tag} {text}\n"
 
 
-def _text(payload: Payload) -> str:
+def _format_text(payload: Payload) -> str:
     return str(payload.get("text", ""))
 
 
-def _tool_use(payload: Payload) -> str:
-    return f"{payload.get('name', '')}({_bounded(tool_input(payload))})"
+def _format_tool_use(payload: Payload) -> str:
+    call = tool_input(payload)
+    more = len(call) - MAX_INPUT
+    shown = call if more <= 0 else f"{call[:MAX_INPUT]}… {more:,} more characters"
+    return f"{payload.get('name', '')}({shown})"
 
 
 def tool_input(payload: Payload) -> str:
-    """The input of a tool call as compact JSON."""
+    """Return the input of a tool call as compact JSON."""
     return json.dumps(payload.get("input"), ensure_ascii=False, separators=(",", ":"))
 
 
-def _bounded(text: str) -> str:
-    more = len(text) - INPUT_SHOWN
-    return text if more <= 0 else f"{text[:INPUT_SHOWN]}… {more:,} more characters"
-
-
-def _tool_result(payload: Payload) -> str:
+def _format_tool_result(payload: Payload) -> str:
     failed = payload.get("is_error") and not payload.get("turned_down")
-    return f"{'error: ' if failed else ''}{_text(payload)}"
+    return f"{'error: ' if failed else ''}{_format_text(payload)}"
 
 
 def question_text(payload: Payload) -> str:
-    """All items of a question, each with the options that it offered."""
+    """Return all items of a question with their options."""
     items = payload.get("items") or [{"question": payload.get("question", "")}]
-    return "\n".join(map(_item, items))
+    return "\n".join(map(_format_item, items))
 
 
-def _item(item: Payload) -> str:
-    options = (f"\n- {_option(option)}" for option in item.get("options") or ())
+def _format_item(item: Payload) -> str:
+    options = (f"\n- {_format_option(option)}" for option in item.get("options") or ())
     return f"{item.get('question', '')}{''.join(options)}"
 
 
-def _option(option: Payload) -> str:
+def _format_option(option: Payload) -> str:
     label, description = option.get("label", ""), option.get("description")
     return f"{label}: {description}" if description else str(label)
 
 
-def _answer(payload: Payload) -> str:
-    """A verdict or a dismissal says so, and never looks like an answer."""
+def _format_answer(payload: Payload) -> str:
+    """Format an answer; verdicts and dismissals are named, so that they do not look like answers."""
     outcome = payload.get("outcome") or "Answered"
     if outcome == "Answered":
-        return f'User answered: "{_text(payload)}"'
+        return f'User answered: "{_format_text(payload)}"'
     notes = payload.get("notes")
     return f"{outcome} by {payload.get('by', '')}" + (f': "{notes}"' if notes else "")
 
 
-def _check(payload: Payload) -> str:
+def _format_check(payload: Payload) -> str:
     verdict = "passed" if payload.get("passed") else "failed"
-    said = payload.get("problem") or f"{payload.get('check', '')} {verdict}"
+    text = payload.get("problem") or f"{payload.get('check', '')} {verdict}"
     output = payload.get("output")
-    return f"{said}" + (f"\n{output}" if output else "")
+    return f"{text}" + (f"\n{output}" if output else "")
 
 
-def _result(payload: Payload) -> str:
-    error = f": {_text(payload)}" if payload.get("is_error") else ""
+def _format_result(payload: Payload) -> str:
+    error = f": {_format_text(payload)}" if payload.get("is_error") else ""
     return f"{payload.get('subtype', '')}{error}"
 
 
-_WORDS: dict[EventKind, tuple[str, Callable[[Payload], str]]] = {
-    EventKind.TEXT: ("[ASSISTANT] [TEXT]", _text),
-    EventKind.THINKING: ("[ASSISTANT] [THINKING]", _text),
-    EventKind.TOOL_USE: ("[ASSISTANT] [TOOL_USE]", _tool_use),
-    EventKind.TOOL_RESULT: ("[TOOL_RESULT]", _tool_result),
+_FORMATS: dict[EventKind, tuple[str, Callable[[Payload], str]]] = {
+    EventKind.TEXT: ("[ASSISTANT] [TEXT]", _format_text),
+    EventKind.THINKING: ("[ASSISTANT] [THINKING]", _format_text),
+    EventKind.TOOL_USE: ("[ASSISTANT] [TOOL_USE]", _format_tool_use),
+    EventKind.TOOL_RESULT: ("[TOOL_RESULT]", _format_tool_result),
     EventKind.QUESTION: ("[ASSISTANT] [QUESTION]", question_text),
-    EventKind.ANSWER: ("[USER_INPUT]", _answer),
-    EventKind.CHECK: ("[CHECK]", _check),
-    EventKind.NOTE: ("[NOTE]", _text),
-    EventKind.ERROR: ("[ERROR]", _text),
-    EventKind.RESULT: ("[RESULT]", _result),
+    EventKind.ANSWER: ("[USER_INPUT]", _format_answer),
+    EventKind.CHECK: ("[CHECK]", _format_check),
+    EventKind.NOTE: ("[NOTE]", _format_text),
+    EventKind.ERROR: ("[ERROR]", _format_text),
+    EventKind.RESULT: ("[RESULT]", _format_result),
     EventKind.SYSTEM: ("[SYSTEM]", lambda payload: str(payload.get("subtype", ""))),
     EventKind.UNKNOWN: ("[UNKNOWN]", lambda payload: str(payload.get("type", ""))),
 }

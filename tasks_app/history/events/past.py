@@ -1,4 +1,4 @@
-"""What the agent did in a step so far, for a run that cannot go on in the session (H9)."""
+"""Collect what the agent did in a step so far, for a run that cannot resume the session (H9)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from tasks_app.history.events.lines import question_text, tool_input
 from tasks_app.models import Event, EventKind, Step
 from tasks_app.prompting.replay import PastAction
 
-#: Its call and its result say again what the question and the answer say.
-_ASKING = "AskUserQuestion"
+#: Call and result of this tool repeat the events of the question and the answer.
+_ASK_TOOL = "AskUserQuestion"
 
 _KINDS = (
     EventKind.TEXT,
@@ -20,36 +20,36 @@ _KINDS = (
 
 
 def past_actions(step: Step) -> list[PastAction]:
-    """The agent's texts, thoughts, tool calls, results, questions and answers, over all runs that count.
+    """Return texts, thoughts, tool calls, results, questions and answers of all runs that count.
 
-    An event whose payload is damaged is left out.
+    Events with a damaged payload are left out.
     """
     rows = Event.objects.filter(run__in=step.current_runs, kind__in=_KINDS).order_by("run__number", "seq")
     calls: dict[str, str] = {}
-    actions = (_action(kind, payload, calls) for kind, payload in rows.values_list("kind", "payload"))
+    actions = (_to_action(kind, payload, calls) for kind, payload in rows.values_list("kind", "payload"))
     return [action for action in actions if action and action.text.strip()]
 
 
-def _action(kind: str, payload: object, calls: dict[str, str]) -> PastAction | None:
-    """One action; `calls` remembers the tool of each call for the result that names it."""
+def _to_action(kind: str, payload: object, calls: dict[str, str]) -> PastAction | None:
+    """Return one action, or None. `calls` maps call ids to tools, for the results that follow."""
     if not isinstance(payload, dict):
         return None
     text = str(payload.get("text", ""))
     match EventKind(kind):
         case EventKind.TOOL_USE:
             tool = calls[str(payload.get("id"))] = str(payload.get("name", ""))
-            return None if tool == _ASKING else PastAction("tool", tool_input(payload), tool)
+            return None if tool == _ASK_TOOL else PastAction("tool", tool_input(payload), tool)
         case EventKind.TOOL_RESULT:
             tool = calls.get(str(payload.get("tool_use_id")), "")
-            return None if tool == _ASKING else PastAction("tool", text, f"result of {tool}".rstrip())
+            return None if tool == _ASK_TOOL else PastAction("tool", text, f"result of {tool}".rstrip())
         case EventKind.QUESTION:
             return PastAction("tool", question_text(payload), "question")
         case EventKind.ANSWER:
-            return _of_a_human(payload, text)
+            return _human_action(payload, text)
     return PastAction("reasoning", text)
 
 
-def _of_a_human(payload: dict[str, object], text: str) -> PastAction:
+def _human_action(payload: dict[str, object], text: str) -> PastAction:
     outcome = str(payload.get("outcome") or "Answered")
     if outcome == "Answered":
         return PastAction("tool", text, "answer of a human")

@@ -1,4 +1,4 @@
-"""Sending what is rendered piece by piece: a log may have any length."""
+"""Asynchronous streams of responses that are too long for the memory."""
 
 from __future__ import annotations
 
@@ -7,21 +7,17 @@ from itertools import islice
 
 from asgiref.sync import sync_to_async
 
-#: Pieces of a log (a line or so each) that are sent at once.
+#: Pieces of a log, about a line each, that are sent together.
 PIECES = 200
 
 
-async def streamed(pieces: Iterator[str]) -> AsyncIterator[str]:
-    """Rendered as it is sent, some pieces at a time."""
-    while part := await sync_to_async(_joined)(pieces):
+async def stream_text(pieces: Iterator[str]) -> AsyncIterator[str]:
+    """Yield texts, some pieces at a time."""
+    while part := await sync_to_async(lambda: "".join(islice(pieces, PIECES)))():
         yield part
 
 
-async def streamed_bytes(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Read as it is sent, one piece at a time."""
+async def stream_bytes(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield bytes, one piece at a time."""
     while part := await sync_to_async(lambda: next(pieces, b""))():
         yield part
-
-
-def _joined(pieces: Iterator[str]) -> str:
-    return "".join(islice(pieces, PIECES))

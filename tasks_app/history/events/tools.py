@@ -1,4 +1,4 @@
-"""Tool calls in one readable line: pure functions of a call's name and input."""
+"""Summarise tool calls in one readable line."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ _PATH_KEYS = ("file_path", "notebook_path", "path")
 
 
 def summarise(name: str, given: Mapping[str, Any]) -> str:
-    """One line for a tool call: `$ make test`, `Edit prices.py`, `Grep “round” in src`."""
+    """Return one line for a tool call: `$ make test`, `Edit prices.py`, `Grep “round” in src`."""
     if name == "Bash":
-        return _line(f"$ {given.get('command', '')}")
+        return _shorten(f"$ {given.get('command', '')}")
     if name in ("Grep", "Glob"):
-        place = short_path(given.get("path") or "")
-        return _line(f"{name} “{given.get('pattern', '')}”" + (f" in {place}" if place else ""))
+        path = short_path(given.get("path") or "")
+        return _shorten(f"{name} “{given.get('pattern', '')}”" + (f" in {path}" if path else ""))
     if name == "TodoWrite":
-        return _todo(given.get("todos"))
+        return _todo_line(given.get("todos"))
     if name == "AskUserQuestion":
-        return _line(f"{name} {_asked(given.get('questions'))}".strip())
+        return _shorten(f"{name} {_first_question(given.get('questions'))}".strip())
     if path := next((given[key] for key in _PATH_KEYS if given.get(key)), None):
-        return _line(f"{name} {short_path(path)}")
-    return _line(f"{name} {_first_text(given)}".strip())
+        return _shorten(f"{name} {short_path(path)}")
+    return _shorten(f"{name} {_first_text(given)}".strip())
 
 
 def short_path(path: Any) -> str:
-    """The path as seen from the workspace, if it lies in one."""
+    """Return the path relative to the workspace, if it is in one."""
     return _WORKSPACE.sub("", str(path))
 
 
-def _todo(todos: Any) -> str:
+def _todo_line(todos: Any) -> str:
     items = [item for item in todos if isinstance(item, dict)] if isinstance(todos, list) else []
     done = sum(item.get("status") == "completed" for item in items)
     current = next((item.get("content", "") for item in items if item.get("status") == "in_progress"), "")
-    return _line(f"To do: {done} of {len(items)} done" + (f", now: {current}" if current else ""))
+    return _shorten(f"To do: {done} of {len(items)} done" + (f", now: {current}" if current else ""))
 
 
-def _asked(questions: Any) -> str:
+def _first_question(questions: Any) -> str:
     first = questions[0] if isinstance(questions, list) and questions else {}
     return f"“{first.get('question', '')}”" if isinstance(first, dict) and first else ""
 
@@ -52,9 +52,9 @@ def _first_text(given: Mapping[str, Any]) -> str:
     return next(texts, "")
 
 
-def _line(text: str) -> str:
-    """The first line, shortened, with a mark if something was left out."""
-    text = strip_controls(text).strip()
+def _shorten(text: str) -> str:
+    """Return the first line, shortened, with “…” if something was left out."""
+    text = plain(text).strip()
     first = text.split("\n", 1)[0]
     cut = first if len(first) <= _LENGTH else first[:_LENGTH].rstrip()
     return cut if cut == text else f"{cut} …"

@@ -104,11 +104,11 @@ examples:
             self._screen.say("No worker is running: tasks wait. Start one: manage.py worker", style="yellow")
 
     def _print_lists_as_json(self, tasks: list[Task], sequences: list[Sequence]) -> None:
-        figures = statistics.of_sequences(sequences)
+        metrics = statistics.of_sequences(sequences)
         self.write_json(
             Status(
                 tasks=tasks_out(tasks),
-                sequences=[SequenceOut.of(one, figures=figures[one.pk]) for one in sequences],
+                sequences=[SequenceOut.of(one, metrics=metrics[one.pk]) for one in sequences],
                 workers=[WorkerOut.of(worker) for worker in WorkerBeat.objects.alive()],
             )
         )

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
 from tasks_app.core.types import Usage
-from tasks_app.history.statistics import Figures
+from tasks_app.history.statistics import Metrics
 from tasks_app.models import User
 
 #: A moment, as ISO 8601 with microseconds and the offset, as in 2026-03-01T12:00:00.000001+00:00.
@@ -93,14 +93,14 @@ def usage_fields(usage: Usage) -> dict[str, Any]:
     return {"tokens": TokensOut(**tokens), "cost_usd": round(usage.cost_usd, 6)}
 
 
-def figures_fields(figures: Figures) -> dict[str, Any]:
+def metrics_fields(metrics: Metrics) -> dict[str, Any]:
     """The fields of HasFigures."""
     return {
-        **usage_fields(figures.usage),
-        "models": {model: UsageOut.of(usage) for model, usage in figures.by_model.items()},
-        "seconds": rounded(figures.duration.total),
-        "working_seconds": rounded(figures.duration.working),
-        "paused_seconds": rounded(figures.duration.paused),
+        **usage_fields(metrics.usage),
+        "models": {model: UsageOut.of(usage) for model, usage in metrics.by_model.items()},
+        "seconds": rounded(metrics.duration.total),
+        "working_seconds": rounded(metrics.duration.working),
+        "paused_seconds": rounded(metrics.duration.paused),
     }
 
 

@@ -7,7 +7,15 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from tasks_app.models import Delivery, DeliveryState, Digest, Extent, Occasion, Reach, Target
+from tasks_app.models import (
+    Delivery,
+    DeliveryState,
+    Digest,
+    Occasion,
+    ProjectSelection,
+    Target,
+    TaskSelection,
+)
 from tasks_app.reporting.schemas.base import DateTime, Out
 
 
@@ -35,7 +43,7 @@ class PersonalMedium(StrEnum):
     CHAT = "chat"
 
 
-Wishes = dict[EventType, dict[PersonalMedium, Extent]]
+Wishes = dict[EventType, dict[PersonalMedium, TaskSelection]]
 
 
 class TargetOut(Out):
@@ -103,7 +111,7 @@ class PreferencesOut(Out):
     """What you are told, by which media and when."""
 
     wishes: Wishes = Field(description="By event and medium: `off`, `mine` (your tasks) or `all`.")
-    reach: Reach = Field(
+    reach: ProjectSelection = Field(
         description="Of which projects: `mine` (with a role, or your tasks), `all` that you see, or `chosen`."
     )
     projects: list[str] = Field(description="Those that are chosen.")

@@ -8,9 +8,9 @@ from pydantic import Field
 
 from tasks_app.core.phases import Phase
 from tasks_app.history import statistics
-from tasks_app.history.statistics import Figures
+from tasks_app.history.statistics import Metrics
 from tasks_app.models import Sequence, Task
-from tasks_app.reporting.schemas.base import HasFigures, HasTimes, figures_fields, user_or_none
+from tasks_app.reporting.schemas.base import HasFigures, HasTimes, metrics_fields, user_or_none
 from tasks_app.reporting.schemas.tasks import TaskOut, TaskOutcome, tasks_out
 
 
@@ -27,8 +27,8 @@ class SequenceOut(HasTimes, HasFigures):
     commit: str = Field(description="The newest commit of its work; empty before the first.")
 
     @classmethod
-    def of(cls, sequence: Sequence, *, figures: Figures | None = None, **more: Any) -> Self:
-        """`figures`: those of the sequence, for callers who have those of many."""
+    def of(cls, sequence: Sequence, *, metrics: Metrics | None = None, **more: Any) -> Self:
+        """`metrics`: those of the sequence, for callers who have those of many."""
         return cls(
             sequence=sequence.pk,
             project=sequence.project.name,
@@ -40,7 +40,7 @@ class SequenceOut(HasTimes, HasFigures):
             created_at=sequence.created_at,
             started_at=sequence.started_at,
             ended_at=sequence.ended_at,
-            **figures_fields(figures or statistics.of_sequence(sequence)),
+            **metrics_fields(metrics or statistics.of_sequence(sequence)),
             branch=sequence.branch,
             commit=sequence.head_commit,
             **more,
@@ -54,10 +54,10 @@ class SequenceWithTasks(SequenceOut):
     tasks: list[TaskOut] = Field(description="Its tasks in the order in which they ran.")
 
     @classmethod
-    def of(cls, sequence: Sequence, *, figures: Figures | None = None, **more: Any) -> Self:
+    def of(cls, sequence: Sequence, *, metrics: Metrics | None = None, **more: Any) -> Self:
         tasks = tasks_out(list(sequence.tasks.select_related("project", "created_by").order_by("pk")))
         fetch = tasks[-1].fetch if tasks else None
-        return super().of(sequence, figures=figures, fetch=fetch, tasks=tasks, **more)
+        return super().of(sequence, metrics=metrics, fetch=fetch, tasks=tasks, **more)
 
 
 class SequenceDetail(SequenceWithTasks):

@@ -11,7 +11,7 @@ from pydantic import Field
 from tasks_app.config.project_settings import SETTINGS
 from tasks_app.core.phases import Phase
 from tasks_app.history import statistics
-from tasks_app.history.statistics import Figures
+from tasks_app.history.statistics import Metrics
 from tasks_app.models import Event, EventKind, Outcome, Question, Reason, Run, Step, Task
 from tasks_app.reporting.commands import fetch_command_for
 from tasks_app.reporting.schemas.base import (
@@ -20,7 +20,7 @@ from tasks_app.reporting.schemas.base import (
     HasTimes,
     Json,
     Out,
-    figures_fields,
+    metrics_fields,
     user_or_none,
 )
 from tasks_app.reporting.schemas.questions import QuestionOut
@@ -57,11 +57,11 @@ class TaskOut(HasTimes, HasFigures):
         cls,
         task: Task,
         *,
-        figures: Figures | None = None,
+        metrics: Metrics | None = None,
         open_questions: Collection[Question] | None = None,
         **more: Any,
     ) -> Self:
-        """`figures` and `open_questions`: those of the task, for callers who have those of many."""
+        """`metrics` and `open_questions`: those of the task, for callers who have those of many."""
         if open_questions is None:
             open_questions = Question.objects.open_of(task)
         questions = [QuestionOut.of(question) for question in open_questions]
@@ -84,7 +84,7 @@ class TaskOut(HasTimes, HasFigures):
             resets_at=task.resets_at,
             fault=task.fault if task.waits_for_retry else "",
             retry_at=task.retry_at if task.waits_for_retry else None,
-            **figures_fields(figures or statistics.of_task(task)),
+            **metrics_fields(metrics or statistics.of_task(task)),
             branch=task.branch,
             commit=task.head_commit,
             fetch=fetch_command_for(task),
@@ -95,9 +95,9 @@ class TaskOut(HasTimes, HasFigures):
 
 def tasks_out(tasks: Collection[Task]) -> list[TaskOut]:
     """Many tasks, with as many queries as for one."""
-    figures, questions = statistics.of_tasks(tasks), Question.objects.open_by_task(tasks)
+    metrics, questions = statistics.of_tasks(tasks), Question.objects.open_by_task(tasks)
     return [
-        TaskOut.of(task, figures=figures[task.pk], open_questions=questions.get(task.pk, ()))
+        TaskOut.of(task, metrics=metrics[task.pk], open_questions=questions.get(task.pk, ()))
         for task in tasks
     ]
 

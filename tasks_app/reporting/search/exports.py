@@ -33,9 +33,9 @@ def task_rows(tasks: QuerySet[Task]) -> Iterator[Row]:
     related = Task.objects.select_related("project", "sequence", "created_by").defer("text", "body")
     for ids in all_ids(tasks, PART):
         part = in_order(related, ids)
-        figures, asked = statistics.of_tasks(part), _asked(ids)
+        metrics, asked = statistics.of_tasks(part), _asked(ids)
         for task in part:
-            yield _task_row(task, figures[task.pk], asked.get(task.pk, (0, [])))
+            yield _task_row(task, metrics[task.pk], asked.get(task.pk, (0, [])))
 
 
 def question_rows(questions: QuerySet[Question]) -> Iterator[Row]:
@@ -58,8 +58,8 @@ def _asked(ids: list[int]) -> Mapping[int, tuple[int, list[str]]]:
     return {task: (count, people[task]) for task, count in counts.items()}
 
 
-def _task_row(task: Task, figures: statistics.Figures, asked: tuple[int, list[str]]) -> Row:
-    usage, duration = figures.usage, figures.duration
+def _task_row(task: Task, metrics: statistics.Metrics, asked: tuple[int, list[str]]) -> Row:
+    usage, duration = metrics.usage, metrics.duration
     return {
         "id": task.pk,
         "title": task.title,
@@ -79,7 +79,7 @@ def _task_row(task: Task, figures: statistics.Figures, asked: tuple[int, list[st
         "cache_write_tokens": usage.cache_write_tokens,
         "cache_read_tokens": usage.cache_read_tokens,
         "cost_usd": round(usage.cost_usd, 6),
-        "models": ", ".join(sorted(filter(None, figures.by_model))),
+        "models": ", ".join(sorted(filter(None, metrics.by_model))),
         "questions": asked[0],
         "answered_by": ", ".join(asked[1]),
         "failure": task.failure,

@@ -15,7 +15,7 @@ from django.core.cache import cache
 from django.db.models import Count, Q
 from django.utils import timezone
 
-from tasks_app.history.audit import origin, record
+from tasks_app.history.audit import current_origin, record
 from tasks_app.models import Action, AuditEntry
 
 #: Failures per hour that get their own entry.
@@ -57,7 +57,7 @@ def record_failed_login(name: str, **detail: Any) -> None:
     """Record a failed login as `name`; only count it after too many in the last hour."""
     hour = int(timezone.now().timestamp()) // _HOUR
     _record_rest_of_hour(hour - 1)
-    ip_address = origin().address
+    ip_address = current_origin().ip_address
     if _gets_own_entry(ip_address):
         record(Action.LOGIN_FAILED, actor_name="somebody", subject=name, **detail)
         return

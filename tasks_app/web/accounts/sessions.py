@@ -10,7 +10,7 @@ from django.contrib.sessions.backends import db
 from django.utils import timezone
 
 from tasks_app.models import BrowserSession
-from tasks_app.models.browser_session import session_id
+from tasks_app.models.browser_session import hash_session_key
 
 #: How often the time of the last request is stored.
 SEEN_INTERVAL = timedelta(minutes=1)
@@ -40,14 +40,14 @@ class SessionStore(db.SessionStore):
 
     def _stored_session(self) -> Any:
         return self.model.objects.filter(
-            pk=session_id(self.session_key or ""), expire_date__gt=timezone.now()
+            pk=hash_session_key(self.session_key or ""), expire_date__gt=timezone.now()
         )
 
     def exists(self, session_key: str) -> bool:
-        return bool(super().exists(session_id(session_key)))
+        return bool(super().exists(hash_session_key(session_key)))
 
     async def aexists(self, session_key: str) -> bool:
-        return bool(await super().aexists(session_id(session_key)))
+        return bool(await super().aexists(hash_session_key(session_key)))
 
     def create_model_instance(self, data: dict[str, Any]) -> Any:
         return self._with_columns(data, super().create_model_instance(data))
@@ -56,7 +56,7 @@ class SessionStore(db.SessionStore):
         return self._with_columns(data, await super().acreate_model_instance(data))
 
     def _with_columns(self, data: dict[str, Any], row: Any) -> BrowserSession:
-        row.session_key = session_id(row.session_key)
+        row.session_key = hash_session_key(row.session_key)
         row.user_id = data.get(SESSION_KEY)
         row.address = data.get("address", "")
         row.browser = data.get("browser", "")
@@ -67,11 +67,11 @@ class SessionStore(db.SessionStore):
 
     def delete(self, session_key: str | None = None) -> None:
         if key := session_key or self.session_key:
-            self.model.objects.filter(pk=session_id(key)).delete()
+            self.model.objects.filter(pk=hash_session_key(key)).delete()
 
     async def adelete(self, session_key: str | None = None) -> None:
         if key := session_key or self.session_key:
-            await self.model.objects.filter(pk=session_id(key)).adelete()
+            await self.model.objects.filter(pk=hash_session_key(key)).adelete()
 
     def mark_seen(self) -> None:
         """Store that the session was used now, at most once a minute."""

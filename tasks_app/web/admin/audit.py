@@ -13,9 +13,9 @@ from django.http import Http404, HttpRequest, StreamingHttpResponse
 from django.urls import path
 from django.utils.safestring import mark_safe
 
-from tasks_app.history.audit import asked_for, record
+from tasks_app.history.audit import record, truncated_query
 from tasks_app.models import Action, AuditEntry
-from tasks_app.models.audit import SEARCHED
+from tasks_app.models.audit import SEARCH_FIELDS
 from tasks_app.reporting.csv_text import csv_lines
 from tasks_app.reporting.downloads import download
 from tasks_app.reporting.search.exports import PART
@@ -68,7 +68,7 @@ class AuditEntryAdmin(ReadOnly):
         "via",
         "action",
     ]
-    search_fields = SEARCHED
+    search_fields = SEARCH_FIELDS
     date_hierarchy = "at"
     change_list_template = "admin/audit_entries.html"
 
@@ -83,7 +83,7 @@ class AuditEntryAdmin(ReadOnly):
         if form not in EXPORT_FORMATS:
             raise Http404
         entries = self.get_changelist_instance(request).get_queryset(request)
-        filters = asked_for(request.GET)
+        filters = truncated_query(request.GET)
         record(Action.EXPORTED, by=acting_admin(request), subject="audit entries", form=form, filters=filters)
         content_type, lines = EXPORT_FORMATS[form]
         return download(lines(entries), name=f"audit.{form}", kind=content_type)

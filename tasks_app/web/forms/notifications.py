@@ -8,8 +8,8 @@ from typing import Any
 from django import forms
 from django.forms import BoundField
 
-from tasks_app.models import OCCASIONS, Digest, Extent, Medium, Preferences, Project, Reach
-from tasks_app.notifications.personal_channels import MEDIA, Choice
+from tasks_app.models import OCCASIONS, Digest, Medium, Preferences, Project, ProjectSelection, TaskSelection
+from tasks_app.notifications.personal_channels import Choice
 from tasks_app.notifications.project_channels import NewTarget
 from tasks_app.notifications.timing import zone_names
 from tasks_app.permissions import Principal, projects_visible_to
@@ -28,7 +28,7 @@ class _TimeInput(forms.TimeInput):
 class PreferencesForm(forms.Form):
     """A user's preferences, with a field `wish-OCCASION-MEDIUM` for each pair."""
 
-    reach = forms.ChoiceField(choices=Reach, widget=forms.RadioSelect)
+    reach = forms.ChoiceField(choices=ProjectSelection, widget=forms.RadioSelect)
     projects = ProjectsField(Project.objects.none(), required=False, widget=forms.CheckboxSelectMultiple)
     quiet_from = forms.TimeField(required=False, widget=_TimeInput())
     quiet_until = forms.TimeField(required=False, widget=_TimeInput())
@@ -55,7 +55,7 @@ class PreferencesForm(forms.Form):
         for occasion in OCCASIONS:
             for medium in MEDIA:
                 self.fields[_wish_field(occasion, medium)] = forms.ChoiceField(
-                    choices=Extent,
+                    choices=TaskSelection,
                     initial=preferences.extent(occasion, medium),
                     label=f"{medium.label}, when {occasion.label}",
                     widget=forms.Select({"aria-label": f"{medium.label}, when {occasion.label}"}),

@@ -9,7 +9,7 @@ from typing import Any
 from django.http import HttpRequest
 from django.utils.decorators import sync_and_async_middleware
 
-from tasks_app.history.audit import Origin, acting_from
+from tasks_app.history.audit import ActionOrigin, acting_from
 from tasks_app.models import Channel
 
 
@@ -31,5 +31,5 @@ def audit_origin(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRe
     return middleware
 
 
-def _origin_of(request: HttpRequest) -> Origin:
-    return Origin(via=Channel.WEB, address=request.META.get("REMOTE_ADDR", "")[:60])
+def _origin_of(request: HttpRequest) -> ActionOrigin:
+    return ActionOrigin(via=Channel.WEB, ip_address=request.META.get("REMOTE_ADDR", "")[:60])

@@ -74,7 +74,7 @@ class Installation:
         newest = Notice.objects.filter(user=self._user).order_by().values("user")
         now = User.objects.filter(pk=self._user.pk).annotate(
             open_questions=_number(counted),
-            worker=WorkerBeat.objects.some_heard_lately(),
+            worker=WorkerBeat.objects.some_seen_recently(),
             unread=_number(unread.annotate(number=Count("pk", distinct=True)).values("number")),
             newest=_number(newest.annotate(number=Max("pk")).values("number")),
         )

@@ -14,8 +14,8 @@ from django.shortcuts import render
 
 from tasks_app.core.phases import FACTS
 from tasks_app.history import statistics
-from tasks_app.history.audit import asked_for, record
-from tasks_app.history.statistics import Figures
+from tasks_app.history.audit import record, truncated_query
+from tasks_app.history.statistics import Metrics
 from tasks_app.models import Action, Channel, Question, Run, Task
 from tasks_app.permissions import Principal, projects_visible_to, sequences_visible_to
 from tasks_app.reporting import downloads
@@ -45,7 +45,7 @@ class Found:
     """A task, and where in it the words are. `asked` is the first of its questions that has them."""
 
     task: Task
-    figures: Figures
+    metrics: Metrics
     title: list[Part]
     words: list[Part]
     asked: Question | None
@@ -80,7 +80,7 @@ def history_export(request: HttpRequest, form: str) -> StreamingHttpResponse:
         raise Http404(f"There is no export as “{form}”.")
     principal, filters = principal_of(request), Filters.of(request.GET)
     kind = QUESTIONS if request.GET.get("kind") == QUESTIONS else TASKS
-    record(Action.EXPORTED, by=principal.user, subject=kind, form=form, filters=asked_for(request.GET))
+    record(Action.EXPORTED, by=principal.user, subject=kind, form=form, filters=truncated_query(request.GET))
     if kind == QUESTIONS:
         rows, columns = question_rows(filters.asked(principal)), QUESTION_COLUMNS
     else:
@@ -91,9 +91,9 @@ def history_export(request: HttpRequest, form: str) -> StreamingHttpResponse:
 def _tasks(principal: Principal, filters: Filters, place: Place) -> dict[str, Any]:
     part = slice_of(filters.tasks(principal), place, PER_PAGE)
     tasks = in_order(_shown_tasks(filters), part.ids)
-    figures = statistics.of_tasks(tasks)
+    metrics = statistics.of_tasks(tasks)
     asked = _asked(filters, part) if filters.words else {}
-    rows = [_found(filters, task, figures[task.pk], asked.get(task.pk)) for task in tasks]
+    rows = [_found(filters, task, metrics[task.pk], asked.get(task.pk)) for task in tasks]
     return {"rows": rows, "slice": part}
 
 
@@ -111,13 +111,13 @@ def _asked(filters: Filters, part: Slice) -> dict[int, Question]:
     return found
 
 
-def _found(filters: Filters, task: Task, figures: Figures, asked: Question | None) -> Found:
+def _found(filters: Filters, task: Task, metrics: Metrics, asked: Question | None) -> Found:
     query = filters.words
     if not query:
-        return Found(task, figures, [Part(task.title)], [], asked, [])
+        return Found(task, metrics, [Part(task.title)], [], asked, [])
     title = marked(_without_code(task.title), query)
     words = snippet(_without_code(task.failure), query) or _snippet(getattr(task, "shown_body", ""), query)
-    return Found(task, figures, title, words, asked, _asked_words(filters, asked))
+    return Found(task, metrics, title, words, asked, _asked_words(filters, asked))
 
 
 def _without_code(text: str) -> str:

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Theme, User
-from tasks_app.models.browser_session import session_id
+from tasks_app.models.browser_session import hash_session_key
 from tasks_app.services.account import change_email, change_name, change_theme, unlink_login
 from tasks_app.services.sessions import end_other_sessions, end_session, sessions_of
 from tasks_app.web.accounts.providers import login_providers
@@ -77,7 +77,7 @@ def security(request: HttpRequest) -> HttpResponse:
     linked = list(SocialAccount.objects.filter(user=user).order_by("pk"))
     names = {one.key: one.name for one in login_providers()}
     context = {
-        "here": session_id(request.session.session_key or ""),
+        "here": hash_session_key(request.session.session_key or ""),
         "sessions": sessions_of(user),
         "second_factor": Authenticator.objects.filter(user=user, type=Authenticator.Type.TOTP).first(),
         "codes": _codes_left(user),

@@ -75,10 +75,10 @@ def _page(request: HttpRequest, form: AddProjectForm, *, status: int = 200) -> H
 
 def _rows(found: list[Project], user: User) -> list[ProjectRow]:
     roles = dict(Membership.objects.filter(user=user, project__in=found).values_list("project", "role"))
-    figures = _figures(found)
+    metrics = _figures(found)
     other = "site admin" if user.is_superuser else ""
     return [
-        ProjectRow(one, Role(roles[one.pk]).value if one.pk in roles else other, **figures.get(one.pk, {}))
+        ProjectRow(one, Role(roles[one.pk]).value if one.pk in roles else other, **metrics.get(one.pk, {}))
         for one in found
     ]
 

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_POST
 
 from tasks_app.core.phases import CANCELLABLE, RESUMABLE, Phase
 from tasks_app.history import statistics
-from tasks_app.history.statistics import Figures
+from tasks_app.history.statistics import Metrics
 from tasks_app.models import Question, QuestionState, Sequence, Task
 from tasks_app.reporting.commands import fetch_command
 from tasks_app.services.sequences import cancel_sequence, files_to_come, go_on_sequence, start_sequence
@@ -25,8 +25,8 @@ class SequenceFacts:
     """`to_come`: task files of the folder that were not begun; `trouble`: why they are not known."""
 
     sequence: Sequence
-    tasks: list[tuple[Task, Figures]]
-    figures: Figures
+    tasks: list[tuple[Task, Metrics]]
+    metrics: Metrics
     to_come: list[str]
     trouble: str = ""
 
@@ -88,12 +88,12 @@ def _act(request: HttpRequest, sequence_id: int, action: Callable[..., object]) 
 
 def _facts_of(sequence: Sequence) -> SequenceFacts:
     tasks = _tasks(sequence)
-    figures = statistics.of_tasks(tasks)
+    metrics = statistics.of_tasks(tasks)
     to_come, trouble = files_to_come(sequence)
     return SequenceFacts(
         sequence=sequence,
-        tasks=[(task, figures[task.pk]) for task in tasks],
-        figures=statistics.of_sequence(sequence),
+        tasks=[(task, metrics[task.pk]) for task in tasks],
+        metrics=statistics.of_sequence(sequence),
         to_come=to_come,
         trouble=trouble,
     )

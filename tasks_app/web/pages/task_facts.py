@@ -131,20 +131,20 @@ class TaskFacts:
 
 
 def facts_of(task: Task) -> TaskFacts:
-    figures = statistics.of_task(task)
+    metrics = statistics.of_task(task)
     return TaskFacts(
         task=task,
         steps=_step_facts(task),
-        spent=figures.usage,
-        working=figures.duration.working,
-        waiting=figures.duration.paused,
+        spent=metrics.usage,
+        working=metrics.duration.working,
+        waiting=metrics.duration.paused,
         fetch=fetch_command(task.project, task.branch),
     )
 
 
 def _step_facts(task: Task) -> list[StepFacts]:
     steps = list(task.steps.prefetch_related("runs"))
-    figures = statistics.of_steps(steps)
+    metrics = statistics.of_steps(steps)
     at_hand = next((step for step in steps if step.phase != Phase.DONE), None)
     retryable = task.phase in RETRYABLE and not has_successor(task)
     found = []
@@ -155,8 +155,8 @@ def _step_facts(task: Task) -> list[StepFacts]:
                 step,
                 [one for one in runs if one.run.number >= step.first_run],
                 [one for one in runs if one.run.number < step.first_run],
-                figures[step.pk].usage,
-                figures[step.pk].duration.working,
+                metrics[step.pk].usage,
+                metrics[step.pk].duration.working,
                 current=step == at_hand,
                 can_retry=retryable and bool(runs),
             )

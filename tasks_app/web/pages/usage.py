@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from tasks_app.core.storable import storable_text
 from tasks_app.core.types import Usage
-from tasks_app.history.audit import asked_for, record
+from tasks_app.history.audit import record, truncated_query
 from tasks_app.history.statistics import By
 from tasks_app.models import Action
 from tasks_app.permissions import Principal, projects_visible_to
@@ -116,7 +116,9 @@ def usage_export(request: HttpRequest) -> StreamingHttpResponse:
     """What the chart shows as CSV: a row for each bucket and name."""
     principal = principal_of(request)
     choice = _choice(principal, request.GET)
-    record(Action.EXPORTED, by=principal.user, subject="usage", form="csv", filters=asked_for(request.GET))
+    record(
+        Action.EXPORTED, by=principal.user, subject="usage", form="csv", filters=truncated_query(request.GET)
+    )
     days = by_day(runs_in(principal, choice.period, choice.project), choice.dimension)
     return downloads.table(COLUMNS, _rows(choice, _bucketed(choice, days)), name="usage", form="csv")
 
