@@ -27,4 +27,4 @@ def taken(
     """The rows as a file. Call it with rows that are read while they are sent."""
     filters = truncated_query(request.GET)
     record(Action.EXPORTED, by=principal_of(request).user, subject=name, form=which.form, filters=filters)
-    return downloads.table(columns, rows, name=name, form=which.form)
+    return downloads.export_rows(columns, rows, name=name, file_format=which.form)

@@ -10,7 +10,7 @@ from ninja import Schema
 from pydantic import BeforeValidator, Field
 
 from tasks_app.api.schemas.base import Storable
-from tasks_app.reporting.search.filters import Filters
+from tasks_app.reporting.search.filters import HistoryFilters
 
 Name = Annotated[Storable, Field(max_length=300)]
 
@@ -35,8 +35,8 @@ class Searched(Schema):
     since: Day | None = Field(None, alias="from", description="The first day, in UTC, as in 2026-03-01.")
     until: Day | None = Field(None, alias="to", description="The last day, in UTC.")
 
-    def filters(self, **other: Any) -> Filters:
+    def filters(self, **other: Any) -> HistoryFilters:
         """The same for the search; `other` is said in the search's own way."""
-        known = Filters.__dataclass_fields__
+        known = HistoryFilters.__dataclass_fields__
         said = {name: value for name, value in self.model_dump().items() if name in known}
-        return Filters(**{**said, **other})
+        return HistoryFilters(**{**said, **other})

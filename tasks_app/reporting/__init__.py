@@ -1,4 +1,4 @@
-"""Reading what is there for people and programs: search, usage, exports, facts for the API and `--json`.
+"""Reading the rows for people and programs: search, usage, exports, models for the API and `--json`.
 
 Nothing here changes a row.
 """

@@ -11,17 +11,17 @@ from tasks_app.models import Project, Question, QuestionKind, Task, paths
 
 
 def fetch_command_for(task: Task) -> str | None:
-    """The git command that brings the task's branch into a clone; None if it has no work yet."""
+    """Return the git command that fetches the task's branch into a clone, or None if nothing is recorded."""
     return fetch_command(task.project, task.branch) if task.head_commit else None
 
 
 def fetch_command(project: Project, branch: str) -> str:
-    """Creates the branch in the clone, too: with its name alone there would only be a FETCH_HEAD."""
+    """Return the git command that fetches a branch and also creates it in the clone, not only FETCH_HEAD."""
     return shlex.join(["git", "fetch", str(paths.repository(project).path), f"{branch}:{branch}"])
 
 
 def answer_command(question: Question) -> str:
-    """The command that answers the question later, with the places to fill in."""
+    """Return the command that answers the question, with “…” as placeholders."""
     if other := {QuestionKind.APPROVAL: "--deny", QuestionKind.PLAN: "--send-back"}.get(
         QuestionKind(question.kind)
     ):
@@ -33,5 +33,5 @@ def answer_command(question: Question) -> str:
 
 
 def question_url(question: Question) -> str:
-    """Where the question can be answered in a browser, if a portal is running."""
+    """Return the URL at which the question can be answered."""
     return f"{settings.ENVIRONMENT.address}{reverse('question', args=[question.pk])}"

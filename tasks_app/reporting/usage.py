@@ -1,7 +1,7 @@
-"""What was used in a period and how long people were waited for: added up by the database, day by day.
+"""Usage and waiting times in a period, summed by the database.
 
-Days are those of UTC, on every page and in every file: all who look see the same numbers. Each function asks
-a fixed number of questions to the database.
+Days are in UTC on every page and in every file, so that everybody sees the same numbers. Each function makes
+a fixed number of queries.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from tasks_app.models import Question, Run, Task, Transition
 from tasks_app.permissions import Principal, projects_visible_to
 
 DAY = timedelta(days=1)
-#: Of a period that somebody asks for.
-LONGEST = timedelta(days=3660)
+#: The longest period that can be requested.
+MAX_PERIOD = timedelta(days=3660)
 
 
 class Bucket(StrEnum):
-    """What days are put together to."""
+    """The unit in which days are grouped."""
 
     DAY = "day"
     WEEK = "week"
     MONTH = "month"
 
     def start(self, day: date) -> date:
-        """The first day of the bucket that the day is in; weeks begin on Monday."""
+        """Return the first day of the bucket that contains the day; weeks begin on Monday."""
         if self is Bucket.WEEK:
             return day - timedelta(days=day.weekday())
         return day.replace(day=1) if self is Bucket.MONTH else day
 
     def next(self, start: date) -> date:
-        """The first day of the bucket after it."""
+        """Return the first day of the next bucket."""
         if self is Bucket.MONTH:
             return (start + timedelta(days=31)).replace(day=1)
         return start + (timedelta(days=7) if self is Bucket.WEEK else DAY)
@@ -48,7 +48,7 @@ class Bucket(StrEnum):
 
 @dataclass(frozen=True)
 class Period:
-    """Days in UTC, both included."""
+    """A range of days in UTC, both included."""
 
     since: date
     until: date
@@ -59,28 +59,28 @@ class Period:
 
     @property
     def before(self) -> Period:
-        """The period of the same length that ends where this one begins."""
+        """The preceding period of the same length."""
         return Period(self.since - self.days * DAY, self.since - DAY)
 
     def buckets(self, bucket: Bucket) -> list[date]:
-        """The first day of each, in order."""
+        """Return the first days of all buckets in order."""
         starts, start = [], bucket.start(self.since)
         while start <= self.until:
             starts.append(start)
             start = bucket.next(start)
         return starts
 
-    def holds(self, when: str) -> dict[str, Any]:
-        """The conditions on a column of times."""
+    def conditions(self, column: str) -> dict[str, Any]:
+        """Return filter conditions on a column of times."""
         start = datetime.combine(self.since, time(), UTC)
-        return {f"{when}__gte": start, f"{when}__lte": datetime.combine(self.until, time.max, UTC)}
+        return {f"{column}__gte": start, f"{column}__lte": datetime.combine(self.until, time.max, UTC)}
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """Seconds, of the tasks that were created in the period: at work, and waiting for people and limits.
+class WaitingTimes:
+    """Working and waiting seconds of the tasks that were created in the period.
 
-    `median` is that of the times to an answer, None if there was none.
+    `median` is the median time to an answer, or None if there were no answers.
     """
 
     tasks: int = 0
@@ -92,8 +92,8 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Spent:
-    """What runs that started in the period used: in all, in the period before, by day, and told apart."""
+class UsageInPeriod:
+    """Usage of runs that started in the period: total, in the period before, by day, and by dimension."""
 
     total: Usage
     before: Usage
@@ -102,12 +102,12 @@ class Spent:
 
 
 class _Day(Func):
-    """The day of a time, in UTC."""
+    """SQL function for the day of a time in UTC."""
 
     output_field = DateField()
 
     def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
-        # Stored times are text in UTC: a part of it is found far faster than by a function of Django's.
+        # Stored times are text in UTC; a substring is much faster than Django's function.
         return self.as_sql(compiler, connection, template="substr(%(expressions)s, 1, 10)", **extra)
 
     def as_postgresql(self, compiler: Any, connection: Any, **extra: Any) -> Any:
@@ -116,7 +116,7 @@ class _Day(Func):
 
 
 class _Seconds(Func):
-    """From the second time to the first."""
+    """SQL function for the seconds from the second time to the first."""
 
     output_field = FloatField()
     arity = 2
@@ -133,32 +133,32 @@ class _Seconds(Func):
 
 
 def runs_in(principal: Principal, period: Period, project: str = "") -> QuerySet[Run]:
-    """The runs that started in the period, in what the principal may see."""
-    runs = Run.objects.filter(**period.holds("started_at"))
-    return _within(runs, principal, project, "step__task__project__in")
+    """Return the runs that started in the period and that the principal may see."""
+    runs = Run.objects.filter(**period.conditions("started_at"))
+    return _in_visible_projects(runs, principal, project, "step__task__project__in")
 
 
 def first_day(principal: Principal, project: str = "") -> date | None:
-    """When the first run started that the principal may see."""
-    runs = _within(Run.objects.all(), principal, project, "step__task__project__in")
+    """Return the day on which the first run that the principal may see started."""
+    runs = _in_visible_projects(Run.objects.all(), principal, project, "step__task__project__in")
     first: datetime | None = runs.aggregate(first=Min("started_at"))["first"]
     return first.date() if first else None
 
 
-def spent(principal: Principal, period: Period, project: str, by: By) -> Spent:
+def usage_in_period(principal: Principal, period: Period, project: str, by: By) -> UsageInPeriod:
     runs = runs_in(principal, period, project)
     before = usage_of(runs_in(principal, period.before, project))
-    parts = {one: _used_something(usage_by(runs, one)) for one in By}
-    return Spent(sum(parts[By.MODEL].values(), Usage()), before, by_day(runs, by), parts)
+    parts = {one: _without_unused(usage_by(runs, one)) for one in By}
+    return UsageInPeriod(sum(parts[By.MODEL].values(), Usage()), before, by_day(runs, by), parts)
 
 
-def _used_something(parts: Mapping[str, Usage]) -> dict[str, Usage]:
-    """The CLI names a model of its own, `<synthetic>`, for runs that no model answered."""
+def _without_unused(parts: Mapping[str, Usage]) -> dict[str, Usage]:
+    """Drop names without usage: the CLI reports the model `<synthetic>` for runs without a response."""
     return {name: used for name, used in parts.items() if used.any or used.cost_usd}
 
 
 def by_day(runs: QuerySet[Run], by: By) -> dict[date, dict[str, Usage]]:
-    """What was used on each day on which something was, told apart."""
+    """Return usage by day and dimension, without days that have none."""
     found: dict[date, dict[str, Usage]] = {}
     names = ("input_tokens", "output_tokens", "cache_write_tokens", "cache_read_tokens", "cost_usd")
     sums = {name: Sum(name) for name in names}
@@ -168,38 +168,42 @@ def by_day(runs: QuerySet[Run], by: By) -> dict[date, dict[str, Usage]]:
     return found
 
 
-def waiting(principal: Principal, period: Period, project: str) -> Waiting:
-    tasks = _within(Task.objects.filter(**period.holds("created_at")), principal, project, "project__in")
-    questions = Question.objects.filter(**period.holds("asked_at"))
-    asked = _within(questions, principal, project, "task__project__in")
-    count, total, stored = _times(tasks)
-    paused = stored + _pauses_now(tasks)
+def waiting_times(principal: Principal, period: Period, project: str) -> WaitingTimes:
+    tasks = _in_visible_projects(
+        Task.objects.filter(**period.conditions("created_at")), principal, project, "project__in"
+    )
+    questions = Question.objects.filter(**period.conditions("asked_at"))
+    asked = _in_visible_projects(questions, principal, project, "task__project__in")
+    count, total, stored = _count_and_seconds(tasks)
+    paused = stored + _current_pauses(tasks)
     answered = asked.filter(answered_at__isnull=False).order_by()
     counts = asked.order_by().aggregate(all=Count("pk"), answered=Count("answered_at"))
     median = _median(answered.annotate(took=_Seconds("answered_at", "asked_at")), counts["answered"])
-    return Waiting(count, max(0.0, total - paused), paused, counts["all"], counts["answered"], median)
+    return WaitingTimes(count, max(0.0, total - paused), paused, counts["all"], counts["answered"], median)
 
 
-def _within(rows: QuerySet[Any], principal: Principal, project: str, way: str) -> QuerySet[Any]:
-    """Numbers of projects, as in the history: a join over memberships would read far more."""
+def _in_visible_projects(
+    rows: QuerySet[Any], principal: Principal, project: str, lookup: str
+) -> QuerySet[Any]:
+    """Filter by ids of projects, as the history does: a join over memberships would read far more."""
     projects = projects_visible_to(principal).order_by()
     if project:
         projects = projects.filter(name=project)
     elif principal.is_site_admin:
         return rows
-    return rows.filter(**{way: projects.values("pk")})
+    return rows.filter(**{lookup: projects.values("pk")})
 
 
-def _times(tasks: QuerySet[Task]) -> tuple[int, float, float]:
-    """How many were begun; seconds from their starts to their ends or until now, and of stored pauses."""
+def _count_and_seconds(tasks: QuerySet[Task]) -> tuple[int, float, float]:
+    """Return the number of started tasks, their seconds until the end or now, and those of stored pauses."""
     begun = tasks.filter(started_at__isnull=False).order_by()
     length = _Seconds(Coalesce("ended_at", Now()), "started_at")
     row = begun.aggregate(count=Count("pk"), total=Sum(length), paused=Sum("paused_seconds"))
     return row["count"], row["total"] or 0.0, row["paused"] or 0.0
 
 
-def _pauses_now(tasks: QuerySet[Task]) -> float:
-    """Seconds of pauses that last until now, which no row has yet."""
+def _current_pauses(tasks: QuerySet[Task]) -> float:
+    """Return the seconds of current pauses, which are not stored yet."""
     paused = tasks.filter(phase__in=PAUSES, started_at__isnull=False).order_by()
     moves = Transition.objects.filter(task__in=paused.values("pk"), step=None, target=F("task__phase"))
     began = moves.order_by().values("task").annotate(began=Max("at"))
@@ -208,7 +212,7 @@ def _pauses_now(tasks: QuerySet[Task]) -> float:
 
 
 def _median(answered: QuerySet[Any], count: int) -> float | None:
-    """The middle one, or the mean of the two in the middle."""
+    """Return the median of the waiting times, or None."""
     if not count:
         return None
     times = answered.order_by("took").values_list("took", flat=True)

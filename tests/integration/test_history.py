@@ -17,8 +17,8 @@ from django.utils import timezone
 from tasks_app.core.phases import Phase
 from tasks_app.models import Action, AuditEntry, Project, QuestionState, Role, Run, Task, User
 from tasks_app.reporting.search.exports import QUESTION_COLUMNS, TASK_COLUMNS
-from tasks_app.reporting.search.filters import Filters
-from tasks_app.reporting.search.paging import Place, slice_of
+from tasks_app.reporting.search.filters import HistoryFilters
+from tasks_app.reporting.search.paging import PageCursor, page_of_ids
 from tasks_app.web.pages import history
 from tests.addresses import text_of
 from tests.browser import signed_in
@@ -421,9 +421,9 @@ def test_no_filter_reads_the_whole_table(project: Project, query: str) -> None:
     """On SQLite; PostgreSQL knows how large a table is, and reads small ones whole."""
     if connection.vendor != "sqlite":
         return
-    tasks = Filters.of(QueryDict(query)).tasks(acting(UserFactory.create(is_superuser=True)))
+    tasks = HistoryFilters.of(QueryDict(query)).matching_tasks(acting(UserFactory.create(is_superuser=True)))
     with CaptureQueriesContext(connection) as asked:
-        slice_of(tasks, Place(), 40)
+        page_of_ids(tasks, PageCursor(), 40)
     plan = tasks.order_by("-pk").values_list("pk", flat=True)[:41].explain()
     assert len(asked) == 1 and "COUNT" not in asked[0]["sql"]
     assert "SCAN tasks_app_question" not in plan

@@ -14,7 +14,7 @@ from tasks_app.models import Project, Question, QuestionState, Task
 from tasks_app.permissions import questions_visible_to, tasks_visible_to
 from tasks_app.reporting.search import schema
 from tasks_app.reporting.search.finding import questions_with, tasks_with
-from tasks_app.reporting.search.words import understood
+from tasks_app.reporting.search.words import parse_query
 from tests.factories import MembershipFactory, ProjectFactory, QuestionFactory, TaskFactory, UserFactory
 from tests.people import acting
 
@@ -22,11 +22,11 @@ pytestmark = pytest.mark.django_db
 
 
 def found(text: str) -> set[str]:
-    return set(tasks_with(Task.objects.all(), understood(text)).values_list("title", flat=True))
+    return set(tasks_with(Task.objects.all(), parse_query(text)).values_list("title", flat=True))
 
 
 def asked(text: str) -> set[int]:
-    return set(questions_with(Question.objects.all(), understood(text)).values_list("pk", flat=True))
+    return set(questions_with(Question.objects.all(), parse_query(text)).values_list("pk", flat=True))
 
 
 @pytest.fixture
@@ -204,16 +204,16 @@ def test_nothing_of_other_projects_is_found(rounding: Task) -> None:
     outsider = MembershipFactory.create(project=ProjectFactory.create()).user
     member = MembershipFactory.create(project=rounding.project).user
     for text in ("round", "zebra"):
-        assert not tasks_with(tasks_visible_to(acting(outsider)), understood(text))
-        assert tasks_with(tasks_visible_to(acting(member)), understood(text)).get() == rounding
-    assert not questions_with(questions_visible_to(acting(outsider)), understood("zebra"))
+        assert not tasks_with(tasks_visible_to(acting(outsider)), parse_query(text))
+        assert tasks_with(tasks_visible_to(acting(member)), parse_query(text)).get() == rounding
+    assert not questions_with(questions_visible_to(acting(outsider)), parse_query("zebra"))
 
 
 def test_the_index_is_used(rounding: Task) -> None:
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute("SET LOCAL enable_seqscan = off")
-    plan = tasks_with(Task.objects.all(), understood("round")).explain()
+    plan = tasks_with(Task.objects.all(), parse_query("round")).explain()
     assert "SCAN search_tasks VIRTUAL TABLE INDEX" in plan or "search_tasks" in plan
     assert "SCAN tasks_app_task" not in plan and "Seq Scan" not in plan
 

@@ -15,7 +15,7 @@ from django.utils import timezone
 from tasks_app.core.phases import Phase
 from tasks_app.history.statistics import By
 from tasks_app.models import Action, AuditEntry, Project, QuestionState, Role, Run, Task, Transition, User
-from tasks_app.reporting.usage import Bucket, Period, by_day, spent, waiting
+from tasks_app.reporting.usage import Bucket, Period, by_day, usage_in_period, waiting_times
 from tests.addresses import text_of
 from tests.browser import signed_in
 from tests.factories import (
@@ -60,7 +60,7 @@ def test_days_are_those_of_utc_and_both_ends_are_in(viewer: User, project: Proje
         (datetime(2026, 4, 1, tzinfo=UTC), 8),
     ):
         used(project, at, dollars)
-    found = spent(acting(viewer), MARCH, "", By.MODEL)
+    found = usage_in_period(acting(viewer), MARCH, "", By.MODEL)
     assert found.total.cost_usd == 6 and found.before.cost_usd == 1
     assert {day: part["opus"].cost_usd for day, part in found.by_day.items()} == {
         date(2026, 3, 1): 2,
@@ -72,20 +72,20 @@ def test_what_was_used_is_told_apart(viewer: User, project: Project) -> None:
     used(project, NOON, 1, "opus")
     used(project, NOON, 2, "haiku")
     used(ProjectFactory.create(), NOON, 100)
-    found = spent(acting(viewer), MARCH, "", By.MODEL)
+    found = usage_in_period(acting(viewer), MARCH, "", By.MODEL)
     assert {name: one.cost_usd for name, one in found.parts[By.MODEL].items()} == {"opus": 1, "haiku": 2}
     assert list(found.parts[By.PROJECT]) == ["shop"] and found.total.output_tokens == 20
     admin = UserFactory.create(is_superuser=True)
-    assert spent(acting(admin), MARCH, "", By.MODEL).total.cost_usd == 103
-    assert spent(acting(admin), MARCH, "shop", By.MODEL).total.cost_usd == 3
-    assert spent(acting(viewer), MARCH, "nowhere", By.MODEL).total.cost_usd == 0
+    assert usage_in_period(acting(admin), MARCH, "", By.MODEL).total.cost_usd == 103
+    assert usage_in_period(acting(admin), MARCH, "shop", By.MODEL).total.cost_usd == 3
+    assert usage_in_period(acting(viewer), MARCH, "nowhere", By.MODEL).total.cost_usd == 0
 
 
 def test_a_model_that_used_nothing_is_not_told(viewer: User, project: Project) -> None:
     used(project, NOON, 1, "opus")
     failed = used(project, NOON, 0, "<synthetic>")
     Run.objects.filter(pk=failed.pk).update(output_tokens=0)
-    assert list(spent(acting(viewer), MARCH, "", By.MODEL).parts[By.MODEL]) == ["opus"]
+    assert list(usage_in_period(acting(viewer), MARCH, "", By.MODEL).parts[By.MODEL]) == ["opus"]
 
 
 def test_work_waiting_and_answers(viewer: User, project: Project) -> None:
@@ -110,7 +110,7 @@ def test_work_waiting_and_answers(viewer: User, project: Project) -> None:
             state=QuestionState.ANSWERED,
         )
     QuestionFactory.create(task=paused, asked_at=NOON)
-    found = waiting(acting(viewer), MARCH, "")
+    found = waiting_times(acting(viewer), MARCH, "")
     assert (found.tasks, found.questions, found.answered) == (2, 5, 4)
     assert found.median == pytest.approx(65, abs=0.01)
     assert found.working == pytest.approx(2 * 3600 - 600 + 1800, abs=5)
@@ -241,6 +241,6 @@ def test_runs_of_a_period_are_found_by_an_index() -> None:
 
 
 def by_plan() -> str:
-    runs = Run.objects.filter(**MARCH.holds("started_at"))
+    runs = Run.objects.filter(**MARCH.conditions("started_at"))
     by_day(runs, By.MODEL)
     return runs.order_by().values("pk").explain()

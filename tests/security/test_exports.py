@@ -17,9 +17,9 @@ from tasks_app.models import Action, AuditEntry, Run, Scope
 from tasks_app.permissions import Principal
 from tasks_app.reporting import downloads
 from tasks_app.reporting.csv_text import csv_lines
-from tasks_app.reporting.downloads import PATCHES, download_patch
-from tasks_app.reporting.search.filters import Filters
-from tasks_app.reporting.usage import _within
+from tasks_app.reporting.downloads import MAX_PATCHES, download_patch
+from tasks_app.reporting.search.filters import HistoryFilters
+from tasks_app.reporting.usage import _in_visible_projects
 from tasks_app.services.tokens import make_token
 from tests.addresses import text_of
 from tests.browser import signed_in
@@ -46,10 +46,10 @@ def test_a_site_admin_sees_no_further_than_the_token_in_use() -> None:
     admin = acting(UserFactory.create(is_superuser=True))
     made = make_token("one project", [Scope.READ], by=admin, projects=[mine.task.project])
     principal = Principal.of_token(made.token)
-    filters = Filters.of(QueryDict(""))
-    assert [task.pk for task in filters.tasks(principal)] == [mine.task_id]
-    assert [asked.pk for asked in filters.asked(principal)] == [mine.pk]
-    runs = _within(Run.objects.all(), principal, "", "step__task__project__in")
+    filters = HistoryFilters.of(QueryDict(""))
+    assert [task.pk for task in filters.matching_tasks(principal)] == [mine.task_id]
+    assert [asked.pk for asked in filters.matching_questions(principal)] == [mine.pk]
+    runs = _in_visible_projects(Run.objects.all(), principal, "", "step__task__project__in")
     assert other.run not in runs and mine.run in runs
 
 
@@ -73,14 +73,14 @@ def test_who_reads_slowly_keeps_only_so_many_gits_at_work(monkeypatch: pytest.Mo
     large, (ann, ben) = Large(), (UserFactory.create(), UserFactory.create())
     monkeypatch.setattr(downloads, "difference_of", lambda _: large)
     task = TaskFactory.create()
-    reading = [download_patch(task, by=acting(ann)) for _ in range(PATCHES)]
-    with pytest.raises(WorkspaceError, match="at once"):
+    reading = [download_patch(task, by=acting(ann)) for _ in range(MAX_PATCHES)]
+    with pytest.raises(WorkspaceError, match="already downloading"):
         download_patch(task, by=acting(ann))
     download_patch(task, by=acting(ben))
     reading.pop().close()
     gc.collect()
     reading.append(download_patch(task, by=acting(ann)))
-    assert large.at_work <= PATCHES
+    assert large.at_work <= MAX_PATCHES
 
 
 @pytest.mark.django_db
@@ -91,7 +91,7 @@ def test_a_patch_that_cannot_be_made_takes_nobodys_place(monkeypatch: pytest.Mon
     monkeypatch.setattr(Large, "patch", gone)
     monkeypatch.setattr(downloads, "difference_of", lambda _: Large())
     ann, task = UserFactory.create(), TaskFactory.create()
-    for _ in range(PATCHES + 1):
+    for _ in range(MAX_PATCHES + 1):
         with pytest.raises(WorkspaceError, match="gone"):
             download_patch(task, by=acting(ann))
 

@@ -19,8 +19,8 @@ from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.schemas.audit import AuditPage
 from tasks_app.models import Action, AuditEntry, Channel, Scope
 from tasks_app.reporting.schemas.audit import AuditEntryOut
-from tasks_app.reporting.search.exports import PART
-from tasks_app.reporting.search.paging import all_ids, in_order
+from tasks_app.reporting.search.exports import BATCH_SIZE
+from tasks_app.reporting.search.paging import iterate_ids, rows_in_order
 
 router = Router(tags=["Audit"])
 
@@ -63,8 +63,8 @@ def _require_admin(request: HttpRequest) -> None:
 
 
 def _table(only: AuditFilters) -> Iterator[dict[str, Any]]:
-    for ids in all_ids(_rows(only), PART):
-        for row in in_order(AuditEntry.objects.all(), ids):
+    for ids in iterate_ids(_rows(only), BATCH_SIZE):
+        for row in rows_in_order(AuditEntry.objects.all(), ids):
             yield AuditEntryOut.of(row).model_dump()
 
 

@@ -126,6 +126,6 @@ def _settled(question: Question, act: Callable[..., actions.Answered]) -> Status
 
 
 def _rows(request: HttpRequest, only: QuestionFilters) -> QuerySet[Question]:
-    rows = only.filters(state=only.state or "", via=only.via or "").asked(principal_of(request))
+    rows = only.filters(state=only.state or "", via=only.via or "").matching_questions(principal_of(request))
     wanted = only.model_dump(include={"kind", "task"}, exclude_none=True)
     return rows.filter(**wanted).select_related("task__project", "step", "answered_by")

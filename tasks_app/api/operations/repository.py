@@ -18,7 +18,7 @@ from tasks_app.config.pipeline import DEFAULT_TASK_FOLDER
 from tasks_app.git import committed_tree
 from tasks_app.models import Scope, paths
 from tasks_app.reporting.schemas.repository import FileText, Folder, Folders, TaskFiles
-from tasks_app.reporting.search.repository import Pickable
+from tasks_app.reporting.search.repository import RepositoryTaskFiles
 from tasks_app.services.settings import repository_settings
 
 router = Router(tags=["Projects"])
@@ -49,7 +49,7 @@ def get_file(request: HttpRequest, project: ProjectName, which: Query[FileChoice
     commit, pickable = _pickable(request, project)
     if which.path not in pickable.paths():
         raise Refused(Kind.NOT_FOUND, f"There is no Markdown file “{which.path[:200]}” at the newest commit.")
-    return FileText(commit=commit, path=which.path, text=pickable.text_of(which.path))
+    return FileText(commit=commit, path=which.path, text=pickable.read_text(which.path))
 
 
 @router.get("/projects/{project}/folders", response=responses(Folders, 404, 409), auth=doors(Scope.READ))
@@ -57,11 +57,11 @@ def list_folders(request: HttpRequest, project: ProjectName, which: Query[Fittin
     """The folders of task files at the newest commit, each of which may be a sequence."""
     commit, pickable = _pickable(request, project)
     names = pickable.folders(which.q)
-    items = [Folder(folder=name, tasks=pickable.would_run(name)) for name in names[: which.limit]]
+    items = [Folder(folder=name, tasks=pickable.tasks_in_order(name)) for name in names[: which.limit]]
     return Folders(commit=commit, items=items, more=max(0, len(names) - which.limit))
 
 
-def _pickable(request: HttpRequest, name: str) -> tuple[str, Pickable]:
+def _pickable(request: HttpRequest, name: str) -> tuple[str, RepositoryTaskFiles]:
     """The newest commit and what is in it, for who may create tasks. Raises NotAllowed, WorkspaceError."""
     project = permissions.project_named_or_404(principal_of(request), name)
     permissions.require_actor(principal_of(request), project)
@@ -71,4 +71,4 @@ def _pickable(request: HttpRequest, name: str) -> tuple[str, Pickable]:
         folder = repository_settings(project, commit=commit).task_folder
     except ConfigInvalid:
         folder = DEFAULT_TASK_FOLDER  # a fault there hides no file
-    return commit, Pickable(repository, committed_tree(repository, commit=commit), folder)
+    return commit, RepositoryTaskFiles(repository, committed_tree(repository, commit=commit), folder)

@@ -16,7 +16,7 @@ from tasks_app.api.schemas.sequences import NewSequence, SequencePage
 from tasks_app.core.phases import Phase
 from tasks_app.history import statistics
 from tasks_app.models import Scope, Sequence
-from tasks_app.reporting.downloads import PATCH, download_patch
+from tasks_app.reporting.downloads import PATCH_TYPE, download_patch
 from tasks_app.reporting.schemas.sequences import SequenceDetail, SequenceOut
 from tasks_app.services import sequences as actions
 
@@ -93,7 +93,7 @@ def go_on_with_sequence(request: HttpRequest, sequence_id: SequenceId) -> Sequen
     "/sequences/{sequence_id}/patch",
     response=responses(str, 404, 409),
     auth=doors(Scope.READ),
-    openapi_extra=sends(PATCH),
+    openapi_extra=sends(PATCH_TYPE),
 )
 def get_sequence_patch(request: HttpRequest, sequence_id: SequenceId) -> StreamingHttpResponse:
     """What all tasks of a sequence changed so far, whole and with binary files: for `git apply`."""

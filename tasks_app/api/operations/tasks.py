@@ -22,10 +22,10 @@ from tasks_app.core.phases import Phase
 from tasks_app.history.events.logs import LogKind, render_log
 from tasks_app.history.events.streaming import stream_text
 from tasks_app.models import Event, Scope, Step, Task, paths
-from tasks_app.reporting.downloads import PATCH, download_patch
+from tasks_app.reporting.downloads import PATCH_TYPE, download_patch
 from tasks_app.reporting.schemas.tasks import Diff, EventOut, StepOut, TaskDetail, TaskPreview, tasks_out
 from tasks_app.reporting.search.exports import TASK_COLUMNS, task_rows
-from tasks_app.reporting.search.filters import Filters
+from tasks_app.reporting.search.filters import HistoryFilters
 from tasks_app.services import tasks as actions
 from tasks_app.services.changing import change_threshold
 from tasks_app.services.difference import difference_of
@@ -86,7 +86,7 @@ def export_tasks(
     request: HttpRequest, only: Query[TaskFilters], which: Query[Taken]
 ) -> StreamingHttpResponse:
     """All tasks that the filters let through, the newest first, as one table. The audit notes it."""
-    rows = task_rows(_filters(only).tasks(principal_of(request)))
+    rows = task_rows(_filters(only).matching_tasks(principal_of(request)))
     return taken(request, TASK_COLUMNS, rows, name="tasks", which=which)
 
 
@@ -197,7 +197,7 @@ def get_diff(request: HttpRequest, task_id: TaskId, which: Query[StepChoice]) ->
     "/tasks/{task_id}/patch",
     response=responses(str, 404, 409),
     auth=doors(Scope.READ),
-    openapi_extra=sends(PATCH),
+    openapi_extra=sends(PATCH_TYPE),
 )
 def get_patch(request: HttpRequest, task_id: TaskId, which: Query[StepChoice]) -> StreamingHttpResponse:
     """What a task, or one step of it, changed, whole and with binary files: for `git apply`."""
@@ -221,11 +221,11 @@ def get_log(
 
 
 def _rows(request: HttpRequest, only: TaskFilters) -> QuerySet[Task]:
-    rows = _filters(only).tasks(principal_of(request))
+    rows = _filters(only).matching_tasks(principal_of(request))
     return rows.select_related("project", "created_by").defer("text", "body")
 
 
-def _filters(only: TaskFilters) -> Filters:
+def _filters(only: TaskFilters) -> HistoryFilters:
     return only.filters(sequence=str(only.sequence or ""), phase=tuple(only.phase))
 
 

@@ -16,7 +16,7 @@ from tasks_app.core.errors import BadInput
 from tasks_app.history.statistics import By
 from tasks_app.models import Scope
 from tasks_app.reporting.schemas.usage import UsageReport
-from tasks_app.reporting.usage import LONGEST, Period, spent, waiting
+from tasks_app.reporting.usage import MAX_PERIOD, Period, usage_in_period, waiting_times
 
 router = Router(tags=["Usage"])
 
@@ -35,8 +35,8 @@ class UsageFilters(Schema):
 def get_usage(request: HttpRequest, only: Query[UsageFilters]) -> UsageReport:
     """Tokens and dollars of the projects that you may see, and how long was worked and waited."""
     principal, period = principal_of(request), _period(only)
-    used = spent(principal, period, only.project, _BY[only.by])
-    return UsageReport.of_period(period, used, waiting(principal, period, only.project))
+    used = usage_in_period(principal, period, only.project, _BY[only.by])
+    return UsageReport.of_period(period, used, waiting_times(principal, period, only.project))
 
 
 def _period(only: UsageFilters) -> Period:
@@ -44,6 +44,6 @@ def _period(only: UsageFilters) -> Period:
     since = only.since or until - _DEFAULT
     if since > until:
         raise BadInput(f"it begins on {since} and ends before that, on {until}", where="query.from")
-    if until - since > LONGEST:
-        raise BadInput(f"a period has at most {LONGEST.days:,} days", where="query.from")
+    if until - since > MAX_PERIOD:
+        raise BadInput(f"a period has at most {MAX_PERIOD.days:,} days", where="query.from")
     return Period(since, until)

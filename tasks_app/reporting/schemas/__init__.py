@@ -1,5 +1,5 @@
-"""What the portal returns as JSON: one pydantic model for each thing.
+"""Pydantic models of everything that the portal returns as JSON.
 
-The API returns these models and `--json` prints them, so a field has its name, type and meaning in one place.
-`of` makes a model from rows. What the API takes stands in `tasks_app.api.schemas`.
+The API returns them and `--json` prints them, so that a field has its name, type and meaning in one place.
+`of` makes a model from rows. Models of what the API accepts are in `tasks_app.api.schemas`.
 """

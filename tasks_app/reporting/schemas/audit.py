@@ -11,7 +11,7 @@ from tasks_app.reporting.schemas.base import DateTime, Json, Out
 
 
 class AuditEntryOut(Out):
-    """One thing that somebody did. It stays as it was written, and outlives what it is about."""
+    """One thing that somebody did. Entries are never changed, and survive what they are about."""
 
     id: int = Field(description="Its id.")
     at: DateTime = Field(description="When it was done.")

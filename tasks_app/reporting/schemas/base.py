@@ -1,4 +1,4 @@
-"""What all models of JSON have in common."""
+"""Base classes and helpers of the JSON models."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tasks_app.core.types import Usage
 from tasks_app.history.statistics import Metrics
 from tasks_app.models import User
 
-#: A moment, as ISO 8601 with microseconds and the offset, as in 2026-03-01T12:00:00.000001+00:00.
+#: A time, as ISO 8601 with microseconds and the offset, as in 2026-03-01T12:00:00.000001+00:00.
 DateTime = Annotated[
     datetime,
     PlainSerializer(datetime.isoformat, return_type=str),
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
-#: An object whose members depend on something else.
+#: An object without a fixed schema.
 Json = dict[str, Any]
 
 
 class Out(BaseModel):
-    """A thing as the portal returns it."""
+    """Base class of everything that the portal returns."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -64,8 +64,8 @@ class UsageOut(HasUsage):
         return cls(**usage_fields(usage), **more)
 
 
-class HasFigures(HasUsage):
-    """What something used, and how long it took."""
+class HasMetrics(HasUsage):
+    """Usage and durations."""
 
     models: dict[str, UsageOut] = Field(description="The same by model.")
     seconds: float | None = Field(
@@ -76,7 +76,7 @@ class HasFigures(HasUsage):
 
 
 class HasTimes(Out):
-    """Who created something, and its times."""
+    """Creator and times."""
 
     created_by: UserOut | None = Field(description="Who created it; null if nobody is known.")
     created_at: DateTime = Field(description="When it was created.")
@@ -85,7 +85,7 @@ class HasTimes(Out):
 
 
 def usage_fields(usage: Usage) -> dict[str, Any]:
-    """The fields of HasUsage. `input` is what was neither written to the cache nor read from it."""
+    """Return the fields of HasUsage. `input` excludes what was written to or read from the cache."""
     counts: Mapping[str, Any] = asdict(usage)
     tokens = {
         name.removesuffix("_tokens"): count for name, count in counts.items() if name.endswith("_tokens")
@@ -94,7 +94,7 @@ def usage_fields(usage: Usage) -> dict[str, Any]:
 
 
 def metrics_fields(metrics: Metrics) -> dict[str, Any]:
-    """The fields of HasFigures."""
+    """Return the fields of HasMetrics."""
     return {
         **usage_fields(metrics.usage),
         "models": {model: UsageOut.of(usage) for model, usage in metrics.by_model.items()},
@@ -105,5 +105,5 @@ def metrics_fields(metrics: Metrics) -> dict[str, Any]:
 
 
 def rounded(seconds: float | None) -> float | None:
-    """To milliseconds."""
+    """Round to milliseconds."""
     return None if seconds is None else round(seconds, 3)

@@ -1,4 +1,4 @@
-"""What is the user's own, as JSON."""
+"""JSON models of the user, their tokens and their notices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tasks_app.reporting.schemas.base import DateTime, Out, UserOut
 
 
 class TokenOut(Out):
-    """A personal API token. Its secret is not known to anybody but its holder."""
+    """A personal API token, without its secret."""
 
     name: str = Field(description="What it is for.")
     scopes: list[Scope] = Field(description="What it may be used for: read, answer, write, manage.")
@@ -61,7 +61,7 @@ class Me(UserOut):
 
 
 class NoticeOut(Out):
-    """Something that you were told in the page."""
+    """A notification in the portal."""
 
     id: int = Field(description="The notice's id.")
     occasion: Occasion = Field(description="question, failed, done or cancelled.")

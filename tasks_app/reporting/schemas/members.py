@@ -1,4 +1,4 @@
-"""Members of a project and invitations to it, as JSON."""
+"""JSON models of members and invitations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class MemberOut(UserOut):
 
 
 class InvitationOut(Out):
-    """Somebody who may join a project by a link."""
+    """An invitation to join a project by a link."""
 
     id: int = Field(description="The invitation's id.")
     email: str = Field(description="The e-mail address that is invited.")
@@ -52,5 +52,5 @@ class InvitationMade(InvitationOut):
     )
 
     def to_keep(self) -> Self:
-        """The portal keeps no link that lets somebody in."""
+        """Return a copy to store, without the secret link."""
         return self.model_copy(update={"link": None})

@@ -1,4 +1,4 @@
-"""Who is told of what, and where to, as JSON."""
+"""JSON models of notification targets, deliveries and preferences."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tasks_app.reporting.schemas.base import DateTime, Out
 
 
 class EventType(StrEnum):
-    """An event that one can ask to be told of."""
+    """An event of which users and targets can be notified."""
 
     QUESTION = "question"
     FAILED = "failed"
@@ -29,14 +29,14 @@ class EventType(StrEnum):
 
 
 class ProjectMedium(StrEnum):
-    """Where a project's messages go."""
+    """A medium of a project's target."""
 
     CHAT = "chat"
     WEBHOOK = "webhook"
 
 
 class PersonalMedium(StrEnum):
-    """How a user is told."""
+    """A medium of a user's notifications."""
 
     PAGE = "page"
     EMAIL = "email"
@@ -47,7 +47,7 @@ Wishes = dict[EventType, dict[PersonalMedium, TaskSelection]]
 
 
 class TargetOut(Out):
-    """A webhook or chat that hears of a project's tasks. Its address is a secret."""
+    """A webhook or chat that is notified of a project's tasks. Its URL is secret."""
 
     id: int = Field(description="Its id.")
     name: str = Field(description="What it is called.")
@@ -76,7 +76,7 @@ class TargetMade(TargetOut):
 
 
 class DeliveryOut(Out):
-    """One message to one target, and what became of it."""
+    """One notification to one target, with its outcome."""
 
     id: int = Field(description="Its id.")
     target: int = Field(description="The target's id.")
@@ -108,7 +108,7 @@ class DeliveryOut(Out):
 
 
 class PreferencesOut(Out):
-    """What you are told, by which media and when."""
+    """Your notification settings."""
 
     wishes: Wishes = Field(description="By event and medium: `off`, `mine` (your tasks) or `all`.")
     reach: ProjectSelection = Field(

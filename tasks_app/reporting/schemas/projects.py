@@ -1,4 +1,4 @@
-"""Projects, their settings and pipelines, as JSON."""
+"""JSON models of projects, pipelines and validation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ProjectOut(Out):
     """A git repository that tasks work on."""
 
     project: str = Field(description="Its name.")
-    source: str = Field(description="Where the repository is: a path, or an https or ssh address.")
+    source: str = Field(description="Where the repository is: a path, or an https or ssh URL.")
     branch: str = Field(description="The branch that tasks start from.")
     role: str = Field(description="Your role there: viewer, member or maintainer; `admin` for site admins.")
     created_at: DateTime = Field(description="When it was added.")
@@ -38,10 +38,10 @@ class ProjectOut(Out):
 
 
 class ProjectListed(Out):
-    """As `manage.py project … --json` prints it."""
+    """Output of `manage.py project … --json`."""
 
     name: str = Field(description="Its name.")
-    source: str = Field(description="Where the repository is: a path, or an https or ssh address.")
+    source: str = Field(description="Where the repository is: a path, or an https or ssh URL.")
     branch: str = Field(description="The branch that tasks start from.")
     tasks: int = Field(description="How many tasks it has.")
 
@@ -81,13 +81,13 @@ class Pipelines(Out):
 
 
 class FindingOut(Out):
-    """Something that is wrong in a repository."""
+    """One problem of a repository."""
 
     file: str = Field(description="The file; empty for the repository as a whole.")
     line: int | None = Field(description="The line; null if it is about the whole file.")
     key: str = Field(description="The key in cat-herder.yaml or in front matter; may be empty.")
     message: str = Field(description="What is wrong there.")
-    fixable: bool = Field(description="Whether `manage.py validate --fix` can mend it.")
+    fixable: bool = Field(description="Whether `manage.py validate --fix` can fix it.")
 
     @classmethod
     def of(cls, finding: Finding) -> Self:
@@ -102,7 +102,7 @@ class FindingOut(Out):
 
 
 class ReportOut(Out):
-    """What is wrong in a repository."""
+    """All problems of a repository."""
 
     ok: bool = Field(description="Whether there are no errors.")
     errors: list[FindingOut] = Field(description="What stops tasks or lets them go wrong.")
@@ -131,7 +131,7 @@ class FileWritten(Out):
 
 
 class InitOutcome(Out):
-    """As `manage.py init_project --json` prints it."""
+    """Output of `manage.py init_project --json`."""
 
     dry_run: bool = Field(description="Whether nothing was written.")
     files: list[FileWritten] = Field(description="The files that a project starts with.")
@@ -140,6 +140,6 @@ class InitOutcome(Out):
 
 
 class ReportWithFixes(ReportOut):
-    """As `manage.py validate --json` prints it."""
+    """Output of `manage.py validate --json`."""
 
     mended: list[str] = Field(description="The files that `--fix` changed.")

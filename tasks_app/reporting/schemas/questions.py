@@ -1,4 +1,4 @@
-"""Questions and answers, as JSON."""
+"""JSON models of questions and answers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ItemOut(Out):
 
 
 class QuestionOut(Out):
-    """What an agent wants to know, and what it was told."""
+    """A question of an agent, with its answer."""
 
     id: int = Field(description="The question's id.")
     task: int = Field(description="The id of the task that waits for the answer.")
@@ -91,7 +91,7 @@ class QuestionOut(Out):
 
 
 class AnswerOutcome(Out):
-    """As `manage.py answer --json` prints it."""
+    """Output of `manage.py answer --json`."""
 
     question: int = Field(description="The question's id.")
     task: int = Field(description="The task's id.")
@@ -124,7 +124,7 @@ class AnswerOutcome(Out):
 
 
 class Answered(Out):
-    """What became of an answer."""
+    """The outcome of an answer."""
 
     question: QuestionOut = Field(description="The question with the answer, by whom and when.")
     repeated: bool = Field(

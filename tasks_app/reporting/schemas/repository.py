@@ -1,4 +1,4 @@
-"""Files of a project's repository that a new task can be made from, as JSON."""
+"""JSON models of files in a repository from which tasks can be created."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FileText(Out):
 
 
 class Folder(Out):
-    """A folder that may be a sequence."""
+    """A folder from which a sequence can be created."""
 
     folder: str = Field(description="Its path, seen from the top of the repository.")
     tasks: list[str] = Field(description="Its task files in the order in which they would run.")

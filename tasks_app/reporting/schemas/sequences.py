@@ -1,4 +1,4 @@
-"""Sequences of tasks, as JSON."""
+"""JSON models of sequences."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tasks_app.core.phases import Phase
 from tasks_app.history import statistics
 from tasks_app.history.statistics import Metrics
 from tasks_app.models import Sequence, Task
-from tasks_app.reporting.schemas.base import HasFigures, HasTimes, metrics_fields, user_or_none
+from tasks_app.reporting.schemas.base import HasMetrics, HasTimes, metrics_fields, user_or_none
 from tasks_app.reporting.schemas.tasks import TaskOut, TaskOutcome, tasks_out
 
 
-class SequenceOut(HasTimes, HasFigures):
+class SequenceOut(HasTimes, HasMetrics):
     """A folder of tasks that run one after the other on one branch."""
 
     sequence: int = Field(description="The sequence's id.")
@@ -28,7 +28,7 @@ class SequenceOut(HasTimes, HasFigures):
 
     @classmethod
     def of(cls, sequence: Sequence, *, metrics: Metrics | None = None, **more: Any) -> Self:
-        """`metrics`: those of the sequence, for callers who have those of many."""
+        """Make a model; callers with many sequences pass `metrics` to save queries."""
         return cls(
             sequence=sequence.pk,
             project=sequence.project.name,
@@ -66,13 +66,13 @@ class SequenceDetail(SequenceWithTasks):
 
 
 class SequenceOutcome(SequenceWithTasks):
-    """As commands that work on a sequence print it at the end."""
+    """Output of commands that run a sequence."""
 
     exit_code: int = Field(description="The exit code of the command.")
 
 
 def outcome_of(thing: Task | Sequence, *, exit_code: int) -> TaskOutcome | SequenceOutcome:
-    """What a command prints at its end about the task or sequence that it worked on."""
+    """Return the output of a command that ran a task or sequence."""
     if isinstance(thing, Task):
         return TaskOutcome.of(thing, exit_code=exit_code)
     return SequenceOutcome.of(thing, exit_code=exit_code)

@@ -1,4 +1,4 @@
-"""The whole installation at a glance, as `manage.py status --json` prints it."""
+"""JSON models of `manage.py status --json`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tasks_app.reporting.schemas.tasks import TaskOut
 
 
 class WorkerOut(Out):
-    """A worker that lives."""
+    """A running worker."""
 
     host: str = Field(description="The machine that it runs on.")
     pid: int = Field(description="The id of its process.")

@@ -1,4 +1,4 @@
-"""Tasks, their steps, runs and events, as JSON."""
+"""JSON models of tasks, steps, runs and events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tasks_app.models import Event, EventKind, Outcome, Question, Reason, Run, S
 from tasks_app.reporting.commands import fetch_command_for
 from tasks_app.reporting.schemas.base import (
     DateTime,
-    HasFigures,
+    HasMetrics,
     HasTimes,
     Json,
     Out,
@@ -26,7 +26,7 @@ from tasks_app.reporting.schemas.base import (
 from tasks_app.reporting.schemas.questions import QuestionOut
 
 
-class TaskOut(HasTimes, HasFigures):
+class TaskOut(HasTimes, HasMetrics):
     """One goal, run through one pipeline on one branch."""
 
     task: int = Field(description="The task's id.")
@@ -61,7 +61,7 @@ class TaskOut(HasTimes, HasFigures):
         open_questions: Collection[Question] | None = None,
         **more: Any,
     ) -> Self:
-        """`metrics` and `open_questions`: those of the task, for callers who have those of many."""
+        """Make a model; callers with many tasks pass `metrics` and `open_questions` to save queries."""
         if open_questions is None:
             open_questions = Question.objects.open_of(task)
         questions = [QuestionOut.of(question) for question in open_questions]
@@ -94,7 +94,7 @@ class TaskOut(HasTimes, HasFigures):
 
 
 def tasks_out(tasks: Collection[Task]) -> list[TaskOut]:
-    """Many tasks, with as many queries as for one."""
+    """Make models of many tasks, with as many queries as for one."""
     metrics, questions = statistics.of_tasks(tasks), Question.objects.open_by_task(tasks)
     return [
         TaskOut.of(task, metrics=metrics[task.pk], open_questions=questions.get(task.pk, ()))
@@ -160,7 +160,7 @@ class StepOut(Out):
 
     @classmethod
     def of(cls, step: Step) -> Self:
-        """One query for the runs, unless they were prefetched."""
+        """Make a model, with one query for the runs unless they were prefetched."""
         return cls(
             position=step.position,
             name=step.name,
@@ -172,13 +172,13 @@ class StepOut(Out):
 
 
 class TaskWithSteps(TaskOut):
-    """As `manage.py status TASK --json` prints it."""
+    """Output of `manage.py status TASK --json`."""
 
     steps: list[StepOut] = Field(description="Its steps in order.")
 
 
 class TaskOutcome(TaskOut):
-    """As commands that work on a task print it at the end."""
+    """Output of commands that run a task."""
 
     exit_code: int = Field(description="The exit code of the command.")
 
@@ -208,7 +208,7 @@ class EventOut(Out):
 
 
 class TaskPreview(Out):
-    """What a text would become, as the settings are at the newest commit that the portal has."""
+    """The task that a text would become, with the settings of the newest commit."""
 
     title: str = Field(description="Its title.")
     pipeline: str = Field(description="The pipeline that it would run through.")

@@ -1,4 +1,4 @@
-"""What was used and how long was waited, as JSON."""
+"""JSON models of usage."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import Field
 from tasks_app.core.types import Usage
 from tasks_app.history.statistics import By
 from tasks_app.reporting.schemas.base import HasUsage, Out, UsageOut, usage_fields
-from tasks_app.reporting.usage import Period, Spent, Waiting
+from tasks_app.reporting.usage import Period, UsageInPeriod, WaitingTimes
 
 
 class Part(UsageOut):
@@ -23,7 +23,7 @@ class DayPart(Part):
 
 
 class Waited(Out):
-    """Of the tasks that were created and the questions that were asked in the period."""
+    """Waiting times of tasks that were created and questions that were asked in the period."""
 
     tasks: int = Field(description="Tasks that were begun.")
     working_seconds: float = Field(description="Agents and checks at work.")
@@ -33,7 +33,7 @@ class Waited(Out):
     median_seconds: float | None = Field(description="How soon half of them were; null if none was.")
 
     @classmethod
-    def of(cls, waited: Waiting) -> Self:
+    def of(cls, waited: WaitingTimes) -> Self:
         return cls(
             tasks=waited.tasks,
             working_seconds=round(waited.working, 3),
@@ -45,27 +45,27 @@ class Waited(Out):
 
 
 class UsageReport(HasUsage):
-    """`since` and `until` are days in UTC, both included."""
+    """Usage in a period. `since` and `until` are days in UTC, both included."""
 
     since: date = Field(description="The first day.")
     until: date = Field(description="The last day.")
     before: UsageOut = Field(description="The same of the period of that length before it.")
-    models: list[Part] = Field(description="Told apart by model.")
-    projects: list[Part] = Field(description="Told apart by project.")
-    people: list[Part] = Field(description="Told apart by who created the task.")
-    days: list[DayPart] = Field(description="Day by day, told apart by `by`; days without use are left out.")
+    models: list[Part] = Field(description="By model.")
+    projects: list[Part] = Field(description="By project.")
+    people: list[Part] = Field(description="By the user who created the task.")
+    days: list[DayPart] = Field(description="By day and by `by`; days without usage are left out.")
     waited: Waited = Field(description="How long was worked and waited.")
 
     @classmethod
-    def of_period(cls, period: Period, spent: Spent, waited: Waiting) -> Self:
+    def of_period(cls, period: Period, spent: UsageInPeriod, waited: WaitingTimes) -> Self:
         return cls(
             since=period.since,
             until=period.until,
             **usage_fields(spent.total),
             before=UsageOut.of(spent.before),
-            models=_parts(spent.parts[By.MODEL]),
-            projects=_parts(spent.parts[By.PROJECT]),
-            people=_parts(spent.parts[By.USER]),
+            models=_by_name(spent.parts[By.MODEL]),
+            projects=_by_name(spent.parts[By.PROJECT]),
+            people=_by_name(spent.parts[By.USER]),
             days=[
                 DayPart.of(usage, name=name, day=day)
                 for day, parts in sorted(spent.by_day.items())
@@ -75,7 +75,7 @@ class UsageReport(HasUsage):
         )
 
 
-def _parts(parts: Mapping[str, Usage]) -> list[Part]:
+def _by_name(parts: Mapping[str, Usage]) -> list[Part]:
     return [Part.of(usage, name=name) for name, usage in most_expensive_first(parts)]
 
 
@@ -84,7 +84,7 @@ def most_expensive_first(parts: Mapping[str, Usage]) -> list[tuple[str, Usage]]:
 
 
 class UsageOfAllRuns(Out):
-    """As `manage.py stats --json` prints it."""
+    """Output of `manage.py stats --json`."""
 
     by: str = Field(description="model, user or project.")
     total: UsageOut = Field(description="All together.")

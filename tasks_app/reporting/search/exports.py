@@ -1,4 +1,4 @@
-"""Tasks and questions as flat rows to take away, read in parts: many need no more memory than few."""
+"""Flat rows of tasks and questions for exports, read in batches to bound memory."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from django.db.models import QuerySet
 
 from tasks_app.history import statistics
 from tasks_app.models import Question, Task
-from tasks_app.reporting.search.paging import all_ids, in_order
+from tasks_app.reporting.search.paging import iterate_ids, rows_in_order
 
-PART = 500
+BATCH_SIZE = 500
 
 Row = dict[str, Any]
 
@@ -29,33 +29,33 @@ QUESTION_COLUMNS = [
 
 
 def task_rows(tasks: QuerySet[Task]) -> Iterator[Row]:
-    """Newest first. Durations are seconds, empty before the start; waiting is for people and for limits."""
+    """Yield tasks, newest first. Durations are seconds; waiting is for people and for limits."""
     related = Task.objects.select_related("project", "sequence", "created_by").defer("text", "body")
-    for ids in all_ids(tasks, PART):
-        part = in_order(related, ids)
-        metrics, asked = statistics.of_tasks(part), _asked(ids)
+    for ids in iterate_ids(tasks, BATCH_SIZE):
+        part = rows_in_order(related, ids)
+        metrics, asked = statistics.of_tasks(part), _question_counts(ids)
         for task in part:
             yield _task_row(task, metrics[task.pk], asked.get(task.pk, (0, [])))
 
 
 def question_rows(questions: QuerySet[Question]) -> Iterator[Row]:
-    """Newest first. `seconds` is the time to the answer."""
+    """Yield questions, newest first. `seconds` is the time to the answer."""
     related = Question.objects.select_related("task__project", "step", "answered_by")
-    for ids in all_ids(questions, PART):
-        for question in in_order(related, ids):
+    for ids in iterate_ids(questions, BATCH_SIZE):
+        for question in rows_in_order(related, ids):
             yield _question_row(question)
 
 
-def _asked(ids: list[int]) -> Mapping[int, tuple[int, list[str]]]:
-    """By the task: how many questions it has, and who answered."""
+def _question_counts(ids: list[int]) -> Mapping[int, tuple[int, list[str]]]:
+    """Return the number of questions and the usernames of those who answered, by task id."""
     counts: dict[int, int] = defaultdict(int)
-    people: dict[int, list[str]] = defaultdict(list)
+    answered_by: dict[int, list[str]] = defaultdict(list)
     rows = Question.objects.filter(task__in=ids).order_by("pk").values_list("task", "answered_by__username")
-    for task, person in rows:
+    for task, username in rows:
         counts[task] += 1
-        if person and person not in people[task]:
-            people[task].append(person)
-    return {task: (count, people[task]) for task, count in counts.items()}
+        if username and username not in answered_by[task]:
+            answered_by[task].append(username)
+    return {task: (count, answered_by[task]) for task, count in counts.items()}
 
 
 def _task_row(task: Task, metrics: statistics.Metrics, asked: tuple[int, list[str]]) -> Row:

@@ -1,4 +1,4 @@
-"""Which tasks and questions are wanted: the filters of the history, as they stand in a URL."""
+"""Filters of the history, parsed from a URL."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tasks_app.core.storable import storable_text
 from tasks_app.models import Channel, Question, QuestionState, Run, Task
 from tasks_app.permissions import Principal, projects_visible_to
 from tasks_app.reporting.search.finding import questions_with, tasks_with
-from tasks_app.reporting.search.words import Query, understood
+from tasks_app.reporting.search.words import Query, parse_query
 
 #: No name in the database is longer.
-_LONGEST_NAME = 300
-#: The largest number that the databases take for a row.
-_LARGEST = 2**63 - 1
+_MAX_NAME = 300
+#: The largest id that the databases support.
+_MAX_ID = 2**63 - 1
 ANY, NONE = "yes", "no"
 
 
 @dataclass(frozen=True)
-class Filters:
-    """Each is empty if it is not set. `faults` says which values could not be used; they are left out.
+class HistoryFilters:
+    """Filters for tasks and questions; unset ones are empty. `faults` has messages on ignored values.
 
     `since` and `until` are days in UTC, both included: when the task was created, or the question asked.
     """
@@ -46,47 +46,50 @@ class Filters:
     faults: list[str] = field(default_factory=list, compare=False)
 
     @classmethod
-    def of(cls, asked: QueryDict) -> Self:
+    def of(cls, query: QueryDict) -> Self:
         faults: list[str] = []
-        names = ("q", "project", "person", "pipeline", "model")
-        given: dict[str, Any] = {name: _text(asked, name) for name in names}
-        given["phase"] = tuple(one for one in Phase if one in asked.getlist("phase"))
-        given["sequence"] = _one_of(asked, "sequence", None, faults)
-        given["questions"] = _one_of(asked, "questions", (ANY, NONE), faults)
-        given["state"] = _one_of(asked, "state", QuestionState.values, faults)
-        given["via"] = _one_of(asked, "via", Channel.values, faults)
-        given["since"] = _day(asked, "from", faults)
-        given["until"] = _day(asked, "to", faults)
+        names = ("project", "person", "pipeline", "model")
+        given: dict[str, Any] = {
+            name: storable_text(query.get(name, ""))[:_MAX_NAME].strip() for name in names
+        }
+        given["q"] = storable_text(query.get("q", ""))[:_MAX_NAME]  # a final space ends the last word
+        given["phase"] = tuple(one for one in Phase if one in query.getlist("phase"))
+        given["sequence"] = _one_of(query, "sequence", None, faults)
+        given["questions"] = _one_of(query, "questions", (ANY, NONE), faults)
+        given["state"] = _one_of(query, "state", QuestionState.values, faults)
+        given["via"] = _one_of(query, "via", Channel.values, faults)
+        given["since"] = _day(query, "from", faults)
+        given["until"] = _day(query, "to", faults)
         return cls(**given, faults=faults)
 
     @cached_property
     def words(self) -> Query:
-        return understood(self.q)
+        return parse_query(self.q)
 
     def __bool__(self) -> bool:
-        return bool(self.in_url())
+        return bool(self.url_parameters())
 
     @property
-    def narrowing(self) -> int:
-        """How many are set beside the words."""
-        return len(self.in_url().keys() - {"q"})
+    def count_set(self) -> int:
+        """The number of filters that are set, not counting the words."""
+        return len(self.url_parameters().keys() - {"q"})
 
-    def in_url(self) -> dict[str, Any]:
-        """The parameters that say the same again."""
+    def url_parameters(self) -> dict[str, Any]:
+        """Return the URL parameters of these filters."""
         shown = {"since": "from", "until": "to"}
         values = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "faults"}
         return {shown.get(name, name): value for name, value in values.items() if value}
 
-    def tasks(self, principal: Principal) -> QuerySet[Task]:
-        """The tasks that are wanted and that the principal may see, in no order."""
+    def matching_tasks(self, principal: Principal) -> QuerySet[Task]:
+        """Return matching tasks that the principal may see, unordered."""
         tasks = Task.objects.order_by().filter(self._in_projects(principal, "project"))
-        for name, way in (
+        for name, lookup in (
             ("person", "created_by__username"),
             ("pipeline", "pipeline"),
             ("phase", "phase__in"),
         ):
             if value := getattr(self, name):
-                tasks = tasks.filter(**{way: value})
+                tasks = tasks.filter(**{lookup: value})
         if self.sequence:
             tasks = tasks.filter(sequence=int(self.sequence))
         if self.model:
@@ -97,65 +100,61 @@ class Filters:
         tasks = tasks.filter(self._between("created_at"))
         return tasks_with(tasks, self.words) if self.q.strip() else tasks
 
-    def asked(self, principal: Principal) -> QuerySet[Question]:
-        """The questions that are wanted and that the principal may see, in no order; `person` answered."""
+    def matching_questions(self, principal: Principal) -> QuerySet[Question]:
+        """Return matching questions that the principal may see, unordered; `person` is who answered."""
         questions = Question.objects.order_by().filter(self._in_projects(principal, "task__project"))
-        for name, way in (("person", "answered_by__username"), ("state", "state"), ("via", "answered_via")):
+        for name, lookup in (
+            ("person", "answered_by__username"),
+            ("state", "state"),
+            ("via", "answered_via"),
+        ):
             if value := getattr(self, name):
-                questions = questions.filter(**{way: value})
+                questions = questions.filter(**{lookup: value})
         questions = questions.filter(self._between("asked_at"))
         return questions_with(questions, self.words) if self.q.strip() else questions
 
-    def _in_projects(self, principal: Principal, way: str) -> Q:
-        """Their numbers: in 100,000 tasks a list is found by index, a join over memberships is not."""
+    def _in_projects(self, principal: Principal, lookup: str) -> Q:
+        """Filter by a list of project ids, which uses an index; a join over memberships does not."""
         projects = projects_visible_to(principal).order_by()
         if self.project:
             projects = projects.filter(name=self.project)
         elif principal.is_site_admin:
             return Q()
-        return Q(**{f"{way}__in": list(projects.values_list("pk", flat=True))})
+        return Q(**{f"{lookup}__in": list(projects.values_list("pk", flat=True))})
 
-    def _between(self, when: str) -> Q:
-        wanted = Q()
+    def _between(self, column: str) -> Q:
+        condition = Q()
         if self.since:
-            wanted &= Q(**{f"{when}__gte": midnight(self.since)})
+            condition &= Q(**{f"{column}__gte": midnight(self.since)})
         if self.until and self.until < date.max:
-            wanted &= Q(**{f"{when}__lt": midnight(self.until + timedelta(days=1))})
-        return wanted
+            condition &= Q(**{f"{column}__lt": midnight(self.until + timedelta(days=1))})
+        return condition
 
 
 def midnight(day: date) -> datetime:
-    """The beginning of the day in UTC."""
+    """Return the beginning of the day in UTC."""
     return datetime.combine(day, time(), UTC)
 
 
-def _text(asked: QueryDict, name: str) -> str:
-    return storable_text(asked.get(name, ""))[:_LONGEST_NAME].strip() if name != "q" else _typed(asked)
-
-
-def _typed(asked: QueryDict) -> str:
-    return storable_text(asked.get("q", ""))[:_LONGEST_NAME]
-
-
-def _one_of(asked: QueryDict, name: str, values: Any, faults: list[str]) -> str:
-    """One of the values, or the number of a row if there are none."""
-    value = storable_text(asked.get(name, ""))[:_LONGEST_NAME].strip()
-    if not value or (value in values if values else _is_number(value)):
+def _one_of(query: QueryDict, name: str, values: Any, faults: list[str]) -> str:
+    """Return one of the values, or an id if `values` is None; append to `faults` otherwise."""
+    value = storable_text(query.get(name, ""))[:_MAX_NAME].strip()
+    if not value or (value in values if values else _is_id(value)):
         return value
     must = f"one of {', '.join(values)}" if values else "a number"
-    faults.append(f"“{name}” must be {must}, not “{value[:40]}”. It was left out.")
+    faults.append(f"“{name}” must be {must}, not “{value[:40]}”. It was ignored.")
     return ""
 
 
-def _is_number(value: str) -> bool:
-    return value.isascii() and value.isdigit() and int(value[:30]) <= _LARGEST
+def _is_id(value: str) -> bool:
+    return value.isascii() and value.isdigit() and int(value[:30]) <= _MAX_ID
 
 
-def _day(asked: QueryDict, name: str, faults: list[str]) -> date | None:
-    value = asked.get(name, "").strip()
+def _day(query: QueryDict, name: str, faults: list[str]) -> date | None:
+    value = query.get(name, "").strip()
     try:
         return date.fromisoformat(value) if value else None
     except ValueError:
         shown = storable_text(value[:40])
-        faults.append(f"“{name}” must be a day such as 2026-03-01, not “{shown}”. It was left out.")
+        faults.append(f"“{name}” must be a day such as 2026-03-01, not “{shown}”. It was ignored.")
         return None

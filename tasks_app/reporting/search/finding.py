@@ -1,6 +1,6 @@
-"""Finding tasks and questions by the words in them, on both databases.
+"""Full text search of tasks and questions on both databases.
 
-These narrow querysets, so what a person may not see is not found: hand in what is visible to them.
+The functions filter a queryset; pass one of what the user may see.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from django.db.models.expressions import RawSQL
 
 from tasks_app.models import Question, Task
 from tasks_app.reporting.search.schema import PUNCTUATION
-from tasks_app.reporting.search.words import Query, Term, folded
+from tasks_app.reporting.search.words import Query, Term, fold_case
 
 _PUNCTUATION = re.compile(PUNCTUATION)
 
 
 def tasks_with(tasks: QuerySet[Task], query: Query) -> QuerySet[Task]:
-    """The tasks whose title, text or failure has the words of the query, or one of whose questions has."""
-    return _found(
+    """Return the tasks with the words of the query in title, text, failure or questions."""
+    return _filter_by_search(
         tasks,
         query,
         "SELECT rowid FROM search_tasks WHERE search_tasks MATCH %s UNION "
@@ -33,8 +33,8 @@ def tasks_with(tasks: QuerySet[Task], query: Query) -> QuerySet[Task]:
 
 
 def questions_with(questions: QuerySet[Question], query: Query) -> QuerySet[Question]:
-    """The questions that have the words of the query in what was asked, its evidence, answer or notes."""
-    return _found(
+    """Return the questions with the words of the query in items, evidence, answers or notes."""
+    return _filter_by_search(
         questions,
         query,
         "SELECT rowid FROM search_questions WHERE search_questions MATCH %s",
@@ -42,17 +42,17 @@ def questions_with(questions: QuerySet[Question], query: Query) -> QuerySet[Ques
     )
 
 
-def _found(rows: QuerySet[Any], query: Query, sqlite: str, postgres: str) -> QuerySet[Any]:
+def _filter_by_search(rows: QuerySet[Any], query: Query, sqlite: str, postgres: str) -> QuerySet[Any]:
     if not query:
         return rows.none()
     on_sqlite = connection.vendor == "sqlite"
-    sql, words = (sqlite, _fts5(query)) if on_sqlite else (postgres, _tsquery(query))
-    ids = RawSQL(sql, [words] * sql.count("%s"))  # noqa: S611 - what was typed is a parameter
+    sql, words = (sqlite, _fts5_query(query)) if on_sqlite else (postgres, _tsquery(query))
+    ids = RawSQL(sql, [words] * sql.count("%s"))  # noqa: S611 - user input is a parameter
     return rows.filter(pk__in=ids)
 
 
-def _fts5(query: Query) -> str:
-    """Each word in quotes, so that none is an operator."""
+def _fts5_query(query: Query) -> str:
+    """Return an FTS5 query with each word quoted, so that none is an operator."""
     wanted = " AND ".join(_fts5_term(term) for term in query.wanted)
     return " NOT ".join([f"({wanted})", *(_fts5_term(term) for term in query.unwanted)])
 
@@ -66,8 +66,8 @@ def _tsquery(query: Query) -> str:
 
 
 def _tsquery_term(term: Term) -> str:
-    """PostgreSQL reads what is in quotes as it reads texts, so a word is folded as texts are."""
-    words = " ".join(_PUNCTUATION.sub(" ", folded(word)) for word in term.words).split() or [""]
+    """Fold the words like the indexed texts: to_tsquery() parses quoted text too."""
+    words = " ".join(_PUNCTUATION.sub(" ", fold_case(word)) for word in term.words).split() or [""]
     quoted = [f"'{word}'" for word in words]
     if term.prefix:
         quoted[-1] += ":*"

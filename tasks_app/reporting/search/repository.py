@@ -1,4 +1,4 @@
-"""What a repository has for new tasks: Markdown files as texts, folders of them as sequences."""
+"""Files of a repository from which tasks can be created, and folders for sequences."""
 
 from __future__ import annotations
 
@@ -12,35 +12,37 @@ from tasks_app.git import Repository, TreeFile, blob_bytes
 from tasks_app.git.files import TEXT_BYTES
 from tasks_app.services.sequences import task_files
 
-#: Of a query or a path, so much counts.
-_LONGEST = 200
+#: Characters of a query or path that are used.
+_MAX_LENGTH = 200
 
 
 @dataclass(frozen=True)
-class Pickable:
-    """The Markdown files among `files`, those of `task_folder` first. Links are left out."""
+class RepositoryTaskFiles:
+    """The Markdown files among `files`, those of `task_folder` first, without symbolic links."""
 
     repository: Repository
     files: tuple[TreeFile, ...]
     task_folder: str
 
     def paths(self, query: str = "") -> list[str]:
-        """Of the files whose path has all words of the query."""
-        return _fitting([file.path for file in self._markdown], query)
+        """Return the paths that contain all words of the query."""
+        return _matching([file.path for file in self._markdown], query)
 
     def folders(self, query: str = "") -> list[str]:
-        """Folders with task files directly in them whose path has all words of the query."""
-        return _fitting(sorted(folder for folder, names in self._folders.items() if task_files(names)), query)
+        """Return the folders with task files whose path contains all words of the query."""
+        return _matching(
+            sorted(folder for folder, names in self._folders.items() if task_files(names)), query
+        )
 
-    def would_run(self, folder: str) -> list[str]:
-        """Names of the task files of a folder in the order in which they would run."""
+    def tasks_in_order(self, folder: str) -> list[str]:
+        """Return the task files of a folder in the order in which they would run."""
         return task_files(self._folders.get(folder.strip().strip("/"), []))
 
-    def text_of(self, path: str) -> str:
-        """The text of a Markdown file. Raises BadInput if there is no such file, or it is no such text."""
+    def read_text(self, path: str) -> str:
+        """Return the text of a Markdown file. Raises BadInput if it is missing, too large or not UTF-8."""
         found = next((file for file in self._markdown if file.path == path), None)
         if found is None:
-            raise BadInput(f"There is no Markdown file “{path[:_LONGEST]}” at the newest commit.")
+            raise BadInput(f"There is no Markdown file “{path[:_MAX_LENGTH]}” at the newest commit.")
         if found.size > TEXT_BYTES:
             raise BadInput(f"{path} is larger than {TEXT_BYTES:,} bytes.")
         try:
@@ -50,7 +52,7 @@ class Pickable:
 
     @cached_property
     def _folders(self) -> dict[str, list[str]]:
-        """The names in each folder: looking through all files for each of many folders takes the square."""
+        """File names by folder, computed once: searching all files for each folder would be quadratic."""
         found: dict[str, list[str]] = defaultdict(list)
         for file in self._markdown:
             folder, slash, name = file.path.rpartition("/")
@@ -65,6 +67,6 @@ class Pickable:
         return sorted(found, key=lambda file: (not file.path.startswith(first), file.path))
 
 
-def _fitting(names: Sequence[str], query: str) -> list[str]:
-    words = query[:_LONGEST].casefold().split()
+def _matching(names: Sequence[str], query: str) -> list[str]:
+    words = query[:_MAX_LENGTH].casefold().split()
     return [name for name in names if all(word in name.casefold() for word in words)]

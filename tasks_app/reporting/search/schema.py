@@ -1,10 +1,10 @@
-"""The index of words, kept by the database itself: no writer can forget it, a bulk update neither.
+"""The full text index, maintained by the database itself, so that bulk updates are included.
 
 SQLite: two FTS5 tables with triggers. PostgreSQL: a generated column with a GIN index in either table;
-accents are folded by Unicode's decomposition: that needs no extension. `make` and `drop` may be called twice.
+accents are removed by Unicode decomposition. `make` and `drop` may be called twice.
 
-A migration that changes the type of an indexed column on PostgreSQL has to `drop` first and `make` after it.
-On SQLite Django makes tables anew, which loses their triggers: after each migration `mend` puts them back.
+A migration that changes the type of an indexed column on PostgreSQL must `drop` first and `make` afterwards.
+On SQLite, Django recreates tables and so loses their triggers: `mend` restores them after each migration.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 # ---- SQLite ----
 
 
-def _texts(row: str, column: str) -> str:
-    """All texts of a JSON column. `kind` is a word of ours."""
+def _json_texts_sql(row: str, column: str) -> str:
+    """Return SQL for all texts of a JSON column, except `kind`, which the portal writes."""
     texts = f"json_tree({row}.{column}) WHERE type = 'text' AND key IS NOT 'kind'"
     return f"coalesce((SELECT group_concat(atom, ' ') FROM {texts}), '')"
 
 
-def _question(row: str) -> str:
-    asked = f"{_texts(row, 'items')} || ' ' || {_texts(row, 'evidence')}"
-    answered = f"{_texts(row, 'answers')} || ' ' || {row}.notes"
+def _question_columns_sql(row: str) -> str:
+    asked = f"{_json_texts_sql(row, 'items')} || ' ' || {_json_texts_sql(row, 'evidence')}"
+    answered = f"{_json_texts_sql(row, 'answers')} || ' ' || {row}.notes"
     return f"{row}.id, {asked}, {answered}"
 
 
-# Of tasks the words alone are kept, so a change has to say what stood there before.
+# The index of tasks has no content of its own, so a change must name the old values.
 _OLD_TASK = (
     "INSERT INTO search_tasks(search_tasks, rowid, title, body, failure) "
     "VALUES ('delete', old.id, old.title, old.body, old.failure)"
@@ -38,7 +38,9 @@ _NEW_TASK = (
     "INSERT INTO search_tasks(rowid, title, body, failure) VALUES (new.id, new.title, new.body, new.failure)"
 )
 _TASK_CHANGED = "old.title IS NOT new.title OR old.body IS NOT new.body OR old.failure IS NOT new.failure"
-_NEW_QUESTION = f"INSERT INTO search_questions(rowid, asked, answered) VALUES ({_question('new')})"
+_NEW_QUESTION = (
+    f"INSERT INTO search_questions(rowid, asked, answered) VALUES ({_question_columns_sql('new')})"
+)
 _OLD_QUESTION = "DELETE FROM search_questions WHERE rowid = old.id"
 _QUESTION_CHANGED = " OR ".join(
     f"old.{column} IS NOT new.{column}" for column in ("items", "evidence", "answers", "notes")
@@ -68,22 +70,22 @@ _SQLITE_FILL = (
     "INSERT INTO search_tasks(search_tasks) VALUES ('rebuild')",
     "DELETE FROM search_questions",
     "INSERT INTO search_questions(rowid, asked, answered) "
-    f"SELECT {_question('one')} FROM tasks_app_question AS one",
+    f"SELECT {_question_columns_sql('one')} FROM tasks_app_question AS one",
 )
 
 # ---- PostgreSQL ----
 
-#: Punctuation is taken out first: PostgreSQL would make one word of a path, an address or a version.
+#: Punctuation is removed first: PostgreSQL would index a path, URL or version as one word.
 PUNCTUATION = r"[\u0001-\u002f\u003a-\u0040\u005b-\u0060\u007b-\u00bf\u00d7\u00f7\u2000-\u206f\u3000-\u303f]+"
-#: Characters of one text that are indexed: an index of words may not have more than a million bytes.
-_MOST = 100_000
+#: Indexed characters of one text: a tsvector may not exceed a megabyte.
+_LIMIT = 100_000
 
 _POSTGRES_FUNCTIONS = (
-    # The body is parsed here and now: it means the same wherever the search path leads later.
+    # RETURN is parsed at creation, so that a later search_path does not change its meaning.
     rf"""CREATE OR REPLACE FUNCTION search_words(text) RETURNS tsvector
         LANGUAGE sql IMMUTABLE PARALLEL SAFE
         RETURN to_tsvector('pg_catalog.simple'::regconfig, regexp_replace(regexp_replace(
-            normalize(left($1, {_MOST}), NFKD), '[\u0300-\u036f]+', '', 'g'), '{PUNCTUATION}', ' ', 'g'))""",
+            normalize(left($1, {_LIMIT}), NFKD), '[\u0300-\u036f]+', '', 'g'), '{PUNCTUATION}', ' ', 'g'))""",
     """CREATE OR REPLACE FUNCTION search_texts(jsonb) RETURNS text
         LANGUAGE sql IMMUTABLE PARALLEL SAFE
         RETURN (SELECT coalesce(string_agg(one #>> '{}', ' '), '')
@@ -113,7 +115,7 @@ _POSTGRES_DROP = (
 
 
 def make(apps: object, editor: BaseDatabaseSchemaEditor) -> None:
-    """Index what there is, and what will be. For `RunPython`."""
+    """Create and fill the index. For `RunPython`."""
     if editor.connection.vendor == "sqlite":
         _make_sqlite(editor.connection)
     else:
@@ -121,7 +123,7 @@ def make(apps: object, editor: BaseDatabaseSchemaEditor) -> None:
 
 
 def drop(apps: object, editor: BaseDatabaseSchemaEditor) -> None:
-    """Leave no trace of it. For `RunPython`."""
+    """Remove the index. For `RunPython`."""
     if editor.connection.vendor == "sqlite":
         _drop_triggers(editor.connection)
         tables = ("search_tasks", "search_questions")
@@ -131,7 +133,7 @@ def drop(apps: object, editor: BaseDatabaseSchemaEditor) -> None:
 
 
 def mend(connection: BaseDatabaseWrapper) -> bool:
-    """Put back triggers that went with a table, and index what changed without them; whether it had to."""
+    """Restore lost triggers and rebuild the index; return whether this was necessary."""
     if is_whole(connection):
         return False
     _make_sqlite(connection)
@@ -139,14 +141,14 @@ def mend(connection: BaseDatabaseWrapper) -> bool:
 
 
 def is_whole(connection: BaseDatabaseWrapper) -> bool:
-    """Whether every write reaches the index. PostgreSQL keeps it by itself."""
+    """Return whether the triggers are complete. PostgreSQL needs none."""
     if connection.vendor != "sqlite" or "search_tasks" not in _names(connection, "table"):
         return True
     return set(_SQLITE_TRIGGERS) <= _names(connection, "trigger")
 
 
 def mend_after_migration(using: str, **kwargs: Any) -> None:
-    """For Django's signal `post_migrate`."""
+    """Receiver of Django's signal `post_migrate`."""
     from django.db import connections
 
     mend(connections[using])

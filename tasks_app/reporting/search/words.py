@@ -1,7 +1,7 @@
-"""What people type into a search box, understood: words, "phrases" and -what is not wanted.
+"""Parse search queries: words, "phrases" and -excluded words.
 
-All words must be there; the last one may be the beginning of a word. Case, accents and punctuation do not
-count. Nothing that can be typed is an error: what is no word is left out.
+All words must match; the last one may be a prefix. Case, accents and punctuation are ignored. No input is an
+error: what is not a word is ignored.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
-#: More than this nobody types; what comes after it is not looked at.
-LONGEST = 500
-MOST_TERMS = 20
+#: The rest of a longer query is ignored.
+MAX_LENGTH = 500
+MAX_TERMS = 20
 
 _MARK = "\u0300-\u036f"
 _MARKS = re.compile(f"[{_MARK}]")
-#: A word: letters and digits of any script, with the accents that stand by themselves.
+#: A word: letters and digits of any script, with combining accents.
 WORD = re.compile(rf"(?:[^\W_][{_MARK}]*)+")
 _TERM = re.compile(r'(?P<minus>(?<!\S)-)?(?:"(?P<phrase>[^"]*)"?|(?P<word>[^\s"]+))')
 
 
 @dataclass(frozen=True)
 class Term:
-    """Words that follow one another. `prefix`: the last one may be longer. `wanted`: or must not be there."""
+    """Consecutive words. `prefix`: the last one may be longer. `wanted`: false for excluded words."""
 
     words: tuple[str, ...]
     prefix: bool = False
@@ -32,7 +32,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Query:
-    """What is looked for. One without a wanted term finds nothing."""
+    """A parsed query. Without a wanted term it finds nothing."""
 
     terms: tuple[Term, ...] = ()
 
@@ -47,34 +47,34 @@ class Query:
     def unwanted(self) -> tuple[Term, ...]:
         return tuple(term for term in self.terms if not term.wanted)
 
-    def names(self, word: str) -> bool:
-        """Whether a word of a text is one of those that are looked for."""
-        word = folded(word)
-        return any(_names(term, word) for term in self.wanted)
+    def matches(self, word: str) -> bool:
+        """Return whether a word of a text is one of the wanted words."""
+        word = fold_case(word)
+        return any(_term_matches(term, word) for term in self.wanted)
 
 
-def understood(text: str) -> Query:
-    """The query that somebody typed; empty if there is no word in it."""
-    found = list(_TERM.finditer(text[:LONGEST]))
+def parse_query(text: str) -> Query:
+    """Parse a query; it is empty if it has no words."""
+    found = list(_TERM.finditer(text[:MAX_LENGTH]))
     last = len(found) - 1
-    terms = (_term(match, prefix=number == last) for number, match in enumerate(found))
-    return Query(tuple(term for term in terms if term.words)[:MOST_TERMS])
+    terms = (_parse_term(match, prefix=number == last) for number, match in enumerate(found))
+    return Query(tuple(term for term in terms if term.words)[:MAX_TERMS])
 
 
-def folded(text: str) -> str:
-    """Without case and accents."""
+def fold_case(text: str) -> str:
+    """Lowercase the text and remove accents."""
     if text.isascii():
         return text.lower()
     return _MARKS.sub("", unicodedata.normalize("NFKD", text)).lower()
 
 
-def _term(match: re.Match[str], *, prefix: bool) -> Term:
+def _parse_term(match: re.Match[str], *, prefix: bool) -> Term:
     text = match["word"] if match["phrase"] is None else match["phrase"]
     words = tuple(WORD.findall(unicodedata.normalize("NFC", text)))
     wanted = match["minus"] is None
     return Term(words, prefix=prefix and wanted and match["phrase"] is None, wanted=wanted)
 
 
-def _names(term: Term, word: str) -> bool:
-    *whole, last = map(folded, term.words)
+def _term_matches(term: Term, word: str) -> bool:
+    *whole, last = map(fold_case, term.words)
     return word in whole or word == last or (term.prefix and word.startswith(last))

@@ -18,8 +18,8 @@ from tasks_app.models import Action, AuditEntry
 from tasks_app.models.audit import SEARCH_FIELDS
 from tasks_app.reporting.csv_text import csv_lines
 from tasks_app.reporting.downloads import download
-from tasks_app.reporting.search.exports import PART
-from tasks_app.reporting.search.paging import all_ids
+from tasks_app.reporting.search.exports import BATCH_SIZE
+from tasks_app.reporting.search.paging import iterate_ids
 from tasks_app.web.admin.base import ReadOnly, acting_admin
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class AuditEntryAdmin(ReadOnly):
 
 
 def _newest_first(entries: Entries) -> Iterator[tuple[Any, ...]]:
-    for ids in all_ids(entries, PART):
+    for ids in iterate_ids(entries, BATCH_SIZE):
         yield from AuditEntry.objects.filter(pk__in=ids).order_by("-pk").values_list(*COLUMNS)
 
 

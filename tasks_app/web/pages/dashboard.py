@@ -19,7 +19,7 @@ from tasks_app.permissions import (
     sequences_visible_to,
     tasks_visible_to,
 )
-from tasks_app.reporting.search.paging import in_order
+from tasks_app.reporting.search.paging import rows_in_order
 from tasks_app.web.pages.access import actable_projects, is_htmx, principal_of
 
 PAGE = 50
@@ -136,7 +136,7 @@ def _rows(numbers: Iterable[int]) -> list[Task]:
         question_items=Subquery(_asked().values("items")[:1]),
         asked_at=Subquery(_asked().values("asked_at")[:1]),
     )
-    return in_order(rows, list(numbers))
+    return rows_in_order(rows, list(numbers))
 
 
 def _asked() -> QuerySet[Question]:

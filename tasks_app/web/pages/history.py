@@ -20,10 +20,10 @@ from tasks_app.models import Action, Channel, Question, Run, Task
 from tasks_app.permissions import Principal, projects_visible_to, sequences_visible_to
 from tasks_app.reporting import downloads
 from tasks_app.reporting.search.exports import QUESTION_COLUMNS, TASK_COLUMNS, question_rows, task_rows
-from tasks_app.reporting.search.filters import Filters
+from tasks_app.reporting.search.filters import HistoryFilters
 from tasks_app.reporting.search.finding import questions_with
-from tasks_app.reporting.search.paging import Place, Slice, in_order, slice_of
-from tasks_app.reporting.search.snippets import Part, marked, snippet, surroundings
+from tasks_app.reporting.search.paging import PageCursor, PageOfIds, page_of_ids, rows_in_order
+from tasks_app.reporting.search.snippets import TextPart, lines_around_hit, mark_hits, snippet
 from tasks_app.reporting.search.words import Query
 from tasks_app.web.pages.access import is_htmx, principal_of
 from tasks_app.web.rendering.markdown import plain_text
@@ -46,10 +46,10 @@ class Found:
 
     task: Task
     metrics: Metrics
-    title: list[Part]
-    words: list[Part]
+    title: list[TextPart]
+    words: list[TextPart]
     asked: Question | None
-    asked_words: list[Part]
+    asked_words: list[TextPart]
 
 
 @dataclass(frozen=True)
@@ -57,15 +57,15 @@ class Asked:
     """A question and its answer, with the words in them."""
 
     question: Question
-    headline: list[Part]
-    answer: list[Part]
+    headline: list[TextPart]
+    answer: list[TextPart]
 
 
 def history(request: HttpRequest) -> HttpResponse:
     """`?kind=questions` lists these instead. HTMX gets the list alone."""
-    principal, filters = principal_of(request), Filters.of(request.GET)
+    principal, filters = principal_of(request), HistoryFilters.of(request.GET)
     kind = QUESTIONS if request.GET.get("kind") == QUESTIONS else TASKS
-    place = Place.of(request.GET)
+    place = PageCursor.of(request.GET)
     context = _tasks(principal, filters, place) if kind == TASKS else _questions(principal, filters, place)
     context |= {"filters": filters, "kind": kind, "place": place, **_addresses(filters, kind, place)}
     if is_htmx(request):
@@ -76,33 +76,33 @@ def history(request: HttpRequest) -> HttpResponse:
 
 def history_export(request: HttpRequest, form: str) -> StreamingHttpResponse:
     """All that the filters let through, however much, as `csv` or `json`; that it was taken is recorded."""
-    if form not in downloads.FORMS:
+    if form not in downloads.FORMATS:
         raise Http404(f"There is no export as “{form}”.")
-    principal, filters = principal_of(request), Filters.of(request.GET)
+    principal, filters = principal_of(request), HistoryFilters.of(request.GET)
     kind = QUESTIONS if request.GET.get("kind") == QUESTIONS else TASKS
     record(Action.EXPORTED, by=principal.user, subject=kind, form=form, filters=truncated_query(request.GET))
     if kind == QUESTIONS:
-        rows, columns = question_rows(filters.asked(principal)), QUESTION_COLUMNS
+        rows, columns = question_rows(filters.matching_questions(principal)), QUESTION_COLUMNS
     else:
-        rows, columns = task_rows(filters.tasks(principal)), TASK_COLUMNS
-    return downloads.table(columns, rows, name=kind, form=form)
+        rows, columns = task_rows(filters.matching_tasks(principal)), TASK_COLUMNS
+    return downloads.export_rows(columns, rows, name=kind, file_format=form)
 
 
-def _tasks(principal: Principal, filters: Filters, place: Place) -> dict[str, Any]:
-    part = slice_of(filters.tasks(principal), place, PER_PAGE)
-    tasks = in_order(_shown_tasks(filters), part.ids)
+def _tasks(principal: Principal, filters: HistoryFilters, place: PageCursor) -> dict[str, Any]:
+    part = page_of_ids(filters.matching_tasks(principal), place, PER_PAGE)
+    tasks = rows_in_order(_shown_tasks(filters), part.ids)
     metrics = statistics.of_tasks(tasks)
     asked = _asked(filters, part) if filters.words else {}
     rows = [_found(filters, task, metrics[task.pk], asked.get(task.pk)) for task in tasks]
     return {"rows": rows, "slice": part}
 
 
-def _shown_tasks(filters: Filters) -> QuerySet[Task]:
+def _shown_tasks(filters: HistoryFilters) -> QuerySet[Task]:
     tasks = Task.objects.select_related("project", "sequence", "created_by").defer("text", "body")
     return tasks.annotate(shown_body=Substr("body", 1, _SHOWN)) if filters.words else tasks
 
 
-def _asked(filters: Filters, part: Slice) -> dict[int, Question]:
+def _asked(filters: HistoryFilters, part: PageOfIds) -> dict[int, Question]:
     """By the task: the first of its questions with the words."""
     found: dict[int, Question] = {}
     questions = Question.objects.filter(task__in=part.ids).order_by("pk")
@@ -111,11 +111,11 @@ def _asked(filters: Filters, part: Slice) -> dict[int, Question]:
     return found
 
 
-def _found(filters: Filters, task: Task, metrics: Metrics, asked: Question | None) -> Found:
+def _found(filters: HistoryFilters, task: Task, metrics: Metrics, asked: Question | None) -> Found:
     query = filters.words
     if not query:
-        return Found(task, metrics, [Part(task.title)], [], asked, [])
-    title = marked(_without_code(task.title), query)
+        return Found(task, metrics, [TextPart(task.title)], [], asked, [])
+    title = mark_hits(_without_code(task.title), query)
     words = snippet(_without_code(task.failure), query) or _snippet(getattr(task, "shown_body", ""), query)
     return Found(task, metrics, title, words, asked, _asked_words(filters, asked))
 
@@ -125,18 +125,18 @@ def _without_code(text: str) -> str:
     return text.replace("`", "")
 
 
-def _snippet(markdown: str, query: Query) -> list[Part]:
+def _snippet(markdown: str, query: Query) -> list[TextPart]:
     """Of what the text says; of its source where only that has the words, as in the address of a link."""
-    return snippet(plain_text(surroundings(markdown, query)), query) or snippet(markdown, query)
+    return snippet(plain_text(lines_around_hit(markdown, query)), query) or snippet(markdown, query)
 
 
-def _asked_words(filters: Filters, question: Question | None) -> list[Part]:
+def _asked_words(filters: HistoryFilters, question: Question | None) -> list[TextPart]:
     """The question's line, or the answer if the words are there."""
     if question is None:
         return []
     texts = (question.headline, question.answer_text, _all_text(question))
     found = (_snippet(text, filters.words) for text in texts)
-    return next(filter(None, found), [Part(_line(question))])
+    return next(filter(None, found), [TextPart(_line(question))])
 
 
 def _line(question: Question) -> str:
@@ -150,29 +150,29 @@ def _all_text(question: Question) -> str:
     return " · ".join([*shown, *(str(piece.get("text", "")) for piece in question.evidence)])[:_SHOWN]
 
 
-def _questions(principal: Principal, filters: Filters, place: Place) -> dict[str, Any]:
-    part = slice_of(filters.asked(principal), place, PER_PAGE)
+def _questions(principal: Principal, filters: HistoryFilters, place: PageCursor) -> dict[str, Any]:
+    part = page_of_ids(filters.matching_questions(principal), place, PER_PAGE)
     related = Question.objects.select_related("task__project", "step", "answered_by").defer(
         "task__text", "task__body", "tool_input"
     )
-    rows = [_question(filters, question) for question in in_order(related, part.ids)]
+    rows = [_question(filters, question) for question in rows_in_order(related, part.ids)]
     return {"rows": rows, "slice": part}
 
 
-def _question(filters: Filters, question: Question) -> Asked:
+def _question(filters: HistoryFilters, question: Question) -> Asked:
     """With its answer; or with its context, if the words are there alone."""
     line, answer = _line(question), question.answer_text[:_SHOWN]
     words = _snippet(answer, filters.words)
     if not words and not snippet(line, filters.words):
         words = _snippet(question.headline[:_SHOWN], filters.words)
     if answer and not words:
-        words = [Part(plain_text(answer[:_ANSWER]))]
-    return Asked(question, marked(line, filters.words), words)
+        words = [TextPart(plain_text(answer[:_ANSWER]))]
+    return Asked(question, mark_hits(line, filters.words), words)
 
 
-def _addresses(filters: Filters, kind: str, place: Place) -> dict[str, str]:
+def _addresses(filters: HistoryFilters, kind: str, place: PageCursor) -> dict[str, str]:
     """The same filters elsewhere: in the files, and in the other order."""
-    same: dict[str, Any] = filters.in_url()
+    same: dict[str, Any] = filters.url_parameters()
     if kind == QUESTIONS:
         same["kind"] = kind
     order = {"sort": "oldest"} if place.oldest_first else {}
@@ -183,7 +183,7 @@ def _query(parameters: dict[str, Any]) -> str:
     return urlencode(parameters, doseq=True)
 
 
-def _choices(principal: Principal, filters: Filters, kind: str) -> dict[str, Any]:
+def _choices(principal: Principal, filters: HistoryFilters, kind: str) -> dict[str, Any]:
     """What the filters can be set to; of names that anybody may invent, those that were used lately."""
     projects = projects_visible_to(principal).order_by("name")
     context: dict[str, Any] = {"projects": projects, "channels": Channel.choices}
@@ -201,7 +201,7 @@ def _choices(principal: Principal, filters: Filters, kind: str) -> dict[str, Any
 
 def _recent(principal: Principal) -> dict[str, list[str]]:
     """Numbers first: they are found in an index, without looking at a row that is not wanted."""
-    ids = slice_of(Filters().tasks(principal), Place(), _RECENT).ids
+    ids = page_of_ids(HistoryFilters().matching_tasks(principal), PageCursor(), _RECENT).ids
     tasks, runs = (
         Task.objects.filter(pk__in=ids).order_by(),
         Run.objects.filter(step__task__in=ids).order_by(),
@@ -215,7 +215,7 @@ def _recent(principal: Principal) -> dict[str, list[str]]:
 
 
 def _recent_answerers(principal: Principal) -> list[str]:
-    ids = slice_of(Filters().asked(principal), Place(), _RECENT).ids
+    ids = page_of_ids(HistoryFilters().matching_questions(principal), PageCursor(), _RECENT).ids
     questions = Question.objects.filter(pk__in=ids).order_by()
     return _names(questions.values_list("answered_by__username", flat=True).distinct())
 

@@ -11,7 +11,7 @@ from django.conf import settings
 from tasks_app.config.pipeline import DEFAULT_TASK_FOLDER
 from tasks_app.core.errors import BadInput, CatHerderError
 from tasks_app.models import Project
-from tasks_app.reporting.search.repository import Pickable
+from tasks_app.reporting.search.repository import RepositoryTaskFiles
 from tasks_app.web.pages.project_facts import AtHead, ShownPipeline, at_head
 
 _LISTED = 50
@@ -77,18 +77,22 @@ class Room:
     @cached_property
     def would_run(self) -> list[str]:
         """The task files of `folder` in the order in which they would run."""
-        return self._pickable.would_run(self.folder) if self._pickable else []
+        return self._pickable.tasks_in_order(self.folder) if self._pickable else []
 
     def text_of(self, path: str) -> str:
         """The text of a Markdown file. Raises BadInput if there is no such file, or it is no such text."""
         if self._pickable is None:
             raise BadInput("The project’s repository cannot be read.")
-        return self._pickable.text_of(path)
+        return self._pickable.read_text(path)
 
     @cached_property
-    def _pickable(self) -> Pickable | None:
+    def _pickable(self) -> RepositoryTaskFiles | None:
         try:
-            return Pickable(self.head.repository, self.head.files, self._task_folder) if self.head else None
+            return (
+                RepositoryTaskFiles(self.head.repository, self.head.files, self._task_folder)
+                if self.head
+                else None
+            )
         except CatHerderError:
             return None
 

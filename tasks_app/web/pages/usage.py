@@ -20,15 +20,15 @@ from tasks_app.models import Action
 from tasks_app.permissions import Principal, projects_visible_to
 from tasks_app.reporting import downloads
 from tasks_app.reporting.usage import (
-    LONGEST,
+    MAX_PERIOD,
     Bucket,
     Period,
-    Spent,
+    UsageInPeriod,
     by_day,
     first_day,
     runs_in,
-    spent,
-    waiting,
+    usage_in_period,
+    waiting_times,
 )
 from tasks_app.web.pages.access import principal_of
 from tasks_app.web.rendering.chart import Chart, Say, stacked
@@ -94,13 +94,13 @@ class Line:
 def usage(request: HttpRequest) -> HttpResponse:
     principal = principal_of(request)
     choice = _choice(principal, request.GET)
-    used = spent(principal, choice.period, choice.project, choice.dimension)
+    used = usage_in_period(principal, choice.period, choice.project, choice.dimension)
     series = _series(choice, used)
     context = {
         "choice": choice,
         "used": used,
         "change": _change(used, choice.measure),
-        "waiting": waiting(principal, choice.period, choice.project),
+        "waiting": waiting_times(principal, choice.period, choice.project),
         "chart": _chart(choice, series),
         "series": list(series),
         "table": _table(choice, series),
@@ -120,7 +120,9 @@ def usage_export(request: HttpRequest) -> StreamingHttpResponse:
         Action.EXPORTED, by=principal.user, subject="usage", form="csv", filters=truncated_query(request.GET)
     )
     days = by_day(runs_in(principal, choice.period, choice.project), choice.dimension)
-    return downloads.table(COLUMNS, _rows(choice, _bucketed(choice, days)), name="usage", form="csv")
+    return downloads.export_rows(
+        COLUMNS, _rows(choice, _bucketed(choice, days)), name="usage", file_format="csv"
+    )
 
 
 def _choice(principal: Principal, asked: QueryDict) -> Choice:
@@ -158,16 +160,16 @@ def _own_period(since: date | None, until: date | None, today: date, faults: lis
     if since > until:
         faults.append("“From” is after “To”. The two were swapped.")
         since, until = until, since
-    if until - since > LONGEST:
+    if until - since > MAX_PERIOD:
         faults.append("A period can be at most ten years. Earlier days were left out.")
-        since = until - LONGEST
+        since = until - MAX_PERIOD
     return Period(since, until)
 
 
 def _preset_period(preset: str, principal: Principal, project: str, today: date) -> Period:
     if preset == "all":
         first = first_day(principal, project) or today
-        return Period(max(first, today - LONGEST), today)
+        return Period(max(first, today - MAX_PERIOD), today)
     return Period(today - timedelta(days=int(preset) - 1), today)
 
 
@@ -187,7 +189,7 @@ def _bucketed(choice: Choice, days: Mapping[date, Mapping[str, Usage]]) -> dict[
     return found
 
 
-def _series(choice: Choice, used: Spent) -> dict[str, list[Usage]]:
+def _series(choice: Choice, used: UsageInPeriod) -> dict[str, list[Usage]]:
     """By name, what was used in each bucket: those that used most, and the others together."""
     buckets = _bucketed(choice, used.by_day)
     totals = used.parts[choice.dimension]
@@ -246,7 +248,7 @@ def _lines(used: Mapping[str, Usage], by: By, measure: str) -> list[Line]:
     ]
 
 
-def _change(used: Spent, measure: str) -> str:
+def _change(used: UsageInPeriod, measure: str) -> str:
     """In words, against the period before."""
     before, now = _measured(used.before, measure), _measured(used.total, measure)
     if not before:
