@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 from django.conf import settings
 
 from tasks_app.core.errors import BadInput
-from tasks_app.notifications.addresses import Network
+from tasks_app.notifications.allowed_networks import Network
 from tasks_app.notifications.errors import NotSent
 from tasks_app.notifications.message import Message
-from tasks_app.notifications.plain_words import inert, one_line
+from tasks_app.notifications.plain_text import inert, one_line
 
 #: apprise's own time-outs are shorter; this one ends a service that drips.
 SECONDS = 40.0

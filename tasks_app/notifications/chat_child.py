@@ -13,7 +13,7 @@ import sys
 from ipaddress import ip_address, ip_network
 from typing import Any
 
-from tasks_app.notifications.addresses import is_allowed
+from tasks_app.notifications.allowed_networks import is_allowed
 
 #: The services, by apprise's name of each, and how an address of it begins.
 SERVICES = {

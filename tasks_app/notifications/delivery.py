@@ -15,8 +15,8 @@ from tasks_app.models import Delivery, DeliveryState, Medium, Occasion, Target
 from tasks_app.notifications import chat, mail, webhook
 from tasks_app.notifications.encryption import unseal
 from tasks_app.notifications.errors import NotSent
-from tasks_app.notifications.listeners import preferences_of
 from tasks_app.notifications.message import is_over, message_of, occasion_of
+from tasks_app.notifications.recipients import preferences_of
 from tasks_app.notifications.timing import MOST_ATTEMPTS, after_quiet_hours, wait_before
 from tasks_app.permissions import Principal, may_see
 

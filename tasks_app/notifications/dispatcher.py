@@ -12,8 +12,8 @@ from django.db import close_old_connections, connection, transaction
 from django.db.models.signals import post_save
 
 from tasks_app.models import Delivery, Notice, Transition
-from tasks_app.notifications.announcements import announce
 from tasks_app.notifications.delivery import deliver
+from tasks_app.notifications.notices import announce
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from django.template.loader import render_to_string
 from tasks_app.models import Occasion, User
 from tasks_app.notifications.errors import NotSent
 from tasks_app.notifications.message import Message, absolute, settings_path
-from tasks_app.notifications.plain_words import lines, one_line
+from tasks_app.notifications.plain_text import lines, one_line
 
 _NAMES = {
     Occasion.QUESTION: ("question", "questions"),

@@ -24,7 +24,7 @@ from tasks_app.models import (
     Task,
     Transition,
 )
-from tasks_app.notifications.plain_words import cut, one_line
+from tasks_app.notifications.plain_text import cut, one_line
 
 _HEADLINE = 300
 _FAILURE = 2000

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from tasks_app.notifications.addresses import AddressRefused, Network, resolve
+from tasks_app.notifications.allowed_networks import AddressRefused, Network, resolve
 from tasks_app.notifications.errors import NotSent
 
 #: Seconds for one step of the connection, and for all of it: a receiver that drips is cut off.

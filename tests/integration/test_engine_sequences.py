@@ -35,9 +35,9 @@ from tasks_app.models import (
     User,
     paths,
 )
-from tasks_app.notifications.announcements import announce
 from tasks_app.notifications.delivery import why_not
 from tasks_app.notifications.message import message_of
+from tasks_app.notifications.notices import announce
 from tasks_app.sandbox import SandboxMode, detect
 from tasks_app.services.answers import Reply, answer_question
 from tasks_app.services.projects import add_project, remove_project

@@ -36,11 +36,10 @@ from tasks_app.models import (
 )
 from tasks_app.models.notification import default_wishes
 from tasks_app.notifications import delivery, webhook
-from tasks_app.notifications.announcements import announce
 from tasks_app.notifications.delivery import deliver
 from tasks_app.notifications.encryption import seal
 from tasks_app.notifications.errors import NotSent
-from tasks_app.notifications.message import step_of
+from tasks_app.notifications.notices import announce
 from tasks_app.notifications.project_channels import try_target
 from tasks_app.notifications.timing import MOST_ATTEMPTS
 from tasks_app.permissions import notices_visible_to
@@ -218,6 +217,8 @@ def test_an_inactive_person_is_told_nothing() -> None:
 
 
 def test_an_occasion_that_cannot_be_told_does_not_hold_up_the_others(monkeypatch: Any) -> None:
+    from tasks_app.notifications import notices as announcements
+
     bad, good = asked(), asked()
     member(good.task)
     monkeypatch.setattr(

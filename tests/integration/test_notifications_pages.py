@@ -24,8 +24,8 @@ from tasks_app.models import (
     Target,
 )
 from tasks_app.notifications import chat
-from tasks_app.notifications.announcements import announce
 from tasks_app.notifications.encryption import unseal
+from tasks_app.notifications.notices import announce
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, TaskFactory, UserFactory
 from tests.integration.test_notifications import answered, asked, hook, member

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tasks_app.models import Digest, Preferences
-from tasks_app.notifications.addresses import AddressRefused, is_allowed, resolve
+from tasks_app.notifications.allowed_networks import AddressRefused, is_allowed, resolve
 from tasks_app.notifications.chat_child import fault_of
-from tasks_app.notifications.plain_words import inert, lines, one_line
+from tasks_app.notifications.plain_text import inert, lines, one_line
 from tasks_app.notifications.timing import MOST_ATTEMPTS, after_quiet_hours, wait_before, when_due
 from tasks_app.notifications.webhook import signature
 

@@ -25,7 +25,8 @@ from tasks_app.api.schemas.notifications import (
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Delivery, Project, Scope, Target, User
 from tasks_app.notifications import project_channels as actions
-from tasks_app.notifications.personal_channels import Choice, choice_of, choose
+from tasks_app.notifications.personal_channels import choose
+from tasks_app.notifications.recipients import preferences_of
 from tasks_app.permissions import Principal
 from tasks_app.reporting.schemas.notifications import DeliveryOut, PreferencesOut, TargetMade, TargetOut
 

@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from tasks_app.models import Change, ChangeKind, Delivery, Medium, Notice, Occasion, Target, Transition, User
 from tasks_app.models.transition import ANNOUNCED
-from tasks_app.notifications.listeners import Listener, listeners
 from tasks_app.notifications.message import headline_of, is_over, occasion_of, step_of
+from tasks_app.notifications.recipients import Listener, listeners
 from tasks_app.notifications.timing import when_due
 
 logger = logging.getLogger(__name__)
