@@ -1,1 +1,1 @@
-"""Telling people: which events make a notice for whom, and delivering them by mail, webhook and chat."""
+"""Notifications: which events make one for whom, and delivery by e-mail, webhook and chat."""

@@ -1,9 +1,8 @@
-"""Sending to one chat service, in a process of its own: reads an order as JSON, prints what became of it.
+"""Send to one chat service in a separate process: reads a request as JSON, prints the outcome.
 
-apprise speaks to many services by itself, over many lines of code and some options that read files. Here it
-gets no more than one address of a listed service; this process cannot connect into private networks,
-whatever apprise does, and its parent ends it when it takes too long. It knows nothing of the portal's
-settings, and what apprise logs (addresses with secrets) goes nowhere.
+apprise has much code for many services, and some options read files. Here it gets only one URL of a listed
+service; this process cannot connect into private networks, and its parent ends it when it takes too long. It
+has no access to the portal's settings, and apprise's logs (URLs with secrets) are discarded.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 
 from tasks_app.notifications.allowed_networks import is_allowed
 
-#: The services, by apprise's name of each, and how an address of it begins.
+#: Supported services: apprise's class and the URL's scheme.
 SERVICES = {
     "NotifySlack": "slack",
     "NotifyDiscord": "discord",
@@ -30,91 +29,95 @@ SERVICES = {
     "NotifyWebexTeams": "wxteams",
     "NotifyGotify": "gotifys",
 }
-#: Options of an address. Others could read files (template=), attach things or switch checks off (verify=no).
+#: Allowed URL options. Others could read files (template=), attach files or disable checks (verify=no).
 OPTIONS = {
     *("key", "token", "threadkey", "thread", "topic", "channel", "to", "mode", "version", "priority"),
     *("tags", "silent", "auth", "api-version", "sp", "sv", "sig", "ver"),
 }
 
 
-def fault_of(address: str) -> str:
-    """What is wrong with the options of an address; empty if nothing is.
+def option_error(url: str) -> str:
+    """Return what is wrong with the options of a URL, or "".
 
-    Options are what apprise takes for options: it ends them at `;` as well, and knows no fragments.
+    Uses apprise's own parser, which also splits at `;` and knows no fragments.
     """
     from apprise.utils.parse import parse_url
 
-    read = parse_url(address, verify_host=False) or {}  # type: ignore[no-untyped-call]
-    for name in read.get("qsd", {}):
+    parsed = parse_url(url, verify_host=False) or {}  # type: ignore[no-untyped-call]
+    for name in parsed.get("qsd", {}):
         if name not in OPTIONS:
             return f"The option “{name[:40]}” is not allowed here."
     return ""
 
 
 def main() -> None:
-    order = json.load(sys.stdin)
-    import apprise  # noqa: F401 - its files are its own, those of an address are not
+    request = json.load(sys.stdin)
+    import apprise  # noqa: F401 - imported before files are blocked
 
-    _stay_outside([ip_network(network) for network in order["listed"]])
-    json.dump(carry_out(order), sys.stdout)
+    _block_access([ip_network(network) for network in request["listed"]])
+    json.dump(handle_request(request), sys.stdout)
 
 
 _refused: list[str] = []
 
 
-def _stay_outside(listed: list[Any]) -> None:
-    """From now on no connection of this process goes into a network that is not listed, and no file is read
-    but those of Python and of the system's programs, whatever an address has apprise do.
+def _block_access(listed: list[Any]) -> None:
+    """Block connections into networks that are not listed, files outside Python, and new processes.
+
+    Audit hooks cannot be removed, so this holds whatever a URL makes apprise do.
     """
-    homes = tuple(f"{home}/" for home in (sys.prefix, sys.base_prefix, "/etc/ssl"))
+    allowed_folders = tuple(f"{folder}/" for folder in (sys.prefix, sys.base_prefix, "/etc/ssl"))
 
-    def look(event: str, arguments: tuple[Any, ...]) -> None:
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event in ("socket.connect", "socket.sendto") and isinstance(arguments[1], tuple):
-            number = str(arguments[1][0])
-            if not is_allowed(ip_address(number.partition("%")[0]), listed):
-                _refused.append(number)
-                raise PermissionError(f"{number} is inside a network")
-        elif event == "open" and not str(arguments[0]).startswith(homes):
-            raise PermissionError("files are not read from here")
+            address = str(arguments[1][0])
+            if not is_allowed(ip_address(address.partition("%")[0]), listed):
+                _refused.append(address)
+                raise PermissionError(f"{address} is inside a network")
+        elif event == "open" and not str(arguments[0]).startswith(allowed_folders):
+            raise PermissionError("this process may not read files")
         elif event in ("subprocess.Popen", "os.exec", "os.system"):
-            raise PermissionError("nothing is started from here")
+            raise PermissionError("this process may not start programs")
 
-    sys.addaudithook(look)
+    sys.addaudithook(hook)
 
 
-def carry_out(order: dict[str, Any]) -> dict[str, Any]:
-    """`check` only looks at the address; else `title` and `body` are sent."""
+def handle_request(request: dict[str, Any]) -> dict[str, Any]:
+    """Check the URL only if `check` is set, otherwise send `title` and `body`."""
     import apprise
 
-    if fault := fault_of(order["address"]):
+    if fault := option_error(request["url"]):
         return {"fault": fault}
     asset = apprise.AppriseAsset(
         app_id="Cat Herder", secure_logging=True, http_redirects=False, image_url_mask=None
     )
-    service: Any = apprise.Apprise.instantiate(order["address"], asset=asset, suppress_exceptions=True)
+    service: Any = apprise.Apprise.instantiate(request["url"], asset=asset, suppress_exceptions=True)
     if type(service).__name__ not in SERVICES:
-        return {"fault": "That is no address of a chat service that can be used here."}
-    if order.get("check"):
+        return {"fault": "This is not the URL of a supported chat service."}
+    if request.get("check"):
         return {"ok": True}
     service.verify_certificate, service.redirects = True, False
-    return _send(service, order)
+    return _send(service, request)
 
 
-def _send(service: Any, order: dict[str, Any]) -> dict[str, Any]:
+def _send(service: Any, request: dict[str, Any]) -> dict[str, Any]:
     import apprise
     import requests
 
     statuses: list[int] = []
-    plain = requests.Session.send
+    original_send = requests.Session.send
 
-    def noting(*args: Any, **kwargs: Any) -> Any:
-        response = plain(*args, **kwargs)
+    def record_status(*args: Any, **kwargs: Any) -> Any:
+        response = original_send(*args, **kwargs)
         statuses.append(response.status_code)
         return response
 
-    requests.Session.send = noting  # type: ignore[method-assign]
+    requests.Session.send = record_status  # type: ignore[method-assign]
     sent = service.notify(
-        title=order["title"], body=order["body"], body_format=apprise.NotifyFormat.TEXT, notify_type="info"
+        title=request["title"],
+        body=request["body"],
+        body_format=apprise.NotifyFormat.TEXT,
+        notify_type="info",
     )
     return {
         "ok": bool(sent),

@@ -1,4 +1,4 @@
-"""The thread of a worker that tells people: announces what happened and sends what is due."""
+"""The worker's thread that creates notifications and sends deliveries."""
 
 from __future__ import annotations
 
@@ -13,78 +13,78 @@ from django.db.models.signals import post_save
 
 from tasks_app.models import Delivery, Notice, Transition
 from tasks_app.notifications.delivery import deliver
-from tasks_app.notifications.notices import announce
+from tasks_app.notifications.notices import create_notifications
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two looks at the rows; what this worker itself writes is looked at once it is stored.
-SECONDS = 2.0
-#: Deliveries that are sent at the same time: one slow receiver must not hold up the others.
-SENDERS = 4
+#: Seconds between two rounds; transitions of this worker start a round at once.
+POLL_SECONDS = 2.0
+#: Number of sending threads: one slow receiver must not delay the others.
+MAX_SENDERS = 4
 NOTICES_KEPT = timedelta(days=90)
 DELIVERIES_KEPT = timedelta(days=30)
 _PRUNE_SECONDS = 3600.0
 
 
-class Courier(threading.Thread):
-    """Looks at once and then every SECONDS, until stopped. What fails is logged and comes again.
+class Dispatcher(threading.Thread):
+    """Polls every POLL_SECONDS until stopped. Errors are logged, and the next round tries again.
 
-    Several workers may each have one. No job in the queue is needed: agents may hold all of a worker's
-    slots for hours, and a look costs two indexed queries.
+    Each worker has one. It uses no jobs in the queue: agents may occupy all of a worker's slots for hours,
+    and a round costs two indexed queries.
     """
 
     def __init__(self) -> None:
-        super().__init__(name="courier", daemon=True)
-        self._stop_wanted = threading.Event()
-        self._ring = threading.Event()
+        super().__init__(name="dispatcher", daemon=True)
+        self._stopping = threading.Event()
+        self._wake = threading.Event()
         self._senders: list[threading.Thread] = []
         self._pruned = 0.0
 
     def run(self) -> None:
-        post_save.connect(self._on_transition, sender=Transition, dispatch_uid="courier")
-        while not self._stop_wanted.is_set():
-            _logged(self._look)
+        post_save.connect(self._on_transition, sender=Transition, dispatch_uid="dispatcher")
+        while not self._stopping.is_set():
+            _log_errors(self._run_once)
             close_old_connections()
-            self._ring.wait(SECONDS)
-            self._ring.clear()
-        post_save.disconnect(sender=Transition, dispatch_uid="courier")
+            self._wake.wait(POLL_SECONDS)
+            self._wake.clear()
+        post_save.disconnect(sender=Transition, dispatch_uid="dispatcher")
         connection.close()
 
     def stop(self) -> None:
-        """Let what is being sent get out, for a moment; the rest is sent by the next worker."""
-        self._stop_wanted.set()
-        self._ring.set()
+        """Wait a moment for deliveries that are being sent; the next worker sends the rest."""
+        self._stopping.set()
+        self._wake.set()
         end = time.monotonic() + 3
         for thread in [self, *self._senders]:
             if thread.is_alive():
                 thread.join(max(0.0, end - time.monotonic()))
 
     def _on_transition(self, **_: object) -> None:
-        transaction.on_commit(self._ring.set)
+        transaction.on_commit(self._wake.set)
 
-    def _look(self) -> None:
+    def _run_once(self) -> None:
         close_old_connections()
-        announce()
-        self._send(Delivery.objects.due()[:SENDERS].count())
+        create_notifications()
+        self._start_senders(Delivery.objects.due()[:MAX_SENDERS].count())
         if time.monotonic() - self._pruned > _PRUNE_SECONDS or not self._pruned:
             self._pruned = time.monotonic()
             Notice.objects.prune(NOTICES_KEPT)
             Delivery.objects.prune(DELIVERIES_KEPT)
 
-    def _send(self, due: int) -> None:
+    def _start_senders(self, due: int) -> None:
         self._senders = [thread for thread in self._senders if thread.is_alive()]
-        for _ in range(min(due, SENDERS - len(self._senders))):
-            thread = threading.Thread(target=self._deliver, name="courier-sender", daemon=True)
+        for _ in range(min(due, MAX_SENDERS - len(self._senders))):
+            thread = threading.Thread(target=self._deliver, name="dispatcher-sender", daemon=True)
             thread.start()
             self._senders.append(thread)
 
     def _deliver(self) -> None:
-        _logged(lambda: deliver(self._stop_wanted.is_set))
+        _log_errors(lambda: deliver(self._stopping.is_set))
         connection.close()
 
 
-def _logged(work: Callable[[], object]) -> None:
+def _log_errors(work: Callable[[], object]) -> None:
     try:
         work()
     except Exception:
-        logger.exception("telling people failed; the next look is in %s seconds", SECONDS)
+        logger.exception("notifications failed; the next round is in %s seconds", POLL_SECONDS)

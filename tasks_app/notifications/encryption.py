@@ -1,4 +1,4 @@
-"""Addresses and secrets of targets, encrypted in the database with a key made from the installation's."""
+"""Encryption of the URLs and secrets of targets, with a key derived from the installation's secret key."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from django.conf import settings
 from tasks_app.core.errors import CatHerderError
 
 
-class CannotUnseal(CatHerderError):
-    """What was sealed cannot be read any more."""
+class CannotDecrypt(CatHerderError):
+    """A stored value cannot be decrypted any more."""
 
 
-def seal(text: str) -> str:
-    return _box().encrypt(text.encode()).decode()
+def encrypt(text: str) -> str:
+    return _fernet().encrypt(text.encode()).decode()
 
 
-def unseal(sealed: str) -> str:
-    """Raises CannotUnseal if it was sealed with another key."""
+def decrypt(text: str) -> str:
+    """Decrypt a text. Raises CannotDecrypt if it was encrypted with another key."""
     try:
-        return _box().decrypt(sealed.encode()).decode()
+        return _fernet().decrypt(text.encode()).decode()
     except InvalidToken:
-        raise CannotUnseal(
-            "The address cannot be read: the installation's secret key is another now. Enter it again."
+        raise CannotDecrypt(
+            "The URL cannot be decrypted, because the installation's secret key has changed. Enter it again."
         ) from None
 
 
-def _box() -> Fernet:
+def _fernet() -> Fernet:
     return Fernet(urlsafe_b64encode(digest(settings.SECRET_KEY.encode(), b"cat-herder targets", sha256)))

@@ -1,10 +1,10 @@
-"""Why something was not sent."""
+"""Errors of delivery."""
 
 from __future__ import annotations
 
 
 class NotSent(Exception):
-    """The message is for people and holds no secret. `permanent`: trying again would change nothing."""
+    """A delivery failed. The message is for people and has no secrets. `permanent`: do not retry."""
 
     def __init__(self, message: str, *, status: int | None = None, permanent: bool = False) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""E-mails: one for all that is due for a person at the moment."""
+"""Send e-mails, one for all due deliveries of a user."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from django.template.loader import render_to_string
 
 from tasks_app.models import Occasion, User
 from tasks_app.notifications.errors import NotSent
-from tasks_app.notifications.message import Message, absolute, settings_path
-from tasks_app.notifications.plain_text import lines, one_line
+from tasks_app.notifications.message import Message, absolute_url, settings_path
+from tasks_app.notifications.plain_text import one_line, to_lines
 
-_NAMES = {
+_COUNTED_NAMES = {
     Occasion.QUESTION: ("question", "questions"),
     Occasion.FAILED: ("failure", "failures"),
     Occasion.DONE: ("task done", "tasks done"),
     Occasion.CANCELLED: ("cancelled task", "cancelled tasks"),
     Occasion.TEST: ("test", "tests"),
 }
-_LABELS = {Occasion.QUESTION: "Question: "}
+_SUBJECT_PREFIXES = {Occasion.QUESTION: "Question: "}
 
 
 def send(user: User, messages: Sequence[Message]) -> None:
-    """Raises NotSent. The same messages have the same Message-ID, so that a repetition can be told."""
+    """Send messages as one e-mail. Raises NotSent. Repetitions have the same Message-ID."""
     mail = EmailMultiAlternatives(
         subject=subject(messages),
         body=render_to_string("mail/notice.txt", _context(user, messages)),
@@ -43,7 +43,7 @@ def send(user: User, messages: Sequence[Message]) -> None:
     try:
         mail.send()
     except (smtplib.SMTPRecipientsRefused, smtplib.SMTPSenderRefused, smtplib.SMTPDataError) as error:
-        status = _status_of(error)
+        status = _smtp_status(error)
         text = (
             f"The mail server refused the e-mail ({status})."
             if status
@@ -54,30 +54,30 @@ def send(user: User, messages: Sequence[Message]) -> None:
         raise NotSent("The mail server does not accept the login of CATHERDER_EMAIL_URL.") from None
     except (OSError, smtplib.SMTPException) as error:
         raise NotSent(f"The mail server could not be reached ({type(error).__name__}).") from None
-    except ValueError as error:  # an address or header that cannot be sent
+    except ValueError as error:  # an invalid e-mail address or header
         raise NotSent(f"The e-mail could not be written ({type(error).__name__}).", permanent=True) from None
 
 
 def subject(messages: Sequence[Message]) -> str:
     if len(messages) == 1:
         only = messages[0]
-        return one_line(f"[{only.project}] {_LABELS.get(only.occasion, '')}{only.headline}", 180)
+        return one_line(f"[{only.project}] {_SUBJECT_PREFIXES.get(only.occasion, '')}{only.headline}", 180)
     counts = Counter(message.occasion for message in messages)
-    parts = [f"{number} {_NAMES[occasion][number > 1]}" for occasion, number in counts.items()]
+    parts = [f"{number} {_COUNTED_NAMES[occasion][number > 1]}" for occasion, number in counts.items()]
     projects = sorted({message.project for message in messages if message.project})
     return one_line(f"[{projects[0] if len(projects) == 1 else 'Cat Herder'}] {', '.join(parts)}", 180)
 
 
 def _context(user: User, messages: Sequence[Message]) -> dict[str, object]:
-    told = [
+    entries = [
         {
             "message": message,
-            "questions": [lines(question.text, 2000) for question in message.questions],
-            "failure": lines(message.failure, 2000),
+            "questions": [to_lines(question.text, 2000) for question in message.questions],
+            "failure": to_lines(message.failure, 2000),
         }
         for message in messages
     ]
-    return {"user": user, "told": told, "settings_url": absolute(settings_path())}
+    return {"user": user, "entries": entries, "settings_url": absolute_url(settings_path())}
 
 
 def _message_id(messages: Sequence[Message]) -> str:
@@ -86,7 +86,7 @@ def _message_id(messages: Sequence[Message]) -> str:
     return f"<{keys}@{domain}>"
 
 
-def _status_of(error: smtplib.SMTPException) -> int | None:
+def _smtp_status(error: smtplib.SMTPException) -> int | None:
     if isinstance(error, smtplib.SMTPRecipientsRefused):
         return next((code for code, _ in error.recipients.values()), None)
     return getattr(error, "smtp_code", None)

@@ -1,4 +1,4 @@
-"""What is said about an occasion: made from the rows when it is sent, so that it is true then."""
+"""The content of a notification, made from the current rows when it is sent."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from tasks_app.models import (
     Task,
     Transition,
 )
-from tasks_app.notifications.plain_text import cut, one_line
+from tasks_app.notifications.plain_text import one_line, truncate
 
-_HEADLINE = 300
-_FAILURE = 2000
+_MAX_HEADLINE = 300
+_MAX_FAILURE = 2000
 
-#: The step that an occasion is about has one of these phases.
+#: Phases of the step that a notification is about.
 _STOPPED = (Phase.WAITING_FOR_INPUT, Phase.FAILED, Phase.CANCELLED)
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A question that waits."""
+class OpenQuestion:
+    """An open question in a message."""
 
     id: int
     kind: str
@@ -45,7 +45,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Message:
-    """One occasion in words. Texts of agents are bounded here and made harmless by each medium."""
+    """The content of one notification. Agents' texts are truncated here and made safe by each medium."""
 
     key: str
     occasion: Occasion
@@ -58,22 +58,22 @@ class Message:
     task: str = ""
     task_id: int | None = None
     step: str = ""
-    questions: list[Asked] = field(default_factory=list)
+    questions: list[OpenQuestion] = field(default_factory=list)
     failure: str = ""
     actor: str = ""
 
     @property
-    def place(self) -> str:
-        """project › task › step, as far as there are any."""
+    def path(self) -> str:
+        """`project › task › step`, without missing parts."""
         parts = (self.project, self.task, self.step)
         return " › ".join(one_line(part, 120) for part in parts if part)
 
     @property
     def headline(self) -> str:
-        """What it is about in one line."""
+        """The subject in one line."""
         if self.occasion == Occasion.QUESTION:
             more = len(self.questions) - 1
-            first = one_line(self.questions[0].text, _HEADLINE) if self.questions else "New question"
+            first = one_line(self.questions[0].text, _MAX_HEADLINE) if self.questions else "New question"
             return f"{first} (and {more} more)" if more > 0 else first
         if self.sequence:
             return f"Failed: the sequence {one_line(self.sequence, 200)}"
@@ -85,7 +85,7 @@ class Message:
         }.get(self.occasion, "Test: notifications from Cat Herder arrive here.")
 
     def as_json(self) -> dict[str, Any]:
-        """The body of a webhook."""
+        """Return the body of a webhook."""
         questions = [vars(question) for question in self.questions]
         sequence = {"id": self.sequence_id, "folder": self.sequence} if self.sequence_id else None
         task = {"id": self.task_id, "title": self.task} if self.task_id else None
@@ -106,31 +106,31 @@ class Message:
 
 
 def message_of(delivery: Delivery) -> Message:
-    happened = delivery.transition
-    if happened is None:
-        return _test(delivery)
-    task, occasion = happened.task, Occasion(delivery.occasion)
-    asked = _asked(task) if occasion == Occasion.QUESTION else []
-    sequence = stopped_sequence(happened)
+    transition = delivery.transition
+    if transition is None:
+        return _test_message(delivery)
+    task, occasion = transition.task, Occasion(delivery.occasion)
+    questions = _open_questions(task) if occasion == Occasion.QUESTION else []
+    sequence = stopped_sequence(transition)
     return Message(
         key=str(delivery.key),
         occasion=occasion,
-        at=happened.at,
+        at=transition.at,
         project=task.project.name,
         project_id=task.project_id,
-        url=asked[0].url if asked else sequence_url(sequence.pk) if sequence else task_url(task.pk),
+        url=questions[0].url if questions else sequence_url(sequence.pk) if sequence else task_url(task.pk),
         sequence=sequence.folder if sequence else "",
         sequence_id=sequence.pk if sequence else None,
         task=task.title,
         task_id=task.pk,
-        step=step_of(task) if happened.target != Phase.DONE else "",
-        questions=asked,
-        failure=cut((sequence or task).failure, _FAILURE) if occasion == Occasion.FAILED else "",
-        actor=happened.actor.shown_name if happened.actor else "",
+        step=step_of(task) if transition.target != Phase.DONE else "",
+        questions=questions,
+        failure=truncate((sequence or task).failure, _MAX_FAILURE) if occasion == Occasion.FAILED else "",
+        actor=transition.actor.shown_name if transition.actor else "",
     )
 
 
-def _test(delivery: Delivery) -> Message:
+def _test_message(delivery: Delivery) -> Message:
     target: Target | None = delivery.target
     project = target.project if target else None
     return Message(
@@ -139,54 +139,54 @@ def _test(delivery: Delivery) -> Message:
         at=timezone.now(),
         project=project.name if project else "",
         project_id=project.pk if project else None,
-        url=absolute(reverse("project_notifications", args=[project.pk]) if project else settings_path()),
+        url=absolute_url(reverse("project_notifications", args=[project.pk]) if project else settings_path()),
     )
 
 
-def is_over(happened: Transition) -> bool:
-    """Whether a question was answered meanwhile: then nobody needs to hear of it."""
-    if happened.target != Phase.WAITING_FOR_INPUT:
+def is_over(transition: Transition) -> bool:
+    """Return whether its question was answered meanwhile, so that no notification is needed."""
+    if transition.target != Phase.WAITING_FOR_INPUT:
         return False
-    later = Transition.objects.filter(task=happened.task_id, step=None, pk__gt=happened.pk)
-    return later.exists() or not Question.objects.open().filter(task=happened.task_id).exists()
+    later = Transition.objects.filter(task=transition.task_id, step=None, pk__gt=transition.pk)
+    return later.exists() or not Question.objects.open().filter(task=transition.task_id).exists()
 
 
-def occasion_of(happened: Transition) -> Occasion:
-    """What of it is told. If a task is done and its sequence cannot go on, that is the news."""
-    return Occasion.FAILED if stopped_sequence(happened) else OCCASION_OF[happened.target]
+def occasion_of(transition: Transition) -> Occasion:
+    """Return the occasion; a done task whose sequence failed afterwards counts as a failure."""
+    return Occasion.FAILED if stopped_sequence(transition) else OCCASION_OF[transition.target]
 
 
-def stopped_sequence(happened: Transition) -> Sequence | None:
-    """The sequence that could not go on when this task of it was done: its next file cannot be used."""
-    sequence = happened.task.sequence
-    if happened.target != Phase.DONE or sequence is None or sequence.phase != Phase.FAILED:
+def stopped_sequence(transition: Transition) -> Sequence | None:
+    """Return the sequence that failed after this task was done, because its next file is invalid."""
+    sequence = transition.task.sequence
+    if transition.target != Phase.DONE or sequence is None or sequence.phase != Phase.FAILED:
         return None
-    return None if sequence.tasks.filter(pk__gt=happened.task_id).exists() else sequence
+    return None if sequence.tasks.filter(pk__gt=transition.task_id).exists() else sequence
 
 
-def headline_of(happened: Transition) -> str:
-    """What stands in the page: the question, or why the task or its sequence failed."""
-    text, task = "", happened.task
-    if happened.target == Phase.WAITING_FOR_INPUT:
+def headline_of(transition: Transition) -> str:
+    """Return the headline of a notice: the question, or why the task or its sequence failed."""
+    text, task = "", transition.task
+    if transition.target == Phase.WAITING_FOR_INPUT:
         first = task.questions.open().first()
         text = first.headline if first else ""
-    elif occasion_of(happened) == Occasion.FAILED:
-        text = (stopped_sequence(happened) or task).failure
-    return storable_text(one_line(text, _HEADLINE))
+    elif occasion_of(transition) == Occasion.FAILED:
+        text = (stopped_sequence(transition) or task).failure
+    return storable_text(one_line(text, _MAX_HEADLINE))
 
 
 def step_of(task: Task) -> str:
-    """The step at which the task stopped."""
+    """Return the name of the step at which the task stopped."""
     step = task.steps.filter(phase__in=_STOPPED).order_by("position").last()
     return step.name if step else ""
 
 
-def _asked(task: Task) -> list[Asked]:
+def _open_questions(task: Task) -> list[OpenQuestion]:
     return [
-        Asked(
+        OpenQuestion(
             id=question.pk,
             kind=QuestionKind(question.kind).value,
-            text=cut(question.headline, _FAILURE),
+            text=truncate(question.headline, _MAX_FAILURE),
             url=task_url(task.pk) + f"#question-{question.pk}",
         )
         for question in task.questions.open().order_by("number")[:20]
@@ -194,22 +194,22 @@ def _asked(task: Task) -> list[Asked]:
 
 
 def task_url(task_id: int) -> str:
-    return absolute(reverse("task", args=[task_id]))
+    return absolute_url(reverse("task", args=[task_id]))
 
 
 def sequence_url(sequence_id: int) -> str:
-    return absolute(reverse("sequence", args=[sequence_id]))
+    return absolute_url(reverse("sequence", args=[sequence_id]))
 
 
 def settings_path() -> str:
     return reverse("me_notifications")
 
 
-def absolute(path: str) -> str:
-    """The address of a page as people outside reach it."""
+def absolute_url(path: str) -> str:
+    """Return the public URL of a page."""
     return f"{settings.ENVIRONMENT.address}{path}"
 
 
-def shown_to(request: HttpRequest, path: str) -> str:
-    """The address of a page for who asks now, who may have reached the portal by another name than it has."""
-    return absolute(path) if settings.ENVIRONMENT.url else request.build_absolute_uri(path)
+def absolute_url_for(request: HttpRequest, path: str) -> str:
+    """Return the URL of a page for this request; without a configured URL, on the host of the request."""
+    return absolute_url(path) if settings.ENVIRONMENT.url else request.build_absolute_uri(path)

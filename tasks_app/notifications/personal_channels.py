@@ -1,4 +1,4 @@
-"""What one person does about being told: preferences, the own chat, and reading notices."""
+"""Actions of users on their own notifications: preferences, personal chat, reading notices."""
 
 from __future__ import annotations
 
@@ -12,24 +12,14 @@ from django.utils import timezone
 
 from tasks_app.core.errors import BadInput
 from tasks_app.history.audit import record
-from tasks_app.models import OCCASIONS, Action, Digest, Medium, Notice, Preferences, Project, Target
-from tasks_app.notifications.listeners import preferences_of
-from tasks_app.notifications.project_channels import checked_address, set_own_chat
-from tasks_app.notifications.timing import zone_names
-from tasks_app.permissions import (
-    Principal,
-    notices_visible_to,
-    projects_visible_to,
-    require_unrestricted,
-)
-
-#: Media for personal notifications; webhooks belong to projects.
-MEDIA = (Medium.PAGE, Medium.EMAIL, Medium.CHAT)
+from tasks_app.models import Action, Medium, Notice, Preferences, Project, Target
+from tasks_app.notifications.project_channels import set_personal_chat, validate_url
+from tasks_app.permissions import Principal, notices_visible_to, require_unrestricted
 
 
 @dataclass(frozen=True)
-class Choice:
-    """A user's complete notification settings. `chat` is a new URL, `forget_chat` removes the present one."""
+class PreferencesChange:
+    """New preferences. `chat` is the URL of a new chat, `forget_chat` removes the current one."""
 
     wishes: Mapping[str, Mapping[str, str]]
     reach: str
@@ -43,34 +33,16 @@ class Choice:
     forget_chat: bool = False
 
 
-def choice_of(principal: Principal) -> Choice:
-    """Return what the user chose. A project that the user no longer sees sends nothing, so it is left out."""
-    preferences = preferences_of(principal.user)
-    visible = projects_visible_to(principal)
-    chosen = preferences.projects.filter(pk__in=visible.values("pk")) if preferences.pk else visible.none()
-    return Choice(
-        wishes={one: {medium: preferences.extent(one, medium) for medium in MEDIA} for one in OCCASIONS},
-        reach=preferences.reach,
-        projects=list(chosen),
-        time_zone=preferences.time_zone,
-        quiet_from=preferences.quiet_from,
-        quiet_until=preferences.quiet_until,
-        digest=preferences.digest,
-        digest_at=preferences.digest_at,
-    )
+def save_preferences(principal: Principal, choice: PreferencesChange) -> None:
+    """Store the preferences of a user.
 
-
-def choose(principal: Principal, choice: Choice) -> None:
-    """Store a user's notification settings.
-
-    Raises BadInput that names the field in `where`, or NotAllowed for a token that is restricted to some
-    projects, because the choice concerns all.
+    Raises BadInput for an invalid chat URL, and NotAllowed for a token that is restricted to some projects,
+    because preferences concern all.
     """
-    require_unrestricted(principal, "change what you are told, which concerns all projects")
-    _check(choice)
+    require_unrestricted(principal, "change notification settings, which concern all projects")
     user = principal.user
-    address = checked_address(Medium.CHAT, choice.chat) if choice.chat else ""
-    facts: dict[str, Any] = {
+    url = validate_url(Medium.CHAT, choice.chat) if choice.chat else ""
+    values: dict[str, Any] = {
         "wishes": {occasion: dict(media) for occasion, media in choice.wishes.items()},
         "reach": choice.reach,
         "time_zone": choice.time_zone,
@@ -80,34 +52,21 @@ def choose(principal: Principal, choice: Choice) -> None:
         "digest_at": choice.digest_at,
     }
     with transaction.atomic():
-        if address:
-            set_own_chat(user, address)
+        if url:
+            set_personal_chat(user, url)
         elif choice.forget_chat:
             Target.objects.filter(user=user).delete()
-        preferences, _ = Preferences.objects.update_or_create(user=user, defaults=facts)
+        preferences, _ = Preferences.objects.update_or_create(user=user, defaults=values)
         preferences.projects.set(choice.projects)
-        chat = "new" if address else "removed" if choice.forget_chat else "as before"
-        record(Action.NOTIFICATIONS_CHANGED, by=user, subject=user.shown_name, chat=chat, **_told(facts))
-
-
-def _check(choice: Choice) -> None:
-    if (choice.quiet_from is None) != (choice.quiet_until is None):
-        raise BadInput("Enter both a beginning and an end, or neither.", where="quiet_until")
-    if choice.digest == Digest.DAILY and choice.digest_at is None:
-        raise BadInput("Enter a time.", where="digest_at")
-    if choice.time_zone not in zone_names():
-        raise BadInput(f"There is no time zone “{choice.time_zone}”.", where="time_zone")
-
-
-def _told(facts: dict[str, Any]) -> dict[str, Any]:
-    """The same as JSON can hold it."""
-    return {name: str(value) if isinstance(value, time) else value for name, value in facts.items()}
+        chat = "new" if url else "removed" if choice.forget_chat else "as before"
+        recorded = {name: str(value) if isinstance(value, time) else value for name, value in values.items()}
+        record(Action.NOTIFICATIONS_CHANGED, by=user, subject=user.shown_name, chat=chat, **recorded)
 
 
 def mark_read(principal: Principal, notice_id: int | None = None) -> int:
-    """One notice, or all that the person sees; how many were unread. Others' notices are left alone."""
+    """Mark one or all of the user's own notices as read; return how many were unread."""
     unread = notices_visible_to(principal).filter(read_at=None)
     if notice_id is not None:
         unread = unread.filter(pk=notice_id)
-    # The rows are found through their projects, which an UPDATE cannot look at.
+    # An UPDATE cannot join the projects, so the ids are selected first.
     return Notice.objects.filter(pk__in=unread.values("pk")).update(read_at=timezone.now())

@@ -1,4 +1,4 @@
-"""What agents and repositories wrote, made harmless for places where it is read outside. Pure functions."""
+"""Make texts of agents and repositories safe for e-mail and chat."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 from tasks_app.core.control_characters import strip_controls
 
 _JOINER = "\u2060"
-#: What chat services read as a mention, a link or markup, and the same with nothing to read in it.
-_ACTIVE = [
+#: Mentions, links and markup of chat services, with harmless replacements.
+_MARKUP = [
     (re.compile("@"), f"@{_JOINER}"),
     (re.compile("<"), "‹"),
     (re.compile(">"), "›"),
@@ -17,25 +17,28 @@ _ACTIVE = [
     (re.compile(r"(?<=\w)\.(?=\w)"), f".{_JOINER}"),
     (re.compile("([*_~`|])"), rf"{_JOINER}\1{_JOINER}"),
 ]
+#: Unicode categories of control, formatting and invisible characters.
+_INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 
 
 def one_line(text: str, limit: int) -> str:
-    """The text in one line of at most `limit` characters, without what cannot be seen."""
-    return cut(strip_controls(text[: 4 * limit], one_line=True), limit)
+    """Return the text in one line of at most `limit` characters, without invisible characters."""
+    visible = "".join(" " if unicodedata.category(sign) in _INVISIBLE else sign for sign in text[: 4 * limit])
+    return truncate(" ".join(visible.split()), limit)
 
 
-def lines(text: str, limit: int) -> list[str]:
-    """The same, line by line; `limit` for all of them."""
-    found = [one_line(line, limit) for line in cut(text, limit).splitlines()]
+def to_lines(text: str, limit: int) -> list[str]:
+    """Return the lines of a text of at most `limit` characters, without invisible characters."""
+    found = [one_line(line, limit) for line in truncate(text, limit).splitlines()]
     return [line for line in found if line]
 
 
-def cut(text: str, limit: int) -> str:
+def truncate(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
-def inert(text: str) -> str:
-    """For chat services: nobody is called, nothing is a link, nothing is markup."""
-    for pattern, instead in _ACTIVE:
+def neutralise_markup(text: str) -> str:
+    """Neutralise mentions, links and markup of chat services."""
+    for pattern, instead in _MARKUP:
         text = pattern.sub(instead, text)
     return text.lstrip("#-+/!")

@@ -1,4 +1,4 @@
-"""Places outside to which messages go: added, changed, tried out and removed by those who may."""
+"""Actions on the webhooks and chats of a project, and on personal chats."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from tasks_app.models import (
     User,
 )
 from tasks_app.notifications import chat
-from tasks_app.notifications.encryption import seal
+from tasks_app.notifications.encryption import encrypt
 from tasks_app.notifications.errors import NotSent
 from tasks_app.notifications.plain_text import one_line
 from tasks_app.permissions import Principal, require_maintainer, require_target_owner
 
 #: Completes “Its maintainers …”.
 MANAGE_NOTIFICATIONS = "manage notifications"
-_LONGEST_ADDRESS = 1000
-MOST_TARGETS = 20
+_MAX_URL_LENGTH = 1000
+MAX_TARGETS = 20
 
 
 @dataclass(frozen=True)
 class NewTarget:
-    """What somebody typed for a place that is to be added."""
+    """Input for a new target; `address` is its URL."""
 
     medium: str
     name: str
@@ -47,56 +47,56 @@ class NewTarget:
 
 
 def add_target(project: Project, new: NewTarget, *, by: Principal) -> tuple[Target, str]:
-    """The target and, for a webhook, its secret, which is shown this once.
+    """Create a target; return it and, for a webhook, its secret, which is shown only once.
 
-    Raises NotAllowed for all but maintainers, BadInput for an address that cannot be used.
+    Raises NotAllowed for all but maintainers, and BadInput for an invalid URL.
     """
     require_maintainer(by, project, MANAGE_NOTIFICATIONS)
-    address = checked_address(new.medium, new.address)
+    url = validate_url(new.medium, new.address)
     secret = _new_secret() if new.medium == Medium.WEBHOOK else ""
     with transaction.atomic():
-        if Target.objects.filter(project=project).count() >= MOST_TARGETS:
-            raise BadInput(f"A project can have at most {MOST_TARGETS} webhooks and chats.", where="address")
+        if Target.objects.filter(project=project).count() >= MAX_TARGETS:
+            raise BadInput(f"A project can have at most {MAX_TARGETS} webhooks and chats.", where="address")
         target = Target.objects.create(
             project=project,
             medium=new.medium,
             name=new.name,
-            occasions=_known(new.occasions),
-            sealed_address=seal(address),
-            sealed_secret=seal(secret) if secret else "",
-            shown=shown(new.medium, address),
+            occasions=_valid_occasions(new.occasions),
+            sealed_address=encrypt(url),
+            sealed_secret=encrypt(secret) if secret else "",
+            shown=masked_url(new.medium, url),
         )
-        _record(project, by.user, added=_facts(target))
+        _record(project, by.user, added=_audit_details(target))
     return target, secret
 
 
 def change_target(
     target: Target, *, name: str, occasions: Sequence[str], active: bool, by: Principal
 ) -> None:
-    """Raises NotAllowed for all but maintainers."""
+    """Change a target. Raises NotAllowed for all but maintainers."""
     project = _project(target)
     require_maintainer(by, project, MANAGE_NOTIFICATIONS)
-    before = _facts(target)
-    target.name, target.occasions, target.active = name, _known(occasions), active
+    before = _audit_details(target)
+    target.name, target.occasions, target.active = name, _valid_occasions(occasions), active
     with transaction.atomic():
         target.save(update_fields=["name", "occasions", "active"])
-        _record(project, by.user, before=before, after=_facts(target))
+        _record(project, by.user, before=before, after=_audit_details(target))
 
 
 def renew_secret(target: Target, *, by: Principal) -> str:
-    """The new secret of a webhook, shown this once; posts are signed with it from now on.
+    """Replace the secret of a webhook and return it; it is shown only once.
 
-    Raises NotAllowed for all but maintainers, BadInput for a chat.
+    Raises NotAllowed for all but maintainers, and BadInput for a chat.
     """
     project = _project(target)
     require_maintainer(by, project, MANAGE_NOTIFICATIONS)
     if target.medium != Medium.WEBHOOK:
         raise BadInput("Only webhooks have a secret.")
     secret = _new_secret()
-    target.sealed_secret = seal(secret)
+    target.sealed_secret = encrypt(secret)
     with transaction.atomic():
         target.save(update_fields=["sealed_secret"])
-        _record(project, by.user, new_secret=_facts(target))
+        _record(project, by.user, new_secret=_audit_details(target))
     return secret
 
 
@@ -105,16 +105,16 @@ def _new_secret() -> str:
 
 
 def remove_target(target: Target, *, by: Principal) -> None:
-    """With its delivery log. Raises NotAllowed for all but maintainers."""
+    """Remove a target with its delivery log. Raises NotAllowed for all but maintainers."""
     project = _project(target)
     require_maintainer(by, project, MANAGE_NOTIFICATIONS)
     with transaction.atomic():
-        _record(project, by.user, removed=_facts(target))
+        _record(project, by.user, removed=_audit_details(target))
         target.delete()
 
 
 def try_target(target: Target, *, by: Principal) -> Delivery:
-    """Have the worker send a test. Raises NotAllowed for whom the target is none of their business."""
+    """Send a test. Raises NotAllowed, or BadInput if the target is inactive."""
     require_target_owner(by, target)
     if not target.active:
         raise BadInput("It is switched off. Switch it on first.")
@@ -124,7 +124,7 @@ def try_target(target: Target, *, by: Principal) -> Delivery:
 
 
 def send_again(delivery: Delivery, *, by: Principal) -> None:
-    """Send now what waits or was given up. Raises NotAllowed, or BadInput for what was sent."""
+    """Send a waiting or failed delivery now. Raises NotAllowed, or BadInput if it was sent."""
     assert delivery.target  # noqa: S101 (only these have a page)
     require_maintainer(by, _project(delivery.target), MANAGE_NOTIFICATIONS)
     again = Delivery.objects.filter(pk=delivery.pk, state__in=[DeliveryState.WAITING, DeliveryState.FAILED])
@@ -133,40 +133,35 @@ def send_again(delivery: Delivery, *, by: Principal) -> None:
         raise BadInput("It was already sent, or must no longer be sent.")
 
 
-def set_own_chat(user: User, address: str) -> None:
-    """The address was checked: that takes too long for a transaction. The caller records it."""
-    facts = {
+def set_personal_chat(user: User, url: str) -> None:
+    """Store a chat URL that `validate_url` returned. The caller makes the audit entry."""
+    values = {
         "medium": Medium.CHAT,
         "name": "own chat",
-        "sealed_address": seal(address),
-        "shown": shown(Medium.CHAT, address),
+        "sealed_address": encrypt(url),
+        "shown": masked_url(Medium.CHAT, url),
         "active": True,
     }
-    Target.objects.update_or_create(user=user, defaults=facts)
+    Target.objects.update_or_create(user=user, defaults=values)
 
 
-def checked_address(medium: str, address: str) -> str:
-    """The address without blanks around it. Raises BadInput that says what is wrong with it."""
-    address = address.strip()
-    if (
-        len(address) > _LONGEST_ADDRESS
-        or not address.isascii()
-        or not address.isprintable()
-        or " " in address
-    ):
+def validate_url(medium: str, url: str) -> str:
+    """Return the stripped URL. Raises BadInput. Takes too long for a transaction, as it runs apprise."""
+    url = url.strip()
+    if len(url) > _MAX_URL_LENGTH or not url.isascii() or not url.isprintable() or " " in url:
         raise BadInput("Enter the URL in ASCII characters, without spaces.", where="address")
     if medium == Medium.WEBHOOK:
-        return _checked_web_address(address)
+        return _validate_webhook_url(url)
     try:
-        chat.check(address)
+        chat.check(url)
     except NotSent as error:
         raise BadInput(str(error), where="address") from None
-    return address
+    return url
 
 
-def _checked_web_address(address: str) -> str:
+def _validate_webhook_url(url: str) -> str:
     try:
-        parts = urlsplit(address)
+        parts = urlsplit(url)
         usable = parts.scheme in ("https", "http") and parts.hostname and parts.port != 0
     except ValueError:
         usable = False
@@ -177,25 +172,25 @@ def _checked_web_address(address: str) -> str:
     return parts._replace(fragment="").geturl()
 
 
-def shown(medium: str, address: str) -> str:
+def masked_url(medium: str, url: str) -> str:
     if medium == Medium.CHAT:
-        return chat.shown(address)
-    parts = urlsplit(address)
+        return chat.masked_url(url)
+    parts = urlsplit(url)
     path = parts.path if len(parts.path) <= 4 else f"/…{parts.path[-3:]}"
     return one_line(f"{parts.scheme}://{parts.netloc}{path}{'?…' if parts.query else ''}", 200)
 
 
 def _project(target: Target) -> Project:
-    assert target.project  # noqa: S101 (one's own chat is changed with one's preferences)
+    assert target.project  # noqa: S101 (personal chats are changed in the preferences)
     return target.project
 
 
-def _known(occasions: Sequence[str]) -> list[str]:
+def _valid_occasions(occasions: Sequence[str]) -> list[str]:
     return [occasion.value for occasion in OCCASIONS if occasion in occasions]
 
 
-def _facts(target: Target) -> dict[str, object]:
-    """What the audit may hold of a target: no address, no secret."""
+def _audit_details(target: Target) -> dict[str, object]:
+    """Return the details of a target for the audit log, without URL and secret."""
     return {
         "name": target.name,
         "medium": target.medium,

@@ -1,4 +1,4 @@
-"""Who wants to be told of an occasion, and by which media."""
+"""Recipients of notifications, and their preferences."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tasks_app.permissions import users_who_see
 
 
 @dataclass(frozen=True)
-class Listener:
-    """Somebody who sees the project. `role` is None for site admins without one."""
+class Recipient:
+    """A user who sees the project. `role` is None for site admins without one."""
 
     user: User
     preferences: Preferences
@@ -30,13 +30,13 @@ class Listener:
 
     def wants(self, occasion: str, medium: Medium, task: Task) -> bool:
         mine = task.created_by_id == self.user.pk
-        if not self._reaches(mine):
+        if not self._includes_project(mine):
             return False
         extent = self.preferences.extent(occasion, medium)
         return extent == TaskSelection.ALL or (extent == TaskSelection.MINE and mine)
 
-    def _reaches(self, mine: bool) -> bool:
-        # Who may only look is told of other people's tasks only after asking for it.
+    def _includes_project(self, mine: bool) -> bool:
+        # Viewers are not notified of other users' tasks unless they choose so.
         if self.preferences.pk is None and self.role == Role.VIEWER:
             return mine
         if self.preferences.reach == ProjectSelection.CHOSEN:
@@ -45,21 +45,21 @@ class Listener:
 
 
 def preferences_of(user: User) -> Preferences:
-    """What the person chose, or the defaults, which are no row yet."""
+    """Return the user's preferences, or the defaults as an unsaved row."""
     try:
         return user.preferences
     except Preferences.DoesNotExist:
         return Preferences(user=user)
 
 
-def listeners(task: Task, *, but: int | None) -> list[Listener]:
-    """Everybody who sees the task's project, `but` for who did it: nobody is told what they know."""
+def recipients_of(task: Task, *, except_user: int | None) -> list[Recipient]:
+    """Return all users who see the task's project, except the one who caused the event."""
     role = Membership.objects.filter(user=OuterRef("pk"), project=task.project_id).values("role")
-    others = users_who_see(task.project_id).exclude(pk=but or 0)
-    people = others.annotate(project_role=Subquery(role))
-    chose = Preferences.projects.through.objects.filter(project=task.project_id)
-    chosen_by = set(chose.values_list("preferences__user", flat=True))
+    others = users_who_see(task.project_id).exclude(pk=except_user or 0)
+    users = others.annotate(project_role=Subquery(role))
+    choices = Preferences.projects.through.objects.filter(project=task.project_id)
+    chosen_by = set(choices.values_list("preferences__user", flat=True))
     return [
-        Listener(user, preferences_of(user), user.project_role, user.pk in chosen_by)
-        for user in people.select_related("preferences", "chat_target").order_by("pk")
+        Recipient(user, preferences_of(user), user.project_role, user.pk in chosen_by)
+        for user in users.select_related("preferences", "chat_target").order_by("pk")
     ]

@@ -1,4 +1,4 @@
-"""When something is sent: quiet hours and digests, in the person's own time zone. Pure functions."""
+"""Times of deliveries: quiet hours and digests in the user's time zone, and retries."""
 
 from __future__ import annotations
 
@@ -9,69 +9,69 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from tasks_app.models import Digest, Preferences
 
-#: After so many attempts a delivery is given up: about eleven hours after the first.
-MOST_ATTEMPTS = 8
-_FIRST_WAIT = timedelta(seconds=20)
-_LONGEST_WAIT = timedelta(hours=6)
+#: A delivery fails after this many attempts, about eleven hours after the first.
+MAX_ATTEMPTS = 8
+_FIRST_DELAY = timedelta(seconds=20)
+_MAX_DELAY = timedelta(hours=6)
 
 
-def zone(name: str) -> ZoneInfo:
-    """A zone that the system has forgotten since it was chosen counts as UTC."""
+def time_zone(name: str) -> ZoneInfo:
+    """Return the time zone, or UTC if the system does not know it any more."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError):
         return ZoneInfo("UTC")
 
 
-def zone_names() -> list[str]:
+def time_zone_names() -> list[str]:
     return sorted(name for name in available_timezones() if "/" in name or name == "UTC")
 
 
 def when_due(now: datetime, preferences: Preferences, *, digest: bool) -> datetime:
-    """When something that happened now is to be sent; `digest`: where the medium collects."""
-    due = _collected(now, preferences) if digest else now
+    """Return when a notification of now is sent; `digest`: whether the medium has digests."""
+    due = _digest_time(now, preferences) if digest else now
     return after_quiet_hours(due, preferences)
 
 
-def _collected(now: datetime, preferences: Preferences) -> datetime:
+def _digest_time(now: datetime, preferences: Preferences) -> datetime:
     if preferences.digest == Digest.HOURLY:
-        return _next_full_hour(now, zone(preferences.time_zone))
+        return _next_full_hour(now, time_zone(preferences.time_zone))
     if preferences.digest == Digest.DAILY:
-        return _next(now, preferences.digest_at or time(9), zone(preferences.time_zone))
+        return _next_local_time(now, preferences.digest_at or time(9), time_zone(preferences.time_zone))
     return now
 
 
 def _next_full_hour(now: datetime, here: ZoneInfo) -> datetime:
-    """As clocks there show it: some zones are half an hour off."""
+    """Return the next full hour of local time: some time zones are half an hour off."""
     return now.replace(second=0, microsecond=0) + timedelta(minutes=60 - now.astimezone(here).minute)
 
 
 def after_quiet_hours(moment: datetime, preferences: Preferences) -> datetime:
-    """The moment itself, or the end of the quiet hours that it is in."""
+    """Return the time itself, or the end of the quiet hours that it is in."""
     begin, end = preferences.quiet_from, preferences.quiet_until
     if begin is None or end is None or begin == end:
         return moment
-    here = zone(preferences.time_zone)
-    if not _within(moment.astimezone(here).time(), begin, end):
+    here = time_zone(preferences.time_zone)
+    if not _is_between(moment.astimezone(here).time(), begin, end):
         return moment
-    return _next(moment, end, here)
+    return _next_local_time(moment, end, here)
 
 
-def _within(clock: time, begin: time, end: time) -> bool:
+def _is_between(clock: time, begin: time, end: time) -> bool:
     return begin <= clock < end if begin < end else clock >= begin or clock < end
 
 
-def _next(moment: datetime, clock: time, here: ZoneInfo) -> datetime:
-    """The first time after the moment that clocks there show this."""
+def _next_local_time(moment: datetime, clock: time, here: ZoneInfo) -> datetime:
+    """Return the next time after `moment` at which local clocks show `clock`."""
     today = moment.astimezone(here).date()
-    return min(at for at in _showing(today, clock, here) if at > moment)
+    return min(at for at in _occurrences(today, clock, here) if at > moment)
 
 
-def _showing(today: date, clock: time, here: ZoneInfo) -> Iterator[datetime]:
-    """In the night when clocks go back an hour comes twice, so both are looked at.
+def _occurrences(today: date, clock: time, here: ZoneInfo) -> Iterator[datetime]:
+    """Yield the times at which local clocks show `clock`, today and tomorrow.
 
-    When they go forward one is left out: what is shown then is the time that clocks would have shown, which
-    is after it, and not the other one, which is before.
+    When clocks go back, an hour occurs twice. When they go forward, a skipped time counts as the time after
+    the gap, so only fold 0 is used.
     """
     for days in (0, 1):
         for fold in (0, 1):
@@ -81,7 +81,7 @@ def _showing(today: date, clock: time, here: ZoneInfo) -> Iterator[datetime]:
                 yield at
 
 
-def wait_before(attempt: int) -> timedelta:
-    """How long to wait after so many attempts that failed: four times longer each, give or take a quarter."""
-    wait = min(_FIRST_WAIT * int(4 ** (attempt - 1)), _LONGEST_WAIT)
-    return wait * random.uniform(0.75, 1.25)  # noqa: S311 (spreads load, guards nothing)
+def retry_delay(attempt: int) -> timedelta:
+    """Return the delay after this many failed attempts: four times longer each, with jitter of a quarter."""
+    delay = min(_FIRST_DELAY * int(4 ** (attempt - 1)), _MAX_DELAY)
+    return delay * random.uniform(0.75, 1.25)  # noqa: S311 (spreads load, guards nothing)

@@ -35,9 +35,9 @@ from tasks_app.models import (
     User,
     paths,
 )
-from tasks_app.notifications.delivery import why_not
+from tasks_app.notifications.delivery import drop_reason
 from tasks_app.notifications.message import message_of
-from tasks_app.notifications.notices import announce
+from tasks_app.notifications.notices import create_notifications
 from tasks_app.sandbox import SandboxMode, detect
 from tasks_app.services.answers import Reply, answer_question
 from tasks_app.services.projects import add_project, remove_project
@@ -249,7 +249,7 @@ def test_people_are_told_that_the_sequence_cannot_go_on_and_not_that_all_is_well
     herd.acts["first"] = [fake_script.Turn(calls=(write_task("02-a.md", ""),))]
     sequence = herd.start()
     target = hook(herd.tasks[0])
-    announce()
+    create_notifications()
     told = Notice.objects.get(user=herd.person)
     fault = f"{FOLDER}/02-a.md:1: the task has no text"
     assert told.occasion == "failed" and told.headline.startswith(fault)
@@ -261,17 +261,17 @@ def test_people_are_told_that_the_sequence_cannot_go_on_and_not_that_all_is_well
     assert message.headline == f"Failed: the sequence {FOLDER}"
     assert message.url.endswith(reverse("sequence", args=[sequence.pk]))
     assert message.as_json()["sequence"] == {"id": sequence.pk, "folder": FOLDER}
-    assert message.failure.startswith(fault) and why_not(sent) == ""
+    assert message.failure.startswith(fault) and drop_reason(sent) == ""
 
     (herd.workspace / FOLDER / "02-a.md").write_text(task_text("mended"))
     go_on_sequence(sequence, by=acting(herd.person))
-    assert why_not(Delivery.objects.get()) == "The sequence was resumed meanwhile."
+    assert drop_reason(Delivery.objects.get()) == "The sequence was resumed meanwhile."
 
 
 def test_of_a_sequence_that_goes_on_each_task_is_told_as_done(herd: Herd) -> None:
     herd.start()
     target = hook(herd.tasks[0])
-    announce()
+    create_notifications()
     assert set(Delivery.objects.filter(target=target).values_list("occasion", flat=True)) == {"done"}
     assert Delivery.objects.filter(target=target).count() == 3
 

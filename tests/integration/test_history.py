@@ -153,7 +153,7 @@ def test_a_value_that_cannot_be_used_is_said_and_left_out(
     client: Client, varied: dict[str, Task], query: str
 ) -> None:
     page = client.get(f"/history/?{query}")
-    assert page.status_code == 200 and "It was left out." in page.text
+    assert page.status_code == 200 and "It was ignored." in page.text
     assert page.context["rows"]
 
 
@@ -348,7 +348,7 @@ def test_tasks_as_csv_with_what_is_filtered(client: Client, varied: dict[str, Ta
 
 
 def test_tasks_as_json(client: Client, varied: dict[str, Task], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks_app.reporting.search.exports.PART", 2)
+    monkeypatch.setattr("tasks_app.reporting.search.exports.BATCH_SIZE", 2)
     rows = json.loads(taken(client, "/history/export.json?project=shop"))
     assert [row["title"] for row in rows] == ["asking", "piped", "old"]
     assert list(rows[0]) == TASK_COLUMNS and rows[0]["questions"] == 1

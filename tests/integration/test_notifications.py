@@ -37,11 +37,11 @@ from tasks_app.models import (
 from tasks_app.models.notification import default_wishes
 from tasks_app.notifications import delivery, webhook
 from tasks_app.notifications.delivery import deliver
-from tasks_app.notifications.encryption import seal
+from tasks_app.notifications.encryption import encrypt
 from tasks_app.notifications.errors import NotSent
-from tasks_app.notifications.notices import announce
+from tasks_app.notifications.notices import create_notifications
 from tasks_app.notifications.project_channels import try_target
-from tasks_app.notifications.timing import MOST_ATTEMPTS
+from tasks_app.notifications.timing import MAX_ATTEMPTS
 from tasks_app.permissions import notices_visible_to
 from tests.factories import MembershipFactory, ProjectFactory, QuestionFactory, TaskFactory, UserFactory
 from tests.people import acting
@@ -92,8 +92,8 @@ def hook(task: Task, *occasions: str, medium: Medium = Medium.WEBHOOK, user: Use
         medium=medium,
         name="hook",
         shown="https://hook.example/",
-        sealed_address=seal("https://hook.example/x"),
-        sealed_secret=seal("secret"),
+        sealed_address=encrypt("https://hook.example/x"),
+        sealed_secret=encrypt("secret"),
         occasions=list(occasions or Occasion.values),
     )
 
@@ -119,8 +119,8 @@ def test_a_question_is_told_once_in_the_page_to_those_who_may_answer() -> None:
     told = member(question.task)
     viewer, stranger = member(question.task, role=Role.VIEWER), UserFactory.create()
 
-    assert announce() == 1
-    assert announce() == 0
+    assert create_notifications() == 1
+    assert create_notifications() == 0
 
     notice = Notice.objects.get()
     assert (notice.user, notice.occasion, notice.task) == (told, "question", question.task)
@@ -139,7 +139,7 @@ def test_every_kind_of_end_is_told_to_who_created_the_task() -> None:
         )
         halted(TaskFactory.create(project=project, phase=phase), phase)  # somebody else's
 
-    assert announce() == 6
+    assert create_notifications() == 6
     told = Notice.objects.filter(user=creator).values_list("occasion", "headline")
     assert sorted(told) == [("cancelled", ""), ("done", ""), ("failed", "The tests fail.")]
 
@@ -154,7 +154,7 @@ def test_moving_a_task_is_what_is_told_and_its_steps_are_not() -> None:
     move(step, Phase.FAILED)
     move(task, Phase.FAILED, failure="It broke.")
 
-    assert announce() == 1
+    assert create_notifications() == 1
     assert Notice.objects.get(user=user).step == step.name
 
 
@@ -162,7 +162,7 @@ def test_nobody_is_told_what_they_did_themselves() -> None:
     task = TaskFactory.create(phase=Phase.CANCELLED)
     one, other = member(task, wishes=EVERYTHING), member(task, wishes=EVERYTHING)
     halted(task, Phase.CANCELLED, actor=one)
-    announce()
+    create_notifications()
     assert [notice.user for notice in Notice.objects.all()] == [other]
 
 
@@ -170,7 +170,7 @@ def test_what_happened_before_yesterday_is_not_told_any_more() -> None:
     question = asked()
     member(question.task)
     Transition.objects.update(at=timezone.now() - timedelta(days=2))
-    assert announce() == 0 and not Notice.objects.exists()
+    assert create_notifications() == 0 and not Notice.objects.exists()
 
 
 def test_a_question_that_was_answered_before_is_told_to_nobody(posts: list[Any]) -> None:
@@ -178,19 +178,19 @@ def test_a_question_that_was_answered_before_is_told_to_nobody(posts: list[Any])
     member(question.task)
     hook(question.task)
     answered(question)
-    announce()
+    create_notifications()
     assert not Notice.objects.exists() and not Delivery.objects.exists()
 
 
 def test_the_next_occasion_of_a_task_takes_the_place_of_the_one_before() -> None:
     question = asked()
     user = member(question.task, wishes=EVERYTHING)
-    announce()
+    create_notifications()
     answered(question)
     assert notices_visible_to(acting(user)).unread().count() == 0
     Task.objects.update(phase=Phase.FAILED)
     halted(question.task, Phase.FAILED)
-    announce()
+    create_notifications()
     assert [notice.occasion for notice in notices_visible_to(acting(user)).unread()] == ["failed"]
 
 
@@ -204,7 +204,7 @@ def test_the_reach_says_of_which_projects(reach: str) -> None:
     halted(task, Phase.DONE)
     halted(TaskFactory.create(project=chosen, phase=Phase.DONE), Phase.DONE)
     halted(TaskFactory.create(phase=Phase.DONE, created_by=admin), Phase.DONE)
-    announce()
+    create_notifications()
     assert Notice.objects.count() == {"mine": 1, "all": 3, "chosen": 1}[reach]
 
 
@@ -212,21 +212,19 @@ def test_an_inactive_person_is_told_nothing() -> None:
     question = asked()
     user = member(question.task)
     User.objects.filter(pk=user.pk).update(is_active=False)
-    announce()
+    create_notifications()
     assert not Notice.objects.exists()
 
 
 def test_an_occasion_that_cannot_be_told_does_not_hold_up_the_others(monkeypatch: Any) -> None:
-    from tasks_app.notifications import notices as announcements
+    from tasks_app.notifications import notices
 
     bad, good = asked(), asked()
     member(good.task)
-    monkeypatch.setattr(
-        "tasks_app.notifications.announcements.step_of",
-        lambda task: 1 / 0 if task == bad.task else step_of(task),
-    )
+    plain = notices.step_of
+    monkeypatch.setattr(notices, "step_of", lambda task: 1 / 0 if task == bad.task else plain(task))
     member(bad.task)
-    assert announce() == 1
+    assert create_notifications() == 1
     assert Notice.objects.get().task == good.task
     assert Transition.objects.filter(task=bad.task, announced_at=None).count() == 1
 
@@ -237,7 +235,7 @@ def test_of_many_announcers_at_once_each_occasion_is_told_by_one() -> None:
     for question in questions:
         member(question.task)
         hook(question.task)
-    in_threads(4, announce)
+    in_threads(4, create_notifications)
     assert Notice.objects.count() == Delivery.objects.count() == 5
 
 
@@ -245,7 +243,7 @@ def test_of_many_announcers_at_once_each_occasion_is_told_by_one() -> None:
 def test_of_many_senders_at_once_each_delivery_is_sent_by_one(posts: list[dict[str, Any]]) -> None:
     for _ in range(6):
         hook(asked().task)
-    announce()
+    create_notifications()
     in_threads(4, deliver)
     assert len({post["key"] for post in posts}) == len(posts) == 6
     assert set(Delivery.objects.values_list("state", flat=True)) == {DeliveryState.SENT}
@@ -277,7 +275,7 @@ def test_a_mail_has_project_question_and_a_link(by_mail: None) -> None:
     Task.objects.filter(pk=question.task_id).update(created_by=creator)
     member(question.task, email="bob@example.org")  # not his task: the defaults leave him in peace
     halted(question.task)
-    announce()
+    create_notifications()
     deliver()
 
     (sent,) = mail.outbox
@@ -297,7 +295,7 @@ def test_hostile_text_is_only_text_in_a_mail(by_mail: None) -> None:
     item = {"question": hostile, "header": "x", "options": []}
     question = asked(items=[item], task__title="<b>T</b>\nX: y")
     member(question.task, email="ann@example.org", wishes=EVERYTHING)
-    announce()
+    create_notifications()
     deliver()
     (sent,) = mail.outbox
     assert "\n" not in sent.subject and "Bcc" not in sent.message()
@@ -310,7 +308,7 @@ def test_what_is_due_for_a_person_comes_in_one_mail(by_mail: None) -> None:
     user = member(first.task, email="ann@example.org", wishes=EVERYTHING, digest=Digest.HOURLY)
     done = TaskFactory.create(project=first.task.project, phase=Phase.DONE)
     halted(done, Phase.DONE)
-    announce()
+    create_notifications()
     assert deliver() == 0  # before the hour
     Delivery.objects.update(due_at=timezone.now())
     assert deliver() == 2
@@ -323,8 +321,12 @@ def test_what_is_due_for_a_person_comes_in_one_mail(by_mail: None) -> None:
 def test_quiet_hours_hold_back_mail_but_not_the_page(by_mail: None) -> None:
     question = asked()
     now = timezone.now()
-    member(question.task, email="ann@example.org", wishes=EVERYTHING, **quiet_now())
-    announce()
+    night = {
+        "quiet_from": (now - timedelta(hours=1)).time(),
+        "quiet_until": (now + timedelta(hours=1)).time(),
+    }
+    member(question.task, email="ann@example.org", wishes=EVERYTHING, **night)
+    create_notifications()
     assert Notice.objects.count() == 1 and deliver() == 0
     waits = Delivery.objects.get().due_at - now
     assert timedelta(minutes=59) < waits <= timedelta(hours=1, seconds=5)
@@ -350,7 +352,7 @@ def test_what_was_due_before_the_quiet_hours_and_was_not_sent_waits_for_their_en
         question.task, email="ann@example.org", wishes={Occasion.QUESTION: {medium: TaskSelection.ALL}}
     )
     hook(question.task, medium=Medium.CHAT, user=user)
-    announce()
+    create_notifications()
     Preferences.objects.update(**quiet_now())
     deliver()
     waits = Delivery.objects.get()
@@ -373,10 +375,8 @@ def test_a_digest_that_fails_comes_as_one_mail_later(by_mail: None, monkeypatch:
     member(first.task, email="ann@example.org", wishes=EVERYTHING)
     for _ in range(5):
         halted(TaskFactory.create(project=first.task.project, phase=Phase.DONE), Phase.DONE)
-    announce()
-    monkeypatch.setattr(
-        "tasks_app.notifications.mail.send", failing(NotSent("The mail server could not be reached."))
-    )
+    create_notifications()
+    monkeypatch.setattr(delivery.mail, "send", failing(NotSent("The mail server could not be reached.")))
     deliver()
     assert Delivery.objects.values("due_at").distinct().count() == 1
 
@@ -384,7 +384,7 @@ def test_a_digest_that_fails_comes_as_one_mail_later(by_mail: None, monkeypatch:
 def test_a_question_that_is_answered_while_its_mail_waits_is_not_sent(by_mail: None) -> None:
     question = asked()
     member(question.task, email="ann@example.org", wishes=EVERYTHING)
-    announce()
+    create_notifications()
     answered(question)
     deliver()
     assert not mail.outbox
@@ -396,7 +396,7 @@ def test_a_question_that_is_answered_while_its_mail_waits_is_not_sent(by_mail: N
 def test_who_may_not_know_any_more_gets_nothing_even_of_what_waits(by_mail: None, loss: str) -> None:
     question = asked()
     user = member(question.task, email="ann@example.org", wishes=EVERYTHING)
-    announce()
+    create_notifications()
     if loss == "role":
         Membership.objects.filter(user=user).delete()
         assert not notices_visible_to(acting(user)).exists()
@@ -411,7 +411,7 @@ def test_a_webhook_gets_what_it_was_set_to(posts: list[dict[str, Any]]) -> None:
     question = asked()
     hook(question.task)
     hook(question.task, Occasion.DONE)
-    announce()
+    create_notifications()
     deliver()
     (post,) = posts
     assert post["event"] == "question" and post["project"]["name"] == question.task.project.name
@@ -426,12 +426,12 @@ def test_a_sender_that_dies_after_sending_sends_again_with_the_same_key(
 ) -> None:
     """Killed between sending and noting: the lease runs out, and the receiver can tell by the key."""
     hook(asked().task)
-    announce()
-    note = delivery._note
-    monkeypatch.setattr(delivery, "_note", killed)
+    create_notifications()
+    note = delivery._save
+    monkeypatch.setattr(delivery, "_save", killed)
     with pytest.raises(KeyboardInterrupt):
         deliver()
-    monkeypatch.setattr(delivery, "_note", note)
+    monkeypatch.setattr(delivery, "_save", note)
     assert deliver() == 0  # somebody has it
     Delivery.objects.update(taken_until=timezone.now() - timedelta(hours=1))
     assert deliver() == 1
@@ -446,7 +446,7 @@ def killed(*_: Any, **__: Any) -> None:
 def test_the_same_messages_have_the_same_message_id(by_mail: None) -> None:
     question = asked()
     member(question.task, email="ann@example.org", wishes=EVERYTHING)
-    announce()
+    create_notifications()
     deliver()
     Delivery.objects.update(state=DeliveryState.WAITING, token=None, taken_until=None)
     deliver()
@@ -456,10 +456,10 @@ def test_the_same_messages_have_the_same_message_id(by_mail: None) -> None:
 
 def test_who_lost_a_delivery_cannot_note_anything_on_it(posts: list[Any]) -> None:
     hook(asked().task)
-    announce()
+    create_notifications()
     (mine,) = Delivery.objects.take([Delivery.objects.get().pk], seconds=-1)
     assert Delivery.objects.take([mine.pk], seconds=60)
-    delivery._note([mine], state=DeliveryState.FAILED)
+    delivery._save([mine], state=DeliveryState.FAILED)
     assert Delivery.objects.get().state == DeliveryState.WAITING
 
 
@@ -472,9 +472,9 @@ def failing(error: NotSent) -> Callable[..., int]:
 
 def test_a_failure_is_tried_again_later_and_given_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     hook(asked().task)
-    announce()
+    create_notifications()
     monkeypatch.setattr(webhook, "post", failing(NotSent("It answered 500.", status=500)))
-    for attempt in range(1, MOST_ATTEMPTS + 1):
+    for attempt in range(1, MAX_ATTEMPTS + 1):
         assert deliver() == 1
         assert deliver() == 0  # not before its time
         delivery = Delivery.objects.get()
@@ -485,7 +485,7 @@ def test_a_failure_is_tried_again_later_and_given_up_in_the_end(monkeypatch: pyt
 
 def test_a_permanent_failure_is_given_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     hook(asked().task)
-    announce()
+    create_notifications()
     monkeypatch.setattr(webhook, "post", failing(NotSent("No.", permanent=True)))
     deliver()
     assert Delivery.objects.get().state == DeliveryState.FAILED
@@ -493,15 +493,15 @@ def test_a_permanent_failure_is_given_up_at_once(monkeypatch: pytest.MonkeyPatch
 
 def test_an_address_sealed_with_another_key_says_so(settings: Any, posts: list[Any]) -> None:
     hook(asked().task)
-    announce()
+    create_notifications()
     settings.SECRET_KEY = "another key that is long enough to be one"
     deliver()
-    assert not posts and "secret key is another now" in Delivery.objects.get().said
+    assert not posts and "secret key has changed" in Delivery.objects.get().said
 
 
 def test_a_target_that_was_switched_off_gets_nothing(posts: list[Any]) -> None:
     target = hook(asked().task)
-    announce()
+    create_notifications()
     Target.objects.filter(pk=target.pk).update(active=False)
     deliver()
     assert not posts and Delivery.objects.get().state == DeliveryState.DROPPED
@@ -511,7 +511,7 @@ def test_old_notices_and_deliveries_go(posts: list[Any]) -> None:
     question = asked()
     member(question.task)
     hook(question.task)
-    announce()
+    create_notifications()
     deliver()
     assert Notice.objects.prune(timedelta(days=90)) == Delivery.objects.prune(timedelta(days=30)) == 0
     Notice.objects.update(at=timezone.now() - timedelta(days=91))

@@ -24,8 +24,8 @@ from tasks_app.models import (
     Target,
 )
 from tasks_app.notifications import chat
-from tasks_app.notifications.encryption import unseal
-from tasks_app.notifications.notices import announce
+from tasks_app.notifications.encryption import decrypt
+from tasks_app.notifications.notices import create_notifications
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, TaskFactory, UserFactory
 from tests.integration.test_notifications import answered, asked, hook, member
@@ -99,7 +99,7 @@ def test_the_own_chat_is_shown_masked_tried_and_forgotten(monkeypatch: pytest.Mo
     client = signed_in(user)
     client.post(reverse("me_notifications"), chosen(chat="discord://123/T0P53CR37"))
     target = Target.objects.get(user=user)
-    assert unseal(target.sealed_address) == "discord://123/T0P53CR37" and "T0P53" not in target.shown
+    assert decrypt(target.sealed_address) == "discord://123/T0P53CR37" and "T0P53" not in target.shown
     assert "T0P53" not in client.get(reverse("me_notifications")).text
     assert client.post(reverse("me_notifications_test")).status_code == 302
     assert Delivery.objects.get().occasion == "test"
@@ -117,9 +117,9 @@ def test_a_webhook_is_added_with_a_secret_that_is_shown_once() -> None:
     given = {"medium": "webhook", "name": "CI", "address": SECRET_ADDRESS, "occasions": ["question", "done"]}
     page = client.post(list_of(project), given)
     target = Target.objects.get()
-    secret = unseal(target.sealed_secret)
+    secret = decrypt(target.sealed_secret)
     assert secret in page.text and len(secret) > 30
-    assert unseal(target.sealed_address) == SECRET_ADDRESS and target.occasions == ["question", "done"]
+    assert decrypt(target.sealed_address) == SECRET_ADDRESS and target.occasions == ["question", "done"]
     again = client.get(list_of(project)).text
     assert secret not in again and "T0P53" not in again and "hook.example" in again
     told = json.dumps(list(AuditEntry.objects.values("detail", "subject")))
@@ -132,12 +132,12 @@ def test_a_new_secret_takes_the_place_of_the_old_one_and_is_shown_once() -> None
     task = TaskFactory.create()
     project = task.project
     client, target = maintainer(project), hook(task)
-    old = unseal(target.sealed_secret)
+    old = decrypt(target.sealed_secret)
     address = reverse("target_secret", args=[project.pk, target.pk])
     assert "Create new secret" in client.get(list_of(project)).text
     page = client.post(address).text
     target.refresh_from_db()
-    new = unseal(target.sealed_secret)
+    new = decrypt(target.sealed_secret)
     assert new != old and len(new) > 30
     assert new in page
     assert new not in client.get(list_of(project)).text
@@ -283,7 +283,7 @@ def test_the_bell_counts_what_is_unread_and_the_list_marks_it_read() -> None:
     first, second = asked(), asked()
     user = member(first.task)
     MembershipFactory.create(project=second.task.project, user=user)
-    announce()
+    create_notifications()
     client = signed_in(user)
     page = client.get(reverse("notices")).text
     assert "Notifications, 2 unread" in page and first.headline in page and first.task.project.name in page
@@ -296,7 +296,7 @@ def test_the_bell_counts_what_is_unread_and_the_list_marks_it_read() -> None:
 def test_nobody_reads_for_somebody_else() -> None:
     question = asked()
     member(question.task)
-    announce()
+    create_notifications()
     client = signed_in(UserFactory.create(is_superuser=True))
     client.post(reverse("notices_read"), {"notice": Notice.objects.get(user__is_superuser=False).pk})
     client.post(reverse("notices_read"), {"notice": "nonsense\x00"})
@@ -308,7 +308,7 @@ def test_news_bring_the_questions_that_came_since_as_toasts() -> None:
     user = member(question.task)
     client = signed_in(user)
     assert 'name="after" value="0"' in client.get("/").text
-    announce()
+    create_notifications()
     news = client.get(reverse("navigation"), {"after": "0"}).text
     assert "hx-swap-oob" in news and "toast" in news and question.headline in news
     known = Notice.objects.get().pk
@@ -328,7 +328,7 @@ def test_the_list_of_notices_costs_no_more_queries_when_it_is_longer() -> None:
     client = signed_in(user)
 
     def queries() -> int:
-        announce()
+        create_notifications()
         with CaptureQueriesContext(connection) as captured:
             client.get(reverse("notices"))
         return len(captured)

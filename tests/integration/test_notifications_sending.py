@@ -20,7 +20,7 @@ from tasks_app.core.errors import BadInput
 from tasks_app.models import Occasion, User
 from tasks_app.notifications import chat, mail, webhook
 from tasks_app.notifications.errors import NotSent
-from tasks_app.notifications.message import Asked, Message
+from tasks_app.notifications.message import Message, OpenQuestion
 from tests.integration.receivers import Receiver, certificate, mail_server, receiving
 
 LOOPBACK = [ip_network("127.0.0.0/8")]
@@ -46,7 +46,9 @@ def message(**about: Any) -> Message:
             "task_id": 7,
             "step": "plan",
             "questions": [
-                Asked(9, "clarification", "How are half cents rounded?", "https://herder.example.org/x")
+                OpenQuestion(
+                    9, "clarification", "How are half cents rounded?", "https://herder.example.org/x"
+                )
             ],
             **about,
         }
@@ -118,7 +120,7 @@ def test_nobody_there_is_a_plain_failure() -> None:
 
 
 def test_a_receiver_that_drips_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhook, "ALL_SECONDS", 0.3)
+    monkeypatch.setattr(webhook, "TOTAL_SECONDS", 0.3)
     over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=_drip, args=[listener, over])
@@ -197,7 +199,7 @@ def test_a_mail_server_that_is_down_is_tried_again(over_smtp: Any) -> None:
 
 
 def test_a_chat_service_gets_place_headline_and_our_link_and_nothing_alive(receiver: Receiver) -> None:
-    hostile = [Asked(9, "clarification", HOSTILE, "x")]
+    hostile = [OpenQuestion(9, "clarification", HOSTILE, "x")]
     address = f"mmost://127.0.0.1:{receiver.port}/3ccdd113474722377935511fc85d3dd4"
     assert chat.send(address, message(questions=hostile), listed=LOOPBACK) == 200
     said = json.loads(receiver.posts[0][2])["text"]
@@ -245,5 +247,5 @@ def test_only_listed_services_are_taken(address: str) -> None:
 )
 def test_addresses_of_services_are_taken_and_shown_without_their_secrets(address: str) -> None:
     chat.check(address)
-    shown = chat.shown(address)
+    shown = chat.masked_url(address)
     assert "TIiajkdnl" not in shown and "3ccdd" not in shown

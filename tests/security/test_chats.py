@@ -48,8 +48,8 @@ def test_a_chat_service_is_told_of_no_file_whatever_its_address_says(tmp_path: P
     secret.write_text("secret")
     program = (
         "from tasks_app.notifications import chat_child as child\n"
-        "child.OPTIONS.add('template'); child._stay_outside([]); child.carry_out("
-        "  {'address': %r, 'check': True})\n"
+        "child.OPTIONS.add('template'); child._block_access([]); child.handle_request("
+        "  {'url': %r, 'check': True})\n"
         "for path in %r:\n"
         "    try: open(path).close(); print('open')\n"
         "    except PermissionError: print('shut')\n"

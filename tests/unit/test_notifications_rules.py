@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from tasks_app.models import Digest, Preferences
-from tasks_app.notifications.allowed_networks import AddressRefused, is_allowed, resolve
-from tasks_app.notifications.chat_child import fault_of
-from tasks_app.notifications.plain_text import inert, lines, one_line
-from tasks_app.notifications.timing import MOST_ATTEMPTS, after_quiet_hours, wait_before, when_due
+from tasks_app.notifications.allowed_networks import IpAddressRefused, is_allowed, resolve
+from tasks_app.notifications.chat_child import option_error
+from tasks_app.notifications.plain_text import neutralise_markup, one_line, to_lines
+from tasks_app.notifications.timing import MAX_ATTEMPTS, after_quiet_hours, retry_delay, when_due
 from tasks_app.notifications.webhook import signature
 
 INSIDE = (
@@ -57,7 +57,7 @@ def test_a_listed_network_is_allowed_and_no_other(number: str, listed: str, allo
     "host", ["127.0.0.1", "2130706433", "0x7f000001", "0177.0.0.1", "127.1", "localhost"]
 )
 def test_other_ways_to_write_this_machine_are_seen_through(host: str) -> None:
-    with pytest.raises(AddressRefused, match="inside a network"):
+    with pytest.raises(IpAddressRefused, match="inside a network"):
         resolve(host, 80)
 
 
@@ -66,7 +66,7 @@ def test_a_name_with_a_private_address_beside_a_public_one_is_refused(monkeypatc
         return [(2, 1, 6, "", ("8.8.8.8", 80)), (2, 1, 6, "", ("10.0.0.1", 80))]
 
     monkeypatch.setattr(socket, "getaddrinfo", both)
-    with pytest.raises(AddressRefused):
+    with pytest.raises(IpAddressRefused):
         resolve("two-faced.example", 80)
 
 
@@ -142,7 +142,7 @@ def test_digests_come_at_the_full_hour_or_once_a_day_and_respect_quiet_hours() -
 
 
 def test_attempts_are_further_and_further_apart_but_never_more_than_hours() -> None:
-    waits = [wait_before(attempt) for attempt in range(1, MOST_ATTEMPTS + 1)]
+    waits = [retry_delay(attempt) for attempt in range(1, MAX_ATTEMPTS + 1)]
     assert timedelta(seconds=10) < waits[0] < timedelta(minutes=1)
     assert all(wait < timedelta(hours=8) for wait in waits)
     assert waits[1] > waits[0]
@@ -156,7 +156,7 @@ def test_a_line_is_one_line_whatever_it_was() -> None:
     said = one_line(hostile, 200)
     assert said == "Approve? Bcc: all@example.org evil"
     assert len(one_line("x" * 10_000, 50)) == 50
-    assert lines("one\n\ntwo\rthree", 100) == ["one", "two", "three"]
+    assert to_lines("one\n\ntwo\rthree", 100) == ["one", "two", "three"]
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_a_line_is_one_line_whatever_it_was() -> None:
     ],
 )
 def test_chat_gets_no_mention_no_link_and_no_markup(hostile: str, gone: tuple[str, ...]) -> None:
-    said = inert(hostile)
+    said = neutralise_markup(hostile)
     assert not [part for part in gone if part in said]
 
 
@@ -178,8 +178,8 @@ def test_chat_gets_no_mention_no_link_and_no_markup(hostile: str, gone: tuple[st
     "option", ["template=/etc/passwd", "attach=file:///etc/passwd", "verify=no", "+Host=x"]
 )
 def test_options_of_chat_addresses_that_reach_further_are_refused(option: str) -> None:
-    assert "not allowed" in fault_of(f"slack://a/b/c/?{option}")
-    assert fault_of("ntfys://ntfy.example.org/topic?priority=high") == ""
+    assert "not allowed" in option_error(f"slack://a/b/c/?{option}")
+    assert option_error("ntfys://ntfy.example.org/topic?priority=high") == ""
 
 
 def test_the_signature_is_what_the_readme_says() -> None:

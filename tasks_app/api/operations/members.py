@@ -15,7 +15,7 @@ from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.schemas.base import InvitationId, ProjectName, Username
 from tasks_app.api.schemas.members import InvitationPage, MemberPage, NewInvitation, RoleIn
 from tasks_app.models import Invitation, Project, Scope, User
-from tasks_app.notifications.message import absolute, shown_to
+from tasks_app.notifications.message import absolute_url, absolute_url_for
 from tasks_app.reporting.schemas.members import InvitationMade, InvitationOut, MemberOut
 from tasks_app.services import invitations as invitation_actions
 from tasks_app.services import members as actions
@@ -123,5 +123,7 @@ def _pending(request: HttpRequest, project: str, invitation_id: int) -> Invitati
 def _handed_over(request: HttpRequest, invitation: Invitation, token: str) -> InvitationMade:
     """By mail to who is invited, else to the inviter, once."""
     path = reverse("invitation", args=[token])
-    mailed = invitation_actions.mail_invitation(invitation, absolute(path))
-    return InvitationMade.of(invitation, mailed=mailed, link=None if mailed else shown_to(request, path))
+    mailed = invitation_actions.mail_invitation(invitation, absolute_url(path))
+    return InvitationMade.of(
+        invitation, mailed=mailed, link=None if mailed else absolute_url_for(request, path)
+    )

@@ -25,7 +25,7 @@ from tasks_app.api.schemas.notifications import (
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Delivery, Project, Scope, Target, User
 from tasks_app.notifications import project_channels as actions
-from tasks_app.notifications.personal_channels import choose
+from tasks_app.notifications.personal_channels import save_preferences
 from tasks_app.notifications.recipients import preferences_of
 from tasks_app.permissions import Principal
 from tasks_app.reporting.schemas.notifications import DeliveryOut, PreferencesOut, TargetMade, TargetOut
@@ -135,10 +135,14 @@ def get_preferences(request: HttpRequest) -> PreferencesOut:
 def change_preferences(request: HttpRequest, body: PreferencesPatch) -> PreferencesOut:
     """Change what you are told. Your own chat is set on the page. Not with a restricted token."""
     principal = principal_of(request)
-    try:
-        choose(principal, _changed(principal, body))
-    except BadInput as error:
-        raise BadInput(error.message, where=f"body.{error.where}") from None
+    permissions.require_unrestricted(principal, "change what you are told, which concerns all projects")
+    form = PreferencesForm(
+        _as_typed(principal, body), principal=principal, preferences=preferences_of(principal.user)
+    )
+    if not form.is_valid():
+        name, faults = next(iter(form.errors.items()))
+        raise BadInput(" ".join(map(str, faults)), where=f"body.{name}")
+    save_preferences(principal, form.choice())
     return _preferences(replace(principal, user=User.objects.get(pk=principal.user.pk)))
 
 

@@ -17,7 +17,7 @@ from tasks_app.core.errors import CatHerderError
 from tasks_app.engine.heartbeat import Heartbeat
 from tasks_app.engine.sweeper import Sweeper
 from tasks_app.management.preconditions import database_errors_as_sentences, require_git, require_services
-from tasks_app.notifications.dispatcher import Courier
+from tasks_app.notifications.dispatcher import Dispatcher
 from tasks_app.operations.open_services import require_closed_services
 from tasks_app.services.data_directory import require_own_data_dir
 
@@ -42,7 +42,7 @@ class Command(BaseCommand):
             raise CommandError(str(error), returncode=2) from None
         sweeper = Sweeper(tasks.ring, pending=HUEY.pending_count)
         heartbeat = Heartbeat(slots=settings.ENVIRONMENT.workers)
-        courier = Courier()
+        courier = Dispatcher()
         sweeper.start()
         heartbeat.start()
         courier.start()

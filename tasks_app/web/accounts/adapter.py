@@ -21,7 +21,7 @@ from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 
 from tasks_app.models import User
-from tasks_app.notifications.message import absolute
+from tasks_app.notifications.message import absolute_url
 
 logger = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ def _normalized_name(name: str) -> str:
 
 def _portal_url(link: str) -> str:
     """Replace host and port: a stranger controls those of a request, and an agent may listen on the port."""
-    return absolute(urlsplit(link).path)
+    return absolute_url(urlsplit(link).path)
 
 
 class SocialAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]

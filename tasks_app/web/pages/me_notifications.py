@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Delivery, Target
-from tasks_app.notifications.personal_channels import choose
+from tasks_app.notifications.personal_channels import save_preferences
 from tasks_app.notifications.project_channels import try_target
 from tasks_app.notifications.recipients import preferences_of
 from tasks_app.web.forms.notifications import PreferencesForm
@@ -37,7 +37,7 @@ def me_notifications(request: HttpRequest) -> HttpResponse:
 
 def _saved(request: HttpRequest, form: PreferencesForm) -> bool:
     try:
-        choose(principal_of(request), form.choice())
+        save_preferences(principal_of(request), form.choice())
     except BadInput as error:
         form.add_error(error.where if error.where in form.fields else "chat", error.message)
         return False

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from tasks_app.core.errors import BadInput, NotAllowed
 from tasks_app.models import Invitation, Membership, Project, Role
-from tasks_app.notifications.message import absolute, shown_to
+from tasks_app.notifications.message import absolute_url, absolute_url_for
 from tasks_app.permissions import may_maintain, may_see, require_maintainer
 from tasks_app.services.invitations import invite, invite_again, mail_invitation, withdraw_invitation
 from tasks_app.services.members import MANAGE_MEMBERS, add_member, change_role, remove_member
@@ -103,10 +103,10 @@ def invitation_withdraw(request: HttpRequest, project_id: int, invitation_id: in
 def _hand_over(request: HttpRequest, invitation: Invitation, token: str) -> None:
     """By mail to who is invited, else to the inviter, once."""
     path = reverse("invitation", args=[token])
-    if mail_invitation(invitation, absolute(path)):
+    if mail_invitation(invitation, absolute_url(path)):
         messages.success(request, f"A link was sent to {invitation.email}. It works for seven days.")
     else:
-        link = shown_to(request, path)
+        link = absolute_url_for(request, path)
         request.session[_LINK] = {"link": link, "email": invitation.email, "project": invitation.project_id}
 
 
