@@ -26,13 +26,15 @@ from tasks_app.core.errors import BackupError, CatHerderError
 from tasks_app.core.types import Json
 from tasks_app.git.program import Git
 from tasks_app.models import Installation, Project, User, paths
-from tasks_app.operations import moved, repositories, target
+from tasks_app.operations import loading as moved
+from tasks_app.operations import new_database as target
+from tasks_app.operations import repositories
 from tasks_app.operations.archive import MANIFEST, SUMMARY, ArchiveReader
 from tasks_app.operations.backup import FORMAT, PRODUCT, key_digest
 from tasks_app.operations.health import needed_migrations
+from tasks_app.operations.portal_lock import hold_data_dir, live_workers
 from tasks_app.operations.repositories import commits_in
 from tasks_app.operations.rows import commits_by_project
-from tasks_app.operations.running import hold_data_dir, live_workers
 from tasks_app.services.data_directory import ID_FILE
 
 #: What the portal keeps in its data directory, besides SQLite's files. The queue is only a doorbell, but its
