@@ -1,8 +1,8 @@
-"""The file that a backup is: a compressed tar of small parts, written and read as a stream.
+"""The file format of backups: a compressed tar of small parts, written and read as a stream.
 
-Long things (a table, the packed objects of a repository) are cut into parts, because tar wants to know how
-long a member is before it is written, and nobody wants a second copy on the disk for that. The last member
-has the digest of every other one, so that a file which was cut off or damaged cannot pass for a whole one.
+Long content (a table, the packed objects of a repository) is split into parts, because tar needs the length
+of a member before its content, and this avoids a second copy on the disk. The last member has the digests of
+all others, so that a truncated or damaged file is recognised.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ SUMMARY = "summary.json"
 #: Bytes of a part, before compression.
 PART_BYTES = 8 * 1024 * 1024
 _COMPRESSION = 3
-#: A member that is longer was not written by `ArchiveWriter`, which cuts everything but single files.
-_LONGEST_MEMBER = 256 * 1024 * 1024
-_DAMAGED = (tarfile.TarError, EOFError, zlib.error, OSError, UnicodeDecodeError)
+#: `ArchiveWriter` writes no longer members: it splits everything except single files.
+_MAX_MEMBER = 256 * 1024 * 1024
+_READ_ERRORS = (tarfile.TarError, EOFError, zlib.error, OSError, UnicodeDecodeError)
 
 
 class ArchiveWriter:
-    """Writes members one after the other to a file that need not be seekable."""
+    """Writes members to a file that need not be seekable."""
 
     def __init__(self, file: IO[bytes], manifest: dict[str, Any]) -> None:
         self._zip = gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=_COMPRESSION)
         self._tar = tarfile.open(fileobj=self._zip, mode="w|", format=tarfile.PAX_FORMAT)  # noqa: SIM115
         self._digests: dict[str, str] = {}
-        self.add(MANIFEST, _json(manifest))
+        self.add(MANIFEST, _to_json(manifest))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, fault: type[BaseException] | None, *more: object) -> None:
-        """What was not finished has no summary at its end, and so is never taken for whole."""
+        """Close the file after an error; without the summary it is not taken for complete."""
         if fault is None:
             return
         for one in (self._tar, self._zip):
@@ -67,49 +67,46 @@ class ArchiveWriter:
         self.add(f"{folder}/{number:06}", bytes(held))
 
     def finish(self, summary: dict[str, Any]) -> None:
-        """Write what `ArchiveReader` holds the members against. Nothing can be added afterwards."""
-        self.add(SUMMARY, _json({**summary, "digests": self._digests}))
+        """Write the summary with the digests. Nothing can be added afterwards."""
+        self.add(SUMMARY, _to_json({**summary, "digests": self._digests}))
         self._tar.close()
         self._zip.close()
 
 
 class ArchiveReader:
-    """Reads a file that `ArchiveWriter` wrote; every fault of the file is a BackupError."""
+    """Reads a file that `ArchiveWriter` wrote; every error in the file raises BackupError."""
 
     def __init__(self, file: IO[bytes], *, name: str) -> None:
         self._file = file
         self._name = name
 
     def manifest(self) -> dict[str, Any]:
-        """The first member. Raises BackupError for a file that is no backup at all."""
+        """Return the first member. Raises BackupError if the file is not a backup."""
         first = next(self.members(), None)
         if first is None or first[0] != MANIFEST:
             raise BackupError(f"{self._name} is not a backup of Cat Herder.")
-        return self._object(first[1])
+        return self._parse_object(first[1])
 
     def members(self) -> Iterator[tuple[str, bytes]]:
-        """Each member's name and content, in the order written."""
+        """Yield each member's name and content, in order."""
         self._file.seek(0)
-        with self._faults(), self._opened() as tar:
+        with self._backup_errors(), self._open() as tar:
             for member in tar:
-                if not member.isreg() or member.size > _LONGEST_MEMBER:
+                if not member.isreg() or member.size > _MAX_MEMBER:
                     raise BackupError(f"{self._name} has a member that no backup has: {member.name!r}.")
                 content = tar.extractfile(member)
                 yield member.name, content.read() if content else b""
 
     @contextmanager
-    def _opened(self) -> Iterator[tarfile.TarFile]:
+    def _open(self) -> Iterator[tarfile.TarFile]:
         with gzip.GzipFile(fileobj=self._file, mode="rb") as unzipped:
             with tarfile.open(fileobj=unzipped, mode="r|") as tar:
                 yield tar
-            while unzipped.read(PART_BYTES):  # to its end, where gzip's own check stands
+            while unzipped.read(PART_BYTES):  # to the end, where gzip checks its checksum
                 pass
 
-    def verified(self) -> dict[str, Any]:
-        """What was said of the whole at its end, after every member was held against it.
-
-        Raises BackupError for a file that is not whole.
-        """
+    def verify(self) -> dict[str, Any]:
+        """Check every member and return the summary. Raises BackupError for an incomplete or damaged file."""
         digests: dict[str, str] = {}
         last: tuple[str, bytes] = ("", b"")
         for name, content in self.members():
@@ -118,14 +115,14 @@ class ArchiveReader:
         if MANIFEST not in digests:
             raise BackupError(f"{self._name} is not a backup of Cat Herder.")
         if last[0] != SUMMARY:
-            raise BackupError(f"{self._name} is not whole: its end is missing.")
-        summary = self._object(last[1])
+            raise BackupError(f"{self._name} is incomplete: its end is missing.")
+        summary = self._parse_object(last[1])
         del digests[SUMMARY]
         if summary.get("digests") != digests:
             raise BackupError(f"{self._name} is damaged: its content is not what was written.")
         return summary
 
-    def _object(self, content: bytes) -> dict[str, Any]:
+    def _parse_object(self, content: bytes) -> dict[str, Any]:
         try:
             found = json.loads(content)
         except ValueError:
@@ -135,12 +132,12 @@ class ArchiveReader:
         return found
 
     @contextmanager
-    def _faults(self) -> Iterator[None]:
+    def _backup_errors(self) -> Iterator[None]:
         try:
             yield
-        except _DAMAGED as error:
+        except _READ_ERRORS as error:
             raise BackupError(f"{self._name} cannot be read as a backup: {error}.") from error
 
 
-def _json(value: dict[str, Any]) -> bytes:
+def _to_json(value: dict[str, Any]) -> bytes:
     return json.dumps(value, indent=1).encode()

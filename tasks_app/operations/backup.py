@@ -1,8 +1,8 @@
-"""`backup FILE`: everything that cannot be made again, while the portal runs.
+"""Write a backup while the portal runs.
 
-Rows come first, from one snapshot, and repositories afterwards: these only grow, so every commit that a row
-of the snapshot names is in the repository by then. Workspaces are left out: they are made anew from the last
-recorded commit, and what an agent can write must not be followed by a process of the portal.
+Rows are written first, from one snapshot, then repositories: these only grow, so they contain every commit of
+the snapshot. Workspaces are left out: they are recreated from the last recorded commit, and the portal must
+not follow links in files that agents write.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from tasks_app.operations.health import applied_migrations
 
 FORMAT = 1
 PRODUCT = "cat-herder"
-#: How often, and how long, a backup looks for a moment at which no halted task is still being recorded.
-_QUIET_LOOKS, _QUIET_SECONDS = 20, 0.5
-#: What a secret key is compared by without being told.
+#: Attempts, and seconds between them, to find a moment at which no halted task is still being recorded.
+_SNAPSHOT_ATTEMPTS, _SNAPSHOT_PAUSE = 20, 0.5
+#: Salt of the digest by which secret keys are compared.
 _KEY_SALT = b"cat-herder-backup:"
 
 Say = Callable[[str], None]
 
 
 @dataclass
-class Written:
-    """What went into a backup. `warnings` are sentences for people."""
+class BackupSummary:
+    """The content of a written backup. `warnings` are sentences for people."""
 
     rows: dict[str, int] = field(default_factory=dict)
     repositories: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -55,18 +55,18 @@ def key_digest(key: str) -> str:
     return hashlib.sha256(_KEY_SALT + key.encode()).hexdigest()
 
 
-def write_backup(target: Path, *, say: Say, overwrite: bool = False, with_key: bool = True) -> Written:
-    """Write a backup to `target`, readable by this user alone; it has its name only when it is whole.
+def write_backup(target: Path, *, say: Say, overwrite: bool = False, with_key: bool = True) -> BackupSummary:
+    """Write a backup to `target`, readable only by this user; it gets its name when it is complete.
 
-    Raises BackupError, and leaves what was there before.
+    On BackupError, an existing file stays.
     """
     if target.is_dir():
-        raise BackupError(f"{target} is a folder: name the file that the backup is to be.")
+        raise BackupError(f"{target} is a folder: name a file.")
     if target.exists() and not overwrite:
-        raise BackupError(f"{target} is there already: choose another name, or say --force.")
+        raise BackupError(f"{target} already exists: choose another name, or use --force.")
     unfinished = target.with_name(target.name + ".part")
     try:
-        return _written(target, unfinished, say=say, with_key=with_key)
+        return _write_and_verify(target, unfinished, say=say, with_key=with_key)
     except OSError as error:
         raise BackupError(f"{target} cannot be written: {error.strerror or error}.") from error
     finally:
@@ -74,49 +74,51 @@ def write_backup(target: Path, *, say: Say, overwrite: bool = False, with_key: b
             unfinished.unlink(missing_ok=True)
 
 
-def _written(target: Path, unfinished: Path, *, say: Say, with_key: bool) -> Written:
-    with create_file(unfinished.parent, unfinished.name, mode=0o600, overwrite=True) as file:
-        descriptor = file.fileno()
-        os.fchmod(descriptor, 0o600)  # a leftover of an earlier try may have other permissions
+def _write_and_verify(target: Path, unfinished: Path, *, say: Say, with_key: bool) -> BackupSummary:
+    descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w+b") as file:
+        os.fchmod(descriptor, 0o600)  # an old file may have other permissions
         written = stream_backup(file, say=say, with_key=with_key)
         file.flush()
         os.fsync(descriptor)
-        say("Reading it again.")
-        ArchiveReader(file, name=str(target)).verified()
+        say("Verifying.")
+        ArchiveReader(file, name=str(target)).verify()
         written.size = os.fstat(descriptor).st_size
     unfinished.replace(target)
     sync_folder(target.parent)
     return written
 
 
-def stream_backup(file: IO[bytes], *, say: Say, with_key: bool = True) -> Written:
+def stream_backup(file: IO[bytes], *, say: Say, with_key: bool = True) -> BackupSummary:
     """Write a backup to a file that need not be seekable. Raises BackupError."""
-    for look in range(_QUIET_LOOKS):
+    for attempt in range(_SNAPSHOT_ATTEMPTS):
         with rows.snapshot() as alias:
-            unrecorded = _being_recorded(alias)
-            if not unrecorded or look == _QUIET_LOOKS - 1:
+            unrecorded = _tasks_being_recorded(alias)
+            if not unrecorded or attempt == _SNAPSHOT_ATTEMPTS - 1:
                 return _write(file, alias, unrecorded, say=say, with_key=with_key)
-        time.sleep(_QUIET_SECONDS)
+        time.sleep(_SNAPSHOT_PAUSE)
     raise AssertionError("unreachable")
 
 
-def _being_recorded(alias: str) -> list[int]:
-    """Tasks that wait for people while their worker still records the workspace: seconds after the halt."""
+def _tasks_being_recorded(alias: str) -> list[int]:
+    """Return waiting tasks whose worker still records the workspace, which takes seconds after a halt."""
     held = Task._base_manager.using(alias).filter(lease_expires__gt=Now())
     return list(held.filter(phase=Phase.WAITING_FOR_INPUT).values_list("pk", flat=True))
 
 
-def _write(file: IO[bytes], alias: str, unrecorded: list[int], *, say: Say, with_key: bool) -> Written:
+def _write(file: IO[bytes], alias: str, unrecorded: list[int], *, say: Say, with_key: bool) -> BackupSummary:
     dumped = rows.dumped_models()
-    written = Written()
+    written = BackupSummary()
     written.warnings += [
-        f"Task {task} waits, but its files were still being recorded: what its last run wrote may be missing."
+        f"Task {task} is waiting, but its files were still being recorded: files of its last run may be missing."
         for task in unrecorded
     ]
     with ArchiveWriter(file, _manifest(dumped, with_key=with_key)) as archive:
         for model in dumped:
             label = model._meta.label_lower
-            archive.add_parts(f"rows/{label}", _counted(rows.lines(model, alias=alias), label, written, say))
+            archive.add_parts(
+                f"rows/{label}", _count_rows(rows.dump_rows(model, alias=alias), label, written, say)
+            )
         named = rows.commits_by_project(alias)
         for project in Project._base_manager.using(alias).order_by("pk"):
             _write_repository(archive, project, named.get(project.pk, set()), written, say)
@@ -126,7 +128,7 @@ def _write(file: IO[bytes], alias: str, unrecorded: list[int], *, say: Say, with
                 "rows": written.rows,
                 "repositories": written.repositories,
                 "warnings": written.warnings,
-                "last_numbers": rows.last_numbers(connections[alias], dumped),
+                "last_numbers": rows.last_ids(connections[alias], dumped),
             }
         )
     return written
@@ -156,7 +158,7 @@ def _version() -> str:
         return ""
 
 
-def _counted(found: Iterator[bytes], label: str, written: Written, say: Say) -> Iterator[bytes]:
+def _count_rows(found: Iterator[bytes], label: str, written: BackupSummary, say: Say) -> Iterator[bytes]:
     written.rows[label] = 0
     for line in found:
         written.rows[label] += 1
@@ -166,7 +168,7 @@ def _counted(found: Iterator[bytes], label: str, written: Written, say: Say) -> 
 
 
 def _write_repository(
-    archive: ArchiveWriter, project: Project, named: set[str], written: Written, say: Say
+    archive: ArchiveWriter, project: Project, named: set[str], written: BackupSummary, say: Say
 ) -> None:
     repository = paths.repository(project)
     if not repository.path.exists():
@@ -179,7 +181,7 @@ def _write_repository(
             held = repositories.contents(repository, named)
             archive.add(f"{folder}/refs", held.refs.encode())
             if held.tips:
-                archive.add_parts(f"{folder}/pack", repositories.packed(repository, held.tips))
+                archive.add_parts(f"{folder}/pack", repositories.pack_objects(repository, held.tips))
             if shallow := repositories.shallow_commits(repository):
                 archive.add(f"{folder}/shallow", shallow.encode())
             for name, pieces in repositories.lfs_files(repository):
@@ -191,13 +193,13 @@ def _write_repository(
     if held.missing:
         few = ", ".join(sorted(held.missing)[:3])
         written.warnings.append(
-            f"Project {project.name}: {len(held.missing)} commit(s) that tasks name are not in its "
+            f"Project {project.name}: {len(held.missing)} commit(s) of tasks are missing in its "
             f"repository ({few})."
         )
 
 
 def _key_file(with_key: bool) -> Path | None:
-    """Where the key lies, if the installation has it in the data directory and it is wanted."""
+    """Return the key file, if the key is to be included and is in the data directory."""
     path = paths.data_dir() / "secret_key"
     return path if with_key and not settings.ENVIRONMENT.secret_key and path.exists() else None
 
@@ -208,13 +210,13 @@ def _write_files(archive: ArchiveWriter, *, with_key: bool) -> None:
     top = paths.data_dir()
     for folder in (top / "sample", *sorted(top.glob("tasks/*/answers"))):
         for path in _regular_files(folder):
-            with suppress(FileNotFoundError):  # removed since it was found
+            with suppress(FileNotFoundError):  # removed meanwhile
                 archive.add(f"files/{path.relative_to(top)}", path.read_bytes())
 
 
 def _regular_files(folder: Path) -> Iterator[Path]:
-    """Files in a folder that only the portal writes; what is no plain file is none of ours."""
-    for where, _, names in os.walk(folder):
-        for path in (Path(where) / name for name in sorted(names)):
+    """Yield the regular files of a folder that only the portal writes."""
+    for parent, _, names in os.walk(folder):
+        for path in (Path(parent) / name for name in sorted(names)):
             if path.is_file() and not path.is_symlink():
                 yield path

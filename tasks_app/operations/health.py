@@ -1,4 +1,4 @@
-"""Whether the portal can work now, in reasons that anybody may read."""
+"""Readiness of the portal."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ REDIS_SECONDS = 1.0
 
 
 def not_ready() -> tuple[str, ...]:
-    """Why the portal cannot work; empty if it can. One query, and one word to Redis if it is configured."""
+    """Return public reasons why the portal cannot work, or (). One query, and one ping of Redis."""
     try:
         return tuple(_reasons())
     finally:
-        connection.close()  # each call has a thread of its own, and so a connection
+        connection.close()  # each call has its own thread and connection
 
 
 def _reasons() -> Iterator[str]:
@@ -37,12 +37,12 @@ def _reasons() -> Iterator[str]:
 
 @cache
 def needed_migrations() -> frozenset[tuple[str, str]]:
-    """All migrations that this version knows, as (app, name)."""
+    """Return all migrations of this version as (app, name)."""
     return frozenset(MigrationLoader(None, ignore_no_migrations=True).disk_migrations)
 
 
 def applied_migrations() -> frozenset[tuple[str, str]]:
-    """Those that the database has. Raises DatabaseError, also for a database without any table."""
+    """Return the applied migrations. Raises DatabaseError, also for a database without tables."""
     return frozenset(MigrationRecorder.Migration.objects.values_list("app", "name"))
 
 

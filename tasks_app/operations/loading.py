@@ -1,7 +1,7 @@
-"""Rows of a backup in their new database: loaded as the version that wrote them had them, then settled.
+"""Load rows of a backup into a new database with the schema of the version that wrote it, then adapt them.
 
-A backup may be restored at another place. Then paths below the old data directory, which sessions of agents
-and projects have, become those below the new one, so that a session goes on where it was.
+If the data directory has another path now, paths below the old one in projects, sessions and questions are
+replaced, so that sessions can be resumed.
 """
 
 from __future__ import annotations
@@ -22,27 +22,28 @@ from tasks_app.core.errors import BackupError
 from tasks_app.models import Delivery, DeliveryState, SessionEntry, Task, Transition, paths
 from tasks_app.operations import rows
 
-#: Rows in which a path is more than a text to read: where a project's source is, what a session goes on with,
-#: what a human approved. History stays as it was written.
+#: Tables whose paths are used: sources of projects, sessions, approved calls. History is not changed.
 _WITH_PATHS = frozenset({"tasks_app.project", "tasks_app.sessionentry", "tasks_app.question"})
-_NOT_SENT = "It was waiting when the backup was made from which this portal was restored."
+_NOT_SENT = "The portal was restored from a backup that was made before this was sent."
 
 
 class Loader:
-    """Fills an empty database with the rows of a backup, with the tables as they were in its version."""
+    """Fills an empty database with the rows of a backup, using the schema of its version."""
 
     def __init__(
         self, connection: BaseDatabaseWrapper, manifest: dict[str, Any], *, new_data_dir: Path
     ) -> None:
         self._connection = connection
         self._fields: dict[str, list[str]] = manifest["fields"]
-        self._paths = _PathsChanged(manifest["data_dir"], str(new_data_dir))
+        self._paths = _PathReplacer(manifest["data_dir"], str(new_data_dir))
         self._unfinished: set[int] = set()
         executor = MigrationExecutor(connection)
         wanted: set[tuple[str, str]] = {(app, name) for app, name in manifest["migrations"]}
         graph = executor.loader.graph
-        # The last of each app alone: one that others need would be taken as an order to go back to it.
-        nodes = [node for node in sorted(wanted) if not _later(graph.node_map[node].children, node, wanted)]
+        # Only the last of each app: migrate() would take an earlier one as a request to go back to it.
+        nodes = [
+            node for node in sorted(wanted) if not _has_later(graph.node_map[node].children, node, wanted)
+        ]
         executor.migrate(nodes)
         state = MigrationExecutor(connection).loader.project_state(nodes)
         self._models = {
@@ -51,91 +52,91 @@ class Loader:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All rows or none; that they refer to each other is checked at its end."""
+        """Load all rows or none, and check the constraints at the end."""
         with transaction.atomic(using=self._connection.alias):
-            rows.empty(self._connection, self._models.values())
+            rows.delete_rows(self._connection, self._models.values())
             yield
             self._connection.check_constraints()
 
     def load(self, label: str, parts: Iterable[bytes]) -> int:
-        """Insert the rows of one table, given as its parts; how many."""
+        """Insert the rows of one table from its parts; return their number."""
         if label not in self._models or label not in self._fields:
             raise BackupError(f"The backup has rows of a table that this version does not know: {label}.")
         names = self._fields[label]
-        found = self._rows(label, names, _lines(parts))
+        found = self._parse_rows(label, names, _join_lines(parts))
         return rows.load(self._connection, self._models[label], names, found)
 
-    def _rows(self, label: str, names: list[str], found: Iterator[str]) -> Iterator[list[Any]]:
+    def _parse_rows(self, label: str, names: list[str], found: Iterator[str]) -> Iterator[list[Any]]:
         for line in found:
-            row = json.loads(self._paths.changed(line) if label in _WITH_PATHS else line)
+            row = json.loads(self._paths.replace(line) if label in _WITH_PATHS else line)
             if label == "tasks_app.run" and not row[names.index("outcome")]:
                 self._unfinished.add(row[names.index("id")])
             if label == "tasks_app.event" and row[names.index("run_id")] in self._unfinished:
-                row = json.loads(self._paths.changed(line))  # it is read again to find out what was asked
+                row = json.loads(self._paths.replace(line))  # recovery reads the questions from it
             yield row
 
 
-def _later(children: Iterable[Any], node: tuple[str, str], wanted: set[tuple[str, str]]) -> bool:
-    """Whether one of the wanted migrations of the same app comes after `node`."""
+def _has_later(children: Iterable[Any], node: tuple[str, str], wanted: set[tuple[str, str]]) -> bool:
+    """Return whether one of the wanted migrations of the same app comes after `node`."""
     return any(child.key in wanted and child.key[0] == node[0] for child in children)
 
 
-def _lines(parts: Iterable[bytes]) -> Iterator[str]:
-    """Lines of a stream that was cut anywhere."""
+def _join_lines(parts: Iterable[bytes]) -> Iterator[str]:
+    """Yield the lines of a stream that was split anywhere."""
     rest = b""
     for part in parts:
         *whole, rest = (rest + part).split(b"\n")
         yield from (line.decode() for line in whole)
     if rest:
-        raise BackupError("The backup has half a row.")
+        raise BackupError("The backup ends within a row.")
 
 
-class _PathsChanged:
+class _PathReplacer:
     """Replaces paths below the old data directory in the JSON of a row."""
 
     def __init__(self, old: str, new: str) -> None:
         self._same = old == new
         below = ("sample", "tasks/", "sequences/")
-        self._pairs = [(_inside(f"{old}/{name}"), _inside(f"{new}/{name}")) for name in below]
+        self._pairs = [(_json_content(f"{old}/{name}"), _json_content(f"{new}/{name}")) for name in below]
 
-    def changed(self, line: str) -> str:
+    def replace(self, line: str) -> str:
         if not self._same:
             for old, new in self._pairs:
                 line = line.replace(old, new)
         return line
 
 
-def _inside(text: str) -> str:
-    """As it stands inside a string of JSON."""
+def _json_content(text: str) -> str:
+    """Return the text as it is inside a JSON string."""
     return json.dumps(text)[1:-1]
 
 
-def settle(
+def adapt_rows(
     connection: BaseDatabaseWrapper, manifest: dict[str, Any], summary: dict[str, Any], *, new_data_dir: Path
 ) -> None:
-    """End leases, send nothing twice, and let sessions be found at their new place."""
+    """End leases, drop waiting deliveries, and move sessions to the new paths."""
     using = connection.alias
     with transaction.atomic(using=using):
         held = Task._base_manager.using(using).exclude(lease_owner="", lease_expires=None)
         held.update(lease_owner="", lease_expires=None)
         waiting = Delivery._base_manager.using(using).filter(state=DeliveryState.WAITING)
         waiting.update(state=DeliveryState.DROPPED, said=_NOT_SENT, taken_until=None)
-        # Whoever wanted to know was told by the portal that went on after the backup.
+        # The portal that kept running after the backup has sent these notifications.
         Transition._base_manager.using(using).filter(announced_at=None).update(announced_at=Now())
         _move_sessions(using, Path(manifest["data_dir"]), new_data_dir)
-        rows.set_last_numbers(connection, summary["last_numbers"])
+        rows.set_last_ids(connection, summary["last_numbers"])
 
 
 def _move_sessions(using: str, old: Path, new: Path) -> None:
-    """The agent's program keeps a session by the path of its workspace."""
+    """Change the keys of sessions, which Claude Code derives from the path of the workspace."""
     if old == new:
         return
     tasks = Task._base_manager.using(using).select_related("project", "sequence").defer("text", "body")
     workspaces = {paths.workspace(task).path.relative_to(paths.data_dir()) for task in tasks.iterator()}
     entries = SessionEntry._base_manager.using(using)
     known = set(entries.order_by().values_list("project_key", flat=True).distinct())
-    for place in workspaces:
-        key = project_key_for_directory(old / place)
+    for workspace in workspaces:
+        key = project_key_for_directory(old / workspace)
         if key in known:
-            moved_to = project_key_for_directory(new / place)
+            moved_to = project_key_for_directory(new / workspace)
             entries.filter(project_key=key).update(project_key=moved_to)

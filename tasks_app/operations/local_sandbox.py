@@ -1,4 +1,4 @@
-"""How agents and checks are run on this machine. Looking changes nothing, and loads no agent."""
+"""The sandbox of this machine. Detecting it changes nothing and imports no agent."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tasks_app.sandbox import EnforcedLimit, Limits, Sandbox, SandboxMode, deleg
 
 @cache
 def sandbox() -> Sandbox:
-    """The sandbox and its limits; found out once. Raises SandboxUnavailable."""
+    """Detect the sandbox with its limits, once per process. Raises SandboxUnavailable."""
     found = detect(SandboxMode(settings.ENVIRONMENT.sandbox), hidden=[Path(settings.DATA_DIR)])
-    return found.with_limits(_limits(), cgroup=None)
+    return found.with_limits(_configured_limits(), cgroup=None)
 
 
 def enforced_limits() -> tuple[EnforcedLimit, ...]:
-    """What holds agents and checks to their limits here. Raises SandboxUnavailable."""
+    """Return how limits of agents and checks are enforced here. Raises SandboxUnavailable."""
     found = sandbox()
     return found.with_limits(found.limits, cgroup=delegated_cgroup()).enforced_limits
 
 
-def _limits() -> Limits:
+def _configured_limits() -> Limits:
     environment = settings.ENVIRONMENT
     return Limits(
         memory=environment.agent_memory,

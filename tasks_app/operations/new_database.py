@@ -1,7 +1,7 @@
-"""The database that a backup is restored into: made beside the one that is there, then exchanged for it.
+"""Create a database beside the existing one for a restore, and exchange both.
 
 SQLite: another file. PostgreSQL: another schema of the same database, whose tables are moved in one
-transaction; the old ones stay in a schema of their own.
+transaction; the old ones are kept in a separate schema.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
 from tasks_app.models import paths
-from tasks_app.operations.rows import database
+from tasks_app.operations.rows import open_connection
 
 _ALIAS = "restoring"
 _SQLITE_FILES = ("", "-wal", "-shm")
@@ -34,11 +34,11 @@ def _new_schema(stamp: str) -> str:
 
 @contextmanager
 def new_database(folder: Path, stamp: str) -> Iterator[BaseDatabaseWrapper]:
-    """A connection to an empty database of the kind that is configured; SQLite's file lies in `folder`."""
+    """Open a connection to an empty database of the configured kind; SQLite's file is in `folder`."""
     if connection.vendor == "sqlite":
         file = folder / "database.sqlite3"
         file.touch(mode=0o600)
-        with database(_ALIAS, NAME=str(file)) as fresh:
+        with open_connection(_ALIAS, NAME=str(file)) as fresh:
             yield fresh
         return
     schema = _new_schema(stamp)
@@ -46,71 +46,71 @@ def new_database(folder: Path, stamp: str) -> Iterator[BaseDatabaseWrapper]:
         cursor.execute(f"CREATE SCHEMA {connection.ops.quote_name(schema)}")
     options = dict(connection.settings_dict["OPTIONS"])
     options["options"] = f"{options.get('options', '')} -c search_path={schema}".strip()
-    with database(_ALIAS, OPTIONS=options) as fresh:
+    with open_connection(_ALIAS, OPTIONS=options) as fresh:
         yield fresh
 
 
 def exchange_database(folder: Path, aside: Path, stamp: str) -> list[str]:
-    """Put the new database in the place of the old one; where the old one is now, if there was one."""
+    """Exchange the old database for the new one; return where the old one is, if there was one."""
     if connection.vendor == "sqlite":
         return _exchange_files(folder / "database.sqlite3", aside, stamp)
     with transaction.atomic(), connection.cursor() as cursor:
         return _exchange_schemas(cursor, _new_schema(stamp), f"before_restore_{stamp.replace('-', '_')}")
 
 
-def drop_leftovers(stamp: str) -> None:
-    """Remove the schema of a restore that failed or is over; a file goes with its folder."""
+def drop_new_database(stamp: str) -> None:
+    """Drop the schema of a restore that has failed or ended; SQLite's file is removed with its folder."""
     if connection.vendor == "sqlite":
         return
     try:
         with connection.cursor() as cursor:
             cursor.execute(f"DROP SCHEMA IF EXISTS {connection.ops.quote_name(_new_schema(stamp))} CASCADE")
     except DatabaseError:
-        connection.close()  # it can be dropped by hand; the reason of the failure is worth more
+        connection.close()  # the original error matters more
 
 
 def _exchange_files(fresh: Path, aside: Path, stamp: str) -> list[str]:
-    """Also for a database that DATABASE_URL has outside the data directory."""
+    """Exchange SQLite's files, which may be outside the data directory."""
     connection.close()
-    place = Path(connection.settings_dict["NAME"])
-    inside = place.parent == paths.data_dir()
-    folder = aside if inside else place.with_name(f"before-restore-{stamp}")
+    path = Path(connection.settings_dict["NAME"])
+    inside = path.parent == paths.data_dir()
+    folder = aside if inside else path.with_name(f"before-restore-{stamp}")
     for ending in _SQLITE_FILES:
-        old = place.with_name(place.name + ending)
+        old = path.with_name(path.name + ending)
         if old.exists():
             folder.mkdir(mode=0o700, exist_ok=True)
             shutil.move(old, folder / old.name)
     for ending in _SQLITE_FILES:
         made = fresh.with_name(fresh.name + ending)
         if made.exists():
-            shutil.move(made, place.with_name(place.name + ending))
+            shutil.move(made, path.with_name(path.name + ending))
     return [str(folder)] if folder.exists() and not inside else []
 
 
 def _exchange_schemas(cursor: CursorWrapper, fresh: str, aside: str) -> list[str]:
     cursor.execute("SELECT current_schema()")
     (here,) = cursor.fetchone()
-    tables = [name for name in _names(cursor, _TABLES, here) if _is_ours(name)]
+    tables = [name for name in _names(cursor, _TABLES, here) if _is_portal_table(name)]
     moved = bool(tables)
     if moved:
-        cursor.execute(f"CREATE SCHEMA {_quoted(aside)}")
+        cursor.execute(f"CREATE SCHEMA {_quote(aside)}")
         _move(cursor, here, aside, tables, functions=_names(cursor, _FUNCTIONS, fresh, column=1))
     _move(cursor, fresh, here, _names(cursor, _TABLES, fresh))
-    cursor.execute(f"DROP SCHEMA {_quoted(fresh)}")
+    cursor.execute(f"DROP SCHEMA {_quote(fresh)}")
     return [f"schema {aside} of the database"] if moved else []
 
 
 def _move(
     cursor: CursorWrapper, source: str, target: str, tables: list[str], functions: list[str] | None = None
 ) -> None:
-    """Move tables with their indexes and numbers, and functions (those of these names, or all)."""
+    """Move tables with their indexes and sequences, and functions (those with these names, or all)."""
     for name in tables:
-        cursor.execute(f"ALTER TABLE {_quoted(source)}.{_quoted(name)} SET SCHEMA {_quoted(target)}")
+        cursor.execute(f"ALTER TABLE {_quote(source)}.{_quote(name)} SET SCHEMA {_quote(target)}")
     cursor.execute(_FUNCTIONS, [source])
     for _, name, arguments in cursor.fetchall():
         if functions is None or name in functions:
-            which = f"{_quoted(source)}.{_quoted(name)}({arguments})"
-            cursor.execute(f"ALTER FUNCTION {which} SET SCHEMA {_quoted(target)}")
+            which = f"{_quote(source)}.{_quote(name)}({arguments})"
+            cursor.execute(f"ALTER FUNCTION {which} SET SCHEMA {_quote(target)}")
 
 
 def _names(cursor: CursorWrapper, query: str, schema: str, *, column: int = 0) -> list[str]:
@@ -118,10 +118,10 @@ def _names(cursor: CursorWrapper, query: str, schema: str, *, column: int = 0) -
     return [row[column] for row in cursor.fetchall()]
 
 
-def _is_ours(table: str) -> bool:
-    """A database may be shared with something else, whose tables stay where they are."""
+def _is_portal_table(table: str) -> bool:
+    """Return whether a table belongs to the portal; others in a shared database are not moved."""
     return table.startswith(("django_", *(f"{app.label}_" for app in apps.get_app_configs())))
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return connection.ops.quote_name(name)

@@ -1,7 +1,7 @@
-"""Whether the portal's own database and Redis let anybody in without a password.
+"""Check whether the portal's database and Redis accept connections without a password.
 
-A sandboxed process that shares the machine's network reaches them on loopback. Without a password that is a
-way out of the sandbox: it could read and change everything that the portal holds.
+A sandboxed process that shares the machine's network can reach them on loopback. Without a password it could
+escape the sandbox: read and change all data of the portal.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from redis.exceptions import AuthenticationError, RedisError
 
 from tasks_app.core.errors import SandboxUnavailable
 
-#: Seconds that each attempt gets.
-PATIENCE = 2
+#: Timeout of each attempt.
+TIMEOUT_SECONDS = 2
 LOOPBACK = "127.0.0.1"
-#: The name that nearly every PostgreSQL knows, with all rights.
+#: The default superuser of PostgreSQL.
 SUPERUSER = "postgres"
 
 
 def check_open_services() -> list[str]:
-    """A sentence for each service of the portal that is open without a password; none if all is well.
+    """Return a sentence for each service that is open without a password.
 
-    Tries to log in to the configured database and Redis as a process on this machine could. A service that
-    does not answer is not open.
+    Tries to log in to the configured database and Redis like a process on this machine. A service that does
+    not respond is not open.
     """
     return [*_open_database(settings.DATABASES["default"]), *_open_redis(settings.ENVIRONMENT.redis_url)]
 
 
 def require_closed_services() -> list[str]:
-    """The same sentences, to be shown. Raises SandboxUnavailable for them if a sandbox is demanded."""
+    """Return the same sentences. Raises SandboxUnavailable if there are any and a sandbox is required."""
     found = check_open_services()
     shared = settings.ENVIRONMENT.network == "full"
     if found and shared and settings.ENVIRONMENT.sandbox == "require":
@@ -52,7 +52,7 @@ def _open_database(database: Mapping[str, Any]) -> Iterator[str]:
     host, port = str(database.get("HOST") or ""), str(database.get("PORT") or 5432)
     host = LOOPBACK if not host or host.startswith("/") else host
     for user in dict.fromkeys([str(database.get("USER") or SUPERUSER), SUPERUSER]):
-        if _database_lets_in(host, port, user, str(database["NAME"])):
+        if _database_accepts_login(host, port, user, str(database["NAME"])):
             yield (
                 f"PostgreSQL at {host}:{port} lets “{user}” in without a password, so agents can read and"
                 " change the portal's data. Replace “trust” by “scram-sha-256” in its pg_hba.conf, give the"
@@ -61,9 +61,9 @@ def _open_database(database: Mapping[str, Any]) -> Iterator[str]:
             return
 
 
-def _database_lets_in(host: str, port: str, user: str, name: str) -> bool:
+def _database_accepts_login(host: str, port: str, user: str, name: str) -> bool:
     try:
-        # An empty password and an empty file of them: none may come from this user's own settings.
+        # Empty password and password file: none may come from this user's settings.
         psycopg.connect(
             host=host,
             port=port,
@@ -71,7 +71,7 @@ def _database_lets_in(host: str, port: str, user: str, name: str) -> bool:
             dbname=name,
             password="",
             passfile=os.devnull,
-            connect_timeout=PATIENCE,
+            connect_timeout=TIMEOUT_SECONDS,
         ).close()
     except psycopg.Error:
         return False
@@ -79,21 +79,25 @@ def _database_lets_in(host: str, port: str, user: str, name: str) -> bool:
 
 
 def _open_redis(url: str | None) -> Iterator[str]:
-    place = urlsplit(url or "")
-    if place.scheme not in ("redis", "rediss"):  # a sandbox sees no socket that is a file
+    parts = urlsplit(url or "")
+    if parts.scheme not in ("redis", "rediss"):  # a sandbox contains no Unix sockets
         return
-    host, port = place.hostname or LOOPBACK, place.port or 6379
-    if _redis_lets_in(host, port, ssl=place.scheme == "rediss"):
+    host, port = parts.hostname or LOOPBACK, parts.port or 6379
+    if _redis_accepts_login(host, port, ssl=parts.scheme == "rediss"):
         yield (
             f"Redis at {host}:{port} lets anybody in without a password, so agents can read and change what"
             " the portal keeps there. Set “requirepass” in its redis.conf, and put that into REDIS_URL."
         )
 
 
-def _redis_lets_in(host: str, port: int, *, ssl: bool) -> bool:
+def _redis_accepts_login(host: str, port: int, *, ssl: bool) -> bool:
     try:
         with Redis(
-            host=host, port=port, ssl=ssl, socket_connect_timeout=PATIENCE, socket_timeout=PATIENCE
+            host=host,
+            port=port,
+            ssl=ssl,
+            socket_connect_timeout=TIMEOUT_SECONDS,
+            socket_timeout=TIMEOUT_SECONDS,
         ) as client:
             return bool(client.ping())
     except (AuthenticationError, RedisError, OSError):

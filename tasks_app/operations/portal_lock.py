@@ -1,4 +1,4 @@
-"""Whether a portal runs on this data directory or this database."""
+"""Detect a portal that runs on this data directory or database."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tasks_app.models import WorkerBeat
 
 
 def hold_data_dir(data_dir: Path) -> IO[str] | None:
-    """The lock of the one portal that may run on a data directory; None while another process has it."""
+    """Return the lock of the one portal that may run on a data directory, or None if another has it."""
     lock = (data_dir / "up.lock").open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -23,7 +23,7 @@ def hold_data_dir(data_dir: Path) -> IO[str] | None:
 
 
 def live_workers() -> list[str]:
-    """Workers that were heard of lately, as HOST:PID; none for a database without our tables."""
+    """Return running workers as HOST:PID; none for a database without tables."""
     try:
         return [str(worker) for worker in WorkerBeat.objects.alive()]
     except DatabaseError:

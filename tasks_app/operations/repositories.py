@@ -1,7 +1,7 @@
-"""The portal's repositories in a backup: their refs as text, one pack of what these need, files of Git LFS.
+"""The portal's repositories in a backup: refs as text, one pack of all objects, and files of Git LFS.
 
-git itself reads and writes, so that a repository which is being written to comes out whole, and so that
-nothing which is not an object or a ref (a hook, a setting) travels with a backup.
+git itself reads and writes them, so that a repository that is being written to is consistent, and hooks and
+settings are not part of a backup.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tasks_app.core.errors import BackupError, WorkspaceError
 from tasks_app.git import Repository
 from tasks_app.git.program import Git, valid_commit
 
-#: A large repository takes its time.
-_SECONDS = 6 * 3600.0
+#: Timeout for packing large repositories.
+_TIMEOUT_SECONDS = 6 * 3600.0
 _LFS_NAME = re.compile(r"[0-9a-f]{64}")
 _PIECE_BYTES = 1024 * 1024
 _REF_FORMAT = "--format=%(objectname) %(refname)"
@@ -25,7 +25,7 @@ _REF_FORMAT = "--format=%(objectname) %(refname)"
 
 @dataclass(frozen=True)
 class Contents:
-    """What a repository holds at a moment: its refs as `COMMIT REF` lines, and commits that rows name."""
+    """The refs of a repository as `COMMIT REF` lines, and the existing and missing commits of rows."""
 
     refs: str
     commits: frozenset[str]
@@ -37,73 +37,73 @@ class Contents:
 
 
 def contents(repository: Repository, named: Collection[str]) -> Contents:
-    """The refs as they are now, and which of the commits that rows name are there."""
+    """Return the current refs, and which of the named commits exist."""
     refs = repository.git.run("for-each-ref", _REF_FORMAT).decode()
     there = commits_in(repository.git, named)
     return Contents(refs, there, frozenset(named) - there)
 
 
 def commits_in(git: Git, named: Collection[str]) -> frozenset[str]:
-    """Those of `named` that are commits of the repository."""
-    asked = "".join(f"{valid_commit(commit)}\n" for commit in sorted(named))
-    told = git.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked.encode()).decode()
-    return frozenset(line.split(" ")[0] for line in told.splitlines() if line.endswith(" commit"))
+    """Return those of `named` that are commits of the repository."""
+    names = "".join(f"{valid_commit(commit)}\n" for commit in sorted(named))
+    output = git.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=names.encode()).decode()
+    return frozenset(line.split(" ")[0] for line in output.splitlines() if line.endswith(" commit"))
 
 
-def packed(repository: Repository, tips: Collection[str]) -> Iterator[bytes]:
-    """One pack with everything that can be reached from `tips`, as a stream.
+def pack_objects(repository: Repository, tips: Collection[str]) -> Iterator[bytes]:
+    """Yield one pack with everything that is reachable from `tips`.
 
     Raises WorkspaceError if an object is missing or damaged.
     """
     with tempfile.TemporaryFile() as wanted:
         wanted.write("".join(f"{tip}\n" for tip in tips).encode())
         wanted.seek(0)
-        order = ("pack-objects", "--revs", "--stdout", "--delta-base-offset", "--quiet")
-        yield from repository.git.stream(*order, timeout=_SECONDS, stdin=wanted)
+        command = ("pack-objects", "--revs", "--stdout", "--delta-base-offset", "--quiet")
+        yield from repository.git.stream(*command, timeout=_TIMEOUT_SECONDS, stdin=wanted)
 
 
 def shallow_commits(repository: Repository) -> str:
-    """The commits at which the history ends, because the source has no more; empty if it has all of it."""
+    """Return the commits at which a shallow history ends, or ""."""
     path = repository.path / "shallow"
     return path.read_text() if path.exists() else ""
 
 
 def lfs_files(repository: Repository) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """Name and content of each file that Git LFS keeps beside git's own objects."""
+    """Yield name and content of each file of Git LFS."""
     for path in sorted((repository.path / "lfs" / "objects").glob("??/??/" + "?" * 64)):
         if path.is_file() and not path.is_symlink() and _LFS_NAME.fullmatch(path.name):
-            yield path.name, _pieces(path)
+            yield path.name, _read_pieces(path)
 
 
-def _pieces(path: Path) -> Iterator[bytes]:
+def _read_pieces(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         while piece := file.read(_PIECE_BYTES):
             yield piece
 
 
 def append_lfs(path: Path, name: str, data: bytes) -> None:
-    """Add a part of what `lfs_files` gave to the file of that name. Raises BackupError for a wrong name."""
+    """Append a part of a file from `lfs_files`. Raises BackupError for an invalid name."""
     if not _LFS_NAME.fullmatch(name):
-        raise BackupError(f"The backup has a file of Git LFS of a name that none has: {name!r}.")
+        raise BackupError(f"The backup has a file of Git LFS with an invalid name: {name!r}.")
     file = path / "lfs" / "objects" / name[:2] / name[2:4] / name
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("ab") as opened:
         opened.write(data)
 
 
-def make(path: Path, *, refs: str, pack: Path | None, shallow: str = "") -> None:
-    """A new bare repository at `path` from what `contents` and the others gave. Raises BackupError."""
+def restore_repository(path: Path, *, refs: str, pack: Path | None, shallow: str = "") -> None:
+    """Create a bare repository from its refs, pack and shallow commits. Raises BackupError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Git().run("init", "--quiet", "--bare", "--template=", "--", str(path))
     git = Git(path)
-    if shallow:  # before the objects come, or git misses the parents of these commits
+    if shallow:  # first, or git misses the parents of these commits
         (path / "shallow").write_text(shallow)
     try:
         if pack is not None:
             with pack.open("rb") as file:
-                git.run("index-pack", "--stdin", "--strict", stdin=file, timeout=_SECONDS)
-        orders = (line.split(" ", 1) for line in refs.splitlines())
-        updates = "".join(f"create {ref} {valid_commit(commit)}\n" for commit, ref in orders)
+                git.run("index-pack", "--stdin", "--strict", stdin=file, timeout=_TIMEOUT_SECONDS)
+        pairs = (line.split(" ", 1) for line in refs.splitlines())
+        updates = "".join(f"create {ref} {valid_commit(commit)}\n" for commit, ref in pairs)
         git.run("update-ref", "--stdin", stdin=updates.encode())
     except (WorkspaceError, ValueError) as error:
-        raise BackupError(f"A repository of the backup cannot be made again: {error}") from error
+        raise BackupError(f"A repository of the backup cannot be restored: {error}") from error

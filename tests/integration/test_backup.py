@@ -21,7 +21,7 @@ import psycopg
 import pytest
 
 from tasks_app.core.errors import BackupError
-from tasks_app.operations.restore import opened
+from tasks_app.operations.restore import open_backup
 from tests.forkserver import PATIENCE, REPOSITORY
 from tests.installation import PLAIN_CONFIG, Installation
 from tests.integration.git_repository import GitRepository
@@ -187,7 +187,7 @@ class TestFiles:
     ) -> None:
         before = backup.read_bytes()
         done = installation.manage("backup", str(backup))
-        assert done.returncode == 1 and "is there already" in done.stderr
+        assert done.returncode == 1 and "already exists" in done.stderr
         assert backup.read_bytes() == before
         assert installation.manage("backup", "--force", str(backup)).returncode == 0
         assert backup.read_bytes() != before
@@ -214,7 +214,9 @@ class TestFiles:
         assert key not in gzip.decompress(file.read_bytes())
         other = Installation(tmp_path / "other")
         restored = other.manage("restore", str(file))
-        assert restored.returncode == 0 and "The secret key here is not that of the backup" in restored.stderr
+        assert (
+            restored.returncode == 0 and "The secret key differs from that of the backup" in restored.stderr
+        )
         with_key = Installation(tmp_path / "with-key")
         restored = with_key.manage("restore", str(file), CATHERDER_SECRET_KEY=key.decode())
         assert restored.returncode == 0 and "secret key" not in restored.stderr
@@ -264,7 +266,7 @@ class TestRefused:
         cases += [b"no backup at all", gzip.compress(b"no tar"), whole[:500] + b"\0\1\2" + whole[503:]]
         for content in cases:
             bad.write_bytes(content)
-            with pytest.raises(BackupError, match=re.escape(str(bad))), opened(bad):
+            with pytest.raises(BackupError, match=re.escape(str(bad))), open_backup(bad):
                 raise AssertionError("it was taken")
         said = self.refused(installation, "--replace", str(bad))
         assert str(bad) in said and len(said.strip().splitlines()) == 1, said
@@ -273,10 +275,10 @@ class TestRefused:
         """A whole tar again, but not what was written; and one of a version that is not there yet."""
         changed = tmp_path / "changed.tar.gz"
         rewrite(backup, changed, b'"ann"', b'"eve"')
-        with pytest.raises(BackupError, match="its content is not what was written"), opened(changed):
+        with pytest.raises(BackupError, match="its content is not what was written"), open_backup(changed):
             raise AssertionError("it was taken")
         rewrite(backup, changed, b"0005_what_ended_last", b"9999_of_tomorrow")
-        with pytest.raises(BackupError, match="made by a newer version"), opened(changed):
+        with pytest.raises(BackupError, match="made by a newer version"), open_backup(changed):
             raise AssertionError("it was taken")
 
     def test_a_portal_that_runs(self, installation: Installation, backup: Path) -> None:
@@ -438,7 +440,7 @@ loader = MigrationExecutor(connection).loader
 before = loader.project_state(list(loader.applied_migrations)).apps
 before.get_model("tasks_app", "User").objects.create(username="old", theme="dark")
 found = [model for model in before.get_models(include_auto_created=True) if rows._has_table(model)]
-rows.dumped_models = lambda: [model for model in found if model._meta.label_lower not in rows.LEFT_OUT]
+rows.dumped_models = lambda: [model for model in found if model._meta.label_lower not in rows.EXCLUDED]
 rows.commits_by_project = lambda alias: {{}}
 backup.Project = before.get_model("tasks_app", "Project")
 backup.write_backup(Path({file!r}), say=lambda text: None)

@@ -69,14 +69,14 @@ class TestCommand:
         assert installation.manage("doctor").returncode == 1
         fixed = installation.manage("doctor", "--fix")
         assert fixed.returncode == 0, fixed.stdout
-        assert fixed.stdout.count("mended: ") == 1
+        assert fixed.stdout.count("fixed: ") == 1
 
 
 def test_a_check_that_fails_itself_is_a_finding_and_keeps_no_other_from_being_made() -> None:
     def broken() -> Iterator[Finding]:
         raise RuntimeError("the moon")
 
-    found = list(examination.examine([broken, machine.python]))
+    found = list(examination.run_checks([broken, machine.python]))
     assert told(iter(found[:1])) == [("problem", "could not be checked: the moon")]
     assert found[1].level is Level.OK
 
@@ -205,7 +205,7 @@ class TestRepositories:
         project.tasks.all().delete()
         gone = only(data.repositories())
         assert gone.level is Level.PROBLEM and "project fetch" in gone.advice
-        assert examination.mended(gone).level is Level.OK
+        assert examination.apply_fix(gone).level is Level.OK
         assert only(data.repositories()).level is Level.OK
 
     def test_a_damaged_object_is_found_by_a_deep_look(self, works: Works) -> None:

@@ -10,7 +10,7 @@ from django.core.management.base import CommandParser
 
 from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.screen import Screen
-from tasks_app.operations.backup import Written, stream_backup, write_backup
+from tasks_app.operations.backup import BackupSummary, stream_backup, write_backup
 
 
 class Command(TerminalCommand):
@@ -51,7 +51,7 @@ examples:
         self._print_summary(written, options)
         return Exit.DONE
 
-    def _print_summary(self, written: Written, options: dict[str, Any]) -> None:
+    def _print_summary(self, written: BackupSummary, options: dict[str, Any]) -> None:
         counts = {"rows": sum(written.rows.values()), "repositories": len(written.repositories)}
         if options["json"] and options["file"] != "-":
             self.write_json({**counts, "bytes": written.size, "warnings": [*written.warnings]})

@@ -8,7 +8,7 @@ from django.core.management.base import CommandParser
 
 from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.screen import Screen
-from tasks_app.operations.doctor.examination import checks, examine, has_problems, mended
+from tasks_app.operations.doctor.examination import all_checks, apply_fix, has_problems, run_checks
 from tasks_app.operations.doctor.finding import Finding, Level
 
 _MARKS = {Level.OK: ("✓", "green"), Level.WARNING: ("!", "yellow"), Level.PROBLEM: ("✗", "red")}
@@ -39,9 +39,9 @@ examples:
     def work(self, options: dict[str, Any]) -> int:
         screen = self.screen_for(options)
         findings = []
-        for finding in examine(checks(deep=options["deep"], remote=options["sources"])):
+        for finding in run_checks(all_checks(deep=options["deep"], remote=options["sources"])):
             if options["fix"]:
-                finding = mended(finding)
+                finding = apply_fix(finding)
             findings.append(finding)
             if not options["json"]:
                 _print_finding(screen, finding)
@@ -64,7 +64,7 @@ def _print_summary(screen: Screen, findings: list[Finding]) -> None:
     screen.say()
     problems, warnings = counts[Level.PROBLEM], counts[Level.WARNING]
     screen.say(f"{problems} problem(s), {warnings} warning(s), {counts[Level.OK]} fine.", style="bold")
-    if any(finding.mend for finding in findings):
+    if any(finding.fix for finding in findings):
         screen.say("manage.py doctor --fix repairs some of them.")
 
 
@@ -74,5 +74,5 @@ def _as_json(finding: Finding) -> dict[str, str | bool]:
         "level": finding.level.value,
         "text": finding.text,
         "advice": finding.advice,
-        "can_be_mended": finding.mend is not None,
+        "can_be_mended": finding.fix is not None,
     }

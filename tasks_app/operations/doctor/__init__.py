@@ -1,5 +1,5 @@
-"""`doctor`: looks at everything that an installation needs and says what to do.
+"""`doctor`: check everything that an installation needs, and say what to do.
 
-A check is a function that yields findings. It changes nothing, has a bound for what may hang, and may raise
-whatever it likes: the runner turns that into a finding. What can safely be mended carries its mend.
+A check is a function that yields findings. It changes nothing and has timeouts; exceptions become findings. A
+finding that can safely be repaired has a `fix`.
 """

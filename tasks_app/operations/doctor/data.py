@@ -1,4 +1,4 @@
-"""Checks of what lies on the disk: the data directory, the secret key, the repositories."""
+"""Checks of the data directory, the secret key and the repositories."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tasks_app.operations.repositories import commits_in
 from tasks_app.services.data_directory import Verdict, data_dir_problems, ownership
 from tasks_app.services.fetching import check_repository, repair_repository
 
-#: Free bytes below which agents soon fail, and below which somebody should know.
-LITTLE_SPACE, SCARCE_SPACE = 500 * 1000**2, 5 * 1000**3
+#: Free bytes below which there is a problem, and a warning.
+PROBLEM_SPACE, WARNING_SPACE = 500 * 1000**2, 5 * 1000**3
 #: Seconds for adding up sizes; a workspace may have a million files.
 SIZING_SECONDS = 5.0
 
@@ -33,33 +33,27 @@ def data_directory() -> Iterator[Finding]:
     facts = path.stat()
     if facts.st_uid != os.geteuid():
         yield warning("data directory", f"{path} belongs to another user", f"chown -R $(id -un) {path}")
-    private = (path, *_private_files(path))
-    opened = [one for one in private if stat.S_IMODE(one.stat().st_mode) & 0o077]
-    if opened and (path in opened):
+    if stat.S_IMODE(facts.st_mode) & 0o077:
         yield problem(
             "data directory", f"{path} can be read by other users of this machine", f"chmod 700 {path}",
-            mend=lambda: _close(path),
+            fix=lambda: _restrict(path, 0o700),
         )  # fmt: skip
     else:
-        yield ok("data directory", f"{path}, readable by this user alone")
+        yield ok("data directory", f"{path}, readable only by this user")
 
 
-def _private_files(path: Path) -> list[Path]:
-    return [one for one in (path / "secret_key", path / "catherder.sqlite3") if one.exists()]
-
-
-def _close(path: Path) -> str:
-    path.chmod(0o700)
-    return f"{path} can be read by its owner alone now"
+def _restrict(path: Path, mode: int) -> str:
+    path.chmod(mode)
+    return f"{path} can only be read by its owner now"
 
 
 def free_space() -> Iterator[Finding]:
     free = shutil.disk_usage(paths.data_dir()).free
     shown = f"{free / 1e9:.1f} GB free for the data directory"
     advice = "manage.py clean_workspaces --older-than 7 removes workspaces of ended tasks."
-    if free < LITTLE_SPACE:
+    if free < PROBLEM_SPACE:
         yield problem("disk", shown, advice)
-    elif free < SCARCE_SPACE:
+    elif free < WARNING_SPACE:
         yield warning("disk", shown, advice)
     else:
         yield ok("disk", shown)
@@ -69,28 +63,28 @@ def sizes() -> Iterator[Finding]:
     until = time.monotonic() + SIZING_SECONDS
     found, whole = [], True
     for name in ("repositories", "tasks", "sequences"):
-        size, all_of_it = _size(paths.data_dir() / name, until)
+        size, all_of_it = _folder_size(paths.data_dir() / name, until)
         whole = whole and all_of_it
         found.append(f"{name} {'' if all_of_it else 'at least '}{size / 1e6:,.0f} MB")
     yield ok("disk use", ", ".join(found) + ("" if whole else " (not counted to the end)"))
 
 
-def _size(folder: Path, until: float) -> tuple[int, bool]:
-    """Bytes on the disk, and whether all was counted in time."""
+def _folder_size(folder: Path, until: float) -> tuple[int, bool]:
+    """Return the bytes on the disk, and whether all files were counted in time."""
     total = 0
-    for where, _, names in os.walk(folder):
+    for parent, _, names in os.walk(folder):
         if time.monotonic() > until:
             return total, False
         for name in names:
             try:
-                total += (Path(where) / name).lstat().st_blocks * 512
+                total += (Path(parent) / name).lstat().st_blocks * 512
             except OSError:  # removed meanwhile
                 continue
     return total, True
 
 
-#: Neither right nor wrong yet. The first start finds out and notes it.
-_NOT_JOINED = {
+#: Undecided states, which the next start resolves.
+_UNDECIDED = {
     Verdict.NEW: ok("installation", "the data directory is new to this database; the first start joins both"),
     Verdict.UNPROVEN: warning(
         "installation",
@@ -102,16 +96,16 @@ _NOT_JOINED = {
 
 def installation() -> Iterator[Finding]:
     try:
-        if told := _NOT_JOINED.get(ownership().verdict):
-            yield told
+        if finding := _UNDECIDED.get(ownership().verdict):
+            yield finding
             return
         problems = data_dir_problems()
     except DatabaseError:
-        return  # told by the check of the database
+        return  # reported by the check of the database
     except CatHerderError as error:
         problems = [str(error)]
     for text in problems:
-        yield problem("installation", text, "manage.py installation shows both sides and the ways out.")
+        yield problem("installation", text, "manage.py installation shows both and what to do.")
     if not problems:
         yield ok("installation", "the data directory and the database belong together")
 
@@ -123,50 +117,45 @@ def secret_key() -> Iterator[Finding]:
     elif stat.S_IMODE(path.stat().st_mode) & 0o077:
         yield problem(
             "secret key", f"{path} can be read by others", f"chmod 600 {path}",
-            mend=lambda: _hide(path),
+            fix=lambda: _restrict(path, 0o600),
         )  # fmt: skip
     else:
         yield ok("secret key", str(path))
 
 
-def _hide(path: Path) -> str:
-    path.chmod(0o600)
-    return f"{path} can be read by its owner alone now"
-
-
 def repositories(*, deep: bool = False) -> Iterator[Finding]:
-    """References and the commits of unfinished tasks are there; `deep`: every object is read."""
+    """Check references and the commits of unfinished tasks; with `deep`, read every object."""
     try:
         projects = list(Project.objects.all())
     except DatabaseError:
-        return  # told by the check of the database
+        return  # reported by the check of the database
     faulty = 0
     for project in projects:
-        for fault in _faults(project, deep=deep):
+        for fault in _repository_problems(project, deep=deep):
             faulty += 1
             yield problem(
                 "repository", f"{project.name}: {fault}",
                 f"manage.py project fetch {project.name} repairs it; what its source lacks is in a backup.",
-                mend=partial(_repair, project),
+                fix=partial(_repair, project),
             )  # fmt: skip
             break
     if projects and not faulty:
         yield ok("repositories", f"{len(projects)} looked at{', every object read' if deep else ''}")
 
 
-def _faults(project: Project, *, deep: bool) -> Iterator[str]:
+def _repository_problems(project: Project, *, deep: bool) -> Iterator[str]:
     path = paths.repository(project).path
     if not path.exists():
         yield f"there is none at {path}"
     elif not is_readable(path):
         yield "it is damaged"
-    elif missing := _missing(project):
+    elif missing := _missing_commits(project):
         yield f"{len(missing)} commit(s) of unfinished tasks are missing, as {min(missing)}"
     elif deep:
         yield from check_repository(project)
 
 
-def _missing(project: Project) -> set[str]:
+def _missing_commits(project: Project) -> set[str]:
     unfinished = Task.objects.filter(project=project).exclude(phase__in=ENDED)
     pairs = unfinished.values_list("base_commit", "head_commit")
     named = {commit for pair in pairs for commit in pair if commit}
@@ -175,7 +164,7 @@ def _missing(project: Project) -> set[str]:
 
 def _repair(project: Project) -> str:
     done = repair_repository(project)
-    if still := next(_faults(project, deep=False), ""):
+    if still := next(_repository_problems(project, deep=False), ""):
         raise WorkspaceError(still)
     return " ".join(done) or f"{project.name} was fetched again"
 

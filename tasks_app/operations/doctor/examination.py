@@ -1,4 +1,4 @@
-"""Running all checks: one that fails itself is a finding too."""
+"""Run all checks; a check that raises is a finding too."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tasks_app.operations.doctor.finding import Finding, Level, ok, problem
 Check = Callable[[], Iterator[Finding]]
 
 
-def checks(*, deep: bool, remote: bool) -> list[Check]:
-    """`deep`: every object of the repositories is read; `remote`: sources behind a network are asked."""
+def all_checks(*, deep: bool, remote: bool) -> list[Check]:
+    """Return all checks. `deep`: read every object of the repositories; `remote`: contact remote sources."""
     return [
         *machine.CHECKS,
         *data.CHECKS,
@@ -23,25 +23,25 @@ def checks(*, deep: bool, remote: bool) -> list[Check]:
     ]
 
 
-def examine(chosen: list[Check]) -> Iterator[Finding]:
-    """What each of the checks finds, as it is found."""
-    for check in chosen:
+def run_checks(checks: list[Check]) -> Iterator[Finding]:
+    """Yield the findings of all checks."""
+    for check in checks:
         try:
             yield from check()
-        except Exception as error:  # a check must not keep the others from being made
+        except Exception as error:  # the other checks must still run
             name = getattr(check, "func", check).__name__.replace("_", " ")
             reason = " ".join(str(error).split()) or type(error).__name__
             yield problem(name, f"could not be checked: {reason}")
 
 
-def mended(finding: Finding) -> Finding:
-    """The finding after its mend, if it has one; it stays as it was if that fails."""
-    if finding.mend is None:
+def apply_fix(finding: Finding) -> Finding:
+    """Apply the fix of a finding, if it has one, and return the new finding."""
+    if finding.fix is None:
         return finding
     try:
-        return ok(finding.subject, f"mended: {finding.mend()}")
+        return ok(finding.subject, f"fixed: {finding.mend()}")
     except (OSError, CatHerderError) as error:
-        return problem(finding.subject, f"{finding.text} (mending failed: {error})", finding.advice)
+        return problem(finding.subject, f"{finding.text} (the fix failed: {error})", finding.advice)
 
 
 def has_problems(findings: list[Finding]) -> bool:

@@ -1,4 +1,4 @@
-"""What a check found."""
+"""Findings of checks."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One line for people: what was looked at, how it is, and what to do if it is not as it should be.
+    """One result of a check: what was checked, its state, and what to do.
 
-    `mend` does that where it is safe; it returns what it did, and raises OSError or a named error.
+    `fix` does that if it is safe, and returns what it did. It raises OSError or CatHerderError.
     """
 
     subject: str
     level: Level
     text: str
     advice: str = ""
-    mend: Callable[[], str] | None = None
+    fix: Callable[[], str] | None = None
 
 
 def ok(subject: str, text: str, advice: str = "") -> Finding:
-    """As it should be; `advice` says what would be better still."""
+    """Return a finding without a problem; `advice` may suggest an improvement."""
     return Finding(subject, Level.OK, text, advice)
 
 
-def warning(subject: str, text: str, advice: str = "", *, mend: Callable[[], str] | None = None) -> Finding:
-    """Something works less well, or will not work later."""
-    return Finding(subject, Level.WARNING, text, advice, mend)
+def warning(subject: str, text: str, advice: str = "", *, fix: Callable[[], str] | None = None) -> Finding:
+    """Return a finding of something that works badly or may fail later."""
+    return Finding(subject, Level.WARNING, text, advice, fix)
 
 
-def problem(subject: str, text: str, advice: str = "", *, mend: Callable[[], str] | None = None) -> Finding:
-    """Something that is needed does not work, or somebody gets at what is not theirs."""
-    return Finding(subject, Level.PROBLEM, text, advice, mend)
+def problem(subject: str, text: str, advice: str = "", *, fix: Callable[[], str] | None = None) -> Finding:
+    """Return a finding of something that does not work or is insecure."""
+    return Finding(subject, Level.PROBLEM, text, advice, fix)

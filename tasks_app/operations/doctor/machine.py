@@ -20,13 +20,13 @@ from tasks_app.operations import local_sandbox
 from tasks_app.operations.doctor.finding import Finding, ok, problem, warning
 from tasks_app.sandbox import TEMPORARY_FILES, Sandbox, run
 
-#: `git repack --geometric`, which puts the packs of many recordings together.
+#: The first version with `git repack --geometric`, which joins the packs of many recordings.
 OLDEST_GIT = (2, 32)
 #: Open files that a web server with many browsers needs.
 OPEN_FILES = 4096
-#: Bytes of memory that an agent takes by itself, without what it starts.
+#: Bytes of memory of an agent, without the programs that it starts.
 AGENT_BYTES = 300 * 1024**2
-_SECONDS = 30.0
+_TIMEOUT_SECONDS = 30.0
 _DELEGATE = (
     "The kernel holds memory, processes and CPU at once where the portal has a cgroup to divide: "
     "Delegate=yes in its systemd unit, or systemd-run --user --scope -p Delegate=yes make up"
@@ -35,7 +35,7 @@ _INSTALL_NEWER = "Install bubblewrap 0.7 or newer, which can bound them."
 
 
 def python() -> Iterator[Finding]:
-    """An older one than the portal needs would not have come so far."""
+    """Show the version; the portal does not start with an unsupported one."""
     yield ok("Python", f"{sys.version.split()[0]}, {sys.executable}")
 
 
@@ -44,15 +44,15 @@ def git() -> Iterator[Finding]:
     if program is None:
         yield problem("git", "it is not installed", "Debian and Ubuntu: apt install git")
         return
-    told = subprocess.run(
-        [program, "--version"], capture_output=True, text=True, timeout=_SECONDS, check=True
+    output = subprocess.run(
+        [program, "--version"], capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=True
     )
-    found = re.search(r"(\d+)\.(\d+)[.\d]*", told.stdout)
+    found = re.search(r"(\d+)\.(\d+)[.\d]*", output.stdout)
     if found and (int(found[1]), int(found[2])) < OLDEST_GIT:
         oldest = ".".join(map(str, OLDEST_GIT))
         yield problem("git", f"{found[0]} is too old", f"Install git {oldest} or newer.")
     else:
-        yield ok("git", found[0] if found else told.stdout.strip())
+        yield ok("git", found[0] if found else output.stdout.strip())
 
 
 def sandbox() -> Iterator[Finding]:
@@ -72,7 +72,7 @@ def sandbox() -> Iterator[Finding]:
 
 
 def network() -> Iterator[Finding]:
-    """Whether steps can be run without the network; the sandbox itself has a check of its own."""
+    """Check whether steps can be run without the network."""
     sandbox = _sandbox_or_none()
     most = settings.ENVIRONMENT.network
     if sandbox.keeps_network_out:
@@ -86,7 +86,7 @@ def network() -> Iterator[Finding]:
 
 
 def limits() -> Iterator[Finding]:
-    """What holds agents to their limits, as this terminal would start them; a service may do better."""
+    """Check how limits are enforced from this terminal; a service may have a cgroup."""
     try:
         held = local_sandbox.enforced_limits()
     except SandboxUnavailable:
@@ -101,7 +101,7 @@ def limits() -> Iterator[Finding]:
 
 
 def agent() -> Iterator[Finding]:
-    """The agent program really starts, in the sandbox in which it will be run."""
+    """Check that the agent program starts in the sandbox."""
     program = bundled_cli()
     if not program.exists():
         yield problem("agent program", f"there is none at {program}", "Install it again: make clean, make up")
@@ -112,12 +112,14 @@ def agent() -> Iterator[Finding]:
         command = sandbox.command(
             [str(program), "--version"], workspace=here, home=here, env={}, readable=[program]
         )
-        done = run(command, timeout=_SECONDS, output_limit=500)
+        done = run(command, timeout=_TIMEOUT_SECONDS, output_limit=500)
     if done.exit_code == 0:
         yield ok("agent program", f"{done.output.strip()} starts")
     else:
-        said = "it did not end in time" if done.timed_out else done.output.strip() or f"exit {done.exit_code}"
-        yield problem("agent program", f"{program} does not start: {said}", "make clean, then make up")
+        reason = (
+            "it did not end in time" if done.timed_out else done.output.strip() or f"exit {done.exit_code}"
+        )
+        yield problem("agent program", f"{program} does not start: {reason}", "make clean, then make up")
 
 
 def _sandbox_or_none() -> Sandbox:

@@ -1,4 +1,4 @@
-"""Checks of what the portal talks to: database, queue, Redis, worker, web server, model, mail, sources."""
+"""Checks of database, queue, Redis, workers, web server, model, e-mail and sources."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ from tasks_app.operations.health import applied_migrations, needed_migrations
 from tasks_app.operations.open_services import check_open_services
 from tasks_app.reporting.search import schema
 
-#: Seconds that a server gets to answer.
-PATIENCE = 5.0
-#: Seconds by which the clocks of the machine and of the database may differ.
-CLOCKS = 5.0
+#: Timeout of each request.
+TIMEOUT_SECONDS = 5.0
+#: Tolerated difference between the clocks of the machine and the database.
+MAX_CLOCK_DIFFERENCE = 5.0
 #: Older ones are not supported by Django.
 OLDEST_POSTGRES = 14
 
 
 def database() -> Iterator[Finding]:
-    """Reachable, prepared for this version, sound."""
+    """Check that the database is reachable, migrated and undamaged."""
     try:
         connection.ensure_connection()
-        yield from _tables()
+        yield from _database_findings()
     except DatabaseError as error:
         yield problem("database", explain(error), "Nothing works without it.")
 
 
-def _tables() -> Iterator[Finding]:
+def _database_findings() -> Iterator[Finding]:
     applied = applied_migrations() if "django_migrations" in connection.introspection.table_names() else set()
     if lacking := needed_migrations() - applied:
         text = f"{len(lacking)} migration(s) are missing" if applied else "it has no tables yet"
@@ -87,7 +87,7 @@ def _clock() -> Finding:
         told = cursor.fetchone()[0]
     at = told if isinstance(told, datetime) else datetime.fromisoformat(f"{told}+00:00")
     off = abs((timezone.now() - at).total_seconds())
-    if off > CLOCKS:
+    if off > MAX_CLOCK_DIFFERENCE:
         return warning(
             "clock",
             f"this machine and the database differ by {off:,.0f} s",
@@ -101,12 +101,12 @@ def _search_index() -> Iterator[Finding]:
         return
     yield problem(
         "search", "the index is not kept up to date", "manage.py doctor --fix",
-        mend=lambda: "the index was made again" if schema.mend(connection) else "it was whole already",
+        fix=lambda: "the index was rebuilt" if schema.mend(connection) else "it was complete already",
     )  # fmt: skip
 
 
 def queue() -> Iterator[Finding]:
-    """It is only a doorbell: what is lost in it is rung for again."""
+    """Show the length of the queue; lost messages are sent again by the sweeper."""
     waiting = settings.HUEY.pending_count()
     yield ok("queue", f"{waiting} message(s) wait" if waiting else "empty")
 
@@ -116,7 +116,9 @@ def redis() -> Iterator[Finding]:
     if not url:
         return
     try:
-        with Redis.from_url(url, socket_connect_timeout=PATIENCE, socket_timeout=PATIENCE) as there:
+        with Redis.from_url(
+            url, socket_connect_timeout=TIMEOUT_SECONDS, socket_timeout=TIMEOUT_SECONDS
+        ) as there:
             version = there.info("server").get("redis_version", "")
     except (RedisError, ValueError) as error:
         reason = " ".join(str(error).split())
@@ -126,7 +128,7 @@ def redis() -> Iterator[Finding]:
 
 
 def open_services() -> Iterator[Finding]:
-    """Agents share the machine's network: what asks for no password there is a way out of the sandbox."""
+    """Check for services without a password, through which agents could escape the sandbox."""
     for sentence in check_open_services():
         yield warning("open services", sentence)
 
@@ -135,7 +137,7 @@ def workers() -> Iterator[Finding]:
     try:
         alive = list(WorkerBeat.objects.alive())
     except DatabaseError:
-        return  # told by the check of the database
+        return  # reported by the check of the database
     if not alive:
         yield warning(
             "worker", "none runs: tasks wait", "Start the portal with make up, or manage.py worker."
@@ -150,31 +152,29 @@ def workers() -> Iterator[Finding]:
 
 
 def web() -> Iterator[Finding]:
-    """As people reach it, so behind the proxy that there may be."""
-    address = settings.ENVIRONMENT.address
+    """Check the portal at its public URL, including a proxy."""
+    url = settings.ENVIRONMENT.address
     try:
-        with urllib.request.urlopen(f"{address}/healthz", timeout=PATIENCE) as answer:  # noqa: S310 - http(s)
-            whole = answer.read(100) == b"ok\n"
+        with urllib.request.urlopen(f"{url}/healthz", timeout=TIMEOUT_SECONDS) as response:  # noqa: S310 - http(s)
+            whole = response.read(100) == b"ok\n"
     except urllib.error.HTTPError as error:
-        yield problem("web server", f"{address} answers {error.code}", "Is it the portal that is there?")
+        yield problem("web server", f"{url} answers {error.code}", "Is it the portal that is there?")
         return
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = getattr(error, "reason", error)
         if isinstance(reason, ssl.SSLError):
-            yield problem("web server", f"{address}: {reason}", "Give the proxy a certificate that is valid.")
+            yield problem("web server", f"{url}: {reason}", "Give the proxy a certificate that is valid.")
         else:
-            yield warning("web server", f"{address} does not answer: {reason}", "Start it with make up.")
+            yield warning("web server", f"{url} does not answer: {reason}", "Start it with make up.")
         return
     if whole:
-        yield ok("web server", f"answers at {address}")
+        yield ok("web server", f"answers at {url}")
     else:
-        yield problem(
-            "web server", f"something else answers at {address}", "Correct CATHERDER_URL or the proxy."
-        )
+        yield problem("web server", f"something else answers at {url}", "Correct CATHERDER_URL or the proxy.")
 
 
 def exposure() -> Iterator[Finding]:
-    """Logins in the clear, and a proxy that nobody believes."""
+    """Check for logins without TLS, and for a proxy that is not trusted."""
     environment = settings.ENVIRONMENT
     bound = environment.bind.host
     https = (environment.url or "").startswith("https://")
@@ -185,7 +185,7 @@ def exposure() -> Iterator[Finding]:
         )  # fmt: skip
     elif https and not environment.proxies:
         yield warning(
-            "https", "CATHERDER_URL is https, but no proxy is believed", "Set CATHERDER_PROXY to its network."
+            "https", "CATHERDER_URL is https, but no proxy is trusted", "Set CATHERDER_PROXY to its network."
         )
     else:
         yield ok("https", environment.url or "not needed on this machine alone")
@@ -220,7 +220,7 @@ def model() -> Iterator[Finding]:
 
 
 def mail() -> Iterator[Finding]:
-    """Connects and logs in; sends nothing."""
+    """Check that the mail server accepts the login; send nothing."""
     if not settings.SENDS_EMAIL:
         yield ok("e-mail", "not configured")
         return
@@ -238,7 +238,7 @@ def mail() -> Iterator[Finding]:
 
 
 def sources(*, remote: bool = False) -> Iterator[Finding]:
-    """Folders at once; those behind a network only if asked for, each for a few seconds."""
+    """Check the sources of projects; remote ones only with `remote`."""
     try:
         projects = list(Project.objects.all())
     except DatabaseError:
@@ -246,7 +246,7 @@ def sources(*, remote: bool = False) -> Iterator[Finding]:
     looked = [project for project in projects if remote or not is_url(project.source)]
     for project in looked:
         try:
-            inspect_source(project.source, seconds=PATIENCE)
+            inspect_source(project.source, seconds=TIMEOUT_SECONDS)
         except CatHerderError as error:
             yield warning("source", f"{project.name}: {error}", "Correct it in the project's settings.")
     left = len(projects) - len(looked)
