@@ -1,5 +1,4 @@
-"""What everything else may use: errors, types, phases and their allowed moves, storable text,
-settings.
+"""Errors, types, phases and their allowed moves, storable text and settings, for all other packages.
 
-Nothing here knows Django or another package of the portal.
+Nothing here imports Django or another package of the portal.
 """

@@ -1,4 +1,4 @@
-"""The installation's settings: read from environment variables, once, here, and refused loudly."""
+"""The installation's settings. Only this module reads environment variables."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 BASE_DIR = Path(__file__).resolve().parents[2]
 
 
-#: In the data directory: where `up` listened last.
-_ADDRESS = "address"
+#: File in the data directory with the URL at which `up` listened last.
+_URL_FILE = "address"
 
 
 def in_checkout() -> bool:
-    """Whether the source tree runs, and not a package that is installed among others."""
+    """Return whether the code runs from a checkout, not from an installed package."""
     return (BASE_DIR / "manage.py").is_file()
 
 
 def default_data_dir(source: Mapping[str, str]) -> Path:
-    """`data/` in a checkout; for an installed package the user's folder for data.
+    """Return `data/` in a checkout, and the user's data folder for an installed package.
 
     The XDG Base Directory Specification says to ignore a relative path in its variables.
     """
@@ -44,7 +44,7 @@ def default_data_dir(source: Mapping[str, str]) -> Path:
 
 
 class BadSetting(Exception):
-    """A variable has a value that cannot be used; the message names it."""
+    """A variable has an invalid value; the message names it."""
 
 
 class Bind(BaseModel):
@@ -53,12 +53,12 @@ class Bind(BaseModel):
 
     @property
     def here(self) -> str:
-        """The host to ask on this machine: who listens on all addresses is not at 0.0.0.0."""
+        """The host for requests from this machine; 0.0.0.0 and :: become loopback."""
         return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
 
     @property
     def address(self) -> str:
-        """The same for a browser."""
+        """The URL for a browser on this machine."""
         return f"http://{f'[{self.here}]' if ':' in self.here else self.here}:{self.port}"
 
 
@@ -92,7 +92,7 @@ def _redis(value: str) -> str:
     return value
 
 
-def _web_address(value: str) -> str:
+def _web_url(value: str) -> str:
     parts = urlsplit(value)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError("must be an http:// or https:// address")
@@ -100,7 +100,7 @@ def _web_address(value: str) -> str:
 
 
 class MailServer(BaseModel):
-    """Where e-mail is handed in. `tls` begins in the clear and turns to TLS, `ssl` is TLS from the start."""
+    """The mail server. `tls` means STARTTLS, `ssl` means TLS from the start."""
 
     host: str
     port: int
@@ -110,7 +110,7 @@ class MailServer(BaseModel):
     ssl: bool = False
 
 
-#: The port of a scheme, if the address names none.
+#: Default ports.
 _MAIL_PORTS = {"smtp": 25, "smtp+tls": 587, "smtps": 465}
 
 
@@ -136,7 +136,7 @@ def _sender(value: str) -> str:
     return value
 
 
-#: Each is a name and the command that makes a file's content into what git stores; empty: the known one.
+#: Pairs of a filter's name and its clean command; an empty command means the known one.
 GitFilters = tuple[tuple[str, str], ...]
 
 
@@ -154,8 +154,8 @@ def _git_filters(value: Any) -> Any:
 
 
 def _issuer(value: str) -> str:
-    """Tokens are fetched from it over a trusted line, so it must be TLS or this very machine."""
-    parts = urlsplit(_web_address(value))
+    """Require TLS or this machine, because tokens are fetched from it."""
+    parts = urlsplit(_web_url(value))
     if parts.scheme == "http" and parts.hostname not in {"localhost", "127.0.0.1", "::1"}:
         raise ValueError("must be an https:// address")
     return value.rstrip("/")
@@ -176,8 +176,8 @@ def _networks(value: Any) -> Any:
         raise ValueError(f"must be networks as in 10.1.0.0/16, fd00::/8 ({error})") from error
 
 
-def _size(value: Any) -> Any:
-    """Bytes; `4G`, `512M`, or 0 for no limit."""
+def _parse_size(value: Any) -> Any:
+    """Parse a size: `4G`, `512M`, or 0 for no limit."""
     if not isinstance(value, str):
         return value
     found = re.fullmatch(r"(\d{1,15})(?:\s*([KMGT])(?:i?B)?)?", value.strip(), re.IGNORECASE)
@@ -186,15 +186,15 @@ def _size(value: Any) -> Any:
     return int(found[1]) * 1024 ** (" KMGT".index(found[2].upper()) if found[2] else 0)
 
 
-def _memory_for_an_agent() -> int:
-    """4 GiB, or half of what the machine has if that is less."""
+def _default_agent_memory() -> int:
+    """Return 4 GiB, or half of the machine's memory if that is less."""
     return min(4 * 1024**3, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
 
 
-Size = Annotated[int, BeforeValidator(_size), Field(ge=0)]
+Size = Annotated[int, BeforeValidator(_parse_size), Field(ge=0)]
 Networks = tuple[IPv4Network | IPv6Network, ...]
 _THIS_MACHINE: Networks = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
-WebAddress = Annotated[str, BeforeValidator(_web_address)]
+WebUrl = Annotated[str, BeforeValidator(_web_url)]
 
 
 class Environment(BaseModel):
@@ -206,7 +206,7 @@ class Environment(BaseModel):
     bind: Annotated[Bind, BeforeValidator(_bind)] = Field(
         Bind(host="127.0.0.1", port=8000), alias="CATHERDER_BIND"
     )
-    url: WebAddress | None = Field(None, alias="CATHERDER_URL")
+    url: WebUrl | None = Field(None, alias="CATHERDER_URL")
     proxy: Annotated[Networks, BeforeValidator(_networks)] | None = Field(None, alias="CATHERDER_PROXY")
     local_sandboxes: Literal["refuse", "allow"] = Field("refuse", alias="CATHERDER_LOCAL_SANDBOXES")
     connections: int = Field(4_000, alias="CATHERDER_CONNECTIONS", ge=50, le=60_000)
@@ -227,7 +227,7 @@ class Environment(BaseModel):
     prompt_cache: Literal["auto", "5m", "1h"] = Field("auto", alias="CATHERDER_PROMPT_CACHE")
     git_memory: int = Field(4096, alias="CATHERDER_GIT_MEMORY", ge=512, le=1_048_576)
     workers: int = Field(4, alias="CATHERDER_WORKERS", ge=1, le=64)
-    agent_memory: Size = Field(default_factory=_memory_for_an_agent, alias="CATHERDER_AGENT_MEMORY")
+    agent_memory: Size = Field(default_factory=_default_agent_memory, alias="CATHERDER_AGENT_MEMORY")
     agent_processes: int = Field(500, alias="CATHERDER_AGENT_PROCESSES", ge=0, le=100_000)
     agent_disk: Size = Field(20 * 1024**3, alias="CATHERDER_AGENT_DISK")
     agent_tmp: Size = Field(1024**3, alias="CATHERDER_AGENT_TMP")
@@ -235,7 +235,7 @@ class Environment(BaseModel):
     database_url: Annotated[str, BeforeValidator(_database)] | None = Field(None, alias="DATABASE_URL")
     redis_url: Annotated[str, BeforeValidator(_redis)] | None = Field(None, alias="REDIS_URL")
     anthropic_api_key: str | None = Field(None, alias="ANTHROPIC_API_KEY")
-    anthropic_base_url: WebAddress | None = Field(None, alias="ANTHROPIC_BASE_URL")
+    anthropic_base_url: WebUrl | None = Field(None, alias="ANTHROPIC_BASE_URL")
     claude_oauth_token: str | None = Field(None, alias="CLAUDE_CODE_OAUTH_TOKEN")
     mail_server: Annotated[MailServer, BeforeValidator(_mail_server)] | None = Field(
         None, alias="CATHERDER_EMAIL_URL"
@@ -250,33 +250,33 @@ class Environment(BaseModel):
     oidc_name: str = Field("single sign-on", alias="CATHERDER_OIDC_NAME", max_length=40)
     github_client_id: str | None = Field(None, alias="CATHERDER_GITHUB_CLIENT_ID")
     github_client_secret: str | None = Field(None, alias="CATHERDER_GITHUB_CLIENT_SECRET")
-    github_url: WebAddress | None = Field(None, alias="CATHERDER_GITHUB_URL")
+    github_url: WebUrl | None = Field(None, alias="CATHERDER_GITHUB_URL")
     sso_signup: Literal["yes", "no"] = Field("no", alias="CATHERDER_SSO_SIGNUP")
 
     @property
     def proxies(self) -> Networks:
-        """Who is believed when it says for whom it asks. The portal speaks no TLS: https takes a proxy."""
+        """Networks of trusted proxies. The portal has no TLS itself, so https needs a proxy."""
         if self.proxy is not None:
             return self.proxy
         return _THIS_MACHINE if (self.url or "").startswith("https://") else ()
 
     @property
     def address(self) -> str:
-        """Where people find the portal, without a slash at the end."""
+        """The public URL of the portal, without a slash at the end."""
         if self.url:
             return self.url
         if "bind" in self.model_fields_set and self.bind.port:
             return self.bind.address
-        return _noted_address(self.data_dir) or self.bind.address
+        return _stored_url(self.data_dir) or self.bind.address
 
     @property
     def rehearsal(self) -> bool:
-        """Without a key or a login the agent talks to the scripted Messages API."""
+        """Whether the agent uses the scripted Messages API, because there is no key and no login."""
         return not (self.anthropic_api_key or self.claude_oauth_token)
 
 
-#: Variables that say something only together.
-_TOGETHER = (
+#: Variables that must be set together.
+_GROUPS = (
     ("CATHERDER_EMAIL_URL", "CATHERDER_EMAIL_FROM"),
     ("CATHERDER_OIDC_ISSUER", "CATHERDER_OIDC_CLIENT_ID", "CATHERDER_OIDC_CLIENT_SECRET"),
     ("CATHERDER_GITHUB_CLIENT_ID", "CATHERDER_GITHUB_CLIENT_SECRET"),
@@ -284,16 +284,16 @@ _TOGETHER = (
 
 
 def load(source: Mapping[str, str]) -> Environment:
-    """The settings in `source`; empty values count as not set. Raises BadSetting for all faults at once."""
+    """Parse the settings; empty values count as unset. Raises BadSetting with all errors."""
     given = {name: value for name, value in source.items() if value.strip()}
     given.setdefault("CATHERDER_DATA_DIR", str(default_data_dir(given)))
-    faults = list(_half_given(given))
+    errors = list(_incomplete_groups(given))
     try:
         environment = Environment.model_validate(given)
     except ValidationError as error:
-        raise BadSetting("\n".join([*(_fault(fault) for fault in error.errors()), *faults])) from None
-    if faults:
-        raise BadSetting("\n".join(faults))
+        raise BadSetting("\n".join([*(_format_error(fault) for fault in error.errors()), *errors])) from None
+    if errors:
+        raise BadSetting("\n".join(errors))
     return environment.model_copy(update={"data_dir": _full_path(environment.data_dir)})
 
 
@@ -304,24 +304,26 @@ def _full_path(data_dir: Path) -> Path:
         raise BadSetting(f"CATHERDER_DATA_DIR: {data_dir} cannot be found ({error})") from None
 
 
-def misspelt(source: Mapping[str, str]) -> Iterator[str]:
-    """A sentence for each variable that is nearly one of ours: it is not read, which nobody would notice."""
+def misspelt_variables(source: Mapping[str, str]) -> Iterator[str]:
+    """Yield a sentence for each variable whose name is similar to one of ours; it is ignored."""
     known = {field.alias for field in Environment.model_fields.values() if field.alias}
     for name in sorted(name for name in source if name.startswith("CATHERDER_") and name not in known):
         if meant := get_close_matches(name, known, n=1, cutoff=0.85):
             yield f"{name} is not a variable of Cat Herder; did you mean {meant[0]}?"
 
 
-def _half_given(given: Mapping[str, str]) -> Iterator[str]:
-    for names in _TOGETHER:
-        there = [name for name in names if name in given]
-        if there:
+def _incomplete_groups(given: Mapping[str, str]) -> Iterator[str]:
+    for names in _GROUPS:
+        present = [name for name in names if name in given]
+        if present:
             yield from (
-                f"{name}: is needed as well, because {there[0]} is set" for name in names if name not in given
+                f"{name}: is needed as well, because {present[0]} is set"
+                for name in names
+                if name not in given
             )
 
 
-def _fault(fault: Any) -> str:
+def _format_error(fault: Any) -> str:
     name = fault["loc"][0]
     message = fault["msg"].removeprefix("Value error, ")
     hidden = any(word in name for word in ("PASSWORD", "KEY", "TOKEN", "URL", "SECRET"))
@@ -330,30 +332,30 @@ def _fault(fault: Any) -> str:
 
 
 def prepare_data_dir(path: Path) -> Path:
-    """Make the data directory, readable by nobody else; one that is there already is closed to others.
+    """Create the data directory, or restrict an existing one, so that only this user can read it.
 
-    Raises BadSetting if it cannot be written or closed, or is a directory that others use as well.
+    Raises BadSetting if it cannot be written or restricted, or has files of other programs.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # A name of its own: all processes of the portal do this at the same time.
+        # A random name, because all processes of the portal do this at the same time.
         tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
         raise BadSetting(f"CATHERDER_DATA_DIR: {path} cannot be written ({error.strerror})") from error
-    _close_to_others(path)
+    _restrict_data_dir(path)
     return path
 
 
-#: Files of the portal in its data directory; the first are secrets, all of them are its own.
+#: Files of the portal in its data directory.
 _PRIVATE_FILES = ("secret_key", "*.sqlite3", "*.sqlite3-wal", "*.sqlite3-shm", "installation-id", "up.lock")
-_OTHERS = 0o077
+_GROUP_AND_OTHERS = 0o077
 
 
-def _close_to_others(path: Path) -> None:
-    """A directory that was made by hand, or copied, may let others read the database and the secret key."""
+def _restrict_data_dir(path: Path) -> None:
+    """Remove permissions of others, for example in a directory that was created by hand or copied."""
     files = [file for name in _PRIVATE_FILES for file in path.glob(name)]
     try:
-        if path.stat().st_mode & _OTHERS:
+        if path.stat().st_mode & _GROUP_AND_OTHERS:
             if not files and any(one.name != "lost+found" for one in path.iterdir()):
                 raise BadSetting(
                     f"CATHERDER_DATA_DIR: {path} can be read by others and holds files that are not Cat "
@@ -361,7 +363,7 @@ def _close_to_others(path: Path) -> None:
                 )
             path.chmod(0o700)
         for file in files:
-            _close_file(file)
+            _restrict_file(file)
     except OSError as error:
         raise BadSetting(
             f"CATHERDER_DATA_DIR: {error.filename or path} can be read by other users of this machine and "
@@ -370,37 +372,37 @@ def _close_to_others(path: Path) -> None:
         ) from error
 
 
-def _close_file(file: Path) -> None:
-    """Journals of SQLite come and go; a link may lead to a file that is not in the directory."""
+def _restrict_file(file: Path) -> None:
+    """Remove permissions of others. SQLite's journals come and go, and links may lead outside."""
     with suppress(FileNotFoundError):
         mode = file.lstat().st_mode
-        if stat.S_ISREG(mode) and mode & _OTHERS:
+        if stat.S_ISREG(mode) and mode & _GROUP_AND_OTHERS:
             file.chmod(0o600)
 
 
-def note_address(data_dir: Path, address: str) -> None:
-    """Terminal commands are rarely given the CATHERDER_BIND that `up` had, and port 0 becomes another."""
-    (data_dir / _ADDRESS).write_text(f"{address}\n")
+def store_url(data_dir: Path, url: str) -> None:
+    """Store the URL for terminal commands, which may have another CATHERDER_BIND than `up`."""
+    (data_dir / _URL_FILE).write_text(f"{url}\n")
 
 
-def _noted_address(data_dir: Path) -> str | None:
+def _stored_url(data_dir: Path) -> str | None:
     with suppress(OSError, ValueError):
-        return _web_address((data_dir / _ADDRESS).read_text().strip())
+        return _web_url((data_dir / _URL_FILE).read_text().strip())
     return None
 
 
 def secret_key(environment: Environment) -> str:
-    """The configured secret key, else the one in the data directory, made at the first start."""
+    """Return the configured secret key, or the one in the data directory, which is created if necessary."""
     if environment.secret_key:
         return environment.secret_key
     path = environment.data_dir / "secret_key"
     if not path.exists():
-        _make_secret(path)
+        _create_secret(path)
     return path.read_text().strip()
 
 
-def _make_secret(path: Path) -> None:
-    """Write a key and give it its name when it is whole: another process may be starting as well."""
+def _create_secret(path: Path) -> None:
+    """Write a key under a temporary name, then link it: another process may be starting too."""
     descriptor, unnamed = tempfile.mkstemp(dir=path.parent, prefix=".secret_key-")
     try:
         with os.fdopen(descriptor, "w") as file:

@@ -1,10 +1,10 @@
-"""Everything that can go wrong and has a name. Messages are written for people."""
+"""Named errors. Their messages are for people."""
 
 from __future__ import annotations
 
 import errno
 
-#: What passes by itself although nobody mends the portal, in words for people, by its errno.
+#: Descriptions of temporary errors of the machine, by errno.
 MACHINE_FAULTS = {
     errno.ENOSPC: "The disk is full",
     errno.EDQUOT: "The disk quota is used up",
@@ -22,7 +22,7 @@ class CatHerderError(Exception):
 
 
 class BadInput(CatHerderError):
-    """Something a person wrote is not usable. `where` names the place it came from."""
+    """Input of a person is invalid. `where` names the field, file or line."""
 
     def __init__(self, message: str, *, where: str = "") -> None:
         super().__init__(f"{where}: {message}" if where else message)
@@ -31,28 +31,28 @@ class BadInput(CatHerderError):
 
 
 class WorkspaceError(CatHerderError):
-    """A git repository or a task's clone is not as it must be; says which and why."""
+    """A git repository or a task's clone is unusable."""
 
 
 class PassingFault(CatHerderError):
-    """Something is in the way that passes: it is tried again later. The message says what it is."""
+    """A temporary error, after which the work is tried again."""
 
 
 class RepositoryDamaged(WorkspaceError):
-    """The portal's own copy of a repository cannot be read; says which, and that fetching repairs it."""
+    """The portal's own copy of a repository cannot be read; fetching repairs it."""
 
 
 class WrongDataDirectory(CatHerderError):
-    """The data directory does not belong to the database; says what is in both and what to do."""
+    """The data directory does not belong to the database."""
 
 
 def machine_fault(error: BaseException | None) -> str:
-    """What of the machine is in the way, if that is what the error says and it passes; else ""."""
+    """Return a description if the error is a temporary one of the machine, else ""."""
     return MACHINE_FAULTS.get(error.errno or 0, "") if isinstance(error, OSError) else ""
 
 
 class IllegalMove(CatHerderError):
-    """A phase change that the table of moves does not allow, or that somebody else was first with."""
+    """A change of phase that is not allowed, or that came too late."""
 
     def __init__(self, what: str, source: str, target: str) -> None:
         super().__init__(f"{what} is {source} and cannot become {target}")
@@ -61,19 +61,19 @@ class IllegalMove(CatHerderError):
 
 
 class TranscriptDamaged(CatHerderError):
-    """The stored transcript of a session cannot be read or resumed from; the text says why."""
+    """The stored transcript of a session cannot be read or resumed."""
 
 
 class LeaseLost(CatHerderError):
-    """Somebody else holds the task now; whatever the former holder still writes must not count."""
+    """Another worker holds the task now, so this one must not write any more."""
 
 
 class AnswerRefused(CatHerderError):
-    """Base of the reasons why an answer is not taken. Nothing was changed."""
+    """Base of the reasons why an answer is refused. Nothing was changed."""
 
 
 class AnswerEmpty(AnswerRefused):
-    """Nothing was answered, or one of several questions was left out; `where`: the field that is empty."""
+    """The answer is empty, or one of several questions is not answered; `where` is the empty field."""
 
     def __init__(self, message: str, *, where: str = "answer") -> None:
         super().__init__(message)
@@ -82,7 +82,7 @@ class AnswerEmpty(AnswerRefused):
 
 
 class AnswerTooLong(AnswerRefused):
-    """The answer is longer than the installation takes."""
+    """The answer is longer than the installation's limit."""
 
     def __init__(self, *, size: int, limit: int) -> None:
         super().__init__(
@@ -94,20 +94,20 @@ class AnswerTooLong(AnswerRefused):
 
 
 class NotOpen(AnswerRefused):
-    """The question is answered already, or was withdrawn. Says by whom, when and what."""
+    """The question was already answered or withdrawn. The message says by whom, when and what."""
 
 
 class NotAllowed(CatHerderError):
-    """The person may see this but not do that."""
+    """The user may see this, but not do that."""
 
 
 class SandboxError(CatHerderError):
-    """A command cannot be put into the sandbox as asked; says which path is in the way."""
+    """A command cannot be run in the sandbox; the message names the path."""
 
 
 class SandboxUnavailable(SandboxError):
-    """A sandbox is demanded and this machine cannot give one; says why and what to do."""
+    """A sandbox is required, but this machine has none."""
 
 
 class BackupError(CatHerderError):
-    """A backup cannot be written, read or restored; says why. Nothing was changed."""
+    """A backup cannot be written, read or restored. Nothing was changed."""

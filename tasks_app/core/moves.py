@@ -1,4 +1,4 @@
-"""Which phase may follow which: pure data, the same for tasks and steps. A sequence may a little more."""
+"""The allowed moves between phases, of tasks and steps, and additional ones of sequences."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOVES: dict[Phase, frozenset[Phase]] = {
     Phase.DONE: frozenset({Phase.PENDING}),  # retried from a step
 }
 
-#: Between two tasks the folder decides. It is looked at again when it was at fault, and may be so still.
+#: Moves of a sequence between two tasks, which depend on its folder. A faulty folder is read again on resume.
 MOVES_BETWEEN_TASKS: dict[Phase, frozenset[Phase]] = {
     Phase.RUNNING: frozenset({Phase.PENDING, Phase.DONE, Phase.FAILED}),
     Phase.FAILED: frozenset({Phase.PENDING, Phase.DONE, Phase.FAILED}),
@@ -35,10 +35,10 @@ MOVES_BETWEEN_TASKS: dict[Phase, frozenset[Phase]] = {
 
 
 def allowed(source: Phase, target: Phase) -> bool:
-    """Whether a task or step in `source` may go to `target`."""
+    """Return whether a task or step may move from `source` to `target`."""
     return target in MOVES[source]
 
 
 def allowed_between_tasks(source: Phase, target: Phase) -> bool:
-    """Whether a sequence without a task at hand may go from `source` to `target`."""
+    """Return whether a sequence without a current task may move from `source` to `target`."""
     return target in MOVES_BETWEEN_TASKS.get(source, ())

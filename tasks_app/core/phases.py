@@ -1,4 +1,4 @@
-"""The phases of a task and of a step, and what each of them means."""
+"""The phases of tasks, steps and sequences, with their meaning."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class PhaseFacts:
-    """How people see a phase: `icon` is the id of a symbol in `static/catherder/icons.svg`."""
+    """How a phase is shown; `icon` is the id of a symbol in `static/catherder/icons.svg`."""
 
     label: str
     sentence: str

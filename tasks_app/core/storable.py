@@ -1,4 +1,4 @@
-"""Making what an agent says storable: databases take no NUL, no lone surrogate, and no NaN in JSON."""
+"""Make agents' texts storable: databases accept no NUL, lone surrogates, or NaN in JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 def storable(value: Any) -> Any:
-    """The same JSON value with U+FFFD in place of what no text can hold, and words for what is no number."""
+    """Return a JSON value with U+FFFD for unstorable characters and text for NaN and infinity."""
     if isinstance(value, str):
         return storable_text(value)
     if isinstance(value, dict):
@@ -27,9 +27,9 @@ def storable_text(text: str) -> str:
 
 
 def bounded(value: Any, limit: int) -> Any:
-    """The same JSON value with every text cut to about `limit` characters; what is left out is said."""
+    """Return a JSON value with every text truncated to about `limit` characters, with a notice."""
     if isinstance(value, str):
-        return _bounded_text(value, limit)
+        return _truncate(value, limit)
     if isinstance(value, dict):
         return {key: bounded(inner, limit) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -37,10 +37,10 @@ def bounded(value: Any, limit: int) -> Any:
     return value
 
 
-def _bounded_text(text: str, limit: int) -> str:
+def _truncate(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     half = limit // 2
-    left_out = len(text) - 2 * half
-    notice = f"[… {left_out:,} characters are left out here; the raw log has them …]"
+    omitted = len(text) - 2 * half
+    notice = f"[… {omitted:,} characters are left out here; the raw log has them …]"
     return f"{text[:half]}\n{notice}\n{text[-half:]}"

@@ -1,4 +1,4 @@
-"""Value types that travel between the rooms: plain, frozen, free of Django."""
+"""Frozen value types that packages exchange, independent of Django."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias
 Json: TypeAlias = "str | int | float | bool | Sequence[Json] | Mapping[str, Json] | None"
 JsonObject: TypeAlias = dict[str, "Json"]
 
-#: What the sandbox of a step reaches: the machine's network (`full`), only the agent's own model (`model`),
-#: or that without anything that the model's provider would fetch (`none`).
+#: What the sandbox of a step can reach: the machine's network (`full`), only the agent's model (`model`), or
+#: the model without tools that fetch from the internet at the provider (`none`).
 Network = Literal["none", "model", "full"]
 #: From the least to the most.
 NETWORKS: tuple[Network, ...] = ("none", "model", "full")
@@ -27,7 +27,7 @@ def least_network(*networks: Network) -> Network:
 
 @dataclass(frozen=True)
 class Option:
-    """One choice that the agent offers."""
+    """One choice in a question."""
 
     label: str
     description: str = ""
@@ -36,7 +36,7 @@ class Option:
 
 @dataclass(frozen=True)
 class AskItem:
-    """One question in an ask, with the choices it offers (none: free text only)."""
+    """One question with its choices; without choices, only free text."""
 
     question: str
     header: str = ""
@@ -46,7 +46,7 @@ class AskItem:
 
 @dataclass(frozen=True)
 class Evidence:
-    """One thing to judge a call or a plan by."""
+    """One piece of information for deciding about a call or a plan."""
 
     kind: Literal["command", "file", "diff", "text", "markdown"]
     title: str
@@ -90,7 +90,7 @@ class Usage:
 
     @property
     def read_tokens(self) -> int:
-        """All that the model read: cached tokens, which are charged differently, are input too."""
+        """All tokens that the model read, including cached ones, which are charged differently."""
         return self.input_tokens + self.cache_write_tokens + self.cache_read_tokens
 
     @property

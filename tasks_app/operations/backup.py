@@ -110,7 +110,7 @@ def _write(file: IO[bytes], alias: str, unrecorded: list[int], *, say: Say, with
     dumped = rows.dumped_models()
     written = BackupSummary()
     written.warnings += [
-        f"Task {task} is waiting, but its files were still being recorded: files of its last run may be missing."
+        f"Task {task} is waiting, but its files were still being recorded: recent files may be missing."
         for task in unrecorded
     ]
     with ArchiveWriter(file, _manifest(dumped, with_key=with_key)) as archive:

@@ -1,4 +1,4 @@
-"""What a request to the Messages API tells of the conversation so far; nothing is remembered elsewhere."""
+"""Read the conversation so far from a request to the Messages API. The server has no other state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tasks_app.agent.tools import was_broken_off
 from tasks_app.core.errors import BadInput
 from tasks_app.rehearsal.scenario import questions_of
 
-# What the agent program writes into the conversation itself when a turn was broken off.
+# Text of the message that the agent program inserts after an aborted turn.
 _SYNTHETIC = "No response requested."
 _WORKSPACE = re.compile(r"[Ww]orking directory: *([^\n<]+)")
 _SESSION = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -25,11 +25,11 @@ _ANSWER_SECTIONS = frozenset({"HUMAN INTERACTION HISTORY", "FEEDBACK"})
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="allow", frozen=True)  # All of it counts for the token estimates.
+    model_config = ConfigDict(extra="allow", frozen=True)  # extra fields count for the token estimates
 
 
 class Block(_Part):
-    """One content block: text, tool_use or tool_result; other types pass unread."""
+    """One content block: text, tool_use or tool_result; other types are ignored."""
 
     type: str = "text"
     text: str = ""
@@ -70,7 +70,7 @@ class Metadata(_Part):
 
 
 class Conversation(_Part):
-    """A request, read for what a script needs to know."""
+    """A request to the Messages API."""
 
     model: str
     messages: list[Message] = Field(min_length=1)
@@ -88,12 +88,12 @@ class Conversation(_Part):
 
     @cached_property
     def tool_names(self) -> frozenset[str]:
-        """The tools that the model may call."""
+        """The names of the tools that the model may call."""
         return frozenset(tool.name for tool in self.tools)
 
     @cached_property
     def workspace(self) -> str:
-        """The folder the agent works in, as the agent program tells it; "." if it does not."""
+        """The agent's working directory according to the system prompt, or "."."""
         system = [message.content for message in self.messages if message.role == "system"]
         reminders = [message.content for message in self.messages[:1]]
         for content in [self.system, *system, *reminders]:
@@ -104,18 +104,18 @@ class Conversation(_Part):
 
     @cached_property
     def fingerprint(self) -> str:
-        """What tells this conversation from every other, and stays the same over all its turns."""
+        """A hash that identifies this conversation in all its turns."""
         session = _SESSION.search(self.metadata.user_id)
         return hashlib.sha256(f"{session[0] if session else ''}\n{self.prompt}".encode()).hexdigest()
 
     @cached_property
     def rounds(self) -> tuple[Round, ...]:
-        """The model's turns so far, without those whose calls were broken off: they are to be made again."""
+        """The model's turns so far, without aborted ones, which are repeated."""
         return tuple(one for one in self.all_rounds if not one.was_broken_off)
 
     @cached_property
     def all_rounds(self) -> tuple[Round, ...]:
-        """Every turn. Assistant messages in a row are one turn: the program may split it."""
+        """All turns. Consecutive assistant messages are one turn, because the program may split it."""
         rounds: list[Round] = []
         in_turn = False
         for message in self.messages:
@@ -128,21 +128,20 @@ class Conversation(_Part):
                 in_turn = False
         return tuple(rounds)
 
-    def recorded_answer(self, questions: tuple[str, ...]) -> Said | None:
-        """What the prompt itself tells about questions asked in an earlier session; None if it does not.
+    def recorded_answer(self, questions: tuple[str, ...]) -> HumanAnswer | None:
+        """Return the answer from an earlier session that the prompt of a replay has, or None.
 
-        A session that is replayed begins anew, with the history and the answer as text in its prompt. The
-        log of past actions in it does not count: it repeats questions that nobody may have answered.
+        The log of past actions in the prompt is ignored: it also has questions without an answer.
         """
-        told = "\n".join(self._sections(_ANSWER_SECTIONS))
+        text = "\n".join(self._sections(_ANSWER_SECTIONS))
         if not self._asked_here(questions):
-            # A worker died before the ask was in the session: the answer came with a later prompt.
-            told = "\n".join([told, *self._later_prompts])
-        found = [_quoted_answers(told, question)[-1:] for question in questions]
+            # A worker died before the question was in the session: a later prompt has the answer.
+            text = "\n".join([text, *self._later_prompts])
+        found = [_quoted_answers(text, question)[-1:] for question in questions]
         if not found or not all(found):
             return None
-        words = "\n".join(answer for answers in found for answer in answers)
-        return Said(words, words)
+        combined = "\n".join(answer for answers in found for answer in answers)
+        return HumanAnswer(combined, combined)
 
     def _asked_here(self, questions: tuple[str, ...]) -> bool:
         asked = {q for done in self.rounds for ask in done.asks for q in questions_of(ask.name, ask.input)}
@@ -159,8 +158,8 @@ class Conversation(_Part):
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a human said: the words alone, to the letter, and the tool's whole result around them."""
+class HumanAnswer:
+    """An answer of a human: its exact words, and the whole result of the tool."""
 
     words: str
     result: str
@@ -168,10 +167,10 @@ class Said:
 
 @dataclass(frozen=True)
 class Round:
-    """One turn of the model and what came back: the asks in it, and the answers to them."""
+    """One turn of the model with its questions, their answers and the results of its calls."""
 
     asks: tuple[Block, ...] = ()
-    answers: tuple[Said, ...] = ()
+    answers: tuple[HumanAnswer, ...] = ()
     results: str = ""
     was_broken_off: bool = False
 
@@ -183,7 +182,7 @@ class Round:
     def with_results(self, message: Message) -> Round:
         """Return the round with what a user message brings back for its asks."""
         by_id = {block.tool_use_id: block for block in message.blocks if block.type == "tool_result"}
-        found = [_said_to(ask, by_id[ask.id].whole_text) for ask in self.asks if ask.id in by_id]
+        found = [_parse_answer(ask, by_id[ask.id].whole_text) for ask in self.asks if ask.id in by_id]
         results = "\n".join([self.results, *(block.whole_text for block in by_id.values())])
         broken = [was_broken_off(block.whole_text) for block in by_id.values()]
         died = self.was_broken_off or (bool(broken) and all(broken))
@@ -209,23 +208,23 @@ def _text_of(content: str | list[Block]) -> str:
     return content if isinstance(content, str) else "\n".join(block.whole_text for block in content)
 
 
-def _quoted_answers(told: str, question: str) -> list[str]:
-    """The answers that stand as quotations below a question, as prompts write them."""
+def _quoted_answers(text: str, question: str) -> list[str]:
+    """Return the quoted answers below a question in a prompt."""
     pattern = rf"> {re.escape(question)}\s+Answer:\n((?: *>.*\n?)+)"
-    return [_QUOTE_MARK.sub("", quotation).rstrip("\n") for quotation in re.findall(pattern, told)]
+    return [_QUOTE_MARK.sub("", quotation).rstrip("\n") for quotation in re.findall(pattern, text)]
 
 
 def _is_synthetic(message: Message) -> bool:
     return _text_of(message.content).strip() == _SYNTHETIC
 
 
-def _said_to(ask: Block, result: str) -> Said:
-    """Take the human's words out of a result: AskUserQuestion wraps each as "question"="answer"."""
+def _parse_answer(ask: Block, result: str) -> HumanAnswer:
+    """Extract the human's words from a result: AskUserQuestion wraps each as "question"="answer"."""
     marks = [f'"{question}"="' for question in questions_of(ask.name, ask.input)]
     if ask.name != "AskUserQuestion" or not all(mark in result for mark in marks):
-        return Said(result, result)
-    words = [_between(result, mark, marks[place + 1 :]) for place, mark in enumerate(marks)]
-    return Said("\n".join(words), result)
+        return HumanAnswer(result, result)
+    words = [_between(result, mark, marks[index + 1 :]) for index, mark in enumerate(marks)]
+    return HumanAnswer("\n".join(words), result)
 
 
 def _between(result: str, mark: str, later: list[str]) -> str:

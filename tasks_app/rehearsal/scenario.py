@@ -1,4 +1,4 @@
-"""Scenarios: small YAML files that say what the model answers, turn by turn."""
+"""Scenarios: YAML files with the scripted responses of the model."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class ToolCall(_Strict):
 
     @property
     def questions(self) -> tuple[str, ...]:
-        """What this call asks a human, in either way of asking; empty for every other call."""
+        """The questions that this call asks a human, by tool or by command."""
         return questions_of(self.name, self.input)
 
 
 class Failure(_Strict):
-    """The API refuses: an HTTP status with the headers and the message of a real refusal."""
+    """An error response of the API: status, headers and message."""
 
     status: int = Field(ge=400, le=599)
     type: str = "api_error"
@@ -45,10 +45,10 @@ class Failure(_Strict):
 
 
 class Turn(_Strict):
-    """One answer of the model, given `repeat` times in a row.
+    """One response of the model, given `repeat` times.
 
-    `delay` is in seconds. `cut` ends the connection in the middle of the answer. The two guards look for
-    a text in the first prompt; a turn whose guard fails is not part of the script at all.
+    `delay` is in seconds. `cut` closes the connection in the middle of the response. `only_if_prompt` and
+    `unless_prompt` skip the turn depending on the first prompt.
     """
 
     text: str = ""
@@ -61,18 +61,18 @@ class Turn(_Strict):
     unless_prompt: str = ""
 
     @model_validator(mode="after")
-    def _says_something(self) -> Turn:
+    def _require_content(self) -> Turn:
         if not (self.text or self.tools or self.error):
             raise ValueError("a turn needs a text, tools or an error")
         return self
 
     @property
     def questions(self) -> tuple[str, ...]:
-        """Everything that this turn asks a human."""
+        """All questions of this turn."""
         return tuple(question for tool in self.tools for question in tool.questions)
 
-    def fits(self, *, prompt: str, tools: frozenset[str]) -> bool:
-        """Whether this turn belongs to the script: its guards hold, and a question can be asked at all."""
+    def applies(self, *, prompt: str, tools: frozenset[str]) -> bool:
+        """Return whether this turn applies: its conditions hold, and the tool for questions is available."""
         if any(tool.name == "AskUserQuestion" for tool in self.tools) and "AskUserQuestion" not in tools:
             return False
         if self.unless_prompt and self.unless_prompt in prompt:
@@ -81,16 +81,16 @@ class Turn(_Strict):
 
 
 class Branch(_Strict):
-    """One way on: for an answer that contains `if_answer`, for any answer, for a result of the last turn's
-    calls that contains `if_result`, or (none given) otherwise."""
+    """Turns for an answer that contains `if_answer`, for any answer (`answered`), for a result of the last
+    turn's calls that contains `if_result`, or, without conditions, otherwise."""
 
     if_answer: str = ""
     answered: bool = False
     if_result: str = ""
     turns: tuple[Entry, ...]
 
-    def takes(self, answer: str | None, result: str = "") -> bool:
-        """Whether the script goes this way after `answer` (None: nobody was asked) and `result`."""
+    def matches(self, answer: str | None, result: str = "") -> bool:
+        """Return whether this branch applies to `answer` (None: nobody was asked) and `result`."""
         if self.if_result:
             return self.if_result in result
         if self.if_answer or self.answered:
@@ -99,36 +99,36 @@ class Branch(_Strict):
 
 
 class Choose(_Strict):
-    """A fork: the first branch that takes the last answer. The last branch must take everything."""
+    """A choice of branches: the first that matches is taken. The last must match everything."""
 
     choose: tuple[Branch, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _ends_with_otherwise(self) -> Choose:
-        if not self.choose[-1].takes(None):
+    def _require_default_branch(self) -> Choose:
+        if not self.choose[-1].matches(None):
             raise ValueError("the last branch of a choose must be without if_answer and answered")
         return self
 
-    def way_after(self, answer: str | None, result: str = "") -> Branch:
+    def select_branch(self, answer: str | None, result: str = "") -> Branch:
         """Return the branch for `answer` and the results of the last turn."""
-        return next(branch for branch in self.choose if branch.takes(answer, result))
+        return next(branch for branch in self.choose if branch.matches(answer, result))
 
 
-def _kind(value: object) -> str:
+def _entry_kind(value: object) -> str:
     return (
         "choose" if isinstance(value, Choose) or (isinstance(value, dict) and "choose" in value) else "turn"
     )
 
 
 Entry: TypeAlias = Annotated[
-    Annotated[Turn, Tag("turn")] | Annotated[Choose, Tag("choose")], Discriminator(_kind)
+    Annotated[Turn, Tag("turn")] | Annotated[Choose, Tag("choose")], Discriminator(_entry_kind)
 ]
 Branch.model_rebuild()
 Choose.model_rebuild()
 
 
 class Scenario(_Strict):
-    """A script. `when` lists what the first prompt must contain; without it, it is chosen by name only."""
+    """A script. `when` has texts that the first prompt must contain; without it, only the name selects it."""
 
     name: str = Field(pattern=r"^[\w-]+$")
     about: str = Field(min_length=1)
@@ -136,15 +136,15 @@ class Scenario(_Strict):
     turns: tuple[Entry, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _knows_its_placeholders(self) -> Scenario:
+    def _require_known_placeholders(self) -> Scenario:
         unknown = sorted(set(_placeholders(self.model_dump())) - PLACEHOLDERS)
         if unknown:
             known = ", ".join(sorted(PLACEHOLDERS))
             raise ValueError(f"unknown placeholder {{{{{unknown[0]}}}}}; known are {known}")
         return self
 
-    def plays_for(self, prompt: str) -> bool:
-        """Whether every text of `when` is in the prompt."""
+    def matches_prompt(self, prompt: str) -> bool:
+        """Return whether every text of `when` is in the prompt."""
         return self.when is not None and all(part in prompt for part in self.when)
 
 
@@ -158,45 +158,42 @@ def questions_of(name: str, tool_input: dict[str, Any]) -> tuple[str, ...]:
 
 
 def load_scenario(path: Path) -> Scenario:
-    """Read one scenario file. Raises BadInput that names the file and the place in it."""
+    """Read one scenario file. Raises BadInput, which names the file and the key."""
     try:
         scenario = Scenario.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise BadInput(f"cannot be read: {error}", where=str(path)) from error
     except ValidationError as error:
-        raise BadInput(_first_fault(error), where=str(path)) from error
+        raise BadInput(_first_error(error), where=str(path)) from error
     if scenario.name != path.stem:
         raise BadInput(f'the name "{scenario.name}" must be the name of the file', where=str(path))
     return scenario
 
 
 def load_scenarios(folder: Path = SHIPPED) -> tuple[Scenario, ...]:
-    """Read every scenario of a folder, by name. Raises BadInput for the first that is not usable."""
+    """Read every scenario of a folder, by name. Raises BadInput for the first invalid one."""
     return tuple(load_scenario(path) for path in sorted(folder.glob("*.yaml")))
 
 
 def choose_scenario(scenarios: Iterable[Scenario], prompt: str) -> Scenario:
-    """Return the scenario for a first prompt: the one it names, else the one with most of `when` in it.
+    """Return the scenario for a first prompt: the one it names, or the one with the most matching texts.
 
-    Raises BadInput when the prompt names a scenario that does not exist, or none plays for it.
+    Raises BadInput if the prompt names an unknown scenario, or none matches.
     """
     by_name = {scenario.name: scenario for scenario in scenarios}
     named = _BY_NAME.search(prompt)
     if named:
-        return _named(by_name, named[1])
-    playing = [scenario for scenario in by_name.values() if scenario.plays_for(prompt)]
-    if not playing:
-        raise BadInput("no scenario plays for this prompt", where="rehearsal")
-    return max(playing, key=lambda scenario: len(scenario.when or ()))
+        if named[1] not in by_name:
+            names = ", ".join(by_name)
+            raise BadInput(f'there is no scenario "{named[1]}"; there are {names}', where="rehearsal")
+        return by_name[named[1]]
+    matching = [scenario for scenario in by_name.values() if scenario.matches_prompt(prompt)]
+    if not matching:
+        raise BadInput("no scenario matches this prompt", where="rehearsal")
+    return max(matching, key=lambda scenario: len(scenario.when or ()))
 
 
-def _named(by_name: dict[str, Scenario], name: str) -> Scenario:
-    if name not in by_name:
-        raise BadInput(f'there is no scenario "{name}"; there are {", ".join(by_name)}', where="rehearsal")
-    return by_name[name]
-
-
-def _first_fault(error: ValidationError) -> str:
+def _first_error(error: ValidationError) -> str:
     fault = error.errors()[0]
     # pydantic names the kind of each entry as well; people find the place by the keys they wrote.
     steps = zip(fault["loc"], ("", *fault["loc"]), strict=False)

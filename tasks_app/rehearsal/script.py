@@ -1,4 +1,4 @@
-"""Finding the next turn of a scenario in a conversation, and filling its texts in."""
+"""Find the next turn of a scenario for a conversation, and fill in its placeholders."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tasks_app.rehearsal.conversation import Conversation, Said
+from tasks_app.rehearsal.conversation import Conversation, HumanAnswer
 from tasks_app.rehearsal.scenario import PLACEHOLDER, Choose, Entry, Failure, Scenario, Turn
 
 THE_END: Final = Turn(text="The script of this rehearsal ends here; nothing more was done.")
@@ -26,7 +26,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Reply:
-    """What the API answers to one request. `delay` is in seconds; `failure` excludes text and calls."""
+    """The response to one request. `delay` is in seconds; with `failure` there are no text and calls."""
 
     id: str
     text: str = ""
@@ -37,28 +37,28 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Where a conversation stands in a script: the turn to give now and what was answered before it."""
+class _Position:
+    """The position of a conversation in a script: the next turn and the answers before it."""
 
     turn: Turn
-    answers: tuple[Said, ...] = ()
+    answers: tuple[HumanAnswer, ...] = ()
 
 
 def reply_to(conversation: Conversation, scenario: Scenario) -> Reply:
     """Return the scenario's next turn for this conversation, placeholders filled in."""
-    place = _find_place(conversation, scenario)
-    values = _values(conversation, place.answers)
+    position = _find_position(conversation, scenario)
+    values = _placeholder_values(conversation, position.answers)
     identity = f"{scenario.name}:{len(conversation.all_rounds)}:{conversation.fingerprint}"
     return Reply(
         id=f"msg_{_digest(identity)}",
-        text=_filled(place.turn.text, values),
+        text=_fill_in(position.turn.text, values),
         calls=tuple(
-            Call(f"toolu_{_digest(f'{identity}:{index}')}", tool.name, _filled(tool.input, values))
-            for index, tool in enumerate(place.turn.tools)
+            Call(f"toolu_{_digest(f'{identity}:{index}')}", tool.name, _fill_in(tool.input, values))
+            for index, tool in enumerate(position.turn.tools)
         ),
-        delay=place.turn.delay,
-        cut=place.turn.cut,
-        failure=place.turn.error,
+        delay=position.turn.delay,
+        cut=position.turn.cut,
+        failure=position.turn.error,
     )
 
 
@@ -67,32 +67,32 @@ def side_reply(conversation: Conversation) -> Reply:
     return Reply(id=f"msg_{_digest(conversation.fingerprint)}", text=SIDE_ANSWER.text)
 
 
-def _find_place(conversation: Conversation, scenario: Scenario) -> _Place:
+def _find_position(conversation: Conversation, scenario: Scenario) -> _Position:
     rounds = conversation.rounds
     made = 0
-    answers: list[Said] = []
-    ahead: deque[Entry] = deque(scenario.turns)
-    while ahead:
-        entry = ahead.popleft()
+    answers: list[HumanAnswer] = []
+    remaining: deque[Entry] = deque(scenario.turns)
+    while remaining:
+        entry = remaining.popleft()
         if isinstance(entry, Choose):
             answer = answers[-1].words if answers else None
             result = rounds[made - 1].results if 0 < made <= len(rounds) else ""
-            ahead.extendleft(reversed(entry.way_after(answer, result).turns))
+            remaining.extendleft(reversed(entry.select_branch(answer, result).turns))
             continue
-        if not entry.fits(prompt=conversation.prompt, tools=conversation.tool_names):
+        if not entry.applies(prompt=conversation.prompt, tools=conversation.tool_names):
             continue
         recorded = conversation.recorded_answer(entry.questions)
         if recorded is not None:
             answers.append(recorded)
             continue
         if len(rounds) < made + entry.repeat:
-            return _Place(entry, tuple(answers))
+            return _Position(entry, tuple(answers))
         answers += [said for given in rounds[made : made + entry.repeat] for said in given.answers]
         made += entry.repeat
-    return _Place(THE_END, tuple(answers))
+    return _Position(THE_END, tuple(answers))
 
 
-def _values(conversation: Conversation, answers: tuple[Said, ...]) -> dict[str, str]:
+def _placeholder_values(conversation: Conversation, answers: tuple[HumanAnswer, ...]) -> dict[str, str]:
     return {
         "answer": answers[-1].words if answers else "",
         "answers": "\n".join(said.words for said in answers),
@@ -102,14 +102,14 @@ def _values(conversation: Conversation, answers: tuple[Said, ...]) -> dict[str, 
     }
 
 
-def _filled(value: Any, values: Mapping[str, str]) -> Any:
-    # One pass: an answer that itself contains a placeholder reaches the agent as it was typed.
+def _fill_in(value: Any, values: Mapping[str, str]) -> Any:
+    # One pass, so that placeholders in an answer are not replaced.
     if isinstance(value, str):
         return PLACEHOLDER.sub(lambda match: values[match[1]], value)
     if isinstance(value, Mapping):
-        return {key: _filled(item, values) for key, item in value.items()}
+        return {key: _fill_in(item, values) for key, item in value.items()}
     if isinstance(value, list):
-        return [_filled(item, values) for item in value]
+        return [_fill_in(item, values) for item in value]
     return value
 
 

@@ -1,4 +1,4 @@
-"""The scripted Messages API: an HTTP server on loopback that the agent program takes for the real one."""
+"""The scripted Messages API: an HTTP server on loopback that stands in for the real one."""
 
 from __future__ import annotations
 
@@ -23,17 +23,16 @@ from tasks_app.rehearsal.script import Reply, reply_to, side_reply
 log = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
-# The latest bodies only: one is about 100 kB, and a portal may rehearse for weeks.
+# Only the latest bodies: one has about 100 kB, and a rehearsal may run for weeks.
 KEPT_REQUESTS = 100
 STOP_POLL_SECONDS = 0.1
 
 
 class RehearsalServer:
-    """Serves scenarios as a Messages API on a loopback port of its own, in a thread of this process.
+    """Serves scenarios as a Messages API on a loopback port, in a thread of this process.
 
-    Every answer follows from the request alone, so a restarted server, or another one, goes on where the
-    conversation stands. Use it as a context manager, or call `start()` and `stop()`; `scenarios` is the
-    folder to read, checked at once: raises BadInput for a file that is not usable.
+    Every response depends on the request alone, so a restarted server continues a conversation. Use it as a
+    context manager, or call `start()` and `stop()`. Raises BadInput for an invalid file in `scenarios`.
     """
 
     def __init__(self, *, scenarios: Path = SHIPPED, port: int = 0) -> None:
@@ -44,7 +43,7 @@ class RehearsalServer:
         self._requests: deque[dict[str, Any]] = deque(maxlen=KEPT_REQUESTS)
 
     def start(self) -> None:
-        """Listen and serve. Raises OSError when the port is taken. Started already: nothing happens."""
+        """Listen and serve. Raises OSError if the port is in use. Does nothing if it is already running."""
         if self._http is not None:
             return
         self._http = _HttpServer((LOOPBACK, self._port), self._scenarios, self._requests)
@@ -55,7 +54,7 @@ class RehearsalServer:
 
     @property
     def url(self) -> str:
-        """The address for ANTHROPIC_BASE_URL. Only while the server runs."""
+        """The URL for ANTHROPIC_BASE_URL, while the server runs."""
         if self._http is None:
             raise RuntimeError("The rehearsal server is not running; call start() first.")
         return f"http://{LOOPBACK}:{self._http.server_port}"
@@ -66,7 +65,7 @@ class RehearsalServer:
         return list(self._requests)
 
     def stop(self) -> None:
-        """Stop at once; turns that wait for their delay are cut. Not running: nothing happens."""
+        """Stop immediately; delayed turns are aborted. Does nothing if it is not running."""
         http, thread, self._http, self._thread = self._http, self._thread, None, None
         if http is None or thread is None:
             return
@@ -97,7 +96,7 @@ class _HttpServer(ThreadingHTTPServer):
         self.stopping = threading.Event()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Agents are killed in mid-turn as a matter of course: a client that is gone is no error."""
+        """Ignore lost connections, because agents are often killed during a turn."""
         if not isinstance(sys.exception(), ConnectionError):
             log.exception("The rehearsal server failed on a request.")
 
@@ -107,7 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _HttpServer
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: the portal's own log tells what runs."""
+        """Log nothing; the portal has its own log."""
 
     def do_HEAD(self) -> None:
         self._send_json(HTTPStatus.OK, {})
@@ -118,22 +117,22 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
         try:
-            self._answer(self.path.partition("?")[0], body)
+            self._route(self.path.partition("?")[0], body)
         except BadInput as error:
             self._send_json(HTTPStatus.BAD_REQUEST, wire.error_body("invalid_request_error", str(error)))
 
-    def _answer(self, path: str, body: bytes) -> None:
+    def _route(self, path: str, body: bytes) -> None:
         if path == "/v1/messages/count_tokens":
             self._send_json(HTTPStatus.OK, {"input_tokens": tokens_in(body.decode(errors="replace"))})
         elif path == "/v1/messages":
             conversation = read_conversation(body)
             self.server.requests.append(json.loads(body))
-            self._send_reply(conversation, self._reply(conversation))
+            self._send_reply(conversation, self._make_reply(conversation))
         else:
             refusal = wire.error_body("not_found_error", f"The rehearsal server knows no {path}.")
             self._send_json(HTTPStatus.NOT_FOUND, refusal)
 
-    def _reply(self, conversation: Conversation) -> Reply:
+    def _make_reply(self, conversation: Conversation) -> Reply:
         if not conversation.tools:
             return side_reply(conversation)
         return reply_to(conversation, choose_scenario(self.server.scenarios, conversation.prompt))

@@ -1,4 +1,4 @@
-"""The Messages API's own format: whole messages, server-sent events, errors, token counts."""
+"""The format of the Messages API: messages, server-sent events, errors, token counts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tasks_app.rehearsal.script import Reply
 
 Event = dict[str, Any]
 
-# What no cache ever holds: the few tokens after its last mark.
+# The few tokens after the last cache mark, which are never cached.
 _UNCACHED_TOKENS = 8
 _CHUNK_CHARACTERS = 24
 
@@ -21,7 +21,9 @@ def usage_of(conversation: Conversation, reply: Reply) -> dict[str, int]:
     everything = conversation.model_dump(exclude={"stream", "metadata"})
     total = tokens_in(everything)
     read = (
-        tokens_in(everything | {"messages": _earlier(everything["messages"])}) if conversation.rounds else 0
+        tokens_in(everything | {"messages": _before_last_turn(everything["messages"])})
+        if conversation.rounds
+        else 0
     )
     return {
         "input_tokens": _UNCACHED_TOKENS,
@@ -91,18 +93,18 @@ def _envelope(conversation: Conversation, reply: Reply) -> Event:
 def _block_events(index: int, block: Event) -> Iterator[Event]:
     if block["type"] == "text":
         empty: Event = {"type": "text", "text": ""}
-        deltas = [{"type": "text_delta", "text": part} for part in _chunks(block["text"])]
+        deltas = [{"type": "text_delta", "text": part} for part in _split_text(block["text"])]
     else:
         empty = block | {"input": {}}
         whole = json.dumps(block["input"], ensure_ascii=False)
-        deltas = [{"type": "input_json_delta", "partial_json": part} for part in _chunks(whole)]
+        deltas = [{"type": "input_json_delta", "partial_json": part} for part in _split_text(whole)]
     yield {"type": "content_block_start", "index": index, "content_block": empty}
     for delta in deltas:
         yield {"type": "content_block_delta", "index": index, "delta": delta}
     yield {"type": "content_block_stop", "index": index}
 
 
-def _chunks(text: str) -> list[str]:
+def _split_text(text: str) -> list[str]:
     size = max(_CHUNK_CHARACTERS, len(text) // 200)
     return [text[start : start + size] for start in range(0, len(text), size)]
 
@@ -111,6 +113,6 @@ def _stop_reason(reply: Reply) -> str:
     return "tool_use" if reply.calls else "end_turn"
 
 
-def _earlier(messages: list[Any]) -> list[Any]:
-    places = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
-    return messages[: places[-1]]
+def _before_last_turn(messages: list[Any]) -> list[Any]:
+    turns = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
+    return messages[: turns[-1]]

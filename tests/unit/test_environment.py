@@ -19,10 +19,10 @@ from tasks_app.core.environment import (
     BadSetting,
     Bind,
     load,
-    misspelt,
-    note_address,
+    misspelt_variables,
     prepare_data_dir,
     secret_key,
+    store_url,
 )
 
 DEFAULTS = {
@@ -221,7 +221,7 @@ def test_a_variable_that_is_nearly_one_of_ours_is_told() -> None:
         "HOME": "/",
     }
     said = "CATHERDER_SANBOX is not a variable of Cat Herder; did you mean CATHERDER_SANDBOX?"
-    assert list(misspelt(given)) == [said]
+    assert list(misspelt_variables(given)) == [said]
 
 
 MAIL = {"CATHERDER_EMAIL_FROM": "Cat Herder <herder@example.org>"}
@@ -247,12 +247,12 @@ def test_people_find_the_portal_where_it_listens_unless_an_address_is_given(
 def test_who_is_not_told_where_the_portal_listens_knows_it_from_the_data_directory(
     given: dict[str, str], address: str, tmp_path: Path
 ) -> None:
-    note_address(tmp_path, "http://127.0.0.1:8303")
+    store_url(tmp_path, "http://127.0.0.1:8303")
     assert load({"CATHERDER_DATA_DIR": str(tmp_path), **given}).address == address
 
 
 def test_a_noted_address_that_is_none_is_not_believed(tmp_path: Path) -> None:
-    note_address(tmp_path, "elsewhere")
+    store_url(tmp_path, "elsewhere")
     assert load({"CATHERDER_DATA_DIR": str(tmp_path)}).address == "http://127.0.0.1:8000"
 
 

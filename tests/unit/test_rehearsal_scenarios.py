@@ -180,7 +180,7 @@ class TestChoosing:
             choose_scenario(self.SCENARIOS, "rehearsal: tragedy")
 
     def test_a_prompt_for_which_nothing_plays_is_an_error(self) -> None:
-        with pytest.raises(BadInput, match="no scenario plays"):
+        with pytest.raises(BadInput, match="no scenario matches"):
             choose_scenario(self.SCENARIOS[3:], "cook")
 
     @pytest.mark.parametrize("step", ["plan", "implement"])

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from tasks_app.core.environment import Bind, misspelt, note_address
+from tasks_app.core.environment import Bind, misspelt_variables, store_url
 from tasks_app.core.errors import CatHerderError
 from tasks_app.management.first_start import NewAdmin, ensure_admin, ensure_sample
 from tasks_app.management.preconditions import (
@@ -40,7 +40,7 @@ class Command(BaseCommand):
         parser.add_argument("--no-sample", action="store_true", help="do not add the sample project")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        for sentence in misspelt(os.environ):
+        for sentence in misspelt_variables(os.environ):
             self.stderr.write(sentence)
         with exclusive_data_dir():
             self._run(sample=not options["no_sample"])
@@ -66,7 +66,7 @@ class Command(BaseCommand):
         self._print_start(admin, sandbox.reason)
         host, port, *_ = listener.getsockname()
         bound = Bind(host=host, port=port)
-        note_address(Path(settings.DATA_DIR), bound.address)
+        store_url(Path(settings.DATA_DIR), bound.address)
         supervisor = Supervisor(children(listener), self._say)
         supervisor.run(ready=lambda: _responds(bound), when_ready=lambda: self._print_ready(bound))
 

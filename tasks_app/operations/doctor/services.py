@@ -19,7 +19,7 @@ from django.utils import timezone
 from redis import Redis
 from redis.exceptions import RedisError
 
-from tasks_app.core.environment import misspelt
+from tasks_app.core.environment import misspelt_variables
 from tasks_app.core.errors import CatHerderError
 from tasks_app.git import inspect_source
 from tasks_app.git.source import is_url
@@ -199,7 +199,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def variables() -> Iterator[Finding]:
-    for sentence in misspelt(os.environ):
+    for sentence in misspelt_variables(os.environ):
         yield warning("settings", sentence, "It is not read.")
 
 
