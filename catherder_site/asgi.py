@@ -1,4 +1,4 @@
-"""The entry of the ASGI server: pages, sockets, and what runs as long as the server."""
+"""The ASGI application: pages, WebSockets and the server's lifespan."""
 
 import os
 
@@ -25,7 +25,7 @@ sockets = AllowedHostsOriginValidator(SessionMiddlewareStack(URLRouter(websocket
 
 
 def _entered(inner: Application) -> Application:
-    """The connection is judged as it is; only then is a proxy believed about whose request it passes on."""
+    """Check the connection first, and only then apply the headers of a trusted proxy."""
     return RefuseSandboxedPeers(
         ForwardedClients(inner, networks=settings.ENVIRONMENT.proxies),
         folder=settings.DATA_DIR,

@@ -1,4 +1,4 @@
-"""A bound for every body before it is read: Django keeps one of any length on the disk, a stranger's too."""
+"""Limit the size of request bodies before Django stores them on the disk."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 class _TooLarge(Exception):
-    """The client sent more than it said, or more than it may."""
+    """The body is longer than declared or allowed."""
 
 
 class BoundedBodies:
-    """Answers 413 to a body of more than `limit` bytes, at the latest when that much has come."""
+    """Responds with 413 to bodies of more than `limit` bytes."""
 
     def __init__(self, application: Application, *, limit: int) -> None:
         self._application = application
@@ -55,7 +55,7 @@ class BoundedBodies:
         await send({"type": "http.response.body", "body": body})
 
     def _words(self, path: str) -> tuple[bytes, bytes]:
-        """The kind of the text, and the text: below /api/ scripts read it."""
+        """Return content type and text of the response; below /api/ it is JSON."""
         text = f"This is too long: the portal takes up to {self._limit:,} bytes at once."
         if path.startswith("/api/"):
             return MEDIA_TYPE.encode(), problem(Kind.TOO_LONG, text).content

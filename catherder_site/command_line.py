@@ -1,4 +1,4 @@
-"""The command `cat-herder`: what `manage.py` does in a checkout, wherever the package is installed."""
+"""The command `cat-herder`, which does the same as `manage.py` in a checkout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bounds for connections before there is a request: how many may be open, and how long they may be silent.
+"""Limit the number of connections, and how long they may be silent before a request.
 
 uvicorn waits for ever for a request's headers and body, and for a client that does not read its answer. A
 process may open few files, and a stranger who opens a thousand connections and says nothing uses them all.
@@ -38,18 +38,18 @@ _REFUSAL = (
 
 
 class Member(Protocol):
-    """A connection as the register sees it."""
+    """Interface of a connection in the register."""
 
     @property
     def waits_for_request(self) -> bool:
-        """Whether nothing would be lost if it were closed."""
+        """Return whether the connection can be closed without losing a request."""
 
     def drop(self) -> None:
-        """Close it now."""
+        """Close the connection."""
 
 
 class Register:
-    """The open connections, at most `most`, and at most `most_of_one` of one address.
+    """The open connections, at most `most`, and at most `most_of_one` per IP address.
 
     When there are too many, the oldest that has not sent a whole request is closed, so silent connections
     keep nobody out. A new one is refused only while all others are at work. `proxies` speak for many people,
@@ -70,7 +70,7 @@ class Register:
         return len(self._open)
 
     def admit(self, key: object, address: str, member: Member) -> bool:
-        """Note a new connection under `key`, its transport; false if there is no room for it."""
+        """Add a new connection under `key`, its transport; return false if there are too many."""
         group, exempt = self._group(address)
         of_one = self._of_one.get(group, {})
         if not exempt and len(of_one) >= self._most_of_one and not self._make_room(of_one):
@@ -83,7 +83,7 @@ class Register:
         return True
 
     def release(self, key: object) -> None:
-        """Forget a connection that has ended; harmless if it is not known."""
+        """Remove an ended connection, if it is known."""
         self._open.pop(key, None)
         group = self._group_of.pop(key, "")
         if of_one := self._of_one.get(group):
@@ -92,7 +92,7 @@ class Register:
                 del self._of_one[group]
 
     def _make_room(self, among: dict[object, Member]) -> bool:
-        """Close the oldest that waits for a request. Dictionaries keep the order in which keys came."""
+        """Close the oldest connection that waits for a request; dictionaries keep the insertion order."""
         oldest = next((key for key, member in among.items() if member.waits_for_request), None)
         if oldest is None:
             return False
@@ -102,7 +102,7 @@ class Register:
         return True
 
     def _group(self, text: str) -> tuple[str, bool]:
-        """Under what an address is counted, and whether it is a proxy's."""
+        """Return the key under which an IP address is counted, and whether it is a proxy."""
         address = parsed_address(text)
         if address is None:
             return text, False
@@ -113,13 +113,13 @@ class Register:
 
 
 def most_connections(wanted: int, files: int) -> int:
-    """How many connections a process may have that may open `files` files, which can be RLIM_INFINITY."""
+    """Return the maximum number of connections for a limit of open files, which can be RLIM_INFINITY."""
     return wanted if files == resource.RLIM_INFINITY else max(FEWEST, min(wanted, files - OTHER_FILES))
 
 
 @cache
 def register() -> Register:
-    """The register of this process, as the installation wants it and its limit of files allows."""
+    """Return the register of this process, according to the settings and its file limit."""
     environment = settings.ENVIRONMENT
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return Register(
@@ -130,7 +130,7 @@ def register() -> Register:
 
 
 class Connection(H11Protocol):
-    """uvicorn's HTTP connection with limits of time, and noted in the register."""
+    """uvicorn's HTTP connection with timeouts, counted in the register."""
 
     _timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
@@ -177,8 +177,8 @@ class Connection(H11Protocol):
         self.transport.abort()
 
     def _watch(self) -> None:
-        """Let the clock run for what the client has to send now. Bytes of headers do not stop it."""
-        awaited = self._what_is_awaited()
+        """Start the timeout for what the client has to send. Bytes of headers do not restart it."""
+        awaited = self._expected_input()
         if awaited == self._awaited:
             return
         self._awaited = awaited
@@ -189,9 +189,9 @@ class Connection(H11Protocol):
             self._timer = self.loop.call_later(HEADER_SECONDS, self.drop)
         elif awaited == "body":
             self._body_bytes = 0
-            self._timer = self.loop.call_later(BODY_SECONDS, self._look_at_body)
+            self._timer = self.loop.call_later(BODY_SECONDS, self._check_body_timeout)
 
-    def _what_is_awaited(self) -> str:
+    def _expected_input(self) -> str:
         if self.transport.is_closing():
             return ""
         return "headers" if self.waits_for_request else "body" if self._sends_body else ""
@@ -200,13 +200,13 @@ class Connection(H11Protocol):
     def _sends_body(self) -> bool:
         return self.conn.their_state is h11.SEND_BODY
 
-    def _look_at_body(self) -> None:
-        """A body that nobody reads yet is not late: then it is we who have paused it."""
+    def _check_body_timeout(self) -> None:
+        """Check the body's timeout, except while uvicorn itself has paused reading."""
         if self._body_bytes < BODY_BYTES and not self.flow.read_paused:
             self.drop()
             return
         self._body_bytes = 0
-        self._timer = self.loop.call_later(BODY_SECONDS, self._look_at_body)
+        self._timer = self.loop.call_later(BODY_SECONDS, self._check_body_timeout)
 
     def _end_timers(self) -> None:
         for timer in (self._timer, self._write_timer):
@@ -216,7 +216,7 @@ class Connection(H11Protocol):
 
 
 class Socket(WebSocketsSansIOProtocol):
-    """uvicorn's WebSocket. It takes over the connection of a request, which stays in the register until here.
+    """uvicorn's WebSocket, which takes over a connection that is already in the register.
 
     uvicorn pings it every 20 s; a peer that does not answer is cut off even with data waiting for it.
     """

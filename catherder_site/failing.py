@@ -1,4 +1,4 @@
-"""The answer to an exception that nobody expected, and the one for a database that cannot be used."""
+"""Responses to uncaught exceptions and to an unavailable database."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RETRY_AFTER = "10"
 
 
 def something_broke(request: HttpRequest) -> HttpResponse:
-    """Django's handler of uncaught exceptions. Nothing here asks the database."""
+    """Handle uncaught exceptions without a query to the database."""
     error = sys.exc_info()[1]
     if error is None or not is_unavailable(error):
         return HttpResponse(render_to_string("500.html"), status=500)

@@ -1,4 +1,4 @@
-"""What the log of a portal leaves out: secrets, and the same line again and again."""
+"""Log filters and formatters: hide secrets, and suppress repeated lines."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from redis.exceptions import RedisError
 
 
 class SeldomWithoutServices(logging.Filter):
-    """Tells that Redis or the database is away in one line every `seconds`; else each thread of a worker and
-    each page writes a traceback, several times a second, for as long as it lasts."""
+    """Log in one line every `seconds` that Redis or the database is unavailable.
+
+    Otherwise each thread of a worker and each page would log a traceback several times a second.
+    """
 
     def __init__(self, seconds: float = 30.0) -> None:
         super().__init__()
@@ -33,7 +35,7 @@ class SeldomWithoutServices(logging.Filter):
 
 
 def _reason(fault: BaseException) -> str | None:
-    """What is to be said of a service that is away; None for any other fault."""
+    """Return the message about an unavailable service, or None for any other error."""
     from tasks_app.models.database_errors import (  # needs settings, which name this module
         explain,
         is_unavailable,
@@ -45,7 +47,7 @@ def _reason(fault: BaseException) -> str | None:
 
 
 class Seldom(logging.Filter):
-    """Let one of equal records through every `seconds`, and say with the next how many more there were.
+    """Pass one of equal records every `seconds`, with the number of suppressed ones.
 
     For what a stranger can cause at will: connections beyond the limit of files, malformed requests, forms
     without a token. Records are equal if their template, kind of error and last line of code are.
@@ -92,7 +94,7 @@ def without_secrets(text: str) -> str:
 
 
 class WithoutSecrets(logging.Filter):
-    """Replace secrets in paths: links of invitations, for new passwords, to confirm an e-mail address.
+    """Replace secrets in paths: links of invitations, password resets and e-mail confirmations.
 
     Message and arguments are replaced one by one: uvicorn's formatter wants its arguments.
     """
@@ -105,7 +107,7 @@ class WithoutSecrets(logging.Filter):
 
 
 class Formatter(logging.Formatter):
-    """As `WithoutSecrets`, for the whole text with its traceback."""
+    """Formatter that also replaces secrets in tracebacks."""
 
     def format(self, record: logging.LogRecord) -> str:
         return without_secrets(super().format(record))

@@ -1,4 +1,4 @@
-"""`/healthz` and `/readyz`: what load balancers and process managers ask, answered before any page.
+"""`/healthz` and `/readyz` for load balancers and process managers, handled before Django.
 
 They stand before Django's middleware: a probe names the machine by its IP address, which no list of hosts
 has, needs no session, and must be answered also while the database holds up every page.
@@ -28,7 +28,7 @@ Reasons = tuple[str, ...]
 
 
 class Readiness:
-    """Asks `look` in a thread, one call at a time, and remembers the answer for a moment."""
+    """Calls `look` in a thread, one call at a time, and caches the result for a moment."""
 
     def __init__(self, look: Callable[[], Reasons]) -> None:
         self._look = look
@@ -43,7 +43,7 @@ class Readiness:
         return self._known
 
     async def _fresh(self) -> Reasons:
-        """What `look` says now. While one call of it hangs no other begins: threads must not pile up."""
+        """Return a new result of `look`. At most one call runs, so that threads do not pile up."""
         if self._running is None or self._running.done():
             self._running = asyncio.get_running_loop().create_future()
             # A daemon, unlike those of a pool: a database that never answers must not hold up the exit.
@@ -64,7 +64,7 @@ class Readiness:
 
 
 class Probes:
-    """Answers `/healthz` (the process lives) and `/readyz` (it can work); all else goes to `application`."""
+    """Responds to `/healthz` (the process lives) and `/readyz` (it can work); passes on all else."""
 
     def __init__(self, application: Application, *, readiness: Readiness) -> None:
         self._application = application

@@ -1,4 +1,4 @@
-"""Find out for whom a reverse proxy asks, and believe only the proxies that the installation names.
+"""Determine the client behind reverse proxies, trusting only configured ones.
 
 uvicorn would rewrite the address before any of our code runs, so it is started without its own support for
 proxies, and this takes its place behind the check of the connection itself (`sandboxed_peers.py`).
@@ -28,7 +28,7 @@ _OF_PROXIES = frozenset(
 
 
 class ForwardedClients:
-    """Replace the client's address and the scheme by what a proxy in `networks` says of them.
+    """Replace the client's IP address and the scheme by the headers of a trusted proxy.
 
     A list of addresses is read from its end, which the nearest proxy wrote, to the first address outside
     `networks`: whatever stands before that one was written by a client.
@@ -54,7 +54,7 @@ class ForwardedClients:
         return any(address in network for network in self._networks)
 
     def _first_stranger(self, values: Iterable[str]) -> Address | None:
-        """Return the nearest address that is no trusted proxy, else the farthest proxy, else None."""
+        """Return the nearest IP address that is not a trusted proxy, else the farthest proxy, else None."""
         found: Address | None = None
         for text in reversed(",".join(values).split(",")):
             address = parsed_address(text.strip())
@@ -78,7 +78,7 @@ def _scheme(scope: Message, told: Sequence[str]) -> str:
 
 
 def parsed_address(text: str) -> Address | None:
-    """The address in `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1` or `[2001:db8::1]:80`; None if it is none."""
+    """Parse the IP address in `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1` or `[2001:db8::1]:80`."""
     if text.startswith("["):
         text = text[1:].partition("]")[0]
     elif text.count(":") == 1:

@@ -1,7 +1,7 @@
-"""Huey's queue, made to be what it is for: a hint. Whatever happens to it, workers go on.
+"""Huey's storages. The queue is only a hint, so its failures do not stop workers.
 
-A ring that the queue cannot take is kept in this process's memory. The sweeper runs in the workers' process,
-so due tasks are taken up without a queue file and without Redis as well, at the latest after its next look.
+A job that cannot be stored is kept in this process's memory. The sweeper runs in the workers' process, so due
+tasks are found without the queue too, at the latest in its next round.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FILES = ("", "-wal", "-shm", "-journal")
 
 
 class TolerantStorage(BaseStorage):  # type: ignore[misc]
-    """A storage whose failures are logged once, when they begin and when they are over, and never raised."""
+    """A storage that never raises; failures are logged once when they begin and end."""
 
     faults: tuple[type[Exception], ...] = ()
 
@@ -70,11 +70,11 @@ class TolerantStorage(BaseStorage):  # type: ignore[misc]
         return self._kept.qsize() + self._tried(super().queue_size, 0)
 
     def peek_many(self, keys: Iterable[str]) -> dict[str, bytes]:
-        """Before each job Huey asks whether it was revoked, which the portal never does."""
+        """Skip Huey's query whether a job was revoked, which the portal never does."""
         return self._tried(partial(super().peek_many, keys), {})
 
     def delete_data(self, key: str) -> bool:
-        """After each job Huey forgets that it was revoked."""
+        """Skip Huey's deletion of revocations."""
         return self._tried(partial(super().delete_data, key), False)
 
     def read_schedule(self, ts: datetime) -> list[bytes]:
@@ -105,7 +105,7 @@ class TolerantStorage(BaseStorage):  # type: ignore[misc]
 
 
 class QueueFile(TolerantStorage, SqliteStorage):  # type: ignore[misc]
-    """The queue as an SQLite file. A damaged one is put aside, and a new one is made in its place."""
+    """The queue in an SQLite file. A damaged one is moved aside and replaced."""
 
     faults = (sqlite3.Error, OSError)
     _conn: sqlite3.Connection | None
@@ -119,12 +119,12 @@ class QueueFile(TolerantStorage, SqliteStorage):  # type: ignore[misc]
         return f"The queue {self.filename}"
 
     def initialize_schema(self) -> None:
-        """At the start of every process; a fault is not a reason not to start."""
+        """Create the tables; an error must not prevent the start."""
         self._tried(super().initialize_schema, None)
 
     @property
     def conn(self) -> sqlite3.Connection:
-        """Opened anew if another process put the file aside, or somebody removed it."""
+        """Return the connection, reopened if the file was replaced or removed."""
         if self._conn is not None and _inode(self.filename) != self._inode:
             self._conn.close()
             self._conn = None
@@ -141,7 +141,7 @@ class QueueFile(TolerantStorage, SqliteStorage):  # type: ignore[misc]
         super()._failed(error)
 
     def _put_aside(self, error: Exception) -> bool:
-        """Whether there is a sound file now. One process does it; the others find it done."""
+        """Move a damaged file aside and return whether there is a sound one; only one process does it."""
         with suppress(sqlite3.Error, AttributeError):  # another thread may have closed it meanwhile
             self.close()
         try:
@@ -160,7 +160,7 @@ class QueueFile(TolerantStorage, SqliteStorage):  # type: ignore[misc]
 
 
 class RedisQueue(TolerantStorage, RedisStorage):  # type: ignore[misc]
-    """The queue in Redis, with a bound on every wait."""
+    """The queue in Redis, with timeouts."""
 
     faults = (RedisError, OSError)
 
@@ -182,7 +182,7 @@ def _inode(path: str) -> int | None:
 
 
 def _is_sound(path: str) -> bool:
-    """Whether the file can be read as a queue, all of it; one that is not there cannot."""
+    """Return whether the file is a readable queue; false if it does not exist."""
     try:
         with closing(sqlite3.connect(f"{Path(path).as_uri()}?mode=rw", uri=True, timeout=5)) as connection:
             connection.execute("select count(*), max(data), max(priority) from task").fetchone()
@@ -192,7 +192,7 @@ def _is_sound(path: str) -> bool:
 
 
 def _is_damage(error: Exception) -> bool:
-    """Whether the file itself is at fault; one that is too short ends in a read that is too short."""
+    """Return whether the error means a damaged file, including a truncated one."""
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
         return False

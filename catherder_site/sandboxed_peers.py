@@ -1,4 +1,4 @@
-"""Refusing agents: they cannot use the portal, not even with a user's login that a browser gave them."""
+"""Refuse agents: they cannot use the portal, not even with a user's session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Django's settings. What an installation may change is read in `environment.py`."""
+"""Django's settings. The variables of an installation are in `environment.py`."""
 
 import os
 from typing import Any

@@ -1,4 +1,4 @@
-"""Addresses: the login, the portal's own pages and the audit room."""
+"""URLs: login, pages and the admin site."""
 
 from allauth.account.decorators import secure_admin_login
 from django.contrib import admin

@@ -1,1 +1,1 @@
-"""Django's PostgreSQL backend with a bound on every wait for the server."""
+"""Django's PostgreSQL backend with a timeout for every response of the server."""

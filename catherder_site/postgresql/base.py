@@ -1,4 +1,4 @@
-"""A PostgreSQL connection that gives up on a server that accepts statements and never answers.
+"""A PostgreSQL connection that gives up on a server that does not respond.
 
 The kernel of a host whose server hangs still acknowledges packets, so neither keepalives nor
 `tcp_user_timeout` notice, and `statement_timeout` is the server's own. The client has to stop waiting.
@@ -25,7 +25,7 @@ ANSWER_SECONDS = "answer_seconds"
 
 
 class BoundedConnection(psycopg.Connection[Any]):
-    """A connection whose statements fail with OperationalError after `answer_seconds` without an end."""
+    """A connection whose statements raise OperationalError after `answer_seconds`."""
 
     answer_seconds: float | None = None
 
@@ -46,14 +46,14 @@ class BoundedConnection(psycopg.Connection[Any]):
             ) from None
 
     def _give_up(self) -> None:
-        """The connection is of no more use; a server that lives is told to stop the statement."""
+        """Cancel the statement, if the server still responds, and close the connection."""
         with suppress(psycopg.Error, TimeoutError):
             self.cancel_safe(timeout=CANCEL_SECONDS)
         self.pgconn.finish()
 
 
 class DatabaseSchemaEditor(DjangoSchemaEditor):
-    """Migrations may take as long as they need: they run once, and somebody watches."""
+    """A schema editor without the timeout: migrations run once, and somebody watches."""
 
     def __enter__(self) -> Any:
         self.connection.ensure_connection()
@@ -70,7 +70,7 @@ class DatabaseSchemaEditor(DjangoSchemaEditor):
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """Django's own, with `OPTIONS["answer_seconds"]`."""
+    """Django's wrapper, with `OPTIONS["answer_seconds"]`."""
 
     SchemaEditorClass = DatabaseSchemaEditor
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Field, Schema
 
-from tasks_app.api.door import principal_of
+from tasks_app.api.auth import principal_of
 from tasks_app.history.audit import record, truncated_query
 from tasks_app.models import Action
 from tasks_app.reporting import downloads

@@ -9,6 +9,7 @@ from typing import Any
 from django.db.models import Max
 
 from tasks_app.cli.screen import Screen
+from tasks_app.core.durations import duration_in_words
 from tasks_app.history import statistics
 from tasks_app.history.events.tools import summarise
 from tasks_app.models import Channel, Event, EventKind, Reason, Run, Task
@@ -147,7 +148,7 @@ class Progress:
         tokens = totals.usage.read_tokens + totals.usage.output_tokens
         parts = (
             self._printer.step or self._task.phase_facts.label,
-            words.duration(totals.duration.working),
+            duration_in_words(totals.duration.working),
             f"{words.count(tokens)} tokens" if tokens else "",
             self._printer.last_action,
         )

@@ -8,6 +8,8 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from tasks_app.cli.lookup import find_project
+from tasks_app.config.project_settings import SETTINGS
+from tasks_app.config.setting import Setting
 from tasks_app.config.threshold import threshold_from_text
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Project
@@ -36,6 +38,46 @@ def add_terminal_arguments(parser: CommandParser) -> None:
         action="store_true",
         help="one JSON object on stdout at the end; progress goes to stderr",
     )
+
+
+def add_setting_arguments(parser: CommandParser) -> None:
+    """Add an option for each setting of a project, and one that removes overrides."""
+    for setting in SETTINGS.values():
+        values = "|".join(choice for choice, _ in setting.kind.choices)
+        parser.add_argument(
+            setting.option,
+            dest=_destination(setting),
+            metavar=values or "VALUE",
+            help=f"{setting.label}: {setting.text_help}".replace("%", "%%"),
+        )
+    parser.add_argument(
+        "--reset",
+        action="append",
+        default=[],
+        choices=[setting.option.removeprefix("--") for setting in SETTINGS.values()],
+        metavar="SETTING",
+        help="remove the override of a setting, for example: --reset threshold; can be repeated",
+    )
+
+
+def changed_overrides(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the overrides that were given as options, by name. Raise BadInput that names the option."""
+    changes: dict[str, Any] = {}
+    for name, setting in SETTINGS.items():
+        text = options[_destination(setting)]
+        if text is not None:
+            try:
+                changes[name] = setting.kind.parse(text)
+            except BadInput as error:
+                raise BadInput(error.message, where=setting.option) from None
+        if setting.option.removeprefix("--") in options["reset"]:
+            changes[name] = setting.kind.unset
+    return changes
+
+
+def _destination(setting: Setting) -> str:
+    """Return the key of the setting among the options; other options may have the setting's name."""
+    return f"setting_{setting.name}"
 
 
 def chosen_project(options: dict[str, Any], principal: Principal) -> Project | None:

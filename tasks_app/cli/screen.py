@@ -38,13 +38,13 @@ class Screen:
 
     def say(self, text: str = "", *, indent: int = 0, style: str = "", wrap: bool = True) -> None:
         """Print lines, indented, and wrapped if this is a terminal."""
-        for line in plain(text).split("\n"):
+        for line in strip_controls(text).split("\n"):
             for piece in self._wrap(line, indent) if wrap else [line]:
                 self._console.print(Text((" " * indent + piece).rstrip(), style=style), soft_wrap=True)
 
     def say_with_mark(self, mark: str, text: str, *, style: str = "") -> None:
         """Print a symbol and a text, with further lines indented below the first."""
-        first, _, rest = plain(text).partition("\n")
+        first, _, rest = strip_controls(text).partition("\n")
         self._console.print(Text.assemble((f"  {mark} ", style), (first, style)), soft_wrap=True)
         if rest:
             self.say(rest, indent=4, style=style)

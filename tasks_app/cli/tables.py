@@ -13,7 +13,6 @@ from tasks_app.core.durations import duration_in_words
 from tasks_app.core.phases import Tone
 from tasks_app.core.types import Usage
 from tasks_app.history import statistics
-from tasks_app.history.events.lines import plain
 from tasks_app.history.statistics import Metrics
 from tasks_app.models import Project, Question, Sequence, Step, Task
 from tasks_app.services.settings import SettingInEffect
@@ -41,9 +40,9 @@ def tasks_table(tasks: Listed[Task]) -> Table:
             str(task.pk),
             _phase_text(task),
             f"{task.project.name}/{task.slug}",
-            Text(plain(task.title)),
+            Text(strip_controls(task.title)),
             ", ".join(map(str, open_questions.get(task.pk, ()))),
-            words.duration(metrics[task.pk].duration.total),
+            duration_in_words(metrics[task.pk].duration.total),
             words.dollars(metrics[task.pk].usage.cost_usd),
         )
     return rows
@@ -61,7 +60,7 @@ def sequences_table(sequences: Listed[Sequence]) -> Table:
             f"{sequence.project.name}/{sequence.slug}",
             Text(strip_controls(sequence.folder)),
             " of ".join(map(str, done[sequence.pk])),
-            words.duration(metrics[sequence.pk].duration.total),
+            duration_in_words(metrics[sequence.pk].duration.total),
             words.dollars(metrics[sequence.pk].usage.cost_usd),
         )
     return rows
@@ -77,7 +76,7 @@ def steps_table(steps: Listed[Step]) -> Table:
             step.name,
             _phase_text(step),
             str(runs),
-            words.duration(totals.duration.working),
+            duration_in_words(totals.duration.working),
             f"{totals.usage.read_tokens + totals.usage.output_tokens:,}" if runs else "",
             words.dollars(totals.usage.cost_usd) if runs else "",
         )
@@ -88,6 +87,14 @@ def projects_table(projects: Iterable[Project]) -> Table:
     rows = table("NAME", "SOURCE", "BRANCH", "TASKS")
     for project in projects:
         rows.add_row(project.name, project.source, project.branch, str(project.tasks.count()))
+    return rows
+
+
+def settings_table(settings: Iterable[SettingInEffect]) -> Table:
+    rows = table("SETTING", "CAT-HERDER.YAML", "OVERRIDE", "IN EFFECT")
+    for one in settings:
+        values = (one.in_file or "not set", one.override or "none", one.in_effect)
+        rows.add_row(one.setting.label, *(Text(strip_controls(value)) for value in values))
     return rows
 
 
@@ -111,7 +118,7 @@ def describe_spending(metrics: Metrics) -> str:
     if duration.total is None:
         return "not started yet"
     return (
-        f"{words.duration(duration.total)} in total, {words.duration(duration.working)} working · "
+        f"{duration_in_words(duration.total)} in total, {duration_in_words(duration.working)} working · "
         f"{usage.read_tokens:,} tokens in, {usage.output_tokens:,} out "
         f"(cache: {usage.cache_write_tokens:,} written, {usage.cache_read_tokens:,} read) · "
         f"{words.dollars(usage.cost_usd)}"

@@ -47,8 +47,8 @@ def _description(error: BaseException) -> str:
     if isinstance(error, PassingFault):
         return str(error).rstrip(".")
     if isinstance(error, DatabaseError | InterfaceError):
-        reason = database_failure(error)
-        return reason.sentence if reason and reason.passes else ""
+        failure = database_failure(error)
+        return failure.sentence if failure and failure.temporary else ""
     if isinstance(error, OSError):
         return machine_fault(error)
     message = str(error)

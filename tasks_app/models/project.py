@@ -55,25 +55,31 @@ class Project(models.Model):
     source = models.CharField(max_length=500)
     branch = models.CharField(max_length=200, help_text="The branch of the source that tasks start from.")
     # These override the repository's cat-herder.yaml, unless they are None or "".
-    threshold = models.PositiveSmallIntegerField(null=True, blank=True, validators=[MaxValueValidator(5)])
-    default_pipeline = models.CharField(max_length=100, blank=True)
-    model = models.CharField(max_length=100, blank=True)
-    wait_for_reset = models.BooleanField(null=True, blank=True)
-    auto_commit = models.BooleanField(null=True, blank=True)
-    publish_plan = models.BooleanField(null=True, blank=True)
-    manage_git_branch = models.BooleanField(null=True, blank=True)
-    max_turns = models.PositiveIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
-    max_cost_usd = models.FloatField(null=True, blank=True, validators=[MinValueValidator(0.01)])
-    step_timeout = models.PositiveIntegerField(null=True, blank=True, help_text="In seconds.")
-    check_timeout = models.PositiveIntegerField(null=True, blank=True, help_text="In seconds.")
-    ask_before = models.TextField(
-        blank=True,
-        max_length=10_000,
-        help_text="Patterns of tool calls that a human must approve, one in a line.",
+    threshold = models.PositiveSmallIntegerField(
+        null=True, blank=True, validators=[SettingValidator("threshold")]
     )
     default_pipeline = models.CharField(
         max_length=100, blank=True, validators=[SettingValidator("default_pipeline")]
     )
+    model = models.CharField(max_length=100, blank=True, validators=[SettingValidator("model")])
+    wait_for_reset = models.BooleanField(
+        null=True, blank=True, validators=[SettingValidator("wait_for_reset")]
+    )
+    auto_commit = models.BooleanField(null=True, blank=True, validators=[SettingValidator("auto_commit")])
+    publish_plan = models.BooleanField(null=True, blank=True, validators=[SettingValidator("publish_plan")])
+    manage_git_branch = models.BooleanField(
+        null=True, blank=True, validators=[SettingValidator("manage_git_branch")]
+    )
+    max_turns = models.PositiveIntegerField(null=True, blank=True, validators=[SettingValidator("max_turns")])
+    max_cost_usd = models.FloatField(null=True, blank=True, validators=[SettingValidator("max_cost_usd")])
+    step_timeout = models.PositiveIntegerField(
+        null=True, blank=True, validators=[SettingValidator("step_timeout")]
+    )
+    check_timeout = models.PositiveIntegerField(
+        null=True, blank=True, validators=[SettingValidator("check_timeout")]
+    )
+    ask_before = models.TextField(blank=True, max_length=10_000, validators=[SettingValidator("ask_before")])
+    network = models.CharField(max_length=10, blank=True, validators=[SettingValidator("network")])
     # State of the portal's copy of the source.
     fetched_at = models.DateTimeField(null=True, blank=True)
     fetching_since = models.DateTimeField(null=True, blank=True, editable=False)

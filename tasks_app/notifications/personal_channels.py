@@ -12,14 +12,24 @@ from django.utils import timezone
 
 from tasks_app.core.errors import BadInput
 from tasks_app.history.audit import record
-from tasks_app.models import Action, Medium, Notice, Preferences, Project, Target
+from tasks_app.models import OCCASIONS, Action, Digest, Medium, Notice, Preferences, Project, Target
 from tasks_app.notifications.project_channels import set_personal_chat, validate_url
-from tasks_app.permissions import Principal, notices_visible_to, require_unrestricted
+from tasks_app.notifications.recipients import preferences_of
+from tasks_app.notifications.timing import time_zone_names
+from tasks_app.permissions import (
+    Principal,
+    notices_visible_to,
+    projects_visible_to,
+    require_unrestricted,
+)
+
+#: Media for personal notifications; webhooks belong to projects.
+MEDIA = (Medium.PAGE, Medium.EMAIL, Medium.CHAT)
 
 
 @dataclass(frozen=True)
-class PreferencesChange:
-    """New preferences. `chat` is the URL of a new chat, `forget_chat` removes the current one."""
+class NotificationSettings:
+    """A user's complete notification settings. `chat` is a new URL, `forget_chat` removes the present one."""
 
     wishes: Mapping[str, Mapping[str, str]]
     reach: str
@@ -33,13 +43,31 @@ class PreferencesChange:
     forget_chat: bool = False
 
 
-def save_preferences(principal: Principal, choice: PreferencesChange) -> None:
-    """Store the preferences of a user.
+def notification_settings_of(principal: Principal) -> NotificationSettings:
+    """Return the user's settings. A project that the user no longer sees sends nothing, so it is left out."""
+    preferences = preferences_of(principal.user)
+    visible = projects_visible_to(principal)
+    chosen = preferences.projects.filter(pk__in=visible.values("pk")) if preferences.pk else visible.none()
+    return NotificationSettings(
+        wishes={one: {medium: preferences.extent(one, medium) for medium in MEDIA} for one in OCCASIONS},
+        reach=preferences.reach,
+        projects=list(chosen),
+        time_zone=preferences.time_zone,
+        quiet_from=preferences.quiet_from,
+        quiet_until=preferences.quiet_until,
+        digest=preferences.digest,
+        digest_at=preferences.digest_at,
+    )
 
-    Raises BadInput for an invalid chat URL, and NotAllowed for a token that is restricted to some projects,
-    because preferences concern all.
+
+def save_preferences(principal: Principal, choice: NotificationSettings) -> None:
+    """Store a user's notification settings.
+
+    Raises BadInput that names the field in `where`, or NotAllowed for a token that is restricted to some
+    projects, because the choice concerns all.
     """
-    require_unrestricted(principal, "change notification settings, which concern all projects")
+    require_unrestricted(principal, "change what you are told, which concerns all projects")
+    _check(choice)
     user = principal.user
     url = validate_url(Medium.CHAT, choice.chat) if choice.chat else ""
     values: dict[str, Any] = {
@@ -59,8 +87,27 @@ def save_preferences(principal: Principal, choice: PreferencesChange) -> None:
         preferences, _ = Preferences.objects.update_or_create(user=user, defaults=values)
         preferences.projects.set(choice.projects)
         chat = "new" if url else "removed" if choice.forget_chat else "as before"
-        recorded = {name: str(value) if isinstance(value, time) else value for name, value in values.items()}
-        record(Action.NOTIFICATIONS_CHANGED, by=user, subject=user.shown_name, chat=chat, **recorded)
+        record(
+            Action.NOTIFICATIONS_CHANGED,
+            by=user,
+            subject=user.shown_name,
+            chat=chat,
+            **_as_json_values(values),
+        )
+
+
+def _check(choice: NotificationSettings) -> None:
+    if (choice.quiet_from is None) != (choice.quiet_until is None):
+        raise BadInput("Enter both a beginning and an end, or neither.", where="quiet_until")
+    if choice.digest == Digest.DAILY and choice.digest_at is None:
+        raise BadInput("Enter a time.", where="digest_at")
+    if choice.time_zone not in time_zone_names():
+        raise BadInput(f"There is no time zone “{choice.time_zone}”.", where="time_zone")
+
+
+def _as_json_values(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values with times as text, for JSON."""
+    return {name: str(value) if isinstance(value, time) else value for name, value in values.items()}
 
 
 def mark_read(principal: Principal, notice_id: int | None = None) -> int:

@@ -17,14 +17,11 @@ _MARKUP = [
     (re.compile(r"(?<=\w)\.(?=\w)"), f".{_JOINER}"),
     (re.compile("([*_~`|])"), rf"{_JOINER}\1{_JOINER}"),
 ]
-#: Unicode categories of control, formatting and invisible characters.
-_INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 
 
 def one_line(text: str, limit: int) -> str:
     """Return the text in one line of at most `limit` characters, without invisible characters."""
-    visible = "".join(" " if unicodedata.category(sign) in _INVISIBLE else sign for sign in text[: 4 * limit])
-    return truncate(" ".join(visible.split()), limit)
+    return truncate(strip_controls(text[: 4 * limit], one_line=True), limit)
 
 
 def to_lines(text: str, limit: int) -> list[str]:

@@ -75,8 +75,8 @@ def write_backup(target: Path, *, say: Say, overwrite: bool = False, with_key: b
 
 
 def _write_and_verify(target: Path, unfinished: Path, *, say: Say, with_key: bool) -> BackupSummary:
-    descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w+b") as file:
+    with create_file(unfinished.parent, unfinished.name, mode=0o600, overwrite=True) as file:
+        descriptor = file.fileno()
         os.fchmod(descriptor, 0o600)  # an old file may have other permissions
         written = stream_backup(file, say=say, with_key=with_key)
         file.flush()

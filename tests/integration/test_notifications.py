@@ -39,6 +39,7 @@ from tasks_app.notifications import delivery, webhook
 from tasks_app.notifications.delivery import deliver
 from tasks_app.notifications.encryption import encrypt
 from tasks_app.notifications.errors import NotSent
+from tasks_app.notifications.message import step_of
 from tasks_app.notifications.notices import create_notifications
 from tasks_app.notifications.project_channels import try_target
 from tasks_app.notifications.timing import MAX_ATTEMPTS
@@ -48,7 +49,9 @@ from tests.people import acting
 
 pytestmark = pytest.mark.django_db
 
-EVERYTHING = {one: dict.fromkeys(Medium.values, TaskSelection.ALL) for one in Occasion.values}
+EVERYTHING: dict[str, dict[str, str]] = {
+    one: dict.fromkeys(Medium.values, TaskSelection.ALL) for one in Occasion.values
+}
 
 
 @pytest.fixture
@@ -217,12 +220,12 @@ def test_an_inactive_person_is_told_nothing() -> None:
 
 
 def test_an_occasion_that_cannot_be_told_does_not_hold_up_the_others(monkeypatch: Any) -> None:
-    from tasks_app.notifications import notices
-
     bad, good = asked(), asked()
     member(good.task)
-    plain = notices.step_of
-    monkeypatch.setattr(notices, "step_of", lambda task: 1 / 0 if task == bad.task else plain(task))
+    monkeypatch.setattr(
+        "tasks_app.notifications.notices.step_of",
+        lambda task: 1 / 0 if task == bad.task else step_of(task),
+    )
     member(bad.task)
     assert create_notifications() == 1
     assert Notice.objects.get().task == good.task
@@ -321,11 +324,7 @@ def test_what_is_due_for_a_person_comes_in_one_mail(by_mail: None) -> None:
 def test_quiet_hours_hold_back_mail_but_not_the_page(by_mail: None) -> None:
     question = asked()
     now = timezone.now()
-    night = {
-        "quiet_from": (now - timedelta(hours=1)).time(),
-        "quiet_until": (now + timedelta(hours=1)).time(),
-    }
-    member(question.task, email="ann@example.org", wishes=EVERYTHING, **night)
+    member(question.task, email="ann@example.org", wishes=EVERYTHING, **quiet_now())
     create_notifications()
     assert Notice.objects.count() == 1 and deliver() == 0
     waits = Delivery.objects.get().due_at - now
@@ -376,7 +375,9 @@ def test_a_digest_that_fails_comes_as_one_mail_later(by_mail: None, monkeypatch:
     for _ in range(5):
         halted(TaskFactory.create(project=first.task.project, phase=Phase.DONE), Phase.DONE)
     create_notifications()
-    monkeypatch.setattr(delivery.mail, "send", failing(NotSent("The mail server could not be reached.")))
+    monkeypatch.setattr(
+        "tasks_app.notifications.mail.send", failing(NotSent("The mail server could not be reached."))
+    )
     deliver()
     assert Delivery.objects.values("due_at").distinct().count() == 1
 

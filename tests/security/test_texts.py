@@ -424,6 +424,6 @@ def test_no_repository_of_many_folders_is_a_bomb(tmp_path: Path) -> None:
     """Of 30,000 folders each was looked for in all files: a thousand of them took 13 seconds."""
     files = tuple(TreeFile(f"t/{number}/1.md", "100644", "", 1) for number in range(30_000))
     pickable = RepositoryTaskFiles(Repository(tmp_path, ""), files, "t")
-    began = time.process_time()
-    assert [pickable.tasks_in_order(folder) for folder in pickable.folders()[:2000]] == [["1.md"]] * 2000
-    assert time.process_time() - began < 2
+    folders = pickable.folders()[:2000]
+    assert steps(lambda: [pickable.tasks_in_order(folder) for folder in folders]) < 20 * len(folders)
+    assert [pickable.tasks_in_order(folder) for folder in folders] == [["1.md"]] * 2000

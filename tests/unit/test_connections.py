@@ -213,9 +213,9 @@ async def test_a_body_that_comes_slowly_may_come() -> None:
         writer.write(b"x" * 2_000)
         while server.made[0]._body_bytes < 2_000:
             await asyncio.sleep(0.01)
-        server.made[0]._look_at_body()
+        server.made[0]._check_body_timeout()
         assert not server.made[0].transport.is_closing()
-        server.made[0]._look_at_body()
+        server.made[0]._check_body_timeout()
         assert server.made[0].transport.is_closing()
         assert await ended(reader) == b""
         writer.close()

@@ -1,4 +1,4 @@
-"""Dates and times where Django writes them by itself, as in the audit room: the way all other pages do."""
+"""Formats of dates and times in the admin pages, the same as on all other pages."""
 
 DATE_FORMAT = "Y-m-d"
 TIME_FORMAT = "H:i:s"

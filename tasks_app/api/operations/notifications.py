@@ -25,8 +25,11 @@ from tasks_app.api.schemas.notifications import (
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Delivery, Project, Scope, Target, User
 from tasks_app.notifications import project_channels as actions
-from tasks_app.notifications.personal_channels import save_preferences
-from tasks_app.notifications.recipients import preferences_of
+from tasks_app.notifications.personal_channels import (
+    NotificationSettings,
+    notification_settings_of,
+    save_preferences,
+)
 from tasks_app.permissions import Principal
 from tasks_app.reporting.schemas.notifications import DeliveryOut, PreferencesOut, TargetMade, TargetOut
 
@@ -135,14 +138,10 @@ def get_preferences(request: HttpRequest) -> PreferencesOut:
 def change_preferences(request: HttpRequest, body: PreferencesPatch) -> PreferencesOut:
     """Change what you are told. Your own chat is set on the page. Not with a restricted token."""
     principal = principal_of(request)
-    permissions.require_unrestricted(principal, "change what you are told, which concerns all projects")
-    form = PreferencesForm(
-        _as_typed(principal, body), principal=principal, preferences=preferences_of(principal.user)
-    )
-    if not form.is_valid():
-        name, faults = next(iter(form.errors.items()))
-        raise BadInput(" ".join(map(str, faults)), where=f"body.{name}")
-    save_preferences(principal, form.choice())
+    try:
+        save_preferences(principal, _changed(principal, body))
+    except BadInput as error:
+        raise BadInput(error.message, where=f"body.{error.where}") from None
     return _preferences(replace(principal, user=User.objects.get(pk=principal.user.pk)))
 
 
@@ -159,7 +158,7 @@ def _target_of(request: HttpRequest, project: str, target_id: int) -> Target:
 
 
 def _preferences(principal: Principal) -> PreferencesOut:
-    choice = choice_of(principal)
+    choice = notification_settings_of(principal)
     chat = Target.objects.filter(user=principal.user).first()
     return PreferencesOut.model_validate(
         {
@@ -180,9 +179,9 @@ def _clock(at: time | None) -> str | None:
     return f"{at:%H:%M}" if at else None
 
 
-def _changed(principal: Principal, body: PreferencesPatch) -> Choice:
+def _changed(principal: Principal, body: PreferencesPatch) -> NotificationSettings:
     """Return the present settings with those that the body names."""
-    choice = choice_of(principal)
+    choice = notification_settings_of(principal)
     changes = body.model_dump(exclude_unset=True)
     for name in changes.keys() & {"quiet_from", "quiet_until", "digest_at"}:
         changes[name] = time.fromisoformat(changes[name]) if changes[name] else None

@@ -15,22 +15,6 @@ Payload = dict[str, Any]
 #: Characters of a tool call's input in a log; the raw log has all of it.
 MAX_INPUT = 2_000
 
-#: Terminal escapes (ECMA-48): control sequences, operating system commands and other strings,
-#: two-character escapes. No alternative matches past the next escape, so the time is linear.
-_ANSI = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
-    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)"
-    r"|\x1b[ -/]*[0-~]?"
-)
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_LINE_END = re.compile(r"\r\n?")
-
-
-def plain(text: str) -> str:
-    """Return the text without terminal escapes and control characters; keep tabs and line ends."""
-    text = _LINE_END.sub("\n", _ANSI.sub("", text))
-    return _CONTROL.sub("", text).encode(errors="replace").decode()
-
 
 def format_time(at: datetime) -> str:
     """Format a time in UTC for logs."""
@@ -43,7 +27,7 @@ def format_event(event: Event) -> str:
     Further lines are indented, so that no text can look like a line of the log itself.
     """
     tag, format_payload = _FORMATS[EventKind(event.kind)]
-    text = plain(format_payload(event.payload)).rstrip().replace("\n", "\n    ")
+    text = strip_controls(format_payload(event.payload)).rstrip().replace("\n", "\n    ")
     return f"[{format_time(event.at)}] {tag} {text}\n"
 
 

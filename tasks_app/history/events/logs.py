@@ -10,7 +10,7 @@ from django.db.models import QuerySet
 
 from tasks_app.core.control_characters import strip_controls
 from tasks_app.core.phases import ENDED
-from tasks_app.history.events.lines import format_event, format_time, plain
+from tasks_app.history.events.lines import format_event, format_time
 from tasks_app.history.statistics import run_seconds
 from tasks_app.models import Event, EventKind, Outcome, Reason, Run, Step, Task
 

@@ -18,8 +18,8 @@ def summarise(name: str, given: Mapping[str, Any]) -> str:
     if name == "Bash":
         return _shorten(f"$ {given.get('command', '')}")
     if name in ("Grep", "Glob"):
-        path = short_path(given.get("path") or "")
-        return _shorten(f"{name} “{given.get('pattern', '')}”" + (f" in {path}" if path else ""))
+        folder = short_path(given.get("path") or "")
+        return _shorten(f"{name} “{given.get('pattern', '')}”" + (f" in {folder}" if folder else ""))
     if name == "TodoWrite":
         return _todo_line(given.get("todos"))
     if name == "AskUserQuestion":
@@ -54,7 +54,7 @@ def _first_text(given: Mapping[str, Any]) -> str:
 
 def _shorten(text: str) -> str:
     """Return the first line, shortened, with “…” if something was left out."""
-    text = plain(text).strip()
+    text = strip_controls(text).strip()
     first = text.split("\n", 1)[0]
     cut = first if len(first) <= _LENGTH else first[:_LENGTH].rstrip()
     return cut if cut == text else f"{cut} …"

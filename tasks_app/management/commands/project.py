@@ -10,8 +10,8 @@ from django.core.management.base import CommandParser
 from tasks_app.cli.acting_user import acting_principal, acting_user_or_none, add_user_argument
 from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.lookup import find_project
-from tasks_app.cli.screen import Screen
-from tasks_app.cli.tables import projects_table
+from tasks_app.cli.options import add_setting_arguments, changed_overrides
+from tasks_app.cli.tables import projects_table, settings_table
 from tasks_app.core.errors import BadInput
 from tasks_app.git import committed_text
 from tasks_app.models import Project, paths
@@ -24,8 +24,8 @@ from tasks_app.services.settings import CONFIG_FILE, change_settings, overrides_
 
 class Command(TerminalCommand):
     help = """\
-Adds, lists, fetches and removes projects. A project is a git repository: a folder on this machine, or an
-https or ssh URL. The portal works on a copy of its own and never writes to yours."""
+Adds, lists, configures, fetches and removes projects. A project is a git repository: a folder on this
+machine, or an https or ssh address. The portal works on a copy of its own and never writes to yours."""
     examples = """\
 examples:
   manage.py project add billing ~/code/billing
@@ -54,9 +54,9 @@ examples:
         remove = actions.add_parser("remove", help="remove a project with its tasks and their history")
         remove.add_argument("name", metavar="NAME")
         remove.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-        for one in (add, listing, again, remove):
+        for one in (add, listing, configure, again, remove):
             one.add_argument("--json", action="store_true", help="print the outcome as JSON")
-        for one in (add, again, remove):
+        for one in (add, configure, again, remove):
             add_user_argument(one)
 
     def work(self, options: dict[str, Any]) -> int:
@@ -92,7 +92,7 @@ examples:
 
     def _settings(self, options: dict[str, Any]) -> None:
         principal = acting_principal(options["username"])
-        project = project_named(options["name"], projects=projects_visible_to(principal))
+        project = find_project(options["name"], projects=projects_visible_to(principal))
         repository = paths.repository(project)
         commit = repository.head(project.branch)
         if changes := changed_overrides(options):

@@ -39,7 +39,7 @@ def apply_fix(finding: Finding) -> Finding:
     if finding.fix is None:
         return finding
     try:
-        return ok(finding.subject, f"fixed: {finding.mend()}")
+        return ok(finding.subject, f"fixed: {finding.fix()}")
     except (OSError, CatHerderError) as error:
         return problem(finding.subject, f"{finding.text} (the fix failed: {error})", finding.advice)
 

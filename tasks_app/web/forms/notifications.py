@@ -9,7 +9,7 @@ from django import forms
 from django.forms import BoundField
 
 from tasks_app.models import OCCASIONS, Digest, Medium, Preferences, Project, ProjectSelection, TaskSelection
-from tasks_app.notifications.personal_channels import PreferencesChange
+from tasks_app.notifications.personal_channels import MEDIA, NotificationSettings
 from tasks_app.notifications.project_channels import NewTarget
 from tasks_app.notifications.timing import time_zone_names
 from tasks_app.permissions import Principal, projects_visible_to
@@ -69,19 +69,9 @@ class PreferencesForm(forms.Form):
                 [(str(medium.label), self[_wish_field(occasion, medium)]) for medium in MEDIA],
             )
 
-    def clean(self) -> dict[str, Any]:
-        given = super().clean() or self.cleaned_data
-        if ("quiet_from" in given and "quiet_until" in given) and (
-            (given["quiet_from"] is None) != (given["quiet_until"] is None)
-        ):
-            self.add_error("quiet_until", "Enter both a beginning and an end, or neither.")
-        if given.get("digest") == Digest.DAILY and "digest_at" in given and given["digest_at"] is None:
-            self.add_error("digest_at", "Enter a time.")
-        return given
-
-    def choice(self) -> PreferencesChange:
+    def choice(self) -> NotificationSettings:
         given = self.cleaned_data
-        return PreferencesChange(
+        return NotificationSettings(
             wishes={one: {medium: given[_wish_field(one, medium)] for medium in MEDIA} for one in OCCASIONS},
             reach=given["reach"],
             projects=given["projects"],

@@ -1,4 +1,4 @@
-"""Who asks for a page, and the rows that this person may see."""
+"""The current user, and the rows that this user may see."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tasks_app.models import Project, Question, Sequence, Step, Task, User
 from tasks_app.permissions import Principal
 
 
-def person(request: HttpRequest) -> User:
-    """Who asks. Only for pages behind the login, which is all of them but the login itself."""
+def current_user(request: HttpRequest) -> User:
+    """Return the user. Only for pages behind the login."""
     return cast(User, request.user)
 
 
 def principal_of(request: HttpRequest) -> Principal:
-    """Return the user as permissions and services want them: in a browser no token limits the user."""
-    return Principal.unrestricted(person(request))
+    """Return the user as an unrestricted principal: no token limits a browser."""
+    return Principal.unrestricted(current_user(request))
 
 
 def actable_projects(request: HttpRequest) -> frozenset[int]:
@@ -34,7 +34,7 @@ def actable_projects(request: HttpRequest) -> frozenset[int]:
 
 
 def may_act(request: HttpRequest, project: Project) -> bool:
-    """Whether the user may create tasks, answer, start and cancel in the project."""
+    """Return whether the user may create tasks, answer, start and cancel in the project."""
     return project.pk in actable_projects(request)
 
 
@@ -59,16 +59,16 @@ def question_or_404(request: HttpRequest, question_id: int) -> Question:
 
 
 def is_htmx(request: HttpRequest) -> bool:
-    """Whether a part of a page is wanted and not the page."""
+    """Return whether HTMX requested a part of a page."""
     return request.headers.get("HX-Request") == "true"
 
 
 def require_recent_login(request: HttpRequest) -> None:
-    """Raises ReauthenticationRequired, which asks for the password or a code and then repeats the request.
+    """Raise ReauthenticationRequired, which asks for the password and then repeats the request.
 
     Unlike allauth's own, a login counts as well, and so does one through somebody who vouches.
     """
-    records = get_authentication_records(request, person(request))
+    records = get_authentication_records(request, current_user(request))
     newest = max((record["at"] for record in records), default=0)
     if time.time() - newest >= app_settings.REAUTHENTICATION_TIMEOUT:
         raise_if_reauthentication_required(request, app="allauth.account")

@@ -1,4 +1,4 @@
-"""What the buttons of a task and of a sequence have in common."""
+"""Helpers of the buttons of tasks and sequences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tasks_app.web.pages.access import principal_of
 
 
 def act(request: HttpRequest, thing: Task | Sequence, action: Callable[..., object]) -> None:
-    """Do it. That somebody was first is no error: the page that follows tells what holds now."""
+    """Run the action. If somebody else was first, the page shows the current state."""
     try:
         action(thing, by=principal_of(request))
     except NotAllowed as error:

@@ -31,7 +31,7 @@ Act = Callable[[HttpRequest, Question, CardInput], Answered]
 @csrf_exempt
 @require_POST
 def question_answer(request: HttpRequest, question_id: int) -> HttpResponse:
-    return _respond(request, question_id, _answer)
+    return _respond(request, question_id, _submit)
 
 
 @csrf_exempt
@@ -46,7 +46,7 @@ def question_decide(request: HttpRequest, question_id: int) -> HttpResponse:
     return _respond(request, question_id, _decide)
 
 
-def _answer(request: HttpRequest, question: Question, entered: CardInput) -> Answered:
+def _submit(request: HttpRequest, question: Question, entered: CardInput) -> Answered:
     return answer_question(question, entered.reply(question), by=principal_of(request), via=Channel.WEB)
 
 

@@ -15,7 +15,7 @@ from tasks_app.models import Channel
 
 @sync_and_async_middleware
 def audit_origin(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
-    """Sync and async, because a middleware of one kind costs every request a thread switch."""
+    """Set the origin of audit entries; sync and async, to avoid a thread switch per request."""
     if iscoroutinefunction(get_response):
 
         async def async_middleware(request: HttpRequest) -> Any:

@@ -1,4 +1,4 @@
-"""The question card: an open question with its form, or what became of it."""
+"""The card of a question: its form while it is open, else its outcome."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _BESIDE, _LOW = 40, 9
 
 
 @dataclass(frozen=True)
-class Choice:
-    """One option, or “something else” when `own`; `ticked` if it was chosen before a refusal."""
+class OptionChoice:
+    """One option, or “something else” if `own`; `ticked` if it was chosen before a refusal."""
 
     value: str
     description: str = ""
@@ -32,19 +32,19 @@ class Choice:
 
 @dataclass(frozen=True)
 class CardItem:
-    """One of the questions that are answered together: its first paragraph is the headline."""
+    """One item of a question; its first paragraph is the headline."""
 
     question: str
     headline: str
     context: str
     header: str
     several: bool
-    choices: list[Choice]
+    choices: list[OptionChoice]
     other: str = ""
 
     @property
     def classes(self) -> str:
-        """How its previews stand: beside the options if that cuts none of their lines, else below each."""
+        """CSS classes: previews beside the options if no line is cut, else below them."""
         lines = [choice.preview.expandtabs().splitlines() for choice in self.choices]
         widest = max((len(line) for preview in lines for line in preview), default=0)
         if not 0 < widest <= _BESIDE:
@@ -54,7 +54,7 @@ class CardItem:
 
 @dataclass(frozen=True)
 class Card:
-    """`message` says why an answer was refused; `kept` is what was typed and can no longer be sent."""
+    """A question's card. `message`: why an answer was refused; `kept`: input that can no longer be sent."""
 
     question: Question
     may_act: bool
@@ -71,19 +71,19 @@ def card_of(request: HttpRequest, question: Question, **told: Any) -> Card:
 
 
 def cards_of(request: HttpRequest, questions: Iterable[Question]) -> list[Card]:
-    """Cards for many questions, with one look at what the person may do."""
+    """Return the cards of many questions, with one query for permissions."""
     actable = actable_projects(request)
     return [_card(question, question.task.project_id in actable) for question in questions]
 
 
 def show(request: HttpRequest, card: Card, *, status: int = 200) -> HttpResponse:
-    """The card alone for HTMX, else as a page."""
+    """Render the card alone for HTMX, else a page."""
     template = "questions/_card.html" if is_htmx(request) else "questions/page.html"
     return render(request, template, {"card": card}, status=status)
 
 
 def unknown_cards(request: HttpRequest, cards: list[Card]) -> HttpResponse:
-    """Those that are not among `?known=N`; 204 if the page has them all."""
+    """Render cards that are not among `?known=N`; 204 if there are none."""
     known = set(request.GET.getlist("known"))
     new = [card for card in cards if str(card.question.pk) not in known]
     if not new:
@@ -112,9 +112,9 @@ def _item(item: dict[str, Any], typed: ItemInput) -> CardItem:
     )
 
 
-def _choices(item: dict[str, Any], typed: ItemInput) -> list[Choice]:
+def _choices(item: dict[str, Any], typed: ItemInput) -> list[OptionChoice]:
     options = [
-        Choice(
+        OptionChoice(
             value=str(option.get("label", "")),
             description=str(option.get("description") or ""),
             preview=str(option.get("preview") or ""),
@@ -123,5 +123,5 @@ def _choices(item: dict[str, Any], typed: ItemInput) -> list[Choice]:
         for option in item.get("options") or []
     ]
     alone = bool(item.get("multiSelect")) or not typed.chosen
-    own = Choice("", ticked=bool(typed.other.strip()) and alone, own=True)
+    own = OptionChoice("", ticked=bool(typed.other.strip()) and alone, own=True)
     return [*options, own] if options else []

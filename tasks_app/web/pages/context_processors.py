@@ -1,4 +1,4 @@
-"""What every page knows about the installation. Nothing is asked for until a template shows it."""
+"""Lazy values about the installation for all templates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tasks_app.sandbox import Sandbox, SandboxMode, detect
 
 @cache
 def sandbox() -> Sandbox:
-    """Found out once per process: the answer costs a subprocess and does not change."""
+    """Return the sandbox, detected once per process, because this starts a subprocess."""
     try:
         return detect(SandboxMode(settings.ENVIRONMENT.sandbox))
     except SandboxUnavailable as error:
@@ -26,7 +26,7 @@ def sandbox() -> Sandbox:
 
 
 class Installation:
-    """The state of the portal as the person who looks may see it."""
+    """The state of the portal as the user may see it."""
 
     def __init__(self, request: HttpRequest) -> None:
         self._user = getattr(request, "user", None)
@@ -45,26 +45,26 @@ class Installation:
 
     @property
     def open_questions(self) -> int:
-        """How many questions wait that the person may answer."""
-        return self._now[0]
+        """The number of open questions that the user may answer."""
+        return self._state[0]
 
     @property
     def unread_notices(self) -> int:
-        return self._now[2]
+        return self._state[2]
 
     @property
     def newest_notice(self) -> int:
-        """What a page knows already: only later ones become toasts."""
-        return self._now[3]
+        """The newest notice that the page knows: only later ones become toasts."""
+        return self._state[3]
 
     @property
     def without_worker(self) -> bool:
-        """Whether no worker was heard of lately, so that tasks wait. Not for strangers to know."""
-        return not self._now[1]
+        """Whether no worker is running. Not shown to anonymous users."""
+        return not self._state[1]
 
     @cached_property
-    def _now(self) -> tuple[int, bool, int, int]:
-        """Open questions, whether a worker lives, notices: one query, as every page shows all of them."""
+    def _state(self) -> tuple[int, bool, int, int]:
+        """Open questions, workers and notices, in one query, because every page shows them."""
         if not isinstance(self._user, User):
             return 0, True, 0, 0
         principal = Principal.unrestricted(self._user)

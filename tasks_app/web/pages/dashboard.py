@@ -1,4 +1,4 @@
-"""The dashboard: every task in the group that says what it needs, the neediest group first."""
+"""The dashboard: tasks in groups, those that need attention first."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAGE = 50
 
 @dataclass(frozen=True)
 class Group:
-    """Tasks that want the same of people, and in which `order`; the dashboard shows the `first` of them.
+    """A group of tasks in similar phases with its `order`; the dashboard shows the `first` of them.
 
     `mine`: only those in projects where the person may act, or only the others.
     """
@@ -57,8 +57,8 @@ GROUPS = (
 
 
 @dataclass(frozen=True)
-class Shelf:
-    """A group with the tasks of it that are shown, and how many there are in all."""
+class ListedGroup:
+    """A group with its shown tasks and their total number."""
 
     group: Group
     tasks: list[Task]
@@ -77,19 +77,21 @@ def dashboard(request: HttpRequest) -> HttpResponse:
 
 
 def _all_groups(request: HttpRequest) -> dict[str, Any]:
-    counts = _counts(request)
+    counts = _group_counts(request)
     shelves = []
     for group in GROUPS:
         if total := counts[group.key]:
-            shelves.append(Shelf(group, _rows(_in(request, group)[: group.first]), total))
-    context: dict[str, Any] = {"shelves": shelves, "stuck": list(_stuck(request))}
+            shelves.append(
+                ListedGroup(group, _load_tasks(_ids_in_group(request, group)[: group.first]), total)
+            )
+    context: dict[str, Any] = {"shelves": shelves, "stuck": list(_failed_sequences(request))}
     if not shelves:
         context["has_projects"] = projects_visible_to(principal_of(request)).exists()
     return context
 
 
-def _stuck(request: HttpRequest) -> QuerySet[Sequence]:
-    """Sequences whose next task cannot be made: no row of a task would tell."""
+def _failed_sequences(request: HttpRequest) -> QuerySet[Sequence]:
+    """Return sequences that failed between two tasks, which no task row shows."""
     unfinished = Task.objects.filter(sequence=OuterRef("pk")).exclude(phase=Phase.DONE)
     sequences = sequences_visible_to(principal_of(request)).filter(phase=Phase.FAILED)
     return sequences.exclude(Exists(unfinished)).select_related("project")[:PAGE]
@@ -99,14 +101,14 @@ def _one_group(request: HttpRequest, key: str) -> dict[str, Any]:
     group = next((group for group in GROUPS if group.key == key), None)
     if group is None:
         raise Http404(f"There is no group of tasks named “{key}”.")
-    page: Page[int] = Paginator(_in(request, group), PAGE).get_page(request.GET.get("page"))
-    shelf = Shelf(group, _rows(page.object_list), page.paginator.count)
+    page: Page[int] = Paginator(_ids_in_group(request, group), PAGE).get_page(request.GET.get("page"))
+    shelf = ListedGroup(group, _load_tasks(page.object_list), page.paginator.count)
     return {"shelves": [shelf], "page": page, "group": group}
 
 
-def _counts(request: HttpRequest) -> dict[str, int]:
-    """How many tasks each group has, by its key."""
-    mine = _mine(request)
+def _group_counts(request: HttpRequest) -> dict[str, int]:
+    """Return the number of tasks by group key."""
+    mine = _own_projects(request)
     tasks = tasks_visible_to(principal_of(request)).order_by().values_list("phase")
     counted: list[tuple[str, bool, int]] = []
     for phase, own, others in tasks.annotate(own=Count("pk", filter=mine), others=Count("pk", filter=~mine)):
@@ -114,31 +116,31 @@ def _counts(request: HttpRequest) -> dict[str, int]:
     return {group.key: sum(n for phase, own, n in counted if group.has(phase, mine=own)) for group in GROUPS}
 
 
-def _mine(request: HttpRequest) -> Q:
+def _own_projects(request: HttpRequest) -> Q:
     return Q(project__in=projects_actable_by(principal_of(request)).order_by())
 
 
-def _in(request: HttpRequest, group: Group) -> QuerySet[Task, int]:
-    """The numbers of a group's tasks in their order."""
+def _ids_in_group(request: HttpRequest, group: Group) -> QuerySet[Task, int]:
+    """Return the ids of a group's tasks in order."""
     tasks = tasks_visible_to(principal_of(request)).filter(phase__in=group.phases)
     if group.mine is not None:
-        tasks = tasks.filter(_mine(request) if group.mine else ~_mine(request))
-    asked_at = Subquery(_asked().values("asked_at")[:1])
+        tasks = tasks.filter(_own_projects(request) if group.mine else ~_own_projects(request))
+    asked_at = Subquery(_oldest_question().values("asked_at")[:1])
     return tasks.annotate(asked_at=asked_at).order_by(*group.order).values_list("pk", flat=True)
 
 
-def _rows(numbers: Iterable[int]) -> list[Task]:
-    """These tasks with their step and, if one is open, the question: looked up for these alone."""
+def _load_tasks(numbers: Iterable[int]) -> list[Task]:
+    """Return these tasks with their current step and oldest open question."""
     current = Step.objects.filter(task=OuterRef("pk")).exclude(phase=Phase.DONE).order_by("position")
     rows = Task.objects.select_related("project", "sequence").defer("text", "body")
     rows = rows.annotate(
         current_step=Subquery(current.values("name")[:1]),
-        question_items=Subquery(_asked().values("items")[:1]),
-        asked_at=Subquery(_asked().values("asked_at")[:1]),
+        question_items=Subquery(_oldest_question().values("items")[:1]),
+        asked_at=Subquery(_oldest_question().values("asked_at")[:1]),
     )
     return rows_in_order(rows, list(numbers))
 
 
-def _asked() -> QuerySet[Question]:
-    """The question of a task that waits longest."""
+def _oldest_question() -> QuerySet[Question]:
+    """Return the oldest open question of a task."""
     return Question.objects.open().filter(task=OuterRef("pk")).order_by("asked_at", "pk")

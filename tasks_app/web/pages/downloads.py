@@ -1,4 +1,4 @@
-"""What can be taken away as a file: the three logs of a step, its plan, and what was changed."""
+"""Downloads: the logs of a step, its plan, and patches."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def method_not_allowed_page(get_response: Callable[[HttpRequest], Any]) -> Calla
 
 
 def _is_empty_405(request: HttpRequest, response: HttpResponseBase) -> bool:
-    """The API has its own response for this."""
+    """Return whether this is Django's empty 405; the API has its own."""
     return response.status_code == 405 and not request.path.startswith("/api/")
 
 

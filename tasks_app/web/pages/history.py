@@ -1,4 +1,4 @@
-"""The history: every task and every question, searched, filtered, page by page, and taken away as a file."""
+"""The history: all tasks and questions, with search, filters, pages and exports."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ TASKS, QUESTIONS = "tasks", "questions"
 
 
 @dataclass(frozen=True)
-class Found:
-    """A task, and where in it the words are. `asked` is the first of its questions that has them."""
+class TaskResult:
+    """A task in the results, with matching texts. `asked` is its first matching question."""
 
     task: Task
     metrics: Metrics
@@ -53,8 +53,8 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A question and its answer, with the words in them."""
+class QuestionResult:
+    """A question in the results, with matching texts."""
 
     question: Question
     headline: list[TextPart]
@@ -62,20 +62,20 @@ class Asked:
 
 
 def history(request: HttpRequest) -> HttpResponse:
-    """`?kind=questions` lists these instead. HTMX gets the list alone."""
+    """List tasks, or with `?kind=questions` questions. HTMX gets only the list."""
     principal, filters = principal_of(request), HistoryFilters.of(request.GET)
     kind = QUESTIONS if request.GET.get("kind") == QUESTIONS else TASKS
     place = PageCursor.of(request.GET)
     context = _tasks(principal, filters, place) if kind == TASKS else _questions(principal, filters, place)
-    context |= {"filters": filters, "kind": kind, "place": place, **_addresses(filters, kind, place)}
+    context |= {"filters": filters, "kind": kind, "place": place, **_urls(filters, kind, place)}
     if is_htmx(request):
         return render(request, "history/_found.html", {**context, "alone": True})
-    context |= _choices(principal, filters, kind)
+    context |= _filter_values(principal, filters, kind)
     return render(request, "history/page.html", context)
 
 
 def history_export(request: HttpRequest, form: str) -> StreamingHttpResponse:
-    """All that the filters let through, however much, as `csv` or `json`; that it was taken is recorded."""
+    """Export all filtered rows as `csv` or `json`, and record the export."""
     if form not in downloads.FORMATS:
         raise Http404(f"There is no export as “{form}”.")
     principal, filters = principal_of(request), HistoryFilters.of(request.GET)
@@ -90,20 +90,20 @@ def history_export(request: HttpRequest, form: str) -> StreamingHttpResponse:
 
 def _tasks(principal: Principal, filters: HistoryFilters, place: PageCursor) -> dict[str, Any]:
     part = page_of_ids(filters.matching_tasks(principal), place, PER_PAGE)
-    tasks = rows_in_order(_shown_tasks(filters), part.ids)
+    tasks = rows_in_order(_tasks_for_display(filters), part.ids)
     metrics = statistics.of_tasks(tasks)
-    asked = _asked(filters, part) if filters.words else {}
-    rows = [_found(filters, task, metrics[task.pk], asked.get(task.pk)) for task in tasks]
+    asked = _matching_question_of(filters, part) if filters.words else {}
+    rows = [_task_result(filters, task, metrics[task.pk], asked.get(task.pk)) for task in tasks]
     return {"rows": rows, "slice": part}
 
 
-def _shown_tasks(filters: HistoryFilters) -> QuerySet[Task]:
+def _tasks_for_display(filters: HistoryFilters) -> QuerySet[Task]:
     tasks = Task.objects.select_related("project", "sequence", "created_by").defer("text", "body")
     return tasks.annotate(shown_body=Substr("body", 1, _SHOWN)) if filters.words else tasks
 
 
-def _asked(filters: HistoryFilters, part: PageOfIds) -> dict[int, Question]:
-    """By the task: the first of its questions with the words."""
+def _matching_question_of(filters: HistoryFilters, part: PageOfIds) -> dict[int, Question]:
+    """Return the first matching question of each task, by task id."""
     found: dict[int, Question] = {}
     questions = Question.objects.filter(task__in=part.ids).order_by("pk")
     for question in questions_with(questions, filters.words):
@@ -111,36 +111,36 @@ def _asked(filters: HistoryFilters, part: PageOfIds) -> dict[int, Question]:
     return found
 
 
-def _found(filters: HistoryFilters, task: Task, metrics: Metrics, asked: Question | None) -> Found:
+def _task_result(filters: HistoryFilters, task: Task, metrics: Metrics, asked: Question | None) -> TaskResult:
     query = filters.words
     if not query:
-        return Found(task, metrics, [TextPart(task.title)], [], asked, [])
+        return TaskResult(task, metrics, [TextPart(task.title)], [], asked, [])
     title = mark_hits(_without_code(task.title), query)
     words = snippet(_without_code(task.failure), query) or _snippet(getattr(task, "shown_body", ""), query)
-    return Found(task, metrics, title, words, asked, _asked_words(filters, asked))
+    return TaskResult(task, metrics, title, words, asked, _question_snippet(filters, asked))
 
 
 def _without_code(text: str) -> str:
-    """A line in which `this` is code: a word within it that is marked would leave its backticks behind."""
+    """Remove the backticks of code: marking a word within it would split the markup."""
     return text.replace("`", "")
 
 
 def _snippet(markdown: str, query: Query) -> list[TextPart]:
-    """Of what the text says; of its source where only that has the words, as in the address of a link."""
+    """Return a snippet of the rendered text, or of the source if only that matches, as in a link's URL."""
     return snippet(plain_text(lines_around_hit(markdown, query)), query) or snippet(markdown, query)
 
 
-def _asked_words(filters: HistoryFilters, question: Question | None) -> list[TextPart]:
-    """The question's line, or the answer if the words are there."""
+def _question_snippet(filters: HistoryFilters, question: Question | None) -> list[TextPart]:
+    """Return the question's first line, or the answer if only that matches."""
     if question is None:
         return []
     texts = (question.headline, question.answer_text, _all_text(question))
     found = (_snippet(text, filters.words) for text in texts)
-    return next(filter(None, found), [TextPart(_line(question))])
+    return next(filter(None, found), [TextPart(_first_paragraph(question))])
 
 
-def _line(question: Question) -> str:
-    """Its first paragraph: what follows is its context."""
+def _first_paragraph(question: Question) -> str:
+    """Return the first paragraph; the rest is context."""
     return plain_text(headline(question.headline[:_SHOWN]))
 
 
@@ -155,23 +155,23 @@ def _questions(principal: Principal, filters: HistoryFilters, place: PageCursor)
     related = Question.objects.select_related("task__project", "step", "answered_by").defer(
         "task__text", "task__body", "tool_input"
     )
-    rows = [_question(filters, question) for question in rows_in_order(related, part.ids)]
+    rows = [_question_result(filters, question) for question in rows_in_order(related, part.ids)]
     return {"rows": rows, "slice": part}
 
 
-def _question(filters: HistoryFilters, question: Question) -> Asked:
-    """With its answer; or with its context, if the words are there alone."""
-    line, answer = _line(question), question.answer_text[:_SHOWN]
+def _question_result(filters: HistoryFilters, question: Question) -> QuestionResult:
+    """Return a result with the answer, or with the context if only that matches."""
+    line, answer = _first_paragraph(question), question.answer_text[:_SHOWN]
     words = _snippet(answer, filters.words)
     if not words and not snippet(line, filters.words):
         words = _snippet(question.headline[:_SHOWN], filters.words)
     if answer and not words:
         words = [TextPart(plain_text(answer[:_ANSWER]))]
-    return Asked(question, mark_hits(line, filters.words), words)
+    return QuestionResult(question, mark_hits(line, filters.words), words)
 
 
-def _addresses(filters: HistoryFilters, kind: str, place: PageCursor) -> dict[str, str]:
-    """The same filters elsewhere: in the files, and in the other order."""
+def _urls(filters: HistoryFilters, kind: str, place: PageCursor) -> dict[str, str]:
+    """Return the URLs of exports and of the other order with the same filters."""
     same: dict[str, Any] = filters.url_parameters()
     if kind == QUESTIONS:
         same["kind"] = kind
@@ -183,8 +183,8 @@ def _query(parameters: dict[str, Any]) -> str:
     return urlencode(parameters, doseq=True)
 
 
-def _choices(principal: Principal, filters: HistoryFilters, kind: str) -> dict[str, Any]:
-    """What the filters can be set to; of names that anybody may invent, those that were used lately."""
+def _filter_values(principal: Principal, filters: HistoryFilters, kind: str) -> dict[str, Any]:
+    """Return the values of the filters; of free names, only recent ones."""
     projects = projects_visible_to(principal).order_by("name")
     context: dict[str, Any] = {"projects": projects, "channels": Channel.choices}
     context |= {
@@ -200,7 +200,7 @@ def _choices(principal: Principal, filters: HistoryFilters, kind: str) -> dict[s
 
 
 def _recent(principal: Principal) -> dict[str, list[str]]:
-    """Numbers first: they are found in an index, without looking at a row that is not wanted."""
+    """Return values of the newest rows; ids first, because an index has them."""
     ids = page_of_ids(HistoryFilters().matching_tasks(principal), PageCursor(), _RECENT).ids
     tasks, runs = (
         Task.objects.filter(pk__in=ids).order_by(),

@@ -1,4 +1,4 @@
-"""The inbox: questions by what became of them, and which of them: of a project, a step, an age, a person."""
+"""The inbox: questions by state, filtered by project, step, age and user."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ MINE = "mine"
 
 
 @dataclass(frozen=True)
-class Filters:
-    """The filters in the URL, each empty if it is not set; a value that means nothing is left out."""
+class InboxFilters:
+    """The filters in the URL; unset and invalid ones are empty."""
 
     project: str = ""
     step: str = ""
@@ -44,7 +44,7 @@ class Filters:
     person: str = ""
 
     @classmethod
-    def of(cls, request: HttpRequest) -> Filters:
+    def of(cls, request: HttpRequest) -> InboxFilters:
         given = {one.name: storable_text(request.GET.get(one.name, ""))[:200] for one in fields(cls)}
         given["kind"] = given["kind"] if given["kind"] in QuestionKind.values else ""
         given["age"] = given["age"] if given["age"] in AGES else ""
@@ -57,7 +57,7 @@ class Filters:
         return {one.name: value for one in fields(self) if (value := getattr(self, one.name))}
 
     def of_questions(self, user: User) -> Q:
-        """The condition that questions fulfil, whatever became of them."""
+        """Return the condition of all filters except the state."""
         wanted = Q()
         if self.project:
             wanted &= Q(task__project__name=self.project)
@@ -76,7 +76,7 @@ class Filters:
 
 @dataclass(frozen=True)
 class Tab:
-    """What became of questions, and how many of those that the filters let through."""
+    """A tab: a state of questions and the number of matching ones."""
 
     state: str
     label: str
@@ -85,16 +85,16 @@ class Tab:
 
 
 def inbox(request: HttpRequest) -> HttpResponse:
-    """Open questions as cards to answer, the others for reading up.
+    """Show open questions as cards with forms, others as a list.
 
     HTMX gets the cards that it does not show yet, or the tabs with their counts (`?part=tabs`).
     """
-    principal, state, filters = principal_of(request), _state(request), Filters.of(request)
+    principal, state, filters = principal_of(request), _state(request), InboxFilters.of(request)
     seen = questions_visible_to(principal)
     matching = seen.filter(filters.of_questions(principal.user))
     if is_htmx(request) and request.GET.get("part") == "tabs":
         return render(request, "inbox/_tabs.html", {"tabs": _tabs(matching, filters), "state": state})
-    page = Paginator(_ordered(matching, state), PER_PAGE).get_page(request.GET.get("page"))
+    page = Paginator(_order(matching, state), PER_PAGE).get_page(request.GET.get("page"))
     cards = cards_of(request, page)
     if is_htmx(request):
         return unknown_cards(request, cards)
@@ -107,7 +107,7 @@ def inbox(request: HttpRequest) -> HttpResponse:
         "tabs": _tabs(matching, filters),
         "filters": filters,
         "query": query,
-        **_choices(principal, seen),
+        **_filter_values(principal, seen),
     }
     return render(request, "inbox/page.html", context)
 
@@ -117,15 +117,15 @@ def _state(request: HttpRequest) -> str:
     return state if state in QuestionState.values else QuestionState.OPEN
 
 
-def _ordered(questions: QuerySet[Question], state: str) -> QuerySet[Question]:
-    """Open ones by how long they wait, the others by what happened last."""
+def _order(questions: QuerySet[Question], state: str) -> QuerySet[Question]:
+    """Order open questions by age, others by their last change."""
     related = questions.filter(state=state).select_related("task__project", "step", "run", "answered_by")
     if state == QuestionState.OPEN:
         return related.order_by("asked_at", "pk")
     return related.order_by("-answered_at" if state == QuestionState.ANSWERED else "-asked_at", "-pk")
 
 
-def _tabs(matching: QuerySet[Question], filters: Filters) -> list[Tab]:
+def _tabs(matching: QuerySet[Question], filters: InboxFilters) -> list[Tab]:
     counts = dict(matching.order_by().values_list("state").annotate(Count("pk")))
     return [
         Tab(state, label, counts.get(state, 0), urlencode({"state": state, **filters.query()}))
@@ -133,8 +133,8 @@ def _tabs(matching: QuerySet[Question], filters: Filters) -> list[Tab]:
     ]
 
 
-def _choices(principal: Principal, seen: QuerySet[Question]) -> dict[str, object]:
-    """What the filters can be set to: only what there is."""
+def _filter_values(principal: Principal, seen: QuerySet[Question]) -> dict[str, object]:
+    """Return the existing values of the filters."""
     answerers = User.objects.filter(answers__in=seen.order_by()).distinct().order_by("username")
     return {
         "projects": projects_visible_to(principal).order_by("name")[:_MOST_NAMES],

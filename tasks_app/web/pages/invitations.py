@@ -1,4 +1,4 @@
-"""The page behind the link of an invitation: to join, with a login or by making one."""
+"""The page of an invitation's link: join with an existing or a new account."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The live page: what waits for an answer, then what runs and its last words."""
+"""The live page: open questions, then running tasks with their last events."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LINES = 4
 
 @dataclass(frozen=True)
 class Running:
-    """A running task, its present run and the last things that happened in it."""
+    """A running task, its current run and its last events."""
 
     task: Task
     run: Run | None
@@ -55,7 +55,7 @@ def _running(request: HttpRequest) -> list[Running]:
 
 
 def _last_runs(tasks: list[Task]) -> dict[int, Run]:
-    """The newest run of each task."""
+    """Return the newest run of each task."""
     newest = (
         Run.objects.filter(step__task__in=tasks).order_by().values("step__task").annotate(newest=Max("pk"))
     )
@@ -64,7 +64,7 @@ def _last_runs(tasks: list[Task]) -> dict[int, Run]:
 
 
 def _last_lines(runs: list[Run]) -> dict[int, list[tuple[Event, str]]]:
-    """The last events of each run, found by their numbers: one query however many runs there are."""
+    """Return the last events of each run, with one query by id."""
     spans = [
         Q(run=run, seq__gt=run.last_seq - 3 * _LINES)  # type: ignore[attr-defined]
         for run in runs

@@ -1,4 +1,4 @@
-"""My settings: who I am to others, how pages look, and what guards my account."""
+"""Personal settings: profile, theme and account security."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tasks_app.services.account import change_email, change_name, change_theme, 
 from tasks_app.services.sessions import end_other_sessions, end_session, sessions_of
 from tasks_app.web.accounts.providers import login_providers
 from tasks_app.web.forms.profile import ProfileForm
-from tasks_app.web.pages.access import person
+from tasks_app.web.pages.access import current_user
 
 
 @require_http_methods(["GET", "POST"])
 def profile(request: HttpRequest) -> HttpResponse:
-    user = person(request)
+    user = current_user(request)
     form = ProfileForm(request.POST if request.method == "POST" else None, user=user)
     if request.method == "POST" and form.is_valid():
         _save(request, user, form)
@@ -39,7 +39,7 @@ def profile(request: HttpRequest) -> HttpResponse:
 
 
 def _save(request: HttpRequest, user: User, form: ProfileForm) -> None:
-    """The address first: it may ask for the password, and then the whole form comes again."""
+    """Save the e-mail address first: this may ask for the password and repeat the request."""
     given = form.cleaned_data
     if given["email"] != user.email:
         _new_address(request, user, given["email"])
@@ -61,10 +61,10 @@ def _new_address(request: HttpRequest, user: User, email: str) -> None:
 
 @require_POST
 def theme(request: HttpRequest) -> HttpResponse:
-    """The switch of the menu; back to where it was used."""
+    """Switch the theme and return to the page."""
     chosen = request.POST.get("theme")
     if chosen in Theme.values:
-        change_theme(person(request), Theme(chosen))
+        change_theme(current_user(request), Theme(chosen))
     back = request.POST.get("back", "")
     # A word without a slash is the name of a page to `redirect`, or an error.
     here = back.startswith("/") and url_has_allowed_host_and_scheme(back, {request.get_host()})
@@ -73,7 +73,7 @@ def theme(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def security(request: HttpRequest) -> HttpResponse:
-    user = person(request)
+    user = current_user(request)
     linked = list(SocialAccount.objects.filter(user=user).order_by("pk"))
     names = {one.key: one.name for one in login_providers()}
     context = {
@@ -82,7 +82,8 @@ def security(request: HttpRequest) -> HttpResponse:
         "second_factor": Authenticator.objects.filter(user=user, type=Authenticator.Type.TOTP).first(),
         "codes": _codes_left(user),
         "linked": [
-            (account, names.get(account.provider, account.provider), _who(account)) for account in linked
+            (account, names.get(account.provider, account.provider), _name_at_provider(account))
+            for account in linked
         ],
         "to_link": [
             one for one in login_providers() if one.key not in {account.provider for account in linked}
@@ -91,8 +92,8 @@ def security(request: HttpRequest) -> HttpResponse:
     return render(request, "me/security.html", context)
 
 
-def _who(account: SocialAccount) -> str:
-    """As whom one is known there."""
+def _name_at_provider(account: SocialAccount) -> str:
+    """Return the name or e-mail address of the user at the provider."""
     said = account.extra_data.get("userinfo") or account.extra_data
     return str(said.get("email") or said.get("login") or account.uid)
 
@@ -104,21 +105,21 @@ def _codes_left(user: User) -> int:
 
 @require_POST
 def session_end(request: HttpRequest, session: str) -> HttpResponse:
-    if end_session(person(request), session):
+    if end_session(current_user(request), session):
         messages.success(request, "Session ended.")
     return redirect("me_security")
 
 
 @require_POST
 def sessions_end(request: HttpRequest) -> HttpResponse:
-    ended = end_other_sessions(person(request), but=request.session.session_key)
+    ended = end_other_sessions(current_user(request), but=request.session.session_key)
     messages.success(request, f"Logged out everywhere else: {ended} session{'' if ended == 1 else 's'}.")
     return redirect("me_security")
 
 
 @require_POST
 def unlink(request: HttpRequest, account_id: int) -> HttpResponse:
-    user = person(request)
+    user = current_user(request)
     account = get_object_or_404(SocialAccount, user=user, pk=account_id)
     try:
         unlink_login(account, by=user)

@@ -1,4 +1,4 @@
-"""My settings: what I am told, by which media and when."""
+"""Personal settings: notifications."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tasks_app.notifications.personal_channels import save_preferences
 from tasks_app.notifications.project_channels import try_target
 from tasks_app.notifications.recipients import preferences_of
 from tasks_app.web.forms.notifications import PreferencesForm
-from tasks_app.web.pages.access import person, principal_of
+from tasks_app.web.pages.access import current_user, principal_of
 
 LOGGED = 15
 
@@ -46,7 +46,7 @@ def _saved(request: HttpRequest, form: PreferencesForm) -> bool:
 
 
 def _log(request: HttpRequest) -> list[Delivery]:
-    user = person(request)
+    user = current_user(request)
     mine = Delivery.objects.filter(user=user) | Delivery.objects.filter(target__user=user)
     related = mine.select_related("target", "transition__task__project")
     return list(related.order_by("-pk")[:LOGGED])
@@ -54,7 +54,7 @@ def _log(request: HttpRequest) -> list[Delivery]:
 
 @require_POST
 def me_notifications_test(request: HttpRequest) -> HttpResponse:
-    """The worker sends it; what became of it stands in the log."""
+    """Queue a test, which the worker sends; the log shows its outcome."""
     principal = principal_of(request)
     try:
         try_target(get_object_or_404(Target, user=principal.user), by=principal)

@@ -27,16 +27,16 @@ _LINK = "invitation_link"
 def project_members(request: HttpRequest, project_id: int) -> HttpResponse:
     project = project_or_404(request, project_id)
     if request.method == "GET":
-        return _page(request, project, NewMemberForm())
+        return _render_page(request, project, NewMemberForm())
     _require_maintainer(request, project)
     form = NewMemberForm(request.POST)
     if not form.is_valid():
-        return _page(request, project, form, status=400)
+        return _render_page(request, project, form, status=400)
     try:
         _let_in(request, project, form)
     except BadInput as error:
         form.add_error("user", str(error))
-        return _page(request, project, form, status=400)
+        return _render_page(request, project, form, status=400)
     return redirect("project_members", project.pk)
 
 
@@ -47,7 +47,7 @@ def _let_in(request: HttpRequest, project: Project, form: NewMemberForm) -> None
         name = f"{form.existing_user.shown_name} ({form.existing_user.get_username()})"
         messages.success(request, f"{name} is now a {role.value}.")
     else:
-        _hand_over(request, *invite(project, form.cleaned_data["user"], role, by=principal_of(request)))
+        _deliver_link(request, *invite(project, form.cleaned_data["user"], role, by=principal_of(request)))
 
 
 @require_POST
@@ -83,7 +83,7 @@ def member_remove(request: HttpRequest, project_id: int, member_id: int) -> Http
 def invitation_again(request: HttpRequest, project_id: int, invitation_id: int) -> HttpResponse:
     invitation = _invitation_or_404(request, project_id, invitation_id)
     try:
-        _hand_over(request, invitation, invite_again(invitation, by=principal_of(request)))
+        _deliver_link(request, invitation, invite_again(invitation, by=principal_of(request)))
     except BadInput as error:
         messages.error(request, str(error))
     return redirect("project_members", project_id)
@@ -100,8 +100,8 @@ def invitation_withdraw(request: HttpRequest, project_id: int, invitation_id: in
     return redirect("project_members", project_id)
 
 
-def _hand_over(request: HttpRequest, invitation: Invitation, token: str) -> None:
-    """By mail to who is invited, else to the inviter, once."""
+def _deliver_link(request: HttpRequest, invitation: Invitation, token: str) -> None:
+    """Send the link to the invited address, or show it once to the inviter."""
     path = reverse("invitation", args=[token])
     if mail_invitation(invitation, absolute_url(path)):
         messages.success(request, f"A link was sent to {invitation.email}. It works for seven days.")
@@ -129,7 +129,9 @@ def _invitation_or_404(request: HttpRequest, project_id: int, invitation_id: int
     return get_object_or_404(project.invitations.select_related("project"), pk=invitation_id)
 
 
-def _page(request: HttpRequest, project: Project, form: NewMemberForm, *, status: int = 200) -> HttpResponse:
+def _render_page(
+    request: HttpRequest, project: Project, form: NewMemberForm, *, status: int = 200
+) -> HttpResponse:
     may_change = may_maintain(principal_of(request), project)
     fresh = request.session.get(_LINK)
     if fresh and fresh["project"] == project.pk:

@@ -1,4 +1,4 @@
-"""What changes around every page: the number of open questions, and whether a worker is running."""
+"""Updates of the navigation: the number of open questions and the state of workers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tasks_app.web.pages.notices import fresh
 
 
 def navigation(request: HttpRequest) -> HttpResponse:
-    """With `?after=N` also the questions that were told to the person since then."""
+    """Render the updates; with `?after=N` also notices of later questions."""
     return render(request, "_news.html", {"fresh": fresh(request)})
 
 
 def workers(request: HttpRequest) -> HttpResponse:
-    """The banner that says that no worker is running; it asks again by itself."""
+    """Render the banner that no worker is running; it polls by itself."""
     return render(request, "_workers.html")

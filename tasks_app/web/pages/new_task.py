@@ -1,4 +1,4 @@
-"""Creating a task, or a sequence from a folder of them, and starting it at once if wanted."""
+"""Create a task, or a sequence from a folder, and optionally start it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tasks_app.permissions import projects_actable_by, projects_visible_to
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tasks_app.services.tasks import create_task, start_task
 from tasks_app.web.forms.new_task import NewTaskForm
-from tasks_app.web.pages.access import person, principal_of
-from tasks_app.web.pages.new_task_parts import Room
+from tasks_app.web.pages.access import current_user, principal_of
+from tasks_app.web.pages.new_task_parts import ChosenProject
 
 #: Names the text in messages; `task:3` is its third line.
 WHERE = "task"
@@ -31,45 +31,47 @@ _SENT = 20
 
 @require_http_methods(["GET", "POST"])
 def task_new(request: HttpRequest) -> HttpResponse:
-    """A POST with `choose` or `preview` only shows the form again, for browsers without scripts."""
+    """Show or submit the form. `choose` and `preview` show it again, for browsers without scripts."""
     principal = principal_of(request)
     if request.method == "GET":
-        return _page(request, NewTaskForm(principal=principal, initial=_initial(request)))
+        return _render_page(request, NewTaskForm(principal=principal, initial=_initial(request)))
     if not projects_actable_by(principal).exists():
         raise PermissionDenied("You may not create tasks in any project. A maintainer can change your role.")
     form = NewTaskForm(request.POST, principal=principal)
     if {"choose", "preview"} & set(request.POST):
-        return _page(request, NewTaskForm(principal=principal, initial=request.POST.dict()))
+        return _render_page(request, NewTaskForm(principal=principal, initial=request.POST.dict()))
     made = _create(request, form) if form.is_valid() else None
     if made is None:
-        return _page(request, form, status=400)
+        return _render_page(request, form, status=400)
     if "start" in request.POST:
-        _start(request, made)
+        _start_created(request, made)
     return redirect("task" if isinstance(made, Task) else "sequence", made.pk)
 
 
 def task_new_project(request: HttpRequest) -> HttpResponse:
-    """The part of the form that depends on the project."""
+    """Render the part of the form that depends on the project."""
     return render(
-        request, "tasks/new/_project.html", {"room": _room(request), "pipeline": "", "is_part": True}
+        request,
+        "tasks/new/_project.html",
+        {"room": _chosen_project(request), "pipeline": "", "is_part": True},
     )
 
 
 def task_new_files(request: HttpRequest) -> HttpResponse:
-    """Files, or with `kind=folder` folders, that fit the search; or what would run of a folder."""
+    """Render matching files, or with `kind=folder` folders, or the tasks of a folder."""
     part = "_would_run" if "would_run" in request.GET else "_files"
-    context = {"room": _room(request), "kind": request.GET.get("kind", "")}
+    context = {"room": _chosen_project(request), "kind": request.GET.get("kind", "")}
     return render(request, f"tasks/new/{part}.html", context)
 
 
 @require_http_methods(["GET", "POST"])
 def task_preview(request: HttpRequest) -> HttpResponse:
-    """The text as people will read it, with what its settings come to. Nothing is stored."""
+    """Render a preview of the text and its settings. Nothing is stored."""
     return render(request, "tasks/new/_preview.html", _preview(request.POST.dict()))
 
 
-def _room(request: HttpRequest) -> Room | None:
-    """The project that is chosen, if this person may create tasks in it; else the first one."""
+def _chosen_project(request: HttpRequest) -> ChosenProject | None:
+    """Return the chosen project, if the user may create tasks in it, else the first one."""
     projects = projects_actable_by(principal_of(request))
     wanted = request.POST.get("project") or request.GET.get("project") or ""
     if wanted:
@@ -78,18 +80,20 @@ def _room(request: HttpRequest) -> Room | None:
     else:
         project = projects.first()
     given = request.POST if request.method == "POST" else request.GET
-    return Room(project, query=given.get("q", ""), folder=given.get("folder", "")) if project else None
+    return (
+        ChosenProject(project, query=given.get("q", ""), folder=given.get("folder", "")) if project else None
+    )
 
 
 def _initial(request: HttpRequest) -> dict[str, Any]:
-    """What the address asks for: a project, a file of it, a folder, or the text of another task."""
+    """Return initial values from the URL: a project, a file, a folder, or the text of another task."""
     asked = {name: request.GET.get(name, "") for name in ("project", "kind", "folder")}
     initial: dict[str, Any] = {name: value for name, value in asked.items() if value}
     if other := request.GET.get("from"):
         task = _other_task(request, other)
         initial |= {"project": task.project_id, "text": task.text}
     elif path := request.GET.get("file"):
-        room = _room(request)
+        room = _chosen_project(request)
         try:
             initial |= {"text": room.text_of(path), "file": path} if room else {}
         except CatHerderError as error:
@@ -103,7 +107,7 @@ def _other_task(request: HttpRequest, number: str) -> Task:
     return permissions.task_or_404(principal_of(request), int(number))
 
 
-def _page(request: HttpRequest, form: NewTaskForm, *, status: int = 200) -> HttpResponse:
+def _render_page(request: HttpRequest, form: NewTaskForm, *, status: int = 200) -> HttpResponse:
     principal = principal_of(request)
     project = form["project"].value()
     projects = projects_actable_by(principal)
@@ -112,27 +116,27 @@ def _page(request: HttpRequest, form: NewTaskForm, *, status: int = 200) -> Http
     context: dict[str, Any] = {
         "form": form,
         "may_see_any": projects_visible_to(principal).exists(),
-        "room": Room(chosen, query=request.GET.get("q", ""), folder=form["folder"].value() or "")
+        "room": ChosenProject(chosen, query=request.GET.get("q", ""), folder=form["folder"].value() or "")
         if chosen
         else None,
         "pipeline": form["pipeline"].value() or "",
         "kind": form["kind"].value(),
         "fresh_key": uuid.uuid4(),
-        "sent": _sent(request),
+        "sent": _submitted_form_keys(request),
     }
     if "preview" in request.POST:
         context |= {"show_preview": True, **_preview(request.POST.dict())}
     return render(request, "tasks/new.html", context, status=status)
 
 
-def _sent(request: HttpRequest) -> str:
-    """Keys of forms that became tasks lately: their drafts are of no use any more."""
-    made = Task.objects.filter(created_by=person(request)).exclude(form_key="").order_by("-pk")
+def _submitted_form_keys(request: HttpRequest) -> str:
+    """Return the keys of recently submitted forms, whose drafts can be deleted."""
+    made = Task.objects.filter(created_by=current_user(request)).exclude(form_key="").order_by("-pk")
     return " ".join(made.values_list("form_key", flat=True)[:_SENT])
 
 
 def _create(request: HttpRequest, form: NewTaskForm) -> Task | Sequence | None:
-    """The new task or sequence; None if it was refused, with the reason in the form."""
+    """Create the task or sequence; return None and add form errors if it was refused."""
     given, principal = form.cleaned_data, principal_of(request)
     try:
         if form.is_folder:
@@ -147,13 +151,13 @@ def _create(request: HttpRequest, form: NewTaskForm) -> Task | Sequence | None:
     except NotAllowed as error:
         raise PermissionDenied(str(error)) from error
     except CatHerderError as error:
-        for sentence in _sentences(error):
+        for sentence in _error_sentences(error):
             form.add_error("folder" if form.is_folder else "text", sentence)
         return None
 
 
-def _sentences(error: CatHerderError) -> Iterable[str]:
-    """Each fault with its line in the text, where it has one."""
+def _error_sentences(error: CatHerderError) -> Iterable[str]:
+    """Return each error with its line in the text, if it has one."""
     if isinstance(error, ConfigInvalid) and error.file == WHERE:
         return [_at_line(one.line, one.sentence) for one in error.problems]
     if isinstance(error, BadInput) and error.where.startswith(f"{WHERE}:"):
@@ -166,7 +170,7 @@ def _at_line(line: object, sentence: str) -> str:
 
 
 def _preview(given: dict[str, str]) -> dict[str, Any]:
-    """What the text says, or its faults."""
+    """Return the parsed text, or its errors."""
     form = NewTaskForm(given, principal=None)
     form.is_valid()
     if not given.get("text", "").strip():
@@ -177,12 +181,12 @@ def _preview(given: dict[str, str]) -> dict[str, Any]:
     except CatHerderError as error:
         return {
             "definition": TaskDefinition("", below_front_matter(given["text"])),
-            "faults": list(_sentences(error)),
+            "faults": list(_error_sentences(error)),
         }
 
 
-def _start(request: HttpRequest, made: Task | Sequence) -> None:
-    """It exists already: what hinders its start is told on its page."""
+def _start_created(request: HttpRequest, made: Task | Sequence) -> None:
+    """Start it; errors are shown on the page of the created task."""
     try:
         if isinstance(made, Task):
             start_task(made, by=principal_of(request))

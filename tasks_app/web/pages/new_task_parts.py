@@ -1,4 +1,4 @@
-"""What the form for a new task shows of the chosen project: its pipelines, its files, its folders."""
+"""The pipelines, files and folders of the chosen project in the form for a new task."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tasks_app.config.pipeline import DEFAULT_TASK_FOLDER
 from tasks_app.core.errors import BadInput, CatHerderError
 from tasks_app.models import Project
 from tasks_app.reporting.search.repository import RepositoryTaskFiles
-from tasks_app.web.pages.project_facts import AtHead, ShownPipeline, at_head
+from tasks_app.web.pages.project_facts import ProjectAtHead, ShownPipeline, at_head
 
 _LISTED = 50
 
 
 @dataclass(frozen=True)
 class Listing:
-    """Names that fit a search, up to a bound; `more` were left out."""
+    """Matching names, up to a limit; `more` were left out."""
 
     names: Sequence[str]
     more: int = 0
@@ -30,8 +30,8 @@ class Listing:
 
 
 @dataclass(frozen=True)
-class Room:
-    """A project as the form shows it, at the newest commit that was fetched.
+class ChosenProject:
+    """A project in the form, at the newest fetched commit.
 
     `query` is what was searched for, `folder` the folder that is looked into.
     """
@@ -41,7 +41,7 @@ class Room:
     folder: str = ""
 
     @cached_property
-    def head(self) -> AtHead | None:
+    def head(self) -> ProjectAtHead | None:
         try:
             return at_head(self.project)
         except CatHerderError:
@@ -53,12 +53,12 @@ class Room:
 
     @property
     def is_broken(self) -> bool:
-        """Whether nothing can be created until cat-herder.yaml is mended."""
+        """Whether cat-herder.yaml has errors, so that nothing can be created."""
         return self.head is not None and self.head.config is None
 
     @cached_property
     def threshold(self) -> int | None:
-        """The threshold of tasks that name none; None if the settings cannot be read."""
+        """The default threshold; None if the settings cannot be read."""
         if self.head is None or self.head.config is None:
             return None
         chosen = self.head.config.interaction_threshold
@@ -66,12 +66,12 @@ class Room:
 
     @cached_property
     def files(self) -> Listing:
-        """Markdown files, those of the task folder first."""
+        """The Markdown files, those of the task folder first."""
         return Listing.of(self._pickable.paths(self.query) if self._pickable else [])
 
     @cached_property
     def folders(self) -> Listing:
-        """Folders with task files directly in them."""
+        """The folders that contain task files."""
         return Listing.of(self._pickable.folders(self.query) if self._pickable else [])
 
     @cached_property
@@ -80,7 +80,7 @@ class Room:
         return self._pickable.tasks_in_order(self.folder) if self._pickable else []
 
     def text_of(self, path: str) -> str:
-        """The text of a Markdown file. Raises BadInput if there is no such file, or it is no such text."""
+        """Return the text of a Markdown file. Raises BadInput."""
         if self._pickable is None:
             raise BadInput("The project’s repository cannot be read.")
         return self._pickable.read_text(path)

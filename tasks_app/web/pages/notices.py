@@ -1,4 +1,4 @@
-"""What was told to the person who looks: the list, and the news for the bell and the toasts."""
+"""The user's notices: the list, and updates for the badge and toasts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def notices(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def notices_read(request: HttpRequest) -> HttpResponse:
-    """One of them (`notice=N`), or all."""
+    """Mark one notice (`notice=N`) or all as read."""
     number = request.POST.get("notice", "")
     if number and not _is_number(number):
         return redirect("notices")
@@ -36,7 +36,7 @@ def notices_read(request: HttpRequest) -> HttpResponse:
 
 
 def fresh(request: HttpRequest) -> QuerySet[Notice] | list[Notice]:
-    """Questions that were told after the one that the page knows: what it may show as toasts."""
+    """Return notices of questions after the one that the page knows, for toasts."""
     after = request.GET.get("after", "")
     if not _is_number(after):
         return []

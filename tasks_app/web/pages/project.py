@@ -1,4 +1,4 @@
-"""A project's overview: where its code comes from, how its tasks stand, its pipelines and their faults."""
+"""A project's overview: source, tasks, pipelines and problems."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tasks_app.operations import local_sandbox
 from tasks_app.sandbox import EnforcedLimit
 from tasks_app.services.fetching import fetch_meanwhile
 from tasks_app.web.pages.access import may_act, principal_of, project_or_404
-from tasks_app.web.pages.project_facts import AtHead, at_head
+from tasks_app.web.pages.project_facts import ProjectAtHead, at_head
 
 _RECENT = 8
 
@@ -51,7 +51,7 @@ def project_fetch(request: HttpRequest, project_id: int) -> HttpResponse:
     return redirect("project", project_id)
 
 
-def _head(found: Project) -> tuple[AtHead | None, str]:
+def _head(found: Project) -> tuple[ProjectAtHead | None, str]:
     try:
         return at_head(found), ""
     except CatHerderError as error:
@@ -59,7 +59,7 @@ def _head(found: Project) -> tuple[AtHead | None, str]:
 
 
 def _limits() -> tuple[EnforcedLimit, ...]:
-    """What holds agents and checks to their limits here; nothing where none of them may be run."""
+    """Return how limits are enforced here; empty if nothing may run."""
     try:
         return local_sandbox.enforced_limits()
     except SandboxUnavailable:
@@ -67,7 +67,7 @@ def _limits() -> tuple[EnforcedLimit, ...]:
 
 
 def _tasks(found: Project) -> dict[str, Any]:
-    """How many tasks are in each phase, in the order of the phases, and the newest."""
+    """Return the number of tasks by phase, and the newest tasks."""
     counted = dict(found.tasks.order_by().values_list("phase").annotate(Count("pk")))
     recent = found.tasks.select_related("project", "created_by").defer("text", "body")
     return {

@@ -1,4 +1,4 @@
-"""What a repository says at the newest commit that the portal has: settings, pipelines, and their faults."""
+"""Settings, pipelines and problems of a repository at the newest fetched commit."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _WORDS = {"error": ("cross", "Error"), "warning": ("warning", "Warning"), "note"
 
 @dataclass(frozen=True)
 class Remark:
-    """A finding as it is shown. `line` is one of cat-herder.yaml, else `place` says where it is."""
+    """A shown finding. `line` is one of cat-herder.yaml, else `place` says where it is."""
 
     tone: str
     sentence: str
@@ -61,7 +61,7 @@ class Remark:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of cat-herder.yaml with what is to be said about it."""
+    """A line of cat-herder.yaml with its remarks."""
 
     number: int
     text: str
@@ -70,7 +70,7 @@ class Line:
 
 @dataclass(frozen=True)
 class ShownCheck:
-    """A check as icon, code and words around it."""
+    """A check as icon, code and text."""
 
     icon: str
     code: str
@@ -79,7 +79,7 @@ class ShownCheck:
 
 @dataclass(frozen=True)
 class ShownStep:
-    """A step of a pipeline with its checks and guards, in words."""
+    """A step of a pipeline with its checks and guards, as text."""
 
     step: StepConfig
     prompt: str
@@ -93,7 +93,7 @@ class ShownStep:
 
 @dataclass(frozen=True)
 class ShownPipeline:
-    """A pipeline; `is_default`: tasks that name none run through it."""
+    """A pipeline; `is_default`: whether tasks use it by default."""
 
     name: str
     steps: tuple[ShownStep, ...]
@@ -101,7 +101,7 @@ class ShownPipeline:
 
 
 @dataclass(frozen=True)
-class AtHead:
+class ProjectAtHead:
     """A project's repository at the newest commit of its branch, as last fetched."""
 
     project: Project
@@ -113,12 +113,12 @@ class AtHead:
 
     @cached_property
     def text(self) -> str | None:
-        """Of cat-herder.yaml; None if there is none, "" if it is too large to be read."""
+        """The text of cat-herder.yaml; None if it is missing, "" if it is too large."""
         return self._content[0]
 
     @cached_property
     def _content(self) -> tuple[str | None, bool]:
-        """The text, and whether it could be read."""
+        """The text, and whether it is readable."""
         try:
             return committed_text(self.repository, commit=self.commit.commit, path=CONFIG_FILE), True
         except WorkspaceError:
@@ -130,7 +130,7 @@ class AtHead:
 
     @cached_property
     def file_config(self) -> ProjectConfig | None:
-        """What the file says; None if it has faults."""
+        """The settings of the file; None if it has errors."""
         try:
             return load_project_config(self.text, where=CONFIG_FILE) if self._content[1] else None
         except ConfigInvalid:
@@ -142,12 +142,12 @@ class AtHead:
 
     @cached_property
     def config(self) -> ProjectConfig | None:
-        """What holds; None if the file has faults."""
+        """The effective settings; None if the file has errors."""
         return effective(self.file_config, self.overrides) if self.file_config else None
 
     @cached_property
     def default_pipeline(self) -> str:
-        """The pipeline of tasks that name none; "" if it is not there."""
+        """The default pipeline; "" if it does not exist."""
         try:
             return choose_pipeline(self.config, explicit=None, task=None).name if self.config else ""
         except BadInput:
@@ -174,14 +174,14 @@ class AtHead:
 
     @cached_property
     def remarks(self) -> list[Remark]:
-        """Everything there is to say, the worst first."""
+        """All remarks, the most severe first."""
         found = [_remark(one) for one in self.report.findings]
         order = list(_WORDS)
         return sorted([*found, *self._notes()], key=lambda one: order.index(one.tone))
 
     @cached_property
     def lines(self) -> list[Line]:
-        """cat-herder.yaml with its remarks in place, up to a bound."""
+        """The lines of cat-herder.yaml with their remarks, up to a limit."""
         at: dict[int, list[Remark]] = {}
         for one in self.remarks:
             if one.line:
@@ -212,12 +212,12 @@ class AtHead:
             yield from _overridden(self.text, self.overrides)
 
 
-def at_head(project: Project) -> AtHead:
-    """Raises CatHerderError if nothing was fetched yet, or the branch is gone."""
+def at_head(project: Project) -> ProjectAtHead:
+    """Return the repository at its newest commit. Raises CatHerderError if nothing was fetched."""
     repository = paths.repository(project)
     if not repository.path.exists():
         raise CatHerderError("The source has not been fetched yet.")
-    return AtHead(project, repository.facts(repository.head(project.branch)))
+    return ProjectAtHead(project, repository.facts(repository.head(project.branch)))
 
 
 def _overridden(text: str, overrides: Overrides) -> Iterable[Remark]:
@@ -262,7 +262,7 @@ def _shown(step: StepConfig, config: ProjectConfig, own: set[str]) -> ShownStep:
 
 
 def _network_fault() -> str:
-    """Why the network cannot be taken away on this machine; empty if it can."""
+    """Return why the network cannot be blocked on this machine, or ""."""
     found = sandbox()
     return "" if found.keeps_network_out else found.reason or found.network_reason
 

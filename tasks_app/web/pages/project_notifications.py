@@ -1,4 +1,4 @@
-"""A project's notifications: webhooks and chats, and the log of what was sent there."""
+"""A project's notifications: webhooks, chats and the delivery log."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ def project_notifications(request: HttpRequest, project_id: int) -> HttpResponse
     """The list of targets and the log; a POST adds a target."""
     project = project_or_404(request, project_id)
     if request.method == "GET":
-        return _page(request, project, NewTargetForm(initial=_FIRST))
+        return _render_page(request, project, NewTargetForm(initial=_FIRST))
     _allowed(lambda: require_maintainer(principal_of(request), project, MANAGE_NOTIFICATIONS))
     form = NewTargetForm(request.POST)
     if not form.is_valid():
-        return _page(request, project, form, status=400)
+        return _render_page(request, project, form, status=400)
     try:
         target, secret = add_target(project, form.new_target(), by=principal_of(request))
     except BadInput as error:
         form.add_error("address", error.message)
-        return _page(request, project, form, status=400)
+        return _render_page(request, project, form, status=400)
     messages.success(request, f"Added: {target}.")
     if not secret:
         return redirect("project_notifications", project.pk)
-    return _page(request, project, NewTargetForm(initial=_FIRST), secret=secret, added=target)
+    return _render_page(request, project, NewTargetForm(initial=_FIRST), secret=secret, added=target)
 
 
-def _page(
+def _render_page(
     request: HttpRequest,
     project: Project,
     form: NewTargetForm,
@@ -63,7 +63,7 @@ def _page(
     added: Target | None = None,
     edited: Mapping[Target, TargetForm] = MappingProxyType({}),
 ) -> HttpResponse:
-    """`edited` has a form that could not be saved, with what was typed."""
+    """Render the page; `edited` is a form with errors."""
     deliveries = Delivery.objects.filter(target__project=project).order_by("-pk")
     related = deliveries.select_related("target", "transition__task")
     page = Paginator(related, LOGGED).get_page(request.GET.get("page"))
@@ -88,7 +88,7 @@ def _form_of(target: Target) -> TargetForm:
 
 
 def _ids_of(target: Target) -> str:
-    """There are as many such forms on the page as targets."""
+    """Return a unique prefix for the form of each target."""
     return f"target-{target.pk}-%s"
 
 
@@ -98,7 +98,9 @@ def target_change(request: HttpRequest, project_id: int, target_id: int) -> Http
     form = TargetForm(request.POST, auto_id=_ids_of(target))
     if not form.is_valid():
         project = project_or_404(request, project_id)
-        return _page(request, project, NewTargetForm(initial=_FIRST), edited={target: form}, status=400)
+        return _render_page(
+            request, project, NewTargetForm(initial=_FIRST), edited={target: form}, status=400
+        )
     given = form.cleaned_data
 
     def change() -> None:
@@ -110,24 +112,24 @@ def target_change(request: HttpRequest, project_id: int, target_id: int) -> Http
             by=principal_of(request),
         )
 
-    return _back(request, target, change, f"Saved: {given['name']}.")
+    return _act_and_return(request, target, change, f"Saved: {given['name']}.")
 
 
 @require_POST
 def target_secret(request: HttpRequest, project_id: int, target_id: int) -> HttpResponse:
-    """A new secret, on the page itself: a redirect would have to keep it somewhere."""
+    """Replace the secret and show it on this page: a redirect would have to store it."""
     target = _target_or_404(request, project_id, target_id)
     try:
         secret = renew_secret(target, by=principal_of(request))
     except BadInput as error:
-        return _back(request, target, lambda: None, str(error), failed=True)
-    return _page(request, target.project, NewTargetForm(initial=_FIRST), secret=secret, added=target)  # type: ignore[arg-type]
+        return _act_and_return(request, target, lambda: None, str(error), failed=True)
+    return _render_page(request, target.project, NewTargetForm(initial=_FIRST), secret=secret, added=target)  # type: ignore[arg-type]
 
 
 @require_POST
 def target_remove(request: HttpRequest, project_id: int, target_id: int) -> HttpResponse:
     target = _target_or_404(request, project_id, target_id)
-    return _back(
+    return _act_and_return(
         request, target, lambda: remove_target(target, by=principal_of(request)), f"Removed: {target}."
     )
 
@@ -136,7 +138,7 @@ def target_remove(request: HttpRequest, project_id: int, target_id: int) -> Http
 def target_test(request: HttpRequest, project_id: int, target_id: int) -> HttpResponse:
     target = _target_or_404(request, project_id, target_id)
     said = f"A test to {target} is being sent. The delivery log shows the result."
-    return _back(request, target, lambda: try_target(target, by=principal_of(request)), said)
+    return _act_and_return(request, target, lambda: try_target(target, by=principal_of(request)), said)
 
 
 @require_POST
@@ -147,17 +149,19 @@ def delivery_retry(request: HttpRequest, project_id: int, delivery_id: int) -> H
     delivery = get_object_or_404(deliveries, pk=delivery_id)
     assert delivery.target  # noqa: S101 (the filter)
     again = f"Sending to {delivery.target} again."
-    return _back(request, delivery.target, lambda: send_again(delivery, by=principal_of(request)), again)
+    return _act_and_return(
+        request, delivery.target, lambda: send_again(delivery, by=principal_of(request)), again
+    )
 
 
 def _target_or_404(request: HttpRequest, project_id: int, target_id: int) -> Target:
-    """For maintainers; the others learn that they are none, before anything is looked up."""
+    """Return the target. Checks for maintainers first."""
     project = project_or_404(request, project_id)
     _allowed(lambda: require_maintainer(principal_of(request), project, MANAGE_NOTIFICATIONS))
     return get_object_or_404(Target.objects.select_related("project"), project=project, pk=target_id)
 
 
-def _back(
+def _act_and_return(
     request: HttpRequest, target: Target, act: Callable[[], object], said: str, *, failed: bool = False
 ) -> HttpResponse:
     """Do it and go back to the list, with a sentence."""

@@ -1,4 +1,4 @@
-"""A project's settings: what its repository says, what the portal says instead, and what holds."""
+"""A project's settings: the values of the file, the overrides, and the effective ones."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Change:
-    """Settings that somebody changed together: each with what it was and what it is."""
+    """A change of settings, with old and new values."""
 
     at: datetime
     by: str
@@ -63,7 +63,7 @@ def project_settings(request: HttpRequest, project_id: int) -> HttpResponse:
     """The repository is read as the portal last fetched it: a page must not wait for a network."""
     project = project_or_404(request, project_id)
     if request.method == "GET":
-        return _page(request, project)
+        return _render_page(request, project)
     if "source" in request.POST:
         return _post_source(request, project)
     if "branch" in request.POST:
@@ -73,16 +73,16 @@ def project_settings(request: HttpRequest, project_id: int) -> HttpResponse:
 
 @require_POST
 def project_remove(request: HttpRequest, project_id: int) -> HttpResponse:
-    """Asks once: the project's name has to be typed."""
+    """Remove the project after its name was typed."""
     project = project_or_404(request, project_id)
     typed = request.POST.get("name", "").strip()
     if typed != project.name and _may_change(request, project):
         fault = f"Nothing was removed. Type “{project.name}” to remove the project."
-        return _page(request, project, status=400, remove_fault=fault, typed=typed)
+        return _render_page(request, project, status=400, remove_fault=fault, typed=typed)
     try:
         _allowed(lambda: remove_project(project, by=principal_of(request)))
     except CatHerderError as error:
-        return _page(request, project, status=409, remove_fault=str(error), typed=typed)
+        return _render_page(request, project, status=409, remove_fault=str(error), typed=typed)
     messages.success(request, f"Project “{typed}” removed. Its source was not touched.")
     return redirect("projects")
 
@@ -91,8 +91,8 @@ def _post_source(request: HttpRequest, project: Project) -> HttpResponse:
     if not _may_move(request):
         raise PermissionDenied("Only a site admin can change the source of a project.")
     form, branch = SourceForm(request.POST), project.branch
-    if not (form.is_valid() and _done(form, lambda: _change_source(request, project, form))):
-        return _page(request, Project.objects.get(pk=project.pk), status=400, source_form=form)
+    if not (form.is_valid() and _try_action(form, lambda: _change_source(request, project, form))):
+        return _render_page(request, Project.objects.get(pk=project.pk), status=400, source_form=form)
     said = f"Source changed to {project.source}."
     if project.branch != branch:
         said += f" It has no branch {branch}, so tasks start from {project.branch}."
@@ -114,10 +114,10 @@ def _post_branch(request: HttpRequest, project: Project) -> HttpResponse:
         raise PermissionDenied(
             f"Your role in {project} does not allow this. Its maintainers change settings."
         )
-    if form.is_valid() and _done(form, lambda: _change_branch(request, project, form)):
+    if form.is_valid() and _try_action(form, lambda: _change_branch(request, project, form)):
         messages.success(request, f"Tasks now start from the branch {project.branch}.")
         return redirect("project_settings", project.pk)
-    return _page(request, project, status=400, branch_form=form)
+    return _render_page(request, project, status=400, branch_form=form)
 
 
 def _change_branch(request: HttpRequest, project: Project, form: BranchForm) -> None:
@@ -129,9 +129,9 @@ def _post_settings(request: HttpRequest, project: Project) -> HttpResponse:
         commit = paths.repository(project).head(project.branch)
         head = at_head(project)
     except CatHerderError as error:
-        return _page(request, project, status=409, trouble=str(error))
+        return _render_page(request, project, status=409, trouble=str(error))
     if head.file_config is None:
-        return _page(request, project, status=409)
+        return _render_page(request, project, status=409)
     form = ProjectSettingsForm(request.POST, config=head.file_config)
     reset = request.POST.get("reset", "")
     if reset in SETTINGS:
@@ -139,16 +139,18 @@ def _post_settings(request: HttpRequest, project: Project) -> HttpResponse:
     elif form.is_valid():
         overrides = form.overrides()
     else:
-        return _page(request, project, status=400, form=form)
-    if not _done(form, lambda: change_settings(project, overrides, by=principal_of(request), commit=commit)):
-        return _page(request, project, status=400, form=form)
+        return _render_page(request, project, status=400, form=form)
+    if not _try_action(
+        form, lambda: change_settings(project, overrides, by=principal_of(request), commit=commit)
+    ):
+        return _render_page(request, project, status=400, form=form)
     change = f"Override of “{SETTINGS[reset].label}” removed." if reset in SETTINGS else "Saved."
     messages.success(request, f"{change} This applies to tasks created from now on.")
     return redirect("project_settings", project.pk)
 
 
-def _done(form: forms.Form, action: Callable[[], None]) -> bool:
-    """Whether it was done; if not, the form says why."""
+def _try_action(form: forms.Form, action: Callable[[], None]) -> bool:
+    """Run the action; return False and add a form error if it was refused."""
     try:
         _allowed(action)
     except CatHerderError as error:
@@ -169,8 +171,8 @@ def _may_change(request: HttpRequest, project: Project) -> bool:
     return may_maintain(principal_of(request), project)
 
 
-def _page(request: HttpRequest, project: Project, *, status: int = 200, **given: Any) -> HttpResponse:
-    """The whole page; `given` are forms with what was typed, and faults."""
+def _render_page(request: HttpRequest, project: Project, *, status: int = 200, **given: Any) -> HttpResponse:
+    """Render the page; `given` are submitted forms with errors."""
     context: dict[str, Any] = {
         "project": project,
         "may_change": _may_change(request, project),
@@ -178,16 +180,16 @@ def _page(request: HttpRequest, project: Project, *, status: int = 200, **given:
         "source_form": SourceForm(initial={"source": project.source}),
         "branch_form": BranchForm(initial={"branch": project.branch}, branches=_branches(project)),
         "changes": _changes(project),
-        **_of_file(project, given.pop("form", None)),
+        **_setting_rows(project, given.pop("form", None)),
         **given,
     }
     if context["may_change"]:
-        context["lost"] = _lost(project)
+        context["lost"] = _what_is_removed(project)
     return render(request, "projects/settings.html", context, status=status)
 
 
-def _of_file(project: Project, form: ProjectSettingsForm | None) -> dict[str, Any]:
-    """The rows of the settings; or why there are none."""
+def _setting_rows(project: Project, form: ProjectSettingsForm | None) -> dict[str, Any]:
+    """Return the rows of settings, or why there are none."""
     try:
         head = at_head(project)
         config = load_project_config(head.text, where=CONFIG_FILE)
@@ -238,7 +240,7 @@ def _changed_value(name: str, value: Any) -> str:
     return in_words(value) or NO_OVERRIDE
 
 
-def _lost(project: Project) -> dict[str, int]:
+def _what_is_removed(project: Project) -> dict[str, int]:
     """How much goes with the project."""
     return {
         "tasks": project.tasks.count(),

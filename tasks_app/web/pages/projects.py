@@ -1,4 +1,4 @@
-"""All projects that a person sees, and adding one."""
+"""The list of projects, and adding one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAGE = 100
 
 @dataclass(frozen=True)
 class ProjectRow:
-    """A project with what a person wants to know before opening it."""
+    """A project in the list, with its tasks by state."""
 
     project: Project
     role: str
@@ -42,14 +42,14 @@ class ProjectRow:
 @require_http_methods(["GET", "POST"])
 def projects(request: HttpRequest) -> HttpResponse:
     if request.method == "GET":
-        return _page(request, AddProjectForm())
+        return _render_page(request, AddProjectForm())
     form = AddProjectForm(request.POST)
     project = _add(request, form)
-    return _page(request, form, status=400) if project is None else redirect("project", project.pk)
+    return _render_page(request, form, status=400) if project is None else redirect("project", project.pk)
 
 
 def _add(request: HttpRequest, form: AddProjectForm) -> Project | None:
-    """The new project; None if it was refused, with the reason in the form."""
+    """Add the project; return None and add a form error if it was refused."""
     if not principal_of(request).is_site_admin:
         raise PermissionDenied("Only a site admin can add a project.")
     if not form.is_valid():
@@ -66,7 +66,7 @@ def _add(request: HttpRequest, form: AddProjectForm) -> Project | None:
         return None
 
 
-def _page(request: HttpRequest, form: AddProjectForm, *, status: int = 200) -> HttpResponse:
+def _render_page(request: HttpRequest, form: AddProjectForm, *, status: int = 200) -> HttpResponse:
     principal = principal_of(request)
     page = Paginator(projects_visible_to(principal), PAGE).get_page(request.GET.get("page"))
     context = {"rows": _rows(list(page), principal.user), "page": page, "form": form}
@@ -75,7 +75,7 @@ def _page(request: HttpRequest, form: AddProjectForm, *, status: int = 200) -> H
 
 def _rows(found: list[Project], user: User) -> list[ProjectRow]:
     roles = dict(Membership.objects.filter(user=user, project__in=found).values_list("project", "role"))
-    metrics = _figures(found)
+    metrics = _task_counts(found)
     other = "site admin" if user.is_superuser else ""
     return [
         ProjectRow(one, Role(roles[one.pk]).value if one.pk in roles else other, **metrics.get(one.pk, {}))
@@ -83,8 +83,8 @@ def _rows(found: list[Project], user: User) -> list[ProjectRow]:
     ]
 
 
-def _figures(found: list[Project]) -> dict[int, dict[str, Any]]:
-    """By project: its tasks that wait, run and failed, all of them, and when something happened last."""
+def _task_counts(found: list[Project]) -> dict[int, dict[str, Any]]:
+    """Return numbers of tasks and the last change by project id."""
     rows = (
         Task.objects.filter(project__in=found)
         .order_by()

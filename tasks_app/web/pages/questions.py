@@ -1,4 +1,4 @@
-"""The question alone, and the cards that a page does not show yet (H5, W3)."""
+"""The page of a question, and cards that a page does not show yet (H5, W3)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tasks_app.web.pages.live import waiting
 
 
 def question(request: HttpRequest, question_id: int) -> HttpResponse:
-    """The card. 204 if the page that asks shows it in this very state: a form in use is left alone."""
+    """Render the card; 204 if the page has it in this state, so that a form in use is not replaced."""
     found = question_or_404(request, question_id)
     if is_htmx(request) and request.GET.get("shown") == found.state:
         return HttpResponse(status=204)
@@ -18,12 +18,12 @@ def question(request: HttpRequest, question_id: int) -> HttpResponse:
 
 
 def task_questions(request: HttpRequest, task_id: int) -> HttpResponse:
-    """The open questions of a task that are not among `?known=N`."""
+    """Render open questions of a task that are not among `?known=N`."""
     questions = task_or_404(request, task_id).questions.open()
     related = questions.select_related("task__project", "step", "run", "answered_by")
     return unknown_cards(request, cards_of(request, related))
 
 
 def live_questions(request: HttpRequest) -> HttpResponse:
-    """The open questions of all projects that are not among `?known=N`."""
+    """Render open questions of all projects that are not among `?known=N`."""
     return unknown_cards(request, waiting(request))

@@ -1,4 +1,4 @@
-"""A sequence's page: its tasks in order, what they used, and its buttons."""
+"""A sequence's page: tasks, usage and buttons."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tasks_app.web.pages.acting import act
 
 @dataclass(frozen=True)
 class SequenceFacts:
-    """`to_come`: task files of the folder that were not begun; `trouble`: why they are not known."""
+    """Values of the page. `to_come`: task files that are not created yet; `trouble`: why they are unknown."""
 
     sequence: Sequence
     tasks: list[tuple[Task, Metrics]]
@@ -100,7 +100,7 @@ def _facts_of(sequence: Sequence) -> SequenceFacts:
 
 
 def _tasks(sequence: Sequence) -> list[Task]:
-    """In the order in which they ran, with the number of their questions and the one that is open."""
+    """Return the tasks in order, with the number of questions and the open one."""
     asked = Question.objects.open().filter(task=OuterRef("pk")).order_by("asked_at", "pk")
     rows = sequence.tasks.select_related("project").defer("text", "body").order_by("pk")
     return list(

@@ -1,4 +1,4 @@
-"""A task's page, and the parts of it that are fetched again when there is news."""
+"""A task's page, and the parts that are updated."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def task_plan(request: HttpRequest, task_id: int) -> HttpResponse:
 
 
 def task_history(request: HttpRequest, task_id: int) -> HttpResponse:
-    """Every question of the task with its answer: who, when, through which channel."""
+    """Render all questions of the task with answer, user, time and channel."""
     task = task_or_404(request, task_id)
     return render(request, "tasks/_history.html", {"task": task, "questions": _asked(task)})
 

@@ -1,4 +1,4 @@
-"""The buttons of a task: start, cancel, go on, retry from a step, change the threshold."""
+"""The buttons of a task: start, cancel, resume, retry from a step, change the threshold."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def task_go_on(request: HttpRequest, task_id: int) -> HttpResponse:
 
 @require_POST
 def task_retry(request: HttpRequest, task_id: int, position: int) -> HttpResponse:
-    """`files=before` puts them back as they were before the step."""
+    """Retry from a step; `files=before` resets the files to before the step."""
     step = step_or_404(request, task_id, position)
     put_back = request.POST.get("files") == "before"
     return _act(request, task_id, partial(retry_from, step=step, put_back=put_back))

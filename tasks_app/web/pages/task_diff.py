@@ -1,4 +1,4 @@
-"""What a task, or one step of it, changed in the repository."""
+"""The diff of a task or of one of its steps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tasks_app.web.rendering.diff import FileDiff, parse_diff
 
 @dataclass(frozen=True)
 class ShownFile:
-    """A file of a diff, and where all of it can be had."""
+    """A file of a diff, and the URL of the complete one."""
 
     diff: FileDiff
     address: str
@@ -27,7 +27,7 @@ class ShownFile:
 
 @dataclass(frozen=True)
 class Changes:
-    """What a page says of a diff: its files with their lines counted."""
+    """A diff with its files and numbers of lines."""
 
     files: list[ShownFile]
 
@@ -62,7 +62,7 @@ def _template(request: HttpRequest) -> str:
 
 
 def chosen_step(request: HttpRequest, task: Task) -> Step | None:
-    """The one of `?step=N`, None without it. Raises Http404."""
+    """Return the step of `?step=N`, or None. Raises Http404."""
     position = request.GET.get("step", "")
     if not position:
         return None
@@ -72,7 +72,7 @@ def chosen_step(request: HttpRequest, task: Task) -> Step | None:
 
 
 def _changes(task: Task, step: Step | None) -> Changes | None:
-    """None while there is nothing to compare."""
+    """Return the diff, or None if there is nothing to compare."""
     text = _text(task, step)
     return None if text is None else Changes([_shown(file, task, step) for file in parse_diff(text)])
 
@@ -84,7 +84,7 @@ def _shown(file: FileDiff, task: Task, step: Step | None) -> ShownFile:
 
 
 def _one_file(request: HttpRequest, task: Task, step: Step | None) -> FileDiff:
-    """All lines of one file, as far as a page can bear them. Raises Http404 if it was not changed."""
+    """Return all lines of one file, up to a limit. Raises Http404 if it was not changed."""
     names = [request.GET[name] for name in ("file", "was") if request.GET.get(name)]
     if not names or any("\0" in name or len(name) > 4096 for name in names):
         raise Http404("There is no such file.")

@@ -1,4 +1,4 @@
-"""What a task's page says about it, worked out from its rows."""
+"""Values of a task's page, computed from its rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TAIL_LENGTH = 2_000
 
 @dataclass(frozen=True)
 class RunFacts:
-    """`waited`: seconds from its end to the next run, while nothing ran; `waits_for` says for what.
+    """A run. `waited`: seconds from its end to the next run; `waits_for` says for what.
 
     `failed_check` is the check that its work did not pass.
     """
@@ -52,7 +52,7 @@ class RunFacts:
 
     @property
     def tail(self) -> str:
-        """The end of the failed check's output, where the verdict stands."""
+        """The last lines of the failed check's output."""
         output = str((self.failed_check or {}).get("output", "")).strip()
         return "\n".join(output[-_TAIL_LENGTH:].split("\n")[-_TAIL_LINES:])
 
@@ -69,7 +69,7 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class StepFacts:
-    """`history` are the runs before somebody last retried. `current`: it is the step at hand."""
+    """A step. `history`: runs before the last retry; `current`: whether it is the current step."""
 
     step: Step
     runs: list[RunFacts]
@@ -82,7 +82,7 @@ class StepFacts:
 
 @dataclass(frozen=True)
 class TaskFacts:
-    """`working` is the time without `waiting` for people and limits, in seconds."""
+    """A task. `working`: seconds without `waiting` for people and limits."""
 
     task: Task
     steps: list[StepFacts]
@@ -105,7 +105,7 @@ class TaskFacts:
 
     @cached_property
     def cancelled(self) -> Transition | None:
-        """Who cancelled the task, and when; None in other phases."""
+        """Return who cancelled the task and when, or None."""
         if self.phase is not Phase.CANCELLED:
             return None
         moves = Transition.objects.filter(task=self.task, step=None, target=Phase.CANCELLED)
@@ -113,7 +113,7 @@ class TaskFacts:
 
     @property
     def limit(self) -> str:
-        """What the task waits for, if it goes on by itself: a usage limit, or a fault that passes."""
+        """Return the usage limit or temporary fault that the task waits for."""
         if fault := fault_words(self.task):
             return fault
         if self.phase is not Phase.WAITING_FOR_RESET:
@@ -122,7 +122,7 @@ class TaskFacts:
 
     @property
     def planned(self) -> Step | None:
-        """The step whose plan holds: the last that wrote or changed it."""
+        """Return the step with the current plan: the last that wrote or changed it."""
         return next((facts.step for facts in reversed(self.steps) if facts.step.plan), None)
 
     @property
@@ -182,7 +182,7 @@ def _one_run(step: Step, run: Run, after: Run | None) -> RunFacts:
 
 
 def _waited(step: Step, run: Run, after: Run | None) -> float | None:
-    """Seconds from the run's end until the next one, or until now."""
+    """Return the seconds from the run's end until the next one or now."""
     goes_on = after is None and Phase(step.phase) in statistics.PAUSES
     if run.outcome not in _WAITS or run.ended_at is None or not (after or goes_on):
         return None

@@ -1,4 +1,4 @@
-"""A task's live log, in parts of a fixed size: its end, what is before and after a part, or around a place.
+"""A task's log in parts of a fixed size: the end, before or after a part, or around an event.
 
 Whatever is asked for costs the same number of queries and of rows, however long the log is.
 """
@@ -20,7 +20,7 @@ PAGE = 100
 
 
 class Only(StrEnum):
-    """What of a log is shown."""
+    """A filter of the log."""
 
     ALL = "all"
     TEXT = "text"
@@ -48,7 +48,7 @@ _SHOWN = {
 
 @dataclass(frozen=True)
 class LogPart:
-    """A stretch of a log. `first` and `last` are event numbers, to ask for what is before and after.
+    """A part of a log. `first` and `last` are ids of events, for requesting the neighbouring parts.
 
     `target`: the event that was looked for.
     """
@@ -67,7 +67,7 @@ class LogPart:
 
 
 class Log:
-    """The events of a task; their numbers rise in time, as only one process writes to a task at a time."""
+    """The events of a task. Ids rise in time, because one process at a time writes to a task."""
 
     def __init__(self, task: Task, only: Only = Only.ALL) -> None:
         self.only = only
@@ -82,14 +82,14 @@ class Log:
         return self._part(numbers[:PAGE][::-1], earlier=numbers[PAGE:], later=True)
 
     def after(self, number: int) -> LogPart:
-        """What came since: at most a part, as a page that slept for an hour must not get all at once."""
+        """Return newer events, at most one part, in case the page slept for an hour."""
         numbers = self._after(number)
         before = self._before(number + 1)[:1]
         part = self._part(numbers[:PAGE], earlier=before, later=len(numbers) > PAGE)
         return part if numbers else LogPart([], number, number, only=self.only)
 
     def around(self, number: int) -> LogPart:
-        """The stretch with the event of that number, or the next one that is shown, in its middle."""
+        """Return the part around the event with this id, or the next shown one."""
         half = PAGE // 2
         before, after = self._before(number)[: half + 1], self._after(number - 1)
         shown, rest = after[: PAGE - half], after[PAGE - half :]
@@ -98,14 +98,14 @@ class Log:
         return self._part(numbers, earlier=before[half:], later=bool(rest), target=target)
 
     def of_run(self, run_id: int) -> LogPart:
-        """Where a run begins. Raises Http404 for a run of another task."""
+        """Return the part at the start of a run. Raises Http404 for a run of another task."""
         if run_id not in self._runs:
             raise Http404(f"There is no run {run_id} in this task.")
         shown = Event.objects.filter(_SHOWN[self.only], run=run_id)
         return self.around(shown.order_by("seq").values_list("pk", flat=True).first() or 0)
 
     def of_question(self, number: int) -> LogPart:
-        """Where the task's question of that number was asked. Raises Http404."""
+        """Return the part around the question with this number. Raises Http404."""
         asked = Event.objects.filter(run__in=self._runs, kind=EventKind.QUESTION, payload__number=number)
         found = asked.order_by("pk").values_list("pk", flat=True).first()
         if found is None:
@@ -113,13 +113,13 @@ class Log:
         return self.around(found)
 
     def next_error(self, number: int) -> LogPart | None:
-        """Around the first failure after that event, else around the first of all; None without any."""
+        """Return the part around the first failure after the event, or the first of all, or None."""
         failed = Event.objects.filter(_FAILED, run__in=self._runs).order_by("pk").values_list("pk", flat=True)
         found = failed.filter(pk__gt=number).first() or failed.first()
         return None if found is None else self.around(found)
 
     def _before(self, number: int | None) -> list[int]:
-        """A part's worth of numbers before that one, and one more, the newest first."""
+        """Return the ids of one part before this id, and one more, newest first."""
         events = self._events() if number is None else self._events().filter(pk__lt=number)
         return list(events.order_by("-pk").values_list("pk", flat=True)[: PAGE + 1])
 
@@ -133,7 +133,7 @@ class Log:
     def _part(
         self, numbers: list[int], *, earlier: list[int], later: bool = False, target: int = 0
     ) -> LogPart:
-        """`earlier`: the event just before, to tell where a run begins."""
+        """Make a part. `earlier` is the preceding event, to show where a run begins."""
         wanted = Event.objects.filter(pk__in=[*earlier[:1], *numbers]).order_by("pk")
         events = list(wanted.select_related("run__step").defer("raw", "run__prompt"))
         last_run = events.pop(0).run_id if earlier else None
@@ -145,7 +145,7 @@ class Log:
 
 
 def _calls_of(results: list[Event]) -> list[Event]:
-    """The calls whose results these are: a failure alone does not say of what."""
+    """Return the tool calls of these results, which a failure alone does not show."""
     ids = [event.payload.get("tool_use_id") for event in results if event.kind == EventKind.TOOL_RESULT]
     runs = {event.run_id for event in results}
     rows = Event.objects.filter(run__in=runs, kind=EventKind.TOOL_USE, payload__id__in=[i for i in ids if i])
@@ -167,7 +167,7 @@ def task_log(request: HttpRequest, task_id: int) -> HttpResponse:
 
 
 def task_event(request: HttpRequest, task_id: int, event_id: int) -> HttpResponse:
-    """All of one event of which the log shows the beginning."""
+    """Render a complete event, of which the log shows the beginning."""
     task = task_or_404(request, task_id)
     events = Event.objects.filter(run__step__task=task).select_related("run__step")
     event = get_object_or_404(events.defer("raw", "run__prompt"), pk=event_id)

@@ -1,4 +1,4 @@
-"""My API tokens: the list, a new one with its secret shown once, and revoking."""
+"""Personal settings: API tokens."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from tasks_app.web.pages.access import principal_of, require_recent_login
 
 @require_http_methods(["GET", "POST"])
 def me_tokens(request: HttpRequest) -> HttpResponse:
-    """The secret is in the answer to the form and nowhere else: a page that is loaded again has it not.
+    """List and create tokens. The secret is only in this response, not stored for a reload.
 
     A token outlives a login that was left open and a change of password, so it takes the password.
     """
     principal = principal_of(request)
     if request.method == "GET":
-        return _page(request, NewTokenForm(principal=principal))
+        return _render_page(request, NewTokenForm(principal=principal))
     require_recent_login(request)
     form = NewTokenForm(request.POST, principal=principal)
     made = _make(request, form) if form.is_valid() else None
     if made is None:
-        return _page(request, form, status=400)
-    return _page(request, NewTokenForm(principal=principal), made=made)
+        return _render_page(request, form, status=400)
+    return _render_page(request, NewTokenForm(principal=principal), made=made)
 
 
 @require_POST
@@ -55,7 +55,7 @@ def _make(request: HttpRequest, form: NewTokenForm) -> Made | None:
         return None
 
 
-def _page(request: HttpRequest, form: NewTokenForm, *, status: int = 200, **more: Any) -> HttpResponse:
+def _render_page(request: HttpRequest, form: NewTokenForm, *, status: int = 200, **more: Any) -> HttpResponse:
     tokens = (
         permissions.tokens_visible_to(principal_of(request))
         .filter(revoked_at=None)

@@ -1,4 +1,4 @@
-"""The usage page: tokens and dollars over time and by project, person and model, and how long was waited."""
+"""The usage page: tokens and dollars over time, by project, user and model, and waiting times."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ COLUMNS = [
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What the address asks for. `faults`: what of it could not be used."""
+class UsageOptions:
+    """The options in the URL; `faults` has messages on ignored ones."""
 
     period: Period
     preset: str
@@ -70,7 +70,7 @@ class Choice:
         return BYS[self.by]
 
     def query(self, **other: str) -> str:
-        """The same, but for what is said."""
+        """Return the URL parameters with some of them changed."""
         days = {} if self.preset else {"from": self.period.since, "to": self.period.until}
         same: dict[str, Any] = {
             "period": self.preset, **days, "bucket": self.bucket, "by": self.by, "measure": self.measure,
@@ -83,7 +83,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Line:
-    """A row of a table: `share` of the largest one, per cent; `number` is its colour."""
+    """A row of a table. `share`: per cent of the largest one; `number`: its colour."""
 
     name: str
     usage: Usage
@@ -93,39 +93,39 @@ class Line:
 
 def usage(request: HttpRequest) -> HttpResponse:
     principal = principal_of(request)
-    choice = _choice(principal, request.GET)
-    used = usage_in_period(principal, choice.period, choice.project, choice.dimension)
-    series = _series(choice, used)
+    options = _parse_options(principal, request.GET)
+    used = usage_in_period(principal, options.period, options.project, options.dimension)
+    series = _series(options, used)
     context = {
-        "choice": choice,
+        "choice": options,
         "used": used,
-        "change": _change(used, choice.measure),
-        "waiting": waiting_times(principal, choice.period, choice.project),
-        "chart": _chart(choice, series),
+        "change": _change(used, options.measure),
+        "waiting": waiting_times(principal, options.period, options.project),
+        "chart": _chart(options, series),
         "series": list(series),
-        "table": _table(choice, series),
-        "parts": [(by, _lines(used.parts[one], one, choice.measure)) for by, one in BYS.items()],
-        "links": _links(choice),
+        "table": _table(options, series),
+        "parts": [(by, _table_lines(used.parts[one], one, options.measure)) for by, one in BYS.items()],
+        "links": _links(options),
         "projects": projects_visible_to(principal).order_by("name"),
-        "query": choice.query(),
+        "query": options.query(),
     }
     return render(request, "usage/page.html", context)
 
 
 def usage_export(request: HttpRequest) -> StreamingHttpResponse:
-    """What the chart shows as CSV: a row for each bucket and name."""
+    """Export the chart as CSV: a row for each bucket and name."""
     principal = principal_of(request)
-    choice = _choice(principal, request.GET)
+    options = _parse_options(principal, request.GET)
     record(
         Action.EXPORTED, by=principal.user, subject="usage", form="csv", filters=truncated_query(request.GET)
     )
-    days = by_day(runs_in(principal, choice.period, choice.project), choice.dimension)
+    days = by_day(runs_in(principal, options.period, options.project), options.dimension)
     return downloads.export_rows(
-        COLUMNS, _rows(choice, _bucketed(choice, days)), name="usage", file_format="csv"
+        COLUMNS, _rows(options, _bucketed(options, days)), name="usage", file_format="csv"
     )
 
 
-def _choice(principal: Principal, asked: QueryDict) -> Choice:
+def _parse_options(principal: Principal, asked: QueryDict) -> UsageOptions:
     faults: list[str] = []
     project = storable_text(asked.get("project", ""))[:100].strip()
     preset = asked.get("period", "")
@@ -139,7 +139,7 @@ def _choice(principal: Principal, asked: QueryDict) -> Choice:
     bucket = _bucket(asked.get("bucket", ""), period)
     by = asked.get("by", "") if asked.get("by", "") in BYS else "model"
     measure = asked.get("measure", "") if asked.get("measure", "") in MEASURES else "dollars"
-    return Choice(period, preset, bucket, by, measure, project, faults)
+    return UsageOptions(period, preset, bucket, by, measure, project, faults)
 
 
 def _day(asked: QueryDict, name: str, faults: list[str]) -> date | None:
@@ -179,24 +179,26 @@ def _bucket(asked: str, period: Period) -> Bucket:
     return bucket if len(period.buckets(bucket)) <= _MOST_BUCKETS else Bucket.MONTH
 
 
-def _bucketed(choice: Choice, days: Mapping[date, Mapping[str, Usage]]) -> dict[date, dict[str, Usage]]:
-    """Days put together; every bucket is there."""
-    found: dict[date, dict[str, Usage]] = {start: {} for start in choice.period.buckets(choice.bucket)}
+def _bucketed(
+    options: UsageOptions, days: Mapping[date, Mapping[str, Usage]]
+) -> dict[date, dict[str, Usage]]:
+    """Return usage by bucket, including empty ones."""
+    found: dict[date, dict[str, Usage]] = {start: {} for start in options.period.buckets(options.bucket)}
     for day, used in days.items():
-        bucket = found[choice.bucket.start(day)]
+        bucket = found[options.bucket.start(day)]
         for name, amount in used.items():
             bucket[name] = bucket.get(name, Usage()) + amount
     return found
 
 
-def _series(choice: Choice, used: UsageInPeriod) -> dict[str, list[Usage]]:
-    """By name, what was used in each bucket: those that used most, and the others together."""
-    buckets = _bucketed(choice, used.by_day)
-    totals = used.parts[choice.dimension]
-    ranked = sorted(totals, key=lambda name: (-_measured(totals[name], choice.measure), name))
+def _series(options: UsageOptions, used: UsageInPeriod) -> dict[str, list[Usage]]:
+    """Return usage in each bucket by name: the largest ones, and the others together."""
+    buckets = _bucketed(options, used.by_day)
+    totals = used.parts[options.dimension]
+    ranked = sorted(totals, key=lambda name: (-_measured(totals[name], options.measure), name))
     own = ranked if len(ranked) <= _SERIES + 1 else ranked[:_SERIES]
     series = {
-        name or _NAMELESS[choice.dimension]: [bucket.get(name, Usage()) for bucket in buckets.values()]
+        name or _NAMELESS[options.dimension]: [bucket.get(name, Usage()) for bucket in buckets.values()]
         for name in own
     }
     if rest := ranked[len(own) :]:
@@ -210,36 +212,36 @@ def _measured(used: Usage, measure: str) -> float:
     return used.cost_usd if measure == "dollars" else used.read_tokens + used.output_tokens
 
 
-def _say(measure: str) -> Say:
+def _format_amount(measure: str) -> Say:
     return amount_of_dollars if measure == "dollars" else lambda amount: count(round(amount))
 
 
-def _chart(choice: Choice, series: Mapping[str, list[Usage]]) -> Chart | None:
-    names = [_bucket_names(start, choice) for start in choice.period.buckets(choice.bucket)]
-    amounts = {name: [_measured(one, choice.measure) for one in used] for name, used in series.items()}
-    return stacked(names, amounts, _say(choice.measure), labels=_LABELS[choice.bucket])
+def _chart(options: UsageOptions, series: Mapping[str, list[Usage]]) -> Chart | None:
+    names = [_bucket_names(start, options) for start in options.period.buckets(options.bucket)]
+    amounts = {name: [_measured(one, options.measure) for one in used] for name, used in series.items()}
+    return stacked(names, amounts, _format_amount(options.measure), labels=_LABELS[options.bucket])
 
 
-def _bucket_names(start: date, choice: Choice) -> tuple[str, str]:
-    if choice.bucket is Bucket.MONTH:
+def _bucket_names(start: date, options: UsageOptions) -> tuple[str, str]:
+    if options.bucket is Bucket.MONTH:
         return f"{start:%b %Y}", f"{start:%B %Y}"
     short = f"{start.day} {start:%b}"
-    return short, f"{start:%Y-%m-%d}" if choice.bucket is Bucket.DAY else f"week of {start:%Y-%m-%d}"
+    return short, f"{start:%Y-%m-%d}" if options.bucket is Bucket.DAY else f"week of {start:%Y-%m-%d}"
 
 
-def _table(choice: Choice, series: Mapping[str, list[Usage]]) -> list[tuple[str, list[str], str]]:
-    """The numbers of the chart: those buckets in which something was used."""
-    say = _say(choice.measure)
+def _table(options: UsageOptions, series: Mapping[str, list[Usage]]) -> list[tuple[str, list[str], str]]:
+    """Return the numbers of the chart, for buckets with usage."""
+    say = _format_amount(options.measure)
     rows = []
-    for number, start in enumerate(choice.period.buckets(choice.bucket)):
-        amounts = [_measured(used[number], choice.measure) for used in series.values()]
+    for number, start in enumerate(options.period.buckets(options.bucket)):
+        amounts = [_measured(used[number], options.measure) for used in series.values()]
         if any(amounts):
             cells = [say(amount) if amount else "" for amount in amounts]
-            rows.append((_bucket_names(start, choice)[1], cells, say(sum(amounts))))
+            rows.append((_bucket_names(start, options)[1], cells, say(sum(amounts))))
     return rows
 
 
-def _lines(used: Mapping[str, Usage], by: By, measure: str) -> list[Line]:
+def _table_lines(used: Mapping[str, Usage], by: By, measure: str) -> list[Line]:
     ranked = sorted(used.items(), key=lambda one: (-_measured(one[1], measure), one[0]))
     largest = max((_measured(amount, measure) for _, amount in ranked), default=0.0) or 1.0
     return [
@@ -249,7 +251,7 @@ def _lines(used: Mapping[str, Usage], by: By, measure: str) -> list[Line]:
 
 
 def _change(used: UsageInPeriod, measure: str) -> str:
-    """In words, against the period before."""
+    """Describe the change since the preceding period."""
     before, now = _measured(used.before, measure), _measured(used.total, measure)
     if not before:
         return "none in the previous period" if now else ""
@@ -257,35 +259,35 @@ def _change(used: UsageInPeriod, measure: str) -> str:
     sign = "+" if change >= 0 else "−"
     percent = f"{abs(change):,.0f}" if abs(change) < 1000 else f"{now / before:,.0f} times as much"
     words = percent if "times" in percent else f"{sign}{percent} %"
-    return f"{words}, {_say(measure)(before)} in the previous period"
+    return f"{words}, {_format_amount(measure)(before)} in the previous period"
 
 
-def _links(choice: Choice) -> dict[str, list[tuple[str, str, bool]]]:
-    """Address, words, and whether it is what is shown."""
-    buckets = {one.value: f"by {one}" for one in Bucket if len(choice.period.buckets(one)) <= _MOST_BUCKETS}
+def _links(options: UsageOptions) -> dict[str, list[tuple[str, str, bool]]]:
+    """Return URL, label, and whether it is selected, of each link."""
+    buckets = {one.value: f"by {one}" for one in Bucket if len(options.period.buckets(one)) <= _MOST_BUCKETS}
     return {
         "periods": [
-            (choice.query(period=key), words, key == choice.preset) for key, words in PERIODS.items()
+            (options.query(period=key), words, key == options.preset) for key, words in PERIODS.items()
         ],
         "buckets": [
-            (choice.query(bucket=key), words, key == choice.bucket) for key, words in buckets.items()
+            (options.query(bucket=key), words, key == options.bucket) for key, words in buckets.items()
         ],
-        "bys": [(choice.query(by=key), f"by {key}", key == choice.by) for key in BYS],
+        "bys": [(options.query(by=key), f"by {key}", key == options.by) for key in BYS],
         "measures": [
-            (choice.query(measure=key), words, key == choice.measure) for key, words in MEASURES.items()
+            (options.query(measure=key), words, key == options.measure) for key, words in MEASURES.items()
         ],
     }
 
 
-def _rows(choice: Choice, buckets: Mapping[date, Mapping[str, Usage]]) -> Iterator[dict[str, Any]]:
+def _rows(options: UsageOptions, buckets: Mapping[date, Mapping[str, Usage]]) -> Iterator[dict[str, Any]]:
     for start, used in buckets.items():
-        end = min(choice.bucket.next(start) - timedelta(days=1), choice.period.until)
+        end = min(options.bucket.next(start) - timedelta(days=1), options.period.until)
         for name in sorted(used):
             amount = used[name]
             yield {
-                "from": max(start, choice.period.since).isoformat(),
+                "from": max(start, options.period.since).isoformat(),
                 "to": end.isoformat(),
-                "name": name or _NAMELESS[choice.dimension],
+                "name": name or _NAMELESS[options.dimension],
                 "input_tokens": amount.input_tokens,
                 "output_tokens": amount.output_tokens,
                 "cache_write_tokens": amount.cache_write_tokens,

@@ -1,4 +1,4 @@
-"""Terminal output for a page: colours become classes, every other control sequence goes."""
+"""Render terminal output: colours become CSS classes, other control sequences are removed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SGR = re.compile(r"\x1b\[([0-9;]*)m")
 
 
 def render_ansi(text: str) -> SafeString:
-    """The text escaped, with a span for each stretch of one style."""
+    """Escape the text, with a span for each style."""
     spans = (_span(part, styles) for part, styles in _stretches(text))
     return mark_safe("".join(spans))  # noqa: S308 (every part is escaped in _span)
 
@@ -34,7 +34,7 @@ def _stretches(text: str) -> Iterator[tuple[str, frozenset[str]]]:
 
 
 def _after(styles: frozenset[str], codes: str) -> frozenset[str]:
-    """The styles that hold after the codes of one sequence; unknown codes change nothing."""
+    """Return the styles after the codes of one sequence; unknown codes are ignored."""
     now = set(styles)
     parts = iter(codes.split(";"))
     for code in parts:
@@ -53,7 +53,7 @@ def _after(styles: frozenset[str], codes: str) -> frozenset[str]:
 
 
 def _skip_colour(parts: Iterator[str]) -> None:
-    """Pass over the arguments of a colour out of 256 (5;N) or of 16 million (2;R;G;B)."""
+    """Skip the arguments of a colour out of 256 (5;N) or 16 million (2;R;G;B)."""
     for _ in range({"5": 1, "2": 3}.get(next(parts, ""), 0)):
         next(parts, "")
 

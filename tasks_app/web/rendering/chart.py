@@ -1,4 +1,4 @@
-"""A bar chart over time as numbers that a template draws: stacked, any width, any amounts.
+"""Compute a stacked bar chart over time, which a template draws.
 
 Widths are per cent: the drawing fits every screen, and its letters keep their size. Heights are pixels.
 """
@@ -21,7 +21,7 @@ Say = Callable[[float], str]
 
 @dataclass(frozen=True)
 class Bar:
-    """What one series has in one bucket; `number` is that of the series."""
+    """The bar of one series in one bucket."""
 
     number: int
     x: str
@@ -32,7 +32,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Stack:
-    """The bars of one bucket, and what they say in words."""
+    """The bars of one bucket with a description."""
 
     title: str
     bars: list[Bar]
@@ -40,7 +40,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class Label:
-    """`spare`: left out where there is little room."""
+    """A label of the axis. `spare`: hidden on narrow pages."""
 
     x: str
     anchor: str
@@ -50,7 +50,7 @@ class Label:
 
 @dataclass(frozen=True)
 class Chart:
-    """`ticks`: pixels from the top and what stands there."""
+    """A chart. `ticks`: pixels from the top and labels."""
 
     ticks: list[tuple[str, str]]
     labels: list[Label]
@@ -62,7 +62,7 @@ class Chart:
 def stacked(
     buckets: Sequence[tuple[str, str]], series: Mapping[str, Sequence[float]], say: Say, *, labels: int
 ) -> Chart | None:
-    """`buckets`: a short and a full name of each; `series`: an amount for each. None if all is nothing."""
+    """Compute a chart from bucket names (short and full) and amounts by series; None if all are zero."""
     totals = [sum(amounts) for amounts in zip(*series.values(), strict=True)]
     highest = max(totals, default=0.0)
     if highest <= 0:
@@ -81,7 +81,7 @@ def stacked(
 
 
 def nice_step(highest: float) -> float:
-    """The distance of lines: 1, 2 or 5 with noughts, so that there are three to five of them."""
+    """Return the distance of grid lines, 1, 2 or 5 times a power of ten, for three to five lines."""
     magnitude = 10.0 ** math.floor(math.log10(highest / 4))
     return next(factor * magnitude for factor in (1, 2, 5, 10) if factor * magnitude >= highest / 4 * 0.999)
 
@@ -106,7 +106,7 @@ def _stack(number: int, count: int, full: str, amounts: Mapping[str, float], top
 
 
 def _labels(names: Sequence[str], most: int) -> list[Label]:
-    """Of so many names at most, at even distances."""
+    """Return at most this many labels at even distances."""
     stride = math.ceil(len(names) / most)
     shown = []
     for place, number in enumerate(range(0, len(names), stride)):

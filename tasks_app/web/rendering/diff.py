@@ -1,4 +1,4 @@
-"""A unified diff, taken apart for a page: files, hunks, lines."""
+"""Parse a unified diff into files, hunks and lines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LineKind = Literal["add", "del", "same", "hunk", "note"]
 
 @dataclass(frozen=True)
 class DiffLine:
-    """One line, with all that could hide a part of it. The numbers are those of the old and the new file,
+    """One line, with invisible characters made visible. The numbers are those of the old and the new file,
     empty where it has none."""
 
     kind: LineKind
@@ -36,7 +36,7 @@ class DiffLine:
 
 @dataclass
 class FileDiff:
-    """What happened to one file. `cut` lines are not kept: the page points to git for them.
+    """The changes of one file. `cut` lines are left out: the page refers to git.
 
     `fetched`: its lines are not in the page before somebody opens it. `old_path`: its name before a rename.
     """
@@ -52,7 +52,7 @@ class FileDiff:
 
     @property
     def name(self) -> str:
-        """The path with all that could hide a part of it, in one line."""
+        """The path in one line, with invisible characters made visible."""
         return visible(self.path).replace("\n", "␊").replace("\t", "␉")
 
     def take(self, line: DiffLine) -> None:
@@ -65,7 +65,7 @@ class FileDiff:
 
 
 def parse_diff(text: str) -> list[FileDiff]:
-    """The files of a unified diff as git writes it; large ones are marked to be fetched."""
+    """Parse a unified diff of git; large files are marked as not included."""
     files = [_file(chunk) for chunk in _chunks(text.split("\n"))]
     shown = 0
     for file in files:
@@ -112,7 +112,7 @@ def _header(lines: list[str]) -> FileDiff:
 
 
 def _path(names: str) -> str:
-    """Of `a/NAME b/NAME`: both halves are the same, and a name that holds ` b/` itself passes for no other.
+    """Return NAME of `a/NAME b/NAME`: both halves are equal, so ` b/` in a name is harmless.
 
     Those of a renamed file are not the same; they stand in lines of their own.
     """
@@ -121,7 +121,7 @@ def _path(names: str) -> str:
 
 
 def _unquoted(name: str) -> str:
-    """As git writes a name: with a quote, a backslash or a control character in it, as a C string."""
+    """Decode a path that git quoted as a C string."""
     if not name.startswith('"'):
         return name
     return _QUOTED.sub(lambda found: _character(found[1]), name[1:-1])
@@ -154,5 +154,5 @@ def _hunks(file: FileDiff, lines: list[str]) -> None:
 
 
 def _seen(line: str) -> str:
-    """People judge by it what an agent wrote: text that turns direction reads as other code than it is."""
+    """Make invisible characters visible: bidirectional text could hide what the code does."""
     return visible(line[1:].removesuffix("\r"))

@@ -1,4 +1,4 @@
-"""The live log: events of runs as the entries that a page shows."""
+"""Entries of the live log, made from events."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ UNSEEN = frozenset({EventKind.SYSTEM, EventKind.UNKNOWN})
 
 @dataclass(frozen=True)
 class Output:
-    """Machine output, bounded; `folded` if it is too long to stand open in the log.
+    """Truncated output of a program; `folded` if it is long.
 
     `fetched`: too long to stand in the page at all before somebody opens it. `cut`: characters that only the
     logs have.
@@ -63,7 +63,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Prose:
-    """What the agent said or thought; `more` characters of it are fetched when asked for."""
+    """Text of the agent; `more` characters are loaded on request."""
 
     text: str
     more: int = 0
@@ -77,7 +77,7 @@ class Prose:
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call: one line, what is behind it, and its result once it came.
+    """A tool call: a summary, details, and the result when there is one.
 
     `added` and `removed` count the lines of an edit. `fetched`: see Output.
     """
@@ -117,19 +117,19 @@ class Entry:
 
     @property
     def asked(self) -> list[str]:
-        """What a question asks: the whole of it, or of several the first paragraph each."""
+        """The question's text: completely, or of several items the first paragraphs."""
         items = [_dict(item) for item in _list(self.payload.get("items"))]
         texts = [str(item.get("question", "")) for item in items] or [str(self.payload.get("question", ""))]
         return texts if len(texts) == 1 else [headline(text) for text in texts]
 
     @property
     def turned_down(self) -> str:
-        """Who did not want the call, and what they did: “sent back by Ann”. Empty if nobody did."""
+        """Who refused the call, as in “sent back by Ann”; empty if nobody did."""
         return str(self.payload.get("turned_down", ""))
 
     @property
     def came_out(self) -> str:
-        """How a call ended, for its line: of a result, or of the results that joined the call."""
+        """The outcome of a call, for its summary."""
         if self.results:
             outcomes = [result.came_out for result in self.results if result.tells or self._reads]
             return ", ".join(filter(None, outcomes))
@@ -144,7 +144,7 @@ class Entry:
 
     @property
     def tells(self) -> bool:
-        """Whether how it ended belongs into the line of its call, whatever that is."""
+        """Whether the outcome is always shown in the call's summary."""
         return self.failed or bool(self.turned_down)
 
     @property
@@ -153,7 +153,7 @@ class Entry:
 
 
 def entries_of(events: Iterable[Event], *, last_run: int | None = None) -> list[Entry]:
-    """The entries of events in order, without UNSEEN kinds. A result joins its call if both are there.
+    """Return the entries of events in order, without UNSEEN kinds. A result joins its call.
 
     `last_run` is the run of the event before them: where the run changes, the entry says so.
     """
@@ -176,7 +176,7 @@ def entries_of(events: Iterable[Event], *, last_run: int | None = None) -> list[
 
 
 def one_line(event: Event) -> str:
-    """An event in one line, for lists of what happens now."""
+    """Return an event in one line, for lists of current events."""
     payload = event.payload
     if event.kind == EventKind.TOOL_USE:
         return summarise(str(payload.get("name", "")), _dict(payload.get("input")))
@@ -190,7 +190,7 @@ def one_line(event: Event) -> str:
 
 
 def entry_of(event: Event, *, whole: bool = False) -> Entry:
-    """One event; `whole` for who asked for all of it."""
+    """Return the entry of one event; `whole` if it is shown completely."""
     entry = Entry(event.pk, event.kind, event.at, _dict(event.payload), event.run)
     text = str(entry.payload.get("text", ""))
     if event.kind == EventKind.TOOL_USE:

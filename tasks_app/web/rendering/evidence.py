@@ -1,4 +1,4 @@
-"""What there is to judge by before one answers: a command, a file, a diff, a text, as a page shows it."""
+"""Evidence of approvals for a page: commands, files, diffs and texts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HEADER = re.compile(r"(index|---|\+\+\+|(new|deleted) file|(old|new) mode|simil
 
 @dataclass(frozen=True)
 class Evidence:
-    """One pane. `lines` are those of a diff; `cut` counts the characters that are not shown."""
+    """One piece of evidence. `lines`: of a diff; `cut`: number of characters that are not shown."""
 
     kind: str
     title: str
@@ -31,7 +31,7 @@ class Evidence:
 
     @property
     def is_long(self) -> bool:
-        """Whether it is more than stands in its pane at once."""
+        """Whether it does not fit into its box."""
         return self.text.count("\n") > _PANE
 
 
@@ -49,7 +49,7 @@ def _pane(given: dict[str, Any]) -> Evidence:
 
 
 def diff_lines(text: str) -> list[DiffLine]:
-    """The lines of a diff, coloured by their first character, without the headers of its files."""
+    """Return the lines of a diff with their kind, without file headers."""
     lines = []
     in_header = True
     for line in text.splitlines():

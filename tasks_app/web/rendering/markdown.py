@@ -1,4 +1,4 @@
-"""Markdown of agents and people as HTML that can do no harm."""
+"""Render Markdown of agents and people as safe HTML."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CODE = re.compile(r"`([^`\n]+(?:`|…$))")
 
 
 def render_markdown(text: str) -> SafeString:
-    """Markdown as HTML: no raw HTML, no pictures, and links only to http, https and mail addresses.
+    """Render Markdown without raw HTML and images, and only with links to http, https and mailto.
 
     Headings begin two levels down: a page has one h1, and its own h2 stand above what others wrote.
     """
@@ -59,7 +59,7 @@ def render_markdown(text: str) -> SafeString:
 
 
 def _bound_addresses(tokens: list[Token]) -> None:
-    """What comes when there were too many keeps its words and leads nowhere."""
+    """Turn links after a maximum number into plain text."""
     left = _ADDRESSES
     for token in chain.from_iterable(token.children or () for token in tokens):
         left -= sum(len(str(value)) for value in token.attrs.values())
@@ -84,7 +84,7 @@ def _said(token: Token) -> str:
 
 
 def render_inline(text: str) -> SafeString:
-    """One line of a person or an agent: `this` as code, all else as it is but for terminal colours."""
+    """Render one line: `this` as code, terminal colours, all else as text."""
     shown = [
         f"<code>{escape(part.removesuffix('`'))}</code>" if number % 2 else escape(part)
         for number, part in enumerate(_CODE.split(strip_controls(text)))

@@ -1,4 +1,4 @@
-"""The part of a tool call's input that is worth looking at."""
+"""The input of a tool call, as shown on a page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _COMPARED = 400
 
 
 def edit_lines(name: str, given: dict[str, Any]) -> list[DiffLine]:
-    """An edit or a write as the lines of a diff; empty for other tools."""
+    """Return an edit or a write as diff lines; empty for other tools."""
     if name == "Write":
         return _lines("add", _text_lines(given.get("content")))
     if name == "MultiEdit":
@@ -24,7 +24,7 @@ def edit_lines(name: str, given: dict[str, Any]) -> list[DiffLine]:
 
 
 def shown_input(name: str, given: dict[str, Any]) -> str:
-    """The input as text for the opened fold: a command as it is, few words as lines, the rest as JSON."""
+    """Return the input as text: a command as it is, short values as lines, the rest as JSON."""
     if name == "Bash":
         return str(given.get("command", ""))
     if name == "TodoWrite" and (steps := _steps(given.get("todos"))):
@@ -35,7 +35,7 @@ def shown_input(name: str, given: dict[str, Any]) -> str:
 
 
 def _steps(todos: Any) -> str:
-    """What is to be done, a line each; empty if it is no such list."""
+    """Return the items of a to-do list as lines; empty for other input."""
     if not isinstance(todos, list) or not all(isinstance(one, dict) and "content" in one for one in todos):
         return ""
     marks = {"completed": "✓", "in_progress": "→"}
@@ -43,7 +43,7 @@ def _steps(todos: Any) -> str:
 
 
 def _edit(given: dict[str, Any]) -> list[DiffLine]:
-    """What went and what came, with the lines between that stayed."""
+    """Return removed and added lines, with unchanged ones between."""
     old, new = _text_lines(given.get("old_string")), _text_lines(given.get("new_string"))
     if len(old) + len(new) > _COMPARED:
         return [*_lines("del", old), *_lines("add", new)]

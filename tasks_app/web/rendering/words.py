@@ -14,7 +14,7 @@ STATE_LABELS: dict[str, str] = {**dict(QuestionState.choices), QuestionState.DIS
 
 
 def ago(at: datetime, *, now: datetime | None = None) -> str:
-    """`just now`, `5 min ago`, `3 h ago`, `2 d ago`, then the date."""
+    """Format the age of a time: `just now`, `5 min ago`, `3 h ago`, `2 d ago`, then the date."""
     seconds = ((now or timezone.now()) - at).total_seconds()
     if seconds < 45:
         return "just now"
@@ -29,29 +29,29 @@ def exact(at: datetime) -> str:
 
 
 def moment(at: datetime) -> str:
-    """`14:03` if that was today, else with the date."""
+    """Format a time as `14:03` if it is today, else with the date."""
     local = timezone.localtime(at)
     today = timezone.localdate() == local.date()
     return f"{local:%H:%M}" if today else f"{local:%Y-%m-%d %H:%M}"
 
 
 def outcome(question: Question) -> str:
-    """`Answered`, `Skipped`, `Approved`, …: what a human did with the question; empty for none."""
+    """Return the outcome of a question, such as `Answered` or `Skipped`; empty while it is open."""
     return "Skipped" if question.is_dismissed else question.outcome
 
 
 def headline(question: str) -> str:
-    """A question's first paragraph: what follows is its context."""
+    """Return a question's first paragraph; the rest is context."""
     return question.strip().partition("\n\n")[0]
 
 
 def context(question: str) -> str:
-    """What follows a question's first paragraph."""
+    """Return what follows a question's first paragraph."""
     return question.strip().partition("\n\n")[2].strip()
 
 
 def count(number: int) -> str:
-    """`940`, `12.3k`, `1.2M`, `3.5B`."""
+    """Format a count: `940`, `12.3k`, `1.2M`, `3.5B`."""
     for size, name in ((1_000_000_000, "B"), (1_000_000, "M"), (1_000, "k")):
         if number >= size:
             return f"{number / size:.1f}".removesuffix(".0") + name
@@ -59,12 +59,12 @@ def count(number: int) -> str:
 
 
 def dollars(amount: float) -> str:
-    """Cents are not fine enough for one run."""
+    """Format dollars; cents are too coarse for one run."""
     return f"${amount:,.2f}" if amount >= 1 or amount == 0 else f"${amount:.4f}"
 
 
 def amount_of_dollars(amount: float) -> str:
-    """As the lines of a chart say it: `$0`, `$0.0002`, `$1.50`, `$250`, `$12.5k`."""
+    """Format dollars for a chart's axis: `$0`, `$0.0002`, `$1.50`, `$250`, `$12.5k`."""
     if amount >= 10_000:
         return f"${count(round(amount))}"
     if amount >= 100 or amount == 0 or amount == round(amount):
