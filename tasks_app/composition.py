@@ -13,8 +13,8 @@ from django.conf import settings
 from tasks_app.agent.claude import ClaudeAgent, Connection
 from tasks_app.agent.port import RunOrder
 from tasks_app.agent.proxy import ApiKeyProxy, RunLimits
-from tasks_app.engine.heartbeat import process_name
 from tasks_app.engine.stopping import StopSignal
+from tasks_app.engine.worker_beat import process_name
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.operations import local_sandbox
 from tasks_app.rehearsal.server import RehearsalServer

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tasks_app.agent.orphaned_processes import Claim
-from tasks_app.agent.transcript_store import TranscriptStore
+from tasks_app.agent.transcript_port import TranscriptStore
 from tasks_app.core.errors import BadInput
 from tasks_app.core.types import Ask, Network, Usage
 

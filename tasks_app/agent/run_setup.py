@@ -26,7 +26,7 @@ _HERE = Path(__file__).parent
 #: Modules that the gate needs. They are copied to folders of the same names, so that their imports work.
 _GATE_MODULES = (
     "patterns.py",
-    "shell.py",
+    "possible_commands.py",
     "shell_programs.py",
     "shell_reader.py",
     "shell_words.py",

@@ -12,7 +12,7 @@ from typing import Any
 from claude_agent_sdk import SessionKey, SessionListSubkeysKey, SessionStoreEntry, project_key_for_directory
 
 from tasks_app.agent.tools import was_broken_off
-from tasks_app.agent.transcript_store import Entries, Key, Transcript, TranscriptStore
+from tasks_app.agent.transcript_port import Entries, Key, Transcript, TranscriptStore
 from tasks_app.core.errors import TranscriptDamaged
 
 #: Types of entries that the model has read or written. The others are the CLI's own notes.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tasks_app.cli.command import Exit
-from tasks_app.cli.result import show_result
+from tasks_app.cli.fetch_hint import show_result
 from tasks_app.cli.run_locally import introduce, warn_about_environment
 from tasks_app.cli.screen import Screen
 from tasks_app.cli.tables import describe_spending

@@ -12,13 +12,13 @@ from tasks_app.core.errors import CatHerderError, IllegalMove, LeaseLost
 from tasks_app.core.phases import Phase
 from tasks_app.engine.conclude import fail, postpone
 from tasks_app.engine.crashpoints import crash_point
-from tasks_app.engine.faults import passing_fault, retry_during_faults
 from tasks_app.engine.lease import Lease, keep_renewed, renewer
-from tasks_app.engine.recording import commit_for_sequence, tidy_repository
+from tasks_app.engine.passing_faults import passing_fault, retry_during_faults
 from tasks_app.engine.recovery import close_crashed_run, close_interrupted_run, recover
 from tasks_app.engine.steps import work_on
 from tasks_app.engine.stopping import Stopped, StopReason
 from tasks_app.engine.worker_context import WorkerContext
+from tasks_app.engine.workspace import commit_for_sequence, tidy_repository
 from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
 from tasks_app.models import Outcome, Run, Step, Task

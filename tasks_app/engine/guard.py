@@ -8,7 +8,7 @@ from __future__ import annotations
 from tasks_app.agent.gate.patterns import allowed
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.engine.checks import CheckReport
-from tasks_app.engine.recording import runs_in_workspace
+from tasks_app.engine.workspace import runs_in_workspace
 from tasks_app.git import Repository, changed_files, ignored_files
 from tasks_app.models import Run, paths
 

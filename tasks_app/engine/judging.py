@@ -15,14 +15,14 @@ from tasks_app.engine.guard import guard_report, plan_report
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.network import network_of
 from tasks_app.engine.plan import PLAN_FILE, leave_out_plan, store_plan
-from tasks_app.engine.recorder import RunRecorder
-from tasks_app.engine.recording import (
+from tasks_app.engine.run_recorder import RunRecorder
+from tasks_app.engine.worker_context import WorkerContext
+from tasks_app.engine.workspace import (
     commit_checkpoint,
     publish_without,
     record_after_checks,
     record_work,
 )
-from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.history.events.append import NewEvent
 from tasks_app.history.transitions import move
 from tasks_app.models import EventKind, Run, paths

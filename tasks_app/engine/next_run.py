@@ -18,13 +18,13 @@ from tasks_app.agent.questions import (
     refuse_as_set_aside,
     refuse_as_uncertain,
 )
-from tasks_app.agent.transcript_store import Transcript
+from tasks_app.agent.transcript_port import Transcript
 from tasks_app.agent.transcripts import CallResult, deferred_call, has_prompt, result_in, stored_transcript
 from tasks_app.config.pipeline import STEP_SECONDS, step_from_json
 from tasks_app.core.errors import TranscriptDamaged
 from tasks_app.core.types import Ask, AskItem, AskKind, AskWay, Option
+from tasks_app.engine.database_transcripts import DatabaseTranscriptStore
 from tasks_app.engine.prompts import attempts_left_of, step_prompt, threshold_text
-from tasks_app.engine.transcript_store import DatabaseTranscriptStore
 from tasks_app.history.events.past import past_actions
 from tasks_app.models import Outcome, Question, QuestionKind, Reason, Run, Step, Verdict, paths
 from tasks_app.prompting.feedback import (

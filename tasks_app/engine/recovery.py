@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from tasks_app.agent.outcome import open_asks
 from tasks_app.agent.port import Ending, RunResult
 from tasks_app.agent.stream import Stream
-from tasks_app.agent.transcript_store import Transcript
+from tasks_app.agent.transcript_port import Transcript
 from tasks_app.agent.transcripts import deferred_call
 from tasks_app.core.types import Ask
 from tasks_app.engine.conclude import ask_humans, store_result
 from tasks_app.engine.deaths import fail_if_hopeless
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.next_run import cost_before, transcript_of, undelivered
-from tasks_app.engine.recorder import RunRecorder
+from tasks_app.engine.run_recorder import RunRecorder
 from tasks_app.engine.stopping import never
 from tasks_app.history.events.append import NewEvent
 from tasks_app.models import EventKind, Outcome, Run, Task, paths

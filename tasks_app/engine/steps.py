@@ -24,14 +24,14 @@ from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.deaths import deaths_without_progress, fail_if_hopeless
 from tasks_app.engine.judging import judge
 from tasks_app.engine.lease import Lease
-from tasks_app.engine.limits import SHORTEST_WAIT, reset_words
 from tasks_app.engine.network import network_of
 from tasks_app.engine.next_run import NextRun, halting_tools, next_run, timeout_of
 from tasks_app.engine.plan import begin_plan
-from tasks_app.engine.recorder import RunRecorder
-from tasks_app.engine.recording import prepare_workspace, record_work
+from tasks_app.engine.run_recorder import RunRecorder
 from tasks_app.engine.stopping import Stopped, StopReason
+from tasks_app.engine.wait_sentences import SHORTEST_WAIT, reset_words
 from tasks_app.engine.worker_context import WorkerContext
+from tasks_app.engine.workspace import prepare_workspace, record_work
 from tasks_app.history import statistics
 from tasks_app.history.events.append import NewEvent
 from tasks_app.history.transitions import move

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from django.db import close_old_connections
 
-from tasks_app.engine.faults import passing_fault
+from tasks_app.engine.passing_faults import passing_fault
 from tasks_app.models import Change, IdempotencyKey, Task
 
 logger = logging.getLogger(__name__)

@@ -12,10 +12,10 @@ from typing import Any
 from django.http import StreamingHttpResponse
 
 from tasks_app.core.errors import WorkspaceError
-from tasks_app.history.events.streaming import stream_bytes, stream_text
 from tasks_app.models import Sequence, Step, Task, User
 from tasks_app.permissions import Principal
 from tasks_app.reporting.csv_text import csv_lines
+from tasks_app.reporting.streaming import stream_bytes, stream_text
 from tasks_app.services.difference import difference_of
 
 #: Formats of exported rows.

@@ -371,7 +371,7 @@ def test_leaving_between_two_tasks_is_told(
         return "pressed"
 
     herd.acts["first"] = [fake_script.Turn(calls=(fake_script.Call("Bash", {"command": "true"}, press),))]
-    monkeypatch.setattr("tasks_app.engine.recorder.RunRecorder.tick", lambda self: None)
+    monkeypatch.setattr("tasks_app.engine.run_recorder.RunRecorder.tick", lambda self: None)
     monkeypatch.setattr("tasks_app.cli.local_worker.LocalWorker.stop", lambda self: None)
     code, out, _ = manage(*RUN)
     assert code == 130

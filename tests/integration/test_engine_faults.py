@@ -22,8 +22,8 @@ from tasks_app.agent.fake_script import say
 from tasks_app.agent.port import RunResult
 from tasks_app.core.errors import PassingFault, WorkspaceError
 from tasks_app.core.phases import Phase
-from tasks_app.engine import faults
-from tasks_app.engine.faults import passing_fault, retry_pause
+from tasks_app.engine import passing_faults
+from tasks_app.engine.passing_faults import passing_fault, retry_pause
 from tasks_app.git import Workspace
 from tasks_app.models import Outcome, Task, User
 from tasks_app.reporting.schemas.tasks import TaskOut
@@ -79,7 +79,7 @@ def lock(monkeypatch: pytest.MonkeyPatch, works: Works) -> Iterator[Lock]:
     with closing(holder):
         lock = Lock(holder)
         clock = SimpleNamespace(monotonic=lambda: lock.now, sleep=lock.pause)
-        monkeypatch.setattr(faults, "time", clock)
+        monkeypatch.setattr(passing_faults, "time", clock)
         yield lock
     connection.close()
 
@@ -120,8 +120,8 @@ def test_a_lock_longer_than_the_patience_puts_the_run_back(
     """The agent is ended, and when the database is there again the rows say so (R3)."""
     task = works.task(SAYS)
     lock.lasts = 8
-    monkeypatch.setattr("tasks_app.engine.recorder.PATIENCE", 1.0)
-    monkeypatch.setattr("tasks_app.engine.recorder.SECONDS", 1.0)
+    monkeypatch.setattr("tasks_app.engine.run_recorder.PATIENCE", 1.0)
+    monkeypatch.setattr("tasks_app.engine.run_recorder.SECONDS", 1.0)
     locked_once_at_work(works, lock)
     assert works.advance(task).phase == step(task).phase == Phase.PENDING
     assert "database" in task.fault
@@ -139,7 +139,7 @@ def test_a_database_that_stays_away_lets_the_lease_lapse(
     """Nothing at all can be written: the next one that comes takes the run up as if the worker had died."""
     task = works.task(SAYS)
     lock.lasts = 60
-    for name in ("recorder.PATIENCE", "recorder.SECONDS", "faults.PATIENCE"):
+    for name in ("run_recorder.PATIENCE", "run_recorder.SECONDS", "passing_faults.PATIENCE"):
         monkeypatch.setattr(f"tasks_app.engine.{name}", 1.0)
     locked_once_at_work(works, lock)
     from tasks_app.engine.advance import advance

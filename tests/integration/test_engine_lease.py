@@ -22,7 +22,7 @@ from tasks_app.engine import cleaning
 from tasks_app.engine.conclude import fail, halt, may_try_again, pause
 from tasks_app.engine.deaths import DEATHS
 from tasks_app.engine.lease import SECONDS, Lease, keep_renewed, renewer
-from tasks_app.engine.recorder import RunRecorder
+from tasks_app.engine.run_recorder import RunRecorder
 from tasks_app.engine.stopping import never
 from tasks_app.engine.sweeper import CHANGES_KEPT, Sweeper, sweep
 from tasks_app.models import Change, Event, Outcome, Question, Run, SessionEntry, Task

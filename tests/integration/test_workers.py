@@ -15,8 +15,8 @@ from django.utils import timezone
 
 from tasks_app import composition
 from tasks_app.core.phases import Phase
-from tasks_app.engine import heartbeat
-from tasks_app.engine.heartbeat import Heartbeat, beat
+from tasks_app.engine import worker_beat
+from tasks_app.engine.worker_beat import Heartbeat, beat
 from tasks_app.models import Task, WorkerBeat
 from tasks_app.models.worker import ALIVE_PERIOD, KEPT
 from tests.browser import signed_in
@@ -123,8 +123,8 @@ def test_the_heartbeat_goes_on_after_a_failure_and_says_goodbye(
         if len(said) == 2:
             thread._stop_wanted.set()
 
-    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.01)
-    monkeypatch.setattr(heartbeat, "beat", failing_once)
+    monkeypatch.setattr(worker_beat, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(worker_beat, "beat", failing_once)
     thread = Heartbeat(slots=2)
     thread.start()
     thread.join(30)

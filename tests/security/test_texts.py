@@ -26,7 +26,7 @@ from tasks_app.engine.conclude import items_json
 from tasks_app.git import Repository, TreeFile, inspect_source
 from tasks_app.history.events.lines import format_event
 from tasks_app.models import Channel, Event, EventKind, paths
-from tasks_app.reporting.search.repository import RepositoryTaskFiles
+from tasks_app.reporting.task_files import RepositoryTaskFiles
 from tasks_app.services.answers import Reply, answer_question
 from tasks_app.services.projects import add_project
 from tasks_app.web.rendering.ansi import render_ansi

@@ -17,7 +17,7 @@ if __name__ == "__main__":  # as a program it finds its modules in its own folde
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
 
 from tasks_app.agent.gate.patterns import WRITING, allowed, needs_approval, path_within
-from tasks_app.agent.gate.shell import possible_commands, program_name
+from tasks_app.agent.gate.possible_commands import possible_commands, program_name
 from tasks_app.agent.gate.shell_programs import SHELLS
 from tasks_app.agent.gate.shell_words import plain
 

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from tasks_app.agent.gate.shell import possible_commands, without_options
+from tasks_app.agent.gate.possible_commands import possible_commands, without_options
 from tasks_app.agent.gate.shell_reader import read
 from tasks_app.agent.gate.shell_words import REPLACED, UNKNOWN, UNKNOWN_WORD, is_known, plain
 

@@ -18,8 +18,8 @@ from tasks_app.api.filters import Day, Name
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.schemas.audit import AuditPage
 from tasks_app.models import Action, AuditEntry, Channel, Scope
+from tasks_app.reporting.exports import BATCH_SIZE
 from tasks_app.reporting.schemas.audit import AuditEntryOut
-from tasks_app.reporting.search.exports import BATCH_SIZE
 from tasks_app.reporting.search.paging import iterate_ids, rows_in_order
 
 router = Router(tags=["Audit"])

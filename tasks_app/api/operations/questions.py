@@ -22,8 +22,8 @@ from tasks_app.api.schemas.base import Number, QuestionId
 from tasks_app.api.schemas.questions import AnswerIn, Decision, Dismissal, NotOpenProblem, QuestionPage
 from tasks_app.core.errors import NotOpen
 from tasks_app.models import Channel, Question, QuestionKind, QuestionState, Scope
+from tasks_app.reporting.exports import QUESTION_COLUMNS, question_rows
 from tasks_app.reporting.schemas.questions import Answered, QuestionOut
-from tasks_app.reporting.search.exports import QUESTION_COLUMNS, question_rows
 from tasks_app.services import answers as actions
 
 router = Router(tags=["Questions"])

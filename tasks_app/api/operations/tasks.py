@@ -20,12 +20,12 @@ from tasks_app.api.schemas.base import LARGEST, Number, Position, TaskId
 from tasks_app.api.schemas.tasks import EventPage, NewTask, Retry, Steps, TaskDraft, TaskPage, TaskPatch
 from tasks_app.core.phases import Phase
 from tasks_app.history.events.logs import LogKind, render_log
-from tasks_app.history.events.streaming import stream_text
 from tasks_app.models import Event, Scope, Step, Task, paths
 from tasks_app.reporting.downloads import PATCH_TYPE, download_patch
+from tasks_app.reporting.exports import TASK_COLUMNS, task_rows
 from tasks_app.reporting.schemas.tasks import Diff, EventOut, StepOut, TaskDetail, TaskPreview, tasks_out
-from tasks_app.reporting.search.exports import TASK_COLUMNS, task_rows
 from tasks_app.reporting.search.filters import HistoryFilters
+from tasks_app.reporting.streaming import stream_text
 from tasks_app.services import tasks as actions
 from tasks_app.services.changing import change_threshold
 from tasks_app.services.difference import difference_of

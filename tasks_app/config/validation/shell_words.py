@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tasks_app.agent.gate.shell import ASSIGNMENT
+from tasks_app.agent.gate.possible_commands import ASSIGNMENT
 from tasks_app.agent.gate.shell_reader import KEYWORDS, read
 from tasks_app.agent.gate.shell_words import is_known
 

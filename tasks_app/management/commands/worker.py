@@ -14,8 +14,8 @@ from huey.contrib.djhuey import HUEY
 
 from tasks_app import composition, tasks
 from tasks_app.core.errors import CatHerderError
-from tasks_app.engine.heartbeat import Heartbeat
 from tasks_app.engine.sweeper import Sweeper
+from tasks_app.engine.worker_beat import Heartbeat
 from tasks_app.management.preconditions import database_errors_as_sentences, require_git, require_services
 from tasks_app.notifications.dispatcher import Dispatcher
 from tasks_app.operations.open_services import require_closed_services

@@ -18,7 +18,7 @@ from tasks_app.models import Action, AuditEntry
 from tasks_app.models.audit import SEARCH_FIELDS
 from tasks_app.reporting.csv_text import csv_lines
 from tasks_app.reporting.downloads import download
-from tasks_app.reporting.search.exports import BATCH_SIZE
+from tasks_app.reporting.exports import BATCH_SIZE
 from tasks_app.reporting.search.paging import iterate_ids
 from tasks_app.web.admin.base import ReadOnly, acting_admin
 

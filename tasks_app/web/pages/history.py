@@ -19,7 +19,7 @@ from tasks_app.history.statistics import Metrics
 from tasks_app.models import Action, Channel, Question, Run, Task
 from tasks_app.permissions import Principal, projects_visible_to, sequences_visible_to
 from tasks_app.reporting import downloads
-from tasks_app.reporting.search.exports import QUESTION_COLUMNS, TASK_COLUMNS, question_rows, task_rows
+from tasks_app.reporting.exports import QUESTION_COLUMNS, TASK_COLUMNS, question_rows, task_rows
 from tasks_app.reporting.search.filters import HistoryFilters
 from tasks_app.reporting.search.finding import questions_with
 from tasks_app.reporting.search.paging import PageCursor, PageOfIds, page_of_ids, rows_in_order

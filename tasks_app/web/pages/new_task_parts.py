@@ -11,7 +11,7 @@ from django.conf import settings
 from tasks_app.config.pipeline import DEFAULT_TASK_FOLDER
 from tasks_app.core.errors import BadInput, CatHerderError
 from tasks_app.models import Project
-from tasks_app.reporting.search.repository import RepositoryTaskFiles
+from tasks_app.reporting.task_files import RepositoryTaskFiles
 from tasks_app.web.pages.project_facts import ProjectAtHead, ShownPipeline, at_head
 
 _LISTED = 50

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from tasks_app.core.phases import CANCELLABLE, RESUMABLE, RETRYABLE, Phase
 from tasks_app.core.types import Usage
-from tasks_app.engine.limits import fault_words, reset_words
+from tasks_app.engine.wait_sentences import fault_words, reset_words
 from tasks_app.history import statistics
 from tasks_app.models import Outcome, Run, Step, Task, Transition
 from tasks_app.reporting.commands import fetch_command

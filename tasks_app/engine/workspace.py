@@ -10,9 +10,9 @@ from django.db.models import Q, QuerySet
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.core.errors import SandboxError, WorkspaceError
 from tasks_app.engine.crashpoints import crash_point
-from tasks_app.engine.faults import passing_fault
 from tasks_app.engine.lease import Lease
-from tasks_app.engine.restoring import RECORDED_AGAIN, restore_lost_work
+from tasks_app.engine.passing_faults import passing_fault
+from tasks_app.engine.record_again import RECORDED_AGAIN, restore_lost_work
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.git import AUTHOR, EMPTY_LIST, Snapshot
 from tasks_app.history.events.append import append_one

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from django.db import close_old_connections, connection
 from django.db.models.functions import Now
 
-from tasks_app.engine.faults import passing_fault
+from tasks_app.engine.passing_faults import passing_fault
 from tasks_app.models import Task, WorkerBeat
 from tasks_app.models.worker import BEAT_SECONDS
 
