@@ -13,8 +13,8 @@ from uuid import uuid4
 
 from tasks_app.agent import fake, fake_script
 from tasks_app.agent.claude import ClaudeAgent, Connection
+from tasks_app.agent.decisions import GivenAnswer, decision_for
 from tasks_app.agent.port import Agent, AgentEvent, RunOrder, RunPaths, RunResult
-from tasks_app.agent.questions import GivenAnswer, decision_for
 from tasks_app.core.types import Usage
 from tasks_app.rehearsal.scenario import SHIPPED
 from tasks_app.rehearsal.server import RehearsalServer

@@ -11,13 +11,13 @@ from django.db.models import Sum
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from tasks_app.agent.port import Decision, HaltingTools
-from tasks_app.agent.questions import (
+from tasks_app.agent.decisions import (
     GivenAnswer,
     decision_for,
     refuse_as_set_aside,
     refuse_as_uncertain,
 )
+from tasks_app.agent.port import Decision, HaltingTools
 from tasks_app.agent.transcript_port import Transcript
 from tasks_app.agent.transcripts import CallResult, deferred_call, has_prompt, result_in, stored_transcript
 from tasks_app.config.pipeline import STEP_SECONDS, step_from_json

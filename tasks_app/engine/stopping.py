@@ -1,4 +1,7 @@
-"""Reasons to stop the work on a task from outside, and the signal that gives them."""
+"""Reasons to stop the work on a task from outside, and the signal that gives them.
+
+A lost lease is not among them: the next write or renewal raises `LeaseLost` (`lease.py`), and `advance` ends.
+"""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from tasks_app.agent.decisions import GivenAnswer, decision_for, refuse_as_set_aside
 from tasks_app.agent.port import Decision, Ending, RunResult
-from tasks_app.agent.questions import GivenAnswer, decision_for, refuse_as_set_aside
 from tasks_app.sandbox import SandboxMode, detect
 from tests.agents import Bench, fake_bench, real_bench
 

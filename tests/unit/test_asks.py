@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agent.questions import INLINE_HEAD, INLINE_LIMIT, GivenAnswer, ask_from_call, decision_for
+from tasks_app.agent.decisions import INLINE_HEAD, INLINE_LIMIT, GivenAnswer, decision_for
+from tasks_app.agent.questions import ask_from_call
 from tasks_app.core.types import Ask, AskItem, Option
 
 HARD = [

@@ -176,7 +176,7 @@ class TestTheProgram:
         loaded = self.ask(run_dir, json.dumps(ASKED), "-v").stderr
         for slow in ("typing", "dataclasses", "inspect", "pathlib"):
             assert f"import '{slow}'" not in loaded
-        for part in ("patterns", "shell", "shell_reader"):
+        for part in ("patterns", "possible_commands", "shell_reader"):
             assert f"code object from '{run_dir}/tasks_app/agent/gate/{part}.pyc'" in loaded
 
     def test_it_judges_addresses_and_shell_lines_with_what_lies_beside_it(self, run_dir: Path) -> None:

@@ -1,0 +1,156 @@
+"""Turning humans' answers into decisions: what the gate does with the call that the agent was waiting in."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tasks_app.agent.port import Decision
+from tasks_app.core.types import Ask
+
+#: An answer longer than this is handed over as a file, with its beginning as preview: the agent's own tools
+#: cut results of more than about 30,000 characters down to a 2 kB preview.
+INLINE_LIMIT = 20_000
+INLINE_HEAD = 4_000
+_OPERATOR = re.compile(r"[;&|<>()\n]")
+
+
+@dataclass(frozen=True)
+class GivenAnswer:
+    """A human's answer to one ask: `answers` maps each item's question to the text."""
+
+    ask: Ask
+    answers: Mapping[str, str]
+    notes: str = ""
+    name: str = "answer"
+    by: str = "a human"
+    dismissed: bool = False
+    approved: bool = False
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """What the agent is told for each item: the answer, or that the question was dismissed."""
+        if not self.dismissed:
+            return self.answers
+        dismissal = (
+            f"[No answer: {self.by} dismissed this question. Decide it by your own best judgement, and say "
+            "in your closing words what you assumed.]"
+        )
+        return {item.question: dismissal for item in self.ask.items}
+
+
+#: The reason for refusing a call that was made together with others that also wait for a human.
+SET_ASIDE = (
+    "This call was not made, and nobody was asked to approve it, because in the same message you made other "
+    "calls that wait for a human. Those were not made either. Make each call that needs approval in a "
+    "message of its own, the first one first."
+)
+#: The reason for refusing an approved call if its worker died while it was being made.
+UNCERTAIN = (
+    "A human approved this call, but the process died while it was being made: it may have been made, in "
+    "part or as a whole. Look at how things stand. If it is still to be made, make it again; a human is "
+    "asked again."
+)
+
+
+def refuse_as_set_aside(others: Sequence[GivenAnswer], *, folder: Path, note: str = "") -> Decision:
+    """Refuse a waiting call that no human was asked about. Answers to `others` are added to the reason."""
+    extra = _additions(others, note)
+    return Decision(False, reason=SET_ASIDE + _inline_or_file(extra, folder=folder, name="set-aside"))
+
+
+def refuse_as_uncertain(note: str = "") -> Decision:
+    """Refuse an approved call that may have been made already: an approval allows a call only once."""
+    return Decision(False, reason=f"{UNCERTAIN}\n\n{note}".strip())
+
+
+def decision_for(
+    given: GivenAnswer, others: Sequence[GivenAnswer], *, folder: Path, note: str = ""
+) -> Decision:
+    """Return the decision that gives the deferred call the human's answer as its result.
+
+    The session does not hold the `others`, which were asked in the same message: of two asks it keeps only
+    the last. So their answers are added, and below them the portal's own `note`. Answers that are too long
+    for a tool result are written to `folder`.
+    """
+    extra = _additions(others, note)
+    if given.ask.kind != "clarification":
+        return _verdict_decision(given, extra, folder)
+    if given.notes:
+        extra = f"\n\nNotes from the human: {given.notes}{extra}"
+    if given.ask.way == "command":
+        text = _inline_or_file(_all_texts(given) + extra, folder=folder, name=given.name)
+        return _printing_decision(given, text, folder)
+    answers = {
+        question: _inline_or_file(answer, folder=folder, name=f"{given.name}-{number}")
+        for number, (question, answer) in enumerate(given.texts.items(), start=1)
+    }
+    last = list(answers)[-1]
+    answers[last] += _inline_or_file(extra, folder=folder, name=f"{given.name}-notes")
+    return Decision(True, {"questions": given.ask.tool_input.get("questions", []), "answers": answers})
+
+
+def _verdict_decision(given: GivenAnswer, extra: str, folder: Path) -> Decision:
+    """Allow an approved call with the input that was shown. Refuse any other call with the human's reason."""
+    notes = _inline_or_file(given.notes, folder=folder, name=given.name)
+    if given.approved:
+        remark = f"{given.by} approved this and remarks: {notes}" if notes else ""
+        changed: dict[str, Any] | None = {} if given.ask.kind == "plan" else None
+        return Decision(True, changed, for_input=given.ask.tool_input, context=f"{remark}{extra}".strip())
+    if given.ask.kind == "plan":
+        reason = f"{given.by} sent the plan back: {notes}\n\nRevise the plan and call ExitPlanMode again."
+    else:
+        reason = f"{given.by} denied this call: {notes}\n\nIt was not made. Go on without it."
+    return Decision(False, reason=reason + extra)
+
+
+def _printing_decision(given: GivenAnswer, text: str, folder: Path) -> Decision:
+    """Replace the command that asked by one that prints the answer. Nothing else of it is run."""
+    if not _only_asks(given):
+        text += "\n\n(Nothing else of your command was run. Run it now if the answer allows it.)"
+    path = folder / f"{given.name}.result.txt"
+    path.write_text(text + "\n", encoding="utf-8")
+    updated = {**given.ask.tool_input, "command": f"cat -- {shlex.quote(str(path))}"}
+    return Decision(True, updated)
+
+
+def _only_asks(given: GivenAnswer) -> bool:
+    try:
+        words = shlex.split(str(given.ask.tool_input.get("command", "")))
+    except ValueError:
+        return False
+    has_operator = any(word in {"&&", "||"} or _OPERATOR.fullmatch(word) for word in words)
+    return words[:2] == ["cat-herder", "ask"] and not has_operator and len(words) == 3
+
+
+def _all_texts(given: GivenAnswer) -> str:
+    if len(given.texts) == 1:
+        return next(iter(given.texts.values()))
+    return "\n".join(f"{question}\n{answer}\n" for question, answer in given.texts.items())
+
+
+def _additions(others: Sequence[GivenAnswer], note: str) -> str:
+    """Return the answers to the other questions, then the portal's note."""
+    added = [
+        f"\n\nYou also asked: “{question}” {'' if other.dismissed else 'The human answered: '}{answer}"
+        + (f" (Notes: {other.notes})" if other.notes else "")
+        for other in others
+        for question, answer in other.texts.items()
+    ]
+    return "".join(added) + (f"\n\n{note}" if note else "")
+
+
+def _inline_or_file(text: str, *, folder: Path, name: str) -> str:
+    """Return the text or, if it is too long, its beginning and the path of a file with all of it."""
+    if len(text) <= INLINE_LIMIT:
+        return text
+    path = folder / f"{name}.txt"
+    path.write_text(text, encoding="utf-8")
+    return (
+        f"{text[:INLINE_HEAD]}\n\n[These are the first {INLINE_HEAD:,} of {len(text):,} characters of the "
+        f"answer. The whole answer is in {path}; read all of it before you go on.]"
+    )
