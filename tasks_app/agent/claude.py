@@ -159,7 +159,7 @@ class _ObservedTransport(SubprocessCLITransport):
             await asyncio.sleep(0)
 
     def kill(self) -> None:
-        """Kill the process now. Its sandbox, or its death signal, kills its children.
+        """Kill the process now. The sandbox kills its children; without one, `kill_own_processes` does.
 
         May be called from another thread at any time: a process that is being started is killed then.
         """

@@ -1,4 +1,4 @@
-"""The only writer of phases: conditional UPDATE, history row and change notice in one transaction."""
+"""The only writer of phases: conditional UPDATE, history row and change row in one transaction."""
 
 from __future__ import annotations
 

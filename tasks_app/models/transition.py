@@ -1,4 +1,4 @@
-"""Transitions, which record changes of phases, and change notices for open pages."""
+"""Transitions, which record changes of phases, and change rows for open pages."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ class ChangeKind(models.TextChoices):
 
 class ChangeQuerySet(models.QuerySet["Change"]):
     def prune_changes(self, older_than: timedelta) -> int:
-        """Delete old change notices and return how many. The newest stays: browsers continue from its id."""
+        """Delete old change rows and return how many. The newest stays: browsers continue from its id."""
         newest = self.aggregate(newest=Max("pk"))["newest"]
         deleted, _ = self.filter(at__lt=Now() - older_than).exclude(pk=newest).delete()
         return deleted
 
 
 class Change(models.Model):
-    """A change notice: says that something of a task changed. Pages read the other rows."""
+    """Says that something of a task changed. Pages read the other rows."""
 
     task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="changes")
     kind = models.CharField(max_length=20, choices=ChangeKind)

@@ -255,3 +255,18 @@ def test_a_test_that_the_security_page_names_exists() -> None:
     named = re.findall(r"`(?:[\w/]+/)?(test_\w+(?:\.py)?)`", (DOCS / "security.md").read_text())
     assert named
     assert [name for name in named if name not in files and f"def {name}(" not in source] == []
+
+
+def test_every_file_that_the_map_names_is_there() -> None:
+    named = set(re.findall(r"`([\w/]+/[\w.]+\.(?:py|js|md))`", (ROOT / "ARCHITECTURE.md").read_text()))
+    assert len(named) > 40
+    assert not {
+        name for name in named if not ((ROOT / name).exists() or (ROOT / "tasks_app" / name).exists())
+    }
+
+
+def test_every_row_that_code_and_tests_name_is_in_the_specification() -> None:
+    rows = set(re.findall(r"(?m)^\| ([A-Z]\d+) \|", (DOCS / "specification.md").read_text()))
+    texts = [path.read_text() for folder in ("tasks_app", "tests") for path in (ROOT / folder).rglob("*.py")]
+    named = {name for text in texts for name in re.findall(r"\b[HPWRMO][1-9]\d?\b", text)}
+    assert named and named <= rows

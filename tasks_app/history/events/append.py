@@ -27,7 +27,7 @@ class NewEvent:
 
 
 def append(run: Run, events: Sequence[NewEvent], *, seq: int) -> int:
-    """Store `events` from number `seq` on, with one change notice; return the next free number.
+    """Store `events` from number `seq` on, with one change row; return the next free number.
 
     Only one writer may call this: the holder of the lease during the run, and afterwards whoever locked the
     task's row. A second writer fails on the unique (run, seq).

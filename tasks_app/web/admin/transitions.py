@@ -1,4 +1,4 @@
-"""Transitions, change notices, and the log of the admin pages themselves."""
+"""Transitions, change rows, and the log of the admin pages themselves."""
 
 from __future__ import annotations
 
