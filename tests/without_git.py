@@ -15,7 +15,7 @@ from tasks_app.agent.fake import FakeAgent
 from tasks_app.engine import advance, judging, prompts, steps
 from tasks_app.models import Membership, Project, Role, Task, User, paths
 from tests.factories import ProjectFactory, TaskFactory
-from tests.works import Works
+from tests.runner import Runner
 
 
 def leave_out_git(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,8 +42,8 @@ def _folders_only(step: Any, lease: object, context: object) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
 
-class Rows(Works):
-    """Works whose projects and tasks are rows alone."""
+class Rows(Runner):
+    """A runner whose projects and tasks are only rows."""
 
     @classmethod
     def of(cls, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Rows:

@@ -1,1 +1,1 @@
-"""Figures, measured: `make bench`. Each is a median with its spread, over real processes on this machine."""
+"""Measurements: `make bench`. Each is a median with its spread, over real processes on this machine."""

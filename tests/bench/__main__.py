@@ -7,7 +7,7 @@ import os
 import platform
 
 from tests.bench import halting, history, storing
-from tests.bench.figures import show
+from tests.bench.metrics import show
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from playwright.sync_api import Page, sync_playwright
 
 from tests import machine
-from tests.bench.figures import Figure
+from tests.bench.metrics import Metric
 from tests.portal import PASSWORD, UpPortal
 
 #: Two steps, so that each task has one halt, one answer and one change of steps.
@@ -69,7 +69,7 @@ result = [transcript, rows]
 """
 
 
-def measure(tasks: int) -> list[Figure]:
+def measure(tasks: int) -> list[Metric]:
     """Run `tasks` tasks one after the other; the figures of all their halts."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         portal = UpPortal(Path(folder) / "data").start()
@@ -142,30 +142,30 @@ def _until_done(portal: UpPortal, number: int) -> None:
     portal.rows(wait % number)
 
 
-def _news(moves: list[float], news: list[float]) -> Figure:
-    figure = Figure("phase moved → the browser knows", "ms", "50")
+def _news(moves: list[float], news: list[float]) -> Metric:
+    metric = Metric("phase moved → the browser knows", "ms", "50")
     for at in moves:
-        figure.samples += [moment - at for moment in news if moment >= at][:1]
-    return figure
+        metric.samples += [moment - at for moment in news if moment >= at][:1]
+    return metric
 
 
-def _waiting(portal: UpPortal) -> list[Figure]:
+def _waiting(portal: UpPortal) -> list[Metric]:
     portal.rows(_create("start_task(task, by=admin)"))
     portal.rows("import time\nwhile not Task.objects.filter(phase='waiting_for_input'): time.sleep(0.1)")
     transcript, rows = portal.rows(BYTES)
     return [
-        Figure("a waiting task: processes of its agent", "", "none", [len(portal.agents())]),
-        Figure("a waiting task: its transcript", "kB", "", [transcript / 1000]),
-        Figure("a waiting task: its other rows", "kB", "below 16", [rows / 1000]),
+        Metric("a waiting task: processes of its agent", "", "none", [len(portal.agents())]),
+        Metric("a waiting task: its transcript", "kB", "", [transcript / 1000]),
+        Metric("a waiting task: its other rows", "kB", "below 16", [rows / 1000]),
     ]
 
 
-def _halts(runs: list[dict[str, Any]], seen: dict[str, float], sent: dict[str, float]) -> list[Figure]:
-    called = Figure("tool call read → card visible in the browser", "ms", "120")
-    ended = Figure("asking agent has exited → card visible in the browser", "ms")
-    process = Figure("answer submitted → next agent process started", "ms", "80")
-    told = Figure("answer submitted → answer is the tool's result", "ms", "580")
-    next_step = Figure("agent exit → next step's agent started", "ms", "25")
+def _halts(runs: list[dict[str, Any]], seen: dict[str, float], sent: dict[str, float]) -> list[Metric]:
+    called = Metric("tool call read → card visible in the browser", "ms", "120")
+    ended = Metric("asking agent has exited → card visible in the browser", "ms")
+    process = Metric("answer submitted → next agent process started", "ms", "80")
+    told = Metric("answer submitted → answer is the tool's result", "ms", "580")
+    next_step = Metric("agent exit → next step's agent started", "ms", "25")
     for before, run in zip([None, *runs], runs, strict=False):
         identity = str(run["question"])
         if identity in seen and run["called"]:

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.bench.figures import Figure, show
+from tests.bench.metrics import Metric, show
 from tests.bench.storing import client_of
 from tests.portal import UpPortal
 
@@ -75,7 +75,7 @@ def main() -> None:
     show(measure(chosen.tasks, chosen.requests))
 
 
-def measure(tasks: int, requests: int) -> list[Figure]:
+def measure(tasks: int, requests: int) -> list[Metric]:
     with tempfile.TemporaryDirectory() as folder:
         portal = UpPortal(Path(folder) / "data").start()
         try:
@@ -85,18 +85,18 @@ def measure(tasks: int, requests: int) -> list[Figure]:
             portal.stop()
 
 
-def _asked_for(portal: UpPortal, month: str, requests: int, of: str) -> Iterator[Figure]:
+def _asked_for(portal: UpPortal, month: str, requests: int, of: str) -> Iterator[Metric]:
     client = client_of(portal)
     for name, address in ADDRESSES.items():
-        figure = Figure(name, "ms", "30" if name == "the newest" else "")
+        metric = Metric(name, "ms", "30" if name == "the newest" else "")
         path = address.format(month=month)
         body = client.get(path)
         for _ in range(requests):
             began = time.perf_counter()
             client.get(path)
-            figure.samples.append((time.perf_counter() - began) * 1000)
-        figure.name = f"page {of}: {name}, {len(body) / 1000:,.0f} kB"
-        yield figure
+            metric.samples.append((time.perf_counter() - began) * 1000)
+        metric.name = f"page {of}: {name}, {len(body) / 1000:,.0f} kB"
+        yield metric
 
 
 def seed(count: int) -> str:

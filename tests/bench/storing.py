@@ -9,7 +9,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-from tests.bench.figures import Figure
+from tests.bench.metrics import Metric
 from tests.forkserver import REPOSITORY
 from tests.portal import UpPortal
 
@@ -39,10 +39,10 @@ for number in range(%d):
 SECONDS = 5.0
 
 
-def measure(rounds: int, *, agents: int = 20, batch: int = 50) -> list[Figure]:
+def measure(rounds: int, *, agents: int = 20, batch: int = 50) -> list[Metric]:
     """`agents` writers, each a process, for SECONDS; pages of the portal are asked for meanwhile."""
-    stored = Figure(f"events stored by {agents} agents at once", "/s", "10,000")
-    pages = Figure("dashboard meanwhile", "ms", "p99 below 100")
+    stored = Metric(f"events stored by {agents} agents at once", "/s", "10,000")
+    pages = Metric("dashboard meanwhile", "ms", "p99 below 100")
     with tempfile.TemporaryDirectory() as folder:
         portal = UpPortal(Path(folder) / "data").start()
         try:
@@ -52,12 +52,12 @@ def measure(rounds: int, *, agents: int = 20, batch: int = 50) -> list[Figure]:
         finally:
             portal.stop()
     pages.samples.sort()
-    worst = Figure("dashboard meanwhile, p99", "ms", "below 100")
+    worst = Metric("dashboard meanwhile, p99", "ms", "below 100")
     worst.samples = pages.samples[int(len(pages.samples) * 0.99) :][:1]
     return [stored, pages, worst]
 
 
-def _round(portal: UpPortal, runs: list[int], batch: int, pages: Figure) -> float:
+def _round(portal: UpPortal, runs: list[int], batch: int, pages: Metric) -> float:
     env = portal.env()
     writers = [
         subprocess.Popen(

@@ -21,7 +21,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.engine import crashpoints
 from tasks_app.engine.crashpoints import POINTS
 from tasks_app.models import Change, Event, Outcome, Question, SessionEntry, Task, Transition
-from tests.works import Works, diff_of, file_in, runs
+from tests.runner import Runner, diff_of, file_in, runs
 
 CHECKED = """\
 pipelines:
@@ -64,11 +64,11 @@ def bury(task: Task) -> None:
     Task.objects.filter(pk=task.pk).exclude(lease_expires=None).update(lease_expires=past)
 
 
-def finish(works: Works, task: Task) -> None:
+def finish(runner: Runner, task: Task) -> None:
     """What happens anyway: workers look, and a human answers what is open, once."""
     for _ in range(3):
-        works.advance(task)
-        works.answer_all(task, ANSWER)
+        runner.advance(task)
+        runner.answer_all(task, ANSWER)
 
 
 def times_told() -> int:
@@ -110,23 +110,23 @@ def test_every_point_is_swept() -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("point", BEFORE)
-def test_a_death_before_the_question(works: Works, point: str) -> None:
+def test_a_death_before_the_question(runner: Runner, point: str) -> None:
     """R1, R2."""
-    task = works.task(STORY, config=CHECKED)
-    assert dies_at(point, lambda: works.advance(task)) == 137
+    task = runner.task(STORY, config=CHECKED)
+    assert dies_at(point, lambda: runner.advance(task)) == 137
     bury(task)
-    finish(works, task)
+    finish(runner, task)
     assert_the_end_is_the_same(task)
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("point", AFTER)
-def test_a_death_after_the_answer(works: Works, point: str) -> None:
+def test_a_death_after_the_answer(runner: Runner, point: str) -> None:
     """R1, R2."""
-    task = works.task(STORY, config=CHECKED)
-    works.advance(task)
-    works.answer_all(task, ANSWER)
-    assert dies_at(point, lambda: works.advance(task)) == 137
+    task = runner.task(STORY, config=CHECKED)
+    runner.advance(task)
+    runner.answer_all(task, ANSWER)
+    assert dies_at(point, lambda: runner.advance(task)) == 137
     bury(task)
-    finish(works, task)
+    finish(runner, task)
     assert_the_end_is_the_same(task)

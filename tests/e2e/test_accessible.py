@@ -19,7 +19,7 @@ from tests.portal import WebServer
 
 pytestmark = pytest.mark.browser
 
-SEED = "from tests.e2e.walked import seed; result = seed()"
+SEED = "from tests.e2e.visited_pages import seed; result = seed()"
 SERIOUS = ("serious", "critical")
 #: Given to the browser as a debugger gives it: the page's policy, which stays in force, forbids it to pages.
 AXE = Axe().axe_script
@@ -193,7 +193,7 @@ def test_the_audit_room_is_accessible_and_fits(
 
 LONG = """
 from tests.factories import *
-from tests.e2e.walked import *
+from tests.e2e.visited_pages import *
 from tasks_app.permissions import Principal
 from tasks_app.history.audit import ActionOrigin, acting_from
 word, words = "x" * 80, "some words that somebody wrote " * 8

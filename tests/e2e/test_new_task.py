@@ -17,7 +17,7 @@ pytestmark = pytest.mark.browser
 
 SEED = """
 from pathlib import Path
-from tests.e2e.walked import real_project, session
+from tests.e2e.visited_pages import real_project, session
 from tests.factories import UserFactory
 admin = UserFactory.create(username="admin", is_superuser=True)
 result = [real_project("shop", Path("{folder}"), admin).pk, session(admin)]

@@ -22,7 +22,7 @@ from tasks_app.sandbox import SandboxMode, detect
 from tests.agents import connection_to, rehearsal
 from tests.factories import ProjectFactory, QuestionFactory
 from tests.installation import Installation
-from tests.works import Works
+from tests.runner import Runner
 
 Manage = Callable[..., tuple[int, str, str]]
 
@@ -36,7 +36,7 @@ def manage(
 ) -> Manage:
     """Runs a command in this process: exit code, stdout and stderr. The data directory is the test's own:
     commands refuse one in which other tests, with other rows, have left their work."""
-    if tmp_path / "data" != settings.DATA_DIR:  # that of the fixture `works`
+    if tmp_path / "data" != settings.DATA_DIR:  # that of the fixture `runner`
         settings.DATA_DIR = tmp_path_factory.mktemp("data")
 
     def run(*words: object) -> tuple[int, str, str]:
@@ -63,7 +63,7 @@ def question() -> Question:
 
 
 @dataclass
-class Herd:
+class FakeAgents:
     """A fake agent that plays `acts` by the word in a task's body: `word: first`."""
 
     acts: dict[str, Sequence[fake_script.Act]] = field(default_factory=dict)
@@ -81,14 +81,14 @@ class Herd:
 
 
 @pytest.fixture
-def herd(monkeypatch: pytest.MonkeyPatch) -> Herd:
+def agents(monkeypatch: pytest.MonkeyPatch) -> FakeAgents:
     """Commands that work on tasks in this process do it with this agent."""
-    herd = Herd()
+    agents = FakeAgents()
     sandbox = detect(SandboxMode.OFF)
     monkeypatch.setattr(
-        composition, "worker_context", lambda stop_signal: WorkerContext(herd.agent, sandbox, stop_signal)
+        composition, "worker_context", lambda stop_signal: WorkerContext(agents.agent, sandbox, stop_signal)
     )
-    return herd
+    return agents
 
 
 @pytest.fixture(scope="session")
@@ -105,11 +105,11 @@ def installation(installation_template: Installation, tmp_path: Path) -> Install
 
 
 @pytest.fixture
-def works(transactional_db: None, settings: Any, tmp_path: Path) -> Works:
+def runner(transactional_db: None, settings: Any, tmp_path: Path) -> Runner:
     """A portal in this process, with folders of its own: row numbers come again from test to test."""
     settings.DATA_DIR = tmp_path / "data"
     user = User.objects.create_user("ann", is_superuser=True)
-    return Works(tmp_path, user)
+    return Runner(tmp_path, user)
 
 
 @pytest.fixture
@@ -121,12 +121,12 @@ def server(tmp_path: Path) -> Iterator[RehearsalServer]:
 
 
 @pytest.fixture
-def real(works: Works, server: RehearsalServer) -> Works:
-    """The works with the real agent program, sandboxed."""
-    sandbox = detect(SandboxMode.REQUIRE, hidden=[works.folder / "data"])
-    works.agent = ClaudeAgent(sandbox, connection_to(server))
-    works.sandbox = sandbox
-    return works
+def real(runner: Runner, server: RehearsalServer) -> Runner:
+    """Return a task runner with the real agent program, sandboxed."""
+    sandbox = detect(SandboxMode.REQUIRE, hidden=[runner.folder / "data"])
+    runner.agent = ClaudeAgent(sandbox, connection_to(server))
+    runner.sandbox = sandbox
+    return runner
 
 
 @pytest.fixture
@@ -145,9 +145,9 @@ def behind_the_proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 @pytest.fixture
-def metered(works: Works, server: RehearsalServer, behind_the_proxy: Any) -> Works:
-    """The works with the real agent program behind the proxy, sandboxed."""
+def metered(runner: Runner, server: RehearsalServer, behind_the_proxy: Any) -> Runner:
+    """Return a task runner with the real agent program behind the proxy, sandboxed."""
     behind_the_proxy(server)
-    works.sandbox = detect(SandboxMode.REQUIRE, hidden=[works.folder / "data"])
-    works.agent = ClaudeAgent(works.sandbox, composition.connect)
-    return works
+    runner.sandbox = detect(SandboxMode.REQUIRE, hidden=[runner.folder / "data"])
+    runner.agent = ClaudeAgent(runner.sandbox, composition.connect)
+    return runner

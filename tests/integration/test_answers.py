@@ -30,7 +30,7 @@ from tasks_app.services.tasks import cancel_task
 from tests.factories import FILE_NAME, ROUNDING, QuestionFactory
 from tests.installation import Installation
 from tests.people import acting
-from tests.works import Works, results
+from tests.runner import Runner, results
 
 SUBMITTERS = 20
 
@@ -84,8 +84,10 @@ def state() -> Any:
     )
 
 
-def test_of_twenty_submits_at_once_one_wins_and_the_agent_gets_it_once(works: Works, rung: list[int]) -> None:
-    task = works.advance(works.task([Turn(calls=(ask("Red?"),)), say("Good.")]))
+def test_of_twenty_submits_at_once_one_wins_and_the_agent_gets_it_once(
+    runner: Runner, rung: list[int]
+) -> None:
+    task = runner.advance(runner.task([Turn(calls=(ask("Red?"),)), say("Good.")]))
     rung.clear()
     pk = task.questions.get().pk
     people = [member(task.project, f"person{n}") for n in range(SUBMITTERS)]
@@ -100,7 +102,7 @@ def test_of_twenty_submits_at_once_one_wins_and_the_agent_gets_it_once(works: Wo
     assert question.answered_by == people[winner]
     assert all(f"Answered by person{winner}" in str(o) for o in outcomes if isinstance(o, NotOpen))
     assert rung == [task.pk]
-    assert works.advance(task).phase == Phase.DONE
+    assert runner.advance(task).phase == Phase.DONE
     (told,) = results(task)
     assert told.count(f"Answer {winner}") == 1
     assert Event.objects.filter(kind="answer").count() == 1
@@ -137,54 +139,54 @@ for number in range(5):
     assert list(installation.answers(int(made)).values()) == [won[0].split()[1]]
 
 
-def test_the_same_answer_again_by_the_same_person_is_no_error(works: Works) -> None:
+def test_the_same_answer_again_by_the_same_person_is_no_error(runner: Runner) -> None:
     question = QuestionFactory.create()
-    answer(question, "Half up", works.user, notes="please")
+    answer(question, "Half up", runner.user, notes="please")
     before = state()
-    again = answer(Question.objects.get(), "Half up", works.user, notes="please")
+    again = answer(Question.objects.get(), "Half up", runner.user, notes="please")
     assert again.repeated
     assert state() == before
 
 
 @pytest.mark.parametrize(("text", "notes"), [("Half up", "other"), ("Half to even", "")])
-def test_another_answer_by_the_same_person_is_too_late(works: Works, text: str, notes: str) -> None:
+def test_another_answer_by_the_same_person_is_too_late(runner: Runner, text: str, notes: str) -> None:
     question = QuestionFactory.create()
-    answer(question, "Half up", works.user)
+    answer(question, "Half up", runner.user)
     before = state()
     with pytest.raises(NotOpen, match=r"Answered by ann at .*: Half up"):
-        answer(Question.objects.get(), text, works.user, notes=notes)
+        answer(Question.objects.get(), text, runner.user, notes=notes)
     assert state() == before
 
 
-def test_the_same_answer_by_another_person_is_too_late(works: Works) -> None:
+def test_the_same_answer_by_another_person_is_too_late(runner: Runner) -> None:
     question = QuestionFactory.create()
     other = member(question.task.project, "bob")
-    answer(question, "Half up", works.user)
+    answer(question, "Half up", runner.user)
     with pytest.raises(NotOpen, match="Answered by ann"):
         answer(Question.objects.get(), "Half up", other)
 
 
 @pytest.mark.parametrize("attempt", range(3))
-def test_two_last_answers_at_once_move_the_task_once(works: Works, rung: list[int], attempt: int) -> None:
-    task = works.advance(works.task([Turn(calls=(ask("Colour?"), ask("Size?"))), say("Good.")]))
+def test_two_last_answers_at_once_move_the_task_once(runner: Runner, rung: list[int], attempt: int) -> None:
+    task = runner.advance(runner.task([Turn(calls=(ask("Colour?"), ask("Size?"))), say("Good.")]))
     rung.clear()
     questions = list(task.questions.all())
-    outcomes = in_parallel(2, lambda n: answer(Question.objects.get(pk=questions[n].pk), "Yes", works.user))
+    outcomes = in_parallel(2, lambda n: answer(Question.objects.get(pk=questions[n].pk), "Yes", runner.user))
     assert [type(outcome).__name__ for outcome in outcomes] == ["Answered", "Answered"]
     assert task.transitions.filter(step=None, source=Phase.WAITING_FOR_INPUT).count() == 1
     assert rung == [task.pk]
-    assert works.advance(task).phase == Phase.DONE
+    assert runner.advance(task).phase == Phase.DONE
 
 
-def test_an_answer_and_a_cancel_at_once_end_in_one_of_two_true_states(works: Works) -> None:
-    task = works.advance(works.task([Turn(calls=(ask("Colour?"),)), say("Good.")]))
+def test_an_answer_and_a_cancel_at_once_end_in_one_of_two_true_states(runner: Runner) -> None:
+    task = runner.advance(runner.task([Turn(calls=(ask("Colour?"),)), say("Good.")]))
     question = task.questions.get()
     outcomes = in_parallel(
         2,
         lambda n: (
-            cancel_task(Task.objects.get(pk=task.pk), by=acting(works.user))
+            cancel_task(Task.objects.get(pk=task.pk), by=acting(runner.user))
             if n
-            else answer(Question.objects.get(pk=question.pk), "Yes", works.user)
+            else answer(Question.objects.get(pk=question.pk), "Yes", runner.user)
         ),
     )
     task.refresh_from_db()
@@ -204,21 +206,21 @@ def test_an_answer_and_a_cancel_at_once_end_in_one_of_two_true_states(works: Wor
         ("x" * 200_001, AnswerTooLong),
     ],
 )
-def test_what_cannot_be_taken_changes_nothing(works: Works, text: str, error: type[Exception]) -> None:
+def test_what_cannot_be_taken_changes_nothing(runner: Runner, text: str, error: type[Exception]) -> None:
     """R5."""
     question = QuestionFactory.create()
     before = state()
     with pytest.raises(error):
-        answer(question, text, works.user)
+        answer(question, text, runner.user)
     assert state() == before
 
 
-def test_one_of_several_left_out_is_refused_by_its_name(works: Works) -> None:
+def test_one_of_several_left_out_is_refused_by_its_name(runner: Runner) -> None:
     question = QuestionFactory.create(items=[ROUNDING, FILE_NAME])
     before = state()
     with pytest.raises(AnswerEmpty, match="What should the file be called"):
         answer_question(
-            question, Reply({ROUNDING["question"]: "Half up"}), by=acting(works.user), via=Channel.WEB
+            question, Reply({ROUNDING["question"]: "Half up"}), by=acting(runner.user), via=Channel.WEB
         )
     assert state() == before
 
@@ -234,13 +236,13 @@ def test_one_of_several_left_out_is_refused_by_its_name(works: Works) -> None:
         ("☃ 🐈‍⬛", "☃ 🐈‍⬛"),
     ],
 )
-def test_an_answer_is_kept_as_it_was_typed(works: Works, typed: str, kept: str) -> None:
+def test_an_answer_is_kept_as_it_was_typed(runner: Runner, typed: str, kept: str) -> None:
     question = QuestionFactory.create()
-    answer(question, typed, works.user)
+    answer(question, typed, runner.user)
     assert list(Question.objects.get().answers.values()) == [kept]
 
 
-def test_who_may_only_look_may_not_answer(works: Works) -> None:
+def test_who_may_only_look_may_not_answer(runner: Runner) -> None:
     """W1: viewer, outsider, and a member of another project."""
     question = QuestionFactory.create()
     viewer = member(question.task.project, "vic", Role.VIEWER)
@@ -254,26 +256,26 @@ def test_who_may_only_look_may_not_answer(works: Works) -> None:
     assert state() == before
 
 
-def test_a_withdrawn_question_takes_no_answer(works: Works) -> None:
+def test_a_withdrawn_question_takes_no_answer(runner: Runner) -> None:
     question = QuestionFactory.create(state=QuestionState.WITHDRAWN)
     before = state()
     with pytest.raises(NotOpen, match="was withdrawn"):
-        answer(question, "Half up", works.user)
+        answer(question, "Half up", runner.user)
     assert state() == before
 
 
-def test_a_long_answer_is_named_by_its_beginning(works: Works) -> None:
+def test_a_long_answer_is_named_by_its_beginning(runner: Runner) -> None:
     question = QuestionFactory.create()
-    answer(question, "long " * 1000, works.user)
+    answer(question, "long " * 1000, runner.user)
     assert len(why_not_open(question)) < 700
 
 
-def test_a_queue_that_is_down_loses_no_answer(works: Works, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_that_is_down_loses_no_answer(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(task_id: int) -> None:
         raise ConnectionError("no queue")
 
     monkeypatch.setattr(ringing, "_ring", broken)
     question = QuestionFactory.create()
-    answer(question, "Half up", works.user)
+    answer(question, "Half up", runner.user)
     task = Task.objects.get()
     assert (Question.objects.get().state, task.phase) == (QuestionState.ANSWERED, Phase.PENDING)

@@ -19,7 +19,7 @@ from tests.api import PROBLEM, Script
 from tests.databases import undone
 from tests.factories import MembershipFactory, QuestionFactory, SequenceFactory, UserFactory
 from tests.integration.git_repository import GitRepository
-from tests.works import ONE_STEP
+from tests.runner import ONE_STEP
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once(on="sqlite")]  # the fuzz goes to PostgreSQL
 

@@ -18,7 +18,7 @@ from tasks_app.engine.sweeper import KEYS_KEPT
 from tasks_app.models import ApiToken, IdempotencyKey, Question, Task
 from tests.api import PROBLEM, Script
 from tests.factories import MembershipFactory, ProjectFactory, UserFactory
-from tests.works import Works
+from tests.runner import Runner
 
 pytestmark = pytest.mark.django_db
 
@@ -124,9 +124,9 @@ def test_a_key_whose_request_is_not_answered_yet_is_409_until_that_was_cut_off(q
     assert (again.status_code, again.json()["repeated"]) == (200, True)
 
 
-def test_two_requests_at_once_with_one_key_make_one_task(works: Works) -> None:
-    project = works.project()
-    script, together = Script(works.user), threading.Barrier(2)
+def test_two_requests_at_once_with_one_key_make_one_task(runner: Runner) -> None:
+    project = runner.project()
+    script, together = Script(runner.user), threading.Barrier(2)
 
     def create(_: int) -> Any:
         try:

@@ -42,7 +42,7 @@ from tests.factories import (
 )
 from tests.integration.git_repository import GitRepository
 from tests.people import acting
-from tests.works import ONE_STEP
+from tests.runner import ONE_STEP
 
 pytestmark = pytest.mark.django_db
 

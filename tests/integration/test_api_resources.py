@@ -37,7 +37,7 @@ from tests.addresses import text_of
 from tests.api import PROBLEM, Script
 from tests.factories import MembershipFactory, ProjectFactory, QuestionFactory, TaskFactory, UserFactory
 from tests.integration.git_repository import GitRepository
-from tests.works import ONE_STEP
+from tests.runner import ONE_STEP
 
 pytestmark = pytest.mark.django_db
 

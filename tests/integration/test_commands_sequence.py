@@ -19,7 +19,7 @@ from tasks_app.services.tasks import create_task
 from tests.factories import MembershipFactory, UserFactory
 from tests.forkserver import PATIENCE
 from tests.installation import PLAIN_CONFIG, Installation
-from tests.integration.conftest import Herd, Manage
+from tests.integration.conftest import FakeAgents, Manage
 from tests.integration.git_repository import GitRepository
 from tests.people import acting
 
@@ -57,7 +57,9 @@ def asks(question: str) -> list[fake_script.Act]:
     return [fake_script.Turn(calls=(fake_script.ask(question),)), fake_script.say("The answer was: {result}")]
 
 
-def test_a_folder_is_run_task_after_task_with_progress(manage: Manage, project: Project, herd: Herd) -> None:
+def test_a_folder_is_run_task_after_task_with_progress(
+    manage: Manage, project: Project, agents: FakeAgents
+) -> None:
     code, out, err = manage(*RUN)
     assert (code, err) == (0, "")
     for told in (
@@ -78,9 +80,11 @@ def test_a_folder_is_run_task_after_task_with_progress(manage: Manage, project: 
 
 
 def test_a_task_that_an_agent_wrote_is_announced_and_run(
-    manage: Manage, project: Project, herd: Herd
+    manage: Manage, project: Project, agents: FakeAgents
 ) -> None:
-    herd.acts["first"] = [fake_script.Turn(calls=(fake_script.write(f"{FOLDER}/03-new.md", text_of("new")),))]
+    agents.acts["first"] = [
+        fake_script.Turn(calls=(fake_script.write(f"{FOLDER}/03-new.md", text_of("new")),))
+    ]
     code, out, _ = manage(*RUN)
     assert code == 0
     assert out.index("+ New task in the folder: 03-new.md") < out.index("task 2 of 3, step do")
@@ -88,7 +92,7 @@ def test_a_task_that_an_agent_wrote_is_announced_and_run(
 
 
 def test_json_has_the_sequence_its_tasks_and_what_they_used(
-    manage: Manage, project: Project, herd: Herd
+    manage: Manage, project: Project, agents: FakeAgents
 ) -> None:
     code, out, err = manage(*RUN, "--json")
     facts = json.loads(out)
@@ -102,10 +106,10 @@ def test_json_has_the_sequence_its_tasks_and_what_they_used(
 
 
 def test_a_question_halts_it_and_the_answer_is_known_to_later_tasks(
-    manage: Manage, project: Project, herd: Herd
+    manage: Manage, project: Project, agents: FakeAgents
 ) -> None:
     """H10."""
-    herd.acts["first"] = asks("Round up?")
+    agents.acts["first"] = asks("Round up?")
     code, out, _ = manage(*RUN)
     assert code == 3
     assert "Round up?" in out and 'manage.py answer 1 "…"' in out
@@ -116,41 +120,41 @@ def test_a_question_halts_it_and_the_answer_is_known_to_later_tasks(
     assert code == 0
     assert "Resuming sequence 1 of this folder" in out
     assert Sequence.objects.count() == 1
-    last = herd.agent.runs[-1].prompt or ""
+    last = agents.agent.runs[-1].prompt or ""
     assert "Round up?" in last and "Always" in last
 
 
 def test_a_task_that_fails_stops_it_until_it_is_continued(
-    manage: Manage, project: Project, herd: Herd
+    manage: Manage, project: Project, agents: FakeAgents
 ) -> None:
-    herd.acts["first"] = [fake_script.Fail("API Error: the disk is full")]
+    agents.acts["first"] = [fake_script.Fail("API Error: the disk is full")]
     code, out, _ = manage(*RUN)
     assert code == 1
     assert "Failed: API Error: the disk is full" in out
     assert "Continue with  manage.py run_sequence 1 --continue" in out
     assert "with 0 of 2 tasks done" in out
-    herd.acts["first"] = [fake_script.Fail("API Error: the disk is full"), fake_script.say("Now it fits.")]
+    agents.acts["first"] = [fake_script.Fail("API Error: the disk is full"), fake_script.say("Now it fits.")]
     code, out, _ = manage(*RUN, "--continue")
     assert (code, Sequence.objects.count()) == (0, 1)
     assert "Now it fits." in out and "Done: tasks/prices" in out
 
 
 def test_without_continue_a_failed_sequence_is_begun_anew_and_it_is_said(
-    manage: Manage, project: Project, herd: Herd
+    manage: Manage, project: Project, agents: FakeAgents
 ) -> None:
-    herd.acts["first"] = [fake_script.Fail("API Error: no")]
+    agents.acts["first"] = [fake_script.Fail("API Error: no")]
     manage(*RUN)
-    del herd.acts["first"]
+    del agents.acts["first"]
     code, out, _ = manage(*RUN)
     assert (code, Sequence.objects.count()) == (0, 2)
     assert "The last one is failed; to resume it:  manage.py run_sequence 1 --continue" in out
 
 
 def test_a_faulty_next_file_is_named_and_where_to_mend_it(
-    manage: Manage, project: Project, herd: Herd
+    manage: Manage, project: Project, agents: FakeAgents
 ) -> None:
     bad = "---\ninteractionThreshold: 9\n---\nword: new\n"
-    herd.acts["first"] = [fake_script.Turn(calls=(fake_script.write(f"{FOLDER}/015-bad.md", bad),))]
+    agents.acts["first"] = [fake_script.Turn(calls=(fake_script.write(f"{FOLDER}/015-bad.md", bad),))]
     code, out, _ = manage(*RUN)
     assert code == 1
     assert "Failed: tasks/prices/015-bad.md:2: interactionThreshold must be" in out
@@ -161,12 +165,16 @@ def test_a_faulty_next_file_is_named_and_where_to_mend_it(
     assert code == 0 and "The mended is done." in out
 
 
-def test_the_folder_can_be_named_as_a_path_from_here(manage: Manage, project: Project, herd: Herd) -> None:
+def test_the_folder_can_be_named_as_a_path_from_here(
+    manage: Manage, project: Project, agents: FakeAgents
+) -> None:
     assert manage("run_sequence", Path(project.source) / FOLDER, *RUN[2:])[0] == 0
     assert Sequence.objects.get().folder == FOLDER
 
 
-def test_threshold_and_pipeline_hold_for_all_tasks(manage: Manage, project: Project, herd: Herd) -> None:
+def test_threshold_and_pipeline_hold_for_all_tasks(
+    manage: Manage, project: Project, agents: FakeAgents
+) -> None:
     assert manage(*RUN, "--threshold", "0")[0] == 0
     assert set(Task.objects.values_list("threshold", flat=True)) == {0}
 
@@ -188,7 +196,7 @@ def test_threshold_and_pipeline_hold_for_all_tasks(manage: Manage, project: Proj
     ],
 )
 def test_wrong_use_is_told_and_makes_nothing(
-    manage: Manage, project: Project, herd: Herd, words: list[str], told: str
+    manage: Manage, project: Project, agents: FakeAgents, words: list[str], told: str
 ) -> None:
     """R5."""
     MembershipFactory.create(project=project, user__username="vic", role="viewer")
@@ -200,9 +208,9 @@ def test_wrong_use_is_told_and_makes_nothing(
 
 class TestCancelAndRetry:
     def test_a_waiting_task_is_cancelled_and_asks_again_when_retried(
-        self, manage: Manage, project: Project, herd: Herd
+        self, manage: Manage, project: Project, agents: FakeAgents
     ) -> None:
-        herd.acts["first"] = asks("Round up?")
+        agents.acts["first"] = asks("Round up?")
         manage(*RUN)
         assert manage("cancel", "1")[:2] == (0, "Cancelled: Task first\nResume with  manage.py retry 1\n")
         assert Sequence.objects.get().phase == Phase.CANCELLED
@@ -212,9 +220,9 @@ class TestCancelAndRetry:
         assert code == 3 and "Round up?" in out
 
     def test_a_sequence_is_cancelled_and_retried_to_its_end(
-        self, manage: Manage, project: Project, herd: Herd
+        self, manage: Manage, project: Project, agents: FakeAgents
     ) -> None:
-        herd.acts["second"] = asks("Round up?")
+        agents.acts["second"] = asks("Round up?")
         manage(*RUN)
         code, out, _ = manage("cancel", "sequence:1", "--json")
         assert (code, json.loads(out)["phase"]) == (0, "cancelled")
@@ -223,24 +231,24 @@ class TestCancelAndRetry:
         assert manage(*RUN)[0] == 0
 
     def test_a_failed_task_is_retried_here(
-        self, manage: Manage, project: Project, herd: Herd, ann: User
+        self, manage: Manage, project: Project, agents: FakeAgents, ann: User
     ) -> None:
         task = create_task(project, text_of("alone"), by=acting(ann), where="alone.md")
-        herd.acts["alone"] = [fake_script.Fail("API Error: no"), fake_script.say("Yes.")]
+        agents.acts["alone"] = [fake_script.Fail("API Error: no"), fake_script.say("Yes.")]
         assert manage("run_task", task.pk, "--no-input")[0] == 1
         code, out, _ = manage("retry", f"shop/{task.slug}", "--json", "--no-input")
         assert (code, json.loads(out)["phase"]) == (0, "done")
 
     @pytest.mark.parametrize("thing", ["1", "sequence:1"])
     def test_what_is_queued_is_left_to_the_portal(
-        self, manage: Manage, project: Project, herd: Herd, thing: str
+        self, manage: Manage, project: Project, agents: FakeAgents, thing: str
     ) -> None:
-        herd.acts["first"] = [fake_script.Fail("API Error: no")]
+        agents.acts["first"] = [fake_script.Fail("API Error: no")]
         manage(*RUN)
-        runs = len(herd.agent.runs)
+        runs = len(agents.agent.runs)
         code, out, _ = manage("retry", thing, "--queue")
         assert code == 0 and "pending. Waiting for a free worker." in out
-        assert len(herd.agent.runs) == runs
+        assert len(agents.agent.runs) == runs
         assert Task.objects.due().count() == 1
 
     @pytest.mark.parametrize(
@@ -251,7 +259,7 @@ class TestCancelAndRetry:
         ],
     )
     def test_what_is_done_cannot_be_retried(
-        self, manage: Manage, project: Project, herd: Herd, thing: str, told: str
+        self, manage: Manage, project: Project, agents: FakeAgents, thing: str, told: str
     ) -> None:
         manage(*RUN)
         code, _, err = manage("retry", thing)
@@ -272,9 +280,9 @@ class TestCancelAndRetry:
         code, _, err = manage(command, thing)
         assert code == 2 and told in err
 
-    def test_a_viewer_may_not(self, manage: Manage, project: Project, herd: Herd) -> None:
+    def test_a_viewer_may_not(self, manage: Manage, project: Project, agents: FakeAgents) -> None:
         MembershipFactory.create(project=project, user__username="vic", role="viewer")
-        herd.acts["first"] = asks("Round up?")
+        agents.acts["first"] = asks("Round up?")
         manage(*RUN)
         for thing in ("1", "sequence:1"):
             code, _, err = manage("cancel", thing, "--as", "vic")
@@ -283,8 +291,8 @@ class TestCancelAndRetry:
 
 class TestStatus:
     @pytest.fixture(autouse=True)
-    def halted(self, manage: Manage, project: Project, herd: Herd) -> None:
-        herd.acts["second"] = asks("Round up?")
+    def halted(self, manage: Manage, project: Project, agents: FakeAgents) -> None:
+        agents.acts["second"] = asks("Round up?")
         manage(*RUN)
 
     def test_the_list_has_sequences_with_their_roll_up(self, manage: Manage) -> None:
@@ -354,7 +362,7 @@ class TestAtATerminal:
 
 
 def test_a_sequence_made_in_the_portal_is_started_by_its_number(
-    manage: Manage, project: Project, herd: Herd, ann: User
+    manage: Manage, project: Project, agents: FakeAgents, ann: User
 ) -> None:
     sequence = create_sequence(project, FOLDER, by=acting(ann))
     code, out, _ = manage("run_sequence", f"#{sequence.pk}", "--no-input")
@@ -362,7 +370,7 @@ def test_a_sequence_made_in_the_portal_is_started_by_its_number(
 
 
 def test_leaving_between_two_tasks_is_told(
-    manage: Manage, project: Project, herd: Herd, monkeypatch: pytest.MonkeyPatch
+    manage: Manage, project: Project, agents: FakeAgents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl+C in the moment in which a task ends: the next must not begin."""
 
@@ -370,7 +378,7 @@ def test_leaving_between_two_tasks_is_told(
         os.kill(os.getpid(), signal.SIGINT)
         return "pressed"
 
-    herd.acts["first"] = [fake_script.Turn(calls=(fake_script.Call("Bash", {"command": "true"}, press),))]
+    agents.acts["first"] = [fake_script.Turn(calls=(fake_script.Call("Bash", {"command": "true"}, press),))]
     monkeypatch.setattr("tasks_app.engine.run_recorder.RunRecorder.tick", lambda self: None)
     monkeypatch.setattr("tasks_app.cli.local_worker.LocalWorker.stop", lambda self: None)
     code, out, _ = manage(*RUN)

@@ -17,7 +17,7 @@ from tasks_app.services.projects import add_project
 from tasks_app.services.tasks import cancel_task, create_task
 from tests.factories import MembershipFactory, UserFactory
 from tests.installation import PLAIN_CONFIG, Installation
-from tests.integration.conftest import Herd, Manage
+from tests.integration.conftest import FakeAgents, Manage
 from tests.integration.git_repository import GitRepository
 from tests.people import acting
 
@@ -55,7 +55,9 @@ def phases() -> dict[str, str]:
 
 
 class TestOnce:
-    def test_every_task_file_that_is_there_is_run(self, manage: Manage, folder: Path, herd: Herd) -> None:
+    def test_every_task_file_that_is_there_is_run(
+        self, manage: Manage, folder: Path, agents: FakeAgents
+    ) -> None:
         for name in ("b", "a", "_c"):
             (folder / f"{name}.md").write_text(text_of(name.strip("_")))
         (folder / "notes.txt").write_text(text_of("notes"))
@@ -66,22 +68,22 @@ class TestOnce:
         assert out.index("+ a.md: task 1, Task a") < out.index("The a is done.") < out.index("The b is done.")
 
     def test_what_ran_is_not_run_again_until_it_is_changed(
-        self, manage: Manage, folder: Path, herd: Herd
+        self, manage: Manage, folder: Path, agents: FakeAgents
     ) -> None:
         """Decided from the rows: the second watch is another one."""
         (folder / "a.md").write_text(text_of("a"))
         manage(*ONCE)
         assert manage(*ONCE)[0] == 0
-        assert len(herd.agent.runs) == 1
+        assert len(agents.agent.runs) == 1
         (folder / "a.md").write_text(text_of("b"))
         assert manage(*ONCE)[0] == 0
         assert phases() == {"a": "done", "a-2": "done"}
         (folder / "a.md").write_text(text_of("a"))
         manage(*ONCE)
-        assert len(herd.agent.runs) == 2
+        assert len(agents.agent.runs) == 2
 
     def test_the_same_text_under_another_name_is_another_task(
-        self, manage: Manage, folder: Path, herd: Herd
+        self, manage: Manage, folder: Path, agents: FakeAgents
     ) -> None:
         (folder / "a.md").write_text(text_of("a"))
         (folder / "b.md").write_text(text_of("a"))
@@ -89,7 +91,7 @@ class TestOnce:
         assert list(phases()) == ["a", "b"]
 
     def test_faulty_files_are_told_with_their_line_and_the_others_run(
-        self, manage: Manage, folder: Path, herd: Herd
+        self, manage: Manage, folder: Path, agents: FakeAgents
     ) -> None:
         (folder / "a.md").write_text("---\ntitle: A\ninteractionThreshold: 9\n---\nDo it.\n")
         (folder / "b.md").write_bytes(b"# B\n\ncaf\xe9\n")
@@ -100,17 +102,19 @@ class TestOnce:
         assert f"{folder}/b.md:3: this is not UTF-8 text" in out
         assert phases() == {"c": "done"}
 
-    def test_a_failed_task_does_not_hold_up_the_next(self, manage: Manage, folder: Path, herd: Herd) -> None:
-        herd.acts["a"] = [fake_script.Fail("API Error: no")]
+    def test_a_failed_task_does_not_hold_up_the_next(
+        self, manage: Manage, folder: Path, agents: FakeAgents
+    ) -> None:
+        agents.acts["a"] = [fake_script.Fail("API Error: no")]
         for word in ("a", "b"):
             (folder / f"{word}.md").write_text(text_of(word))
         assert manage(*ONCE)[0] == 1
         assert phases() == {"a": "failed", "b": "done"}
 
     def test_a_task_that_waits_does_not_hold_up_the_next_and_goes_on_later(
-        self, manage: Manage, folder: Path, herd: Herd
+        self, manage: Manage, folder: Path, agents: FakeAgents
     ) -> None:
-        herd.acts["a"] = [
+        agents.acts["a"] = [
             fake_script.Turn(calls=(fake_script.ask("Round up?"),)),
             fake_script.say("So: {result}"),
         ]
@@ -126,15 +130,15 @@ class TestOnce:
         assert phases() == {"a": "done", "b": "done"}
 
     def test_a_task_that_was_cancelled_meanwhile_is_left_alone(
-        self, manage: Manage, folder: Path, herd: Herd
+        self, manage: Manage, folder: Path, agents: FakeAgents
     ) -> None:
-        herd.acts["a"] = [fake_script.Turn(calls=(fake_script.ask("Round up?"),))]
+        agents.acts["a"] = [fake_script.Turn(calls=(fake_script.ask("Round up?"),))]
 
         def cancel(workspace: Path) -> str:
             cancel_task(Task.objects.get(slug="a"), by=acting(User.objects.get(username="ann")))
             return ""
 
-        herd.acts["b"] = [fake_script.Turn(calls=(fake_script.Call("Bash", {"command": "true"}, cancel),))]
+        agents.acts["b"] = [fake_script.Turn(calls=(fake_script.Call("Bash", {"command": "true"}, cancel),))]
         for word in ("a", "b"):
             (folder / f"{word}.md").write_text(text_of(word))
         code, out, _ = manage(*ONCE)
@@ -142,22 +146,22 @@ class TestOnce:
         assert phases() == {"a": "cancelled", "b": "done"}
 
     def test_a_file_written_while_a_task_runs_is_run_after_it(
-        self, manage: Manage, folder: Path, herd: Herd
+        self, manage: Manage, folder: Path, agents: FakeAgents
     ) -> None:
         def write(workspace: Path) -> str:
             (folder / "b.md").write_text(text_of("b"))
             return ""
 
-        herd.acts["a"] = [fake_script.Turn(calls=(fake_script.Call("Bash", {"command": "true"}, write),))]
+        agents.acts["a"] = [fake_script.Turn(calls=(fake_script.Call("Bash", {"command": "true"}, write),))]
         (folder / "a.md").write_text(text_of("a"))
         assert manage(*ONCE)[0] == 0
         assert phases() == {"a": "done", "b": "done"}
 
-    def test_an_empty_folder_is_no_fault(self, manage: Manage, folder: Path, herd: Herd) -> None:
+    def test_an_empty_folder_is_no_fault(self, manage: Manage, folder: Path, agents: FakeAgents) -> None:
         assert manage(*ONCE)[0] == 0
 
     def test_another_folder_can_be_named(
-        self, manage: Manage, project: Project, herd: Herd, tmp_path: Path
+        self, manage: Manage, project: Project, agents: FakeAgents, tmp_path: Path
     ) -> None:
         (tmp_path / "elsewhere").mkdir()
         (tmp_path / "elsewhere" / "a.md").write_text(text_of("a"))
@@ -175,27 +179,31 @@ class TestOnce:
     ],
 )
 def test_wrong_use_is_told(
-    manage: Manage, project: Project, herd: Herd, words: tuple[str, ...], told: str
+    manage: Manage, project: Project, agents: FakeAgents, words: tuple[str, ...], told: str
 ) -> None:
     MembershipFactory.create(project=project, user__username="vic", role="viewer")
     code, _, err = manage(*ONCE, *words)
     assert code == 2 and told in err
 
 
-def test_a_faulty_configuration_is_told_with_its_line(manage: Manage, project: Project, herd: Herd) -> None:
+def test_a_faulty_configuration_is_told_with_its_line(
+    manage: Manage, project: Project, agents: FakeAgents
+) -> None:
     (Path(project.source) / "cat-herder.yaml").write_text("taskFolder: [1]\n")
     code, _, err = manage(*ONCE)
     assert code == 2 and "cat-herder.yaml:1: taskFolder" in err
 
 
-def test_a_project_elsewhere_needs_a_folder_here(manage: Manage, project: Project, herd: Herd) -> None:
+def test_a_project_elsewhere_needs_a_folder_here(
+    manage: Manage, project: Project, agents: FakeAgents
+) -> None:
     Project.objects.update(source="https://git.example.org/shop.git")
     code, _, err = manage(*ONCE)
     assert code == 2 and "is not on this machine: name a folder here." in err
 
 
 def test_work_on_the_projects_own_branch_is_said_before_it_begins(
-    manage: Manage, project: Project, folder: Path, herd: Herd
+    manage: Manage, project: Project, folder: Path, agents: FakeAgents
 ) -> None:
     GitRepository(Path(project.source)).commit(
         **{"cat-herder.yaml": f"taskFolder: todo\nmanageGitBranch: false\n{PLAIN_CONFIG}"}

@@ -13,7 +13,7 @@ from tasks_app.core.errors import TranscriptDamaged
 from tasks_app.core.phases import Phase
 from tasks_app.models import Event, EventKind, Outcome, SessionEntry, Task, paths
 from tasks_app.rehearsal.server import RehearsalServer
-from tests.works import Works, runs
+from tests.runner import Runner, runs
 
 pytestmark = [
     pytest.mark.bubblewrap,
@@ -66,7 +66,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize(("damage", "reason"), DAMAGES.values(), ids=DAMAGES)
 def test_an_answer_reaches_a_new_session_when_the_old_one_is_damaged(
-    real: Works, server: RehearsalServer, damage: Callable[[], None], reason: str
+    real: Runner, server: RehearsalServer, damage: Callable[[], None], reason: str
 ) -> None:
     task = real.task(text="# Paint it\n\nrehearsal: ask-and-end\n")
     assert real.advance(task).phase == Phase.WAITING_FOR_INPUT
@@ -93,7 +93,7 @@ def _notes(task: Task) -> list[str]:
     return [event.payload["text"] for event in events if "cannot be resumed" in event.payload["text"]]
 
 
-def test_a_refused_session_costs_no_attempt(real: Works) -> None:
+def test_a_refused_session_costs_no_attempt(real: Runner) -> None:
     """It is no fault of the agent's: with no retry left the step still goes on."""
     task = real.task(text="# Paint it\n\nrehearsal: ask-and-end\n")
     real.advance(task)

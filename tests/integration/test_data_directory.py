@@ -24,15 +24,15 @@ from tasks_app.services.data_directory import (
     set_aside,
 )
 from tests.installation import Installation as Portal
-from tests.works import Works, runs
+from tests.runner import Runner, runs
 
 SECRET = "the plans of the other project"
 
 
-def worked(works: Works) -> Task:
+def worked(runner: Runner) -> Task:
     """A task that left a file in its workspace, in a directory that belongs to the database."""
     require_own_data_dir()
-    task = works.advance(works.task([Turn(calls=(write("secret.txt", SECRET),)), say("Done.")]))
+    task = runner.advance(runner.task([Turn(calls=(write("secret.txt", SECRET),)), say("Done.")]))
     assert (paths.workspace(task).path / "secret.txt").read_text() == SECRET
     return task
 
@@ -57,12 +57,12 @@ def before_keys(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_a_task_with_the_number_of_an_old_one_does_not_see_its_files(works: Works) -> None:
+def test_a_task_with_the_number_of_an_old_one_does_not_see_its_files(runner: Runner) -> None:
     """A new database, or an older dump whose numbers are used again: nothing of the old folders is used."""
-    old = worked(works)
+    old = worked(runner)
     repository = paths.repository(old.project)
     forget_rows(next_task=old.pk, next_project=old.project_id)
-    later = Works(works.folder / "later", works.user)
+    later = Runner(runner.folder / "later", runner.user)
     new = later.task([say("Done.")])
     assert (new.pk, new.project_id) == (old.pk, old.project_id)
     later.advance(new)
@@ -71,9 +71,9 @@ def test_a_task_with_the_number_of_an_old_one_does_not_see_its_files(works: Work
     assert (paths.workspace(old).path / "secret.txt").read_text() == SECRET, "nothing was thrown away"
 
 
-def test_a_restored_older_dump_keeps_its_own_tasks_and_none_of_the_later_ones(works: Works) -> None:
-    kept = worked(works)
-    later = works.advance(works.task([Turn(calls=(write("secret.txt", SECRET),))], project=kept.project))
+def test_a_restored_older_dump_keeps_its_own_tasks_and_none_of_the_later_ones(runner: Runner) -> None:
+    kept = worked(runner)
+    later = runner.advance(runner.task([Turn(calls=(write("secret.txt", SECRET),))], project=kept.project))
     number, folder = later.pk, paths.task_dir(later)
     later.delete()
     with connection.cursor() as cursor:
@@ -83,14 +83,14 @@ def test_a_restored_older_dump_keeps_its_own_tasks_and_none_of_the_later_ones(wo
         else:
             cursor.execute(f"ALTER SEQUENCE {table}_id_seq RESTART WITH {number}")
     require_own_data_dir()
-    again = works.advance(works.task([say("Done.")], project=kept.project))
+    again = runner.advance(runner.task([say("Done.")], project=kept.project))
     assert again.pk == number and paths.task_dir(again) != folder
     assert not (paths.workspace(again).path / "secret.txt").exists()
     assert (paths.workspace(kept).path / "secret.txt").exists()
 
 
-def test_an_empty_database_is_not_used_with_a_directory_that_has_work(works: Works) -> None:
-    old = worked(works)
+def test_an_empty_database_is_not_used_with_a_directory_that_has_work(runner: Runner) -> None:
+    old = worked(runner)
     forget_rows(next_task=old.pk, next_project=old.project_id)
     with pytest.raises(WrongDataDirectory) as refusal:
         require_own_data_dir()
@@ -100,8 +100,8 @@ def test_an_empty_database_is_not_used_with_a_directory_that_has_work(works: Wor
     assert not Installation.objects.exists()
 
 
-def test_a_database_of_another_installation_is_not_used(works: Works) -> None:
-    worked(works)
+def test_a_database_of_another_installation_is_not_used(runner: Runner) -> None:
+    worked(runner)
     before = (paths.data_dir() / ID_FILE).read_text().strip()
     other = uuid4()
     Installation.objects.update(identity=other)
@@ -113,8 +113,8 @@ def test_a_database_of_another_installation_is_not_used(works: Works) -> None:
     require_own_data_dir()
 
 
-def test_starting_anew_moves_the_old_work_aside_and_deletes_nothing(works: Works) -> None:
-    old = worked(works)
+def test_starting_anew_moves_the_old_work_aside_and_deletes_nothing(runner: Runner) -> None:
+    old = worked(runner)
     inside = (paths.workspace(old).path / "secret.txt").relative_to(paths.data_dir())
     forget_rows(next_task=old.pk, next_project=old.project_id)
     moved = set_aside()
@@ -125,10 +125,10 @@ def test_starting_anew_moves_the_old_work_aside_and_deletes_nothing(works: Works
         set_aside()
 
 
-def test_directories_of_several_hosts_belong_to_one_database(works: Works, settings: object) -> None:
-    worked(works)
+def test_directories_of_several_hosts_belong_to_one_database(runner: Runner, settings: object) -> None:
+    worked(runner)
     first = ownership().folder_id
-    settings.DATA_DIR = works.folder / "other-host"  # type: ignore[attr-defined]
+    settings.DATA_DIR = runner.folder / "other-host"  # type: ignore[attr-defined]
     paths.data_dir().mkdir()
     require_own_data_dir()
     assert ownership().folder_id == first and ownership().verdict is Verdict.SAME
@@ -136,7 +136,7 @@ def test_directories_of_several_hosts_belong_to_one_database(works: Works, setti
 
 @pytest.mark.bubblewrap
 def test_an_installation_from_before_goes_on_with_its_waiting_task(
-    real: Works, before_keys: pytest.MonkeyPatch
+    real: Runner, before_keys: pytest.MonkeyPatch
 ) -> None:
     """R1: the upgrade keeps the path under which the agent's session is stored, so that it is resumed."""
     task = real.advance(real.task(text="# Paint it\n\nrehearsal: ask-and-end\n"))
@@ -155,12 +155,12 @@ def test_an_installation_from_before_goes_on_with_its_waiting_task(
 
 @pytest.mark.parametrize("made", ["work", "nothing"])
 def test_an_old_directory_is_not_taken_by_a_database_that_does_not_know_its_commits(
-    works: Works, before_keys: pytest.MonkeyPatch, made: str
+    runner: Runner, before_keys: pytest.MonkeyPatch, made: str
 ) -> None:
     """Before there were ids the paths were numbers alone: the commits say whose they are. What was recorded
     decides, as another installation may work on the same source."""
     play = [Turn(calls=(write("new.txt", "new"),)), say("Done.")] if made == "work" else [say("Done.")]
-    old = works.advance(works.task(play))
+    old = runner.advance(runner.task(play))
     column = "head_commit" if made == "work" else "base_commit"
     Task.objects.update(**{column: "1" * 40})
     if made == "nothing":
@@ -172,8 +172,8 @@ def test_an_old_directory_is_not_taken_by_a_database_that_does_not_know_its_comm
     require_own_data_dir()
 
 
-def test_an_id_that_cannot_be_read_stops_the_start(works: Works) -> None:
-    worked(works)
+def test_an_id_that_cannot_be_read_stops_the_start(runner: Runner) -> None:
+    worked(runner)
     (paths.data_dir() / ID_FILE).write_text("nonsense\n")
     with pytest.raises(WrongDataDirectory, match="holds no installation id"):
         require_own_data_dir()

@@ -25,7 +25,7 @@ from tasks_app.sandbox import Limits, Sandbox
 from tests.factories import ProjectFactory, TaskFactory, WorkerBeatFactory
 from tests.forkserver import REPOSITORY
 from tests.installation import Installation
-from tests.works import Works
+from tests.runner import Runner
 
 
 def told(findings: Iterator[Finding]) -> list[tuple[str, str]]:
@@ -196,8 +196,8 @@ class TestServices:
 
 @pytest.mark.django_db
 class TestRepositories:
-    def test_one_that_is_gone_or_lacks_a_commit_is_a_problem(self, works: Works) -> None:
-        project = works.project()
+    def test_one_that_is_gone_or_lacks_a_commit_is_a_problem(self, runner: Runner) -> None:
+        project = runner.project()
         assert told(data.repositories(deep=True)) == [("ok", "1 looked at, every object read")]
         TaskFactory.create(project=project, base_commit="1" * 40)
         assert "1 commit(s) of unfinished tasks are missing" in only(data.repositories()).text
@@ -208,8 +208,8 @@ class TestRepositories:
         assert examination.apply_fix(gone).level is Level.OK
         assert only(data.repositories()).level is Level.OK
 
-    def test_a_damaged_object_is_found_by_a_deep_look(self, works: Works) -> None:
-        project = works.project()
+    def test_a_damaged_object_is_found_by_a_deep_look(self, runner: Runner) -> None:
+        project = runner.project()
         repository = paths.repository(project)
         objects = [path for path in repository.path.glob("objects/**/*") if path.is_file()]
         largest = max(objects, key=lambda path: path.stat().st_size)

@@ -14,7 +14,7 @@ from tasks_app.models import Channel, Event, Outcome, Question, QuestionKind, Qu
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.services.answers import decide, dismiss_question
 from tests.people import acting
-from tests.works import Works, file_in, results, runs, step
+from tests.runner import Runner, file_in, results, runs, step
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -39,9 +39,9 @@ pipelines:
 """
 
 
-def settle(works: Works, task: Task, verdict: str, notes: str = "") -> Question:
+def settle(runner: Runner, task: Task, verdict: str, notes: str = "") -> Question:
     (question,) = task.questions.open()
-    return decide(question, verdict, by=acting(works.user), via=Channel.WEB, notes=notes).question
+    return decide(question, verdict, by=acting(runner.user), via=Channel.WEB, notes=notes).question
 
 
 def guarded(task: Task) -> int:
@@ -56,9 +56,9 @@ def turned_down(task: Task) -> list[str]:
 
 
 @pytest.mark.parametrize("threshold", [0, 3])
-def test_a_task_waits_for_an_approval_as_for_a_question(works: Works, threshold: int) -> None:
-    task = works.advance(
-        works.task([Turn(calls=(GUARDED,)), say("Done.")], config=RULED, threshold=threshold)
+def test_a_task_waits_for_an_approval_as_for_a_question(runner: Runner, threshold: int) -> None:
+    task = runner.advance(
+        runner.task([Turn(calls=(GUARDED,)), say("Done.")], config=RULED, threshold=threshold)
     )
     assert (task.phase, step(task).phase) == (Phase.WAITING_FOR_INPUT, Phase.WAITING_FOR_INPUT)
     question = task.questions.get()
@@ -72,89 +72,89 @@ def test_a_task_waits_for_an_approval_as_for_a_question(works: Works, threshold:
     ]
     assert [option["label"] for option in question.items[0]["options"]] == ["Approve", "Deny"]
     assert guarded(task) == 0
-    settle(works, task, "approved")
-    assert works.advance(task, owner="another worker").phase == Phase.DONE
+    settle(runner, task, "approved")
+    assert runner.advance(task, owner="another worker").phase == Phase.DONE
     assert guarded(task) == 1 and turned_down(task) == []
     question.refresh_from_db()
     assert question.delivered_at is not None
-    order = works.fake.runs[-1]
+    order = runner.fake.runs[-1]
     assert (order.prompt, order.may_ask) == (None, threshold > 0)
 
 
-def test_a_denial_reaches_the_agent_with_its_reason_and_the_run_goes_on(works: Works) -> None:
-    task = works.advance(works.task([Turn(calls=(GUARDED,)), say("I heard: {result}")], config=RULED))
-    settle(works, task, "denied", "Not today.")
-    assert works.advance(task).phase == Phase.DONE
+def test_a_denial_reaches_the_agent_with_its_reason_and_the_run_goes_on(runner: Runner) -> None:
+    task = runner.advance(runner.task([Turn(calls=(GUARDED,)), say("I heard: {result}")], config=RULED))
+    settle(runner, task, "denied", "Not today.")
+    assert runner.advance(task).phase == Phase.DONE
     assert guarded(task) == 0
-    assert f"{works.user.shown_name} denied this call: Not today." in results(task)[-1]
-    assert turned_down(task) == [f"denied by {works.user.shown_name}"]
+    assert f"{runner.user.shown_name} denied this call: Not today." in results(task)[-1]
+    assert turned_down(task) == [f"denied by {runner.user.shown_name}"]
 
 
-def test_calls_made_at_once_are_set_aside_without_a_human_and_made_one_by_one(works: Works) -> None:
+def test_calls_made_at_once_are_set_aside_without_a_human_and_made_one_by_one(runner: Runner) -> None:
     both = Turn(calls=(GUARDED, shell("echo guarded twice >> guarded.txt")))
-    task = works.advance(works.task([both, Turn(calls=(GUARDED,)), say("Done.")], config=RULED))
+    task = runner.advance(runner.task([both, Turn(calls=(GUARDED,)), say("Done.")], config=RULED))
     assert task.phase == Phase.WAITING_FOR_INPUT
     assert [run.outcome for run in runs(task)] == [Outcome.ASKED, Outcome.ASKED]
     assert task.questions.count() == 1 and guarded(task) == 0
     assert "message of its own" in results(task)[0]
-    settle(works, task, "approved")
-    assert works.advance(task).phase == Phase.DONE
+    settle(runner, task, "approved")
+    assert runner.advance(task).phase == Phase.DONE
     assert guarded(task) == 1
 
 
-def test_an_agent_that_never_learns_it_fails_with_a_reason(works: Works) -> None:
+def test_an_agent_that_never_learns_it_fails_with_a_reason(runner: Runner) -> None:
     both = Turn(calls=(GUARDED, shell("echo guarded twice >> guarded.txt")))
-    task = works.advance(works.task([both] * 9, config=RULED))
+    task = runner.advance(runner.task([both] * 9, config=RULED))
     assert (task.phase, len(runs(task))) == (Phase.FAILED, SET_ASIDE)
     assert "several calls at once" in task.failure
 
 
-def test_an_approval_is_not_used_again_after_a_crash_in_the_middle_of_its_call(works: Works) -> None:
+def test_an_approval_is_not_used_again_after_a_crash_in_the_middle_of_its_call(runner: Runner) -> None:
     """R1: nobody knows whether the call was made, so the agent is told so, and a human is asked again."""
-    task = works.advance(
-        works.task([Turn(calls=(GUARDED,)), Turn(calls=(GUARDED,)), say("Done.")], config=RULED)
+    task = runner.advance(
+        runner.task([Turn(calls=(GUARDED,)), Turn(calls=(GUARDED,)), say("Done.")], config=RULED)
     )
-    settle(works, task, "approved")
+    settle(runner, task, "approved")
     died = Run.objects.create(
         step=step(task), number=2, reason="answer", session_id=runs(task)[0].session_id, resumed=True
     )
     task.questions.update(handed_in=died)
-    task = works.advance(task)
+    task = runner.advance(task)
     assert "it may have been made" in results(task)[0]
     assert task.phase == Phase.WAITING_FOR_INPUT and guarded(task) == 0
-    settle(works, task, "approved")
-    assert works.advance(task).phase == Phase.DONE
+    settle(runner, task, "approved")
+    assert runner.advance(task).phase == Phase.DONE
     assert guarded(task) == 1
 
 
-def test_a_plan_is_approved_before_the_step_writes(works: Works) -> None:
+def test_a_plan_is_approved_before_the_step_writes(runner: Runner) -> None:
     acts = [
         Turn(calls=(plan("# One\n"),)),
         Turn(calls=(plan("# Two\n"),)),
         Turn(calls=(write("done.txt", "done"),)),
         say("Done."),
     ]
-    task = works.advance(works.task(acts, config=PLANNED, threshold=0))
-    first = settle(works, task, "sent_back", "Smaller steps.")
+    task = runner.advance(runner.task(acts, config=PLANNED, threshold=0))
+    first = settle(runner, task, "sent_back", "Smaller steps.")
     assert (first.kind, first.evidence[0]["text"]) == (QuestionKind.PLAN, "# One\n")
-    works.advance(task)
+    runner.advance(task)
     assert "sent the plan back: Smaller steps." in results(task)[-1]
-    assert turned_down(task) == [f"sent back by {works.user.shown_name}"]
+    assert turned_down(task) == [f"sent back by {runner.user.shown_name}"]
     assert not file_in(task, "done.txt").exists()
-    second = settle(works, task, "approved")
+    second = settle(runner, task, "approved")
     assert second.evidence[0]["text"] == "# Two\n"
-    assert works.advance(task).phase == Phase.DONE
+    assert runner.advance(task).phase == Phase.DONE
     assert file_in(task, "done.txt").exists()
-    assert [order.planning for order in works.fake.runs] == [True, True, True]
+    assert [order.planning for order in runner.fake.runs] == [True, True, True]
 
 
-def test_a_step_that_ends_without_an_approved_plan_has_failed(works: Works) -> None:
-    task = works.advance(works.task([say("Done.")], config=PLANNED))
+def test_a_step_that_ends_without_an_approved_plan_has_failed(runner: Runner) -> None:
+    task = runner.advance(runner.task([say("Done.")], config=PLANNED))
     assert task.phase == Phase.FAILED
     assert "without an approved plan" in task.failure
 
 
-def test_after_its_plan_was_approved_a_step_may_write_in_later_runs_too(works: Works) -> None:
+def test_after_its_plan_was_approved_a_step_may_write_in_later_runs_too(runner: Runner) -> None:
     config = PLANNED.replace("planApproval", "retry: 1, check: {type: fileExists, path: b.txt}, planApproval")
     acts: list[Act] = [
         Turn(calls=(plan("# One\n"),)),
@@ -163,32 +163,32 @@ def test_after_its_plan_was_approved_a_step_may_write_in_later_runs_too(works: W
         say("Now."),
     ]
     acts.insert(2, End())
-    task = works.advance(works.task(acts, config=config))
-    settle(works, task, "approved")
-    assert works.advance(task).phase == Phase.DONE
-    assert [order.planning for order in works.fake.runs] == [True, True, False]
+    task = runner.advance(runner.task(acts, config=config))
+    settle(runner, task, "approved")
+    assert runner.advance(task).phase == Phase.DONE
+    assert [order.planning for order in runner.fake.runs] == [True, True, False]
 
 
-def test_a_dismissed_question_is_no_answer_to_the_agent(works: Works) -> None:
-    task = works.advance(works.task([Turn(calls=(ask("Which colour?"),)), say("{result}")]))
-    dismiss_question(task.questions.get(), by=acting(works.user), via=Channel.WEB, notes="Up to you.")
-    assert works.advance(task).phase == Phase.DONE
+def test_a_dismissed_question_is_no_answer_to_the_agent(runner: Runner) -> None:
+    task = runner.advance(runner.task([Turn(calls=(ask("Which colour?"),)), say("{result}")]))
+    dismiss_question(task.questions.get(), by=acting(runner.user), via=Channel.WEB, notes="Up to you.")
+    assert runner.advance(task).phase == Phase.DONE
     (told,) = results(task)
-    assert f"{works.user.shown_name} dismissed this question" in told and "best judgement" in told
+    assert f"{runner.user.shown_name} dismissed this question" in told and "best judgement" in told
     assert "Notes from the human: Up to you." in told
     assert task.questions.get().delivered_at is not None
 
 
-def test_later_steps_read_verdicts_in_one_line_and_dismissals_as_such(works: Works) -> None:
+def test_later_steps_read_verdicts_in_one_line_and_dismissals_as_such(runner: Runner) -> None:
     """H10"""
     acts = [Turn(calls=(ask("Which colour?"),)), Turn(calls=(GUARDED,)), say("Done.")]
-    task = works.advance(works.task({"first": acts, "second": [say("Done.")]}, config=TWO))
-    dismiss_question(task.questions.get(), by=acting(works.user), via=Channel.WEB)
-    works.advance(task)
-    settle(works, task, "denied", "Not\nnow.")
-    assert works.advance(task).phase == Phase.DONE
-    prompt = works.fake.runs[-1].prompt or ""
-    who = works.user.shown_name
+    task = runner.advance(runner.task({"first": acts, "second": [say("Done.")]}, config=TWO))
+    dismiss_question(task.questions.get(), by=acting(runner.user), via=Channel.WEB)
+    runner.advance(task)
+    settle(runner, task, "denied", "Not\nnow.")
+    assert runner.advance(task).phase == Phase.DONE
+    prompt = runner.fake.runs[-1].prompt or ""
+    who = runner.user.shown_name
     assert (
         f"   Dismissed by: {who}" in prompt and "No answer: decide it by your own best judgement." in prompt
     )
@@ -207,19 +207,19 @@ def test_later_steps_read_verdicts_in_one_line_and_dismissals_as_such(works: Wor
     ],
 )
 def test_without_its_session_an_agent_is_told_in_words(
-    works: Works, verdict: str, notes: str, told: str
+    runner: Runner, verdict: str, notes: str, told: str
 ) -> None:
     """H9"""
     first = ask("Which colour?") if verdict == "dismissed" else GUARDED
     sessions: list[Any] = [[Turn(calls=(first,))], [say("Done.")]]
     text = "---\nresume: replay\n---\n\n# Paint it\n"
-    task = works.advance(works.task(lambda prompt: sessions["FEEDBACK" in prompt], config=RULED, text=text))
+    task = runner.advance(runner.task(lambda prompt: sessions["FEEDBACK" in prompt], config=RULED, text=text))
     if verdict == "dismissed":
-        dismiss_question(task.questions.get(), by=acting(works.user), via=Channel.WEB, notes=notes)
+        dismiss_question(task.questions.get(), by=acting(runner.user), via=Channel.WEB, notes=notes)
     else:
-        settle(works, task, verdict, notes)
-    assert works.advance(task).phase == Phase.DONE
-    prompt = works.fake.runs[-1].prompt or ""
+        settle(runner, task, verdict, notes)
+    assert runner.advance(task).phase == Phase.DONE
+    prompt = runner.fake.runs[-1].prompt or ""
     assert told in prompt
     assert "has answered" not in prompt
     assert guarded(task) == 0
@@ -230,7 +230,7 @@ def test_without_its_session_an_agent_is_told_in_words(
 class TestTheRealAgent:
     """With the CLI, sandboxed, through the engine."""
 
-    def test_a_release_is_tagged_once_it_is_approved(self, real: Works, server: RehearsalServer) -> None:
+    def test_a_release_is_tagged_once_it_is_approved(self, real: Runner, server: RehearsalServer) -> None:
         text = "# Release it\n\nrehearsal: approve\n"
         config = RULED.replace("*guarded*", "git tag*")
         task = real.advance(real.task(text=text, config=config, threshold=0))
@@ -243,7 +243,7 @@ class TestTheRealAgent:
         assert "Go ahead." in str(server.requests[-1]["messages"])
         assert all("AskUserQuestion" not in str(request.get("tools")) for request in server.requests)
 
-    def test_a_release_is_not_tagged_when_it_is_denied(self, real: Works) -> None:
+    def test_a_release_is_not_tagged_when_it_is_denied(self, real: Runner) -> None:
         text = "# Release it\n\nrehearsal: approve\n"
         config = RULED.replace("*guarded*", "git tag*")
         task = real.advance(real.task(text=text, config=config))
@@ -252,7 +252,7 @@ class TestTheRealAgent:
         assert not tags(task)
         assert file_in(task, "RELEASE.md").exists()
 
-    def test_two_calls_of_one_message_are_approved_one_after_the_other(self, real: Works) -> None:
+    def test_two_calls_of_one_message_are_approved_one_after_the_other(self, real: Runner) -> None:
         task = real.advance(real.task(text="# Both\n\nrehearsal: two-approvals\n", config=RULED))
         for name in ("first.txt", "second.txt"):
             assert name in task.questions.open().get().headline
@@ -261,7 +261,7 @@ class TestTheRealAgent:
             assert file_in(task, name).read_text() == "guarded\n"
         assert task.phase == Phase.DONE
 
-    def test_a_plan_is_sent_back_and_then_approved(self, real: Works) -> None:
+    def test_a_plan_is_sent_back_and_then_approved(self, real: Runner) -> None:
         task = real.advance(real.task(text="# Greet\n\nrehearsal: plan-first\n", config=PLANNED, threshold=0))
         assert "a greeting" in settle(real, task, "sent_back", "Say whom.").evidence[0]["text"]
         real.advance(task)
@@ -269,7 +269,7 @@ class TestTheRealAgent:
         assert real.advance(task).phase == Phase.DONE
         assert file_in(task, "GREETING.md").read_text() == "Hello!\n"
 
-    def test_a_question_is_dismissed(self, real: Works) -> None:
+    def test_a_question_is_dismissed(self, real: Runner) -> None:
         task = real.advance(real.task(text="# Ask\n\nrehearsal: ask-and-end\n"))
         dismiss_question(task.questions.get(), by=acting(real.user), via=Channel.WEB)
         assert real.advance(task).phase == Phase.DONE

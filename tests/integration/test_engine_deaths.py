@@ -24,7 +24,7 @@ from tasks_app.sandbox import SandboxMode, detect, killed_by
 from tasks_app.services.tasks import go_on
 from tests.agents import Bench, real_bench
 from tests.people import acting
-from tests.works import Works, runs, step
+from tests.runner import Runner, runs, step
 
 NO_RETRY = """\
 pipelines:
@@ -35,9 +35,9 @@ pipelines:
 """
 
 
-def die_after(works: Works, kind: str) -> None:
+def die_after(runner: Runner, kind: str) -> None:
     """The worker dies in each run as soon as an event of that kind is stored."""
-    original = works.fake.run
+    original = runner.fake.run
 
     def run(order: Any, recorder: Any) -> RunResult:
         record = recorder.record
@@ -50,51 +50,51 @@ def die_after(works: Works, kind: str) -> None:
         recorder.record = dying
         return original(order, recorder)
 
-    works.fake.run = run  # type: ignore[method-assign]
+    runner.fake.run = run  # type: ignore[method-assign]
 
 
-def worker_dies(works: Works, task: Task, times: int) -> None:
+def worker_dies(runner: Runner, task: Task, times: int) -> None:
     for _ in range(times):
         with pytest.raises(SystemExit):
-            works.advance(task)
+            runner.advance(task)
 
 
 @pytest.mark.parametrize("kind", ["text", "tool_result"])
-def test_deaths_with_progress_in_between_are_not_counted(works: Works, kind: str) -> None:
+def test_deaths_with_progress_in_between_are_not_counted(runner: Runner, kind: str) -> None:
     """A task that comes further each time goes on, also as a bystander of one that kills the worker."""
     turns = [Turn(f"Turn {n}.", (shell(f"echo {n}"),)) for n in range(DEATHS + 3)]
-    task = works.task([*turns, say("Done.")], config=NO_RETRY)
-    original = works.fake.run
-    die_after(works, kind)
-    worker_dies(works, task, DEATHS + 2)
-    works.fake.run = original  # type: ignore[method-assign]
-    assert works.advance(task).phase == Phase.DONE
+    task = runner.task([*turns, say("Done.")], config=NO_RETRY)
+    original = runner.fake.run
+    die_after(runner, kind)
+    worker_dies(runner, task, DEATHS + 2)
+    runner.fake.run = original  # type: ignore[method-assign]
+    assert runner.advance(task).phase == Phase.DONE
     assert step(task).failures == 0
 
 
-def test_the_same_call_again_and_again_is_no_progress(works: Works) -> None:
+def test_the_same_call_again_and_again_is_no_progress(runner: Runner) -> None:
     """It says something each time, and dies each time in the same command."""
 
     def script(prompt: str) -> list[Act]:
         return [Turn(f"Try {n}.", (shell("exhaust the memory"),)) for n in range(DEATHS + 5)]
 
-    task = works.task(script)
-    die_after(works, "tool_use")
-    worker_dies(works, task, DEATHS + 1)
-    assert works.advance(task).phase == Phase.FAILED
+    task = runner.task(script)
+    die_after(runner, "tool_use")
+    worker_dies(runner, task, DEATHS + 1)
+    assert runner.advance(task).phase == Phase.FAILED
     assert f"died {DEATHS} times in a row" in task.failure
     assert "resume the task" in task.failure
 
 
-def test_deaths_in_one_step_do_not_count_for_the_next(works: Works) -> None:
+def test_deaths_in_one_step_do_not_count_for_the_next(runner: Runner) -> None:
     config = """\
 pipelines:
   default:
     - {name: one, command: implement}
     - {name: two, command: implement}
 """
-    task = works.task([say("Done.")], config=config)
-    original, left = works.fake.run, {"one": DEATHS - 1, "two": DEATHS - 1}
+    task = runner.task([say("Done.")], config=config)
+    original, left = runner.fake.run, {"one": DEATHS - 1, "two": DEATHS - 1}
 
     def run(order: Any, recorder: Any) -> RunResult:
         if left[order.step]:
@@ -102,9 +102,9 @@ pipelines:
             raise SystemExit(137)
         return original(order, recorder)
 
-    works.fake.run = run  # type: ignore[method-assign]
-    worker_dies(works, task, 2 * (DEATHS - 1))
-    assert works.advance(task).phase == Phase.DONE
+    runner.fake.run = run  # type: ignore[method-assign]
+    worker_dies(runner, task, 2 * (DEATHS - 1))
+    assert runner.advance(task).phase == Phase.DONE
 
 
 def due_now() -> None:
@@ -112,10 +112,10 @@ def due_now() -> None:
 
 
 @pytest.mark.parametrize("code", [-9, 137, -15, 143])
-def test_an_agent_killed_from_outside_is_resumed_and_no_attempt_has_failed(works: Works, code: int) -> None:
+def test_an_agent_killed_from_outside_is_resumed_and_no_attempt_has_failed(runner: Runner, code: int) -> None:
     """P6: with `retry: 0`, whether the signal is seen itself or as bubblewrap reports it."""
-    task = works.task([Die(code), say("Done.")], config=NO_RETRY)
-    assert works.advance(task).phase == Phase.DONE
+    task = runner.task([Die(code), say("Done.")], config=NO_RETRY)
+    assert runner.advance(task).phase == Phase.DONE
     first, second = runs(task)
     assert (first.outcome, second.outcome) == (Outcome.CRASHED, Outcome.FINISHED)
     assert second.resumed
@@ -125,9 +125,9 @@ def test_an_agent_killed_from_outside_is_resumed_and_no_attempt_has_failed(works
 
 
 @pytest.mark.parametrize("code", [1, 255, -11, 134, 139])
-def test_an_agent_that_ends_or_breaks_by_itself_is_a_failed_attempt(works: Works, code: int) -> None:
-    task = works.task([Die(code)], config=NO_RETRY)
-    assert works.advance(task).phase == Phase.FAILED
+def test_an_agent_that_ends_or_breaks_by_itself_is_a_failed_attempt(runner: Runner, code: int) -> None:
+    task = runner.task([Die(code)], config=NO_RETRY)
+    assert runner.advance(task).phase == Phase.FAILED
     assert f"exit code {code}" in task.failure
 
 
@@ -136,13 +136,13 @@ def always_killed(prompt: str) -> list[Act]:
 
 
 def test_an_agent_that_is_always_killed_fails_in_the_end_and_says_why(
-    works: Works, monkeypatch: pytest.MonkeyPatch
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not for ever, with growing pauses; and when a human lets it go on, it is counted anew."""
-    task = works.task(always_killed, config=NO_RETRY)
+    task = runner.task(always_killed, config=NO_RETRY)
     monkeypatch.setattr("tasks_app.engine.deaths._SPOKE", ())  # as if it were killed before it says a word
     pauses = []
-    while works.advance(task).phase == Phase.PENDING:
+    while runner.advance(task).phase == Phase.PENDING:
         assert task.retry_at and task.fault_at
         pauses.append(round((task.retry_at - task.fault_at).total_seconds()))
         due_now()
@@ -151,16 +151,16 @@ def test_an_agent_that_is_always_killed_fails_in_the_end_and_says_why(
     assert pauses == [5, 10, 20]
     assert f"killed from outside (SIGKILL) {DEATHS} times in a row" in task.failure
     assert "Out of memory" in task.failure
-    go_on(task, by=acting(works.user), ring=False)
-    assert works.advance(task).phase == Phase.PENDING
+    go_on(task, by=acting(runner.user), ring=False)
+    assert runner.advance(task).phase == Phase.PENDING
 
 
 def test_an_agent_that_is_killed_however_far_it_got_fails_in_the_end(
-    works: Works, monkeypatch: pytest.MonkeyPatch
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deaths, "KILLS", 7)
-    task = works.task(always_killed, config=NO_RETRY)
-    while works.advance(task).phase == Phase.PENDING:
+    task = runner.task(always_killed, config=NO_RETRY)
+    while runner.advance(task).phase == Phase.PENDING:
         due_now()
     assert (task.phase, len(runs(task))) == (Phase.FAILED, 7)
     assert "(SIGKILL) 7 times." in task.failure

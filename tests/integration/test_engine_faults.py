@@ -29,7 +29,7 @@ from tasks_app.models import Outcome, Task, User
 from tasks_app.reporting.schemas.tasks import TaskOut
 from tests import machine
 from tests.browser import signed_in
-from tests.works import Works, runs, step
+from tests.runner import Runner, runs, step
 
 SAYS = [say("First."), say("Second.")]
 
@@ -66,7 +66,7 @@ class Lock:
 
 
 @pytest.fixture
-def lock(monkeypatch: pytest.MonkeyPatch, works: Works) -> Iterator[Lock]:
+def lock(monkeypatch: pytest.MonkeyPatch, runner: Runner) -> Iterator[Lock]:
     options = {"timeout": 0.05}
     if machine.ON_POSTGRES:
         options = {"options": "-c lock_timeout=50ms"}  # type: ignore[dict-item]
@@ -84,15 +84,15 @@ def lock(monkeypatch: pytest.MonkeyPatch, works: Works) -> Iterator[Lock]:
     connection.close()
 
 
-def locked_once_at_work(works: Works, lock: Lock) -> None:
-    original = works.fake.run
+def locked_once_at_work(runner: Runner, lock: Lock) -> None:
+    original = runner.fake.run
 
     def run(order, recorder):  # type: ignore[no-untyped-def]
-        works.fake.run = original  # type: ignore[method-assign]
+        runner.fake.run = original  # type: ignore[method-assign]
         lock.begin()
         return original(order, recorder)
 
-    works.fake.run = run  # type: ignore[method-assign]
+    runner.fake.run = run  # type: ignore[method-assign]
 
 
 def pass_the_pause(task: Task) -> None:
@@ -101,12 +101,12 @@ def pass_the_pause(task: Task) -> None:
 
 
 def test_while_the_database_is_locked_the_agent_waits_and_nothing_of_it_is_lost(
-    works: Works, lock: Lock
+    runner: Runner, lock: Lock
 ) -> None:
     """Longer than the database's own time-out: one run, each of its events once."""
-    task = works.task(SAYS)
-    locked_once_at_work(works, lock)
-    assert works.advance(task).phase == Phase.DONE
+    task = runner.task(SAYS)
+    locked_once_at_work(runner, lock)
+    assert runner.advance(task).phase == Phase.DONE
     assert lock.pauses == lock.lasts
     (run,) = runs(task)
     texts = [event.payload["text"] for event in run.events.filter(kind="text")]
@@ -115,49 +115,49 @@ def test_while_the_database_is_locked_the_agent_waits_and_nothing_of_it_is_lost(
 
 
 def test_a_lock_longer_than_the_patience_puts_the_run_back(
-    works: Works, lock: Lock, monkeypatch: pytest.MonkeyPatch
+    runner: Runner, lock: Lock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The agent is ended, and when the database is there again the rows say so (R3)."""
-    task = works.task(SAYS)
+    task = runner.task(SAYS)
     lock.lasts = 8
     monkeypatch.setattr("tasks_app.engine.run_recorder.PATIENCE", 1.0)
     monkeypatch.setattr("tasks_app.engine.run_recorder.SECONDS", 1.0)
-    locked_once_at_work(works, lock)
-    assert works.advance(task).phase == step(task).phase == Phase.PENDING
+    locked_once_at_work(runner, lock)
+    assert runner.advance(task).phase == step(task).phase == Phase.PENDING
     assert "database" in task.fault
     assert (task.faults, task.failure, task.lease_owner) == (1, "", "")
     (run,) = runs(task)
     assert run.outcome == Outcome.INTERRUPTED
     pass_the_pause(task)
-    assert works.advance(task).phase == Phase.DONE
+    assert runner.advance(task).phase == Phase.DONE
     assert step(task).failures == 0
 
 
 def test_a_database_that_stays_away_lets_the_lease_lapse(
-    works: Works, lock: Lock, monkeypatch: pytest.MonkeyPatch
+    runner: Runner, lock: Lock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing at all can be written: the next one that comes takes the run up as if the worker had died."""
-    task = works.task(SAYS)
+    task = runner.task(SAYS)
     lock.lasts = 60
     for name in ("run_recorder.PATIENCE", "run_recorder.SECONDS", "passing_faults.PATIENCE"):
         monkeypatch.setattr(f"tasks_app.engine.{name}", 1.0)
-    locked_once_at_work(works, lock)
+    locked_once_at_work(runner, lock)
     from tasks_app.engine.advance import advance
 
-    assert advance(task.pk, owner="first", context=works.context)
-    assert not advance(task.pk, owner="second", context=works.context), "it cannot be claimed either"
+    assert advance(task.pk, owner="first", context=runner.context)
+    assert not advance(task.pk, owner="second", context=runner.context), "it cannot be claimed either"
     lock._holder.rollback()
     task.refresh_from_db()
     assert (task.phase, task.lease_owner) == (Phase.RUNNING, "first")
     Task.objects.update(lease_expires=timezone.now() - timedelta(seconds=1))
-    assert works.advance(task).phase == Phase.DONE
+    assert runner.advance(task).phase == Phase.DONE
 
 
 if machine.ON_POSTGRES:  # a file has no connection
 
-    def test_a_connection_that_is_lost_is_made_anew(works: Works) -> None:
-        task = works.task(SAYS)
-        original = works.fake.run
+    def test_a_connection_that_is_lost_is_made_anew(runner: Runner) -> None:
+        task = runner.task(SAYS)
+        original = runner.fake.run
 
         def run(order, recorder):  # type: ignore[no-untyped-def]
             with psycopg.connect(same_database()) as other:
@@ -167,14 +167,14 @@ if machine.ON_POSTGRES:  # a file has no connection
                 )
             return original(order, recorder)
 
-        works.fake.run = run  # type: ignore[method-assign]
-        assert works.advance(task).phase == Phase.DONE
+        runner.fake.run = run  # type: ignore[method-assign]
+        assert runner.advance(task).phase == Phase.DONE
         assert len(runs(task)) == 1
 
 
-def test_a_full_disk_is_tried_again_with_growing_pauses(works: Works) -> None:
-    task = works.task(SAYS)
-    original, full = works.fake.run, [1, 2, 3]
+def test_a_full_disk_is_tried_again_with_growing_pauses(runner: Runner) -> None:
+    task = runner.task(SAYS)
+    original, full = runner.fake.run, [1, 2, 3]
 
     def run(order, recorder):  # type: ignore[no-untyped-def]
         if full:
@@ -182,15 +182,15 @@ def test_a_full_disk_is_tried_again_with_growing_pauses(works: Works) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "orders.json")
         return original(order, recorder)
 
-    works.fake.run = run  # type: ignore[method-assign]
+    runner.fake.run = run  # type: ignore[method-assign]
     pauses = []
     for _ in range(3):
-        assert works.advance(task).phase == step(task).phase == Phase.PENDING
+        assert runner.advance(task).phase == step(task).phase == Phase.PENDING
         assert task.retry_at and task.fault_at
         pauses.append(round((task.retry_at - task.fault_at).total_seconds()))
         pass_the_pause(task)
     assert pauses == [5, 10, 20]
-    assert works.advance(task).phase == Phase.DONE
+    assert runner.advance(task).phase == Phase.DONE
     assert (task.faults, task.fault, step(task).failures) == (0, "", 0)
     assert [run.outcome for run in runs(task)] == [Outcome.INTERRUPTED] * 3 + [Outcome.FINISHED]
 
@@ -200,41 +200,41 @@ def test_pauses_grow_to_five_minutes_and_no_further() -> None:
 
 
 def test_a_disk_that_is_full_for_git_does_not_repeat_the_run(
-    works: Works, monkeypatch: pytest.MonkeyPatch
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is published, nothing has failed, and the agent is not asked to do it again."""
 
-    task = works.task(SAYS)
+    task = runner.task(SAYS)
     snapshot = Workspace.snapshot
 
     def full(self: Workspace, **more: Any) -> str:
         raise WorkspaceError("The clone cannot be recorded: error: No space left on device")
 
     monkeypatch.setattr(Workspace, "snapshot", full)
-    assert works.advance(task).phase == Phase.PENDING
+    assert runner.advance(task).phase == Phase.PENDING
     assert task.fault == "The disk is full"
     monkeypatch.setattr(Workspace, "snapshot", snapshot)
     pass_the_pause(task)
-    assert works.advance(task).phase == Phase.DONE
+    assert runner.advance(task).phase == Phase.DONE
     assert len(runs(task)) == 1
 
 
 @pytest.mark.parametrize("error", [IntegrityError("a row is there"), TypeError("no such thing")])
-def test_what_does_not_pass_fails_the_task_and_says_what_to_do(works: Works, error: Exception) -> None:
-    task = works.task(SAYS)
+def test_what_does_not_pass_fails_the_task_and_says_what_to_do(runner: Runner, error: Exception) -> None:
+    task = runner.task(SAYS)
 
     def run(order: object, recorder: object) -> RunResult:
         raise error
 
-    works.fake.run = run  # type: ignore[method-assign]
-    assert works.advance(task).phase == Phase.FAILED
+    runner.fake.run = run  # type: ignore[method-assign]
+    assert runner.advance(task).phase == Phase.FAILED
     assert str(error) in task.failure
     assert "Resume the task" in task.failure
     assert f"task {task.pk}" in task.failure
 
 
-def test_a_pause_does_not_outlast_a_clock_that_was_set_back(works: Works) -> None:
-    task = works.task(SAYS)
+def test_a_pause_does_not_outlast_a_clock_that_was_set_back(runner: Runner) -> None:
+    task = runner.task(SAYS)
     Task.objects.update(retry_at=timezone.now() + timedelta(seconds=250))
     assert not Task.objects.due().exists()
     Task.objects.update(retry_at=timezone.now() + timedelta(hours=1))
@@ -242,20 +242,20 @@ def test_a_pause_does_not_outlast_a_clock_that_was_set_back(works: Works) -> Non
 
 
 def test_people_are_told_what_is_in_the_way_and_when_it_is_tried_again(
-    works: Works, capsys: pytest.CaptureFixture[str]
+    runner: Runner, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """R3: on the page, in the terminal and in the API."""
-    task = works.task(SAYS)
+    task = runner.task(SAYS)
 
     def run(order: object, recorder: object) -> RunResult:
         raise PassingFault("The disk is full.")
 
-    works.fake.run = run  # type: ignore[method-assign]
-    works.advance(task)
+    runner.fake.run = run  # type: ignore[method-assign]
+    runner.advance(task)
     assert task.retry_at and task.fault_at
     told = f"The disk is full ({task.fault_at:%H:%M} UTC). Tried again at {task.retry_at:%H:%M} UTC."
-    User.objects.filter(pk=works.user.pk).update(is_superuser=True)
-    page = signed_in(User.objects.get(pk=works.user.pk)).get(f"/tasks/{task.pk}/")
+    User.objects.filter(pk=runner.user.pk).update(is_superuser=True)
+    page = signed_in(User.objects.get(pk=runner.user.pk)).get(f"/tasks/{task.pk}/")
     assert told in page.text
     call_command("status", str(task.pk))
     assert told in " ".join(capsys.readouterr().out.split())

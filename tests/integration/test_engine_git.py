@@ -17,7 +17,7 @@ from tasks_app.models import Task, paths
 from tasks_app.sandbox import Limits, Sandbox
 from tasks_app.services.tasks import cancel_task, go_on
 from tests.people import acting
-from tests.works import TWO_STEPS, Works, file_in
+from tests.runner import TWO_STEPS, Runner, file_in
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -48,10 +48,10 @@ def cleaned(**more: bool) -> list[tuple[int, bool]]:
     return [(one.task.pk, bool(one.kept)) for one in found]
 
 
-def test_auto_commit_makes_a_checkpoint_of_each_step_on_the_tasks_branch(works: Works) -> None:
-    task = works.task(PLAY, config="autoCommit: true\n" + TWO_STEPS)
+def test_auto_commit_makes_a_checkpoint_of_each_step_on_the_tasks_branch(runner: Runner) -> None:
+    task = runner.task(PLAY, config="autoCommit: true\n" + TWO_STEPS)
     before = source_refs(task)
-    assert works.advance(task).phase == Phase.DONE
+    assert runner.advance(task).phase == Phase.DONE
     workspace = paths.workspace(task).path
     subjects = git(workspace, "log", "--format=%s", f"{task.base_commit}..HEAD").splitlines()
     assert subjects == ["chore(implement): checkpoint", "chore(plan): checkpoint"]
@@ -62,9 +62,9 @@ def test_auto_commit_makes_a_checkpoint_of_each_step_on_the_tasks_branch(works: 
     assert source_refs(task) == before, "nothing is pushed"
 
 
-def test_without_auto_commit_the_agents_branch_and_index_are_its_own(works: Works) -> None:
-    task = works.task(PLAY, config="publishPlan: true\n" + TWO_STEPS)
-    works.advance(task)
+def test_without_auto_commit_the_agents_branch_and_index_are_its_own(runner: Runner) -> None:
+    task = runner.task(PLAY, config="publishPlan: true\n" + TWO_STEPS)
+    runner.advance(task)
     workspace = paths.workspace(task).path
     assert git(workspace, "rev-parse", "HEAD") == task.base_commit
     assert "?? PLAN.md" in git(workspace, "status", "--porcelain")
@@ -72,19 +72,19 @@ def test_without_auto_commit_the_agents_branch_and_index_are_its_own(works: Work
     assert {"PLAN.md", "paint.txt"} <= set(published.splitlines())
 
 
-def test_without_a_managed_branch_the_projects_own_is_checked_out_and_never_moved(works: Works) -> None:
-    task = works.task(PLAY, config="manageGitBranch: false\nautoCommit: true\n" + TWO_STEPS)
+def test_without_a_managed_branch_the_projects_own_is_checked_out_and_never_moved(runner: Runner) -> None:
+    task = runner.task(PLAY, config="manageGitBranch: false\nautoCommit: true\n" + TWO_STEPS)
     before = source_refs(task)
-    works.advance(task)
+    runner.advance(task)
     assert git(paths.workspace(task).path, "branch", "--show-current") == task.project.branch
     bare = paths.repository(task.project).path
     assert git(bare, "for-each-ref", "--format=%(refname)", "refs/heads") == f"refs/heads/{task.branch}"
     assert source_refs(task) == before
 
 
-def test_old_workspaces_go_and_what_nobody_judged_is_kept_beside_the_result(works: Works) -> None:
+def test_old_workspaces_go_and_what_nobody_judged_is_kept_beside_the_result(runner: Runner) -> None:
     """The branch of a task that is done stays the tree that was judged."""
-    task = works.advance(works.task(PLAY, config=TWO_STEPS))
+    task = runner.advance(runner.task(PLAY, config=TWO_STEPS))
     file_in(task, "late.txt").write_text("written after the last run")
     end_long_ago(task)
     assert cleaned(dry_run=True) == [(task.pk, False)]
@@ -97,9 +97,9 @@ def test_old_workspaces_go_and_what_nobody_judged_is_kept_beside_the_result(work
     assert cleaned() == []
 
 
-def test_what_a_task_that_is_not_done_left_becomes_its_result(works: Works) -> None:
-    task = works.advance(works.task([Turn(calls=(ask("Which?"),)), say("Done.")]))
-    cancel_task(task, by=acting(works.user))
+def test_what_a_task_that_is_not_done_left_becomes_its_result(runner: Runner) -> None:
+    task = runner.advance(runner.task([Turn(calls=(ask("Which?"),)), say("Done.")]))
+    cancel_task(task, by=acting(runner.user))
     file_in(task, "late.txt").write_text("written after the last run")
     end_long_ago(task)
     assert cleaned() == [(task.pk, False)]
@@ -107,17 +107,17 @@ def test_what_a_task_that_is_not_done_left_becomes_its_result(works: Works) -> N
     assert git(bare, "show", f"{task.branch}:late.txt") == "written after the last run"
 
 
-def test_workspaces_of_young_and_of_waiting_tasks_stay(works: Works) -> None:
-    young = works.advance(works.task(PLAY, config=TWO_STEPS))
-    waiting = works.advance(works.task([Turn(calls=(ask("Which?"),)), say("Done.")]))
+def test_workspaces_of_young_and_of_waiting_tasks_stay(runner: Runner) -> None:
+    young = runner.advance(runner.task(PLAY, config=TWO_STEPS))
+    waiting = runner.advance(runner.task([Turn(calls=(ask("Which?"),)), say("Done.")]))
     assert waiting.phase == Phase.WAITING_FOR_INPUT
     Task.objects.filter(pk=waiting.pk).update(created_at=timezone.now() - LONG_AGO)
     assert cleaned() == []
     assert paths.workspace(young).path.exists() and paths.workspace(waiting).path.exists()
 
 
-def test_a_workspace_that_cannot_be_recorded_is_kept(works: Works) -> None:
-    task = works.advance(works.task(PLAY, config=TWO_STEPS))
+def test_a_workspace_that_cannot_be_recorded_is_kept(runner: Runner) -> None:
+    task = runner.advance(runner.task(PLAY, config=TWO_STEPS))
     file_in(task, ".GIT").mkdir()  # git takes no file in it
     file_in(task, ".GIT/x").touch()
     end_long_ago(task)
@@ -125,9 +125,9 @@ def test_a_workspace_that_cannot_be_recorded_is_kept(works: Works) -> None:
     assert file_in(task, "paint.txt").exists()
 
 
-def test_nothing_outside_the_data_directory_is_removed(works: Works, tmp_path: Path) -> None:
+def test_nothing_outside_the_data_directory_is_removed(runner: Runner, tmp_path: Path) -> None:
     """A link where the home was leads to somebody's files."""
-    task = works.advance(works.task(PLAY, config=TWO_STEPS))
+    task = runner.advance(runner.task(PLAY, config=TWO_STEPS))
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "diary.txt").write_text("mine")
@@ -139,9 +139,9 @@ def test_nothing_outside_the_data_directory_is_removed(works: Works, tmp_path: P
     assert (precious / "diary.txt").read_text() == "mine"
 
 
-def test_a_disk_that_is_too_full_for_agents_is_cleaned(works: Works) -> None:
+def test_a_disk_that_is_too_full_for_agents_is_cleaned(runner: Runner) -> None:
     """The error that agents get there says that this command helps."""
-    task = works.advance(works.task(PLAY, config=TWO_STEPS))
+    task = runner.advance(runner.task(PLAY, config=TWO_STEPS))
     file_in(task, "late.txt").write_text("x")
     end_long_ago(task)
     full = Sandbox(None).with_limits(Limits(free_disk=10**18), cgroup=None)
@@ -149,13 +149,13 @@ def test_a_disk_that_is_too_full_for_agents_is_cleaned(works: Works) -> None:
     assert not one.kept and not paths.workspace(task).path.exists()
 
 
-def test_a_cleaned_task_goes_on_from_what_was_recorded(works: Works) -> None:
+def test_a_cleaned_task_goes_on_from_what_was_recorded(runner: Runner) -> None:
     play = {**PLAY, "implement": [Turn(calls=(write("paint.txt", "blue"),)), say("Painted.")]}
     config = TWO_STEPS + '      check: {type: shell, command: "test -e never"}\n'
-    task = works.advance(works.task(play, config=config))
+    task = runner.advance(runner.task(play, config=config))
     assert task.phase == Phase.FAILED
     end_long_ago(task)
     assert cleaned() == [(task.pk, False)]
-    go_on(task, by=acting(works.user), ring=False)
-    works.advance(task)
+    go_on(task, by=acting(runner.user), ring=False)
+    runner.advance(task)
     assert file_in(task, "PLAN.md").read_text() == "blue"

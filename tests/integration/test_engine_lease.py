@@ -30,7 +30,7 @@ from tasks_app.models.task import TaskQuerySet
 from tasks_app.sandbox import Sandbox
 from tasks_app.services.tasks import go_on
 from tests.people import acting
-from tests.works import Works, runs, step
+from tests.runner import Runner, runs, step
 
 SESSION = "12345678-1234-4234-8234-123456789012"
 ASKS = [Turn(calls=(ask("Red?"),)), say("Painted.")]
@@ -46,15 +46,15 @@ def claim(task: Task, owner: str) -> Lease:
     return lease
 
 
-def test_of_two_at_once_one_works(works: Works) -> None:
+def test_of_two_at_once_one_works(runner: Runner) -> None:
     """A fault of the reference tool: two runs of one task at once."""
-    task = works.task([say("Done.")])
+    task = runner.task([say("Done.")])
     together = threading.Barrier(4)
 
     def go(owner: str) -> None:
         try:
             together.wait()
-            works.advance(Task.objects.get(pk=task.pk), owner=owner)
+            runner.advance(Task.objects.get(pk=task.pk), owner=owner)
         finally:
             connection.close()
 
@@ -68,18 +68,18 @@ def test_of_two_at_once_one_works(works: Works) -> None:
     assert len(runs(task)) == 1
 
 
-def test_who_has_the_lease_keeps_others_out(works: Works) -> None:
-    task = works.task([say("Done.")])
+def test_who_has_the_lease_keeps_others_out(runner: Runner) -> None:
+    task = runner.task([say("Done.")])
     lease = claim(task, "first")
     assert Lease.claim(task.pk, owner="second") is None
-    assert works.advance(task, owner="second").phase == Phase.PENDING
+    assert runner.advance(task, owner="second").phase == Phase.PENDING
     lease.release()
-    assert works.advance(task, owner="second").phase == Phase.DONE
+    assert runner.advance(task, owner="second").phase == Phase.DONE
 
 
-def test_an_expired_lease_is_taken_over_and_the_old_holder_is_refused(works: Works) -> None:
+def test_an_expired_lease_is_taken_over_and_the_old_holder_is_refused(runner: Runner) -> None:
     """Fencing: its events, its transcript, its halt and its moves do not count."""
-    task = works.task([])
+    task = runner.task([])
     old = claim(task, "old")
     Task.objects.update(phase=Phase.RUNNING)
     task.steps.update(phase=Phase.RUNNING)
@@ -107,28 +107,28 @@ def test_an_expired_lease_is_taken_over_and_the_old_holder_is_refused(works: Wor
     assert (Event.objects.count(), SessionEntry.objects.count(), Question.objects.count()) == (0, 0, 0)
 
 
-def test_a_holder_that_was_taken_over_leaves_quietly(works: Works) -> None:
-    task = works.task([say("Half."), say("Done.")])
-    original = works.fake.run
+def test_a_holder_that_was_taken_over_leaves_quietly(runner: Runner) -> None:
+    task = runner.task([say("Half."), say("Done.")])
+    original = runner.fake.run
 
     def run(order, recorder):  # type: ignore[no-untyped-def]
         expire(task)
         claim(task, "thief")
         return original(order, recorder)
 
-    works.fake.run = run  # type: ignore[method-assign]
-    works.advance(task, owner="old")
+    runner.fake.run = run  # type: ignore[method-assign]
+    runner.advance(task, owner="old")
     assert (task.phase, task.lease_owner) == (Phase.RUNNING, "thief")
     assert runs(task)[0].outcome == ""
 
 
-def test_a_task_whose_worker_died_is_taken_up_again(works: Works) -> None:
+def test_a_task_whose_worker_died_is_taken_up_again(runner: Runner) -> None:
     """R2, R3: from what its events and its transcript say."""
-    task = works.task([say("First."), say("Second.")])
-    original = works.fake.run
+    task = runner.task([say("First."), say("Second.")])
+    original = runner.fake.run
 
     def run(order, recorder):  # type: ignore[no-untyped-def]
-        works.fake.run = original  # type: ignore[method-assign]
+        runner.fake.run = original  # type: ignore[method-assign]
         record = recorder.record
 
         def dying(events: list[AgentEvent]) -> None:
@@ -139,54 +139,54 @@ def test_a_task_whose_worker_died_is_taken_up_again(works: Works) -> None:
         recorder.record = dying
         return original(order, recorder)
 
-    works.fake.run = run  # type: ignore[method-assign]
+    runner.fake.run = run  # type: ignore[method-assign]
     with pytest.raises(SystemExit):
-        works.advance(task)
+        runner.advance(task)
     assert Task.objects.get().phase == Phase.RUNNING
-    assert works.advance(task).phase == Phase.DONE
+    assert runner.advance(task).phase == Phase.DONE
     first, second = runs(task)
     assert (first.outcome, second.outcome) == (Outcome.CRASHED, Outcome.FINISHED)
     assert first.input_tokens == 100, "the tokens of the run that died count"
     assert second.session_id == first.session_id
 
 
-def test_a_run_that_cannot_be_read_again_does_not_keep_its_task_for_ever(works: Works) -> None:
+def test_a_run_that_cannot_be_read_again_does_not_keep_its_task_for_ever(runner: Runner) -> None:
     """R3: neither as running nor in a circle."""
-    task = works.task([say("Done.")])
+    task = runner.task([say("Done.")])
     Task.objects.update(phase=Phase.RUNNING)
     task.steps.update(phase=Phase.RUNNING)
     run = Run.objects.create(step=step(task), number=1, reason="first", session_id=SESSION)
     Event.objects.create(run=run, seq=0, kind="text", at=timezone.now(), raw=["not", "a", "message"])
-    assert works.advance(task).phase == Phase.FAILED
-    go_on(task, by=acting(works.user))
-    assert works.advance(task).phase == Phase.DONE
+    assert runner.advance(task).phase == Phase.FAILED
+    go_on(task, by=acting(runner.user))
+    assert runner.advance(task).phase == Phase.DONE
 
 
-def test_advance_twice_is_harmless(works: Works) -> None:
-    task = works.advance(works.task(ASKS))
+def test_advance_twice_is_harmless(runner: Runner) -> None:
+    task = runner.advance(runner.task(ASKS))
     before = (Event.objects.count(), len(runs(task)), task.lease_epoch)
-    assert works.advance(task).phase == Phase.WAITING_FOR_INPUT
-    works.answer_all(task)
-    assert works.advance(task).phase == Phase.DONE
-    assert works.advance(task).phase == Phase.DONE
+    assert runner.advance(task).phase == Phase.WAITING_FOR_INPUT
+    runner.answer_all(task)
+    assert runner.advance(task).phase == Phase.DONE
+    assert runner.advance(task).phase == Phase.DONE
     assert len(runs(task)) == 2
     assert before[1] == 1
 
 
-def test_a_waiting_task_holds_nothing(works: Works) -> None:
+def test_a_waiting_task_holds_nothing(runner: Runner) -> None:
     """H4."""
-    task = works.advance(works.task(ASKS))
+    task = runner.advance(runner.task(ASKS))
     assert (task.lease_expires, task.lease_owner) == (None, "")
     assert not [thread.name for thread in threading.enumerate() if "agent" in thread.name]
 
 
-def test_a_sweep_rings_for_exactly_what_is_due(works: Works) -> None:
-    project = works.project()
-    tasks = {phase: works.task([], project=project) for phase in Phase}
-    held = works.task([], project=project)
-    lost = works.task([], project=project)
-    reset_came = works.task([], project=project)
-    not_started = works.task([], project=project)
+def test_a_sweep_rings_for_exactly_what_is_due(runner: Runner) -> None:
+    project = runner.project()
+    tasks = {phase: runner.task([], project=project) for phase in Phase}
+    held = runner.task([], project=project)
+    lost = runner.task([], project=project)
+    reset_came = runner.task([], project=project)
+    not_started = runner.task([], project=project)
     for phase, task in tasks.items():
         Task.objects.filter(pk=task.pk).update(phase=phase)
     claim(held, "somebody")
@@ -203,9 +203,9 @@ def test_a_sweep_rings_for_exactly_what_is_due(works: Works) -> None:
     )
 
 
-def test_a_sweep_rings_first_for_what_was_queued_first(works: Works) -> None:
-    project = works.project()
-    later, first, last = (works.task([], project=project) for _ in range(3))
+def test_a_sweep_rings_first_for_what_was_queued_first(runner: Runner) -> None:
+    project = runner.project()
+    later, first, last = (runner.task([], project=project) for _ in range(3))
     for task, minutes in ((first, 3), (later, 2), (last, 1)):
         Task.objects.filter(pk=task.pk).update(queued_at=timezone.now() - timedelta(minutes=minutes))
     rung: list[int] = []
@@ -213,17 +213,17 @@ def test_a_sweep_rings_first_for_what_was_queued_first(works: Works) -> None:
     assert rung == [first.pk, later.pk, last.pk]
 
 
-def test_sweeps_do_not_flood_the_queue_while_all_workers_are_busy(works: Works) -> None:
-    works.task([])
+def test_sweeps_do_not_flood_the_queue_while_all_workers_are_busy(runner: Runner) -> None:
+    runner.task([])
     unheard: list[int] = []
     for _ in range(10):
         sweep(unheard.append, pending=lambda: len(unheard))
     assert len(unheard) == 2
 
 
-def test_a_sweep_forgets_old_notices_but_not_the_newest(works: Works) -> None:
+def test_a_sweep_forgets_old_notices_but_not_the_newest(runner: Runner) -> None:
     """W3: browsers count from its number, also after an hour in which nothing happened."""
-    works.task([])
+    runner.task([])
     newest = Change.objects.latest("pk").pk
     Change.objects.update(at=timezone.now() - 2 * CHANGES_KEPT)
     sweeper = Sweeper(lambda task_id: None, pending=lambda: 0)
@@ -268,29 +268,31 @@ def wait_until(true: Callable[[], bool]) -> None:
 
 @pytest.mark.once(on="sqlite")
 def test_many_phases_shorter_than_the_renewal_interval_do_not_add_up(
-    works: Works, monkeypatch: pytest.MonkeyPatch
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R2: a lease of 3 s, renewed every 0.5 s; 18 runs of 0.25 s each, with a check and a recording each."""
     monkeypatch.setattr("tasks_app.engine.lease.SECONDS", 3.0)
     monkeypatch.setattr("tasks_app.engine.lease.RENEW_SECONDS", 0.5)
-    task = works.task([say("Done.")], config=CHECKED)
-    original, lapsed = works.fake.run, []
+    task = runner.task([say("Done.")], config=CHECKED)
+    original, lapsed = runner.fake.run, []
 
     def run(order, recorder):  # type: ignore[no-untyped-def]
         time.sleep(0.25)
         lapsed.append(Task.objects.free().exists())
         return original(order, recorder)
 
-    works.fake.run = run  # type: ignore[method-assign]
-    assert works.advance(task).phase == Phase.FAILED
+    runner.fake.run = run  # type: ignore[method-assign]
+    assert runner.advance(task).phase == Phase.FAILED
     assert lapsed == [False] * 18
 
 
-def test_a_lease_is_renewed_in_every_phase_by_one_thread(works: Works, quick_renewals: Counter[str]) -> None:
+def test_a_lease_is_renewed_in_every_phase_by_one_thread(
+    runner: Runner, quick_renewals: Counter[str]
+) -> None:
     """R2: reading an old run again, cloning, running, checking, recording: none of them renews by itself."""
-    task = works.task([say("Done.")])
+    task = runner.task([say("Done.")])
     threads: set[str] = set()
-    original = works.fake.run
+    original = runner.fake.run
 
     def run(order, recorder):  # type: ignore[no-untyped-def]
         before = quick_renewals["renewals"]
@@ -300,8 +302,8 @@ def test_a_lease_is_renewed_in_every_phase_by_one_thread(works: Works, quick_ren
         threads.update(thread.name for thread in threading.enumerate() if "lease" in thread.name)
         return original(order, recorder)
 
-    works.fake.run = run  # type: ignore[method-assign]
-    assert works.advance(task).phase == Phase.DONE
+    runner.fake.run = run  # type: ignore[method-assign]
+    assert runner.advance(task).phase == Phase.DONE
     assert threads == {"lease-renewer"}
     assert not [thread for thread in threading.enumerate() if "lease" in thread.name]
     after = quick_renewals["renewals"]
@@ -310,11 +312,11 @@ def test_a_lease_is_renewed_in_every_phase_by_one_thread(works: Works, quick_ren
 
 
 def test_all_leases_of_a_process_are_renewed_in_one_statement(
-    works: Works, quick_renewals: Counter[str]
+    runner: Runner, quick_renewals: Counter[str]
 ) -> None:
     """Four slots cost one thread and one write every 5 s."""
-    project = works.project()
-    tasks = [works.task([], project=project) for _ in range(4)]
+    project = runner.project()
+    tasks = [runner.task([], project=project) for _ in range(4)]
     with ExitStack() as all_of_them:
         for task in tasks:
             all_of_them.enter_context(keep_renewed(claim(task, "slow")))
@@ -327,20 +329,20 @@ def test_all_leases_of_a_process_are_renewed_in_one_statement(
     assert since["leases"] == 4 * since["renewals"]
 
 
-def test_a_lease_that_was_let_go_is_not_renewed(works: Works) -> None:
+def test_a_lease_that_was_let_go_is_not_renewed(runner: Runner) -> None:
     """A renewal that was on its way must not hold a task for nobody."""
-    lease = claim(works.task([]), "slow")
+    lease = claim(runner.task([]), "slow")
     lease.release()
     assert Task.objects.renew([lease.key], seconds=SECONDS) == 0
     assert Task.objects.get().lease_expires is None
 
 
 def test_the_keeper_notices_that_a_lease_is_lost_and_the_work_stops(
-    works: Works, quick_renewals: Counter[str]
+    runner: Runner, quick_renewals: Counter[str]
 ) -> None:
     """The other lease is renewed; whoever works under the lost one stops at the next tick."""
-    project = works.project()
-    lost, other = claim(works.task([], project=project), "a"), claim(works.task([], project=project), "b")
+    project = runner.project()
+    lost, other = claim(runner.task([], project=project), "a"), claim(runner.task([], project=project), "b")
     with keep_renewed(lost), keep_renewed(other):
         expire(Task.objects.get(pk=lost.task_id))
         Task.objects.filter(pk=lost.task_id).update(lease_epoch=lost.epoch + 1)
@@ -353,7 +355,7 @@ def test_the_keeper_notices_that_a_lease_is_lost_and_the_work_stops(
 
 
 def test_a_renewal_that_fails_is_tried_again(
-    works: Works, quick_renewals: Counter[str], monkeypatch: pytest.MonkeyPatch
+    runner: Runner, quick_renewals: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The database was locked for a while: the lease is held all the same, and one line is logged."""
     counting, failures = TaskQuerySet.renew, [OperationalError("database is locked")] * 3
@@ -364,17 +366,17 @@ def test_a_renewal_that_fails_is_tried_again(
         return counting(self, leases, seconds=seconds)
 
     monkeypatch.setattr(TaskQuerySet, "renew", failing)
-    lease = claim(works.task([]), "slow")
+    lease = claim(runner.task([]), "slow")
     with keep_renewed(lease):
         wait_until(lambda: quick_renewals["renewals"] > 0)
         assert lease.phase() == Phase.PENDING
 
 
 def test_cleaning_keeps_its_lease_like_everybody_else(
-    works: Works, quick_renewals: Counter[str], monkeypatch: pytest.MonkeyPatch
+    runner: Runner, quick_renewals: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may take minutes, and holds the task no longer than others if it dies."""
-    task = works.advance(works.task([say("Done.")]))
+    task = runner.advance(runner.task([say("Done.")]))
     remove = cleaning._clean
 
     def slowly(task: Task, path: Path, sandbox: Sandbox) -> cleaning.Cleaned:
@@ -383,64 +385,64 @@ def test_cleaning_keeps_its_lease_like_everybody_else(
         return remove(task, path, sandbox)
 
     monkeypatch.setattr(cleaning, "_clean", slowly)
-    (cleaned,) = cleaning.clean_workspaces(older_than=timedelta(0), sandbox=works.sandbox)
+    (cleaned,) = cleaning.clean_workspaces(older_than=timedelta(0), sandbox=runner.sandbox)
     assert (cleaned.task, cleaned.kept) == (task, "")
     assert Task.objects.get().lease_expires is None
 
 
-def test_a_process_does_not_take_a_task_from_itself(works: Works) -> None:
+def test_a_process_does_not_take_a_task_from_itself(runner: Runner) -> None:
     """After a database that was locked for long the lease has lapsed, and the sweeper rings for the task."""
-    task = works.task([say("Done.")])
+    task = runner.task([say("Done.")])
     with keep_renewed(claim(task, "this process")):
         expire(task)
-        assert works.advance(task, owner="another thread").phase == Phase.PENDING
-    assert works.advance(task, owner="another thread").phase == Phase.DONE
+        assert runner.advance(task, owner="another thread").phase == Phase.PENDING
+    assert runner.advance(task, owner="another thread").phase == Phase.DONE
 
 
 @pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.PENDING])
 def test_a_clock_that_was_set_back_does_not_keep_a_task_from_being_taken_up(
-    works: Works, phase: Phase
+    runner: Runner, phase: Phase
 ) -> None:
     """R2, R3: its holder died, and the lease ends in an hour by the clock as it is now."""
-    task = works.task([say("Done.")])
+    task = runner.task([say("Done.")])
     claim(task, "died")
     Task.objects.update(phase=phase, lease_expires=timezone.now() + timedelta(hours=1))
     assert Task.objects.due().get() == task
-    assert works.advance(task).phase == Phase.DONE
+    assert runner.advance(task).phase == Phase.DONE
 
 
-def test_a_lease_just_renewed_by_a_clock_a_little_ahead_is_a_lease(works: Works) -> None:
-    task = works.task([])
+def test_a_lease_just_renewed_by_a_clock_a_little_ahead_is_a_lease(runner: Runner) -> None:
+    task = runner.task([])
     claim(task, "alive")
     Task.objects.update(lease_expires=timezone.now() + timedelta(seconds=SECONDS + 10))
     assert Lease.claim(task.pk, owner="other") is None
 
 
-def test_a_task_that_kills_its_workers_fails_in_the_end(works: Works) -> None:
+def test_a_task_that_kills_its_workers_fails_in_the_end(runner: Runner) -> None:
     """R3: it must not be taken up for ever, at some dollars each time; a human may let it go on."""
-    task = works.task([say("Done.")])
+    task = runner.task([say("Done.")])
 
     def die(order: object, recorder: object) -> RunResult:
         raise SystemExit(137)
 
-    works.fake.run = die  # type: ignore[method-assign]
+    runner.fake.run = die  # type: ignore[method-assign]
     for _ in range(DEATHS):
         with pytest.raises(SystemExit):
-            works.advance(task)
-    works.advance(task)
+            runner.advance(task)
+    runner.advance(task)
     task.refresh_from_db()
     assert task.phase == Phase.FAILED
     assert f"died {DEATHS} times" in task.failure
-    go_on(task, by=acting(works.user), ring=False)
+    go_on(task, by=acting(runner.user), ring=False)
     with pytest.raises(SystemExit):
-        works.advance(task)
+        runner.advance(task)
     task.refresh_from_db()
     assert task.phase == Phase.RUNNING
 
 
-def test_a_failure_is_not_counted_against_fresh_attempts(works: Works) -> None:
+def test_a_failure_is_not_counted_against_fresh_attempts(runner: Runner) -> None:
     """Cancelled and let go on while its check was judged: the old failure is nobody's."""
-    task = works.task([say("Done.")])
+    task = runner.task([say("Done.")])
     lease = claim(task, "slow")
     stale = step(task)
     type(stale).objects.filter(pk=stale.pk).update(phase=Phase.PENDING, failures=0)

@@ -23,7 +23,7 @@ from tasks_app.services.tasks import cancel_task
 from tests.forkserver import PATIENCE, REPOSITORY
 from tests.installation import Installation
 from tests.people import acting
-from tests.works import TWO_STEPS, Works, file_in, runs
+from tests.runner import TWO_STEPS, Runner, file_in, runs
 
 pytestmark = pytest.mark.bubblewrap
 
@@ -45,7 +45,7 @@ def prompts(server: RehearsalServer) -> list[str]:
 
 
 def test_a_question_and_its_answer_stand_in_the_next_steps_prompt(
-    real: Works, server: RehearsalServer
+    real: Runner, server: RehearsalServer
 ) -> None:
     """H10, at the Messages API."""
     task = real.task(text=playing("ask-and-end"), config=TWO_STEPS)
@@ -60,7 +60,7 @@ def test_a_question_and_its_answer_stand_in_the_next_steps_prompt(
 
 
 def test_with_a_threshold_of_nought_the_model_hears_no_word_of_asking(
-    real: Works, server: RehearsalServer
+    real: Runner, server: RehearsalServer
 ) -> None:
     """H1, H13, at the Messages API."""
     task = real.advance(real.task(text=playing("no-questions"), config=TWO_STEPS, threshold=0))
@@ -73,7 +73,7 @@ def test_with_a_threshold_of_nought_the_model_hears_no_word_of_asking(
         assert "AskUserQuestion" not in {tool["name"] for tool in request.get("tools", [])}
 
 
-def test_a_session_that_is_gone_is_replayed_with_the_answer(real: Works, server: RehearsalServer) -> None:
+def test_a_session_that_is_gone_is_replayed_with_the_answer(real: Runner, server: RehearsalServer) -> None:
     """H9, at the Messages API."""
     task = real.advance(real.task(text=playing("ask-beside-tools")))
     assert task.phase == Phase.WAITING_FOR_INPUT
@@ -88,7 +88,7 @@ def test_a_session_that_is_gone_is_replayed_with_the_answer(real: Works, server:
     assert runs(task)[1].session_id != runs(task)[0].session_id
 
 
-def test_an_agent_that_never_falls_silent_can_be_cancelled(real: Works) -> None:
+def test_an_agent_that_never_falls_silent_can_be_cancelled(real: Runner) -> None:
     """R3: within seconds, and nothing is left of it."""
     task = real.task(text=playing("chatty"))
 
@@ -199,7 +199,7 @@ for n in range({WAITING}):
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.once(on="sqlite")
-def test_an_agent_that_takes_all_memory_has_failed_and_is_told_why(real: Works) -> None:
+def test_an_agent_that_takes_all_memory_has_failed_and_is_told_why(real: Runner) -> None:
     """M7, P6: a failed attempt; sent back, the same session is told and goes on."""
     assert isinstance(real.agent, ClaudeAgent)
     real.agent.sandbox = real.agent.sandbox.with_limits(Limits(memory=1 << 30), cgroup=None)

@@ -62,7 +62,7 @@ FOLDER = "tasks/prices"
 
 
 @dataclass
-class Herd:
+class FakeAgents:
     """A sequence, who started it, and a worker with a fake agent that plays `acts` by the task's word."""
 
     project: Project
@@ -126,91 +126,91 @@ def repository(tmp_path: Path) -> GitRepository:
 
 
 @pytest.fixture
-def herd(repository: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Herd:
+def agents(repository: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeAgents:
     monkeypatch.setattr(settings, "DATA_DIR", tmp_path / "data")
     ann = UserFactory.create(username="ann", is_superuser=True)
-    return Herd(add_project("shop", str(repository.path), by=ann), ann)
+    return FakeAgents(add_project("shop", str(repository.path), by=ann), ann)
 
 
 def write_task(name: str, text: str) -> fake_script.Call:
     return fake_script.write(f"{FOLDER}/{name}", text)
 
 
-def test_tasks_run_in_the_order_of_their_names_on_one_branch_and_in_one_workspace(herd: Herd) -> None:
-    sequence = herd.start()
+def test_tasks_run_in_the_order_of_their_names_on_one_branch_and_in_one_workspace(agents: FakeAgents) -> None:
+    sequence = agents.start()
     assert (sequence.phase, sequence.failure) == (Phase.DONE, "")
-    assert [task.file for task in herd.tasks] == ["01-first.md", "02-second.md", "10-last.md"]
-    assert {task.branch for task in herd.tasks} == {sequence.branch} == {"cat-herder/prices"}
-    assert len({order.paths.workspace for order in herd.agent.runs}) == 1
-    assert {name for name in ("first", "second", "last") if (herd.workspace / f"{name}.txt").exists()} == {
+    assert [task.file for task in agents.tasks] == ["01-first.md", "02-second.md", "10-last.md"]
+    assert {task.branch for task in agents.tasks} == {sequence.branch} == {"cat-herder/prices"}
+    assert len({order.paths.workspace for order in agents.agent.runs}) == 1
+    assert {name for name in ("first", "second", "last") if (agents.workspace / f"{name}.txt").exists()} == {
         "first", "second", "last",
     }  # fmt: skip
-    git = paths.repository(herd.project).git
+    git = paths.repository(agents.project).git
     assert git.line("rev-parse", "refs/heads/cat-herder/prices") == sequence.head_commit
-    assert sequence.head_commit == herd.tasks[-1].head_commit
+    assert sequence.head_commit == agents.tasks[-1].head_commit
     assert sequence.started_at and sequence.ended_at
 
 
-def test_each_task_shows_what_it_changed_itself(herd: Herd) -> None:
+def test_each_task_shows_what_it_changed_itself(agents: FakeAgents) -> None:
     """P9: not what the tasks before it did."""
-    herd.start()
-    client = signed_in(herd.person)
-    page = client.get(reverse("task_diff", args=[herd.tasks[1].pk]))
+    agents.start()
+    client = signed_in(agents.person)
+    page = client.get(reverse("task_diff", args=[agents.tasks[1].pk]))
     assert "second.txt" in page.text and "first.txt" not in page.text
 
 
-def test_each_commit_of_the_branch_has_the_title_of_its_own_task(herd: Herd) -> None:
+def test_each_commit_of_the_branch_has_the_title_of_its_own_task(agents: FakeAgents) -> None:
     """P9, P10. Without commits of the agents all work was one commit with the last task's title."""
-    sequence = herd.start()
-    git = paths.repository(herd.project).git
+    sequence = agents.start()
+    git = paths.repository(agents.project).git
     titles = git.line("log", "--format=%s", f"{sequence.base_commit}..{sequence.head_commit}").splitlines()
     assert titles == ["Task last", "Task second", "Task first"]
-    for task in herd.tasks:
+    for task in agents.tasks:
         (name,) = git.line("show", "--format=", "--name-only", task.head_commit).splitlines()
         assert name == f"{task.title.removeprefix('Task ')}.txt"
 
 
-def test_the_agent_is_told_of_the_folder(herd: Herd) -> None:
+def test_the_agent_is_told_of_the_folder(agents: FakeAgents) -> None:
     """P4."""
-    herd.start()
-    assert all(FOLDER in (order.prompt or "") for order in herd.agent.runs)
+    agents.start()
+    assert all(FOLDER in (order.prompt or "") for order in agents.agent.runs)
 
 
-def test_a_task_that_an_agent_wrote_is_picked_up(herd: Herd) -> None:
-    herd.acts["first"] = [
+def test_a_task_that_an_agent_wrote_is_picked_up(agents: FakeAgents) -> None:
+    agents.acts["first"] = [
         fake_script.Turn(calls=(write_task("05-new.md", task_text("new")),)),
         fake_script.say("Split."),
     ]
-    assert herd.make() and sequence_files(herd.sequence) == ["01-first.md", "02-second.md", "10-last.md"]
-    start_sequence(herd.sequence, by=acting(herd.person))
-    assert herd.work().phase == Phase.DONE
-    assert [task.file for task in herd.tasks][2:] == ["05-new.md", "10-last.md"]
-    assert sequence_files(herd.sequence)[2] == "05-new.md"
-    assert (herd.workspace / "new.txt").read_text() == "new"
+    assert agents.make() and sequence_files(agents.sequence) == ["01-first.md", "02-second.md", "10-last.md"]
+    start_sequence(agents.sequence, by=acting(agents.person))
+    assert agents.work().phase == Phase.DONE
+    assert [task.file for task in agents.tasks][2:] == ["05-new.md", "10-last.md"]
+    assert sequence_files(agents.sequence)[2] == "05-new.md"
+    assert (agents.workspace / "new.txt").read_text() == "new"
 
 
-def test_a_name_that_belongs_to_a_task_of_its_own_already_is_no_obstacle(herd: Herd) -> None:
+def test_a_name_that_belongs_to_a_task_of_its_own_already_is_no_obstacle(agents: FakeAgents) -> None:
     """The first task was done and marked as failed, as the second could not get its name."""
-    create_task(herd.project, "# Other", by=acting(herd.person), where="x", slug="prices-02-second")
-    herd.start()
-    assert [task.slug for task in herd.tasks] == ["prices-01-first", "prices-02-second-2", "prices-10-last"]
+    create_task(agents.project, "# Other", by=acting(agents.person), where="x", slug="prices-02-second")
+    agents.start()
+    assert [task.slug for task in agents.tasks] == ["prices-01-first", "prices-02-second-2", "prices-10-last"]
 
 
-def test_a_file_of_any_name_is_a_task(herd: Herd) -> None:
+def test_a_file_of_any_name_is_a_task(agents: FakeAgents) -> None:
     name = f"03 Ü {'x' * 200}.md"
-    herd.acts["first"] = [fake_script.Turn(calls=(write_task(name, task_text("odd")),))]
-    assert herd.start().phase == Phase.DONE
-    odd = next(task for task in herd.tasks if task.file == name)
+    agents.acts["first"] = [fake_script.Turn(calls=(write_task(name, task_text("odd")),))]
+    assert agents.start().phase == Phase.DONE
+    odd = next(task for task in agents.tasks if task.file == name)
     assert len(odd.slug) <= 160 and re.fullmatch(r"[\w-]+", odd.slug)
 
 
-def test_a_name_that_is_no_text_fails_the_sequence_and_is_told(herd: Herd) -> None:
+def test_a_name_that_is_no_text_fails_the_sequence_and_is_told(agents: FakeAgents) -> None:
     command = f"printf 'x' > \"$(printf '{FOLDER}/03-\\377.md')\""
-    herd.acts["second"] = [fake_script.Turn(calls=(fake_script.shell(command),))]
-    sequence = herd.start()
+    agents.acts["second"] = [fake_script.Turn(calls=(fake_script.shell(command),))]
+    sequence = agents.start()
     assert sequence.phase == Phase.FAILED
     assert "03-\ufffd.md: the name of this file is not UTF-8" in sequence.failure
-    assert herd.phases()["02-second.md"] == Phase.DONE
+    assert agents.phases()["02-second.md"] == Phase.DONE
 
 
 @pytest.mark.parametrize(
@@ -225,35 +225,35 @@ def test_a_name_that_is_no_text_fails_the_sequence_and_is_told(herd: Herd) -> No
     ],
 )
 def test_a_faulty_next_file_fails_the_sequence_which_goes_on_when_it_is_mended(
-    herd: Herd, text: str, told: str
+    agents: FakeAgents, text: str, told: str
 ) -> None:
-    herd.acts["first"] = [fake_script.Turn(calls=(write_task("02-a.md", text),))]
-    sequence = herd.start()
+    agents.acts["first"] = [fake_script.Turn(calls=(write_task("02-a.md", text),))]
+    sequence = agents.start()
     assert sequence.phase == Phase.FAILED
     assert sequence.failure.startswith(told)
-    assert herd.phases() == {"01-first.md": Phase.DONE}
+    assert agents.phases() == {"01-first.md": Phase.DONE}
 
-    go_on_sequence(sequence, by=acting(herd.person))
+    go_on_sequence(sequence, by=acting(agents.person))
     sequence.refresh_from_db()
     assert sequence.phase == Phase.FAILED and sequence.failure.startswith(told)
 
-    (herd.workspace / FOLDER / "02-a.md").write_text(task_text("mended"))
-    go_on_sequence(sequence, by=acting(herd.person))
-    assert herd.work().phase == Phase.DONE
+    (agents.workspace / FOLDER / "02-a.md").write_text(task_text("mended"))
+    go_on_sequence(sequence, by=acting(agents.person))
+    assert agents.work().phase == Phase.DONE
     assert sequence.failure == ""
-    assert list(herd.phases())[1] == "02-a.md"
+    assert list(agents.phases())[1] == "02-a.md"
 
 
-def test_people_are_told_that_the_sequence_cannot_go_on_and_not_that_all_is_well(herd: Herd) -> None:
+def test_people_are_told_that_the_sequence_cannot_go_on_and_not_that_all_is_well(agents: FakeAgents) -> None:
     """W6: the last task is done, nothing runs, and nobody looks at the page."""
-    herd.acts["first"] = [fake_script.Turn(calls=(write_task("02-a.md", ""),))]
-    sequence = herd.start()
-    target = hook(herd.tasks[0])
+    agents.acts["first"] = [fake_script.Turn(calls=(write_task("02-a.md", ""),))]
+    sequence = agents.start()
+    target = hook(agents.tasks[0])
     create_notifications()
-    told = Notice.objects.get(user=herd.person)
+    told = Notice.objects.get(user=agents.person)
     fault = f"{FOLDER}/02-a.md:1: the task has no text"
     assert told.occasion == "failed" and told.headline.startswith(fault)
-    page = signed_in(herd.person).get(reverse("notices")).text
+    page = signed_in(agents.person).get(reverse("notices")).text
     assert f'href="{reverse("sequence", args=[sequence.pk])}"' in page
 
     sent = Delivery.objects.get(target=target)
@@ -263,152 +263,156 @@ def test_people_are_told_that_the_sequence_cannot_go_on_and_not_that_all_is_well
     assert message.as_json()["sequence"] == {"id": sequence.pk, "folder": FOLDER}
     assert message.failure.startswith(fault) and drop_reason(sent) == ""
 
-    (herd.workspace / FOLDER / "02-a.md").write_text(task_text("mended"))
-    go_on_sequence(sequence, by=acting(herd.person))
+    (agents.workspace / FOLDER / "02-a.md").write_text(task_text("mended"))
+    go_on_sequence(sequence, by=acting(agents.person))
     assert drop_reason(Delivery.objects.get()) == "The sequence was resumed meanwhile."
 
 
-def test_of_a_sequence_that_goes_on_each_task_is_told_as_done(herd: Herd) -> None:
-    herd.start()
-    target = hook(herd.tasks[0])
+def test_of_a_sequence_that_goes_on_each_task_is_told_as_done(agents: FakeAgents) -> None:
+    agents.start()
+    target = hook(agents.tasks[0])
     create_notifications()
     assert set(Delivery.objects.filter(target=target).values_list("occasion", flat=True)) == {"done"}
     assert Delivery.objects.filter(target=target).count() == 3
 
 
-def test_only_one_of_two_who_say_go_on_at_once_makes_the_next_task(herd: Herd) -> None:
+def test_only_one_of_two_who_say_go_on_at_once_makes_the_next_task(agents: FakeAgents) -> None:
     """R1: the second was an error page."""
-    herd.acts["first"] = [fake_script.Turn(calls=(write_task("02-a.md", ""),))]
-    sequence = herd.start()
-    (herd.workspace / FOLDER / "02-a.md").write_text(task_text("mended"))
+    agents.acts["first"] = [fake_script.Turn(calls=(write_task("02-a.md", ""),))]
+    sequence = agents.start()
+    (agents.workspace / FOLDER / "02-a.md").write_text(task_text("mended"))
     other = Sequence.objects.get(pk=sequence.pk)
-    go_on_sequence(sequence, by=acting(herd.person))
+    go_on_sequence(sequence, by=acting(agents.person))
     with pytest.raises(IllegalMove):
-        go_on_sequence(other, by=acting(herd.person))
-    assert len(herd.tasks) == 2
+        go_on_sequence(other, by=acting(agents.person))
+    assert len(agents.tasks) == 2
     with pytest.raises(IllegalMove):
-        proceed_late(other, herd)
+        proceed_late(other, agents)
 
 
-def proceed_late(sequence: Sequence, herd: Herd) -> None:
+def proceed_late(sequence: Sequence, agents: FakeAgents) -> None:
     """As if the other had looked into the folder before the first had stored what it found."""
-    Task.objects.filter(pk=herd.tasks[-1].pk).update(phase=Phase.DONE)
+    Task.objects.filter(pk=agents.tasks[-1].pk).update(phase=Phase.DONE)
     sequence.phase = Phase.FAILED
-    go_on_sequence(sequence, by=acting(herd.person))
+    go_on_sequence(sequence, by=acting(agents.person))
 
 
-def test_a_folder_that_vanishes_fails_the_sequence_and_nothing_is_lost(herd: Herd) -> None:
-    herd.acts["first"] = [fake_script.Turn(calls=(fake_script.shell(f"rm -r {FOLDER}"),))]
-    sequence = herd.start()
+def test_a_folder_that_vanishes_fails_the_sequence_and_nothing_is_lost(agents: FakeAgents) -> None:
+    agents.acts["first"] = [fake_script.Turn(calls=(fake_script.shell(f"rm -r {FOLDER}"),))]
+    sequence = agents.start()
     assert sequence.phase == Phase.FAILED
     assert sequence.failure == f"The folder {FOLDER} is gone, or has no task file any more."
-    assert herd.phases() == {"01-first.md": Phase.DONE}
+    assert agents.phases() == {"01-first.md": Phase.DONE}
 
 
-def test_a_folder_that_became_a_link_elsewhere_is_gone(herd: Herd, tmp_path: Path) -> None:
+def test_a_folder_that_became_a_link_elsewhere_is_gone(agents: FakeAgents, tmp_path: Path) -> None:
     """R4."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "03-stolen.md").write_text(task_text("stolen"))
-    herd.acts["first"] = [
+    agents.acts["first"] = [
         fake_script.Turn(calls=(fake_script.shell(f"rm -r {FOLDER}; ln -s {tmp_path}/elsewhere {FOLDER}"),))
     ]
-    assert herd.start().failure.startswith(f"The folder {FOLDER} is gone")
+    assert agents.start().failure.startswith(f"The folder {FOLDER} is gone")
 
 
-def test_a_sequence_whose_workspace_was_cleaned_away_goes_on_from_what_was_recorded(herd: Herd) -> None:
-    herd.acts["first"] = [fake_script.Turn(calls=(write_task("02-a.md", ""),))]
-    sequence = herd.start()
-    (herd.workspace / FOLDER / "02-a.md").unlink()
-    shutil.rmtree(herd.workspace)
-    go_on_sequence(sequence, by=acting(herd.person))
+def test_a_sequence_whose_workspace_was_cleaned_away_goes_on_from_what_was_recorded(
+    agents: FakeAgents,
+) -> None:
+    agents.acts["first"] = [fake_script.Turn(calls=(write_task("02-a.md", ""),))]
+    sequence = agents.start()
+    (agents.workspace / FOLDER / "02-a.md").unlink()
+    shutil.rmtree(agents.workspace)
+    go_on_sequence(sequence, by=acting(agents.person))
     sequence.refresh_from_db()
     assert sequence.failure == f"{FOLDER}/02-a.md:1: the task has no text"
 
 
-def test_the_result_of_a_sequence_that_is_done_stays_when_it_is_cleaned(herd: Herd) -> None:
-    sequence = herd.start()
+def test_the_result_of_a_sequence_that_is_done_stays_when_it_is_cleaned(agents: FakeAgents) -> None:
+    sequence = agents.start()
     before = sequence.head_commit
-    (herd.workspace / "late.txt").write_text("late")
+    (agents.workspace / "late.txt").write_text("late")
     Task.objects.update(ended_at=timezone.now() - timedelta(days=30))
-    (cleaned,) = clean_workspaces(older_than=timedelta(days=14), sandbox=herd.context.sandbox)
+    (cleaned,) = clean_workspaces(older_than=timedelta(days=14), sandbox=agents.context.sandbox)
     sequence.refresh_from_db()
-    assert not cleaned.kept and cleaned.late and not herd.workspace.exists()
+    assert not cleaned.kept and cleaned.late and not agents.workspace.exists()
     assert before == sequence.head_commit == sequence.tasks.latest("pk").head_commit
 
 
 @pytest.mark.parametrize("folder", ["nowhere", "tasks", "tasks/prices/01-first.md"])
-def test_a_folder_that_is_missing_or_empty_is_refused(herd: Herd, folder: str) -> None:
+def test_a_folder_that_is_missing_or_empty_is_refused(agents: FakeAgents, folder: str) -> None:
     with pytest.raises(BadInput, match=f"{folder}: the newest commit of main has no such folder"):
-        create_sequence(herd.project, folder, by=acting(herd.person))
+        create_sequence(agents.project, folder, by=acting(agents.person))
     assert not Sequence.objects.exists()
 
 
 @pytest.mark.parametrize("folder", ["../elsewhere", "/etc", "", "tasks/../../etc"])
-def test_a_folder_outside_is_refused(herd: Herd, folder: str) -> None:
+def test_a_folder_outside_is_refused(agents: FakeAgents, folder: str) -> None:
     with pytest.raises(BadInput, match="not a folder within the repository"):
-        create_sequence(herd.project, folder, by=acting(herd.person))
+        create_sequence(agents.project, folder, by=acting(agents.person))
 
 
-def test_a_faulty_first_file_is_refused(herd: Herd, repository: GitRepository) -> None:
+def test_a_faulty_first_file_is_refused(agents: FakeAgents, repository: GitRepository) -> None:
     repository.commit(**{f"{FOLDER}/00-bad.md": "---\ntitle: [\n---\n"})
     with pytest.raises(BadInput, match=re.escape(f"{FOLDER}/00-bad.md:")):
-        create_sequence(herd.project, FOLDER, by=acting(herd.person))
+        create_sequence(agents.project, FOLDER, by=acting(agents.person))
     assert not Sequence.objects.exists() and not Task.objects.exists()
 
 
-def test_a_second_sequence_of_the_folder_has_a_branch_of_its_own(herd: Herd) -> None:
-    herd.start()
-    assert herd.make().branch == "cat-herder/prices-2"
+def test_a_second_sequence_of_the_folder_has_a_branch_of_its_own(agents: FakeAgents) -> None:
+    agents.start()
+    assert agents.make().branch == "cat-herder/prices-2"
 
 
 class TestHistory:
     """Every move of a sequence leaves a row, also those between two tasks."""
 
-    def moves(self, herd: Herd) -> list[str]:
-        return [str(move) for move in herd.sequence.transitions.all()]
+    def moves(self, agents: FakeAgents) -> list[str]:
+        return [str(move) for move in agents.sequence.transitions.all()]
 
-    def test_it_has_the_moves_of_the_task_at_hand_and_those_between_tasks(self, herd: Herd) -> None:
-        herd.acts["first"] = [
+    def test_it_has_the_moves_of_the_task_at_hand_and_those_between_tasks(self, agents: FakeAgents) -> None:
+        agents.acts["first"] = [
             fake_script.Turn(calls=(fake_script.ask("Round?"),)),
             fake_script.say("{result}"),
         ]
-        herd.start()
-        herd.answer("Yes")
-        herd.work()
+        agents.start()
+        agents.answer("Yes")
+        agents.work()
         asked = ["pending → running", "running → waiting_for_input", "waiting_for_input → pending"]
-        assert self.moves(herd) == [
+        assert self.moves(agents) == [
             *asked,
             *["pending → running", "running → pending"] * 2,
             *["pending → running", "running → done"],
         ]
-        answered = herd.sequence.transitions.get(source=Phase.WAITING_FOR_INPUT)
-        assert answered.actor == herd.person
+        answered = agents.sequence.transitions.get(source=Phase.WAITING_FOR_INPUT)
+        assert answered.actor == agents.person
 
-    def test_a_fault_of_the_folder_is_the_reason_and_who_looks_again_the_actor(self, herd: Herd) -> None:
-        herd.acts["first"] = [fake_script.Turn(calls=(write_task("02-a.md", ""),))]
-        sequence = herd.start()
-        go_on_sequence(sequence, by=acting(herd.person))  # it is at fault as before: no move
-        (herd.workspace / FOLDER / "02-a.md").write_text(task_text("mended"))
-        go_on_sequence(sequence, by=acting(herd.person))
-        _, failed, went_on = herd.sequence.transitions.all()
+    def test_a_fault_of_the_folder_is_the_reason_and_who_looks_again_the_actor(
+        self, agents: FakeAgents
+    ) -> None:
+        agents.acts["first"] = [fake_script.Turn(calls=(write_task("02-a.md", ""),))]
+        sequence = agents.start()
+        go_on_sequence(sequence, by=acting(agents.person))  # it is at fault as before: no move
+        (agents.workspace / FOLDER / "02-a.md").write_text(task_text("mended"))
+        go_on_sequence(sequence, by=acting(agents.person))
+        _, failed, went_on = agents.sequence.transitions.all()
         assert str(failed) == "running → failed"
         assert failed.reason == f"{FOLDER}/02-a.md:1: the task has no text" and failed.actor is None
-        assert (str(went_on), went_on.actor) == ("failed → pending", herd.person)
+        assert (str(went_on), went_on.actor) == ("failed → pending", agents.person)
 
 
 class TestHalting:
     """H4, H10."""
 
-    def test_it_shows_in_the_sequence(self, herd: Herd) -> None:
-        herd.acts["second"] = [
+    def test_it_shows_in_the_sequence(self, agents: FakeAgents) -> None:
+        agents.acts["second"] = [
             fake_script.Turn(calls=(fake_script.ask("Round?"),)),
             fake_script.say("So be it: {result}"),
         ]
-        assert herd.start().phase == Phase.WAITING_FOR_INPUT
-        assert herd.phases() == {"01-first.md": Phase.DONE, "02-second.md": Phase.WAITING_FOR_INPUT}
+        assert agents.start().phase == Phase.WAITING_FOR_INPUT
+        assert agents.phases() == {"01-first.md": Phase.DONE, "02-second.md": Phase.WAITING_FOR_INPUT}
 
     def test_it_does_so_in_the_transaction_that_stores_the_question(
-        self, herd: Herd, monkeypatch: pytest.MonkeyPatch
+        self, agents: FakeAgents, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         follow = transitions._move_sequence_with_task
 
@@ -418,40 +422,40 @@ class TestHalting:
             follow(sequence_id, target, *rest, **named)
 
         monkeypatch.setattr(transitions, "_move_sequence_with_task", breaks)
-        herd.acts["first"] = [fake_script.Turn(calls=(fake_script.ask("Round?"),))]
-        assert herd.start().phase == Phase.FAILED
+        agents.acts["first"] = [fake_script.Turn(calls=(fake_script.ask("Round?"),))]
+        assert agents.start().phase == Phase.FAILED
         assert not Question.objects.exists()
         assert not Transition.objects.filter(target=Phase.WAITING_FOR_INPUT).exists()
-        assert not herd.sequence.transitions.filter(target=Phase.WAITING_FOR_INPUT).exists()
+        assert not agents.sequence.transitions.filter(target=Phase.WAITING_FOR_INPUT).exists()
 
-    def test_an_answer_lets_it_go_on_and_later_tasks_know_it(self, herd: Herd) -> None:
-        herd.acts["first"] = [
+    def test_an_answer_lets_it_go_on_and_later_tasks_know_it(self, agents: FakeAgents) -> None:
+        agents.acts["first"] = [
             fake_script.Turn(calls=(fake_script.ask("Round half cents up?"),)),
             fake_script.say("{result}"),
         ]
-        herd.start()
-        herd.answer("Yes, always")
-        herd.sequence.refresh_from_db()
-        assert herd.sequence.phase == Phase.PENDING
-        assert herd.work().phase == Phase.DONE
-        for order in herd.agent.runs[2:]:
+        agents.start()
+        agents.answer("Yes, always")
+        agents.sequence.refresh_from_db()
+        assert agents.sequence.phase == Phase.PENDING
+        assert agents.work().phase == Phase.DONE
+        for order in agents.agent.runs[2:]:
             assert "--- HUMAN INTERACTION HISTORY ---" in (order.prompt or "")
             assert "Round half cents up?" in (order.prompt or "")
             assert "Yes, always" in (order.prompt or "")
-        assert "HISTORY" not in (herd.agent.runs[0].prompt or "")
+        assert "HISTORY" not in (agents.agent.runs[0].prompt or "")
 
-    def test_pauses_tokens_and_dollars_roll_up(self, herd: Herd) -> None:
+    def test_pauses_tokens_and_dollars_roll_up(self, agents: FakeAgents) -> None:
         """P10, P11, H11."""
-        herd.acts["first"] = [
+        agents.acts["first"] = [
             fake_script.Turn(calls=(fake_script.ask("Round?"),)),
             fake_script.say("{result}"),
         ]
-        herd.start()
-        herd.answer("Yes")
+        agents.start()
+        agents.answer("Yes")
         Task.objects.update(paused_seconds=5.0)
-        herd.work()
-        metrics = statistics.of_sequence(herd.sequence)
-        parts = statistics.of_tasks(herd.tasks).values()
+        agents.work()
+        metrics = statistics.of_sequence(agents.sequence)
+        parts = statistics.of_tasks(agents.tasks).values()
         assert metrics.duration.paused == 5.0
         assert metrics.usage.cost_usd == pytest.approx(sum(part.usage.cost_usd for part in parts))
         assert metrics.usage.output_tokens == sum(part.usage.output_tokens for part in parts) > 0
@@ -459,93 +463,93 @@ class TestHalting:
 
 
 class TestStopping:
-    def test_a_failed_task_stops_the_sequence_until_it_is_told_to_go_on(self, herd: Herd) -> None:
-        herd.acts["second"] = [fake_script.Fail("API Error: 500 for a while")]
-        sequence = herd.start()
-        assert (sequence.phase, len(herd.tasks)) == (Phase.FAILED, 2)
+    def test_a_failed_task_stops_the_sequence_until_it_is_told_to_go_on(self, agents: FakeAgents) -> None:
+        agents.acts["second"] = [fake_script.Fail("API Error: 500 for a while")]
+        sequence = agents.start()
+        assert (sequence.phase, len(agents.tasks)) == (Phase.FAILED, 2)
         assert "500 for a while" in sequence.failure
         assert sequence.ended_at
-        herd.acts["second"] = [
+        agents.acts["second"] = [
             fake_script.Fail("API Error: 500 for a while"),
             fake_script.say("It works again."),
         ]
-        go_on_sequence(sequence, by=acting(herd.person))
+        go_on_sequence(sequence, by=acting(agents.person))
         resumed = Sequence.objects.get(pk=sequence.pk)
         assert (resumed.phase, resumed.ended_at) == (Phase.PENDING, None)
-        assert herd.work().phase == Phase.DONE
-        assert (resumed.failure, len(herd.tasks)) == ("", 3)
+        assert agents.work().phase == Phase.DONE
+        assert (resumed.failure, len(agents.tasks)) == ("", 3)
 
-    def test_a_sequence_is_cancelled_with_its_task_and_goes_on(self, herd: Herd) -> None:
-        herd.acts["second"] = [
+    def test_a_sequence_is_cancelled_with_its_task_and_goes_on(self, agents: FakeAgents) -> None:
+        agents.acts["second"] = [
             fake_script.Turn(calls=(fake_script.ask("Round?"),)),
             fake_script.say("{result}"),
         ]
-        sequence = herd.start()
-        cancel_sequence(sequence, by=acting(herd.person))
-        assert herd.work().phase == Phase.CANCELLED
-        assert herd.phases()["02-second.md"] == Phase.CANCELLED
+        sequence = agents.start()
+        cancel_sequence(sequence, by=acting(agents.person))
+        assert agents.work().phase == Phase.CANCELLED
+        assert agents.phases()["02-second.md"] == Phase.CANCELLED
         with pytest.raises(IllegalMove):
-            cancel_sequence(sequence, by=acting(herd.person))
-        go_on_sequence(sequence, by=acting(herd.person))
-        assert herd.work().phase == Phase.WAITING_FOR_INPUT
-        herd.answer("Yes")
-        assert herd.work().phase == Phase.DONE
+            cancel_sequence(sequence, by=acting(agents.person))
+        go_on_sequence(sequence, by=acting(agents.person))
+        assert agents.work().phase == Phase.WAITING_FOR_INPUT
+        agents.answer("Yes")
+        assert agents.work().phase == Phase.DONE
 
-    def test_there_is_nothing_to_go_on_with_after_the_end(self, herd: Herd) -> None:
-        sequence = herd.start()
+    def test_there_is_nothing_to_go_on_with_after_the_end(self, agents: FakeAgents) -> None:
+        sequence = agents.start()
         with pytest.raises(IllegalMove):
-            go_on_sequence(sequence, by=acting(herd.person))
+            go_on_sequence(sequence, by=acting(agents.person))
         with pytest.raises(IllegalMove):
-            cancel_sequence(sequence, by=acting(herd.person))
+            cancel_sequence(sequence, by=acting(agents.person))
 
-    def test_starting_twice_changes_nothing(self, herd: Herd) -> None:
-        herd.make()
+    def test_starting_twice_changes_nothing(self, agents: FakeAgents) -> None:
+        agents.make()
         for _ in range(2):
-            start_sequence(herd.sequence, by=acting(herd.person))
-        assert herd.work().phase == Phase.DONE
-        start_sequence(herd.sequence, by=acting(herd.person))
-        assert len(herd.tasks) == 3
+            start_sequence(agents.sequence, by=acting(agents.person))
+        assert agents.work().phase == Phase.DONE
+        start_sequence(agents.sequence, by=acting(agents.person))
+        assert len(agents.tasks) == 3
 
     @pytest.mark.parametrize("action", [start_sequence, cancel_sequence, go_on_sequence])
-    def test_a_viewer_changes_nothing(self, herd: Herd, action: object) -> None:
+    def test_a_viewer_changes_nothing(self, agents: FakeAgents, action: object) -> None:
         """W1: said before anything about its phase."""
-        sequence = herd.start()
-        viewer = MembershipFactory.create(project=herd.project, role="viewer").user
+        sequence = agents.start()
+        viewer = MembershipFactory.create(project=agents.project, role="viewer").user
         with pytest.raises(NotAllowed):
             action(sequence, by=acting(viewer))  # type: ignore[operator]
 
 
 def test_who_takes_the_next_task_up_itself_rings_nobody(
-    herd: Herd, django_capture_on_commit_callbacks: object
+    agents: FakeAgents, django_capture_on_commit_callbacks: object
 ) -> None:
-    herd.make()
-    start_sequence(herd.sequence, by=acting(herd.person), ring=False)
+    agents.make()
+    start_sequence(agents.sequence, by=acting(agents.person), ring=False)
     for queues_next, expected in ((False, 0), (True, 1)):
-        context = WorkerContext(herd.agent, herd.context.sandbox, never, queues_next=queues_next)
+        context = WorkerContext(agents.agent, agents.context.sandbox, never, queues_next=queues_next)
         with django_capture_on_commit_callbacks() as callbacks:  # type: ignore[operator]
-            advance(herd.tasks[-1].pk, owner="worker", context=context)
+            advance(agents.tasks[-1].pk, owner="worker", context=context)
         assert len(callbacks) == expected
 
 
-def test_a_project_takes_its_sequences_workspaces_with_it(herd: Herd) -> None:
+def test_a_project_takes_its_sequences_workspaces_with_it(agents: FakeAgents) -> None:
     """They stayed behind on the disk."""
-    herd.start()
-    folder = paths.shared_dir(herd.tasks[0])
+    agents.start()
+    folder = paths.shared_dir(agents.tasks[0])
     assert folder.exists()
-    remove_project(herd.project, by=acting(herd.person))
+    remove_project(agents.project, by=acting(agents.person))
     assert not folder.exists()
-    assert Path(herd.project.source).exists()
+    assert Path(agents.project.source).exists()
 
 
-def test_a_folder_that_cannot_be_read_is_told(herd: Herd, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_read_is_told(agents: FakeAgents, monkeypatch: pytest.MonkeyPatch) -> None:
     """The portal may run as a user to whom the agent closed the folder; as root nothing is closed."""
-    herd.make()
+    agents.make()
 
     def closed(*_: object) -> list[str]:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("tasks_app.services.sequences.working_names", closed)
-    start_sequence(herd.sequence, by=acting(herd.person))
-    sequence = herd.work()
+    start_sequence(agents.sequence, by=acting(agents.person))
+    sequence = agents.work()
     assert sequence.phase == Phase.FAILED
     assert sequence.failure == f"The folder {FOLDER} cannot be read: Permission denied"

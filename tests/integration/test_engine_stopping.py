@@ -16,21 +16,21 @@ from tasks_app.engine.stopping import StopReason
 from tasks_app.models import Outcome, QuestionState, Run, Task
 from tasks_app.services.tasks import cancel_task, go_on
 from tests.people import acting
-from tests.works import Works, results, runs, step
+from tests.runner import Runner, results, runs, step
 
 HANGS: list[Act] = [Hang(shell("touch started")), say("Done.")]
 ASKS = [Turn(calls=(ask("Red?"),)), say("Painted. {result}")]
 
 
-def at_work(works: Works) -> bool:
-    return any(works.folder.glob("data/tasks/*/workspace/started"))
+def at_work(runner: Runner) -> bool:
+    return any(runner.folder.glob("data/tasks/*/workspace/started"))
 
 
-def once_at_work(works: Works, action: Callable[[], None]) -> None:
+def once_at_work(runner: Runner, action: Callable[[], None]) -> None:
     """Have `action` happen in another thread, with its own connection, while the agent is at work."""
 
     def looking() -> StopReason | None:
-        if at_work(works) and not done.is_set():
+        if at_work(runner) and not done.is_set():
             done.set()
             thread = threading.Thread(target=act)
             thread.start()
@@ -44,135 +44,135 @@ def once_at_work(works: Works, action: Callable[[], None]) -> None:
             connection.close()
 
     done = threading.Event()
-    works.stop_signal = looking
+    runner.stop_signal = looking
 
 
 @pytest.fixture
-def stopping(works: Works) -> Iterator[Callable[[StopReason], None]]:
+def stopping(runner: Runner) -> Iterator[Callable[[StopReason], None]]:
     """Ask the work to stop as soon as the agent is at work."""
 
     def stop(reason: StopReason) -> None:
-        works.stop_signal = lambda: reason if at_work(works) else None
+        runner.stop_signal = lambda: reason if at_work(runner) else None
 
     yield stop
 
 
-def test_a_cancel_stops_the_agent_at_work(works: Works) -> None:
-    task = works.task(HANGS)
-    once_at_work(works, lambda: cancel_task(task, by=acting(works.user)))
-    assert works.advance(task).phase == Phase.CANCELLED
+def test_a_cancel_stops_the_agent_at_work(runner: Runner) -> None:
+    task = runner.task(HANGS)
+    once_at_work(runner, lambda: cancel_task(task, by=acting(runner.user)))
+    assert runner.advance(task).phase == Phase.CANCELLED
     assert step(task).phase == Phase.CANCELLED
     (run,) = runs(task)
     assert run.outcome == Outcome.INTERRUPTED
     assert run.input_tokens > 0, "what was used counts"
 
 
-def test_a_cancelled_task_goes_on_in_the_same_session(works: Works) -> None:
-    task = works.task(HANGS)
-    once_at_work(works, lambda: cancel_task(task, by=acting(works.user)))
-    works.advance(task)
-    go_on(task, by=acting(works.user))
-    assert works.advance(task).phase == Phase.DONE
+def test_a_cancelled_task_goes_on_in_the_same_session(runner: Runner) -> None:
+    task = runner.task(HANGS)
+    once_at_work(runner, lambda: cancel_task(task, by=acting(runner.user)))
+    runner.advance(task)
+    go_on(task, by=acting(runner.user))
+    assert runner.advance(task).phase == Phase.DONE
     first, second = runs(task)
     assert second.resumed
     assert second.session_id == first.session_id
 
 
-def test_a_cancel_withdraws_the_question_and_going_on_asks_it_again(works: Works) -> None:
-    task = works.advance(works.task(ASKS))
-    cancel_task(task, by=acting(works.user))
+def test_a_cancel_withdraws_the_question_and_going_on_asks_it_again(runner: Runner) -> None:
+    task = runner.advance(runner.task(ASKS))
+    cancel_task(task, by=acting(runner.user))
     assert task.questions.get().state == QuestionState.WITHDRAWN
-    assert works.advance(task).phase == Phase.CANCELLED
-    go_on(task, by=acting(works.user))
+    assert runner.advance(task).phase == Phase.CANCELLED
+    go_on(task, by=acting(runner.user))
     task.refresh_from_db()
     assert task.phase == step(task).phase == Phase.WAITING_FOR_INPUT
-    assert works.advance(task).phase == Phase.WAITING_FOR_INPUT
-    works.answer_all(task, "Blue")
-    assert works.advance(task).phase == Phase.DONE
+    assert runner.advance(task).phase == Phase.WAITING_FOR_INPUT
+    runner.answer_all(task, "Blue")
+    assert runner.advance(task).phase == Phase.DONE
     assert task.questions.count() == 1
     assert "Blue" in results(task)[0]
 
 
-def test_a_question_asked_in_the_moment_of_the_cancel_is_not_lost(works: Works) -> None:
+def test_a_question_asked_in_the_moment_of_the_cancel_is_not_lost(runner: Runner) -> None:
     """H3: the agent asks, and before the halt is stored somebody cancels."""
-    task = works.task(ASKS)
+    task = runner.task(ASKS)
 
-    original = works.fake.run
+    original = runner.fake.run
 
     def run(order, recorder):  # type: ignore[no-untyped-def]
         result = original(order, recorder)
-        if len(works.fake.runs) == 1:
-            cancel_task(Task.objects.get(pk=task.pk), by=acting(works.user))
+        if len(runner.fake.runs) == 1:
+            cancel_task(Task.objects.get(pk=task.pk), by=acting(runner.user))
         return result
 
-    works.fake.run = run  # type: ignore[method-assign]
-    assert works.advance(task).phase == Phase.CANCELLED
+    runner.fake.run = run  # type: ignore[method-assign]
+    assert runner.advance(task).phase == Phase.CANCELLED
     assert runs(task)[0].outcome == Outcome.ASKED
     assert task.questions.get().state == QuestionState.WITHDRAWN
-    go_on(task, by=acting(works.user))
-    assert works.advance(task).phase == Phase.WAITING_FOR_INPUT
-    works.answer_all(task, "Blue")
-    assert works.advance(task).phase == Phase.DONE
+    go_on(task, by=acting(runner.user))
+    assert runner.advance(task).phase == Phase.WAITING_FOR_INPUT
+    runner.answer_all(task, "Blue")
+    assert runner.advance(task).phase == Phase.DONE
     assert "Blue" in results(task)[0]
 
 
-def test_a_cancel_beats_the_end_of_the_run(works: Works) -> None:
-    task = works.task([say("Done.")])
-    original = works.fake.run
+def test_a_cancel_beats_the_end_of_the_run(runner: Runner) -> None:
+    task = runner.task([say("Done.")])
+    original = runner.fake.run
 
     def run(order, recorder):  # type: ignore[no-untyped-def]
         result = original(order, recorder)
-        cancel_task(Task.objects.get(pk=task.pk), by=acting(works.user))
+        cancel_task(Task.objects.get(pk=task.pk), by=acting(runner.user))
         return result
 
-    works.fake.run = run  # type: ignore[method-assign]
-    assert works.advance(task).phase == Phase.CANCELLED
-    go_on(task, by=acting(works.user))
-    assert works.advance(task).phase == Phase.DONE
+    runner.fake.run = run  # type: ignore[method-assign]
+    assert runner.advance(task).phase == Phase.CANCELLED
+    go_on(task, by=acting(runner.user))
+    assert runner.advance(task).phase == Phase.DONE
     assert len(runs(task)) == 1, "what was done is not done again"
 
 
-def test_a_task_that_has_ended_cannot_be_cancelled(works: Works) -> None:
-    task = works.advance(works.task([say("Done.")]))
+def test_a_task_that_has_ended_cannot_be_cancelled(runner: Runner) -> None:
+    task = runner.advance(runner.task([say("Done.")]))
     with pytest.raises(IllegalMove):
-        cancel_task(task, by=acting(works.user))
+        cancel_task(task, by=acting(runner.user))
     with pytest.raises(IllegalMove):
-        go_on(task, by=acting(works.user))
+        go_on(task, by=acting(runner.user))
 
 
 def test_a_shutdown_puts_the_task_back_and_the_next_worker_finishes_it(
-    works: Works, stopping: Callable[[StopReason], None]
+    runner: Runner, stopping: Callable[[StopReason], None]
 ) -> None:
     """R2."""
-    task = works.task(HANGS)
+    task = runner.task(HANGS)
     stopping(StopReason.SHUTDOWN)
-    assert works.advance(task).phase == Phase.PENDING
+    assert runner.advance(task).phase == Phase.PENDING
     assert step(task).phase == Phase.PENDING
     assert Task.objects.due().get() == task
-    works.stop_signal = lambda: None
-    assert works.advance(task).phase == Phase.DONE
+    runner.stop_signal = lambda: None
+    assert runner.advance(task).phase == Phase.DONE
     assert [run.outcome for run in runs(task)] == [Outcome.INTERRUPTED, Outcome.FINISHED]
 
 
 def test_an_interrupt_waits_until_somebody_says_go_on(
-    works: Works, stopping: Callable[[StopReason], None]
+    runner: Runner, stopping: Callable[[StopReason], None]
 ) -> None:
-    task = works.task(HANGS)
+    task = runner.task(HANGS)
     stopping(StopReason.INTERRUPTED)
-    assert works.advance(task).phase == step(task).phase == Phase.INTERRUPTED
-    works.stop_signal = lambda: None
-    assert works.advance(task).phase == Phase.INTERRUPTED
-    go_on(task, by=acting(works.user))
-    assert works.advance(task).phase == Phase.DONE
+    assert runner.advance(task).phase == step(task).phase == Phase.INTERRUPTED
+    runner.stop_signal = lambda: None
+    assert runner.advance(task).phase == Phase.INTERRUPTED
+    go_on(task, by=acting(runner.user))
+    assert runner.advance(task).phase == Phase.DONE
 
 
 @pytest.mark.parametrize("reason", [StopReason.SHUTDOWN, StopReason.INTERRUPTED, StopReason.TIMEOUT])
-def test_a_question_that_was_heard_before_the_stop_is_asked(works: Works, reason: StopReason) -> None:
+def test_a_question_that_was_heard_before_the_stop_is_asked(runner: Runner, reason: StopReason) -> None:
     """H3: whatever stops the run."""
     from tasks_app.engine.stopping import Stopped
 
-    task = works.task(ASKS)
-    original = works.fake.run
+    task = runner.task(ASKS)
+    original = runner.fake.run
 
     def run(order, recorder):  # type: ignore[no-untyped-def]
         record = recorder.record
@@ -182,18 +182,18 @@ def test_a_question_that_was_heard_before_the_stop_is_asked(works: Works, reason
             if any(event.kind == "tool_use" for event in events):
                 raise Stopped(reason)
 
-        if len(works.fake.runs) == 0:
+        if len(runner.fake.runs) == 0:
             recorder.record = stopping
         return original(order, recorder)
 
-    works.fake.run = run  # type: ignore[method-assign]
-    assert works.advance(task).phase == Phase.WAITING_FOR_INPUT
-    works.answer_all(task, "Blue")
-    assert works.advance(task).phase == Phase.DONE
+    runner.fake.run = run  # type: ignore[method-assign]
+    assert runner.advance(task).phase == Phase.WAITING_FOR_INPUT
+    runner.answer_all(task, "Blue")
+    assert runner.advance(task).phase == Phase.DONE
     assert task.questions.get().delivered_at
 
 
-def test_a_run_that_takes_too_long_is_a_failed_attempt(works: Works) -> None:
+def test_a_run_that_takes_too_long_is_a_failed_attempt(runner: Runner) -> None:
     """P2, P6: `timeout`, and the agent's process with it."""
     config = """\
 pipelines:
@@ -202,14 +202,14 @@ pipelines:
       command: self
       timeout: 1
 """
-    task = works.advance(works.task(HANGS, config=config))
+    task = runner.advance(runner.task(HANGS, config=config))
     assert task.phase == Phase.FAILED
     assert "1 second" in task.failure
     assert runs(task)[0].outcome == Outcome.FAILED
 
 
 def test_a_check_is_stopped_with_its_task_and_has_no_verdict(
-    works: Works, stopping: Callable[[StopReason], None]
+    runner: Runner, stopping: Callable[[StopReason], None]
 ) -> None:
     config = """\
 pipelines:
@@ -218,18 +218,18 @@ pipelines:
       command: self
       check: {type: shell, command: "test -e let-me || { touch let-me; sleep 1000; }"}
 """
-    task = works.task([say("Done.")], config=config)
-    works.stop_signal = lambda: (
+    task = runner.task([say("Done.")], config=config)
+    runner.stop_signal = lambda: (
         StopReason.SHUTDOWN if Run.objects.filter(outcome=Outcome.FINISHED).exists() else None
     )
-    assert works.advance(task).phase == Phase.PENDING
+    assert runner.advance(task).phase == Phase.PENDING
     assert runs(task)[0].checks is None
-    works.stop_signal = lambda: None
-    assert works.advance(task).phase == Phase.DONE
+    runner.stop_signal = lambda: None
+    assert runner.advance(task).phase == Phase.DONE
     assert len(runs(task)) == 1
 
 
-def test_a_cancel_during_a_check_cancels(works: Works) -> None:
+def test_a_cancel_during_a_check_cancels(runner: Runner) -> None:
     config = """\
 pipelines:
   default:
@@ -237,13 +237,13 @@ pipelines:
       command: self
       check: {type: shell, command: "sleep 1000"}
 """
-    task = works.task([Turn(calls=(write("a", "b"),)), say("Done.")], config=config)
+    task = runner.task([Turn(calls=(write("a", "b"),)), say("Done.")], config=config)
 
     def looking() -> None:
         if Run.objects.filter(outcome=Outcome.FINISHED).exists():
             task.refresh_from_db()
             if task.phase == Phase.RUNNING:
-                cancel_task(task, by=acting(works.user))
+                cancel_task(task, by=acting(runner.user))
 
-    works.stop_signal = looking
-    assert works.advance(task).phase == Phase.CANCELLED
+    runner.stop_signal = looking
+    assert runner.advance(task).phase == Phase.CANCELLED

@@ -12,7 +12,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.models import Run
 from tasks_app.sandbox import SandboxMode, detect
 from tests.agents import real_bench
-from tests.works import Works
+from tests.runner import Runner
 
 GUARDED = """\
 pipelines:
@@ -59,7 +59,7 @@ def test_the_gate_guards_a_step_that_may_not_ask(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.django_db(transaction=True)
-def test_what_a_shell_command_did_shows_in_the_diff(works: Works, command: str, named: str) -> None:
+def test_what_a_shell_command_did_shows_in_the_diff(runner: Runner, command: str, named: str) -> None:
     """New, deleted and renamed files and links; the agent is sent back with the list."""
     mend = "git reset -q && git checkout -q . && git clean -fdq"
     play: list[Act] = [
@@ -69,8 +69,8 @@ def test_what_a_shell_command_did_shows_in_the_diff(works: Works, command: str, 
         Turn(calls=(shell(mend),)),
         say("Put back."),
     ]
-    task = works.task(play, project=works.project(GUARDED, **{"README.txt": "hello\n"}))
-    works.advance(task)
+    task = runner.task(play, project=runner.project(GUARDED, **{"README.txt": "hello\n"}))
+    runner.advance(task)
     assert task.steps.get().phase == Phase.DONE
     first, second = Run.objects.order_by("number")
     assert first.checks
@@ -83,21 +83,21 @@ def test_what_a_shell_command_did_shows_in_the_diff(works: Works, command: str, 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_step_that_keeps_to_its_globs_passes(works: Works) -> None:
-    task = works.task(
+def test_a_step_that_keeps_to_its_globs_passes(runner: Runner) -> None:
+    task = runner.task(
         [Turn(calls=(shell("mkdir docs; echo x > docs/a.md"), write("NOTES.md", "y"))), say("Done.")],
-        project=works.project(GUARDED),
+        project=runner.project(GUARDED),
     )
-    assert works.advance(task).phase == Phase.DONE
+    assert runner.advance(task).phase == Phase.DONE
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_step_that_never_keeps_to_its_globs_fails_with_the_list(works: Works) -> None:
-    task = works.task(
+def test_a_step_that_never_keeps_to_its_globs_fails_with_the_list(runner: Runner) -> None:
+    task = runner.task(
         [Turn(calls=(shell("echo x > code.py"),)), say("Done."), say("Still done.")],
-        project=works.project(GUARDED),
+        project=runner.project(GUARDED),
     )
-    works.advance(task)
+    runner.advance(task)
     task.refresh_from_db()
     assert task.phase == Phase.FAILED
     assert "code.py" in task.failure
@@ -123,23 +123,23 @@ pipelines:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_step_is_not_blamed_for_what_an_earlier_check_left(works: Works) -> None:
+def test_a_step_is_not_blamed_for_what_an_earlier_check_left(runner: Runner) -> None:
     play = {"first": [say("Planned.")], "second": [Turn(calls=(write("made.txt", "x"),)), say("Done.")]}
-    task = works.task(play, project=works.project(LITTERING))
-    assert works.advance(task).phase == Phase.DONE, task.failure
+    task = runner.task(play, project=runner.project(LITTERING))
+    assert runner.advance(task).phase == Phase.DONE, task.failure
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_retry_is_not_blamed_for_what_its_own_check_left(works: Works) -> None:
+def test_a_retry_is_not_blamed_for_what_its_own_check_left(runner: Runner) -> None:
     play: list[Act] = [say("Done."), End(), Turn(calls=(write("made.txt", "x"),)), say("Now.")]
-    task = works.task(play, project=works.project(LITTERING_ITSELF))
-    assert works.advance(task).phase == Phase.DONE, task.failure
+    task = runner.task(play, project=runner.project(LITTERING_ITSELF))
+    assert runner.advance(task).phase == Phase.DONE, task.failure
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_a_check_left_is_no_licence_to_change_it(works: Works) -> None:
+def test_what_a_check_left_is_no_licence_to_change_it(runner: Runner) -> None:
     """The agent writes more into a file that only the check may have made."""
     meddle = Turn(calls=(write("made.txt", "x"), shell("echo mine >> report.out")))
-    task = works.task([say("Done."), End(), meddle, say("Now.")], project=works.project(LITTERING_ITSELF))
-    assert works.advance(task).phase == Phase.FAILED
+    task = runner.task([say("Done."), End(), meddle, say("Now.")], project=runner.project(LITTERING_ITSELF))
+    assert runner.advance(task).phase == Phase.FAILED
     assert "report.out" in task.failure

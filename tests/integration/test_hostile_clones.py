@@ -11,7 +11,7 @@ import pytest
 from tasks_app.agent.fake_script import Turn, say, shell
 from tasks_app.core.phases import Phase
 from tasks_app.models import Task, paths
-from tests.works import Works
+from tests.runner import Runner
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once(on="sqlite")]
 
@@ -93,11 +93,11 @@ def files_in(task: Task) -> dict[bytes, bytes]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_branch_holds_what_the_workspace_holds(works: Works, case: str) -> None:
-    project = works.project(**{"README.md": "# Read me\n"})
+def test_the_branch_holds_what_the_workspace_holds(runner: Runner, case: str) -> None:
+    project = runner.project(**{"README.md": "# Read me\n"})
     (before, after) = CASES[case].split("%", 1)
     play = [Turn(calls=(shell(f"{before}{_WORK}{after}"),)), say("Done.")]
-    task = works.advance(works.task(play, project=project))
+    task = runner.advance(runner.task(play, project=project))
     assert task.phase == Phase.DONE, task.failure
     assert files_of(task) == files_in(task)
     assert files_of(task)[b"README.md"] == b"# Read me\nmore\n" and b"src/work.txt" in files_of(task)

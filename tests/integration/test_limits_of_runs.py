@@ -12,7 +12,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.models import Run
 from tasks_app.sandbox import SandboxMode, detect
 from tests.agents import real_bench
-from tests.works import Works
+from tests.runner import Runner
 
 LIMITED = """\
 limits: {maxTurns: 7, maxCostUsd: 0.01, stepTimeout: 20m, checkTimeout: 90s}
@@ -34,21 +34,21 @@ def test_a_run_ends_at_its_limit_with_the_reason(tmp_path: Path, limit: dict[str
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_limits_of_the_project_reach_the_run_and_the_check(works: Works) -> None:
-    task = works.task([say("Done.")], project=works.project(LIMITED))
+def test_the_limits_of_the_project_reach_the_run_and_the_check(runner: Runner) -> None:
+    task = runner.task([say("Done.")], project=runner.project(LIMITED))
     config = task.steps.get().config
     assert (task.max_turns, task.max_cost_usd) == (7, 0.01)
     assert (config["timeout"], config["check"][0]["timeout"]) == (1200, 90)
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_task_that_has_cost_what_it_may_is_not_run_again(works: Works) -> None:
-    task = works.task([say("Done.")], project=works.project(LIMITED))
+def test_a_task_that_has_cost_what_it_may_is_not_run_again(runner: Runner) -> None:
+    task = runner.task([say("Done.")], project=runner.project(LIMITED))
     Run.objects.create(
         step=task.steps.get(), number=1, reason="first", outcome="failed", cost_usd=0.02,
         session_id="12345678-1234-4234-8234-123456789012",
     )  # fmt: skip
-    works.advance(task)
+    runner.advance(task)
     task.refresh_from_db()
     assert task.phase == Phase.FAILED
     assert "$0.01" in task.failure

@@ -20,7 +20,7 @@ from tasks_app.services.fetching import check_repository, fetch, repair_reposito
 from tasks_app.services.projects import remove_project
 from tasks_app.services.retrying import retry_from
 from tests.people import acting
-from tests.works import Works, diff_of, file_in
+from tests.runner import Runner, diff_of, file_in
 
 ASKING = [
     Turn(calls=(write("made.txt", "before the question"),)),
@@ -30,8 +30,8 @@ ASKING = [
 ]
 
 
-def waiting(works: Works) -> Task:
-    task = works.advance(works.task(ASKING))
+def waiting(runner: Runner) -> Task:
+    task = runner.advance(runner.task(ASKING))
     assert task.phase == Phase.WAITING_FOR_INPUT
     return task
 
@@ -52,16 +52,16 @@ def replace_by_a_file(repository: Repository) -> None:
     repository.path.write_text("not a repository")
 
 
-def test_a_task_goes_on_from_its_last_recorded_commit_after_a_power_cut(works: Works) -> None:
+def test_a_task_goes_on_from_its_last_recorded_commit_after_a_power_cut(runner: Runner) -> None:
     """Its clone was lost as well; its recorded commit was not."""
-    task = waiting(works)
+    task = waiting(runner)
     cut_power(paths.repository(task.project))
     shutil.rmtree(paths.workspace(task).path)
     assert check_repository(task.project)
     fetch(task.project, thorough=True)
     assert check_repository(task.project) == []
-    works.answer_all(task, "Blue")
-    assert works.advance(task).phase == Phase.DONE
+    runner.answer_all(task, "Blue")
+    assert runner.advance(task).phase == Phase.DONE
     assert file_in(task, "made.txt").read_text() == "before the question"
     assert "after the answer" in diff_of(task) and "before the question" in diff_of(task)
     assert paths.repository(task.project).commit(f"refs/heads/{task.branch}") == task.head_commit
@@ -69,63 +69,65 @@ def test_a_task_goes_on_from_its_last_recorded_commit_after_a_power_cut(works: W
 
 @pytest.mark.parametrize("damage", [delete, replace_by_a_file], ids=lambda damage: damage.__name__)
 def test_a_task_whose_workspace_is_left_is_recorded_again(
-    works: Works, damage: Callable[[Repository], None]
+    runner: Runner, damage: Callable[[Repository], None]
 ) -> None:
     """The portal's repository is gone with all that only it had; the waiting task loses nothing."""
-    task = waiting(works)
+    task = waiting(runner)
     damage(paths.repository(task.project))
     (said, *more) = repair_repository(task.project)
     assert "again" in said or "aside" in said
     assert task.branch.removeprefix("refs/heads/") in " ".join(more), "the lost work is named"
-    works.answer_all(task, "Blue")
-    assert works.advance(task).phase == Phase.DONE
+    runner.answer_all(task, "Blue")
+    assert runner.advance(task).phase == Phase.DONE
     assert "after the answer" in diff_of(task) and "before the question" in diff_of(task)
 
 
-def test_the_page_says_that_a_task_was_recorded_again(works: Works, client: Client) -> None:
+def test_the_page_says_that_a_task_was_recorded_again(runner: Runner, client: Client) -> None:
     """Also after its later recordings."""
-    task = waiting(works)
+    task = waiting(runner)
     delete(paths.repository(task.project))
     repair_repository(task.project)
-    works.answer_all(task, "Blue")
-    assert works.advance(task).phase == Phase.DONE
-    client.force_login(works.user)
+    runner.answer_all(task, "Blue")
+    assert runner.advance(task).phase == Phase.DONE
+    client.force_login(runner.user)
     said = "Recorded again, because the portal&#x27;s repository had lost commit"
     assert client.get(reverse("task", args=[task.pk])).text.count(said) == 1
 
 
-def test_a_task_that_lost_both_says_how_to_begin_again(works: Works) -> None:
+def test_a_task_that_lost_both_says_how_to_begin_again(runner: Runner) -> None:
     """Its workspace and what was recorded of it; from its first step on it is done anew."""
-    task = waiting(works)
+    task = waiting(runner)
     delete(paths.repository(task.project))
     shutil.rmtree(paths.workspace(task).path)
     repair_repository(task.project)
-    works.answer_all(task, "Blue")
-    assert works.advance(task).phase == Phase.FAILED
+    runner.answer_all(task, "Blue")
+    assert runner.advance(task).phase == Phase.FAILED
     assert "The work of this task is lost" in task.failure
     assert "Retry from the first step and put the files back" in task.failure
-    works.agent = FakeAgent(lambda prompt: [Turn(calls=(write("made.txt", "anew"),)), say("Done.")])
-    retry_from(task, task.steps.get(), by=acting(works.user), put_back=True, ring=False)
-    assert works.advance(task).phase == Phase.DONE
+    runner.agent = FakeAgent(lambda prompt: [Turn(calls=(write("made.txt", "anew"),)), say("Done.")])
+    retry_from(task, task.steps.get(), by=acting(runner.user), put_back=True, ring=False)
+    assert runner.advance(task).phase == Phase.DONE
     assert "anew" in diff_of(task)
 
 
-def test_new_tasks_can_be_made_after_the_repository_was_fetched_again(works: Works) -> None:
+def test_new_tasks_can_be_made_after_the_repository_was_fetched_again(runner: Runner) -> None:
     """Without anybody's help at the second attempt: the first met the damage."""
-    task = waiting(works)
+    task = waiting(runner)
     repository = paths.repository(task.project)
     cut_power(repository)
     with pytest.raises(RepositoryDamaged, match=f"repository of {task.project.name} is damaged"):
         repository.head(task.project.branch)
-    again = works.advance(works.task([say("Done.")], project=Project.objects.get(pk=task.project_id)))
+    again = runner.advance(runner.task([say("Done.")], project=Project.objects.get(pk=task.project_id)))
     assert again.phase == Phase.DONE
     assert Path(paths.workspace(again).path / "cat-herder.yaml").exists()
 
 
 @pytest.mark.parametrize("kind", ["file", "link"])
-def test_a_workspace_replaced_by_something_else_is_made_anew(works: Works, kind: str, tmp_path: Path) -> None:
+def test_a_workspace_replaced_by_something_else_is_made_anew(
+    runner: Runner, kind: str, tmp_path: Path
+) -> None:
     """From the last recorded commit; what stood in its place is kept, and a link is not followed."""
-    task = waiting(works)
+    task = waiting(runner)
     path = paths.workspace(task).path
     elsewhere = tmp_path / "elsewhere"
     path.rename(elsewhere)
@@ -133,26 +135,26 @@ def test_a_workspace_replaced_by_something_else_is_made_anew(works: Works, kind:
         path.write_text("not a workspace")
     else:
         path.symlink_to(elsewhere)
-    works.answer_all(task, "Blue")
-    assert works.advance(task).phase == Phase.DONE
+    runner.answer_all(task, "Blue")
+    assert runner.advance(task).phase == Phase.DONE
     assert file_in(task, "made.txt").read_text() == "before the question"
     assert not (elsewhere / "after.txt").exists() and not path.is_symlink()
     assert len(list(path.parent.glob("workspace.not-a-folder-*"))) == 1
 
 
-def test_what_was_moved_aside_goes_with_the_project(works: Works) -> None:
-    project = works.advance(works.task([say("Done.")])).project
+def test_what_was_moved_aside_goes_with_the_project(runner: Runner) -> None:
+    project = runner.advance(runner.task([say("Done.")])).project
     replace_by_a_file(paths.repository(project))
     repair_repository(project)
     assert list((paths.data_dir() / "repositories").glob("*.damaged-*"))
-    remove_project(project, by=acting(works.user))
+    remove_project(project, by=acting(runner.user))
     assert list((paths.data_dir() / "repositories").iterdir()) == []
 
 
-def test_pages_say_what_is_damaged_and_what_to_do(works: Works, client: Client) -> None:
+def test_pages_say_what_is_damaged_and_what_to_do(runner: Runner, client: Client) -> None:
     """No page is an error, and the button on the project's page is the way out."""
-    task = waiting(works)
-    client.force_login(works.user)
+    task = waiting(runner)
+    client.force_login(runner.user)
     project = reverse("project", args=[task.project_id])
     cut_power(paths.repository(task.project))
     page = client.get(project)
@@ -165,9 +167,9 @@ def test_pages_say_what_is_damaged_and_what_to_do(works: Works, client: Client) 
     assert "made.txt" in client.get(reverse("task_diff", args=[task.pk])).text
 
 
-def test_the_page_of_a_lost_change_says_so(works: Works, client: Client) -> None:
-    task = waiting(works)
-    client.force_login(works.user)
+def test_the_page_of_a_lost_change_says_so(runner: Runner, client: Client) -> None:
+    task = waiting(runner)
+    client.force_login(runner.user)
     delete(paths.repository(task.project))
     client.post(reverse("project_fetch", args=[task.project_id]))
     page = client.get(reverse("task_diff", args=[task.pk]))

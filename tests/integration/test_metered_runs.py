@@ -19,7 +19,7 @@ from tasks_app.models import Outcome, Run
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import Sandbox
 from tests.agents import Bench, rehearsal
-from tests.works import Works
+from tests.runner import Runner
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ pipelines:
 @pytest.mark.bubblewrap
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.once(on="sqlite")
-def test_dollars_are_held_against_curl(metered: Works, server: RehearsalServer) -> None:
+def test_dollars_are_held_against_curl(metered: Runner, server: RehearsalServer) -> None:
     """The agent's shell asks the model again and again; the task ends at its limit, with the sentence."""
     task = metered.task(text="# Ask\n\nrehearsal: ask-the-model-often\n", project=metered.project(BUDGET))
     metered.advance(task)
@@ -96,7 +96,7 @@ def test_dollars_are_held_against_curl(metered: Works, server: RehearsalServer) 
 @pytest.mark.bubblewrap
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.once(on="sqlite")
-def test_a_halted_session_counts_nothing_twice(metered: Works) -> None:
+def test_a_halted_session_counts_nothing_twice(metered: Runner) -> None:
     """P11: the CLI reports totals of the session; what is stored is what each run used."""
     task = metered.task(text="# Ask\n\nrehearsal: ask-and-end\n")
     metered.advance(task)
@@ -112,9 +112,9 @@ def test_a_halted_session_counts_nothing_twice(metered: Works) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_counts_outlive_the_worker_that_made_them(works: Works) -> None:
+def test_counts_outlive_the_worker_that_made_them(runner: Runner) -> None:
     """P11: what the proxy had counted when a worker died stays, whatever the agent's stream claims."""
-    task = works.task([say("Done.")])
+    task = runner.task([say("Done.")])
     step = task.steps.get()
     died = Run.objects.create(
         step=step, number=1, reason="first", session_id="12345678-1234-4234-8234-123456789012",
@@ -122,7 +122,7 @@ def test_counts_outlive_the_worker_that_made_them(works: Works) -> None:
     )  # fmt: skip
     claim = {"type": "result", "subtype": "success", "total_cost_usd": 9.0, "usage": {"input_tokens": 10**7}}
     died.events.create(seq=0, kind="result", at=timezone.now(), raw=claim)
-    works.advance(task)
+    runner.advance(task)
     died.refresh_from_db()
     assert died.outcome
     assert (died.input_tokens, died.output_tokens, died.cost_usd) == (10, 20, 0.5)

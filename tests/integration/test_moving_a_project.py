@@ -15,15 +15,15 @@ from tests.browser import signed_in
 from tests.factories import MembershipFactory, UserFactory
 from tests.integration.git_repository import GitRepository
 from tests.people import acting
-from tests.works import ONE_STEP, Works
+from tests.runner import ONE_STEP, Runner
 
 pytestmark = pytest.mark.django_db(transaction=True)  # the fetch is a thread with its own connection
 TEXT = "# Paint it\n\nBlue.\n"
 
 
 @pytest.fixture
-def project(works: Works) -> Project:
-    return works.project()
+def project(runner: Runner) -> Project:
+    return runner.project()
 
 
 @pytest.fixture
@@ -42,9 +42,9 @@ def moved(project: Project, to: Path) -> str:
 
 
 def test_tasks_stay_and_new_ones_start_from_there(
-    works: Works, project: Project, root: User, tmp_path: Path
+    runner: Runner, project: Project, root: User, tmp_path: Path
 ) -> None:
-    old = create_task(project, TEXT, by=acting(works.user), where="t")
+    old = create_task(project, TEXT, by=acting(runner.user), where="t")
     place = moved(project, tmp_path / "elsewhere")
     newest = GitRepository(Path(place)).commit(**{"new.txt": "new"})
     client, address = page_of(project, root)
@@ -53,7 +53,7 @@ def test_tasks_stay_and_new_ones_start_from_there(
     project.refresh_from_db()
     assert (project.source, project.branch, project.fetch_fault) == (place, "main", "")
     assert project.tasks.get() == old
-    assert create_task(project, TEXT, by=acting(works.user), where="t").base_commit == newest
+    assert create_task(project, TEXT, by=acting(runner.user), where="t").base_commit == newest
     entry = AuditEntry.objects.get(action=Action.SETTINGS_CHANGED)
     assert entry.detail["changed"]["source"][1] == place
     assert place in client.get(address).text.split("changes-title")[2]

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from tasks_app.models import Project, Role, Sequence, Task
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, TaskFactory, UserFactory
-from tests.works import Works
+from tests.runner import Runner
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -36,8 +36,8 @@ PAGE, FILES_PART, PREVIEW = "/tasks/new/", "/tasks/new/files/", "/tasks/new/prev
 
 
 @pytest.fixture
-def project(works: Works) -> Project:
-    return works.project(CONFIG, **FILES)
+def project(runner: Runner) -> Project:
+    return runner.project(CONFIG, **FILES)
 
 
 def browser_of(project: Project, role: Role = Role.MEMBER) -> Client:
@@ -149,8 +149,8 @@ def test_the_pipelines_of_a_project_are_shown_with_their_steps(project: Project)
         assert "quick" in page and "think" in page and "paint" in page and "Project default (careful)" in page
 
 
-def test_choosing_a_project_works_without_scripts(works: Works, project: Project) -> None:
-    other = works.project("pipelines: {other: [{name: only, command: self}]}\n")
+def test_choosing_a_project_works_without_scripts(runner: Runner, project: Project) -> None:
+    other = runner.project("pipelines: {other: [{name: only, command: self}]}\n")
     client = browser_of(project)
     MembershipFactory.create(project=other, user_id=client.session["_auth_user_id"])
     page = client.post(PAGE, {"project": other.pk, "text": "# Kept", "choose": "project"})
@@ -195,8 +195,8 @@ def test_a_viewer_may_not_create(project: Project) -> None:
     assert not Task.objects.exists()
 
 
-def test_a_project_with_a_faulty_file_says_so(works: Works) -> None:
-    project = works.project("interactionThreshold: 9\n")
+def test_a_project_with_a_faulty_file_says_so(runner: Runner) -> None:
+    project = runner.project("interactionThreshold: 9\n")
     page = browser_of(project).get(PAGE).text
     assert "has errors. Fix them" in page
 

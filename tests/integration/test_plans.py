@@ -18,7 +18,7 @@ from tasks_app.services.retrying import retry_from
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tests.addresses import text_of
 from tests.people import acting
-from tests.works import TWO_STEPS, Works, diff_of, file_in, runs, step, step_in
+from tests.runner import TWO_STEPS, Runner, diff_of, file_in, runs, step, step_in
 
 CHECKED = """\
 pipelines:
@@ -49,42 +49,42 @@ def published(task: Task) -> dict[str, str]:
     return {name: git("show", f"{task.branch}:{name}") for name in names}
 
 
-def test_a_plan_that_was_merged_before_does_not_pass_for_this_tasks(works: Works) -> None:
-    project = works.project(CHECKED, **{"PLAN.md": "# The old plan\n"})
-    task = works.advance(works.task(WRITES_NOTHING, project=project))
+def test_a_plan_that_was_merged_before_does_not_pass_for_this_tasks(runner: Runner) -> None:
+    project = runner.project(CHECKED, **{"PLAN.md": "# The old plan\n"})
+    task = runner.advance(runner.task(WRITES_NOTHING, project=project))
     assert task.phase == Phase.FAILED
     assert "`PLAN.md` does not exist" in task.failure
 
 
-def test_the_next_step_gets_the_plan_that_was_written_and_not_the_old_one(works: Works) -> None:
-    project = works.project(CHECKED, **{"PLAN.md": "# The old plan\n"})
-    task = works.advance(works.task(planning(), project=project))
+def test_the_next_step_gets_the_plan_that_was_written_and_not_the_old_one(runner: Runner) -> None:
+    project = runner.project(CHECKED, **{"PLAN.md": "# The old plan\n"})
+    task = runner.advance(runner.task(planning(), project=project))
     assert task.phase == Phase.DONE
     prompt = runs(task)[-1].prompt
     assert "The new plan" in prompt and "The old plan" not in prompt
     assert step(task, "plan").plan == "# The new plan\n"
 
 
-def test_an_old_plan_that_nobody_replaced_reaches_no_prompt(works: Works) -> None:
+def test_an_old_plan_that_nobody_replaced_reaches_no_prompt(runner: Runner) -> None:
     """Without a check the plan step is done all the same; there is no plan then."""
-    project = works.project(TWO_STEPS, **{"PLAN.md": "# The old plan\n"})
-    task = works.advance(works.task(WRITES_NOTHING, project=project))
+    project = runner.project(TWO_STEPS, **{"PLAN.md": "# The old plan\n"})
+    task = runner.advance(runner.task(WRITES_NOTHING, project=project))
     assert task.phase == Phase.DONE
     assert "The old plan" not in runs(task)[-1].prompt
     assert published(task)["PLAN.md"] == "# The old plan\n", "the file was not the task's to take away"
     assert "PLAN.md" not in diff_of(task)
 
 
-def test_the_same_words_written_again_are_a_plan(works: Works) -> None:
-    project = works.project(CHECKED, **{"PLAN.md": "# The plan\n"})
-    task = works.advance(works.task(planning("# The plan\n"), project=project))
+def test_the_same_words_written_again_are_a_plan(runner: Runner) -> None:
+    project = runner.project(CHECKED, **{"PLAN.md": "# The plan\n"})
+    task = runner.advance(runner.task(planning("# The plan\n"), project=project))
     assert task.phase == Phase.DONE
     assert "# The plan" in runs(task)[-1].prompt
 
 
 @pytest.mark.parametrize("base", [{}, {"PLAN.md": "# The old plan\n"}])
-def test_the_result_has_the_work_and_not_the_plan(works: Works, base: dict[str, str]) -> None:
-    task = works.advance(works.task(planning(), project=works.project(CHECKED, **base)))
+def test_the_result_has_the_work_and_not_the_plan(runner: Runner, base: dict[str, str]) -> None:
+    task = runner.advance(runner.task(planning(), project=runner.project(CHECKED, **base)))
     assert task.phase == Phase.DONE
     files = published(task)
     assert files["paint.txt"] == "blue" and files.get("PLAN.md") == base.get("PLAN.md")
@@ -94,11 +94,11 @@ def test_the_result_has_the_work_and_not_the_plan(works: Works, base: dict[str, 
 
 @pytest.mark.parametrize("auto_commit", ["", "autoCommit: true\n"])
 def test_what_checks_left_does_not_get_into_the_result_with_the_plan_taken_out(
-    works: Works, auto_commit: str
+    runner: Runner, auto_commit: str
 ) -> None:
     """P5: the branch is what was judged, without the plan, and no commit of it has the plan."""
     left = '      check: {type: shell, command: "touch left-by-check"}\n'
-    task = works.advance(works.task(planning(), config=auto_commit + CHECKED + left))
+    task = runner.advance(runner.task(planning(), config=auto_commit + CHECKED + left))
     assert task.phase == Phase.DONE and file_in(task, "left-by-check").exists()
     assert set(published(task)) == {"cat-herder.yaml", "paint.txt"}
     bare = paths.repository(task.project).path
@@ -112,78 +112,80 @@ def test_what_checks_left_does_not_get_into_the_result_with_the_plan_taken_out(
     ).stdout.splitlines() == (["?? left-by-check"] if auto_commit else ["?? left-by-check", "?? paint.txt"])
 
 
-def test_a_guard_of_the_next_task_does_not_blame_it_for_what_checks_left(works: Works) -> None:
+def test_a_guard_of_the_next_task_does_not_blame_it_for_what_checks_left(runner: Runner) -> None:
     """P7, P10: also where the plan was taken out of the result of the task before."""
     files = {"tasks/01-first.md": "# First\n", "tasks/02-second.md": "# Second\n"}
     config = CHECKED + '      check: {type: shell, command: "touch left-by-check"}\n'
-    project = works.project(config, **files)
-    works.agent = FakeAgent(lambda prompt: planning()[step_in(prompt)])
-    sequence = create_sequence(project, "tasks", by=acting(works.user))
-    start_sequence(sequence, by=acting(works.user))
+    project = runner.project(config, **files)
+    runner.agent = FakeAgent(lambda prompt: planning()[step_in(prompt)])
+    sequence = create_sequence(project, "tasks", by=acting(runner.user))
+    start_sequence(sequence, by=acting(runner.user))
     while due := Task.objects.due().first():
-        works.advance(due)
+        runner.advance(due)
     assert [task.phase for task in sequence.tasks.order_by("pk")] == [Phase.DONE, Phase.DONE], [
         task.failure for task in sequence.tasks.all()
     ]
 
 
-def test_with_publish_plan_the_plan_is_a_part_of_the_result(works: Works) -> None:
-    task = works.advance(works.task(planning(), config="publishPlan: true\n" + CHECKED))
+def test_with_publish_plan_the_plan_is_a_part_of_the_result(runner: Runner) -> None:
+    task = runner.advance(runner.task(planning(), config="publishPlan: true\n" + CHECKED))
     assert published(task)["PLAN.md"] == "# The new plan\n"
 
 
-def test_each_task_of_a_sequence_has_a_plan_of_its_own(works: Works) -> None:
+def test_each_task_of_a_sequence_has_a_plan_of_its_own(runner: Runner) -> None:
     """The second one finds nothing of the first, although that left its plan in the result."""
     files = {"tasks/01-first.md": "# First\n", "tasks/02-second.md": "# Second\n"}
-    project = works.project("publishPlan: true\n" + CHECKED, **files)
+    project = runner.project("publishPlan: true\n" + CHECKED, **files)
     prompts: list[str] = []
 
     def play(prompt: str) -> list[Act]:
         prompts.append(prompt)
         return planning("# Plan one\n")[step_in(prompt)] if "# First" in prompt else WRITES_NOTHING["plan"]
 
-    works.agent = FakeAgent(play)
-    sequence = create_sequence(project, "tasks", by=acting(works.user))
-    start_sequence(sequence, by=acting(works.user))
+    runner.agent = FakeAgent(play)
+    sequence = create_sequence(project, "tasks", by=acting(runner.user))
+    start_sequence(sequence, by=acting(runner.user))
     while due := Task.objects.due().first():
-        works.advance(due)
+        runner.advance(due)
     first, second = sequence.tasks.order_by("pk")
     assert (first.phase, second.phase) == (Phase.DONE, Phase.FAILED)
     assert "`PLAN.md` does not exist" in second.failure
     assert "Plan one" in prompts[1] and "Plan one" not in prompts[2]
 
 
-def test_a_later_step_that_changes_the_plan_passes_it_on(works: Works) -> None:
+def test_a_later_step_that_changes_the_plan_passes_it_on(runner: Runner) -> None:
     config = CHECKED + "    - name: review\n      command: self-review\n"
     revised: list[Act] = [Turn(calls=(write("PLAN.md", "# Revised\n"),)), say("Revised.")]
     reviewed: list[Act] = [say("Fine.")]
     play = {**planning(), "implement": revised, "review": reviewed}
-    task = works.advance(works.task(play, config=config))
+    task = runner.advance(runner.task(play, config=config))
     assert [one.plan or "" for one in task.steps.all()] == ["# The new plan\n", "# Revised\n", ""]
     assert "# Revised" in runs(task)[-1].prompt and "The new plan" not in runs(task)[-1].prompt
 
 
-def test_a_later_step_that_removes_the_file_does_not_take_the_plan_from_those_after_it(works: Works) -> None:
+def test_a_later_step_that_removes_the_file_does_not_take_the_plan_from_those_after_it(
+    runner: Runner,
+) -> None:
     config = CHECKED + "    - name: review\n      command: self-review\n"
     play: dict[str, list[Act]] = {
         **planning(),
         "implement": [Turn(calls=(shell("rm PLAN.md"),)), say("Gone.")],
         "review": [say("Fine.")],
     }
-    task = works.advance(works.task(play, config=config))
+    task = runner.advance(runner.task(play, config=config))
     assert "The new plan" in runs(task)[-1].prompt
 
 
-def test_a_second_step_that_wants_the_file_finds_the_plan_of_this_task(works: Works) -> None:
+def test_a_second_step_that_wants_the_file_finds_the_plan_of_this_task(runner: Runner) -> None:
     """P5: what an earlier step of the same task wrote is there for every later check."""
     wanted = "      check: {type: fileExists, path: PLAN.md}\n"
-    task = works.advance(works.task(planning(), config=CHECKED + wanted))
+    task = runner.advance(runner.task(planning(), config=CHECKED + wanted))
     assert task.phase == Phase.DONE
     assert "The new plan" in runs(task)[-1].prompt
     assert [bool(one.plan) for one in task.steps.all()] == [True, False]
 
 
-def test_an_attempt_that_is_sent_back_keeps_what_it_wrote(works: Works) -> None:
+def test_an_attempt_that_is_sent_back_keeps_what_it_wrote(runner: Runner) -> None:
     """Only the first run of the step finds the place empty."""
     config = CHECKED.replace("PLAN.md}\n      file", "PLAN.md}\n      retry: 1\n      file").replace(
         "check: {type: fileExists, path: PLAN.md}",
@@ -191,33 +193,33 @@ def test_an_attempt_that_is_sent_back_keeps_what_it_wrote(works: Works) -> None:
     )
     play = planning()
     play["plan"] = [*play["plan"], End(), say("I leave it as it is.")]
-    task = works.advance(works.task(play, config=config.replace("test -e again", "test -e ../again")))
+    task = runner.advance(runner.task(play, config=config.replace("test -e again", "test -e ../again")))
     assert task.phase == Phase.DONE
     assert len(step(task, "plan").current_runs) == 2
     assert step(task, "plan").plan == "# The new plan\n"
 
 
-def test_a_retry_of_the_plan_step_begins_without_the_plan(works: Works) -> None:
-    task = works.advance(works.task(planning(), config="publishPlan: true\n" + CHECKED))
-    retry_from(task, step(task, "plan"), by=acting(works.user))
-    works.agent = type(works.fake)(lambda prompt: [say("I write nothing this time.")])
-    assert works.advance(task).phase == Phase.FAILED
+def test_a_retry_of_the_plan_step_begins_without_the_plan(runner: Runner) -> None:
+    task = runner.advance(runner.task(planning(), config="publishPlan: true\n" + CHECKED))
+    retry_from(task, step(task, "plan"), by=acting(runner.user))
+    runner.agent = type(runner.fake)(lambda prompt: [say("I write nothing this time.")])
+    assert runner.advance(task).phase == Phase.FAILED
     assert step(task, "plan").plan == ""
 
 
-def test_a_step_that_may_not_write_the_file_is_not_blamed_for_it(works: Works) -> None:
+def test_a_step_that_may_not_write_the_file_is_not_blamed_for_it(runner: Runner) -> None:
     """It plans elsewhere, so whatever lies there is none of its business."""
     config = CHECKED.replace("check: {type: fileExists, path: PLAN.md}\n      ", "").replace(
         "allowWrite: [PLAN.md]", "allowWrite: [docs/**]"
     )
-    project = works.project(config, **{"PLAN.md": "# Roadmap\n"})
-    task = works.advance(works.task(WRITES_NOTHING, project=project))
+    project = runner.project(config, **{"PLAN.md": "# Roadmap\n"})
+    task = runner.advance(runner.task(WRITES_NOTHING, project=project))
     assert task.phase == Phase.DONE
     assert published(task)["PLAN.md"] == "# Roadmap\n"
 
 
 def test_a_link_in_the_place_of_the_old_plan_is_removed_and_not_followed(
-    works: Works, tmp_path: Path
+    runner: Runner, tmp_path: Path
 ) -> None:
     """R4"""
     secret = tmp_path / "secret"
@@ -226,30 +228,30 @@ def test_a_link_in_the_place_of_the_old_plan_is_removed_and_not_followed(
     config = TWO_STEPS.replace("    - name: plan", f"{first}    - name: plan")
     first_acts: list[Act] = [Turn(calls=(shell(f"ln -s {secret} PLAN.md"),)), say("x")]
     play = {"first": first_acts, **WRITES_NOTHING}
-    task = works.advance(works.task(play, config=config))
+    task = runner.advance(runner.task(play, config=config))
     assert task.phase == Phase.DONE and secret.read_text() == "mine"
     assert not any(one.plan for one in task.steps.all())
 
 
-def test_a_task_that_waited_while_plans_began_to_be_kept_has_its_plan(works: Works) -> None:
+def test_a_task_that_waited_while_plans_began_to_be_kept_has_its_plan(runner: Runner) -> None:
     """An upgrade loses nothing of a task that waits."""
-    task = works.advance(works.task(planning(), config="publishPlan: true\n" + CHECKED))
-    retry_from(task, step(task, "implement"), by=acting(works.user))
+    task = runner.advance(runner.task(planning(), config="publishPlan: true\n" + CHECKED))
+    retry_from(task, step(task, "implement"), by=acting(runner.user))
     Step.objects.update(plan=None)
-    works.advance(task)
+    runner.advance(task)
     assert "The new plan" in runs(task)[-1].prompt
 
 
-def test_a_huge_plan_is_cut_in_the_prompt_and_says_so(works: Works) -> None:
-    task = works.advance(works.task(planning("x" * 150_000), config="publishPlan: true\n" + CHECKED))
+def test_a_huge_plan_is_cut_in_the_prompt_and_says_so(runner: Runner) -> None:
+    task = runner.advance(runner.task(planning("x" * 150_000), config="publishPlan: true\n" + CHECKED))
     prompt = step_prompt(step(task, "implement"))
     assert len(prompt) < 120_000 and "more characters are left out" in prompt
 
 
-def test_the_page_shows_the_plan_and_offers_it_as_a_file(works: Works, client: Client) -> None:
+def test_the_page_shows_the_plan_and_offers_it_as_a_file(runner: Runner, client: Client) -> None:
     """Although it is no part of the result."""
-    task = works.advance(works.task(planning("# The plan <script>\n\n1. Paint **it**.\n"), config=CHECKED))
-    client.force_login(works.user)
+    task = runner.advance(runner.task(planning("# The plan <script>\n\n1. Paint **it**.\n"), config=CHECKED))
+    client.force_login(runner.user)
     page = client.get(reverse("task", args=[task.pk])).text
     assert "<strong>it</strong>" in page and "The plan <script>" not in page
     file = client.get(reverse("step_plan", args=[task.pk, 1]))
@@ -258,15 +260,15 @@ def test_the_page_shows_the_plan_and_offers_it_as_a_file(works: Works, client: C
     assert client.get(reverse("step_plan", args=[task.pk, 2])).status_code == 404
 
 
-def test_a_stranger_gets_no_plan(works: Works, client: Client) -> None:
+def test_a_stranger_gets_no_plan(runner: Runner, client: Client) -> None:
     """W1"""
-    task = works.advance(works.task(planning(), config=CHECKED))
+    task = runner.advance(runner.task(planning(), config=CHECKED))
     client.force_login(User.objects.create_user("eve"))
     assert client.get(reverse("step_plan", args=[task.pk, 1])).status_code == 404
     assert client.get(reverse("task_plan", args=[task.pk])).status_code == 404
 
 
-def test_a_page_without_a_plan_has_no_such_section(works: Works, client: Client) -> None:
-    task = works.advance(works.task(WRITES_NOTHING, config=TWO_STEPS))
-    client.force_login(works.user)
+def test_a_page_without_a_plan_has_no_such_section(runner: Runner, client: Client) -> None:
+    task = runner.advance(runner.task(WRITES_NOTHING, config=TWO_STEPS))
+    client.force_login(runner.user)
     assert "The plan" not in client.get(reverse("task", args=[task.pk])).text

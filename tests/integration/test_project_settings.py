@@ -20,7 +20,7 @@ from tests.browser import signed_in
 from tests.factories import MembershipFactory
 from tests.integration.git_repository import GitRepository
 from tests.people import acting
-from tests.works import Works
+from tests.runner import Runner
 
 SAYS_TWO = """\
 interactionThreshold: 2
@@ -32,8 +32,8 @@ TEXT = "# Paint it\n\nBlue.\n"
 
 
 @pytest.fixture
-def project(works: Works) -> Project:
-    return works.project(SAYS_TWO)
+def project(runner: Runner) -> Project:
+    return runner.project(SAYS_TWO)
 
 
 def browser_of(project: Project, role: Role) -> Client:
@@ -58,32 +58,32 @@ def given(**changed: Any) -> dict[str, Any]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_the_portal_says_overrides_the_repository(works: Works, project: Project) -> None:
+def test_what_the_portal_says_overrides_the_repository(runner: Runner, project: Project) -> None:
     client = browser_of(project, Role.MAINTAINER)
     address = reverse("project_settings", args=[project.pk])
     page = client.get(address).text
     assert "2 h (default)" in page and "10 min (default)" in page and "no limit" in page
     assert "careful (first pipeline)" in page and f"/projects/{project.pk}/#line-1" in page
-    assert create_task(project, TEXT, by=acting(works.user), where="t").threshold == 2
+    assert create_task(project, TEXT, by=acting(runner.user), where="t").threshold == 2
     chosen = given(
         threshold="4", default_pipeline="quick", model="opus", wait_for_reset="yes", auto_commit="yes"
     )
     assert client.post(address, chosen).status_code == 302
     project.refresh_from_db()
-    task = create_task(project, TEXT, by=acting(works.user), where="t")
+    task = create_task(project, TEXT, by=acting(runner.user), where="t")
     assert (task.threshold, task.pipeline, task.model) == (4, "quick", "opus")
     assert task.wait_for_reset and task.auto_commit
     assert "Saved." in client.get(address).text
     assert (
         create_task(
-            project, f"---\ninteractionThreshold: 1\n---\n{TEXT}", by=acting(works.user), where="t"
+            project, f"---\ninteractionThreshold: 1\n---\n{TEXT}", by=acting(runner.user), where="t"
         ).threshold
         == 1
     )
 
 
 @pytest.mark.django_db(transaction=True)
-def test_nothing_chosen_leaves_it_to_the_repository_again(works: Works, project: Project) -> None:
+def test_nothing_chosen_leaves_it_to_the_repository_again(runner: Runner, project: Project) -> None:
     Project.objects.filter(pk=project.pk).update(threshold=5, auto_commit=True)
     browser_of(project, Role.MAINTAINER).post(reverse("project_settings", args=[project.pk]), given())
     project.refresh_from_db()
@@ -105,7 +105,7 @@ def test_nothing_chosen_leaves_it_to_the_repository_again(works: Works, project:
     ],
 )
 @pytest.mark.django_db(transaction=True)
-def test_a_bad_setting_is_refused_in_words(works: Works, project: Project, bad: dict[str, str]) -> None:
+def test_a_bad_setting_is_refused_in_words(runner: Runner, project: Project, bad: dict[str, str]) -> None:
     page = browser_of(project, Role.MAINTAINER).post(
         reverse("project_settings", args=[project.pk]), given(**bad)
     )
@@ -116,7 +116,7 @@ def test_a_bad_setting_is_refused_in_words(works: Works, project: Project, bad: 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.MEMBER])
 @pytest.mark.django_db(transaction=True)
-def test_only_maintainers_change_settings(works: Works, project: Project, role: Role) -> None:
+def test_only_maintainers_change_settings(runner: Runner, project: Project, role: Role) -> None:
     client = browser_of(project, role)
     address = reverse("project_settings", args=[project.pk])
     assert "Only maintainers of the project can change" in client.get(address).text
@@ -126,25 +126,25 @@ def test_only_maintainers_change_settings(works: Works, project: Project, role: 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_broken_file_is_told_on_the_page(works: Works) -> None:
-    project = works.project("interactionThreshold: 9\n")
+def test_a_broken_file_is_told_on_the_page(runner: Runner) -> None:
+    project = runner.project("interactionThreshold: 9\n")
     page = browser_of(project, Role.VIEWER).get(reverse("project_settings", args=[project.pk]))
     assert "cat-herder.yaml:1" in page.text
 
 
 @pytest.mark.django_db(transaction=True)
-def test_limits_and_branches_of_the_portal_hold_for_new_tasks(works: Works, project: Project) -> None:
+def test_limits_and_branches_of_the_portal_hold_for_new_tasks(runner: Runner, project: Project) -> None:
     address = reverse("project_settings", args=[project.pk])
     chosen = given(max_turns="7", max_cost_usd="2.5", step_timeout="45m", manage_git_branch="no")
     assert browser_of(project, Role.MAINTAINER).post(address, chosen).status_code == 302
     project.refresh_from_db()
-    task = create_task(project, TEXT, by=acting(works.user), where="t")
+    task = create_task(project, TEXT, by=acting(runner.user), where="t")
     assert (task.max_turns, task.max_cost_usd, task.checkout) == (7, 2.5, "main")
     assert task.steps.get().config["timeout"] == 45 * 60
 
 
 @pytest.mark.django_db(transaction=True)
-def test_one_setting_is_reset_and_the_others_stay(works: Works, project: Project) -> None:
+def test_one_setting_is_reset_and_the_others_stay(runner: Runner, project: Project) -> None:
     Project.objects.filter(pk=project.pk).update(threshold=5, model="opus")
     client = browser_of(project, Role.MAINTAINER)
     address = reverse("project_settings", args=[project.pk])
@@ -154,7 +154,7 @@ def test_one_setting_is_reset_and_the_others_stay(works: Works, project: Project
 
 
 @pytest.mark.django_db(transaction=True)
-def test_who_changed_what_stands_on_the_page(works: Works, project: Project) -> None:
+def test_who_changed_what_stands_on_the_page(runner: Runner, project: Project) -> None:
     client = browser_of(project, Role.MAINTAINER)
     address = reverse("project_settings", args=[project.pk])
     client.post(address, given(threshold="4"))
@@ -165,7 +165,7 @@ def test_who_changed_what_stands_on_the_page(works: Works, project: Project) -> 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_maintainer_changes_the_branch(works: Works, project: Project) -> None:
+def test_a_maintainer_changes_the_branch(runner: Runner, project: Project) -> None:
     GitRepository(Path(project.source)).git("branch", "next")
     fetch(project)
     client = browser_of(project, Role.MAINTAINER)
@@ -179,8 +179,8 @@ def test_a_maintainer_changes_the_branch(works: Works, project: Project) -> None
 
 
 @pytest.mark.django_db(transaction=True)
-def test_removing_asks_for_the_name_and_says_what_is_lost(works: Works, project: Project) -> None:
-    create_task(project, TEXT, by=acting(works.user), where="t")
+def test_removing_asks_for_the_name_and_says_what_is_lost(runner: Runner, project: Project) -> None:
+    create_task(project, TEXT, by=acting(runner.user), where="t")
     client = browser_of(project, Role.MAINTAINER)
     address = reverse("project_remove", args=[project.pk])
     assert "1 task, with their logs" in " ".join(
@@ -195,14 +195,16 @@ def test_removing_asks_for_the_name_and_says_what_is_lost(works: Works, project:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_viewer_sees_what_holds_and_has_no_buttons(works: Works, project: Project) -> None:
+def test_a_viewer_sees_what_holds_and_has_no_buttons(runner: Runner, project: Project) -> None:
     page = browser_of(project, Role.VIEWER).get(reverse("project_settings", args=[project.pk])).text
     assert "careful (first pipeline)" in page
     assert "Save settings" not in page and "Remove" not in page and "Change branch" not in page
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_bad_pattern_is_told_with_its_line_and_what_was_typed_stays(works: Works, project: Project) -> None:
+def test_a_bad_pattern_is_told_with_its_line_and_what_was_typed_stays(
+    runner: Runner, project: Project
+) -> None:
     typed = "Bash(git push*)\n\ngit push\n"
     page = browser_of(project, Role.MAINTAINER).post(
         reverse("project_settings", args=[project.pk]), given(ask_before=typed, model="opus")
@@ -215,21 +217,21 @@ def test_a_bad_pattern_is_told_with_its_line_and_what_was_typed_stays(works: Wor
 
 
 @pytest.mark.django_db(transaction=True)
-def test_patterns_of_the_portal_stand_in_place_of_the_files(works: Works) -> None:
-    project = works.project('askBefore: ["WebFetch"]\n' + SAYS_TWO)
+def test_patterns_of_the_portal_stand_in_place_of_the_files(runner: Runner) -> None:
+    project = runner.project('askBefore: ["WebFetch"]\n' + SAYS_TWO)
     address = reverse("project_settings", args=[project.pk])
     chosen = given(ask_before="Bash(git push*)\r\nBash(git push*)\r\n")
     assert browser_of(project, Role.MAINTAINER).post(address, chosen).status_code == 302
     project.refresh_from_db()
-    task = create_task(project, TEXT, by=acting(works.user), where="t")
+    task = create_task(project, TEXT, by=acting(runner.user), where="t")
     assert list(task.ask_before) == ["Bash(git push*)"]
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_network_chosen_here_is_the_most_that_a_step_gets(works: Works) -> None:
+def test_the_network_chosen_here_is_the_most_that_a_step_gets(runner: Runner) -> None:
     """M7: shown on the project's page and in its settings, and kept by the tasks that are created."""
     step = "{name: do, command: self, network: none}"
-    project = works.project(f"network: full\npipelines: {{p: [{step}], q: [{{name: do, command: self}}]}}\n")
+    project = runner.project(f"network: full\npipelines: {{p: [{step}], q: [{{name: do, command: self}}]}}\n")
     client = browser_of(project, Role.MAINTAINER)
     page = client.get(reverse("project", args=[project.pk])).text
     assert "Full network access" in page
@@ -241,29 +243,29 @@ def test_the_network_chosen_here_is_the_most_that_a_step_gets(works: Works) -> N
     assert "No network except the model" in page
     assert "Full network access" not in page
     for pipeline, network in (("p", "none"), ("q", "model")):
-        task = create_task(project, TEXT, by=acting(works.user), where="t", pipeline=pipeline)
+        task = create_task(project, TEXT, by=acting(runner.user), where="t", pipeline=pipeline)
         assert task.steps.get().config["network"] == network
     assert client.post(address, given(network="some")).status_code == 400
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_network_that_cannot_be_kept_out_is_said_on_the_project_s_page(
-    works: Works, monkeypatch: pytest.MonkeyPatch
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(project_facts, "sandbox", lambda: Sandbox(None, "bubblewrap is not installed."))
-    project = works.project("network: model\npipelines: {p: [{name: do, command: self}]}\n")
+    project = runner.project("network: model\npipelines: {p: [{name: do, command: self}]}\n")
     page = browser_of(project, Role.VIEWER).get(reverse("project", args=[project.pk])).text
     assert "Cannot run here: bubblewrap is not installed." in page
 
 
 @pytest.mark.django_db(transaction=True)
 def test_the_page_of_a_project_lists_the_limits_and_warns_of_those_that_nothing_holds(
-    works: Works, monkeypatch: pytest.MonkeyPatch
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """M7: what cannot be held is shown."""
     limits = Limits(memory=3 << 30, processes=77, tmp=5 << 20)
     monkeypatch.setattr(local_sandbox, "sandbox", lambda: Sandbox(None).with_limits(limits, cgroup=None))
-    project = works.project("pipelines: {p: [{name: do, command: self}]}\n")
+    project = runner.project("pipelines: {p: [{name: do, command: self}]}\n")
     client = browser_of(project, Role.VIEWER)
     page = client.get(reverse("project", args=[project.pk])).text
     section = page[page.index('aria-labelledby="limits-title"') :]
@@ -277,12 +279,12 @@ def test_the_page_of_a_project_lists_the_limits_and_warns_of_those_that_nothing_
 
 @pytest.mark.django_db(transaction=True)
 def test_where_no_agent_may_be_run_there_are_no_limits_to_list(
-    works: Works, monkeypatch: pytest.MonkeyPatch
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing() -> Sandbox:
         raise SandboxUnavailable("there is none")
 
     monkeypatch.setattr(local_sandbox, "sandbox", missing)
-    project = works.project("pipelines: {p: [{name: do, command: self}]}\n")
+    project = runner.project("pipelines: {p: [{name: do, command: self}]}\n")
     page = browser_of(project, Role.VIEWER).get(reverse("project", args=[project.pk]))
     assert page.status_code == 200 and "limits-title" not in page.text

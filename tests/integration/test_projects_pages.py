@@ -22,7 +22,7 @@ from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, TaskFactory, UserFactory
 from tests.integration.git_repository import GitRepository
 from tests.people import acting
-from tests.works import Works
+from tests.runner import Runner
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -141,8 +141,8 @@ def test_only_an_admin_adds_projects(tmp_path: Path) -> None:
     assert not Project.objects.filter(name="shop").exists()
 
 
-def test_the_overview_draws_each_pipeline_with_checks_and_guards(works: Works) -> None:
-    page = overview(works.project(CONFIG))
+def test_the_overview_draws_each_pipeline_with_checks_and_guards(runner: Runner) -> None:
+    page = overview(runner.project(CONFIG))
     assert page.count('<ol class="chain">') == 2
     for words in (
         'feature <span class="chip">default</span>',
@@ -160,8 +160,8 @@ def test_the_overview_draws_each_pipeline_with_checks_and_guards(works: Works) -
         assert words in page, words
 
 
-def test_a_default_of_the_portal_is_marked_and_noted_in_the_file(works: Works) -> None:
-    project = works.project(CONFIG)
+def test_a_default_of_the_portal_is_marked_and_noted_in_the_file(runner: Runner) -> None:
+    project = runner.project(CONFIG)
     Project.objects.filter(pk=project.pk).update(default_pipeline="quick")
     page = overview(project)
     assert 'quick <span class="chip">default</span>' in page
@@ -170,8 +170,8 @@ def test_a_default_of_the_portal_is_marked_and_noted_in_the_file(works: Works) -
     assert "“gone”, which is not in the file" in overview(project)
 
 
-def test_faults_stand_at_the_lines_that_they_are_about(works: Works) -> None:
-    project = works.project("interactionThreshold: 2\nmodel: claudius\npiplines: {}\n")
+def test_faults_stand_at_the_lines_that_they_are_about(runner: Runner) -> None:
+    project = runner.project("interactionThreshold: 2\nmodel: claudius\npiplines: {}\n")
     page = overview(project)
     assert '<li id="line-3" class="line-error">' in page and '<li id="line-2" class="line-warning">' in page
     assert "piplines is not a known key; did you mean &quot;pipelines&quot;?" in page
@@ -179,8 +179,8 @@ def test_faults_stand_at_the_lines_that_they_are_about(works: Works) -> None:
     assert "Fix the errors" in page
 
 
-def test_a_repository_without_settings_gets_a_text_to_begin_with(works: Works) -> None:
-    source = works.folder / "bare"
+def test_a_repository_without_settings_gets_a_text_to_begin_with(runner: Runner) -> None:
+    source = runner.folder / "bare"
     GitRepository.make(source, **{"README.md": "# Bare", "Makefile": "test:\n\ttrue\n"})
     client = admin()
     client.post(LIST, {"name": "bare", "source": str(source)})
@@ -189,23 +189,23 @@ def test_a_repository_without_settings_gets_a_text_to_begin_with(works: Works) -
     assert "# How Cat Herder works in this repository" in page and "command: make test" in page
 
 
-def test_hostile_files_are_only_text(works: Works) -> None:
+def test_hostile_files_are_only_text(runner: Runner) -> None:
     script = "<script>alert(1)</script>"
-    page = overview(works.project(f"# {script}\nmodel: '{script}'\n"))
+    page = overview(runner.project(f"# {script}\nmodel: '{script}'\n"))
     assert script not in page and "&lt;script&gt;" in page
 
 
-def test_a_huge_file_is_told_and_not_shown(works: Works) -> None:
-    assert "larger than" in overview(works.project("# " + "x" * 1_100_000))
-    assert "more lines" in overview(works.project("# x\n" * 5000))
+def test_a_huge_file_is_told_and_not_shown(runner: Runner) -> None:
+    assert "larger than" in overview(runner.project("# " + "x" * 1_100_000))
+    assert "more lines" in overview(runner.project("# x\n" * 5000))
 
 
 def test_a_project_that_was_never_fetched_has_its_page() -> None:
     assert "The source has not been fetched yet" in overview(ProjectFactory.create())
 
 
-def test_fetching_brings_the_newest_commit(works: Works) -> None:
-    project = works.project()
+def test_fetching_brings_the_newest_commit(runner: Runner) -> None:
+    project = runner.project()
     GitRepository(Path(project.source)).commit(**{"README.md": "# Newer"})
     client = member(project)
     before = overview(project, client)
@@ -215,8 +215,8 @@ def test_fetching_brings_the_newest_commit(works: Works) -> None:
     assert newest not in before and newest in answer.text
 
 
-def test_a_fetch_that_fails_says_why(works: Works) -> None:
-    project = works.project()
+def test_a_fetch_that_fails_says_why(runner: Runner) -> None:
+    project = runner.project()
     Path(project.source).rename(f"{project.source}-gone")
     client = member(project)
     client.post(reverse("project_fetch", args=[project.pk]))
@@ -224,25 +224,25 @@ def test_a_fetch_that_fails_says_why(works: Works) -> None:
     assert "The last fetch failed" in page and "Fetch now" in page
 
 
-def test_a_long_fetch_is_shown_as_it_goes_on(works: Works) -> None:
-    project = works.project()
+def test_a_long_fetch_is_shown_as_it_goes_on(runner: Runner) -> None:
+    project = runner.project()
     Project.objects.filter(pk=project.pk).update(fetching_since=timezone.now())
-    assert not fetch_meanwhile(project, by=acting(works.user))
+    assert not fetch_meanwhile(project, by=acting(runner.user))
     page = overview(project)
     assert "Fetching since" in page and 'hx-trigger="every 2s"' in page and "Fetch now" not in page
 
 
-def test_a_fetch_whose_process_died_does_not_stop_the_next(works: Works) -> None:
-    project = works.project()
+def test_a_fetch_whose_process_died_does_not_stop_the_next(runner: Runner) -> None:
+    project = runner.project()
     long_ago = timezone.now() - timedelta(hours=1)
     Project.objects.filter(pk=project.pk).update(fetching_since=long_ago, fetch_fault="old")
-    assert fetch_meanwhile(project, by=acting(works.user))
+    assert fetch_meanwhile(project, by=acting(runner.user))
     project.refresh_from_db()
     assert project.fetching_since is None and project.fetch_fault == ""
 
 
-def test_a_fault_nobody_thought_of_is_told_too(works: Works, monkeypatch: pytest.MonkeyPatch) -> None:
-    project = works.project()
+def test_a_fault_nobody_thought_of_is_told_too(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = runner.project()
     monkeypatch.setattr("tasks_app.git.Repository.fetch", lambda self, **options: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         fetch(project)
@@ -251,15 +251,15 @@ def test_a_fault_nobody_thought_of_is_told_too(works: Works, monkeypatch: pytest
     assert "division by zero" in project.fetch_fault and project.fetching_since is None
 
 
-def test_a_viewer_looks_and_cannot_fetch(works: Works) -> None:
-    project = works.project()
+def test_a_viewer_looks_and_cannot_fetch(runner: Runner) -> None:
+    project = runner.project()
     client = member(project, Role.VIEWER)
     assert "Fetch now" not in overview(project, client)
     assert client.post(reverse("project_fetch", args=[project.pk])).status_code == 403
 
 
-def test_the_overview_asks_the_database_as_often_with_many_tasks(works: Works) -> None:
-    project = works.project()
+def test_the_overview_asks_the_database_as_often_with_many_tasks(runner: Runner) -> None:
+    project = runner.project()
     client = member(project)
     TaskFactory.create(project=project)
     overview(project, client)

@@ -22,7 +22,7 @@ from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.services.answers import decide
 from tasks_app.services.changing import change_threshold
 from tests.people import acting
-from tests.works import ONE_STEP, Works, results, runs
+from tests.runner import ONE_STEP, Runner, results, runs
 
 pytestmark = [pytest.mark.bubblewrap, pytest.mark.once(on="sqlite")]
 
@@ -70,13 +70,13 @@ def playing(scenario: str) -> str:
     return f"# Paint it\n\nrehearsal: {scenario}\n"
 
 
-def halted(real: Works, scenario: str, *, config: str = ONE_STEP, threshold: int = 3) -> Task:
+def halted(real: Runner, scenario: str, *, config: str = ONE_STEP, threshold: int = 3) -> Task:
     task = real.advance(real.task(text=playing(scenario), config=config, threshold=threshold))
     assert task.phase == Phase.WAITING_FOR_INPUT
     return task
 
 
-def settle(real: Works, task: Task, *, answer: str = "Left") -> Task:
+def settle(real: Runner, task: Task, *, answer: str = "Left") -> Task:
     """A human replies, of whatever kind the question is, and the task goes on to its end."""
     question = task.questions.open().get()
     if question.kind == "clarification":
@@ -115,7 +115,7 @@ class _Then:
     ],
 )
 def test_what_goes_on_after_a_halt_begins_with_what_was_sent_before(
-    real: Works, server: RehearsalServer, scenario: str, config: str
+    real: Runner, server: RehearsalServer, scenario: str, config: str
 ) -> None:
     """H7: a question by tool, by command, beside other work; an approval; a plan."""
     settle(real, halted(real, scenario, config=config))
@@ -126,7 +126,7 @@ def test_what_goes_on_after_a_halt_begins_with_what_was_sent_before(
 @pytest.mark.parametrize(("before", "after"), [(3, 0), (3, 5)])
 @pytest.mark.parametrize("scenario", ["ask-and-end", "ask-command"])
 def test_a_threshold_that_changes_meanwhile_leaves_the_beginning_as_it_was(
-    real: Works, server: RehearsalServer, scenario: str, before: int, after: int
+    real: Runner, server: RehearsalServer, scenario: str, before: int, after: int
 ) -> None:
     task = halted(real, scenario, threshold=before)
     change_threshold(task, after, by=acting(real.user))
@@ -136,7 +136,7 @@ def test_a_threshold_that_changes_meanwhile_leaves_the_beginning_as_it_was(
 
 
 def test_who_is_not_to_ask_any_more_keeps_the_tools_and_is_refused(
-    real: Works, server: RehearsalServer
+    real: Runner, server: RehearsalServer
 ) -> None:
     """H1: in the very session that began with them; the second question is never put to anybody."""
     task = halted(real, "ask-then-ask")
@@ -147,7 +147,7 @@ def test_who_is_not_to_ask_any_more_keeps_the_tools_and_is_refused(
     assert_each_continues_the_last(turns(server))
 
 
-def test_the_tools_stay_in_the_runs_after_the_answer(real: Works, server: RehearsalServer) -> None:
+def test_the_tools_stay_in_the_runs_after_the_answer(real: Runner, server: RehearsalServer) -> None:
     """Sent back by a check, at a threshold that was lowered while it waited."""
     task = halted(real, "ask-and-end", config=CHECKED)
     change_threshold(task, 0, by=acting(real.user))
@@ -158,7 +158,7 @@ def test_the_tools_stay_in_the_runs_after_the_answer(real: Works, server: Rehear
 
 
 def test_a_session_that_began_without_asking_keeps_its_tools_when_asking_is_allowed(
-    real: Works, server: RehearsalServer
+    real: Runner, server: RehearsalServer
 ) -> None:
     """H1: asked by the command then, since the tool would be a new one."""
     task = real.task(text=playing("ask-when-sent-back"), config=CHECKED, threshold=0)
@@ -176,7 +176,7 @@ def test_a_session_that_began_without_asking_keeps_its_tools_when_asking_is_allo
     assert_each_continues_the_last(turns(server))
 
 
-def test_a_plan_that_is_approved_leaves_the_tools_as_they_were(real: Works, server: RehearsalServer) -> None:
+def test_a_plan_that_is_approved_leaves_the_tools_as_they_were(real: Runner, server: RehearsalServer) -> None:
     """Also for the runs after it, in which there is nothing to plan any more."""
     config = f'{PLANNING}      check: {{type: shell, command: "test -e never"}}\n      retry: 1\n'
     task = halted(real, "plan-first", config=config)
@@ -186,7 +186,7 @@ def test_a_plan_that_is_approved_leaves_the_tools_as_they_were(real: Works, serv
     assert_each_continues_the_last(turns(server))
 
 
-def test_two_tasks_share_tools_and_system_text_to_the_byte(real: Works, server: RehearsalServer) -> None:
+def test_two_tasks_share_tools_and_system_text_to_the_byte(real: Runner, server: RehearsalServer) -> None:
     """No path of a task is in it: what one task had cached serves every other."""
     project = real.project()
     for _ in range(2):
@@ -196,7 +196,7 @@ def test_two_tasks_share_tools_and_system_text_to_the_byte(real: Works, server: 
     assert str(real.folder) not in beginning(requests[0], 0)
 
 
-def test_the_agent_keeps_no_memory_of_its_own(real: Works, server: RehearsalServer) -> None:
+def test_the_agent_keeps_no_memory_of_its_own(real: Runner, server: RehearsalServer) -> None:
     """A channel between the steps that no log shows."""
     real.advance(real.task(text=playing("no-questions"), threshold=0))
     for request in turns(server):
@@ -231,7 +231,7 @@ def _marks(value: Any) -> list[Mapping[str, Any]]:
     ],
 )
 def test_what_may_wait_for_a_human_stays_cached_for_an_hour(
-    real: Works, server: RehearsalServer, setting: str, threshold: int, config: str, expected: str
+    real: Runner, server: RehearsalServer, setting: str, threshold: int, config: str, expected: str
 ) -> None:
     assert isinstance(real.agent, ClaudeAgent)
     real.agent.prompt_cache = setting  # type: ignore[assignment]

@@ -12,7 +12,7 @@ from tasks_app.engine.prompts import step_prompt
 from tasks_app.models import Task
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tests.people import acting
-from tests.works import ONE_STEP, TWO_STEPS, Works, file_in, runs, step
+from tests.runner import ONE_STEP, TWO_STEPS, Runner, file_in, runs, step
 
 TESTS_FIRST = """\
 pipelines:
@@ -49,13 +49,13 @@ def shown_by(task: Task, prompt: str) -> str:
     return done.stdout
 
 
-def test_the_command_in_the_prompt_shows_what_the_task_changed_and_nothing_else(works: Works) -> None:
+def test_the_command_in_the_prompt_shows_what_the_task_changed_and_nothing_else(runner: Runner) -> None:
     """New files too, which a plain git diff passes over; not the plan."""
     play = {
         "plan": [Turn(calls=(write("PLAN.md", "# The plan\n"), write("new.txt", "new\n"))), say("Planned.")],
         "implement": [ask_nothing(), say("Done.")],
     }
-    task = works.advance(works.task(play, config=TWO_STEPS))
+    task = runner.advance(runner.task(play, config=TWO_STEPS))
     prompt = runs(task)[-1].prompt
     assert f"The task began at the commit {task.base_commit}." in prompt
     shown = shown_by(task, prompt)
@@ -66,22 +66,22 @@ def ask_nothing() -> Turn:
     return Turn(calls=(write("paint.txt", "blue\n"),))
 
 
-def test_the_second_task_of_a_sequence_is_shown_its_own_changes_alone(works: Works) -> None:
+def test_the_second_task_of_a_sequence_is_shown_its_own_changes_alone(runner: Runner) -> None:
     files = {"tasks/01-first.md": "# First\n", "tasks/02-second.md": "# Second\n"}
-    project = works.project("interactionThreshold: 3\n" + ONE_STEP, **files)
+    project = runner.project("interactionThreshold: 3\n" + ONE_STEP, **files)
 
     def play(prompt: str) -> list[Act]:
         name = "first" if "# First" in prompt else "second"
         asking = [Turn(calls=(ask(ROUNDING),))] if name == "first" else []
         return [*asking, Turn(calls=(write(f"{name}.txt", f"of {name}\n"),)), say("Done.")]
 
-    works.agent = FakeAgent(play)
-    sequence = create_sequence(project, "tasks", by=acting(works.user))
-    start_sequence(sequence, by=acting(works.user))
+    runner.agent = FakeAgent(play)
+    sequence = create_sequence(project, "tasks", by=acting(runner.user))
+    start_sequence(sequence, by=acting(runner.user))
     while due := Task.objects.due().first():
-        works.advance(due)
+        runner.advance(due)
         for one in Task.objects.filter(phase=Phase.WAITING_FOR_INPUT):
-            works.answer_all(one, "Half to even")
+            runner.answer_all(one, "Half to even")
     second = sequence.tasks.order_by("pk").last()
     assert second and second.phase == Phase.DONE
     prompt = runs(second)[0].prompt
@@ -92,7 +92,7 @@ def test_the_second_task_of_a_sequence_is_shown_its_own_changes_alone(works: Wor
 
 
 def test_checks_files_and_attempts_stand_in_the_first_prompt_and_what_is_left_in_the_next(
-    works: Works,
+    runner: Runner,
 ) -> None:
     play: list[Act] = [
         say("No test needed."),
@@ -100,7 +100,7 @@ def test_checks_files_and_attempts_stand_in_the_first_prompt_and_what_is_left_in
         Turn(calls=(write("right.txt", "x"),)),
         say("Now it fails."),
     ]
-    task = works.advance(works.task(play, config=TESTS_FIRST))
+    task = runner.advance(runner.task(play, config=TESTS_FIRST))
     assert task.phase == Phase.DONE
     first, second = (run.prompt for run in runs(task))
     assert "`test ! -e right.txt` must run and must fail (within 90 seconds)" in first
@@ -109,16 +109,16 @@ def test_checks_files_and_attempts_stand_in_the_first_prompt_and_what_is_left_in
     assert "there is no further attempt" in second
 
 
-def test_a_command_that_could_not_be_run_is_no_test_that_passes_already(works: Works) -> None:
+def test_a_command_that_could_not_be_run_is_no_test_that_passes_already(runner: Runner) -> None:
     config = TESTS_FIRST.replace("test ! -e right.txt", "no-such-program")
-    task = works.advance(works.task([say("Done."), End(), say("Done.")], config=config))
+    task = runner.advance(runner.task([say("Done."), End(), say("Done.")], config=config))
     assert task.phase == Phase.FAILED
     assert "These tests pass already" not in runs(task)[1].prompt
 
 
-def test_agents_md_is_read_beside_claude_md_and_a_link_between_them_once(works: Works) -> None:
-    project = works.project(**{"AGENTS.md": "Be brief.\n", "CLAUDE.md": "Use tabs.\n"})
-    task = works.advance(works.task([say("Done.")], project=project))
+def test_agents_md_is_read_beside_claude_md_and_a_link_between_them_once(runner: Runner) -> None:
+    project = runner.project(**{"AGENTS.md": "Be brief.\n", "CLAUDE.md": "Use tabs.\n"})
+    task = runner.advance(runner.task([say("Done.")], project=project))
     prompt = step_prompt(step(task))
     assert "Be brief." in prompt and "Use tabs." in prompt
     place = file_in(task, "CLAUDE.md")
@@ -128,10 +128,10 @@ def test_agents_md_is_read_beside_claude_md_and_a_link_between_them_once(works: 
 
 
 def test_at_a_threshold_of_nought_a_prompt_says_to_decide_and_to_write_down_what_was_assumed(
-    works: Works,
+    runner: Runner,
 ) -> None:
     """H13: without a word about asking."""
-    task = works.advance(works.task([say("Done.")], threshold=0))
+    task = runner.advance(runner.task([say("Done.")], threshold=0))
     prompt = runs(task)[0].prompt
     assert "decide by yourself" in prompt and "write down in your last message what you assumed" in prompt
     assert not re.search(r"\bask(s|ed|ing)?\b|question", prompt)

@@ -43,8 +43,8 @@ from tests.factories import RunFactory
 from tests.installation import Installation
 from tests.people import acting
 from tests.racing import ROUNDS, Result, race
+from tests.runner import results, runs, step
 from tests.without_git import Rows
-from tests.works import results, runs, step
 
 #: Working on to the end is slow, so it is done in one of so many rounds.
 FOLLOWED_UP = 5

@@ -26,7 +26,7 @@ from tasks_app.services.retrying import retry_from
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tasks_app.services.tasks import go_on
 from tests.people import acting
-from tests.works import Works, diff_of, file_in
+from tests.runner import Runner, diff_of, file_in
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -62,16 +62,16 @@ def unrecordable() -> Call:
 
 
 @pytest.mark.parametrize("then", ["", " && git -C sub add . && git -C sub commit -qm one"])
-def test_the_files_of_a_nested_repository_are_published(works: Works, then: str) -> None:
+def test_the_files_of_a_nested_repository_are_published(runner: Runner, then: str) -> None:
     """Without a commit of its own, and with one; also one within it, and its own ignore rules."""
     making = (
         "git init -q sub && cd sub && git config user.email a@b && git config user.name a && echo s > s.txt"
         " && echo '*.tmp' > .gitignore && echo t > t.tmp && echo l > x.log && git init -q deep"
         " && echo d > deep/d.txt && cd .."
     )
-    project = works.project(**{".gitignore": "*.log\n"})
-    task = works.task([Turn(calls=(shell(making + then),)), say("Done.")], project=project)
-    assert works.advance(task).phase == Phase.DONE, task.failure
+    project = runner.project(**{".gitignore": "*.log\n"})
+    task = runner.task([Turn(calls=(shell(making + then),)), say("Done.")], project=project)
+    assert runner.advance(task).phase == Phase.DONE, task.failure
     assert {"sub/s.txt", "sub/.gitignore", "sub/deep/d.txt"} <= published(task)
     assert not {"sub/t.tmp", "sub/x.log", "sub"} & published(task)
     assert "+s\n" in diff_of(task)
@@ -79,24 +79,24 @@ def test_the_files_of_a_nested_repository_are_published(works: Works, then: str)
     assert any("Nested" in note for note in task.left_out) and TaskOut.of(task).left_out == task.left_out
 
 
-def test_a_later_step_sees_changes_in_a_nested_repository(works: Works) -> None:
+def test_a_later_step_sees_changes_in_a_nested_repository(runner: Runner) -> None:
     steps = "[{name: a, command: implement}, {name: b, command: implement}]"
     config = f"autoCommit: true\npipelines: {{default: {steps}}}\n"
     play = {
         "a": [Turn(calls=(shell("git init -q sub && echo 1 > sub/one"),)), say("Done.")],
         "b": [Turn(calls=(shell("echo 2 > sub/one; echo 2 > sub/two"),)), say("Done.")],
     }
-    task = works.advance(works.task(play, config=config))
+    task = runner.advance(runner.task(play, config=config))
     assert task.phase == Phase.DONE
     assert {"sub/one", "sub/two"} <= published(task)
     assert git(paths.repository(task.project).path, "show", f"{task.branch}:sub/one") == "2\n"
 
 
-def test_edits_and_commits_in_a_submodule_are_named_as_not_carried(works: Works) -> None:
-    project = works.project()
+def test_edits_and_commits_in_a_submodule_are_named_as_not_carried(runner: Runner) -> None:
+    project = runner.project()
     source = Path(project.source)
-    library = works.folder / "library"
-    git(works.folder, "init", "-q", str(library))
+    library = runner.folder / "library"
+    git(runner.folder, "init", "-q", str(library))
     git(library, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "one")
     allow = ("-c", "protocol.file.allow=always")
     git(source, *allow, "submodule", "--quiet", "add", str(library), "lib")
@@ -107,8 +107,8 @@ def test_edits_and_commits_in_a_submodule_are_named_as_not_carried(works: Works)
         "git -c protocol.file.allow=always submodule --quiet update --init && cd lib && echo e > edited"
         " && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m own"
     )
-    task = works.task([Turn(calls=(shell(change),)), say("Done.")], project=project)
-    works.advance(task)
+    task = runner.task([Turn(calls=(shell(change),)), say("Done.")], project=project)
+    runner.advance(task)
     lost = "Submodule lib: 1 changed or new files and 1 commits that no remote has"
     assert lost in told(task)
     assert any(note.startswith(lost) for note in task.left_out)
@@ -138,11 +138,11 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize("kind", ELSEWHERE)
-def test_a_workspace_with_history_that_is_nowhere_else_is_not_cleaned(works: Works, kind: str) -> None:
+def test_a_workspace_with_history_that_is_nowhere_else_is_not_cleaned(runner: Runner, kind: str) -> None:
     """It is said on the page from the beginning, and cleaning names the folder."""
     command, named = ELSEWHERE[kind]
     me = "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b; "
-    task = works.advance(works.task([Turn(calls=(shell(me + command),)), say("Done.")]))
+    task = runner.advance(runner.task([Turn(calls=(shell(me + command),)), say("Done.")]))
     assert task.phase == Phase.DONE
     note = task.left_out[0]
     assert named in note and note in told(task)
@@ -151,24 +151,24 @@ def test_a_workspace_with_history_that_is_nowhere_else_is_not_cleaned(works: Wor
     assert note in one.kept and f"remove {one.path}" in one.kept and one.path.exists()
 
 
-def test_history_that_is_elsewhere_keeps_no_workspace(works: Works) -> None:
+def test_history_that_is_elsewhere_keeps_no_workspace(runner: Runner) -> None:
     """Branches that HEAD reaches, a clone of another repository, also a shallow one."""
-    source = works.folder / "library"
-    git(works.folder, "init", "-q", str(source))
+    source = runner.folder / "library"
+    git(runner.folder, "init", "-q", str(source))
     for number in "12":
         git(
             source, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", number
         )
     clones = f"git clone -q {source} whole; git clone -q --depth 1 file://{source} cut"
     play = f"git branch old; {clones}; echo > cut/x"
-    task = works.advance(works.task([Turn(calls=(shell(play),)), say("Done.")]))
+    task = runner.advance(runner.task([Turn(calls=(shell(play),)), say("Done.")]))
     assert "cut/x" in published(task)
     Task.objects.update(ended_at=timezone.now() - timedelta(days=30))
     (one,) = clean_workspaces(older_than=timedelta(days=14), sandbox=Sandbox(None))
     assert not one.kept and not one.path.exists()
 
 
-def test_a_guard_that_cannot_see_ignored_files_says_so(works: Works) -> None:
+def test_a_guard_that_cannot_see_ignored_files_says_so(runner: Runner) -> None:
     """P7: their list before the step could not be made, for what the task before it left."""
     config = """\
 pipelines:
@@ -177,13 +177,13 @@ pipelines:
 """
     second = "---\npipeline: guarded\n---\n# Second\n"
     files = {"tasks/01-first.md": "# First\n", "tasks/02-second.md": second}
-    project = works.project(config, **files)
+    project = runner.project(config, **files)
     mends = [Turn(calls=(shell("rm -r .GIT; mkdir docs; echo > docs/a"),)), say("Done.")]
-    works.agent = FakeAgent(lambda prompt: mends if "# Second" in prompt else [say("Done.")])
-    sequence = create_sequence(project, "tasks", by=acting(works.user))
-    start_sequence(sequence, by=acting(works.user))
+    runner.agent = FakeAgent(lambda prompt: mends if "# Second" in prompt else [say("Done.")])
+    sequence = create_sequence(project, "tasks", by=acting(runner.user))
+    start_sequence(sequence, by=acting(runner.user))
     while due := Task.objects.due().first():
-        works.advance(due)
+        runner.advance(due)
     first, last = sequence.tasks.order_by("pk")
     assert last.phase == Phase.DONE, last.failure
     assert "The files before step do could not be recorded" in told(first)
@@ -191,19 +191,19 @@ pipelines:
     assert checks and "that .gitignore hides: they could not be listed" in checks[0]["check"]
 
 
-def test_an_agent_that_removed_git_loses_nothing(works: Works) -> None:
+def test_an_agent_that_removed_git_loses_nothing(runner: Runner) -> None:
     """Issue: green, without a branch. Now the branch has its work, and the log says what was lost."""
     hidden = (
         "git -c user.name=a -c user.email=a@b commit -q --allow-empty -m mine; echo w > work.txt; rm -rf .git"
     )
-    task = works.advance(works.task([Turn(calls=(shell(hidden),)), say("Done.")]))
+    task = runner.advance(runner.task([Turn(calls=(shell(hidden),)), say("Done.")]))
     assert task.phase == Phase.DONE
     assert "work.txt" in published(task)
     assert "The workspace's .git was removed" in told(task) and "stashes" in told(task)
     git(paths.workspace(task).path, "status")
 
 
-def test_a_run_whose_work_cannot_be_recorded_is_a_failed_attempt(works: Works) -> None:
+def test_a_run_whose_work_cannot_be_recorded_is_a_failed_attempt(runner: Runner) -> None:
     play: list[Act] = [
         Turn(calls=(unrecordable(),)),
         say("Done."),
@@ -211,7 +211,7 @@ def test_a_run_whose_work_cannot_be_recorded_is_a_failed_attempt(works: Works) -
         Turn(calls=(shell("rm -rf .GIT"),)),
         say("So."),
     ]
-    task = works.advance(works.task(play, config=RETRY))
+    task = runner.advance(runner.task(play, config=RETRY))
     assert task.phase == Phase.DONE
     first, second = Run.objects.order_by("number")
     assert first.checks and not first.checks[0]["passed"] and first.checks[0]["check"] == "recording"
@@ -219,9 +219,9 @@ def test_a_run_whose_work_cannot_be_recorded_is_a_failed_attempt(works: Works) -
     assert second.head_commit == task.head_commit
 
 
-def test_after_the_last_attempt_the_task_has_failed_and_says_why(works: Works) -> None:
+def test_after_the_last_attempt_the_task_has_failed_and_says_why(runner: Runner) -> None:
     play = [Turn(calls=(unrecordable(), write("work.txt", "x"))), say("Done.")]
-    task = works.advance(works.task(play))
+    task = runner.advance(runner.task(play))
     assert task.phase == Phase.FAILED
     assert "could not be recorded" in task.failure and ".GIT/x" in task.failure
     Task.objects.update(ended_at=timezone.now() - timedelta(days=30))
@@ -229,7 +229,7 @@ def test_after_the_last_attempt_the_task_has_failed_and_says_why(works: Works) -
     assert "cannot be recorded" in one.kept and file_in(task, "work.txt").exists()
 
 
-def test_files_that_git_refuses_are_the_workspaces_fault(works: Works) -> None:
+def test_files_that_git_refuses_are_the_workspaces_fault(runner: Runner) -> None:
     """A name of a submodule that would lead out of `.git`: the agent is told that, and nothing is broken."""
     evil = write(".gitmodules", '[submodule "../../x"]\n\tpath = sub\n\turl = y\n')
     play: list[Act] = [
@@ -239,25 +239,25 @@ def test_files_that_git_refuses_are_the_workspaces_fault(works: Works) -> None:
         Turn(calls=(shell("rm .gitmodules"),)),
         say("So."),
     ]
-    task = works.advance(works.task(play, config=RETRY))
+    task = runner.advance(runner.task(play, config=RETRY))
     assert task.phase == Phase.DONE and ".git was" not in told(task)
     prompt = Run.objects.order_by("number").last().prompt  # type: ignore[union-attr]
     assert "git refuses what is in it" in prompt and "disallowed submodule name" in prompt
     assert "own repository" not in prompt
 
 
-def test_a_question_is_asked_although_the_work_beside_it_cannot_be_recorded(works: Works) -> None:
+def test_a_question_is_asked_although_the_work_beside_it_cannot_be_recorded(runner: Runner) -> None:
     play = [
         Turn(calls=(unrecordable(),)),
         Turn(calls=(ask("Which?"),)),
         Turn(calls=(shell("rm -rf .GIT"),)),
         say("D"),
     ]
-    task = works.advance(works.task(play))
+    task = runner.advance(runner.task(play))
     assert task.phase == Phase.WAITING_FOR_INPUT and task.questions.open().count() == 1
     assert "The work could not be recorded" in told(task)
-    works.answer_all(task)
-    assert works.advance(task).phase == Phase.DONE
+    runner.answer_all(task)
+    assert runner.advance(task).phase == Phase.DONE
 
 
 def replace_by_file(git: Path) -> None:
@@ -292,7 +292,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_going_on_works_in_a_damaged_workspace(works: Works, damage: str) -> None:
+def test_going_on_works_in_a_damaged_workspace(runner: Runner, damage: str) -> None:
     """A power cut or an agent; the file stays, and the step's work ends up in the branch."""
     config = (
         "pipelines: {default: [{name: do, command: self, check: {type: shell, command: test -e b.txt}}]}\n"
@@ -304,28 +304,28 @@ def test_going_on_works_in_a_damaged_workspace(works: Works, damage: str) -> Non
         Turn(calls=(shell("git add . && echo > b.txt"),)),
         say("D"),
     ]
-    task = works.advance(works.task(play, config="autoCommit: true\n" + config))
+    task = runner.advance(runner.task(play, config="autoCommit: true\n" + config))
     assert task.phase == Phase.FAILED
     DAMAGES[damage](paths.workspace(task).path / ".git")
-    go_on(task, by=acting(works.user), ring=False)
-    assert works.advance(task).phase == Phase.DONE, task.failure
+    go_on(task, by=acting(runner.user), ring=False)
+    assert runner.advance(task).phase == Phase.DONE, task.failure
     assert {"a.txt", "b.txt"} <= published(task)
     git(paths.workspace(task).path, "fsck")
     assert git(paths.workspace(task).path, "status", "--porcelain") == ""
 
 
 @pytest.mark.parametrize("damage", ["gone", "a file", "corrupt", "unrecordable"])
-def test_putting_the_files_back_works_in_a_damaged_workspace(works: Works, damage: str) -> None:
+def test_putting_the_files_back_works_in_a_damaged_workspace(runner: Runner, damage: str) -> None:
     play = [Turn(calls=(write("a.txt", "x"),)), say("Done.")]
-    task = works.advance(works.task(play))
+    task = runner.advance(runner.task(play))
     file_in(task, "late.txt").write_text("late")
     if damage == "unrecordable":
         file_in(task, ".GIT").mkdir()
         file_in(task, ".GIT/x").touch()
     else:
         DAMAGES[damage](paths.workspace(task).path / ".git")
-    retry_from(task, task.steps.get(), by=acting(works.user), put_back=True, ring=False)
-    works.advance(task)
+    retry_from(task, task.steps.get(), by=acting(runner.user), put_back=True, ring=False)
+    runner.advance(task)
     assert task.phase == Phase.DONE and not file_in(task, "late.txt").exists()
     if damage == "unrecordable":
         (aside,) = paths.workspace(task).path.parent.glob("workspace.*/late.txt")
@@ -334,28 +334,28 @@ def test_putting_the_files_back_works_in_a_damaged_workspace(works: Works, damag
         assert "late.txt" in git(paths.repository(task.project).path, "log", "--all", "--name-only")
 
 
-def test_a_stale_lock_of_the_portals_repository_does_not_stop_a_recording(works: Works) -> None:
-    task = works.task([Turn(calls=(write("a.txt", "x"),)), say("Done.")])
+def test_a_stale_lock_of_the_portals_repository_does_not_stop_a_recording(runner: Runner) -> None:
+    task = runner.task([Turn(calls=(write("a.txt", "x"),)), say("Done.")])
     lock = paths.repository(task.project).path / f"refs/heads/{task.branch}.lock"
     lock.parent.mkdir(parents=True)
     lock.touch()
     os.utime(lock, (1, 1))
-    assert works.advance(task).phase == Phase.DONE, task.failure
+    assert runner.advance(task).phase == Phase.DONE, task.failure
     assert "a.txt" in published(task) and not lock.exists()
 
 
-def test_what_a_check_saw_and_the_branch_lacks_is_said(works: Works) -> None:
-    project = works.project(**{".gitignore": ".env\nout/\n"})
-    task = works.task(
+def test_what_a_check_saw_and_the_branch_lacks_is_said(runner: Runner) -> None:
+    project = runner.project(**{".gitignore": ".env\nout/\n"})
+    task = runner.task(
         [Turn(calls=(shell("echo k > .env; mkdir out; echo o > out/o"),)), say("Done.")], project=project
     )
-    works.advance(task)
+    runner.advance(task)
     said = "Not part of the result, because .gitignore names it: .env, out/. Checks saw it."
     assert task.left_out == [said] and told(task).count(said) == 1
 
 
-def guarded(works: Works, command: str, ignore: str = "*.log\nbuild/\nlocal/\n") -> Task:
-    project = works.project(GUARDED, **{".gitignore": ignore})
+def guarded(runner: Runner, command: str, ignore: str = "*.log\nbuild/\nlocal/\n") -> Task:
+    project = runner.project(GUARDED, **{".gitignore": ignore})
     play = {
         "first": [
             Turn(calls=(shell("mkdir local; echo 1 > local/before; echo 1 > first.log"),)),
@@ -363,7 +363,7 @@ def guarded(works: Works, command: str, ignore: str = "*.log\nbuild/\nlocal/\n")
         ],
         "second": [Turn(calls=(shell(command),)), say("Done.")],
     }
-    return works.advance(works.task(play, project=project))
+    return runner.advance(runner.task(play, project=project))
 
 
 @pytest.mark.parametrize(
@@ -376,8 +376,8 @@ def guarded(works: Works, command: str, ignore: str = "*.log\nbuild/\nlocal/\n")
         ("mkdir -p .git/info; echo code.py > .git/info/exclude; echo x > code.py", "code.py"),
     ],
 )
-def test_ignored_files_are_held_against_the_guard(works: Works, command: str, named: str) -> None:
-    task = guarded(works, command)
+def test_ignored_files_are_held_against_the_guard(runner: Runner, command: str, named: str) -> None:
+    task = guarded(runner, command)
     assert task.phase == Phase.FAILED and named in task.failure.splitlines(), task.failure
     assert "first.log" not in task.failure
 
@@ -393,17 +393,17 @@ def test_ignored_files_are_held_against_the_guard(works: Works, command: str, na
         "rm -r local",
     ],
 )
-def test_what_tools_and_checks_write_is_no_violation(works: Works, command: str) -> None:
+def test_what_tools_and_checks_write_is_no_violation(runner: Runner, command: str) -> None:
     """Allowed by a glob; caches and dependencies; what a check wrote before; content that is the same."""
-    task = guarded(works, command, "*.log\nbuild/\nlocal/\n__pycache__/\n.pytest_cache\nnode_modules\n")
+    task = guarded(runner, command, "*.log\nbuild/\nlocal/\n__pycache__/\n.pytest_cache\nnode_modules\n")
     assert task.phase == Phase.DONE, task.failure
 
 
 def test_who_lost_the_task_during_a_recording_publishes_nothing(
-    works: Works, monkeypatch: pytest.MonkeyPatch
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R2: the successor may have published newer work, which an older snapshot must not replace."""
-    task = works.task([Turn(calls=(write("one.txt", "1\n"),)), say("Done.")])
+    task = runner.task([Turn(calls=(write("one.txt", "1\n"),)), say("Done.")])
 
     def taken_over_meanwhile(*words: Any, **options: Any) -> Any:
         made = record(*words, **options)
@@ -411,7 +411,7 @@ def test_who_lost_the_task_during_a_recording_publishes_nothing(
         return made
 
     monkeypatch.setattr("tasks_app.git.clone.record", taken_over_meanwhile)
-    works.advance(task)
+    runner.advance(task)
     references = git(paths.repository(task.project).path, "for-each-ref", "refs/heads", "refs/cat-herder")
     assert references == ""
     assert task.phase == Phase.RUNNING and task.lease_owner == "successor"

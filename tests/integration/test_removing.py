@@ -16,13 +16,13 @@ from tasks_app.engine.lease import Lease
 from tasks_app.models import Project, SessionEntry, Task, paths
 from tasks_app.services.projects import remove_project
 from tests.people import acting
-from tests.works import Works, runs
+from tests.runner import Runner, runs
 
 PAINTS = [Turn(calls=(write("red.txt", "red"),)), say("Done.")]
 
 
-def done_task(works: Works) -> Task:
-    return works.advance(works.task(PAINTS))
+def done_task(runner: Runner) -> Task:
+    return runner.advance(runner.task(PAINTS))
 
 
 def leave_read_only(folder: Path) -> None:
@@ -35,30 +35,30 @@ def leave_read_only(folder: Path) -> None:
 
 
 class TestProject:
-    def test_it_stays_while_a_worker_holds_a_task_that_is_cancelled(self, works: Works) -> None:
-        task = works.task(PAINTS)
+    def test_it_stays_while_a_worker_holds_a_task_that_is_cancelled(self, runner: Runner) -> None:
+        task = runner.task(PAINTS)
         assert Lease.claim(task.pk, owner="somebody")
         Task.objects.filter(pk=task.pk).update(phase=Phase.CANCELLED)
         with pytest.raises(IllegalMove, match="its agent is just ending; try again in a moment"):
-            remove_project(task.project, by=acting(works.user))
+            remove_project(task.project, by=acting(runner.user))
         assert Project.objects.exists()
 
-    def test_transcripts_of_its_sessions_go_and_others_stay(self, works: Works) -> None:
-        task = done_task(works)
+    def test_transcripts_of_its_sessions_go_and_others_stay(self, runner: Runner) -> None:
+        task = done_task(runner)
         mine, other = str(runs(task)[0].session_id), "12345678-1234-4234-8234-123456789012"
         for session in (mine, other):
             SessionEntry.objects.append({"project_key": "p", "session_id": session}, [{"said": "secret"}])
-        remove_project(task.project, by=acting(works.user))
+        remove_project(task.project, by=acting(runner.user))
         assert set(SessionEntry.objects.values_list("session_id", flat=True)) == {other}
 
-    def test_nothing_of_it_is_left_in_the_data_directory(self, works: Works) -> None:
-        task = done_task(works)
+    def test_nothing_of_it_is_left_in_the_data_directory(self, runner: Runner) -> None:
+        task = done_task(runner)
         leave_read_only(paths.home(task))
-        remove_project(task.project, by=acting(works.user))
+        remove_project(task.project, by=acting(runner.user))
         assert list(paths.data_dir().glob("*/*")) == []
 
 
-def test_a_folder_outside_of_the_data_directory_is_left_alone(works: Works, tmp_path: Path) -> None:
+def test_a_folder_outside_of_the_data_directory_is_left_alone(runner: Runner, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     paths.data_dir().mkdir(exist_ok=True)
     link = paths.data_dir() / "link"
@@ -69,10 +69,10 @@ def test_a_folder_outside_of_the_data_directory_is_left_alone(works: Works, tmp_
     assert (tmp_path / "elsewhere").is_dir()
 
 
-def test_an_old_workspace_goes_with_its_read_only_folders(works: Works) -> None:
-    task = done_task(works)
+def test_an_old_workspace_goes_with_its_read_only_folders(runner: Runner) -> None:
+    task = done_task(runner)
     leave_read_only(paths.home(task))
     Task.objects.update(ended_at=timezone.now() - timedelta(days=30))
-    (cleaned,) = clean_workspaces(older_than=timedelta(days=14), sandbox=works.sandbox)
+    (cleaned,) = clean_workspaces(older_than=timedelta(days=14), sandbox=runner.sandbox)
     assert cleaned.freed and not cleaned.kept
     assert not paths.workspace(task).path.exists() and not paths.home(task).exists()

@@ -21,7 +21,7 @@ from tasks_app.prompting.feedback import interruption_feedback, usage_limit_feed
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.services.tasks import go_on
 from tests.people import acting
-from tests.works import ONE_STEP, Works, file_in, runs
+from tests.runner import ONE_STEP, Runner, file_in, runs
 
 pytestmark = [
     pytest.mark.bubblewrap,
@@ -36,29 +36,29 @@ pipelines:
 """
 
 
-def after_a_failed_check(works: Works, task: Task) -> None:
-    works.advance(task)
+def after_a_failed_check(runner: Runner, task: Task) -> None:
+    runner.advance(task)
 
 
-def after_a_limit(works: Works, task: Task) -> None:
-    works.advance(task)
-    go_on(task, by=acting(works.user), ring=False)
-    works.advance(task)
+def after_a_limit(runner: Runner, task: Task) -> None:
+    runner.advance(task)
+    go_on(task, by=acting(runner.user), ring=False)
+    runner.advance(task)
 
 
-def after_a_stop(works: Works, task: Task) -> None:
+def after_a_stop(runner: Runner, task: Task) -> None:
     started = file_in(task, "slow-started.txt")
-    works.stop_signal = lambda: StopReason.SHUTDOWN if started.exists() else None
-    works.advance(task)
-    works.stop_signal = never
-    works.advance(task)
+    runner.stop_signal = lambda: StopReason.SHUTDOWN if started.exists() else None
+    runner.advance(task)
+    runner.stop_signal = never
+    runner.advance(task)
 
 
 @dataclass(frozen=True)
 class Case:
     scenario: str
     config: str
-    happen: Callable[[Works, Task], None]
+    happen: Callable[[Runner, Task], None]
     told: str
     done: str
 
@@ -84,7 +84,7 @@ def text_of(message: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_the_session_goes_on_with_the_reason(real: Works, server: RehearsalServer, case: Case) -> None:
+def test_the_session_goes_on_with_the_reason(real: Runner, server: RehearsalServer, case: Case) -> None:
     """One conversation: what was done before, then why it goes on."""
     task = real.task(text=f"# Paint it\n\nrehearsal: {case.scenario}\n", config=case.config)
     case.happen(real, task)
@@ -101,7 +101,7 @@ def test_the_session_goes_on_with_the_reason(real: Works, server: RehearsalServe
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_replay_is_told_what_was_done_and_the_reason(
-    real: Works, server: RehearsalServer, case: Case
+    real: Runner, server: RehearsalServer, case: Case
 ) -> None:
     """H9: the original prompt, the actions, the reason, in this order, in a new session."""
     text = f"---\nresume: replay\n---\n# Paint it\n\nrehearsal: {case.scenario}\n"
@@ -149,7 +149,7 @@ def ask_that_did_not_halt(task: Task) -> None:
 
 @pytest.mark.parametrize("kind", ["tool_result", "text"], ids=["as its result", "in a prompt"])
 def test_an_answer_that_is_not_in_the_session_is_handed_over_again(
-    real: Works, second_run_dies: list[str], kind: str
+    real: Runner, second_run_dies: list[str], kind: str
 ) -> None:
     """H8: however far the program had come with it before it was killed."""
     task = real.task(text="# Paint it\n\nrehearsal: crash-story\n")

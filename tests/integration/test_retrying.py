@@ -21,54 +21,54 @@ from tests.browser import signed_in
 from tests.factories import MembershipFactory, RunFactory, SequenceFactory, TaskFactory
 from tests.integration.conftest import Manage
 from tests.people import acting
-from tests.works import TWO_STEPS, Works, diff_of, file_in, runs, step
+from tests.runner import TWO_STEPS, Runner, diff_of, file_in, runs, step
 
 PLANNED = [Turn(calls=(write("PLAN.md", "# Plan\n"),)), say("Planned.")]
 PAINTED = [Turn(calls=(write("paint.txt", "red\n"),)), say("Painted.")]
 
 
-def done(works: Works) -> Task:
-    task = works.task({"plan": PLANNED, "implement": PAINTED}, config="publishPlan: true\n" + TWO_STEPS)
-    assert works.advance(task).phase == Phase.DONE
+def done(runner: Runner) -> Task:
+    task = runner.task({"plan": PLANNED, "implement": PAINTED}, config="publishPlan: true\n" + TWO_STEPS)
+    assert runner.advance(task).phase == Phase.DONE
     return task
 
 
-def test_a_done_task_is_done_again_from_a_step(works: Works) -> None:
-    task = done(works)
+def test_a_done_task_is_done_again_from_a_step(runner: Runner) -> None:
+    task = done(runner)
     sessions = {run.session_id for run in runs(task)}
-    retry_from(task, step(task, "implement"), by=acting(works.user))
+    retry_from(task, step(task, "implement"), by=acting(runner.user))
     task.refresh_from_db()
     assert (task.phase, task.ended_at) == (Phase.PENDING, None)
     assert [one.phase for one in task.steps.all()] == [Phase.DONE, Phase.PENDING]
     assert file_in(task, "paint.txt").exists(), "the files are as they were left"
-    assert works.advance(task).phase == Phase.DONE
+    assert runner.advance(task).phase == Phase.DONE
     planned, first, second = runs(task)
     assert (first.number, second.number) == (1, 2)
     assert (second.reason, second.resumed) == (Reason.RETRY, False)
     assert second.session_id not in sessions
     assert "An earlier attempt at it" in second.prompt and planned.prompt[:100] in second.prompt
     entry = AuditEntry.objects.get(action=Action.TASK_RETRIED)
-    assert (entry.actor, entry.detail) == (works.user, {"step": "implement", "put_back": False})
+    assert (entry.actor, entry.detail) == (runner.user, {"step": "implement", "put_back": False})
     assert Transition.objects.filter(source=Phase.DONE, target=Phase.PENDING).count() == 2
 
 
-def test_all_steps_from_there_on_are_done_again(works: Works) -> None:
-    task = done(works)
-    retry_from(task, step(task, "plan"), by=acting(works.user))
+def test_all_steps_from_there_on_are_done_again(runner: Runner) -> None:
+    task = done(runner)
+    retry_from(task, step(task, "plan"), by=acting(runner.user))
     assert {one.phase for one in task.steps.all()} == {Phase.PENDING}
-    works.advance(task)
+    runner.advance(task)
     assert [(run.step.name, run.number) for run in runs(task)] == [
         ("plan", 1), ("plan", 2), ("implement", 1), ("implement", 2),
     ]  # fmt: skip
     assert "paint.txt" in diff_of(task) and "PLAN.md" in diff_of(task)
 
 
-def test_the_files_can_be_put_back_and_nothing_is_lost(works: Works) -> None:
-    task = done(works)
+def test_the_files_can_be_put_back_and_nothing_is_lost(runner: Runner) -> None:
+    task = done(runner)
     file_in(task, "by-hand.txt").write_text("not recorded by any run")
-    works.agent = type(works.fake)(lambda prompt: [Turn(calls=(shell("ls > seen.txt"),)), say("Looked.")])
-    retry_from(task, step(task, "implement"), by=acting(works.user), put_back=True)
-    assert works.advance(task).phase == Phase.DONE
+    runner.agent = type(runner.fake)(lambda prompt: [Turn(calls=(shell("ls > seen.txt"),)), say("Looked.")])
+    retry_from(task, step(task, "implement"), by=acting(runner.user), put_back=True)
+    assert runner.advance(task).phase == Phase.DONE
     assert not file_in(task, "paint.txt").exists() and file_in(task, "PLAN.md").exists()
     assert "paint.txt" not in file_in(task, "seen.txt").read_text()
     assert "paint.txt" not in diff_of(task) and "PLAN.md" in diff_of(task)
@@ -81,11 +81,11 @@ def test_the_files_can_be_put_back_and_nothing_is_lost(works: Works) -> None:
 
 
 def test_a_worker_that_dies_while_it_puts_files_back_leaves_it_to_the_next(
-    works: Works, monkeypatch: pytest.MonkeyPatch
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R2: the second look does not take the emptied folder for what was to be kept."""
-    task = done(works)
-    retry_from(task, step(task, "implement"), by=acting(works.user), put_back=True)
+    task = done(runner)
+    retry_from(task, step(task, "implement"), by=acting(runner.user), put_back=True)
 
     class Died(BaseException):
         pass
@@ -96,50 +96,50 @@ def test_a_worker_that_dies_while_it_puts_files_back_leaves_it_to_the_next(
     with monkeypatch.context() as patch:
         patch.setattr(paths, "remove_folder", die)
         with pytest.raises(Died):
-            works.advance(task)
-    assert works.advance(task).phase == Phase.DONE
+            runner.advance(task)
+    assert runner.advance(task).phase == Phase.DONE
     ref = f"refs/cat-herder/{task.branch}/{task.pk}-02-2-replaced:paint.txt"
     assert paths.repository(task.project).git.line("show", ref) == "red"
 
 
-def test_what_cannot_be_recorded_is_not_removed(works: Works) -> None:
-    task = done(works)
-    retry_from(task, step(task, "implement"), by=acting(works.user), put_back=True)
+def test_what_cannot_be_recorded_is_not_removed(runner: Runner) -> None:
+    task = done(runner)
+    retry_from(task, step(task, "implement"), by=acting(runner.user), put_back=True)
     file_in(task, ".GIT").mkdir()  # git takes no file in it
     file_in(task, ".GIT/paint.txt").write_text("precious")
-    assert works.advance(task).phase == Phase.DONE
+    assert runner.advance(task).phase == Phase.DONE
     assert task.reset_to == "" and not file_in(task, ".GIT").exists()
     (aside,) = paths.workspace(task).path.parent.glob("workspace.*/.GIT/paint.txt")
     assert aside.read_text() == "precious"
 
 
-def test_what_was_asked_before_is_history_and_not_asked_again(works: Works) -> None:
+def test_what_was_asked_before_is_history_and_not_asked_again(runner: Runner) -> None:
     """R1: an answer goes to the question it was meant for; the new session reads it as history."""
     asks = [Turn("I ask.", (ask("Red?"),)), say("Painted. {result}")]
-    task = works.task(asks)
-    works.advance(task)
-    cancel_task(task, by=acting(works.user))
-    retry_from(task, step(task), by=acting(works.user))
-    works.advance(task)
+    task = runner.task(asks)
+    runner.advance(task)
+    cancel_task(task, by=acting(runner.user))
+    retry_from(task, step(task), by=acting(runner.user))
+    runner.advance(task)
     old, new = task.questions.order_by("number")
     assert (old.state, new.state) == ("withdrawn", "open")
-    cancel_task(task, by=acting(works.user))
-    go_on(task, by=acting(works.user))
+    cancel_task(task, by=acting(runner.user))
+    go_on(task, by=acting(runner.user))
     old.refresh_from_db()
     assert old.state == "withdrawn", "only what the last attempt waits for is asked again"
-    works.answer(task.questions.open().get(), "Blue")
-    assert works.advance(task).phase == Phase.DONE
-    retry_from(task, step(task), by=acting(works.user))
-    works.advance(task)
+    runner.answer(task.questions.open().get(), "Blue")
+    assert runner.advance(task).phase == Phase.DONE
+    retry_from(task, step(task), by=acting(runner.user))
+    runner.advance(task)
     assert "Blue" in runs(task)[-1].prompt and "HUMAN INTERACTION HISTORY" in runs(task)[-1].prompt
 
 
-def test_a_failed_step_gets_all_its_attempts_again(works: Works) -> None:
-    task = works.task([Fail("No luck.")])
-    assert works.advance(task).phase == Phase.FAILED
-    retry_from(task, step(task), by=acting(works.user))
-    works.agent = type(works.fake)(lambda prompt: [say("Done.")])
-    assert works.advance(task).phase == Phase.DONE
+def test_a_failed_step_gets_all_its_attempts_again(runner: Runner) -> None:
+    task = runner.task([Fail("No luck.")])
+    assert runner.advance(task).phase == Phase.FAILED
+    retry_from(task, step(task), by=acting(runner.user))
+    runner.agent = type(runner.fake)(lambda prompt: [say("Done.")])
+    assert runner.advance(task).phase == Phase.DONE
     assert [run.outcome for run in runs(task)] == [Outcome.FAILED, Outcome.FINISHED]
     assert (step(task).failures, step(task).failure) == (0, "")
 
@@ -287,10 +287,10 @@ def test_a_task_is_retried_from_a_step_by_command(manage: Manage, failed: Task) 
 
 
 def test_what_a_dead_run_of_an_earlier_attempt_asked_is_not_asked(
-    works: Works, monkeypatch: pytest.MonkeyPatch
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R1: nobody would get the answer. The worker died after the question, and the step was retried."""
-    task = works.task(lambda prompt: [Turn("I ask.", (ask("Red?"),)), say("Painted.")])
+    task = runner.task(lambda prompt: [Turn("I ask.", (ask("Red?"),)), say("Painted.")])
 
     class Died(BaseException):
         pass
@@ -302,11 +302,11 @@ def test_what_a_dead_run_of_an_earlier_attempt_asked_is_not_asked(
         patch.setattr(crashpoints, "_armed", "ask-recorded")
         patch.setattr(crashpoints, "os", SimpleNamespace(_exit=die))
         with pytest.raises(Died):
-            works.advance(task)
-    cancel_task(task, by=acting(works.user))
-    retry_from(task, step(task), by=acting(works.user))
-    works.agent = type(works.fake)(lambda prompt: [say("Painted at once.")])
-    assert works.advance(task).phase == Phase.DONE
+            runner.advance(task)
+    cancel_task(task, by=acting(runner.user))
+    retry_from(task, step(task), by=acting(runner.user))
+    runner.agent = type(runner.fake)(lambda prompt: [say("Painted at once.")])
+    assert runner.advance(task).phase == Phase.DONE
     assert not task.questions.exists()
     first, second = runs(task)
     assert (first.outcome, second.outcome) == (Outcome.CRASHED, Outcome.FINISHED)

@@ -25,7 +25,7 @@ from tests.api import Script
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, UserFactory
 from tests.integration.conftest import Manage
-from tests.works import Works
+from tests.runner import Runner
 
 FILE = "pipelines: {careful: [{name: do, command: self}], quick: [{name: dash, command: self}]}\n"
 #: By kind: the value that is stored, and the text that gives it.
@@ -48,8 +48,8 @@ each_setting = pytest.mark.parametrize("setting", SETTINGS.values(), ids=lambda 
 
 
 @pytest.fixture
-def project(works: Works) -> Project:
-    return works.project(FILE)
+def project(runner: Runner) -> Project:
+    return runner.project(FILE)
 
 
 def stored(project: Project) -> dict[str, Any]:

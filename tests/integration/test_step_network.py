@@ -18,7 +18,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.models import Run
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import Sandbox, SandboxMode, detect, run
-from tests.works import Works
+from tests.runner import Runner
 
 #: In the repository: agent and check run it. It says which addresses it reached.
 TRY = """\
@@ -54,7 +54,7 @@ def service() -> Iterator[socket.socket]:
 @pytest.mark.once(on="sqlite")
 @pytest.mark.parametrize("network", ["model", "none"])
 def test_a_step_reaches_its_model_and_nothing_else(
-    metered: Works, server: RehearsalServer, service: socket.socket, network: str
+    metered: Runner, server: RehearsalServer, service: socket.socket, network: str
 ) -> None:
     """No service on loopback, no database, no other address; its check reaches nothing either."""
     port = service.getsockname()[1]
@@ -76,7 +76,7 @@ def test_a_step_reaches_its_model_and_nothing_else(
 @pytest.mark.bubblewrap
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.once(on="sqlite")
-def test_with_the_whole_network_loopback_is_reached(metered: Works, service: socket.socket) -> None:
+def test_with_the_whole_network_loopback_is_reached(metered: Runner, service: socket.socket) -> None:
     """What the default means, and that the test above tries the right thing."""
     addresses = [["127.0.0.1", service.getsockname()[1]]]
     files = {"try.py": TRY, "addresses.json": json.dumps(addresses)}
@@ -93,10 +93,10 @@ def test_with_the_whole_network_loopback_is_reached(metered: Works, service: soc
 @pytest.mark.parametrize(
     "sandbox", [Sandbox(None, "There is no bubblewrap."), Sandbox(Path("/usr/bin/bwrap"))]
 )
-def test_a_step_is_not_run_with_a_network_that_it_must_not_have(works: Works, sandbox: Sandbox) -> None:
-    works.sandbox = sandbox
-    project = works.project(CONFIG.format(network="model"))
-    task = works.advance(works.task([say("Done.")], project=project))
+def test_a_step_is_not_run_with_a_network_that_it_must_not_have(runner: Runner, sandbox: Sandbox) -> None:
+    runner.sandbox = sandbox
+    project = runner.project(CONFIG.format(network="model"))
+    task = runner.advance(runner.task([say("Done.")], project=project))
     assert task.phase == Phase.FAILED
     assert "network: model" in task.failure
     assert (sandbox.reason or sandbox.network_reason) in task.failure
@@ -104,10 +104,10 @@ def test_a_step_is_not_run_with_a_network_that_it_must_not_have(works: Works, sa
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_installation_s_word_is_the_most_that_a_step_gets(works: Works, settings: Any) -> None:
+def test_the_installation_s_word_is_the_most_that_a_step_gets(runner: Runner, settings: Any) -> None:
     settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"network": "model"})
-    works.sandbox = Sandbox(None, "There is no bubblewrap.")
-    task = works.advance(works.task([say("Done.")], project=works.project(CONFIG.format(network="full"))))
+    runner.sandbox = Sandbox(None, "There is no bubblewrap.")
+    task = runner.advance(runner.task([say("Done.")], project=runner.project(CONFIG.format(network="full"))))
     assert task.phase == Phase.FAILED
     assert "network: model" in task.failure
 

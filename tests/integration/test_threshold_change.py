@@ -14,19 +14,19 @@ from tasks_app.models import Action, AuditEntry, Change, ChangeKind, Role, Run, 
 from tasks_app.services.changing import change_threshold
 from tests.factories import MembershipFactory, TaskFactory
 from tests.people import acting
-from tests.works import Works, results, runs, step
+from tests.runner import Runner, results, runs, step
 
 ASKS = [Turn("I ask.", (ask("Red?"),)), say("Painted. {result}")]
 
 
-def test_who_waits_is_told_of_the_new_threshold_with_the_answer(works: Works) -> None:
+def test_who_waits_is_told_of_the_new_threshold_with_the_answer(runner: Runner) -> None:
     """H7: the same session goes on; what the human wrote stays as it was written."""
-    task = works.task(ASKS, threshold=5)
-    works.advance(task)
-    change_threshold(task, 1, by=acting(works.user))
+    task = runner.task(ASKS, threshold=5)
+    runner.advance(task)
+    change_threshold(task, 1, by=acting(runner.user))
     question = task.questions.get()
-    works.answer(question, "Blue")
-    assert works.advance(task).phase == Phase.DONE
+    runner.answer(question, "Blue")
+    assert runner.advance(task).phase == Phase.DONE
     first, second = runs(task)
     assert first.session_id == second.session_id and (first.threshold, second.threshold) == (5, 1)
     told = results(task)[-1]
@@ -35,52 +35,52 @@ def test_who_waits_is_told_of_the_new_threshold_with_the_answer(works: Works) ->
     assert question.answer_text == "Blue"
 
 
-def test_an_answer_still_arrives_when_nobody_may_be_asked_any_more(works: Works) -> None:
+def test_an_answer_still_arrives_when_nobody_may_be_asked_any_more(runner: Runner) -> None:
     """R1"""
-    task = works.task(ASKS, threshold=5)
-    works.advance(task)
-    change_threshold(task, 0, by=acting(works.user))
-    works.answer(task.questions.get(), "Blue")
-    assert works.advance(task).phase == Phase.DONE
+    task = runner.task(ASKS, threshold=5)
+    runner.advance(task)
+    change_threshold(task, 0, by=acting(runner.user))
+    runner.answer(task.questions.get(), "Blue")
+    assert runner.advance(task).phase == Phase.DONE
     assert "Blue" in results(task)[-1] and "nobody can be asked" in results(task)[-1]
 
 
-def test_a_new_session_knows_only_the_new_threshold(works: Works) -> None:
+def test_a_new_session_knows_only_the_new_threshold(runner: Runner) -> None:
     """H13: of 0 its prompt has no word."""
-    task = works.task([say("Done.")], threshold=3)
-    change_threshold(task, 0, by=acting(works.user))
-    works.advance(task)
+    task = runner.task([say("Done.")], threshold=3)
+    change_threshold(task, 0, by=acting(runner.user))
+    runner.advance(task)
     (run,) = runs(task)
     assert run.threshold == 0 and "threshold" not in run.prompt and "cat-herder ask" not in run.prompt
 
 
-def test_a_session_that_goes_on_by_prompt_is_told_once(works: Works) -> None:
+def test_a_session_that_goes_on_by_prompt_is_told_once(runner: Runner) -> None:
     checked = (
         "pipelines:\n  default:\n    - name: do\n      command: self\n"
         '      check: {type: shell, command: "test -e never"}\n      retry: 2\n'
     )
-    task = works.task([say("Done.")], config=checked, threshold=0)
+    task = runner.task([say("Done.")], config=checked, threshold=0)
     seen: list[int] = []
 
     def looked(prompt: str) -> list[Turn]:
         if not seen:  # during the first run
-            change_threshold(Task.objects.get(pk=task.pk), 4, by=acting(works.user))
+            change_threshold(Task.objects.get(pk=task.pk), 4, by=acting(runner.user))
         seen.append(len(prompt))
         return [say("Done.")]
 
-    works.agent = type(works.fake)(looked)
-    works.advance(task)
+    runner.agent = type(runner.fake)(looked)
+    runner.advance(task)
     first, second, third = runs(task)
     assert (first.threshold, second.threshold, third.threshold) == (0, 4, 4)
     assert "threshold" not in first.prompt and "threshold" not in third.prompt
     assert "the interaction threshold is now 4" in second.prompt and "cat-herder ask" in second.prompt
 
 
-def test_who_died_before_it_was_told_is_told_again(works: Works) -> None:
-    task = works.task(ASKS, threshold=5)
-    works.advance(task)
-    change_threshold(task, 2, by=acting(works.user))
-    works.answer(task.questions.get(), "Blue")
+def test_who_died_before_it_was_told_is_told_again(runner: Runner) -> None:
+    task = runner.task(ASKS, threshold=5)
+    runner.advance(task)
+    change_threshold(task, 2, by=acting(runner.user))
+    runner.answer(task.questions.get(), "Blue")
     task.refresh_from_db()
     planned = next_run(step(task))
     (decision,) = planned.decisions.values()
@@ -93,17 +93,17 @@ def test_who_died_before_it_was_told_is_told_again(works: Works) -> None:
     assert "threshold is now 2" in json.dumps(decision.updated_input)
 
 
-def test_a_question_of_a_run_that_died_is_found_although_nobody_may_be_asked_now(works: Works) -> None:
+def test_a_question_of_a_run_that_died_is_found_although_nobody_may_be_asked_now(runner: Runner) -> None:
     """R1: what the agent asked, it asked under the threshold of its run."""
-    task = works.task(ASKS, threshold=5)
-    works.advance(task)
+    task = runner.task(ASKS, threshold=5)
+    runner.advance(task)
     task.questions.all().delete()
     Run.objects.update(outcome="", ended_at=None)
     Task.objects.update(phase=Phase.RUNNING)
     task.steps.update(phase=Phase.RUNNING)
     task.refresh_from_db()
-    change_threshold(task, 0, by=acting(works.user))
-    assert works.advance(task).phase == Phase.WAITING_FOR_INPUT
+    change_threshold(task, 0, by=acting(runner.user))
+    assert runner.advance(task).phase == Phase.WAITING_FOR_INPUT
     assert task.questions.get().headline == "Red?"
 
 

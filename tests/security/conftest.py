@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tasks_app.models import User
-from tests.works import Works
+from tests.runner import Runner
 
 
 @pytest.fixture
-def works(transactional_db: None, settings: Any, tmp_path: Path) -> Works:
+def runner(transactional_db: None, settings: Any, tmp_path: Path) -> Runner:
     """A portal in this process, with folders of its own."""
     settings.DATA_DIR = tmp_path / "data"
-    return Works(tmp_path, User.objects.create_user("ann", is_superuser=True))
+    return Runner(tmp_path, User.objects.create_user("ann", is_superuser=True))

@@ -18,15 +18,15 @@ from tasks_app.services.tasks import cancel_task, go_on
 from tests.api import Script
 from tests.browser import signed_in
 from tests.people import acting
-from tests.works import Works, results
+from tests.runner import Runner, results
 
 ASKS_TWICE = [Turn(calls=(ask("First?"),)), Turn(calls=(ask("Second?"),)), say("{result}")]
 
 
-def at_once(*works: Callable[[], Any]) -> list[Any]:
+def at_once(*runner: Callable[[], Any]) -> list[Any]:
     """What each returned, or the error of ours that it raised; all began together."""
-    together = threading.Barrier(len(works))
-    results: list[Any] = [None] * len(works)
+    together = threading.Barrier(len(runner))
+    results: list[Any] = [None] * len(runner)
 
     def one(place: int, work: Callable[[], Any]) -> None:
         together.wait()
@@ -37,7 +37,7 @@ def at_once(*works: Callable[[], Any]) -> list[Any]:
         finally:
             connection.close()
 
-    threads = [threading.Thread(target=one, args=pair) for pair in enumerate(works)]
+    threads = [threading.Thread(target=one, args=pair) for pair in enumerate(runner)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -45,36 +45,39 @@ def at_once(*works: Callable[[], Any]) -> list[Any]:
     return results
 
 
-def waiting(works: Works) -> tuple[Task, Question]:
-    task = works.advance(works.task(ASKS_TWICE))
+def waiting(runner: Runner) -> tuple[Task, Question]:
+    task = runner.advance(runner.task(ASKS_TWICE))
     return task, task.questions.get()
 
 
-def reply(works: Works, question: Question, text: str, via: Channel) -> Callable[[], Any]:
+def reply(runner: Runner, question: Question, text: str, via: Channel) -> Callable[[], Any]:
     return lambda: answer_question(
-        Question.objects.get(pk=question.pk), Reply({question.headline: text}), by=acting(works.user), via=via
+        Question.objects.get(pk=question.pk),
+        Reply({question.headline: text}),
+        by=acting(runner.user),
+        via=via,
     )
 
 
-def test_of_answers_through_three_channels_at_once_one_counts(works: Works) -> None:
-    task, question = waiting(works)
+def test_of_answers_through_three_channels_at_once_one_counts(runner: Runner) -> None:
+    task, question = waiting(runner)
     given = [(f"by {via}", via) for via in Channel]
-    outcomes = at_once(*(reply(works, question, text, via) for text, via in given))
+    outcomes = at_once(*(reply(runner, question, text, via) for text, via in given))
     assert sum(isinstance(outcome, NotOpen) for outcome in outcomes) == len(given) - 1
     question.refresh_from_db()
     (winner,) = [text for (text, _), one in zip(given, outcomes, strict=True) if not isinstance(one, NotOpen)]
     assert question.answer_text == winner
     assert Event.objects.filter(run__step__task=task, kind="answer").count() == 1
-    works.advance(task)
+    runner.advance(task)
     assert results(task) == [f'The user answered: "First?"="{winner}". Go on from there.']
 
 
 @pytest.mark.parametrize("round_", range(5))
-def test_an_answer_at_the_moment_of_a_cancel_is_kept_or_refused(round_: int, works: Works) -> None:
-    task, question = waiting(works)
+def test_an_answer_at_the_moment_of_a_cancel_is_kept_or_refused(round_: int, runner: Runner) -> None:
+    task, question = waiting(runner)
     answered, cancelled = at_once(
-        reply(works, question, "Yes", Channel.WEB),
-        lambda: cancel_task(Task.objects.get(pk=task.pk), by=acting(works.user)),
+        reply(runner, question, "Yes", Channel.WEB),
+        lambda: cancel_task(Task.objects.get(pk=task.pk), by=acting(runner.user)),
     )
     assert cancelled is None
     task.refresh_from_db()
@@ -82,32 +85,32 @@ def test_an_answer_at_the_moment_of_a_cancel_is_kept_or_refused(round_: int, wor
     assert task.phase == Phase.CANCELLED
     if isinstance(answered, NotOpen):
         assert (question.state, question.answers) == (QuestionState.WITHDRAWN, {})
-        go_on(task, by=acting(works.user))
+        go_on(task, by=acting(runner.user))
         task.refresh_from_db()
         assert task.phase == Phase.WAITING_FOR_INPUT
-        reply(works, question, "Yes", Channel.WEB)()
+        reply(runner, question, "Yes", Channel.WEB)()
     else:
         assert question.answer_text == "Yes"
-        go_on(task, by=acting(works.user))
-    works.advance(task)
+        go_on(task, by=acting(runner.user))
+    runner.advance(task)
     assert results(task) == ['The user answered: "First?"="Yes". Go on from there.']
 
 
-def test_of_two_who_let_it_go_on_one_does(works: Works) -> None:
-    task, _ = waiting(works)
-    cancel_task(task, by=acting(works.user))
-    outcomes = at_once(*[lambda: go_on(Task.objects.get(pk=task.pk), by=acting(works.user))] * 4)
+def test_of_two_who_let_it_go_on_one_does(runner: Runner) -> None:
+    task, _ = waiting(runner)
+    cancel_task(task, by=acting(runner.user))
+    outcomes = at_once(*[lambda: go_on(Task.objects.get(pk=task.pk), by=acting(runner.user))] * 4)
     assert sum(isinstance(outcome, IllegalMove) for outcome in outcomes) == 3
     assert task.questions.open().count() == 1
 
 
-def test_the_card_of_the_first_question_does_not_answer_the_second(works: Works) -> None:
+def test_the_card_of_the_first_question_does_not_answer_the_second(runner: Runner) -> None:
     """A fault of the reference tool: what was left over from one question answered the next."""
-    task, first = waiting(works)
-    works.answer(first, "One")
-    works.advance(task)
+    task, first = waiting(runner)
+    runner.answer(first, "One")
+    runner.advance(task)
     second = task.questions.open().get()
-    browser = signed_in(works.user)
+    browser = signed_in(runner.user)
     late = browser.post(f"/questions/{first.pk}/answer/", {"item-0-other": "For the second"})
     assert late.status_code == 409
     second.refresh_from_db()
@@ -116,24 +119,24 @@ def test_the_card_of_the_first_question_does_not_answer_the_second(works: Works)
     assert first.answer_text == "One"
 
 
-def test_the_card_of_a_cancelled_task_counts_once_it_is_open_again(works: Works) -> None:
+def test_the_card_of_a_cancelled_task_counts_once_it_is_open_again(runner: Runner) -> None:
     """It is the same question; in between it takes no answer."""
-    task, question = waiting(works)
-    browser = signed_in(works.user)
+    task, question = waiting(runner)
+    browser = signed_in(runner.user)
     where, typed = f"/questions/{question.pk}/answer/", {"item-0-other": "Late"}
-    cancel_task(task, by=acting(works.user))
+    cancel_task(task, by=acting(runner.user))
     assert browser.post(where, typed).status_code == 409
     task.refresh_from_db()
-    go_on(task, by=acting(works.user))
+    go_on(task, by=acting(runner.user))
     assert browser.post(where, typed).status_code == 200
-    works.advance(task)
+    runner.advance(task)
     assert results(task) == ['The user answered: "First?"="Late". Go on from there.']
 
 
-def test_an_answer_names_the_questions_that_it_answers(works: Works) -> None:
-    _, question = waiting(works)
+def test_an_answer_names_the_questions_that_it_answers(runner: Runner) -> None:
+    _, question = waiting(runner)
     body = {"answers": {"Another question?": "Yes"}}
-    refused = Script(works.user).post(f"/questions/{question.pk}/answer", body)
+    refused = Script(runner.user).post(f"/questions/{question.pk}/answer", body)
     assert (refused.status_code, "Another question?" in refused.json()["detail"]) == (400, True)
     question.refresh_from_db()
     assert question.is_open

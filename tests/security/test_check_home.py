@@ -7,7 +7,7 @@ import pytest
 from tasks_app.agent.fake_script import Call, Turn, say
 from tasks_app.core.phases import Phase
 from tasks_app.models import paths
-from tests.works import Works
+from tests.runner import Runner
 
 HONEST = """\
 pipelines:
@@ -17,18 +17,18 @@ pipelines:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_checks_have_a_home_that_the_agent_cannot_prepare(works: Works) -> None:
+def test_checks_have_a_home_that_the_agent_cannot_prepare(runner: Runner) -> None:
     """A planted usercustomize.py or .bashrc would pass any check, and no diff would show it."""
-    task = works.task([], project=works.project(HONEST))
+    task = runner.task([], project=runner.project(HONEST))
     home = paths.home(task)
 
     def plant(workspace: object) -> str:
         (home / ".planted").write_text("")
         return ""
 
-    works.fake.script = lambda prompt: [
+    runner.fake.script = lambda prompt: [
         Turn(calls=(Call("Bash", {"command": "plant"}, plant),)),
         say("Done."),
     ]
-    assert works.advance(task).phase == Phase.DONE
+    assert runner.advance(task).phase == Phase.DONE
     assert (home / ".planted").exists()

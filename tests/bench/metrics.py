@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Figure:
+class Metric:
     """Samples of one quantity; `wanted` is what the specification asks for."""
 
     name: str
@@ -26,7 +26,7 @@ class Figure:
         return f"{self.name:<66} {middle:>10,.1f} {self.unit:<6} {spread:<22} {count:<6} {self.wanted}"
 
 
-def show(figures: list[Figure]) -> None:
+def show(metrics: list[Metric]) -> None:
     """Print a line each: the median, the least and the most, how many, and what is wanted."""
-    for figure in figures:
-        print(figure.line)
+    for metric in metrics:
+        print(metric.line)

@@ -1,4 +1,4 @@
-"""A project, its people and its tasks, worked on in this process by any agent behind the port."""
+"""A project with users and tasks, which any agent behind the port runs in this process."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Play = Sequence[Act] | Mapping[str, Sequence[Act]] | Callable[[str], Sequence[Ac
 
 
 @dataclass
-class Works:
+class Runner:
     """One task at a time; `agent` does its runs."""
 
     folder: Path

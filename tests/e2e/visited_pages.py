@@ -1,4 +1,4 @@
-"""A portal with something of everything, for looking at every page: run in a process of its own."""
+"""Rows of every kind, for tests that visit all pages; created in a separate process."""
 
 from __future__ import annotations
 
