@@ -154,7 +154,7 @@ ACCOUNT_EMAIL_SUBJECT_PREFIX = "[Cat Herder] "
 ACCOUNT_DEFAULT_HTTP_PROTOCOL = "https" if _https else "http"
 ACCOUNT_REAUTHENTICATION_REQUIRED = True
 ACCOUNT_SESSION_REMEMBER = True
-# An address is a room full of people, so it may try often; a name from one address may not.
+# Many people may share an IP address, so it may try often; one name from one IP address may not.
 ACCOUNT_RATE_LIMITS = {
     "login": "120/m/ip",
     "login_failed": "5/5m/key",

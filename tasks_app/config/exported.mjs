@@ -5,7 +5,7 @@ import { Module } from "node:module";
 import path from "node:path";
 import { pathToFileURL } from "node:url";
 
-const [file, workshop, mark] = process.argv.slice(1);
+const [file, folder, mark] = process.argv.slice(1);
 const DEEPEST = 20;
 
 // `node -e` leaves these lying about for everybody; a module that is not CommonJS must not find them.
@@ -17,7 +17,7 @@ async function load() {
   } catch (error) {
     // The nearest package.json may say the other kind of module than the file is written as.
     if (error instanceof SyntaxError && /\b(export|import)\b/.test(error.message)) {
-      const copy = path.join(workshop, "config.mjs");
+      const copy = path.join(folder, "config.mjs");
       writeFileSync(copy, readFileSync(file));
       return await import(pathToFileURL(copy).href);
     }

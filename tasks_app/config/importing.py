@@ -65,10 +65,10 @@ def read_exported(path: Path, *, repository: Path, sandbox: Sandbox, timeout: fl
         raise BadInput("node is needed to read this file, and it is not installed", where=str(path))
     mark = secrets.token_hex(16)
     with tempfile.TemporaryDirectory(prefix="cat-herder-import-") as name:
-        workshop = Path(name).resolve()
+        folder = Path(name).resolve()
         script = _SCRIPT.read_text(encoding="utf-8")
-        argv = [node, _MEMORY, "--input-type=module", "-e", script, "--", str(path), str(workshop), mark]
-        command = sandbox.command(argv, workspace=workshop, home=workshop, env={}, readable=[repository])
+        argv = [node, _MEMORY, "--input-type=module", "-e", script, "--", str(path), str(folder), mark]
+        command = sandbox.command(argv, workspace=folder, home=folder, env={}, readable=[repository])
         done = run(command, timeout=timeout, output_limit=_OUTPUT_BYTES)
     return _exported(_outcome(done, mark, where=path.name, timeout=timeout), where=path.name)
 

@@ -52,9 +52,9 @@ def test_the_store_keeps_the_contracts_of_the_sdk(transactional_db: None) -> Non
 
 
 def test_a_whole_session_comes_back_with_its_sub_agents(transactional_db: None, tmp_path: Any) -> None:
-    shelf = DatabaseTranscriptStore()
+    transcripts = DatabaseTranscriptStore()
     bridge = Bridge(tick=lambda: None)
-    store = SdkSessionStore(shelf, bridge.call)
+    store = SdkSessionStore(transcripts, bridge.call)
     key: SessionKey = {"project_key": project_key_for_directory(tmp_path), "session_id": "s"}
     entry = {"type": "user", "uuid": "1", "message": {"content": "hi"}}
 
@@ -65,7 +65,7 @@ def test_a_whole_session_comes_back_with_its_sub_agents(transactional_db: None, 
         )
 
     bridge.run(main, stop=lambda error: None)
-    found = stored_transcript(shelf, cwd=tmp_path, session_id="s")
+    found = stored_transcript(transcripts, cwd=tmp_path, session_id="s")
     assert {subpath: [entry["uuid"] for entry in entries] for subpath, entries in found.items()} == {
         "": ["1"],
         "subagents/a": ["2"],

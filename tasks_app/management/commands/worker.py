@@ -42,15 +42,15 @@ class Command(BaseCommand):
             raise CommandError(str(error), returncode=2) from None
         sweeper = Sweeper(tasks.ring, pending=HUEY.pending_count)
         heartbeat = Heartbeat(slots=settings.ENVIRONMENT.workers)
-        courier = Dispatcher()
+        dispatcher = Dispatcher()
         sweeper.start()
         heartbeat.start()
-        courier.start()
+        dispatcher.start()
         try:
             _consumer().run()
         finally:
             sweeper.stop()
-            courier.stop()
+            dispatcher.stop()
             heartbeat.stop()
 
 

@@ -78,14 +78,14 @@ def dashboard(request: HttpRequest) -> HttpResponse:
 
 def _all_groups(request: HttpRequest) -> dict[str, Any]:
     counts = _group_counts(request)
-    shelves = []
+    groups = []
     for group in GROUPS:
         if total := counts[group.key]:
-            shelves.append(
+            groups.append(
                 ListedGroup(group, _load_tasks(_ids_in_group(request, group)[: group.first]), total)
             )
-    context: dict[str, Any] = {"shelves": shelves, "stuck": list(_failed_sequences(request))}
-    if not shelves:
+    context: dict[str, Any] = {"groups": groups, "stuck": list(_failed_sequences(request))}
+    if not groups:
         context["has_projects"] = projects_visible_to(principal_of(request)).exists()
     return context
 
@@ -102,8 +102,8 @@ def _one_group(request: HttpRequest, key: str) -> dict[str, Any]:
     if group is None:
         raise Http404(f"There is no group of tasks named “{key}”.")
     page: Page[int] = Paginator(_ids_in_group(request, group), PAGE).get_page(request.GET.get("page"))
-    shelf = ListedGroup(group, _load_tasks(page.object_list), page.paginator.count)
-    return {"shelves": [shelf], "page": page, "group": group}
+    listed = ListedGroup(group, _load_tasks(page.object_list), page.paginator.count)
+    return {"groups": [listed], "page": page, "group": group}
 
 
 def _group_counts(request: HttpRequest) -> dict[str, int]:
