@@ -1,4 +1,4 @@
-"""The API, version 1: all rooms put together, and its OpenAPI document."""
+"""The API, version 1: its routers and its OpenAPI document."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ninja.operation import Operation
 
 from tasks_app.api.auth import origin_of, principal_of
 from tasks_app.api.declarations import CONTENT
-from tasks_app.api.operations import audit as audit_room
+from tasks_app.api.operations import audit as audit_operations
 from tasks_app.api.operations import (
     me,
     members,
@@ -30,21 +30,21 @@ from tasks_app.history import audit
 from tasks_app.models import Scope
 
 PREFIX = "api/v1/"
-_ABOUT = """What the portal's pages do, for scripts. Show a personal token, which you make in the portal under
-My settings, API tokens: `Authorization: Bearer cath_…`. Errors are problem details (RFC 9457). Lists come in
-pages: follow `next` until it is null. Fields and parameters that are not known are refused.
-Times are ISO 8601 with their zone. What you may not see is 404."""
+_ABOUT = """Everything that the portal's pages do, for scripts. Send a personal token, created in the portal
+under My settings, API tokens: `Authorization: Bearer cath_…`. Errors are problem details (RFC 9457). Lists
+are paginated: follow `next` until it is null. Unknown fields and parameters are refused.
+Times are ISO 8601 with a time zone. What you may not see is 404."""
 
 
 class Api(NinjaAPI):
-    """Its operations are named as their functions are."""
+    """Names operations after their functions."""
 
     def get_openapi_operation_id(self, operation: Operation) -> str:
         return operation.view_func.__name__
 
 
-def _told_to_the_audit(operation: Callable[..., Any]) -> Callable[..., Any]:
-    """What is recorded in an operation was done through the API, with this token, from there."""
+def _with_audit_origin(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """Record API, token and IP address with everything that an operation adds to the audit log."""
 
     @wraps(operation)
     def wrapper(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
@@ -54,17 +54,17 @@ def _told_to_the_audit(operation: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def _knows_its_parameters(operation: Callable[..., Any]) -> Callable[..., Any]:
-    """One that is not known is an error, as in a body: a filter spelled wrong would find everything."""
+def _refusing_unknown_parameters(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """Refuse unknown query parameters, as in a body: a misspelled filter would match everything."""
 
     @wraps(operation)
     def wrapper(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         known = _parameters()[operation.__name__]
         if unknown := [name for name in request.GET if name not in known]:
-            there_are = f"there are {', '.join(known)}" if known else "this operation takes none"
-            errors = [{"where": f"query.{name}", "message": there_are} for name in unknown]
-            said = f"There is no parameter “{unknown[0][:100]}”: {there_are}."
-            raise Refused(Kind.BAD_INPUT, said, errors=errors)
+            valid = f"valid are {', '.join(known)}" if known else "this operation takes none"
+            errors = [{"where": f"query.{name}", "message": valid} for name in unknown]
+            detail = f"There is no parameter “{unknown[0][:100]}”: {valid}."
+            raise Refused(Kind.BAD_INPUT, detail, errors=errors)
         return operation(request, *args, **kwargs)
 
     return wrapper
@@ -78,9 +78,9 @@ api = Api(
     docs_url=None,
     urls_namespace="api",
 )
-api.add_decorator(_told_to_the_audit)
-api.add_decorator(_knows_its_parameters)
-for room in (
+api.add_decorator(_with_audit_origin)
+api.add_decorator(_refusing_unknown_parameters)
+for module in (
     me,
     projects,
     repository,
@@ -90,14 +90,14 @@ for room in (
     questions,
     usage,
     notifications,
-    audit_room,
+    audit_operations,
 ):
-    api.add_router("", room.router)
+    api.add_router("", module.router)
 explain_errors(api)
 
 
 def patterns() -> list[URLPattern]:
-    """The addresses of the operations. Their doors ask who calls: a script is not helped by a redirect."""
+    """Return the URLs of the operations. These authenticate: a redirect to a login is no use to a script."""
     found = [one for one in api.urls[0] if isinstance(one, URLPattern) and one.name != "api-root"]
     for pattern in found:
         pattern.callback.login_required = False  # type: ignore[attr-defined]
@@ -106,7 +106,7 @@ def patterns() -> list[URLPattern]:
 
 @cache
 def document() -> dict[str, Any]:
-    """The OpenAPI document. Problems, logs and tables are no plain JSON, which Ninja does not know."""
+    """Return the OpenAPI document, with the media types of problems, logs and tables, which Ninja lacks."""
     whole: dict[str, Any] = dict(api.get_openapi_schema(path_prefix=PREFIX))
     scopes = dict(_scopes())
     for operations in whole["paths"].values():
@@ -123,14 +123,14 @@ def _operations() -> Iterator[tuple[str, Operation]]:
 
 
 def _scopes() -> Iterator[tuple[str, Scope]]:
-    """What each operation asks of a token, by its name."""
+    """Yield the name of each operation with the scope that it needs."""
     for name, operation in _operations():
         yield name, operation.auth_callbacks[0].scope  # type: ignore[attr-defined]
 
 
 @cache
 def _parameters() -> dict[str, list[str]]:
-    """What may stand behind the `?` of each operation, by its name."""
+    """Return the query parameters of each operation by its name."""
     return {
         name: [
             parameter

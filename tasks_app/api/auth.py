@@ -1,4 +1,4 @@
-"""Who calls, and what they may call: a token or the login of the browser."""
+"""Authentication: a personal token with its scopes, or the session of a browser."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tasks_app.services.tokens import note_use, token_of
 
 
 def principal_of(request: HttpRequest) -> Principal:
-    """Who calls, as one of the authenticators below found out. For operations, which all have one."""
+    """Return the authenticated principal of a request to an operation."""
     return cast(Principal, request.auth)  # type: ignore[attr-defined]
 
 
 def origin_of(principal: Principal) -> audit.ActionOrigin:
-    """What the audit log says about where the principal's request came from."""
+    """Return the origin that the audit log records for the principal's requests."""
     token = principal.token.name if principal.token else ""
     return audit.ActionOrigin(via=Channel.API, ip_address=audit.current_origin().ip_address, token=token)
 
@@ -34,41 +34,41 @@ def _rate_limit_key(principal: Principal) -> str:
 class PersonalToken(HttpBearer):
     """`Authorization: Bearer cath_…`"""
 
-    openapi_description = "A personal API token, made in the portal under My settings, API tokens."
+    openapi_description = "A personal API token, created in the portal under My settings, API tokens."
 
     def __init__(self, scope: Scope) -> None:
         super().__init__()
         self.scope = scope
 
     def __call__(self, request: HttpRequest) -> Any:
-        """Whoever shows anything is judged by that: a bad token is not made good by a cookie."""
+        """Judge a request by its header if it has one: a cookie does not make up for a bad token."""
         if "Authorization" not in request.headers:
             return None
         scheme, _, secret = request.headers["Authorization"].partition(" ")
         if scheme.lower() != "bearer":
-            raise _unknown("“Authorization” must be “Bearer” and a token.")
+            raise _not_authenticated("“Authorization” must be “Bearer” and a token.")
         return self.authenticate(request, secret.strip())
 
     def authenticate(self, request: HttpRequest, token: str) -> Principal:
         found = token_of(token)
         if found is None:
-            raise _unknown("This token is unknown, expired or revoked.")
+            raise _not_authenticated("This token is unknown, expired or revoked.")
         principal = Principal.of_token(found)
         origin = origin_of(principal)
         with audit.acting_from(origin):
             note_use(found, address=origin.ip_address)
         count_request(request, _rate_limit_key(principal))
         if self.scope not in found.scopes:
-            lacking = f"The token “{found.name}” lacks the scope “{self.scope.value}”; it may: "
-            raise Refused(Kind.SCOPE_MISSING, lacking + ", ".join(found.scopes))
+            detail = f"The token “{found.name}” lacks the scope “{self.scope.value}”. It has: "
+            raise Refused(Kind.SCOPE_MISSING, detail + ", ".join(found.scopes))
         return principal
 
 
 class BrowserLogin(APIKeyCookie):
-    """The session of the portal's own pages, with the CSRF token for everything that changes something."""
+    """The session of the portal's pages. Requests that change something need the CSRF token."""
 
     param_name = "sessionid"
-    openapi_description = "The login of a browser. What is no GET needs the header X-CSRFToken as well."
+    openapi_description = "The session of a browser. All requests but GET also need the header X-CSRFToken."
 
     def __call__(self, request: HttpRequest) -> Any:
         return self.authenticate(request, None)
@@ -77,17 +77,17 @@ class BrowserLogin(APIKeyCookie):
         if not request.user.is_authenticated:
             return None
         if check_csrf(request):
-            raise Refused(Kind.NOT_ALLOWED, "With a browser’s login the header X-CSRFToken is needed.")
+            raise Refused(Kind.NOT_ALLOWED, "A request with a browser session needs the header X-CSRFToken.")
         principal = Principal.unrestricted(request.user)
         count_request(request, _rate_limit_key(principal))
         return principal
 
 
-def doors(scope: Scope) -> list[Any]:
-    """For an operation that needs this scope."""
+def authenticators(scope: Scope) -> list[Any]:
+    """Return the authenticators of an operation that needs this scope."""
     return [PersonalToken(scope), BrowserLogin()]
 
 
-def _unknown(detail: str) -> Refused:
+def _not_authenticated(detail: str) -> Refused:
     headers = {"WWW-Authenticate": 'Bearer realm="Cat Herder", error="invalid_token"'}
     return Refused(Kind.NOT_LOGGED_IN, detail, headers=headers)

@@ -1,4 +1,4 @@
-"""What operations declare: the problems they may end with, and answers that are no objects."""
+"""Declarations of operations for the OpenAPI document: their problems, and responses that are not JSON."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from typing import Any
 
 from tasks_app.api.schemas.base import Problem
 
-#: Any operation may end with these.
+#: Problems that every operation may return.
 ALWAYS = (401, 403, 429)
 
 
-#: Under this an operation says what it sends, until `app.document` puts it in its place.
+#: The key under which an operation declares its media types, until `app.document` moves them.
 CONTENT = "x-content"
 _TEXT = {"type": "string"}
 _ROWS = {"type": "array", "items": {"type": "object"}}
 
 
 def sends(*kinds: str) -> dict[str, Any]:
-    """For `openapi_extra`: the answer is of one of these media types, and of any length."""
+    """Return `openapi_extra` for a streamed response in one of these media types."""
     return {CONTENT: {kind: {"schema": _ROWS if kind.endswith("json") else _TEXT} for kind in kinds}}
 
 
 def responses(success: Any, *problems: int, status: int = 200, **special: Any) -> dict[int, Any]:
-    """Schemas by status: that of the success, and problems. `s409=…` for a problem that says more."""
+    """Return schemas by status: of the success, and of problems. `s409=…` sets another schema for one."""
     kinds: dict[int, Any] = dict.fromkeys(sorted({*problems, *ALWAYS, 400}), Problem)
     return {status: success, **kinds, **{int(name[1:]): schema for name, schema in special.items()}}

@@ -1,4 +1,4 @@
-"""The OpenAPI document, and the page that is made from it."""
+"""The OpenAPI document and the reference page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.views.decorators.http import require_GET
 from ninja.errors import AuthenticationError
 
 from tasks_app.api.app import api, document
-from tasks_app.api.auth import doors
+from tasks_app.api.auth import authenticators
 from tasks_app.api.problems import Kind, Refused
 from tasks_app.models import Scope
 
@@ -18,9 +18,9 @@ from tasks_app.models import Scope
 @login_not_required
 @require_GET
 def openapi(request: HttpRequest) -> HttpResponse:
-    """For who is logged in, or has a token that may read."""
+    """Return the document to users who are logged in or have a token with the scope `read`."""
     try:
-        if not any(door(request) for door in doors(Scope.READ)):
+        if not any(authenticate(request) for authenticate in authenticators(Scope.READ)):
             return api.on_exception(request, AuthenticationError())
     except Refused as error:
         return api.on_exception(request, error)
@@ -29,7 +29,7 @@ def openapi(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def docs(request: HttpRequest) -> HttpResponse:
-    """A page of the portal, and so only for who is logged in."""
+    """Return the reference, a page of the portal for logged-in users."""
     portal = request.build_absolute_uri("/").rstrip("/")
     kinds = [(kind, kind.facts) for kind in Kind]
     context = {

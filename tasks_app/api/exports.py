@@ -1,4 +1,4 @@
-"""Lists that are taken away whole, as the pages offer them: streamed, and noted in the audit."""
+"""Whole lists as CSV or JSON: streamed, and recorded in the audit log."""
 
 from __future__ import annotations
 
@@ -13,18 +13,23 @@ from tasks_app.history.audit import record, truncated_query
 from tasks_app.models import Action
 from tasks_app.reporting import downloads
 
-#: The media types of what comes.
+#: The media types of an export.
 KINDS = ("application/json", "text/csv")
 
 
-class Taken(Schema):
-    form: Literal["csv", "json"] = Field("json", alias="format", description="The form of the table.")
+class ExportFormat(Schema):
+    form: Literal["csv", "json"] = Field("json", alias="format", description="The format of the table.")
 
 
-def taken(
-    request: HttpRequest, columns: list[str], rows: Iterable[dict[str, Any]], *, name: str, which: Taken
+def export_response(
+    request: HttpRequest,
+    columns: list[str],
+    rows: Iterable[dict[str, Any]],
+    *,
+    name: str,
+    which: ExportFormat,
 ) -> StreamingHttpResponse:
-    """The rows as a file. Call it with rows that are read while they are sent."""
+    """Return the rows as a file. Pass rows that are read while they are sent."""
     filters = truncated_query(request.GET)
     record(Action.EXPORTED, by=principal_of(request).user, subject=name, form=which.form, filters=filters)
     return downloads.export_rows(columns, rows, name=name, file_format=which.form)

@@ -1,4 +1,4 @@
-"""The filters that lists of the API have in common with the history page."""
+"""Filters that lists of the API share with the history page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Name = Annotated[Storable, Field(max_length=300)]
 
 
 def _as_iso(value: Any) -> Any:
-    """Pydantic takes `0` for a day too: so many seconds after 1970."""
+    """Accept ISO dates only: pydantic also reads a number as seconds since 1970."""
     if isinstance(value, str) and not re.fullmatch(r"\d{4}-\d\d-\d\d", value, re.ASCII):
         raise ValueError("a day is written as in 2026-03-01")
     return value
@@ -25,18 +25,18 @@ def _as_iso(value: Any) -> Any:
 Day = Annotated[date, BeforeValidator(_as_iso), Field(ge=date(1900, 1, 1), le=date(8999, 12, 31))]
 
 
-class Searched(Schema):
-    """What can be asked of tasks as of questions."""
+class SearchFilters(Schema):
+    """Filters that tasks and questions share."""
 
     q: Name = Field(
-        "", description='All these words must be there; `"as a phrase"`, `-without`, the last may be begun.'
+        "", description='Matches all words; `"a phrase"`, `-without`; the last word may be a prefix.'
     )
-    project: Name = Field("", description="Only those of the project of that name.")
+    project: Name = Field("", description="Only those of the project with this name.")
     since: Day | None = Field(None, alias="from", description="The first day, in UTC, as in 2026-03-01.")
     until: Day | None = Field(None, alias="to", description="The last day, in UTC.")
 
     def filters(self, **other: Any) -> HistoryFilters:
-        """The same for the search; `other` is said in the search's own way."""
+        """Return the filters of the search; `other` are filters of the search that have other names here."""
         known = HistoryFilters.__dataclass_fields__
-        said = {name: value for name, value in self.model_dump().items() if name in known}
-        return HistoryFilters(**{**said, **other})
+        values = {name: value for name, value in self.model_dump().items() if name in known}
+        return HistoryFilters(**{**values, **other})

@@ -1,4 +1,4 @@
-"""`Idempotency-Key`: a request that is sent again with its key is answered again, and not done again."""
+"""`Idempotency-Key`: a repeated request gets the first response again and is not carried out again."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tasks_app.api.auth import principal_of
 from tasks_app.api.problems import Kind, Refused
 from tasks_app.models import IdempotencyKey, User
 
-#: A request that has no answer after that long was cut off with its process.
-GIVEN_UP_AFTER = timedelta(seconds=60)
+#: A request without a response after this time ended with its process.
+ABANDONED_AFTER = timedelta(seconds=60)
 
 
 class KeyHeader(Schema):
@@ -31,29 +31,29 @@ class KeyHeader(Schema):
         min_length=1,
         max_length=200,
         pattern=r"^[!-~]+$",
-        description="Any text of your own, for 24 hours. The same request with the same key is done once; "
-        "sent again, it gets the first answer again, with the header Idempotency-Replayed.",
+        description="Any text of your own, valid for 24 hours. A request is carried out once for each key; "
+        "repeated, it gets the first response again, with the header Idempotency-Replayed.",
     )
 
 
 def once(operation: Callable[..., Status[Any]]) -> Callable[..., Any]:
-    """For operations that create something or answer: what was refused is not kept, and can be mended."""
+    """Make an operation accept the header. Refused requests are not stored, so they can be corrected."""
 
     @wraps(operation)
     def wrapper(request: HttpRequest, **given: Any) -> Any:
         key = given.pop("idempotency").idempotency_key
         if key is None:
             return operation(request, **given)
-        row = _claimed(request, key)
+        row = _claim(request, key)
         if row.status:
-            return _replayed(row)
+            return _replay(row)
         try:
             done = operation(request, **given)
         except BaseException:
             row.delete()
             raise
-        answer = {"status": done.status_code, "body": _kept(done.value).model_dump_json()}
-        IdempotencyKey.objects.filter(pk=row.pk).update(**answer)  # gone, if it took too long
+        response = {"status": done.status_code, "body": _body_to_store(done.value).model_dump_json()}
+        IdempotencyKey.objects.filter(pk=row.pk).update(**response)  # no row: it took too long
         return done
 
     # Ninja would look for the names in the annotations among those of this module.
@@ -62,41 +62,41 @@ def once(operation: Callable[..., Status[Any]]) -> Callable[..., Any]:
     return wrapper
 
 
-def _kept(value: Any) -> Any:
-    """What is kept of an answer: not what it tells only once."""
+def _body_to_store(value: Any) -> Any:
+    """Return the response without what it shows only once."""
     return value.to_keep() if hasattr(value, "to_keep") else value
 
 
-def _claimed(request: HttpRequest, key: str) -> IdempotencyKey:
-    """The row of this key: a new one, or that of the answer which was given before. Raises Refused."""
+def _claim(request: HttpRequest, key: str) -> IdempotencyKey:
+    """Return a new row for the key, or the row with the stored response. Raise Refused."""
     user, fingerprint = principal_of(request).user, _fingerprint(request)
-    _forget_cut_off(user, key)
+    _delete_abandoned(user, key)
     try:
         with transaction.atomic():
             return IdempotencyKey.objects.create(user=user, key=key, fingerprint=fingerprint)
     except IntegrityError:
         row = IdempotencyKey.objects.filter(user=user, key=key).first()
     if row and row.fingerprint != fingerprint:
-        raise Refused(Kind.KEY_REUSED, "This Idempotency-Key came with another request before.")
+        raise Refused(Kind.KEY_REUSED, "This Idempotency-Key was used for another request.")
     if row is None or not row.status:
-        detail = "The first request with this Idempotency-Key is not answered yet."
+        detail = "The first request with this Idempotency-Key has no response yet."
         raise Refused(Kind.KEY_IN_USE, detail, headers={"Retry-After": "1"})
     return row
 
 
-def _forget_cut_off(user: User, key: str) -> None:
-    before = timezone.now() - GIVEN_UP_AFTER
+def _delete_abandoned(user: User, key: str) -> None:
+    before = timezone.now() - ABANDONED_AFTER
     IdempotencyKey.objects.filter(user=user, key=key, status=0, at__lt=before).delete()
 
 
-def _replayed(row: IdempotencyKey) -> HttpResponse:
+def _replay(row: IdempotencyKey) -> HttpResponse:
     response = HttpResponse(row.body, status=row.status, content_type="application/json; charset=utf-8")
     response["Idempotency-Replayed"] = "true"
     return response
 
 
 def _fingerprint(request: HttpRequest) -> str:
-    """Also of the token's limits: one that sees less is not told what another did."""
+    """Return a hash of the request and the token's projects: tokens that see less get no stored response."""
     project_ids = principal_of(request).project_ids
     limits = "all" if project_ids is None else " ".join(map(str, sorted(project_ids)))
     whole = f"{request.method} {request.get_full_path()}\n{limits}\n".encode() + request.body

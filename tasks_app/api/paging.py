@@ -1,4 +1,4 @@
-"""Long lists in pages. A cursor is the number of the last row seen, so nothing is skipped or doubled."""
+"""Keyset pagination: a cursor is the id of the last row, so no row is skipped or repeated."""
 
 from __future__ import annotations
 
@@ -11,30 +11,32 @@ from pydantic import Field
 
 from tasks_app.api.schemas.base import Number
 
-MOST = 100
+MAX_LIMIT = 100
 _Row = TypeVar("_Row", bound=Model)
 
 
 class Paging(Schema):
-    cursor: Number | None = Field(None, description="Where the page before ended, as its `next` has it.")
-    limit: Annotated[int, Field(ge=1, le=MOST)] = Field(50, description=f"Rows on a page, up to {MOST}.")
+    cursor: Number | None = Field(None, description="The end of the previous page, as in its `next`.")
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = Field(
+        50, description=f"Rows on a page, up to {MAX_LIMIT}."
+    )
 
 
 def page_of(
     request: HttpRequest, rows: QuerySet[_Row], paging: Paging, *, newest_first: bool = True
 ) -> tuple[list[_Row], str | None]:
-    """The rows of the page, and the address of the next one."""
+    """Return the rows of the page, and the URL of the next one."""
     if paging.cursor is not None:
         rows = rows.filter(**{"pk__lt" if newest_first else "pk__gt": paging.cursor})
     found = list(rows.order_by("-pk" if newest_first else "pk")[: paging.limit + 1])
     if len(found) <= paging.limit:
         return found, None
     found.pop()
-    return found, address_with(request, cursor=found[-1].pk)
+    return found, url_with(request, cursor=found[-1].pk)
 
 
-def address_with(request: HttpRequest, **changed: Any) -> str:
-    """This request's address with other parameters."""
+def url_with(request: HttpRequest, **changed: Any) -> str:
+    """Return the URL of this request with other parameters."""
     query = request.GET.copy()
     for name, value in changed.items():
         query[name] = str(value)

@@ -1,4 +1,4 @@
-"""What the API says when something is wrong: problem details (RFC 9457), one kind for each cause."""
+"""Errors of the API as problem details (RFC 9457), one kind for each cause."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from tasks_app.core.storable import storable
 
 MEDIA_TYPE = "application/problem+json"
 DOCS = "/api/v1/docs"
-#: Faults of one request that are told: a body can have a hundred thousand.
-MOST_TOLD = 50
+#: Errors in one response. A body can have a hundred thousand.
+MAX_ERRORS = 50
 
 
 @dataclass(frozen=True)
@@ -60,41 +60,37 @@ class Kind(Enum):
         return FACTS[self]
 
     @property
-    def address(self) -> str:
-        """Where it is explained."""
+    def url(self) -> str:
+        """The URL of its explanation."""
         return f"{DOCS}#problem-{self.value}"
 
 
 FACTS: Mapping[Kind, Facts] = {
     Kind.BAD_INPUT: Facts(400, "The input is not usable", "`errors` says what is wrong and where."),
     Kind.NOT_LOGGED_IN: Facts(
-        401, "Who are you?", "No token came, or one that is unknown, expired or revoked."
+        401, "Authentication required", "The token is missing, unknown, expired or revoked."
     ),
     Kind.NOT_ALLOWED: Facts(
-        403, "You may not do that", "You may see it, but your role does not let you act."
+        403, "Not allowed", "You may see this, but your role does not allow this action."
     ),
-    Kind.SCOPE_MISSING: Facts(403, "The token may not do that", "You might, but this token lacks the scope."),
-    Kind.NOT_FOUND: Facts(404, "There is no such thing", "It does not exist, or you may not know of it."),
-    Kind.METHOD_NOT_ALLOWED: Facts(
-        405, "Not in this way", "The header `Allow` says which methods there are."
-    ),
-    Kind.CONFLICT: Facts(409, "Not in this state", "It is in a state in which that cannot be done."),
+    Kind.SCOPE_MISSING: Facts(403, "Scope missing", "The token lacks the scope for this action."),
+    Kind.NOT_FOUND: Facts(404, "Not found", "It does not exist, or you may not see it."),
+    Kind.METHOD_NOT_ALLOWED: Facts(405, "Method not allowed", "The header `Allow` lists the methods."),
+    Kind.CONFLICT: Facts(409, "Not possible in this state", "The present state does not allow this action."),
     Kind.NOT_OPEN: Facts(
-        409, "The question takes no answer", "`question` says by whom it was answered, when and what."
+        409, "The question is not open", "`question` has the answer, who gave it, and when."
     ),
-    Kind.KEY_IN_USE: Facts(
-        409, "The same request is being worked on", "Send it again after `Retry-After` seconds."
+    Kind.KEY_IN_USE: Facts(409, "The same request is in progress", "Repeat it after `Retry-After` seconds."),
+    Kind.TOO_LONG: Facts(413, "Too long", "`detail` says how much this installation accepts."),
+    Kind.KEY_REUSED: Facts(422, "Key already used", "Use a new Idempotency-Key for each request."),
+    Kind.TOO_MANY_REQUESTS: Facts(
+        429, "Too many requests", "Repeat the request after `Retry-After` seconds."
     ),
-    Kind.TOO_LONG: Facts(413, "That is too long", "The installation takes less; `detail` says how much."),
-    Kind.KEY_REUSED: Facts(
-        422, "The key belongs to another request", "An Idempotency-Key stands for one request only."
-    ),
-    Kind.TOO_MANY_REQUESTS: Facts(429, "Too many requests", "Send it again after `Retry-After` seconds."),
     Kind.PORTAL_AT_FAULT: Facts(
-        500, "The portal is at fault", "Its log has the reason. Nothing was changed half-way."
+        500, "Internal error", "The portal's log has the reason. No change was made in part."
     ),
     Kind.DATABASE_UNAVAILABLE: Facts(
-        503, "The database cannot be used", "Nothing was changed. Send it again after `Retry-After` seconds."
+        503, "Database unavailable", "Nothing was changed. Repeat the request after `Retry-After` seconds."
     ),
 }
 
@@ -130,9 +126,9 @@ def problem(
     headers: Mapping[str, str] | None = None,
     **more: Any,
 ) -> HttpResponse:
-    """The answer; `errors` are pairs of `where` and `message`, `more` further members of the object."""
+    """Return the response; `errors` are pairs of `where` and `message`, `more` are further members."""
     body = {
-        "type": kind.address,
+        "type": kind.url,
         "title": kind.facts.title,
         "status": kind.facts.status,
         "detail": detail,
@@ -144,12 +140,12 @@ def problem(
     )
 
 
-def of_status(status: int) -> Kind:
-    """The kind that stands for an error which only has a status."""
+def kind_of_status(status: int) -> Kind:
+    """Return the kind of an error that only has a status."""
     return _BY_STATUS.get(status, Kind.BAD_INPUT if status < 500 else Kind.PORTAL_AT_FAULT)
 
 
-def of_error(error: CatHerderError, **more: Any) -> HttpResponse:
+def problem_of(error: CatHerderError, **more: Any) -> HttpResponse:
     kind = next(kind for error_class, kind in _KINDS if isinstance(error, error_class))
     errors = []
     if isinstance(error, BadInput | AnswerEmpty):
@@ -158,23 +154,23 @@ def of_error(error: CatHerderError, **more: Any) -> HttpResponse:
 
 
 def explain_errors(api: NinjaAPI) -> None:
-    """Every exception that an operation may end with becomes a problem."""
+    """Turn every exception that an operation may raise into a problem."""
     api.add_exception_handler(Refused, _refused)
-    api.add_exception_handler(CatHerderError, _told)
+    api.add_exception_handler(CatHerderError, _domain_error)
     api.add_exception_handler(Http404, _not_found)
     api.add_exception_handler(ValidationError, _invalid)
-    api.add_exception_handler(RequestDataTooBig, _too_long)
-    api.add_exception_handler(AuthenticationError, _stranger)
-    api.add_exception_handler(HttpError, _of_ninja)
+    api.add_exception_handler(RequestDataTooBig, _too_large)
+    api.add_exception_handler(AuthenticationError, _unauthenticated)
+    api.add_exception_handler(HttpError, _http_error)
 
 
-def _told(request: HttpRequest, error: Any) -> HttpResponse:
-    return of_error(error)
+def _domain_error(request: HttpRequest, error: Any) -> HttpResponse:
+    return problem_of(error)
 
 
-def _of_ninja(request: HttpRequest, error: Any) -> HttpResponse:
-    """A body that is no JSON."""
-    return problem(of_status(error.status_code), str(error))
+def _http_error(request: HttpRequest, error: Any) -> HttpResponse:
+    """Handle Ninja's own errors: a body that is not JSON."""
+    return problem(kind_of_status(error.status_code), str(error))
 
 
 def _refused(request: HttpRequest, error: Any) -> HttpResponse:
@@ -182,31 +178,31 @@ def _refused(request: HttpRequest, error: Any) -> HttpResponse:
 
 
 def _not_found(request: HttpRequest, error: Any) -> HttpResponse:
-    return problem(Kind.NOT_FOUND, f"There is nothing at {request.path} that you may see.")
+    return problem(Kind.NOT_FOUND, f"{request.path} does not exist, or you may not see it.")
 
 
-def _stranger(request: HttpRequest, error: Any) -> HttpResponse:
-    detail = "Send “Authorization: Bearer” with a token. You make one in the portal, at /me/tokens/."
+def _unauthenticated(request: HttpRequest, error: Any) -> HttpResponse:
+    detail = "Send “Authorization: Bearer” with a token. Create one in the portal, at /me/tokens/."
     return problem(Kind.NOT_LOGGED_IN, detail, headers={"WWW-Authenticate": 'Bearer realm="Cat Herder"'})
 
 
-def _too_long(request: HttpRequest, error: Any) -> HttpResponse:
-    return problem(Kind.TOO_LONG, "The request is far too long for this installation and was not read.")
+def _too_large(request: HttpRequest, error: Any) -> HttpResponse:
+    return problem(Kind.TOO_LONG, "The request is too large for this installation and was not read.")
 
 
 def _invalid(request: HttpRequest, error: Any) -> HttpResponse:
-    """A number in an address that no row can have is an address at which there is nothing."""
+    """Return the errors of the input. An id in the path that no row can have is not found."""
     if any(fault["loc"][0] == "path" for fault in error.errors):
         return _not_found(request, error)
-    errors = [{"where": _place(fault["loc"]), "message": fault["msg"]} for fault in error.errors[:MOST_TOLD]]
-    told = "; ".join(f"{one['where']}: {one['message']}" for one in errors[:3])
-    return problem(Kind.BAD_INPUT, told, errors=errors)
+    errors = [{"where": _place(fault["loc"]), "message": fault["msg"]} for fault in error.errors[:MAX_ERRORS]]
+    detail = "; ".join(f"{one['where']}: {one['message']}" for one in errors[:3])
+    return problem(Kind.BAD_INPUT, detail, errors=errors)
 
 
 def _place(parts: Sequence[str | int]) -> str:
-    """`body.answers`: Ninja puts the name of the function's parameter in between, which means nothing.
+    """Return the place as `body.answers`, without the name of the function's parameter, which Ninja adds.
 
-    A parameter of the address is flat, whether it is given once or several times.
+    A query parameter is flat, whether it is given once or several times.
     """
     source, *rest = [str(part) for part in parts]
     if source == "query":

@@ -1,4 +1,4 @@
-"""Addresses of the API, of its OpenAPI document and of its documentation."""
+"""URLs of the API, of its OpenAPI document and of its reference."""
 
 from __future__ import annotations
 

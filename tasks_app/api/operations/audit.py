@@ -1,4 +1,4 @@
-"""The audit: who did what, when, from where."""
+"""Operations on the audit log."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Field, Query, Router, Schema
 
 from tasks_app import permissions
-from tasks_app.api.auth import doors, principal_of
+from tasks_app.api.auth import authenticators, principal_of
 from tasks_app.api.declarations import responses, sends
-from tasks_app.api.exports import KINDS, Taken, taken
+from tasks_app.api.exports import KINDS, ExportFormat, export_response
 from tasks_app.api.filters import Day, Name
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.schemas.audit import AuditPage
@@ -26,49 +26,53 @@ router = Router(tags=["Audit"])
 
 
 class AuditFilters(Schema):
-    """As the audit room has them."""
+    """The filters of the audit log's page."""
 
     q: Name = Field(
         "",
         description="All these words must occur in user, subject, project, token or address.",
     )
-    project: Name = Field("", description="Only what was done in the project of that name.")
-    person: Name = Field("", description="Only what this person did, by login or name.")
-    action: Action | None = Field(None, description="Only this.")
-    via: Channel | None = Field(None, description="Only what was done through this.")
-    task: int | None = Field(None, ge=1, le=2**63 - 1, description="Only what was done to this task.")
+    project: Name = Field("", description="Only entries of the project with this name.")
+    person: Name = Field("", description="Only entries of this user, by user name or name.")
+    action: Action | None = Field(None, description="Only entries with this action.")
+    via: Channel | None = Field(None, description="Only entries from this channel.")
+    task: int | None = Field(None, ge=1, le=2**63 - 1, description="Only entries of this task.")
     since: Day | None = Field(None, alias="from", description="The first day, in UTC, as in 2026-03-01.")
     until: Day | None = Field(None, alias="to", description="The last day, in UTC.")
 
 
-@router.get("/audit", response=responses(AuditPage), auth=doors(Scope.MANAGE))
+@router.get("/audit", response=responses(AuditPage), auth=authenticators(Scope.MANAGE))
 def list_audit(request: HttpRequest, only: Query[AuditFilters], paging: Query[Paging]) -> AuditPage:
-    """Who did what, when and from where, the newest first. For site admins."""
+    """List who did what, when and from where, the newest first. For site admins."""
     _require_admin(request)
-    rows, following = page_of(request, _rows(only), paging)
+    rows, following = page_of(request, _filtered_entries(only), paging)
     return AuditPage(items=[AuditEntryOut.of(row) for row in rows], next=following)
 
 
-@router.get("/audit/export", response=responses(str), auth=doors(Scope.MANAGE), openapi_extra=sends(*KINDS))
+@router.get(
+    "/audit/export", response=responses(str), auth=authenticators(Scope.MANAGE), openapi_extra=sends(*KINDS)
+)
 def export_audit(
-    request: HttpRequest, only: Query[AuditFilters], which: Query[Taken]
+    request: HttpRequest, only: Query[AuditFilters], which: Query[ExportFormat]
 ) -> StreamingHttpResponse:
-    """All entries that the filters let through, the newest first, as one table. The audit notes it."""
+    """Export all entries that match, the newest first, as one table. The audit log records it."""
     _require_admin(request)
-    return taken(request, list(AuditEntryOut.model_fields), _table(only), name="audit entries", which=which)
+    return export_response(
+        request, list(AuditEntryOut.model_fields), _exported_rows(only), name="audit entries", which=which
+    )
 
 
 def _require_admin(request: HttpRequest) -> None:
     permissions.require_site_admin(principal_of(request), "read the audit log")
 
 
-def _table(only: AuditFilters) -> Iterator[dict[str, Any]]:
-    for ids in iterate_ids(_rows(only), BATCH_SIZE):
+def _exported_rows(only: AuditFilters) -> Iterator[dict[str, Any]]:
+    for ids in iterate_ids(_filtered_entries(only), BATCH_SIZE):
         for row in rows_in_order(AuditEntry.objects.all(), ids):
             yield AuditEntryOut.of(row).model_dump()
 
 
-def _rows(only: AuditFilters) -> QuerySet[AuditEntry]:
+def _filtered_entries(only: AuditFilters) -> QuerySet[AuditEntry]:
     wanted = Q()
     if only.project:
         wanted &= Q(project_name=only.project)

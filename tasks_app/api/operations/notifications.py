@@ -1,4 +1,4 @@
-"""Where a project's messages go, what became of them, and what you yourself are told."""
+"""Operations on a project's webhooks and chats, their deliveries, and your notification settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.shortcuts import get_object_or_404
 from ninja import Query, Router, Status
 
 from tasks_app import permissions
-from tasks_app.api.auth import doors, principal_of
+from tasks_app.api.auth import authenticators, principal_of
 from tasks_app.api.declarations import responses
 from tasks_app.api.idempotency import once
 from tasks_app.api.paging import Paging, page_of
@@ -36,9 +36,11 @@ from tasks_app.reporting.schemas.notifications import DeliveryOut, PreferencesOu
 router = Router(tags=["Notifications"])
 
 
-@router.get("/projects/{project}/targets", response=responses(TargetPage, 404), auth=doors(Scope.READ))
+@router.get(
+    "/projects/{project}/targets", response=responses(TargetPage, 404), auth=authenticators(Scope.READ)
+)
 def list_targets(request: HttpRequest, project: ProjectName, paging: Query[Paging]) -> TargetPage:
-    """The webhooks and chats that hear of a project's tasks."""
+    """List the webhooks and chats of a project."""
     rows = Target.objects.filter(project=permissions.project_named_or_404(principal_of(request), project))
     found, following = page_of(request, rows, paging, newest_first=False)
     return TargetPage(items=[TargetOut.of(row) for row in found], next=following)
@@ -47,23 +49,25 @@ def list_targets(request: HttpRequest, project: ProjectName, paging: Query[Pagin
 @router.post(
     "/projects/{project}/targets",
     response=responses(TargetMade, 404, 409, 422, status=201),
-    auth=doors(Scope.MANAGE),
+    auth=authenticators(Scope.MANAGE),
 )
 @once
 def add_target(request: HttpRequest, project: ProjectName, body: NewTarget) -> Status[TargetMade]:
-    """Add a webhook or chat. The secret with which posts are signed is told this once."""
+    """Add a webhook or chat. The secret that signs its messages is returned in this response only."""
     new = actions.NewTarget(body.medium, body.name, body.address, body.occasions)
     made, secret = actions.add_target(_managed(request, project), new, by=principal_of(request))
     return Status(201, TargetMade.of(made, secret=secret))
 
 
 @router.put(
-    "/projects/{project}/targets/{target_id}", response=responses(TargetOut, 404), auth=doors(Scope.MANAGE)
+    "/projects/{project}/targets/{target_id}",
+    response=responses(TargetOut, 404),
+    auth=authenticators(Scope.MANAGE),
 )
 def change_target(
     request: HttpRequest, project: ProjectName, target_id: TargetId, body: TargetIn
 ) -> TargetOut:
-    """Change what a target is called and told of, or switch it off."""
+    """Change the name and events of a target, or switch it off."""
     target = _target_of(request, project, target_id)
     actions.change_target(
         target, name=body.name, occasions=body.occasions, active=body.active, by=principal_of(request)
@@ -74,10 +78,10 @@ def change_target(
 @router.post(
     "/projects/{project}/targets/{target_id}/secret",
     response=responses(TargetMade, 404),
-    auth=doors(Scope.MANAGE),
+    auth=authenticators(Scope.MANAGE),
 )
 def renew_secret(request: HttpRequest, project: ProjectName, target_id: TargetId) -> TargetMade:
-    """A new secret for a webhook, told this once. Posts are signed with it from now on."""
+    """Renew the secret of a webhook. It signs messages from now on and is returned in this response only."""
     target = _target_of(request, project, target_id)
     secret = actions.renew_secret(target, by=principal_of(request))
     return TargetMade.of(target, secret=secret)
@@ -86,7 +90,7 @@ def renew_secret(request: HttpRequest, project: ProjectName, target_id: TargetId
 @router.delete(
     "/projects/{project}/targets/{target_id}",
     response=responses(None, 404, status=204),
-    auth=doors(Scope.MANAGE),
+    auth=authenticators(Scope.MANAGE),
 )
 def remove_target(request: HttpRequest, project: ProjectName, target_id: TargetId) -> Status[None]:
     """Remove a target with its log."""
@@ -97,17 +101,19 @@ def remove_target(request: HttpRequest, project: ProjectName, target_id: TargetI
 @router.post(
     "/projects/{project}/targets/{target_id}/test",
     response=responses(DeliveryOut, 404),
-    auth=doors(Scope.MANAGE),
+    auth=authenticators(Scope.MANAGE),
 )
 def try_target(request: HttpRequest, project: ProjectName, target_id: TargetId) -> DeliveryOut:
-    """Have a test sent; the delivery says later what became of it."""
+    """Send a test. The delivery shows the result later."""
     target = _target_of(request, project, target_id)
     return DeliveryOut.of(actions.try_target(target, by=principal_of(request)))
 
 
-@router.get("/projects/{project}/deliveries", response=responses(DeliveryPage, 404), auth=doors(Scope.READ))
+@router.get(
+    "/projects/{project}/deliveries", response=responses(DeliveryPage, 404), auth=authenticators(Scope.READ)
+)
 def list_deliveries(request: HttpRequest, project: ProjectName, paging: Query[Paging]) -> DeliveryPage:
-    """What was sent to a project's targets, the newest first."""
+    """List the deliveries to a project's targets, the newest first."""
     seen = permissions.project_named_or_404(principal_of(request), project)
     rows = Delivery.objects.filter(target__project=seen).select_related("transition")
     found, following = page_of(request, rows, paging)
@@ -117,10 +123,10 @@ def list_deliveries(request: HttpRequest, project: ProjectName, paging: Query[Pa
 @router.post(
     "/projects/{project}/deliveries/{delivery_id}/again",
     response=responses(DeliveryOut, 404),
-    auth=doors(Scope.MANAGE),
+    auth=authenticators(Scope.MANAGE),
 )
 def send_again(request: HttpRequest, project: ProjectName, delivery_id: DeliveryId) -> DeliveryOut:
-    """Send now what waits or was given up."""
+    """Send a delivery now that waits or has failed."""
     rows = Delivery.objects.filter(target__project=_managed(request, project))
     delivery = get_object_or_404(rows.select_related("target__project", "transition"), pk=delivery_id)
     actions.send_again(delivery, by=principal_of(request))
@@ -128,15 +134,15 @@ def send_again(request: HttpRequest, project: ProjectName, delivery_id: Delivery
     return DeliveryOut.of(delivery)
 
 
-@router.get("/me/preferences", response=responses(PreferencesOut), auth=doors(Scope.READ))
+@router.get("/me/preferences", response=responses(PreferencesOut), auth=authenticators(Scope.READ))
 def get_preferences(request: HttpRequest) -> PreferencesOut:
-    """What you are told, by which media and when."""
+    """Return your notification settings."""
     return _preferences(principal_of(request))
 
 
-@router.patch("/me/preferences", response=responses(PreferencesOut), auth=doors(Scope.MANAGE))
+@router.patch("/me/preferences", response=responses(PreferencesOut), auth=authenticators(Scope.MANAGE))
 def change_preferences(request: HttpRequest, body: PreferencesPatch) -> PreferencesOut:
-    """Change what you are told. Your own chat is set on the page. Not with a restricted token."""
+    """Change your notification settings. Your own chat is set on the page. Not with a restricted token."""
     principal = principal_of(request)
     try:
         save_preferences(principal, _changed(principal, body))
@@ -146,7 +152,7 @@ def change_preferences(request: HttpRequest, body: PreferencesPatch) -> Preferen
 
 
 def _managed(request: HttpRequest, name: str) -> Project:
-    """Others learn that they are no maintainers before anything is looked up."""
+    """Return the project. Raise NotAllowed to others than maintainers before anything else is looked up."""
     project = permissions.project_named_or_404(principal_of(request), name)
     permissions.require_maintainer(principal_of(request), project, actions.MANAGE_NOTIFICATIONS)
     return project

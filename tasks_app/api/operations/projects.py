@@ -1,4 +1,4 @@
-"""Projects: the list, adding one, its settings and pipelines."""
+"""Operations on projects, their settings and pipelines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.http import HttpRequest
 from ninja import Query, Router, Status
 
 from tasks_app import permissions
-from tasks_app.api.auth import doors, principal_of
+from tasks_app.api.auth import authenticators, principal_of
 from tasks_app.api.declarations import responses
 from tasks_app.api.idempotency import once
 from tasks_app.api.paging import Paging, page_of
@@ -27,9 +27,9 @@ from tasks_app.services.fetching import fetch_meanwhile
 router = Router(tags=["Projects"])
 
 
-@router.get("/projects", response=responses(ProjectPage), auth=doors(Scope.READ))
+@router.get("/projects", response=responses(ProjectPage), auth=authenticators(Scope.READ))
 def list_projects(request: HttpRequest, paging: Query[Paging]) -> ProjectPage:
-    """The projects that you may see."""
+    """List the projects that you may see."""
     principal = principal_of(request)
     rows, following = page_of(request, permissions.projects_visible_to(principal), paging, newest_first=False)
     roles = dict(
@@ -41,27 +41,31 @@ def list_projects(request: HttpRequest, paging: Query[Paging]) -> ProjectPage:
     return ProjectPage(items=items, next=following)
 
 
-@router.post("/projects", response=responses(ProjectOut, 409, 422, status=201), auth=doors(Scope.MANAGE))
+@router.post(
+    "/projects", response=responses(ProjectOut, 409, 422, status=201), auth=authenticators(Scope.MANAGE)
+)
 @once
 def add_project(request: HttpRequest, body: NewProject) -> Status[ProjectOut]:
-    """Add a repository as a project. For site admins: it may lie anywhere on the portal's machine."""
+    """Add a repository as a project. For site admins, because it may be anywhere on the portal's machine."""
     principal = principal_of(request)
     project = actions.add_project_as_admin(body.project, body.source, by=principal)
     return Status(201, ProjectOut.of(project, role=_role(principal.user, "")))
 
 
-@router.get("/projects/{project}", response=responses(ProjectOut, 404), auth=doors(Scope.READ))
+@router.get("/projects/{project}", response=responses(ProjectOut, 404), auth=authenticators(Scope.READ))
 def get_project(request: HttpRequest, project: ProjectName) -> ProjectOut:
-    """A project and your role in it."""
+    """Return a project and your role in it."""
     principal = principal_of(request)
     found = permissions.project_named_or_404(principal, project)
     membership = found.memberships.filter(user=principal.user).first()
     return ProjectOut.of(found, role=_role(principal.user, membership.role if membership else ""))
 
 
-@router.patch("/projects/{project}", response=responses(ProjectOut, 404, 409), auth=doors(Scope.MANAGE))
+@router.patch(
+    "/projects/{project}", response=responses(ProjectOut, 404, 409), auth=authenticators(Scope.MANAGE)
+)
 def change_project(request: HttpRequest, project: ProjectName, body: ProjectPatch) -> ProjectOut:
-    """Let tasks start from another branch from now on, or follow the repository to where it has moved."""
+    """Change the branch that tasks start from, or the URL of the repository."""
     found = permissions.project_named_or_404(principal_of(request), project)
     if body.source is not None:
         actions.change_source(found, body.source, by=principal_of(request))
@@ -71,38 +75,42 @@ def change_project(request: HttpRequest, project: ProjectName, body: ProjectPatc
 
 
 @router.delete(
-    "/projects/{project}", response=responses(None, 404, 409, status=204), auth=doors(Scope.MANAGE)
+    "/projects/{project}", response=responses(None, 404, 409, status=204), auth=authenticators(Scope.MANAGE)
 )
 def remove_project(request: HttpRequest, project: ProjectName) -> Status[None]:
     """Remove a project with its tasks, their history and branches. Its source is not touched.
 
-    This cannot be undone, and is refused while an agent works in it.
+    This cannot be undone. It is refused while an agent works in the project.
     """
     principal = principal_of(request)
     actions.remove_project(permissions.project_named_or_404(principal, project), by=principal)
     return Status(204, None)
 
 
-@router.post("/projects/{project}/fetch", response=responses(ProjectOut, 404), auth=doors(Scope.WRITE))
+@router.post(
+    "/projects/{project}/fetch", response=responses(ProjectOut, 404), auth=authenticators(Scope.WRITE)
+)
 def fetch_project(request: HttpRequest, project: ProjectName) -> ProjectOut:
-    """Fetch the newest commits of the source. A long fetch goes on after the answer: `fetching` says so."""
+    """Fetch the newest commits of the source. A long fetch continues after the response: see `fetching`."""
     fetch_meanwhile(
         permissions.project_named_or_404(principal_of(request), project), by=principal_of(request)
     )
     return get_project(request, project)
 
 
-@router.get("/projects/{project}/settings", response=responses(Overrides, 404), auth=doors(Scope.READ))
+@router.get(
+    "/projects/{project}/settings", response=responses(Overrides, 404), auth=authenticators(Scope.READ)
+)
 def get_settings(request: HttpRequest, project: ProjectName) -> Overrides:
-    """What the portal says instead of the repository's cat-herder.yaml."""
+    """Return the overrides of the repository's cat-herder.yaml."""
     return settings_actions.overrides_of(permissions.project_named_or_404(principal_of(request), project))
 
 
 @router.patch(
-    "/projects/{project}/settings", response=responses(Overrides, 404, 409), auth=doors(Scope.MANAGE)
+    "/projects/{project}/settings", response=responses(Overrides, 404, 409), auth=authenticators(Scope.MANAGE)
 )
 def change_settings(request: HttpRequest, project: ProjectName, body: SettingsPatch) -> Overrides:
-    """Change what the portal says instead of the repository; it holds for tasks created from now on."""
+    """Change overrides of the repository's cat-herder.yaml. They apply to new tasks."""
     found = permissions.project_named_or_404(principal_of(request), project)
     overrides = settings_actions.overrides_of(found).model_copy(update=body.model_dump(exclude_unset=True))
     commit = paths.repository(found).head(found.branch)
@@ -111,14 +119,16 @@ def change_settings(request: HttpRequest, project: ProjectName, body: SettingsPa
 
 
 def _step(step: StepConfig, config: ProjectConfig) -> JsonObject:
-    """A step in the words of cat-herder.yaml, with the network that it gets in effect."""
+    """Return a step under the keys of cat-herder.yaml, with the network in effect."""
     network = least_network(config.network_of(step), settings.ENVIRONMENT.network)
     return step_to_json(step.model_copy(update={"network": network}))
 
 
-@router.get("/projects/{project}/pipelines", response=responses(Pipelines, 404, 409), auth=doors(Scope.READ))
+@router.get(
+    "/projects/{project}/pipelines", response=responses(Pipelines, 404, 409), auth=authenticators(Scope.READ)
+)
 def list_pipelines(request: HttpRequest, project: ProjectName) -> Pipelines:
-    """The pipelines that a new task may run through, as the portal last fetched the repository."""
+    """List the pipelines for new tasks, as of the last fetch."""
     config = _config(permissions.project_named_or_404(principal_of(request), project))
     pipelines = [
         Pipeline(name=one.name, steps=[_step(step, config) for step in one.steps]) for one in config.pipelines
@@ -127,10 +137,12 @@ def list_pipelines(request: HttpRequest, project: ProjectName) -> Pipelines:
 
 
 @router.get(
-    "/projects/{project}/validation", response=responses(Validation, 404, 409), auth=doors(Scope.READ)
+    "/projects/{project}/validation",
+    response=responses(Validation, 404, 409),
+    auth=authenticators(Scope.READ),
 )
 def get_validation(request: HttpRequest, project: ProjectName) -> Validation:
-    """What is wrong at the newest commit that the portal has: settings, task files, prompts, programs."""
+    """Validate the newest fetched commit: settings, task files, prompts, programs."""
     found = permissions.project_named_or_404(principal_of(request), project)
     repository = paths.repository(found)
     commit = repository.head(found.branch)

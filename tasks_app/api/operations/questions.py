@@ -1,4 +1,4 @@
-"""Questions: looking at them, answering, dismissing and deciding."""
+"""Operations on questions: answer, dismiss, decide."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Field, Query, Router, Status
 
 from tasks_app import permissions
-from tasks_app.api.auth import doors, principal_of
+from tasks_app.api.auth import authenticators, principal_of
 from tasks_app.api.declarations import responses, sends
-from tasks_app.api.exports import KINDS, Taken, taken
-from tasks_app.api.filters import Name, Searched
+from tasks_app.api.exports import KINDS, ExportFormat, export_response
+from tasks_app.api.filters import Name, SearchFilters
 from tasks_app.api.idempotency import once
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.problems import Kind, Refused
@@ -29,93 +29,99 @@ from tasks_app.services import answers as actions
 router = Router(tags=["Questions"])
 
 
-class QuestionFilters(Searched):
-    """As the inbox and the history page have them."""
+class QuestionFilters(SearchFilters):
+    """The filters of the inbox and the history page."""
 
-    state: QuestionState | None = Field(None, description="Only open, answered, dismissed or withdrawn ones.")
+    state: QuestionState | None = Field(None, description="Only questions in this state.")
     kind: QuestionKind | None = Field(None, description="Only questions of this kind.")
-    task: Number | None = Field(None, description="Only those of the task with this number.")
-    person: Name = Field("", description="Only those that the person with this username settled.")
-    via: Channel | None = Field(None, description="Only those that were settled through this.")
+    task: Number | None = Field(None, description="Only questions of the task with this id.")
+    person: Name = Field("", description="Only questions that this user answered.")
+    via: Channel | None = Field(None, description="Only questions that were answered through this channel.")
     sort: Literal["newest", "oldest"] = Field("oldest", description="Which come first.")
 
 
-@router.get("/questions", response=responses(QuestionPage), auth=doors(Scope.READ))
+@router.get("/questions", response=responses(QuestionPage), auth=authenticators(Scope.READ))
 def list_questions(request: HttpRequest, only: Query[QuestionFilters], paging: Query[Paging]) -> QuestionPage:
-    """Questions in the projects that you may see, searched and filtered, in the order in which they came."""
+    """List questions in the projects that you may see, the oldest first, with search and filters."""
     newest_first = only.sort == "newest"
-    rows, following = page_of(request, _rows(request, only), paging, newest_first=newest_first)
+    rows, following = page_of(request, _filtered_questions(request, only), paging, newest_first=newest_first)
     return QuestionPage(items=[QuestionOut.of(question) for question in rows], next=following)
 
 
-@router.get("/questions/export", response=responses(str), auth=doors(Scope.READ), openapi_extra=sends(*KINDS))
+@router.get(
+    "/questions/export", response=responses(str), auth=authenticators(Scope.READ), openapi_extra=sends(*KINDS)
+)
 def export_questions(
-    request: HttpRequest, only: Query[QuestionFilters], which: Query[Taken]
+    request: HttpRequest, only: Query[QuestionFilters], which: Query[ExportFormat]
 ) -> StreamingHttpResponse:
-    """All questions that the filters let through, the newest first, as one table. The audit notes it."""
-    return taken(
-        request, QUESTION_COLUMNS, question_rows(_rows(request, only)), name="questions", which=which
+    """Export all questions that match, the newest first, as one table. The audit log records it."""
+    return export_response(
+        request,
+        QUESTION_COLUMNS,
+        question_rows(_filtered_questions(request, only)),
+        name="questions",
+        which=which,
     )
 
 
-@router.get("/questions/{question_id}", response=responses(QuestionOut, 404), auth=doors(Scope.READ))
+@router.get("/questions/{question_id}", response=responses(QuestionOut, 404), auth=authenticators(Scope.READ))
 def get_question(request: HttpRequest, question_id: QuestionId) -> QuestionOut:
-    """A question and, once it is answered, by whom, when and what."""
+    """Return a question with its answer, who gave it, and when."""
     return QuestionOut.of(permissions.question_or_404(principal_of(request), question_id))
 
 
 @router.post(
     "/questions/{question_id}/answer",
     response=responses(Answered, 404, 413, 422, s409=NotOpenProblem),
-    auth=doors(Scope.ANSWER),
+    auth=authenticators(Scope.ANSWER),
 )
 @once
 def answer_question(request: HttpRequest, question_id: QuestionId, body: AnswerIn) -> Status[Answered]:
-    """Answer a question; the task goes on when none of its questions is open.
+    """Answer a question. The task resumes when none of its questions is open.
 
-    The first answer holds. Whoever comes later gets 409 with the answer that was given; the same answer sent
-    again by the same person gets 200, and nothing changes.
+    The first answer counts. A later one gets 409 with the answer that was given. The same answer again,
+    from the same user, gets 200 and changes nothing.
     """
     question = permissions.question_or_404(principal_of(request), question_id)
     act = partial(actions.answer_question, question, body.reply(question), by=principal_of(request))
-    return _settled(question, act)
+    return _outcome(question, act)
 
 
 @router.post(
     "/questions/{question_id}/dismiss",
     response=responses(Answered, 404, 413, 422, s409=NotOpenProblem),
-    auth=doors(Scope.ANSWER),
+    auth=authenticators(Scope.ANSWER),
 )
 @once
 def dismiss_question(request: HttpRequest, question_id: QuestionId, body: Dismissal) -> Status[Answered]:
-    """Decline to answer: the agent decides by itself and says what it assumed.
+    """Let the agent decide by itself; it says what it assumed.
 
-    Approvals and plans cannot be dismissed and get 400: decide about them. Whoever comes after somebody else
-    gets 409 with what was settled, as with answers.
+    Approvals and plans cannot be dismissed and get 400: decide about them. A question that is not open gets
+    409, as with answers.
     """
     question = permissions.question_or_404(principal_of(request), question_id)
     act = partial(actions.dismiss_question, question, by=principal_of(request), notes=body.notes)
-    return _settled(question, act)
+    return _outcome(question, act)
 
 
 @router.post(
     "/questions/{question_id}/decide",
     response=responses(Answered, 404, 413, 422, s409=NotOpenProblem),
-    auth=doors(Scope.ANSWER),
+    auth=authenticators(Scope.ANSWER),
 )
 @once
 def decide_question(request: HttpRequest, question_id: QuestionId, body: Decision) -> Status[Answered]:
     """Approve or deny a tool call; approve a plan or send it back.
 
-    Whoever comes after somebody else gets 409 with what was settled, as with answers.
+    A question that is not open gets 409, as with answers.
     """
     question = permissions.question_or_404(principal_of(request), question_id)
     act = partial(actions.decide, question, body.verdict, by=principal_of(request), notes=body.notes)
-    return _settled(question, act)
+    return _outcome(question, act)
 
 
-def _settled(question: Question, act: Callable[..., actions.Answered]) -> Status[Answered]:
-    """Who comes too late is told what was settled, by whom and when."""
+def _outcome(question: Question, act: Callable[..., actions.Answered]) -> Status[Answered]:
+    """Act and return the outcome. If the question is not open, the problem says who answered it, and what."""
     try:
         done = act(via=Channel.API)
     except NotOpen as error:
@@ -125,7 +131,7 @@ def _settled(question: Question, act: Callable[..., actions.Answered]) -> Status
     return Status(200, Answered(question=QuestionOut.of(done.question), repeated=done.repeated))
 
 
-def _rows(request: HttpRequest, only: QuestionFilters) -> QuerySet[Question]:
+def _filtered_questions(request: HttpRequest, only: QuestionFilters) -> QuerySet[Question]:
     rows = only.filters(state=only.state or "", via=only.via or "").matching_questions(principal_of(request))
     wanted = only.model_dump(include={"kind", "task"}, exclude_none=True)
     return rows.filter(**wanted).select_related("task__project", "step", "answered_by")

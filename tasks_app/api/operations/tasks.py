@@ -1,4 +1,4 @@
-"""Tasks: creating, looking at and moving them."""
+"""Operations on tasks, their steps, events, logs and diffs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from django.shortcuts import get_object_or_404
 from ninja import Field, Query, Router, Schema, Status
 
 from tasks_app import permissions
-from tasks_app.api.auth import doors, principal_of
+from tasks_app.api.auth import authenticators, principal_of
 from tasks_app.api.declarations import responses, sends
-from tasks_app.api.exports import KINDS, Taken, taken
-from tasks_app.api.filters import Name, Searched
+from tasks_app.api.exports import KINDS, ExportFormat, export_response
+from tasks_app.api.filters import Name, SearchFilters
 from tasks_app.api.idempotency import once
-from tasks_app.api.paging import Paging, address_with, page_of
+from tasks_app.api.paging import Paging, page_of, url_with
 from tasks_app.api.schemas.base import LARGEST, Number, Position, TaskId
 from tasks_app.api.schemas.tasks import EventPage, NewTask, Retry, Steps, TaskDraft, TaskPage, TaskPatch
 from tasks_app.core.phases import Phase
@@ -34,43 +34,45 @@ from tasks_app.services.retrying import retry_from
 router = Router(tags=["Tasks"])
 
 
-class TaskFilters(Searched):
-    """As the history page has them."""
+class TaskFilters(SearchFilters):
+    """The filters of the history page."""
 
     phase: list[Phase] = Field([], description="Only tasks in one of these phases.")
-    person: Name = Field("", description="Only those that the person with this username created.")
-    pipeline: Name = Field("", description="Only those that run through the pipeline of that name.")
-    model: Name = Field("", description="Only those with a run of this model.")
-    sequence: Number | None = Field(None, description="Only those of the sequence with this number.")
+    person: Name = Field("", description="Only tasks that this user created.")
+    pipeline: Name = Field("", description="Only tasks of this pipeline.")
+    model: Name = Field("", description="Only tasks with a run of this model.")
+    sequence: Number | None = Field(None, description="Only tasks of the sequence with this id.")
     questions: Literal["", "yes", "no"] = Field(
-        "", description="`yes`: only those that asked; `no`: the others."
+        "", description="`yes`: only tasks that asked; `no`: only tasks that did not."
     )
     sort: Literal["newest", "oldest"] = Field("newest", description="Which come first.")
 
 
 class EventsAfter(Schema):
-    after: int = Field(0, ge=0, le=LARGEST, description="The number of the last event that you have.")
-    limit: int = Field(200, ge=1, le=1000, description="Events at once, up to 1000.")
+    after: int = Field(0, ge=0, le=LARGEST, description="The id of the last event that you have.")
+    limit: int = Field(200, ge=1, le=1000, description="Maximum number of events, up to 1000.")
 
 
 class StepChoice(Schema):
-    step: int | None = Field(None, ge=1, le=32767, description="Of this step alone; else of the whole task.")
+    step: int | None = Field(
+        None, ge=1, le=32767, description="Only of this step; default: of the whole task."
+    )
 
 
-@router.get("/tasks", response=responses(TaskPage), auth=doors(Scope.READ))
+@router.get("/tasks", response=responses(TaskPage), auth=authenticators(Scope.READ))
 def list_tasks(request: HttpRequest, only: Query[TaskFilters], paging: Query[Paging]) -> TaskPage:
-    """Tasks in the projects that you may see, searched and filtered, the newest first."""
+    """List tasks in the projects that you may see, the newest first, with search and filters."""
     newest_first = only.sort == "newest"
-    rows, following = page_of(request, _rows(request, only), paging, newest_first=newest_first)
+    rows, following = page_of(request, _filtered_tasks(request, only), paging, newest_first=newest_first)
     return TaskPage(items=tasks_out(rows), next=following)
 
 
 @router.post(
-    "/tasks", response=responses(TaskDetail, 404, 409, 413, 422, status=201), auth=doors(Scope.WRITE)
+    "/tasks", response=responses(TaskDetail, 404, 409, 413, 422, status=201), auth=authenticators(Scope.WRITE)
 )
 @once
 def create_task(request: HttpRequest, body: NewTask) -> Status[TaskDetail]:
-    """Create a task from its text, and start it if you say so."""
+    """Create a task from its text, and start it if `start` is true."""
     principal = principal_of(request)
     project = permissions.project_named_or_404(principal, body.project)
     task = actions.create_task(
@@ -78,21 +80,25 @@ def create_task(request: HttpRequest, body: NewTask) -> Status[TaskDetail]:
     )
     if body.start:
         actions.start_task(task, by=principal)
-    return Status(201, _whole(task))
+    return Status(201, _detail(task))
 
 
-@router.get("/tasks/export", response=responses(str), auth=doors(Scope.READ), openapi_extra=sends(*KINDS))
+@router.get(
+    "/tasks/export", response=responses(str), auth=authenticators(Scope.READ), openapi_extra=sends(*KINDS)
+)
 def export_tasks(
-    request: HttpRequest, only: Query[TaskFilters], which: Query[Taken]
+    request: HttpRequest, only: Query[TaskFilters], which: Query[ExportFormat]
 ) -> StreamingHttpResponse:
-    """All tasks that the filters let through, the newest first, as one table. The audit notes it."""
+    """Export all tasks that match, the newest first, as one table. The audit log records it."""
     rows = task_rows(_filters(only).matching_tasks(principal_of(request)))
-    return taken(request, TASK_COLUMNS, rows, name="tasks", which=which)
+    return export_response(request, TASK_COLUMNS, rows, name="tasks", which=which)
 
 
-@router.post("/tasks/preview", response=responses(TaskPreview, 404, 409, 413), auth=doors(Scope.READ))
+@router.post(
+    "/tasks/preview", response=responses(TaskPreview, 404, 409, 413), auth=authenticators(Scope.READ)
+)
 def preview_task(request: HttpRequest, body: TaskDraft) -> TaskPreview:
-    """What a text would become as a task, or its faults. Nothing is stored, nothing fetched."""
+    """Preview the task that a text would create, or its errors. Nothing is stored or fetched."""
     project = permissions.project_named_or_404(principal_of(request), body.project)
     commit = paths.repository(project).head(project.branch)
     plan = actions.plan_task(
@@ -110,47 +116,51 @@ def preview_task(request: HttpRequest, body: TaskDraft) -> TaskPreview:
     )
 
 
-@router.get("/tasks/{task_id}", response=responses(TaskDetail, 404), auth=doors(Scope.READ))
+@router.get("/tasks/{task_id}", response=responses(TaskDetail, 404), auth=authenticators(Scope.READ))
 def get_task(request: HttpRequest, task_id: TaskId) -> TaskDetail:
-    """A task with its open questions and what it used."""
-    return _whole(permissions.task_or_404(principal_of(request), task_id))
+    """Return a task with its open questions and usage."""
+    return _detail(permissions.task_or_404(principal_of(request), task_id))
 
 
-@router.patch("/tasks/{task_id}", response=responses(TaskDetail, 404), auth=doors(Scope.WRITE))
+@router.patch("/tasks/{task_id}", response=responses(TaskDetail, 404), auth=authenticators(Scope.WRITE))
 def change_task(request: HttpRequest, task_id: TaskId, body: TaskPatch) -> TaskDetail:
-    """Change how readily a task's agent asks: from its next run on, in whatever phase it is."""
+    """Change a task's threshold, in any phase. It applies from the next run on."""
     principal = principal_of(request)
     change_threshold(permissions.task_or_404(principal, task_id), body.threshold, by=principal)
-    return _whole(permissions.task_or_404(principal_of(request), task_id))
+    return _detail(permissions.task_or_404(principal_of(request), task_id))
 
 
-@router.post("/tasks/{task_id}/start", response=responses(TaskDetail, 404), auth=doors(Scope.WRITE))
+@router.post("/tasks/{task_id}/start", response=responses(TaskDetail, 404), auth=authenticators(Scope.WRITE))
 def start_task(request: HttpRequest, task_id: TaskId) -> TaskDetail:
     """Start a task that was not started; starting it twice changes nothing."""
     task = permissions.task_or_404(principal_of(request), task_id)
     actions.start_task(task, by=principal_of(request))
-    return _whole(task)
+    return _detail(task)
 
 
-@router.post("/tasks/{task_id}/cancel", response=responses(TaskDetail, 404, 409), auth=doors(Scope.WRITE))
+@router.post(
+    "/tasks/{task_id}/cancel", response=responses(TaskDetail, 404, 409), auth=authenticators(Scope.WRITE)
+)
 def cancel_task(request: HttpRequest, task_id: TaskId) -> TaskDetail:
-    """Call a task off: its agent is stopped, open questions are withdrawn, and the branch stays."""
+    """Cancel a task: its agent is stopped, open questions are withdrawn, and the branch stays."""
     task = permissions.task_or_404(principal_of(request), task_id)
     actions.cancel_task(task, by=principal_of(request))
-    return _whole(permissions.task_or_404(principal_of(request), task_id))
+    return _detail(permissions.task_or_404(principal_of(request), task_id))
 
 
-@router.post("/tasks/{task_id}/go-on", response=responses(TaskDetail, 404, 409), auth=doors(Scope.WRITE))
+@router.post(
+    "/tasks/{task_id}/go-on", response=responses(TaskDetail, 404, 409), auth=authenticators(Scope.WRITE)
+)
 def go_on_with_task(request: HttpRequest, task_id: TaskId) -> TaskDetail:
-    """Take up a task that failed, was interrupted or cancelled, or waits for a usage limit to reset."""
+    """Resume a task that failed, was interrupted or cancelled, or waits for a usage limit to reset."""
     task = permissions.task_or_404(principal_of(request), task_id)
     actions.go_on(task, by=principal_of(request))
-    return _whole(permissions.task_or_404(principal_of(request), task_id))
+    return _detail(permissions.task_or_404(principal_of(request), task_id))
 
 
-@router.get("/tasks/{task_id}/steps", response=responses(Steps, 404), auth=doors(Scope.READ))
+@router.get("/tasks/{task_id}/steps", response=responses(Steps, 404), auth=authenticators(Scope.READ))
 def list_steps(request: HttpRequest, task_id: TaskId) -> Steps:
-    """The steps of a task with their runs."""
+    """List the steps of a task with their runs."""
     steps = permissions.task_or_404(principal_of(request), task_id).steps.prefetch_related("runs")
     return Steps(items=[StepOut.of(step) for step in steps])
 
@@ -158,19 +168,19 @@ def list_steps(request: HttpRequest, task_id: TaskId) -> Steps:
 @router.post(
     "/tasks/{task_id}/steps/{position}/retry",
     response=responses(TaskDetail, 404, 409, 422),
-    auth=doors(Scope.WRITE),
+    auth=authenticators(Scope.WRITE),
 )
 @once
 def retry_step(request: HttpRequest, task_id: TaskId, position: Position, body: Retry) -> Status[TaskDetail]:
-    """Do a step and all after it again, in new sessions; what was done stays as history."""
+    """Retry a step and all steps after it, in new sessions. The earlier runs stay in the history."""
     step = permissions.step_or_404(principal_of(request), task_id, position)
     retry_from(step.task, step, by=principal_of(request), put_back=body.put_back)
-    return Status(200, _whole(permissions.task_or_404(principal_of(request), task_id)))
+    return Status(200, _detail(permissions.task_or_404(principal_of(request), task_id)))
 
 
-@router.get("/tasks/{task_id}/events", response=responses(EventPage, 404), auth=doors(Scope.READ))
+@router.get("/tasks/{task_id}/events", response=responses(EventPage, 404), auth=authenticators(Scope.READ))
 def list_events(request: HttpRequest, task_id: TaskId, which: Query[EventsAfter]) -> EventPage:
-    """What happened in a task after an event that you have. Follow `next` to stay up to date."""
+    """List the events of a task after one that you have. Follow `next` to stay up to date."""
     task = permissions.task_or_404(principal_of(request), task_id)
     rows = Event.objects.filter(run__step__task=task, pk__gt=which.after).select_related("run__step")
     found = list(rows.defer("raw", "run__prompt").order_by("pk")[: which.limit + 1])
@@ -178,14 +188,14 @@ def list_events(request: HttpRequest, task_id: TaskId, which: Query[EventsAfter]
     last = events[-1].pk if events else which.after
     return EventPage(
         items=[EventOut.of(event) for event in events],
-        next=address_with(request, after=last),
+        next=url_with(request, after=last),
         more=len(found) > len(events),
     )
 
 
-@router.get("/tasks/{task_id}/diff", response=responses(Diff, 404, 409), auth=doors(Scope.READ))
+@router.get("/tasks/{task_id}/diff", response=responses(Diff, 404, 409), auth=authenticators(Scope.READ))
 def get_diff(request: HttpRequest, task_id: TaskId, which: Query[StepChoice]) -> Diff:
-    """What a task, or one step of it, changed in the repository: to look at. The patch has all of it."""
+    """Return the diff of a task or a step, for reading; a long one is cut. The patch is complete."""
     changed = _task_or_step(request, task_id, which)
     difference = difference_of(changed)
     if difference is None:
@@ -196,31 +206,31 @@ def get_diff(request: HttpRequest, task_id: TaskId, which: Query[StepChoice]) ->
 @router.get(
     "/tasks/{task_id}/patch",
     response=responses(str, 404, 409),
-    auth=doors(Scope.READ),
+    auth=authenticators(Scope.READ),
     openapi_extra=sends(PATCH_TYPE),
 )
 def get_patch(request: HttpRequest, task_id: TaskId, which: Query[StepChoice]) -> StreamingHttpResponse:
-    """What a task, or one step of it, changed, whole and with binary files: for `git apply`."""
+    """Download the complete change of a task or a step, with binary files, for `git apply`."""
     return download_patch(_task_or_step(request, task_id, which), by=principal_of(request))
 
 
 @router.get(
     "/tasks/{task_id}/steps/{position}/logs/{kind}",
     response=responses(str, 404),
-    auth=doors(Scope.READ),
+    auth=authenticators(Scope.READ),
     openapi_extra=sends("text/plain"),
 )
 def get_log(
     request: HttpRequest, task_id: TaskId, position: Position, kind: LogKind
 ) -> StreamingHttpResponse:
-    """One of the three logs of a step, as plain text: `output`, `reasoning` or `raw`."""
+    """Download a log of a step as plain text: `output`, `reasoning` or `raw`."""
     step = permissions.step_or_404(principal_of(request), task_id, position)
     return StreamingHttpResponse(
         stream_text(render_log(step, kind)), content_type="text/plain; charset=utf-8"
     )
 
 
-def _rows(request: HttpRequest, only: TaskFilters) -> QuerySet[Task]:
+def _filtered_tasks(request: HttpRequest, only: TaskFilters) -> QuerySet[Task]:
     rows = _filters(only).matching_tasks(principal_of(request))
     return rows.select_related("project", "created_by").defer("text", "body")
 
@@ -229,7 +239,7 @@ def _filters(only: TaskFilters) -> HistoryFilters:
     return only.filters(sequence=str(only.sequence or ""), phase=tuple(only.phase))
 
 
-def _whole(task: Task) -> TaskDetail:
+def _detail(task: Task) -> TaskDetail:
     return TaskDetail.of(task, text=task.text)
 
 

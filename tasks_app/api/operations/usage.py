@@ -1,4 +1,4 @@
-"""Usage: tokens, dollars and waiting of a period."""
+"""Usage of a period: tokens, dollars, working and waiting time."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from django.http import HttpRequest
 from django.utils import timezone
 from ninja import Field, Query, Router, Schema
 
-from tasks_app.api.auth import doors, principal_of
+from tasks_app.api.auth import authenticators, principal_of
 from tasks_app.api.declarations import responses
 from tasks_app.api.filters import Day, Name
-from tasks_app.api.schemas.usage import ToldApart
+from tasks_app.api.schemas.usage import UsageGrouping
 from tasks_app.core.errors import BadInput
 from tasks_app.history.statistics import By
 from tasks_app.models import Scope
@@ -20,20 +20,20 @@ from tasks_app.reporting.usage import MAX_PERIOD, Period, usage_in_period, waiti
 
 router = Router(tags=["Usage"])
 
-_BY = {ToldApart.MODEL: By.MODEL, ToldApart.PROJECT: By.PROJECT, ToldApart.PERSON: By.USER}
+_BY = {UsageGrouping.MODEL: By.MODEL, UsageGrouping.PROJECT: By.PROJECT, UsageGrouping.PERSON: By.USER}
 _DEFAULT = timedelta(days=29)
 
 
 class UsageFilters(Schema):
-    project: Name = Field("", description="Only those of the project of that name.")
+    project: Name = Field("", description="Only usage of the project with this name.")
     since: Day | None = Field(None, alias="from", description="The first day, in UTC; else 30 days ago.")
     until: Day | None = Field(None, alias="to", description="The last day, in UTC; else today.")
-    by: ToldApart = Field(ToldApart.MODEL, description="By what `days` are told apart.")
+    by: UsageGrouping = Field(UsageGrouping.MODEL, description="How `days` are grouped.")
 
 
-@router.get("/usage", response=responses(UsageReport), auth=doors(Scope.READ))
+@router.get("/usage", response=responses(UsageReport), auth=authenticators(Scope.READ))
 def get_usage(request: HttpRequest, only: Query[UsageFilters]) -> UsageReport:
-    """Tokens and dollars of the projects that you may see, and how long was worked and waited."""
+    """Return tokens, dollars, working and waiting time of the projects that you may see."""
     principal, period = principal_of(request), _period(only)
     used = usage_in_period(principal, period, only.project, _BY[only.by])
     return UsageReport.of_period(period, used, waiting_times(principal, period, only.project))
@@ -43,7 +43,7 @@ def _period(only: UsageFilters) -> Period:
     until = only.until or timezone.now().date()
     since = only.since or until - _DEFAULT
     if since > until:
-        raise BadInput(f"it begins on {since} and ends before that, on {until}", where="query.from")
+        raise BadInput(f"the period begins on {since} and ends earlier, on {until}", where="query.from")
     if until - since > MAX_PERIOD:
         raise BadInput(f"a period has at most {MAX_PERIOD.days:,} days", where="query.from")
     return Period(since, until)

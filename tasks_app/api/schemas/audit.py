@@ -10,4 +10,4 @@ from tasks_app.reporting.schemas.audit import AuditEntryOut
 
 class AuditPage(Schema):
     items: list[AuditEntryOut] = Field(description="Entries, the newest first.")
-    next: str | None = Field(description="The address of the next page; null on the last.")
+    next: str | None = Field(description="The URL of the next page; null on the last.")

@@ -1,4 +1,4 @@
-"""What is taken about members and invitations, and pages of them."""
+"""Input schemas about members and invitations, and pages of them."""
 
 from __future__ import annotations
 
@@ -23,27 +23,25 @@ def _address(text: str) -> str:
 
 
 class MemberPage(Schema):
-    items: list[MemberOut] = Field(
-        description="The project's members, in the order in which they got their first role."
-    )
-    next: str | None = Field(description="The address of the next page; null on the last.")
+    items: list[MemberOut] = Field(description="The project's members, the oldest first.")
+    next: str | None = Field(description="The URL of the next page; null on the last.")
 
 
 class RoleIn(Input):
-    role: Role = Field(description="viewer looks, member acts, maintainer also changes settings and members.")
+    role: Role = Field(
+        description="`viewer` can look, `member` can act, `maintainer` can also change settings and members."
+    )
 
 
 class NewInvitation(RoleIn):
-    """Who is invited, and as what."""
+    """An e-mail address and a role."""
 
     email: Annotated[Storable, Field(max_length=254), AfterValidator(_address)] = Field(
-        description="Whom to invite; an address invited before gets a new link instead of the old one.",
+        description="The e-mail address; if it has an invitation, a new link replaces the old one.",
         examples=["ann@example.org"],
     )
 
 
 class InvitationPage(Schema):
-    items: list[InvitationOut] = Field(
-        description="Invitations that were neither accepted nor withdrawn, the newest first."
-    )
-    next: str | None = Field(description="The address of the next page; null on the last.")
+    items: list[InvitationOut] = Field(description="Pending invitations, the newest first.")
+    next: str | None = Field(description="The URL of the next page; null on the last.")

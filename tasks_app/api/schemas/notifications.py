@@ -1,4 +1,4 @@
-"""What is taken about notifications, and pages of them."""
+"""Input schemas about notifications, and pages of them."""
 
 from __future__ import annotations
 
@@ -16,46 +16,46 @@ TargetName = Annotated[Storable, Field(min_length=1, max_length=60, pattern=r"^[
 
 
 class TargetPage(Schema):
-    items: list[TargetOut] = Field(description="Targets, in the order in which they came.")
-    next: str | None = Field(description="The address of the next page; null on the last.")
+    items: list[TargetOut] = Field(description="Targets, the oldest first.")
+    next: str | None = Field(description="The URL of the next page; null on the last.")
 
 
 class NewTarget(Input):
     medium: ProjectMedium = Field(description="A webhook or a chat.")
-    name: TargetName = Field(description="What it is called.", examples=["team chat"])
+    name: TargetName = Field(description="Its name.", examples=["team chat"])
     address: Annotated[Storable, Field(min_length=1, max_length=1000)] = Field(
-        description="An https address, or that of a chat as apprise writes it.",
+        description="An https URL, or the URL of a chat service as Apprise writes it.",
         examples=["https://example.org/hook"],
     )
-    occasions: Occasions = Field(description="What it is told of.")
+    occasions: Occasions = Field(description="The events that it receives.")
 
 
 class TargetIn(Input):
-    name: TargetName = Field(description="What it is called.")
-    occasions: Occasions = Field(description="What it is told of.")
-    active: Flag = Field(description="Whether anything is sent there.")
+    name: TargetName = Field(description="Its name.")
+    occasions: Occasions = Field(description="The events that it receives.")
+    active: Flag = Field(description="Whether messages are sent to it.")
 
 
 class DeliveryPage(Schema):
     items: list[DeliveryOut] = Field(description="Deliveries, the newest first.")
-    next: str | None = Field(description="The address of the next page; null on the last.")
+    next: str | None = Field(description="The URL of the next page; null on the last.")
 
 
 Clock = Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
 
 
 class PreferencesPatch(Input):
-    """What is to be changed; what is not named stays as it is."""
+    """The changes. Fields that are left out stay as they are."""
 
     wishes: Wishes = Field({}, description="By event and medium: `off`, `mine` or `all`.")
     reach: ProjectSelection = Field(
-        ProjectSelection.MINE, description="Of which projects: `mine`, `all` or `chosen`."
+        ProjectSelection.MINE, description="Which projects: `mine`, `all` or `chosen`."
     )
     projects: list[Annotated[Storable, Field(max_length=60)]] = Field(
-        [], max_length=1000, description="The names of those that are chosen."
+        [], max_length=1000, description="The names of the chosen projects."
     )
     time_zone: Annotated[Storable, Field(max_length=64)] = Field("UTC", examples=["Europe/Berlin"])
-    quiet_from: Clock | None = Field(None, description="As in 22:00; null for no quiet hours.")
-    quiet_until: Clock | None = Field(None, description="As in 07:00.")
+    quiet_from: Clock | None = Field(None, description="For example 22:00; null for no quiet hours.")
+    quiet_until: Clock | None = Field(None, description="For example 07:00.")
     digest: Digest = Field(Digest.AT_ONCE, description="`at_once`, `hourly` or `daily`.")
-    digest_at: Clock | None = Field(None, description="When the daily one comes.")
+    digest_at: Clock | None = Field(None, description="The time of the daily e-mail.")

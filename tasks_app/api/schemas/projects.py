@@ -1,4 +1,4 @@
-"""What is taken about projects and their settings, and pages of them."""
+"""Input schemas about projects and their settings, and pages of them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tasks_app.reporting.schemas.projects import ProjectOut
 
 
 class ProjectPage(Schema):
-    items: list[ProjectOut] = Field(description="Projects that you may see, in the order in which they came.")
-    next: str | None = Field(description="The address of the next page; null on the last.")
+    items: list[ProjectOut] = Field(description="Projects that you may see, the oldest first.")
+    next: str | None = Field(description="The URL of the next page; null on the last.")
 
 
 class NewProject(Input):
@@ -22,25 +22,25 @@ class NewProject(Input):
         description="Lower-case letters, digits, dots, dashes and underscores.", examples=["shop"]
     )
     source: Annotated[Storable, Field(min_length=1, max_length=500)] = Field(
-        description="A path on the portal's machine, or an https or ssh address.", examples=["/srv/git/shop"]
+        description="A path on the portal's machine, or an https or ssh URL.", examples=["/srv/git/shop"]
     )
 
 
 class SettingsPatch(Overrides):
-    """What is to be changed; what is not named stays as it is."""
+    """The changes. Fields that are left out stay as they are."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class ProjectPatch(Input):
-    """What is to be changed; what is not named stays as it is."""
+    """The changes. Fields that are left out stay as they are."""
 
     source: Annotated[Storable, Field(min_length=1, max_length=500)] | None = Field(
         None,
-        description="Where the repository is now: a folder, or an https or ssh address. For site admins.",
+        description="The new location of the repository: a folder, or an https or ssh URL. For site admins.",
     )
     branch: Annotated[Storable, Field(min_length=1, max_length=200)] | None = Field(
         None,
-        description="The branch of the source from which tasks start from now on.",
+        description="The branch of the source that new tasks start from.",
         examples=["main"],
     )

@@ -1,4 +1,4 @@
-"""What is taken as an answer, and pages of questions."""
+"""Input schemas as an answer, and pages of questions."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tasks_app.services.answers import Reply
 
 class QuestionPage(Schema):
     items: list[QuestionOut] = Field(description="Questions.")
-    next: str | None = Field(description="The address of the next page; null on the last.")
+    next: str | None = Field(description="The URL of the next page; null on the last.")
 
 
 class AnswerIn(Input):
     """Either `answer` or `answers`. Choices are named by their label; several of them as a list."""
 
     answer: str | list[str] | None = Field(
-        None, description="The answer to a question that has one item.", examples=["Half up"]
+        None, description="The answer to a question with one item.", examples=["Half up"]
     )
     answers: dict[str, str | list[str]] | None = Field(
-        None, description="The answers to all items: each item's question with its answer."
+        None, description="The answers to all items, by the item's question."
     )
-    notes: str = Field("", description="What the agent should know besides.")
+    notes: str = Field("", description="Notes for the agent.")
 
     def reply(self, question: Question) -> Reply:
         """Raise BadInput unless there is exactly one of `answer` and `answers`."""
@@ -42,25 +42,25 @@ def _joined(given: str | list[str]) -> str:
 
 
 class Dismissal(Input):
-    """No answer: the agent is to decide by itself and to say what it assumed."""
+    """No answer: the agent decides by itself and says what it assumed."""
 
-    notes: str = Field("", description="What the agent should know besides.", examples=["Either is fine."])
+    notes: str = Field("", description="Notes for the agent.", examples=["Either is fine."])
 
 
 class Decision(Input):
-    """What is decided about a tool call or a plan."""
+    """A decision about a tool call or a plan."""
 
     verdict: Verdict = Field(
         description="`approved`; or `denied` for a tool call, `sent_back` for a plan.", examples=["denied"]
     )
     notes: str = Field(
         "",
-        description="Why it is denied, or what is to change in the plan; may be empty if it is approved.",
+        description="The reason for a denial, or comments on the plan; optional for an approval.",
         examples=["Not on the production database."],
     )
 
 
 class NotOpenProblem(Problem):
-    """Why there is no answer to be given; `question` has by whom, when and what."""
+    """The question is not open; `question` has the answer, who gave it, and when."""
 
     question: QuestionOut | None = Field(None, description="The question as it is now.")

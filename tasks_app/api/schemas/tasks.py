@@ -1,4 +1,4 @@
-"""What is taken about tasks, and pages of them."""
+"""Input schemas about tasks, and pages of them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tasks_app.reporting.schemas.tasks import EventOut, StepOut, TaskOut
 
 class TaskPage(Schema):
     items: list[TaskOut] = Field(description="Tasks, the newest first.")
-    next: str | None = Field(description="The address of the next page; null on the last.")
+    next: str | None = Field(description="The URL of the next page; null on the last.")
 
 
 class TaskDraft(Input):
-    """A task's text, and what is to hold instead of its front matter and the project's settings."""
+    """A task's text, with options that override its front matter and the project's settings."""
 
     project: Annotated[Storable, Field(min_length=1, max_length=60)] = Field(
         description="The project's name.", examples=["sample"]
@@ -34,23 +34,21 @@ class TaskDraft(Input):
 
 
 class NewTask(TaskDraft):
-    """A task that is to be created."""
+    """The task to create."""
 
-    start: Flag = Field(False, description="Start it at once.")
+    start: Flag = Field(False, description="Start the task at once.")
 
 
 class TaskPatch(Input):
-    """What is to be changed of a task."""
+    """The changes of a task."""
 
     threshold: Threshold = Field(description=f"{SETTINGS['threshold'].help} It applies from the next run on.")
 
 
 class Retry(Input):
-    """How a step is to be done again."""
+    """How to retry a step."""
 
-    put_back: Flag = Field(
-        False, description="Put the files back first, as they were before the step; else they stay."
-    )
+    put_back: Flag = Field(False, description="First restore the files as they were before the step.")
 
 
 class Steps(Schema):
@@ -58,6 +56,6 @@ class Steps(Schema):
 
 
 class EventPage(Schema):
-    items: list[EventOut] = Field(description="Events in the order in which they happened.")
-    next: str = Field(description="The address of what comes after these, now or later.")
-    more: bool = Field(description="Whether there is more already; else ask again when there is news.")
+    items: list[EventOut] = Field(description="Events, the oldest first.")
+    next: str = Field(description="The URL of the events after these, now or later.")
+    more: bool = Field(description="Whether there are more events now.")

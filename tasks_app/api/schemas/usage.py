@@ -1,11 +1,11 @@
-"""What is taken about usage."""
+"""Input schemas about usage."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
 
-class ToldApart(StrEnum):
+class UsageGrouping(StrEnum):
     MODEL = "model"
     PROJECT = "project"
     PERSON = "person"
