@@ -15,11 +15,11 @@ class TasksConfig(AppConfig):
         from tasks_app import tasks
         from tasks_app.git import program
         from tasks_app.reporting.search import schema
-        from tasks_app.services import ringing
+        from tasks_app.services import worker_notifier
         from tasks_app.web.accounts import signals  # noqa: F401 - connects receivers
         from tasks_app.web.live import notifier
 
-        ringing.register(tasks.ring)
+        worker_notifier.register(tasks.ring)
         notifier.notify_on_commit()
         program.memory_limit = settings.ENVIRONMENT.git_memory * 1024**2
         post_migrate.connect(schema.mend_after_migration, sender=self)

@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from tasks_app.core.errors import AnswerEmpty, BadInput
 from tasks_app.models import VERDICTS, Action, Channel, Question, QuestionKind, QuestionState, Verdict
 from tasks_app.permissions import Principal, require_actor
-from tasks_app.services.settling import Answered, clean, clean_notes, require_size, settle, why_not_open
+from tasks_app.services.question_outcomes import (
+    Answered,
+    clean,
+    clean_notes,
+    require_size,
+    settle,
+    why_not_open,
+)
 
 __all__ = ["Answered", "Reply", "answer_question", "decide", "dismiss_question", "why_not_open"]
 

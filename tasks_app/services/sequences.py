@@ -18,7 +18,6 @@ from tasks_app.history.audit import record
 from tasks_app.history.transitions import move_between_tasks
 from tasks_app.models import Action, Change, ChangeKind, Project, Sequence, Task, User, paths
 from tasks_app.permissions import Principal, require_actor
-from tasks_app.services.ringing import ring_on_commit
 from tasks_app.services.tasks import (
     TaskPlan,
     cancel_task,
@@ -30,6 +29,7 @@ from tasks_app.services.tasks import (
     store_task,
     unused_key,
 )
+from tasks_app.services.worker_notifier import ring_on_commit
 
 
 @dataclass(frozen=True)

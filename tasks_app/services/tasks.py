@@ -38,8 +38,8 @@ from tasks_app.models import (
 )
 from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.fetching import fetch
-from tasks_app.services.ringing import ring_on_commit
 from tasks_app.services.settings import overrides_of, repository_settings
+from tasks_app.services.worker_notifier import ring_on_commit
 
 CONFIG_FILE = "cat-herder.yaml"
 

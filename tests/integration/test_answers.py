@@ -24,7 +24,7 @@ from tasks_app.models import (
     Transition,
     User,
 )
-from tasks_app.services import ringing
+from tasks_app.services import worker_notifier
 from tasks_app.services.answers import Reply, answer_question, why_not_open
 from tasks_app.services.tasks import cancel_task
 from tests.factories import FILE_NAME, ROUNDING, QuestionFactory
@@ -60,7 +60,7 @@ def in_parallel(count: int, action: Any) -> list[Any]:
 @pytest.fixture
 def rung(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     rings: list[int] = []
-    monkeypatch.setattr(ringing, "_ring", rings.append)
+    monkeypatch.setattr(worker_notifier, "_ring", rings.append)
     return rings
 
 
@@ -274,7 +274,7 @@ def test_a_queue_that_is_down_loses_no_answer(runner: Runner, monkeypatch: pytes
     def broken(task_id: int) -> None:
         raise ConnectionError("no queue")
 
-    monkeypatch.setattr(ringing, "_ring", broken)
+    monkeypatch.setattr(worker_notifier, "_ring", broken)
     question = QuestionFactory.create()
     answer(question, "Half up", runner.user)
     task = Task.objects.get()

@@ -18,7 +18,7 @@ from tasks_app.git import Repository
 from tasks_app.models import Project, Task, paths
 from tasks_app.services.fetching import check_repository, fetch, repair_repository
 from tasks_app.services.projects import remove_project
-from tasks_app.services.retrying import retry_from
+from tasks_app.services.retries import retry_from
 from tests.people import acting
 from tests.runner import Runner, diff_of, file_in
 

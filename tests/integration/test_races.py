@@ -36,7 +36,7 @@ from tasks_app.models import (
 )
 from tasks_app.services.answers import Reply, answer_question, dismiss_question
 from tasks_app.services.changing import change_threshold
-from tasks_app.services.retrying import retry_from
+from tasks_app.services.retries import retry_from
 from tasks_app.services.tasks import cancel_task, go_on, start_task
 from tests.consistent import assert_at_rest, assert_consistent
 from tests.factories import RunFactory

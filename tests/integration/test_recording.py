@@ -22,7 +22,7 @@ from tasks_app.git.recording import record
 from tasks_app.models import Event, Run, Task, paths
 from tasks_app.reporting.schemas.tasks import TaskOut
 from tasks_app.sandbox import Sandbox
-from tasks_app.services.retrying import retry_from
+from tasks_app.services.retries import retry_from
 from tasks_app.services.sequences import create_sequence, start_sequence
 from tasks_app.services.tasks import go_on
 from tests.people import acting

@@ -34,7 +34,7 @@ from tasks_app.engine import crashpoints
 from tasks_app.engine.stopping import Stopped, StopReason
 from tasks_app.models import Channel, Project, Question, Run, SessionEntry, Task
 from tasks_app.services.answers import Reply, answer_question, dismiss_question
-from tasks_app.services.retrying import retry_from
+from tasks_app.services.retries import retry_from
 from tasks_app.services.tasks import cancel_task, go_on, start_task
 from tests.consistent import assert_at_rest, assert_consistent
 from tests.integration.task_model import PLAIN, STEPS, Act, Cut, TaskModel

@@ -29,7 +29,7 @@ from tasks_app.reporting.streaming import stream_text
 from tasks_app.services import tasks as actions
 from tasks_app.services.changing import change_threshold
 from tasks_app.services.difference import difference_of
-from tasks_app.services.retrying import retry_from
+from tasks_app.services.retries import retry_from
 
 router = Router(tags=["Tasks"])
 

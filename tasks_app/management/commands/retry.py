@@ -16,7 +16,7 @@ from tasks_app.core.errors import BadInput, CatHerderError, IllegalMove
 from tasks_app.core.phases import RESUMABLE, Phase
 from tasks_app.models import Sequence, Task
 from tasks_app.permissions import Principal
-from tasks_app.services.retrying import retry_from
+from tasks_app.services.retries import retry_from
 from tasks_app.services.sequences import go_on_sequence
 from tasks_app.services.tasks import go_on
 

@@ -13,7 +13,7 @@ from tasks_app.config.threshold import threshold_from_text
 from tasks_app.models import Task
 from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.changing import change_threshold
-from tasks_app.services.retrying import retry_from
+from tasks_app.services.retries import retry_from
 from tasks_app.services.tasks import cancel_task, go_on, start_task
 from tasks_app.web.pages.access import step_or_404, task_or_404
 from tasks_app.web.pages.acting import act

@@ -15,7 +15,7 @@ from tasks_app.engine.wait_sentences import fault_words, reset_words
 from tasks_app.history import statistics
 from tasks_app.models import Outcome, Run, Step, Task, Transition
 from tasks_app.reporting.commands import fetch_command
-from tasks_app.services.retrying import has_successor
+from tasks_app.services.retries import has_successor
 
 #: Outcomes after which nothing runs until somebody, or a limit, lets it go on.
 _WAITS = {Outcome.ASKED: "for an answer", Outcome.LIMIT: "for the limit to reset", Outcome.INTERRUPTED: ""}

@@ -14,8 +14,8 @@ from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
 from tasks_app.models import Action, Step, Task, User
 from tasks_app.permissions import Principal, require_actor
-from tasks_app.services.ringing import ring_on_commit
 from tasks_app.services.tasks import locked
+from tasks_app.services.worker_notifier import ring_on_commit
 
 
 def retry_from(task: Task, step: Step, *, by: Principal, put_back: bool = False, ring: bool = True) -> None:

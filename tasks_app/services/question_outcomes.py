@@ -19,7 +19,7 @@ from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
 from tasks_app.models import Action, Change, ChangeKind, Channel, EventKind, Question, Task, User
 from tasks_app.permissions import Principal
-from tasks_app.services.ringing import ring_on_commit
+from tasks_app.services.worker_notifier import ring_on_commit
 
 
 @dataclass(frozen=True)
