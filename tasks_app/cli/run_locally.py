@@ -12,7 +12,7 @@ from tasks_app.core.phases import RESUMABLE, Phase
 from tasks_app.models import Task
 from tasks_app.operations import local_sandbox
 from tasks_app.permissions import Principal, require_actor
-from tasks_app.services.tasks import go_on, start_task
+from tasks_app.services.tasks import resume_task, start_task
 
 
 def run_task_locally(task: Task, principal: Principal, screen: Screen, *, may_prompt: bool) -> Exit:
@@ -54,8 +54,8 @@ def make_due(task: Task, principal: Principal) -> None:
     """Make the task due for this process, without notifying a worker."""
     try:
         if task.not_started:
-            start_task(task, by=principal, ring=False)
+            start_task(task, by=principal, notify=False)
         elif task.phase in RESUMABLE:
-            go_on(task, by=principal, ring=False)
+            resume_task(task, by=principal, notify=False)
     except IllegalMove:
         pass  # somebody else was first; the rows have the current phase

@@ -13,7 +13,7 @@ from tasks_app.core.phases import ENDED, RESUMABLE, Phase
 from tasks_app.history import statistics
 from tasks_app.models import Sequence, Task, paths
 from tasks_app.permissions import Principal, require_actor
-from tasks_app.services.sequences import current_task, go_on_sequence, sequence_files, start_sequence
+from tasks_app.services.sequences import current_task, resume_sequence, sequence_files, start_sequence
 
 
 def run_sequence_locally(
@@ -67,9 +67,9 @@ class SequenceSession:
         sequence, task = self._sequence, current_task(self._sequence)
         try:
             if task is not None and task.not_started:
-                start_sequence(sequence, by=self._principal, ring=False)
+                start_sequence(sequence, by=self._principal, notify=False)
             elif sequence.phase in RESUMABLE:
-                go_on_sequence(sequence, by=self._principal, ring=False)
+                resume_sequence(sequence, by=self._principal, notify=False)
         except IllegalMove:
             pass  # somebody else was first; the rows have the current phase
 

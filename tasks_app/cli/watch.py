@@ -20,7 +20,7 @@ from tasks_app.core.errors import CatHerderError, IllegalMove
 from tasks_app.core.phases import ENDED, Phase
 from tasks_app.models import Project, Question, Task
 from tasks_app.permissions import Principal
-from tasks_app.services.tasks import create_task, go_on, start_task
+from tasks_app.services.tasks import create_task, resume_task, start_task
 
 #: A file that was unchanged for this long is taken as completely written.
 STABLE_SECONDS = 0.4
@@ -177,7 +177,7 @@ class Watch:
     def _queue(self, task: Task) -> None:
         self._queued.add(task.pk)
         try:
-            (start_task if task.not_started else go_on)(task, by=self._principal)
+            (start_task if task.not_started else resume_task)(task, by=self._principal)
         except IllegalMove:
             return  # somebody else was first; the next round prints the current state
         except CatHerderError as error:

@@ -155,7 +155,7 @@ def _finish_task(task: Task, lease: Lease, context: WorkerContext) -> None:
         move(task, Phase.DONE, epoch=lease.epoch)
         if sequence and upcoming:
             sequence.refresh_from_db()
-            proceed(sequence, upcoming, ring=context.queues_next)
+            proceed(sequence, upcoming, notify=context.queues_next)
 
 
 def _start_task(lease: Lease) -> Task:

@@ -1,4 +1,4 @@
-"""One's own account: name, look, e-mail address, logins that are linked with it."""
+"""Changes of one's own account: name, theme, e-mail address, linked logins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tasks_app.models import Action, Theme, User
 
 
 def change_name(user: User, name: str) -> None:
-    """Set the name that others see; "" shows the login instead."""
+    """Set the displayed name; "" displays the user name."""
     before = user.shown_name
     user.first_name, user.last_name = name, ""
     with transaction.atomic():
@@ -21,13 +21,13 @@ def change_name(user: User, name: str) -> None:
 
 
 def change_theme(user: User, theme: Theme) -> None:
-    """How pages look is nobody else's business: no entry in the audit room."""
+    """Set the theme of pages. A personal preference, so the audit log does not record it."""
     user.theme = theme
     user.save(update_fields=["theme"])
 
 
 def change_email(user: User, email: str) -> None:
-    """Set an address that nobody has confirmed, where no e-mail is sent; "" takes it away."""
+    """Set an unconfirmed address, in an installation without e-mail; "" removes it."""
     before = user.email
     user.email = email
     with transaction.atomic():
@@ -39,7 +39,7 @@ def change_email(user: User, email: str) -> None:
 
 
 def unlink_login(account: SocialAccount, *, by: User) -> None:
-    """Take away a login through somebody else. Raises BadInput if nothing to log in with would be left."""
+    """Unlink a login of another provider. Raises BadInput if it is the user's only way to log in."""
     others = SocialAccount.objects.filter(user=by).exclude(pk=account.pk)
     if not by.has_usable_password() and not others.exists():
         raise BadInput("This is your only way to log in. Set a password first.")

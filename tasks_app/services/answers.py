@@ -1,5 +1,4 @@
-"""Answering a question, dismissing it, deciding about a tool call or a plan: the first wins, once, and
-everybody learns who it was."""
+"""Answer or dismiss a question, decide about a tool call or a plan. The first answer counts."""
 
 from __future__ import annotations
 
@@ -10,10 +9,10 @@ from tasks_app.models import VERDICTS, Action, Channel, Question, QuestionKind, 
 from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.question_outcomes import (
     Answered,
-    clean,
-    clean_notes,
+    normalise,
+    normalise_notes,
     require_size,
-    settle,
+    store_outcome,
     why_not_open,
 )
 
@@ -22,60 +21,60 @@ __all__ = ["Answered", "Reply", "answer_question", "decide", "dismiss_question",
 
 @dataclass(frozen=True)
 class Reply:
-    """What a human replied: each item's question with its answer, and notes for all of them."""
+    """A human's reply: the answers by the item's question, and notes for all of them."""
 
     answers: dict[str, str] = field(default_factory=dict)
     notes: str = ""
 
     @classmethod
     def to(cls, question: Question, text: str) -> Reply:
-        """One text as the answer to a question that has one item."""
+        """Make one text the reply to a question with one item."""
         return cls(answers={question.headline: text})
 
 
 def answer_question(question: Question, reply: Reply, *, by: Principal, via: Channel) -> Answered:
-    """Store the answer and let the task go on once none of its questions is open.
+    """Store the answer and resume the task once none of its questions is open.
 
-    Raises NotAllowed, AnswerEmpty, AnswerTooLong, BadInput, or NotOpen when somebody was first.
+    Raises NotAllowed, AnswerEmpty, AnswerTooLong, BadInput, or NotOpen if somebody answered before.
     """
     require_actor(by, question.task.project)
     _require_clarification(question)
-    reply = _checked(question, reply)
-    said = {"state": QuestionState.ANSWERED, "answers": reply.answers, "notes": reply.notes}
-    return settle(question, said, action=Action.ANSWERED, by=by, via=via)
+    reply = _check_reply(question, reply)
+    outcome = {"state": QuestionState.ANSWERED, "answers": reply.answers, "notes": reply.notes}
+    return store_outcome(question, outcome, action=Action.ANSWERED, by=by, via=via)
 
 
 def dismiss_question(question: Question, *, by: Principal, via: Channel, notes: str = "") -> Answered:
-    """Decline to answer: the agent is told to decide by its own judgement and to say what it assumed.
+    """Let the agent decide by itself and say what it assumed.
 
-    Raises NotAllowed, BadInput for approvals and plans, AnswerTooLong, or NotOpen when somebody was first.
+    Raises NotAllowed, BadInput for approvals and plans, AnswerTooLong, or NotOpen if it has an outcome.
     """
     require_actor(by, question.task.project)
     _require_clarification(question)
-    notes = clean_notes(notes)
+    notes = normalise_notes(notes)
     require_size(notes)
-    said = {"state": QuestionState.DISMISSED, "answers": {}, "notes": notes}
-    return settle(question, said, action=Action.DISMISSED, by=by, via=via)
+    outcome = {"state": QuestionState.DISMISSED, "answers": {}, "notes": notes}
+    return store_outcome(question, outcome, action=Action.DISMISSED, by=by, via=via)
 
 
 def decide(question: Question, verdict: str, *, by: Principal, via: Channel, notes: str = "") -> Answered:
     """Approve or deny a tool call; approve a plan or send it back. Only an approval needs no notes.
 
-    Raises NotAllowed, BadInput for a verdict that such a question cannot get, AnswerEmpty without a
-    reason, AnswerTooLong, or NotOpen when somebody was first.
+    Raises NotAllowed, BadInput for a verdict that the question's kind does not have, AnswerEmpty without a
+    reason, AnswerTooLong, or NotOpen if somebody decided before.
     """
     require_actor(by, question.task.project)
     chosen = _verdict_for(question, verdict)
-    notes = clean_notes(notes)
+    notes = normalise_notes(notes)
     if chosen != Verdict.APPROVED and not notes:
-        raise AnswerEmpty(_REASON_WANTED[chosen], where="notes")
+        raise AnswerEmpty(_REASON_REQUIRED[chosen], where="notes")
     require_size(notes)
     answers = {question.headline: str(chosen.label)}
-    said = {"state": QuestionState.ANSWERED, "answers": answers, "notes": notes, "verdict": chosen}
-    return settle(question, said, action=_ACTIONS[question.kind, chosen], by=by, via=via)
+    outcome = {"state": QuestionState.ANSWERED, "answers": answers, "notes": notes, "verdict": chosen}
+    return store_outcome(question, outcome, action=_ACTIONS[question.kind, chosen], by=by, via=via)
 
 
-_REASON_WANTED = {
+_REASON_REQUIRED = {
     Verdict.DENIED: "Enter a reason. The agent reads it and continues without the call.",
     Verdict.SENT_BACK: "Enter your comments. The agent reads them and revises the plan.",
 }
@@ -85,8 +84,8 @@ _ACTIONS = {
     (str(QuestionKind.PLAN), Verdict.APPROVED): Action.PLAN_APPROVED,
     (str(QuestionKind.PLAN), Verdict.SENT_BACK): Action.PLAN_SENT_BACK,
 }
-#: What a question of each kind wants, said to people who try something else.
-_WANTS = {
+#: What to do with a question of each kind, for the message to those who try something else.
+_EXPECTED = {
     QuestionKind.CLARIFICATION: "a question: answer or dismiss it",
     QuestionKind.APPROVAL: "an approval: approve or deny it",
     QuestionKind.PLAN: "a plan: approve it or send it back",
@@ -95,29 +94,29 @@ _WANTS = {
 
 def _require_clarification(question: Question) -> None:
     if question.kind != QuestionKind.CLARIFICATION:
-        raise BadInput(f"Question {question.number} is {_WANTS[QuestionKind(question.kind)]}.")
+        raise BadInput(f"Question {question.number} is {_EXPECTED[QuestionKind(question.kind)]}.")
 
 
 def _verdict_for(question: Question, verdict: str) -> Verdict:
     if verdict not in VERDICTS[question.kind]:
         raise BadInput(
-            f"Question {question.number} is {_WANTS[QuestionKind(question.kind)]}.", where="verdict"
+            f"Question {question.number} is {_EXPECTED[QuestionKind(question.kind)]}.", where="verdict"
         )
     return Verdict(verdict)
 
 
-def _checked(question: Question, reply: Reply) -> Reply:
+def _check_reply(question: Question, reply: Reply) -> Reply:
     """Return the reply with normalised line ends. Raise BadInput, AnswerEmpty or AnswerTooLong."""
     asked = {str(item["question"]) for item in question.items}
     if unknown := next((name for name in reply.answers if name not in asked), None):
         raise BadInput(f"question {question.number} does not ask “{unknown}”", where="answers")
     answers = {}
     for item in question.items:
-        answer = clean(reply.answers.get(item["question"], ""))
+        answer = normalise(reply.answers.get(item["question"], ""))
         if not answer.strip():
             which = "" if len(question.items) == 1 else f" “{item['question']}” has no answer yet."
             raise AnswerEmpty(f"Choose an option or type an answer.{which}")
         answers[item["question"]] = answer
-    notes = clean_notes(reply.notes)
+    notes = normalise_notes(reply.notes)
     require_size(*answers.values(), notes)
     return Reply(answers, notes)

@@ -1,8 +1,8 @@
-"""Which installation the data directory belongs to: its files and the database's rows must be of the same.
+"""Check that the data directory and the database belong to the same installation.
 
-Row numbers mean nothing outside their database. With another one, or one that starts anew, task 1 would be
-a different task. So the database has an id, each data directory that belongs to it has the same id in a
-file, and nothing starts when they differ. Several hosts may share a database, each with its own directory.
+Ids of rows mean nothing in another database: task 1 would be another task. So the database has an id, each
+data directory that belongs to it has the same id in a file, and nothing starts when they differ. Several
+hosts may share a database, each with its own directory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TASKS_LOOKED_AT = 200
 
 
 class Verdict(Enum):
-    """What the ids, and the work that is there, say about a data directory and a database."""
+    """The result of comparing the ids and the work in a data directory with a database."""
 
     SAME = "Both have the same id."
     NEW = "The directory holds no work yet and becomes part of this installation."
@@ -42,7 +42,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Ownership:
-    """A data directory and a database, side by side. `work` counts the folders in the directory by kind."""
+    """A data directory and a database. `work` counts the folders in the directory by kind."""
 
     folder: Path
     database: str
@@ -75,7 +75,7 @@ def ownership() -> Ownership:
     return Ownership(
         folder=paths.data_dir(),
         database=database_name(),
-        folder_id=_noted_id(paths.data_dir()),
+        folder_id=_stored_id(paths.data_dir()),
         database_id=row.identity if row else None,
         work=_work(paths.data_dir()),
         has_projects=Project._meta.db_table in tables and Project.objects.exists(),
@@ -83,30 +83,30 @@ def ownership() -> Ownership:
 
 
 def require_plausible_data_dir() -> None:
-    """As `require_own_data_dir`, before the tables are there or up to date: nothing is written or proven."""
+    """Raise WrongDataDirectory by the ids alone, before the tables are up to date. Writes nothing."""
     _refuse_if_wrong(ownership())
 
 
 def require_own_data_dir() -> None:
-    """Make sure that the data directory belongs to this database, and note it in a directory that is new.
+    """Require that the data directory belongs to this database, and store the id in a new directory.
 
-    Raises WrongDataDirectory, which says what is there and what to do; then nothing was changed.
+    Raises WrongDataDirectory, which says what was found and what to do, and changes nothing.
     """
-    if _have_same_id():
+    if _ids_match():
         return
     found = ownership()
     _refuse_if_wrong(found)
     if found.verdict is Verdict.UNPROVEN and not _shares_commits():
         raise WrongDataDirectory(
-            f"{_both(found)}, but none of its repositories has a commit of this database's tasks. "
+            f"{_description(found)}, but none of its repositories has a commit of this database's tasks. "
             f"{_WAYS_OUT} If they do belong together, run `manage.py installation adopt`."
         )
     _note(found)
 
 
 def data_dir_problems() -> list[str]:
-    """Why the data directory and the database do not belong together; empty if they do. Writes nothing."""
-    if _have_same_id():
+    """Return why data directory and database do not belong together; empty if they do. Writes nothing."""
+    if _ids_match():
         return []
     found = ownership()
     try:
@@ -117,7 +117,7 @@ def data_dir_problems() -> list[str]:
 
 
 def adopt() -> Ownership:
-    """Let the data directory belong to this database, whatever the ids say, because a person said so."""
+    """Make the data directory belong to this database regardless of the ids: a person has decided so."""
     found = ownership()
     if not found.has_projects:
         _refuse_if_wrong(found)
@@ -129,7 +129,7 @@ def adopt() -> Ownership:
 
 
 def set_aside() -> Path:
-    """Move work that does not belong to this database into a folder beside; where it is now.
+    """Move work that does not belong to this database into another folder, and return its path.
 
     Nothing is deleted. Raises WrongDataDirectory if it does belong to it.
     """
@@ -149,7 +149,7 @@ def set_aside() -> Path:
 
 
 def database_name() -> str:
-    """The database as people know it, without its password."""
+    """Return the database's name and host for messages, without its password."""
     settings = connection.settings_dict
     if connection.vendor == "sqlite":
         return str(settings["NAME"])
@@ -163,30 +163,32 @@ _WAYS_OUT = (
 )
 
 
-def _have_same_id() -> bool:
-    """The usual case, without counting folders: each command and each check of health asks."""
+def _ids_match() -> bool:
+    """Return whether both ids are the same. Cheap: every command and health check asks."""
     row = Installation.objects.first()
-    return row is not None and row.identity == _noted_id(paths.data_dir())
+    return row is not None and row.identity == _stored_id(paths.data_dir())
 
 
 def _refuse_if_wrong(found: Ownership) -> None:
     if found.verdict is Verdict.EMPTY_DATABASE:
-        raise WrongDataDirectory(f"{_both(found)} and it has no projects. Nothing was changed. {_WAYS_OUT}")
+        raise WrongDataDirectory(
+            f"{_description(found)} and it has no projects. Nothing was changed. {_WAYS_OUT}"
+        )
     if found.verdict is Verdict.OTHER:
         raise WrongDataDirectory(
-            f"{_both(found)} and that is another installation ({found.database_id}; the directory belongs to "
-            f"{found.folder_id}). Nothing was changed. {_WAYS_OUT}"
+            f"{_description(found)} and that is another installation ({found.database_id}; "
+            f"the directory belongs to {found.folder_id}). Nothing was changed. {_WAYS_OUT}"
         )
 
 
-def _both(found: Ownership) -> str:
+def _description(found: Ownership) -> str:
     return (
         f"The data directory {found.folder} holds work ({found.shown_work}). The database is {found.database}"
     )
 
 
 def _shares_commits() -> bool:
-    """Whether some repository has a commit that the portal recorded for a task of this database.
+    """Return whether a repository has a commit that the portal recorded for a task of this database.
 
     If none was recorded yet, one that a task started from; another installation that works on the same source
     may have that too. Also true where there is nothing to compare: no task, or no repository of one.
@@ -219,8 +221,8 @@ def _write_id(folder: Path, identity: UUID) -> None:
     sync_folder(folder)
 
 
-def _noted_id(folder: Path) -> UUID | None:
-    """The id in the directory. Raises WrongDataDirectory for a file that holds none."""
+def _stored_id(folder: Path) -> UUID | None:
+    """Return the id in the directory. Raises WrongDataDirectory for a file without an id."""
     path = folder / ID_FILE
     try:
         return UUID(path.read_text(encoding="ascii").strip())
@@ -234,7 +236,7 @@ def _noted_id(folder: Path) -> UUID | None:
 
 
 def _work(folder: Path) -> dict[str, int]:
-    """How many folders of each kind are there; kinds without any are left out."""
+    """Return the number of folders by kind; kinds without folders are left out."""
     counts = {}
     for kind in _WORK:
         with suppress(OSError):
@@ -244,7 +246,7 @@ def _work(folder: Path) -> dict[str, int]:
 
 
 def _is_work(path: Path) -> bool:
-    """Not what lies beside a repository: what was moved out of it."""
+    """Return whether a folder holds work, and not parts that were moved out of a repository."""
     return path.is_dir() and ".git." not in path.name
 
 

@@ -1,4 +1,4 @@
-"""What a task, one step of it or a sequence changed: between which commits, to look at or to take away."""
+"""The changes of a task, a step or a sequence, as a diff or a patch."""
 
 from __future__ import annotations
 
@@ -11,33 +11,32 @@ from tasks_app.models import Sequence, Step, Task, paths
 
 @dataclass(frozen=True)
 class Difference:
-    """Between the commits `base` and `head` of the portal's repository. What is made of it raises
-    WorkspaceError if one of them is not there."""
+    """The change between two commits. The methods raise WorkspaceError if a commit is lost."""
 
     repository: Repository
     base: str
     head: str
 
     def diff(self, *paths: str) -> str:
-        """A text to look at, of these files or of all; a cut is said in its last line."""
+        """Return the diff of the given files or of all. If it is cut, its last line says so."""
         return diff(self.repository, base=self.base, head=self.head, paths=paths)
 
     def patch(self) -> Iterator[bytes]:
-        """All of it, as `git apply` takes it."""
+        """Return the complete patch for `git apply`."""
         return patch(self.repository, base=self.base, head=self.head)
 
 
-def difference_of(what: Task | Step | Sequence) -> Difference | None:
-    """None until there is something to compare."""
-    task = what.task if isinstance(what, Step) else what
-    base = base_of(what) if isinstance(what, Task) else what.base_commit
-    if not (base and what.head_commit):
+def difference_of(changed: Task | Step | Sequence) -> Difference | None:
+    """Return the difference; None until there is something to compare."""
+    task = changed.task if isinstance(changed, Step) else changed
+    base = base_of(changed) if isinstance(changed, Task) else changed.base_commit
+    if not (base and changed.head_commit):
         return None
-    return Difference(paths.repository(task.project), base, what.head_commit)
+    return Difference(paths.repository(task.project), base, changed.head_commit)
 
 
 def base_of(task: Task) -> str:
-    """The commit where the task began: one of a sequence begins where the one before it ended."""
+    """Return the commit where the task began; in a sequence, where the previous task ended."""
     if not task.sequence_id:
         return task.base_commit
     first = task.steps.first()

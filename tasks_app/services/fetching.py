@@ -1,4 +1,4 @@
-"""Bringing the portal's copy of a project's repository up to date; its row says how that went."""
+"""Fetch a project's source into the portal's copy. The project's row has the result."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from tasks_app.permissions import Principal, require_actor
 
 logger = logging.getLogger(__name__)
 
-#: How long a page waits for a fetch before it shows that it goes on.
+#: Seconds that a page waits for a fetch before it says that the fetch continues.
 PATIENCE = 4.0
 _LONGEST_FAULT = 2000
 
 
 def fetch(project: Project, *, thorough: bool = False) -> list[str]:
-    """Fetch from the project's source; what had to be repaired, in sentences.
+    """Fetch from the project's source and return what had to be repaired, in sentences.
 
-    With `thorough` damage is looked for even if nobody met any. Raises WorkspaceError, which the project's
-    row tells as well.
+    With `thorough`, the whole copy is checked for damage. Raises WorkspaceError, whose text is also stored in
+    the project's row.
     """
     try:
         fetched = paths.repository(project).fetch(thorough=thorough)
-        repaired = _repaired(project, fetched) if fetched.repaired else []
+        repaired = _restore_references(project, fetched) if fetched.repaired else []
     except Exception as error:
-        _settle(project, fetch_fault=storable_text(str(error))[:_LONGEST_FAULT])
+        _store_result(project, fetch_fault=storable_text(str(error))[:_LONGEST_FAULT])
         raise
-    _settle(project, fetched_at=timezone.now(), fetch_fault="")
+    _store_result(project, fetched_at=timezone.now(), fetch_fault="")
     return repaired
 
 
 def check_repository(project: Project) -> list[str]:
-    """What is wrong with the portal's copy of the repository; empty if it is sound. Reads all of it."""
+    """Read the portal's whole copy and return what is wrong with it; empty if nothing is."""
     return paths.repository(project).problems()
 
 
 def repair_repository(project: Project) -> list[str]:
-    """Fetch again what is damaged; what was done, in sentences. Raises WorkspaceError."""
+    """Fetch damaged parts again and return what was done, in sentences. Raises WorkspaceError."""
     return fetch(project, thorough=True)
 
 
-def _repaired(project: Project, fetched: Fetched) -> list[str]:
-    """Give the tasks their references back, and say which recorded work is lost."""
+def _restore_references(project: Project, fetched: Fetched) -> list[str]:
+    """Restore the references of tasks and return sentences, also on recorded work that is lost."""
     wanted = {ref: commit for task in project.tasks.order_by("pk") for ref, commit in _refs_of(task).items()}
     lost = paths.repository(project).restore_refs(wanted)
     done = []
@@ -70,7 +70,7 @@ def _repaired(project: Project, fetched: Fetched) -> list[str]:
 
 
 def _refs_of(task: Task) -> dict[str, str]:
-    """What the engine made of a task's work, by the name of the reference."""
+    """Return the commits of a task's work by the name of the reference."""
     refs = {
         f"refs/cat-herder-base/{task.branch}": task.base_commit,
         f"refs/cat-herder/{task.branch}/{task.pk}-restored": task.head_commit,
@@ -80,14 +80,16 @@ def _refs_of(task: Task) -> dict[str, str]:
 
 
 def fetch_meanwhile(project: Project, *, by: Principal, patience: float = PATIENCE) -> bool:
-    """Fetch in a thread of its own; whether it ended within `patience` seconds.
+    """Fetch in a thread. Return whether it ended within `patience` seconds.
 
-    While somebody fetches already, nothing is begun. Raises NotAllowed for a person who may only look.
+    Does nothing while another fetch runs. Raises NotAllowed for viewers.
     """
     require_actor(by, project)
     if not _claim(project):
         return False
-    thread = threading.Thread(target=_fetch_alone, args=(project,), name=f"fetch-{project.pk}", daemon=True)
+    thread = threading.Thread(
+        target=_fetch_in_thread, args=(project,), name=f"fetch-{project.pk}", daemon=True
+    )
     thread.start()
     thread.join(patience)
     return not thread.is_alive()
@@ -99,7 +101,7 @@ def _claim(project: Project) -> bool:
     return bool(Project.objects.filter(free, pk=project.pk).update(fetching_since=now))
 
 
-def _fetch_alone(project: Project) -> None:
+def _fetch_in_thread(project: Project) -> None:
     try:
         fetch(project, thorough=True)
     except CatHerderError as error:
@@ -110,5 +112,5 @@ def _fetch_alone(project: Project) -> None:
         connection.close()
 
 
-def _settle(project: Project, **facts: Any) -> None:
-    Project.objects.filter(pk=project.pk).update(fetching_since=None, **facts)
+def _store_result(project: Project, **values: Any) -> None:
+    Project.objects.filter(pk=project.pk).update(fetching_since=None, **values)

@@ -26,9 +26,9 @@ _RANK = {Role.VIEWER: 0, Role.MEMBER: 1, Role.MAINTAINER: 2}
 
 
 def invite(project: Project, email: str, role: Role, *, by: Principal) -> tuple[Invitation, str]:
-    """Invite an address, or renew what it was sent: the invitation and the token of its link.
+    """Invite an e-mail address or renew its invitation. Return the invitation and the token of its link.
 
-    Nobody can find the token out later. Raises BadInput for the address of somebody who is in already.
+    The token is not stored. Raises BadInput for the address of a member.
     """
     require_maintainer(by, project, MANAGE_MEMBERS)
     email = email.lower()
@@ -41,7 +41,7 @@ def invite(project: Project, email: str, role: Role, *, by: Principal) -> tuple[
 
 
 def invite_again(invitation: Invitation, *, by: Principal) -> str:
-    """A new token for another week; the old one stops working. Raises BadInput for one used or withdrawn."""
+    """Replace the token and return the new one. Raises BadInput if the invitation was used or withdrawn."""
     require_maintainer(by, invitation.project, MANAGE_MEMBERS)
     with transaction.atomic():
         invitation = _pending(invitation)
@@ -62,7 +62,7 @@ def _send_out(invitation: Invitation, role: Role, *, by: User) -> str:
 
 
 def mail_invitation(invitation: Invitation, link: str) -> bool:
-    """Send the link to the address; False if this installation sends no e-mail, or could not."""
+    """Mail the link. Return False if this installation sends no e-mail, or the mail failed."""
     if not settings.SENDS_EMAIL:
         return False
     text = render_to_string("account/email/invitation.txt", {"invitation": invitation, "link": link})
@@ -71,7 +71,7 @@ def mail_invitation(invitation: Invitation, link: str) -> bool:
     except OSError:
         logger.warning("an invitation could not be mailed", exc_info=True)
         return False
-    # Of this very link: another may have been made meanwhile, and handed to who invited.
+    # Only for this link: another one may exist by now, which was handed to the inviting user.
     sent = Invitation.objects.filter(pk=invitation.pk, token_hash=invitation.token_hash)
     sent.update(mailed=True)
     return True
@@ -121,14 +121,14 @@ def address_is_taken(invitation: Invitation) -> bool:
 
 
 def _owners(email: str, *, confirmed: bool) -> list[int]:
-    """Numbers of those whose address it is; if not `confirmed`, of those too who only say so."""
+    """Return the ids of users with the address; unless `confirmed`, also of users who did not confirm it."""
     if not confirmed:
         return [user.pk for user in filter_users_by_email(email)]
     return list(EmailAddress.objects.filter(email=email, verified=True).values_list("user_id", flat=True))
 
 
 def accept_invitation(invitation: Invitation, *, by: User) -> Membership:
-    """Join. Who has a role keeps it, or gets the one of the invitation if that may do more.
+    """Join the project. A member keeps the role, or gets that of the invitation if it may do more.
 
     Raises BadInput if the link does not work any more.
     """
@@ -147,7 +147,7 @@ def accept_invitation(invitation: Invitation, *, by: User) -> Membership:
 
 
 def accept_as_newcomer(invitation: Invitation, *, username: str, name: str, password: str) -> User:
-    """Make a login for who was invited, and join. Raises BadInput if the link does not work any more."""
+    """Create an account for the invited person, and join. Raises BadInput if the link has expired."""
     with transaction.atomic():
         user = User(username=username, first_name=name, email=invitation.email)
         user.set_password(password)
@@ -158,7 +158,7 @@ def accept_as_newcomer(invitation: Invitation, *, username: str, name: str, pass
             raise BadInput("This user name is taken. Choose another.") from None
         if invitation.mailed:
             _end_claims_on(user.email, but_of=user)
-        # Who got the link by mail reads that mailbox; a link that was handed over proves nothing.
+        # A mailed link proves that the person reads the mailbox; a link that was handed over proves nothing.
         EmailAddress.objects.create(user=user, email=user.email, primary=True, verified=invitation.mailed)
         record(Action.ACCOUNT_MADE, by=user, subject=username, through="invitation")
         accept_invitation(invitation, by=user)
@@ -166,7 +166,7 @@ def accept_as_newcomer(invitation: Invitation, *, username: str, name: str, pass
 
 
 def _end_claims_on(email: str, *, but_of: User) -> None:
-    """Others may have written the address into their settings, and never confirmed it."""
+    """Remove the address from others who entered it and never confirmed it."""
     EmailAddress.objects.filter(email=email, verified=False).delete()
     for claimant in User.objects.filter(email__iexact=email).exclude(pk=but_of.pk):
         User.objects.filter(pk=claimant.pk).update(email="")

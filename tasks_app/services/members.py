@@ -1,4 +1,4 @@
-"""Who may do what in a project: roles given, changed and taken."""
+"""Add, change and remove the members of a project."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MANAGE_MEMBERS = "manage members"
 
 
 def add_member(project: Project, user: User, role: Role, *, by: Principal) -> Membership:
-    """Give somebody who has a login a role. Raises BadInput for one who has a role already."""
+    """Give a user a role. Raises BadInput if the user has a role already."""
     require_maintainer(by, project, MANAGE_MEMBERS)
     if not user.is_active:
         raise BadInput(f"The account of {user.shown_name} is deactivated.")
@@ -30,7 +30,7 @@ def add_member(project: Project, user: User, role: Role, *, by: Principal) -> Me
 
 
 def give_role(project: Project, user: User, role: Role, *, by: Principal) -> Membership:
-    """The role that somebody is to have, who may have another one or none. Raises as the two ways do."""
+    """Give a user a role or change the role. Raises as `add_member` and `change_role` do."""
     membership = project.memberships.select_related("user", "project").filter(user=user).first()
     if membership is None:
         return add_member(project, user, role, by=by)
@@ -39,7 +39,7 @@ def give_role(project: Project, user: User, role: Role, *, by: Principal) -> Mem
 
 
 def change_role(membership: Membership, role: Role, *, by: Principal) -> None:
-    """Raises BadInput if no maintainer would be left."""
+    """Change the role of a member. Raises BadInput if no maintainer would be left."""
     project = membership.project
     require_maintainer(by, project, MANAGE_MEMBERS)
     with transaction.atomic():
@@ -55,7 +55,7 @@ def change_role(membership: Membership, role: Role, *, by: Principal) -> None:
 
 
 def remove_member(membership: Membership, *, by: Principal) -> None:
-    """Take the role away; what the person did stays. Raises BadInput if no maintainer would be left."""
+    """Remove a member. What the user did stays. Raises BadInput if no maintainer would be left."""
     require_maintainer(by, membership.project, MANAGE_MEMBERS)
     with transaction.atomic():
         _locked(membership)
@@ -77,7 +77,7 @@ def record_no_role(membership: Membership, *, by: User) -> None:
 
 
 def _locked(membership: Membership) -> Membership:
-    """The rows of all members are held, so that two maintainers cannot remove each other at once."""
+    """Lock the rows of all members, so that two maintainers cannot remove each other at once."""
     rows = membership.project.memberships.select_for_update().order_by("pk")
     found = next((row for row in rows if row.pk == membership.pk), None)
     if found is None:
@@ -95,9 +95,9 @@ def _keep_a_maintainer(membership: Membership) -> None:
 
 
 def _withdraw_invitations_of(membership: Membership, *, by: User) -> None:
-    """Else whoever is removed could come back through a door left open."""
+    """Withdraw the member's invitations, which a removed user could otherwise use to come back."""
     project = membership.project
-    left_open = Invitation.objects.open().filter(project=project, invited_by=membership.user)
-    for email in left_open.order_by("pk").values_list("email", flat=True):
+    still_open = Invitation.objects.open().filter(project=project, invited_by=membership.user)
+    for email in still_open.order_by("pk").values_list("email", flat=True):
         record(Action.INVITATION_WITHDRAWN, by=by, project=project, subject=email)
-    left_open.update(withdrawn_at=timezone.now())
+    still_open.update(withdrawn_at=timezone.now())

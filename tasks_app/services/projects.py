@@ -1,4 +1,4 @@
-"""Adding, moving and removing a project: a git repository that tasks are to work on."""
+"""Add, move and remove projects."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ ADDING_PATIENCE = 10.0
 
 
 def add_project(name: str, source: str, *, by: User | None = None, is_sample: bool = False) -> Project:
-    """Add the repository at `source` (a path, or an https or ssh address) under `name`.
+    """Add the repository at `source` (a path, or an https or ssh URL) under `name`.
 
-    For the terminal: who has a shell on the portal's machine needs no permission. Whoever adds the project
-    becomes its maintainer. Raises BadInput or WorkspaceError that names the fault;
-    then nothing was added.
+    For the terminal: a user with a shell on the portal's machine needs no permission. The user who adds the
+    project becomes its maintainer. Raises BadInput or WorkspaceError that names the error, and adds nothing.
     """
     project = _store(name, source, by=by, is_sample=is_sample, seconds=NETWORK_SECONDS)
     try:
@@ -40,7 +39,7 @@ def add_project(name: str, source: str, *, by: User | None = None, is_sample: bo
 
 
 def add_project_as_admin(name: str, source: str, *, by: Principal) -> Project:
-    """As `add_project`, for site admins only: the source may lie anywhere on the portal's machine.
+    """Add a project as a site admin: the source may be anywhere on the portal's machine.
 
     Raises NotAllowed for others.
     """
@@ -51,9 +50,9 @@ def add_project_as_admin(name: str, source: str, *, by: Principal) -> Project:
 def add_project_meanwhile(
     name: str, source: str, *, by: Principal, patience: float = ADDING_PATIENCE
 ) -> Project:
-    """As `add_project`, for a site admin who waits for a page: a long fetch goes on after `patience` seconds.
+    """Add a project as a site admin who waits for a page: a long fetch continues after `patience` seconds.
 
-    Raises NotAllowed for others. A fetch that fails later is told on the project's page.
+    Raises NotAllowed for others. The project's page shows a fetch that fails later.
     """
     require_site_admin(by, "add a project")
     project = _store(name, source, by=by.user, is_sample=False, seconds=INSPECTING_SECONDS)
@@ -73,7 +72,7 @@ def _store(name: str, source: str, *, by: User | None, is_sample: bool, seconds:
     try:
         project.full_clean()
     except ValidationError as error:
-        raise BadInput(_faults(error), where="project") from None
+        raise BadInput(_messages(error), where="project") from None
     with transaction.atomic():
         project.save()
         record(Action.PROJECT_ADDED, by=by, project=project, source=project.source)
@@ -83,11 +82,11 @@ def _store(name: str, source: str, *, by: User | None, is_sample: bool, seconds:
 
 
 def change_source(project: Project, source: str, *, by: Principal, patience: float = ADDING_PATIENCE) -> None:
-    """Follow the repository to another place. Its tasks stay as they are; those that come start from there.
+    """Change the location of the repository. Existing tasks stay as they are; new tasks start from there.
 
-    If the place has no branch of the present name, tasks start from the one that is checked out there. A long
-    fetch goes on after `patience` seconds, and its failure is told on the project's page. Raises NotAllowed
-    for all but site admins, BadInput or WorkspaceError; then the project is as it was.
+    If the new location lacks the present branch, tasks start from the branch that is checked out there. A
+    long fetch continues after `patience` seconds, and the project's page shows its failure. Raises NotAllowed
+    for all but site admins, BadInput or WorkspaceError, and changes nothing.
     """
     require_site_admin(by, "say where a project's repository is")
     facts = inspect_source(source, seconds=INSPECTING_SECONDS)
@@ -115,22 +114,22 @@ def _move(project: Project, to: dict[str, str], *, by: User) -> None:
     try:
         project.full_clean()
     except ValidationError as error:
-        raise BadInput(_faults(error), where="source") from None
+        raise BadInput(_messages(error), where="source") from None
     with transaction.atomic():
         project.save(update_fields=list(to))
         record(Action.SETTINGS_CHANGED, by=by, project=project, changed=changed)
 
 
 def remove_project(project: Project, *, by: Principal) -> None:
-    """Remove a project with its tasks, their history, workspaces and branches; its source is not touched.
+    """Remove a project with its tasks, their history, workspaces and branches. The source is not touched.
 
-    Raises NotAllowed for anybody but a maintainer, IllegalMove while somebody is at work in it. A folder
-    that cannot be removed is left, and the log says so.
+    Raises NotAllowed for all but maintainers, IllegalMove while an agent works in the project. A folder that
+    cannot be removed stays, and the log says so.
     """
     require_maintainer(by, project, "can remove it")
     with transaction.atomic():
         tasks = list(project.tasks.select_for_update())
-        _refuse_while_at_work(project, tasks)
+        _require_idle(project, tasks)
         repository = paths.repository(project)
         folders = {
             repository.path,
@@ -138,7 +137,7 @@ def remove_project(project: Project, *, by: Principal) -> None:
             *map(paths.task_dir, tasks),
             *map(paths.shared_dir, tasks),
         }
-        # Rows of sessions hang on no other row, as the agent alone knows their keys.
+        # Session rows refer to no other row: only the agent knows their keys.
         sessions = Run.objects.filter(step__task__project=project).values_list("session_id", flat=True)
         SessionEntry.objects.filter(session_id__in=set(map(str, sessions))).delete()
         record(Action.PROJECT_REMOVED, by=by.user, project=project, source=project.source)
@@ -150,8 +149,8 @@ def remove_project(project: Project, *, by: Principal) -> None:
             logger.warning("a folder of the removed project %s is left: %s", project, error)
 
 
-def _refuse_while_at_work(project: Project, tasks: list[Task]) -> None:
-    """A cancelled task's agent may still be ending, and its worker about to write to the row."""
+def _require_idle(project: Project, tasks: list[Task]) -> None:
+    """Raise IllegalMove while an agent works. The agent of a cancelled task may still be ending."""
     if running := next((task for task in tasks if task.phase == Phase.RUNNING), None):
         raise IllegalMove(f"Task {running.pk} of {project}", running.phase, "removed; cancel it first")
     if held := project.tasks.exclude(pk__in=Task.objects.free().values("pk")).first():
@@ -159,5 +158,5 @@ def _refuse_while_at_work(project: Project, tasks: list[Task]) -> None:
         raise IllegalMove(f"Task {held.pk} of {project}", held.phase, why)
 
 
-def _faults(error: ValidationError) -> str:
+def _messages(error: ValidationError) -> str:
     return " ".join(f"{field}: {' '.join(messages)}" for field, messages in error.message_dict.items())

@@ -1,4 +1,4 @@
-"""Retrying from a step: it and the steps after it are done again; what was done stays as history."""
+"""Retry a task from a step. The earlier runs stay in the history."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tasks_app.history.transitions import move
 from tasks_app.models import Action, Step, Task, User
 from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.tasks import locked
-from tasks_app.services.worker_notifier import ring_on_commit
+from tasks_app.services.worker_notifier import notify_on_commit
 
 
-def retry_from(task: Task, step: Step, *, by: Principal, put_back: bool = False, ring: bool = True) -> None:
-    """Do `step` and all steps after it again, each in a new session, on the files as they are now.
+def retry_from(task: Task, step: Step, *, by: Principal, put_back: bool = False, notify: bool = True) -> None:
+    """Retry `step` and all steps after it, each in a new session, on the present files.
 
-    With `put_back` a worker first puts the files back as they were before the step. Raises NotAllowed, or
-    IllegalMove or BadInput with the reason why it cannot be retried from there.
+    With `put_back`, a worker first restores the files as they were before the step. Raises NotAllowed, or
+    IllegalMove or BadInput with the reason why this is not possible.
     """
     require_actor(by, task.project)
     reason = f"{by.user.shown_name} retried from {step.name}"
@@ -33,19 +33,19 @@ def retry_from(task: Task, step: Step, *, by: Principal, put_back: bool = False,
             raise why
         reset_to = _files_before(step) if put_back else ""
         for one in task.steps.filter(position__gte=step.position):
-            _begin_anew(one, reason=reason, by=by.user)
+            _reset_step(one, reason=reason, by=by.user)
         paused = paused_until_now(task)
         move(
             task, Phase.PENDING, reason=reason, by=by.user, failure="", paused_seconds=paused,
             resets_at=None, retry_at=None, queued_at=task.queued_at or timezone.now(), reset_to=reset_to,
         )  # fmt: skip
         record(Action.TASK_RETRIED, by=by.user, task=task, step=step.name, put_back=put_back)
-        if ring:
-            ring_on_commit(task.pk)
+        if notify:
+            notify_on_commit(task.pk)
 
 
 def why_not_retry(task: Task, step: Step) -> IllegalMove | BadInput | None:
-    """Why the task cannot be retried from the step; None if it can."""
+    """Return why the task cannot be retried from the step; None if it can."""
     what, target = f"Task “{task}”", "pending again"
     if task.phase not in RETRYABLE:
         return IllegalMove(what, task.phase, f"{target}; cancel it first")
@@ -59,7 +59,7 @@ def why_not_retry(task: Task, step: Step) -> IllegalMove | BadInput | None:
 
 
 def has_successor(task: Task) -> bool:
-    """Whether a later task of its sequence was begun."""
+    """Return whether a later task of the sequence exists."""
     later = Task.objects.filter(sequence=task.sequence_id, pk__gt=task.pk)
     return task.sequence_id is not None and later.exists()
 
@@ -70,8 +70,8 @@ def _files_before(step: Step) -> str:
     return step.base_commit
 
 
-def _begin_anew(step: Step, *, reason: str, by: User) -> None:
-    """All runs so far become history, and no number is given twice."""
+def _reset_step(step: Step, *, reason: str, by: User) -> None:
+    """Reset the step. All its runs become history; run numbers continue."""
     fresh: dict[str, Any] = {
         "failures": 0,
         "failure": "",

@@ -1,4 +1,4 @@
-"""Sequences: creating one, finding its next task, and saying go on (P10)."""
+"""Create, start, cancel and resume sequences, and find their next task (P10)."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from tasks_app.services.tasks import (
     TaskPlan,
     cancel_task,
     free_names,
-    go_on,
     newest_commit,
     plan_task,
+    resume_task,
     start_task,
     store_task,
     unused_key,
 )
-from tasks_app.services.worker_notifier import ring_on_commit
+from tasks_app.services.worker_notifier import notify_on_commit
 
 
 @dataclass(frozen=True)
 class NextTask:
-    """The next task of a sequence, planned; or why there is none: `failure` empty means that all are done."""
+    """The next task of a sequence, or why there is none: with an empty `failure`, all are done."""
 
     file: str = ""
     plan: TaskPlan | None = None
@@ -50,15 +50,15 @@ def create_sequence(
     pipeline: str | None = None,
     form_key: str = "",
 ) -> Sequence:
-    """A new sequence from a folder of task files in the repository, with its first task. Not started.
+    """Create a sequence from a folder of task files, with its first task. It is not started.
 
-    A form that is sent again, with the same `form_key` and folder, gets the sequence that it made before.
+    A form that is sent again, with the same `form_key` and folder, gets the sequence that it created before.
 
     Raises BadInput for a folder that is missing or has no task file, or whose first task is faulty.
     """
     require_actor(by, project)
     folder = _inside(folder)
-    if made := _made_before(project, folder, by=by.user, form_key=form_key):
+    if made := _created_before(project, folder, by=by.user, form_key=form_key):
         return made
     form_key = unused_key(Sequence, form_key, by=by.user)
     base = newest_commit(project)
@@ -78,12 +78,12 @@ def create_sequence(
                 threshold=threshold, pipeline=pipeline, form_key=form_key,
             )  # fmt: skip
         except IntegrityError:
-            if made := _made_before(project, folder, by=by.user, form_key=form_key):
+            if made := _created_before(project, folder, by=by.user, form_key=form_key):
                 return made
     raise BadInput("there are too many sequences of that name", where=folder)
 
 
-def _made_before(project: Project, folder: str, *, by: User, form_key: str) -> Sequence | None:
+def _created_before(project: Project, folder: str, *, by: User, form_key: str) -> Sequence | None:
     if not form_key:
         return None
     return Sequence.objects.filter(project=project, created_by=by, form_key=form_key, folder=folder).first()
@@ -117,13 +117,13 @@ def _add(sequence: Sequence, file: str, plan: TaskPlan) -> Task:
 
 
 def _slugs(sequence: Sequence, file: str) -> Iterator[str]:
-    """Names for a task, from those of its sequence and its file: an agent may have written any name."""
+    """Yield slugs for a task from the sequence and the file, whose name an agent may have chosen."""
     wanted = slugify(f"{sequence.slug}-{PurePosixPath(file).stem}")[:120].strip("-")
     return (wanted if attempt == 1 else f"{wanted}-{attempt}" for attempt in range(1, 200))
 
 
 def _inside(folder: str) -> str:
-    """A folder of the repository, as git names it. Raises BadInput."""
+    """Return a folder of the repository as git names it. Raises BadInput."""
     path = PurePosixPath(folder.strip())
     if path.is_absolute() or ".." in path.parts or not path.name:
         raise BadInput(f"{folder!r} is not a folder within the repository", where="sequence")
@@ -131,18 +131,18 @@ def _inside(folder: str) -> str:
 
 
 def task_files(names: list[str]) -> list[str]:
-    """The task files among a folder's names, in the order in which they run."""
+    """Return the task files among a folder's names, in the order in which they run."""
     return sorted(name for name in names if name.endswith(".md") and not name.startswith(("_", ".")))
 
 
 def sequence_files(sequence: Sequence) -> list[str]:
-    """Its task files in their order: those that were begun, and those in the folder as it is now."""
+    """Return the task files in order: those of existing tasks and those in the folder now."""
     begun = sequence.tasks.values_list("file", flat=True)
     return sorted({*begun, *_files_now(sequence)})
 
 
 def files_to_come(sequence: Sequence) -> tuple[list[str], str]:
-    """Its task files that were not begun; or none, and why they are not known."""
+    """Return the task files without a task; or none, and why they are not known."""
     try:
         names = sequence_files(sequence)
     except (CatHerderError, OSError) as error:
@@ -152,7 +152,7 @@ def files_to_come(sequence: Sequence) -> tuple[list[str], str]:
 
 
 def look_for_next(sequence: Sequence) -> NextTask:
-    """The first task file of the folder, as it is now in the workspace, that did not run yet."""
+    """Return the first task file of the folder, as it is in the workspace now, that did not run yet."""
     try:
         names = _files_now(sequence)
     except OSError as error:
@@ -174,8 +174,8 @@ def _planned(sequence: Sequence, file: str) -> NextTask:
             threshold=sequence.threshold, pipeline=sequence.pipeline or None,
         )  # fmt: skip
     except CatHerderError as error:
-        told = str(error)
-        return NextTask(file, failure=told if where in told else f"{where}: {told}")
+        message = str(error)
+        return NextTask(file, failure=message if where in message else f"{where}: {message}")
     return NextTask(file, plan)
 
 
@@ -193,7 +193,7 @@ def _text_now(sequence: Sequence, path: str) -> str:
 
 
 def _workspace(sequence: Sequence) -> Path | None:
-    """The clone, if there is one: it is made by the first task, and removed long after the last."""
+    """Return the clone if it exists: the first task creates it, and it is removed long after the last."""
     task = sequence.tasks.select_related("project").first()
     path = paths.workspace(task).path if task else None
     return path if path and path.exists() else None
@@ -203,14 +203,14 @@ def _newest(sequence: Sequence) -> str:
     return sequence.head_commit or sequence.base_commit
 
 
-def proceed(sequence: Sequence, upcoming: NextTask, *, ring: bool = True, by: User | None = None) -> None:
-    """Queue the next task, or end the sequence. Called in the transaction that ended the task before it."""
+def proceed(sequence: Sequence, upcoming: NextTask, *, notify: bool = True, by: User | None = None) -> None:
+    """Queue the next task, or end the sequence. Called in the transaction that ended the previous task."""
     if upcoming.plan is not None:
         task = _add(sequence, upcoming.file, upcoming.plan)
         Task.objects.filter(pk=task.pk).update(queued_at=timezone.now())
         move_between_tasks(sequence, Phase.PENDING, by=by)
-        if ring:
-            ring_on_commit(task.pk)
+        if notify:
+            notify_on_commit(task.pk)
     elif upcoming.failure:
         move_between_tasks(sequence, Phase.FAILED, failure=upcoming.failure, by=by)
     else:
@@ -218,20 +218,20 @@ def proceed(sequence: Sequence, upcoming: NextTask, *, ring: bool = True, by: Us
 
 
 def current_task(sequence: Sequence) -> Task | None:
-    """The task at hand: the only one that is not done."""
+    """Return the current task: the only one that is not done."""
     return sequence.tasks.select_related("project").exclude(phase=Phase.DONE).order_by("-pk").first()
 
 
-def start_sequence(sequence: Sequence, *, by: Principal, ring: bool = True) -> None:
-    """Queue its first task; starting it twice changes nothing."""
+def start_sequence(sequence: Sequence, *, by: Principal, notify: bool = True) -> None:
+    """Queue the first task. Starting the sequence twice changes nothing."""
     require_actor(by, sequence.project)
     task = current_task(sequence)
     if task is not None:
-        start_task(task, by=by, ring=ring)
+        start_task(task, by=by, notify=notify)
 
 
 def cancel_sequence(sequence: Sequence, *, by: Principal) -> None:
-    """Call off the task at hand, and with it the sequence. Raises IllegalMove if it has ended."""
+    """Cancel the current task and with it the sequence. Raises IllegalMove if it has ended."""
     require_actor(by, sequence.project)
     task = current_task(sequence)
     if task is None or task.phase not in CANCELLABLE:
@@ -239,28 +239,28 @@ def cancel_sequence(sequence: Sequence, *, by: Principal) -> None:
     cancel_task(task, by=by)
 
 
-def go_on_sequence(sequence: Sequence, *, by: Principal, ring: bool = True) -> None:
-    """Go on with the task at hand; or, if the folder was at fault, look into it again.
+def resume_sequence(sequence: Sequence, *, by: Principal, notify: bool = True) -> None:
+    """Resume the current task; or, after an error in the folder, read the folder again.
 
-    Raises IllegalMove if there is nothing to go on with.
+    Raises IllegalMove if there is nothing to resume.
     """
     require_actor(by, sequence.project)
     task = current_task(sequence)
     if task is not None and task.phase in RESUMABLE:
-        go_on(task, by=by, ring=ring)
+        resume_task(task, by=by, notify=notify)
     elif task is None and sequence.phase == Phase.FAILED:
-        _look_again(sequence, by=by, ring=ring)
+        _read_folder_again(sequence, by=by, notify=notify)
     else:
         raise IllegalMove(f"Sequence “{sequence}”", sequence.phase, Phase.PENDING)
 
 
-def _look_again(sequence: Sequence, *, by: Principal, ring: bool) -> None:
+def _read_folder_again(sequence: Sequence, *, by: Principal, notify: bool) -> None:
     upcoming = look_for_next(sequence)
     with transaction.atomic():
         now = Sequence.objects.select_for_update(of=("self",)).select_related("project").get(pk=sequence.pk)
         if now.phase != Phase.FAILED:  # somebody was first
             raise IllegalMove(f"Sequence “{sequence}”", now.phase, Phase.PENDING)
-        proceed(now, upcoming, ring=ring, by=by.user)
+        proceed(now, upcoming, notify=notify, by=by.user)
         record(Action.SEQUENCE_WENT_ON, by=by.user, project=now.project, subject=now.folder)
         for task in now.tasks.order_by("-pk")[:1]:
             Change.objects.create(task=task, kind=ChangeKind.TASK)

@@ -1,4 +1,4 @@
-"""Ending sessions: at another place, or at all of them."""
+"""List and end the sessions of a user."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from tasks_app.models.browser_session import hash_session_key
 
 
 def sessions_of(user: User) -> list[BrowserSession]:
-    """Where the person is logged in now, the newest first."""
+    """Return the user's active sessions, the newest first."""
     lasting = user.sessions.filter(expire_date__gt=timezone.now()).select_related("user")
     return [session for session in lasting if session.is_valid]
 
 
 def end_sessions(user: User, *, but: str | None = None) -> int:
-    """End all sessions of the person except that with the key `but`; how many there were.
+    """End all sessions of the user except the one with the key `but`; return their number.
 
-    Their pages ask for a login at the next click; their sockets close before anything more is told.
+    Their pages ask for a login at the next click. Their sockets close before they receive anything more.
     """
     return _end(user.sessions.exclude(pk=hash_session_key(but)) if but else user.sessions.all())
 
 
 def end_session(user: User, pk: str) -> bool:
-    """End one of the person's own sessions; False if it is none, or over already."""
+    """End one of the user's sessions. Return False if there is no such session."""
     return _log_out(user, user.sessions.filter(pk=pk)) > 0
 
 
 def end_other_sessions(user: User, *, but: str | None) -> int:
-    """As `end_sessions`, for who wants just that."""
+    """End all other sessions of the user, and record it in the audit log; return their number."""
     return _log_out(user, user.sessions.exclude(pk=hash_session_key(but or "")))
 
 

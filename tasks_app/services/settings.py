@@ -1,4 +1,4 @@
-"""A project's settings: those of its repository, and those set in the portal, which override them (P1)."""
+"""A project's settings: those of its repository, and the overrides of the portal (P1)."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class SettingInEffect:
 
 
 def repository_settings(project: Project, *, commit: str) -> ProjectConfig:
-    """What the repository says at a commit. Raises BadInput that names file, line and key."""
+    """Return the repository's settings at a commit. Raises BadInput that names file, line and key."""
     text = committed_text(paths.repository(project), commit=commit, path=CONFIG_FILE)
     return load_project_config(text, where=CONFIG_FILE)
 
 
 def overrides_of(project: Project) -> Overrides:
-    """Return what the portal says. Stored values are not checked: an upgrade may have stricter rules."""
+    """Return the overrides. Stored values are not checked: an upgrade may have stricter rules."""
     stored = {name: getattr(project, name) for name in SETTINGS}
     overrides: Overrides = Overrides.model_construct(**stored)
     return overrides
@@ -79,9 +79,9 @@ def _in_effect(setting: Setting, config: ProjectConfig, override: Any, line: int
 
 
 def change_settings(project: Project, overrides: Overrides, *, by: Principal, commit: str) -> None:
-    """Set what the portal says instead of the repository; it holds for tasks created from now on.
+    """Change the overrides. They apply to tasks created from now on.
 
-    Raises NotAllowed for all but maintainers, BadInput for a value that cannot be used.
+    Raises NotAllowed for all but maintainers, BadInput for a value that is not usable.
     """
     require_maintainer(by, project, CHANGE_SETTINGS)
     call_patterns(overrides.ask_before, entered_now=True)
@@ -95,9 +95,9 @@ def change_settings(project: Project, overrides: Overrides, *, by: Principal, co
 
 
 def change_branch(project: Project, branch: str, *, by: Principal) -> None:
-    """Let tasks start from another branch of the source, from now on.
+    """Change the branch of the source that new tasks start from.
 
-    Raises NotAllowed for all but maintainers, WorkspaceError or BadInput if the portal has no such branch.
+    Raises NotAllowed for all but maintainers, WorkspaceError or BadInput if the branch does not exist.
     """
     require_maintainer(by, project, CHANGE_SETTINGS)
     paths.repository(project).head(branch)
@@ -121,6 +121,6 @@ def _save(project: Project, values: dict[str, Any], *, by: Principal, changed: d
 
 
 def _changed(before: Overrides, after: Overrides) -> dict[str, list[Any]]:
-    """Each setting that is another now: what it was, and what it is."""
+    """Return the old and the new value of each setting that changes."""
     pairs = {name: [getattr(before, name), getattr(after, name)] for name in SETTINGS}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

@@ -1,4 +1,4 @@
-"""Creating, starting, cancelling and going on with a task."""
+"""Create, start, cancel and resume tasks, and change their threshold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from django.utils.text import slugify
 from tasks_app.config.pipeline import Pipeline, ProjectConfig, choose_pipeline, step_to_json
 from tasks_app.config.project_settings import effective
 from tasks_app.config.task_file import TaskDefinition, front_matter, parse_task
-from tasks_app.config.threshold import resolve_threshold
+from tasks_app.config.threshold import resolve_threshold, threshold_fault
 from tasks_app.core.errors import BadInput, IllegalMove
 from tasks_app.core.phases import CANCELLABLE, ENDED, RESUMABLE, Phase
 from tasks_app.git import branch_name
@@ -39,14 +39,12 @@ from tasks_app.models import (
 from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.fetching import fetch
 from tasks_app.services.settings import overrides_of, repository_settings
-from tasks_app.services.worker_notifier import ring_on_commit
-
-CONFIG_FILE = "cat-herder.yaml"
+from tasks_app.services.worker_notifier import notify_on_commit
 
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """What a task is to be, worked out before any row is written."""
+    """A task with its settings resolved, before any row is written."""
 
     text: str
     definition: TaskDefinition
@@ -68,15 +66,14 @@ def create_task(
     file: str = "",
     form_key: str = "",
 ) -> Task:
-    """A new task from its Markdown text with optional front matter; `where` names the text in messages.
+    """Create a task from Markdown with optional front matter; `where` names the text in messages.
 
-    `file` is the repository's file that the text was taken from. A form that is sent again, with the same
-    `form_key` and text, gets the task that it made before. The task is not started. The repository is read as
-    it is now: its newest commit and its settings there hold for the task from here on. Raises BadInput,
-    WorkspaceError or NotAllowed.
+    `file` is the file of the repository that the text is from. A form that is sent again, with the same
+    `form_key` and text, gets the task that it created before. The task is not started. It takes the newest
+    commit of the repository and the settings in that commit. Raises BadInput, WorkspaceError or NotAllowed.
     """
     require_actor(by, project)
-    if made := _made_before(project, text, by=by.user, form_key=form_key):
+    if made := _created_before(project, text, by=by.user, form_key=form_key):
         return made
     base = newest_commit(project)
     plan = plan_task(project, text, base=base, where=where, threshold=threshold, pipeline=pipeline)
@@ -93,24 +90,24 @@ def create_task(
                 form_key=form_key,
             )
         except IntegrityError:
-            if made := _made_before(project, text, by=by.user, form_key=form_key):
+            if made := _created_before(project, text, by=by.user, form_key=form_key):
                 return made
     raise BadInput("there are too many tasks of that name", where=where)
 
 
-def _made_before(project: Project, text: str, *, by: User, form_key: str) -> Task | None:
+def _created_before(project: Project, text: str, *, by: User, form_key: str) -> Task | None:
     if not form_key:
         return None
     return Task.objects.filter(project=project, created_by=by, form_key=form_key, text=text).first()
 
 
 def unused_key(made: type[Task | Sequence], form_key: str, *, by: User) -> str:
-    """The key of a form; "" if it made something else before: somebody went back and wrote another one."""
+    """Return the key of a form; "" if it was used before, by somebody who went back and changed the text."""
     return "" if made._default_manager.filter(created_by=by, form_key=form_key).exists() else form_key
 
 
 def newest_commit(project: Project) -> str:
-    """The commit that the project's branch is at now. Raises WorkspaceError."""
+    """Fetch the source and return the newest commit of the project's branch. Raises WorkspaceError."""
     fetch(project)
     return paths.repository(project).head(project.branch)
 
@@ -118,7 +115,7 @@ def newest_commit(project: Project) -> str:
 def plan_task(
     project: Project, text: str, *, base: str, where: str, threshold: int | None, pipeline: str | None
 ) -> TaskPlan:
-    """Raises BadInput for a text or settings that cannot be used."""
+    """Resolve the settings of a task. Raises BadInput for a text or settings that are not usable."""
     definition = parse_task(text, where=where)
     config = effective(repository_settings(project, commit=base), overrides_of(project))
     return TaskPlan(
@@ -139,7 +136,7 @@ def plan_task(
 def _pipeline_of(
     config: ProjectConfig, definition: TaskDefinition, text: str, *, where: str, explicit: str | None
 ) -> Pipeline:
-    """Raises BadInput; for a pipeline that the text names, with its line."""
+    """Return the pipeline. Raises BadInput, with the line if the text names the pipeline."""
     try:
         return choose_pipeline(config, explicit=explicit, task=definition.pipeline)
     except BadInput as error:
@@ -150,7 +147,7 @@ def _pipeline_of(
 
 
 def free_names(project: Project, wanted: str) -> Iterator[str]:
-    """Slugs whose branch does not hold somebody's work already, here or in the source."""
+    """Yield slugs whose branch does not exist yet, here or in the source."""
     slug = slugify(wanted)[:60].strip("-") or "task"
     repository = paths.repository(project)
     for attempt in range(1, 200):
@@ -163,7 +160,7 @@ def free_names(project: Project, wanted: str) -> Iterator[str]:
 def store_task(
     project: Project, plan: TaskPlan, *, by: User | None, slug: str, branch: str, **fields: Any
 ) -> Task:
-    """The rows of a task and its steps. Raises IntegrityError if the slug is taken."""
+    """Create the rows of a task and its steps. Raises IntegrityError if the slug exists."""
     with transaction.atomic():
         task = Task.objects.create(
             project=project,
@@ -201,10 +198,10 @@ def store_task(
     return task
 
 
-def start_task(task: Task, *, by: Principal, ring: bool = True) -> None:
-    """Queue a task that was not started; starting it twice changes nothing.
+def start_task(task: Task, *, by: Principal, notify: bool = True) -> None:
+    """Queue a task that was not started. Starting it twice changes nothing.
 
-    `ring` is false for a caller who works on it in its own process.
+    `notify` is false for a caller that works on the task in its own process.
     """
     require_actor(by, task.project)
     with transaction.atomic():
@@ -214,12 +211,12 @@ def start_task(task: Task, *, by: Principal, ring: bool = True) -> None:
         task.queued_at = now
         Change.objects.create(task=task, kind=ChangeKind.TASK)
         record(Action.TASK_STARTED, by=by.user, task=task)
-        if ring:
-            ring_on_commit(task.pk)
+        if notify:
+            notify_on_commit(task.pk)
 
 
 def cancel_task(task: Task, *, by: Principal) -> None:
-    """Call a task off; an agent at work is stopped within seconds. Raises IllegalMove if it has ended."""
+    """Cancel a task. A running agent is stopped within seconds. Raises IllegalMove if the task has ended."""
     require_actor(by, task.project)
     reason = f"{by.user.shown_name} cancelled it"
     with transaction.atomic():
@@ -235,18 +232,18 @@ def cancel_task(task: Task, *, by: Principal) -> None:
         record(Action.TASK_CANCELLED, by=by.user, task=task)
 
 
-def go_on(task: Task, *, by: Principal, ring: bool = True) -> None:
-    """Take up a task that failed, was interrupted or cancelled, or waits for a limit to reset.
+def resume_task(task: Task, *, by: Principal, notify: bool = True) -> None:
+    """Resume a task that failed, was interrupted or cancelled, or waits for a limit to reset.
 
-    A question that a cancel had withdrawn is open again. Raises IllegalMove in any other phase.
+    A question that the cancellation withdrew is opened again. Raises IllegalMove in any other phase.
     """
     require_actor(by, task.project)
-    reason = f"{by.user.shown_name} let it go on"
+    reason = f"{by.user.shown_name} resumed it"
     with transaction.atomic():
         task = locked(task)
         if task.phase not in RESUMABLE:
             raise IllegalMove(f"Task “{task}”", task.phase, Phase.PENDING)
-        withdrawn = _withdrawn(task)
+        withdrawn = _withdrawn_ids(task)
         target = Phase.WAITING_FOR_INPUT if withdrawn else Phase.PENDING
         for step in task.steps.filter(phase__in=RESUMABLE):
             move(step, target, reason=reason, by=by.user, failures=0, failure="")
@@ -260,17 +257,36 @@ def go_on(task: Task, *, by: Principal, ring: bool = True) -> None:
         if withdrawn:
             Question.objects.filter(pk__in=withdrawn).update(state=QuestionState.OPEN)
             Change.objects.create(task=task, kind=ChangeKind.QUESTION)
-        elif ring:
-            ring_on_commit(task.pk)
+        elif notify:
+            notify_on_commit(task.pk)
+
+
+def change_threshold(task: Task, value: int, *, by: Principal) -> None:
+    """Set the task's threshold, in any phase. It applies from the next run on.
+
+    A session that continues learns it with its next prompt or answer. Raises NotAllowed, or BadInput unless
+    the value is a whole number from 0 to 5.
+    """
+    require_actor(by, task.project)
+    if fault := threshold_fault(value):
+        raise BadInput(f"the threshold {fault}", where="threshold")
+    with transaction.atomic():
+        task = locked(task)
+        if task.threshold == value:
+            return
+        before, task.threshold = task.threshold, value
+        task.save(update_fields=["threshold"])
+        Change.objects.create(task=task, kind=ChangeKind.TASK)
+        record(Action.TASK_CHANGED, by=by.user, task=task, threshold=[before, value])
 
 
 def locked(task: Task) -> Task:
-    """The task as it is now, and nobody else may change it until the transaction ends."""
+    """Lock the task's row until the transaction ends, and return it as it is now."""
     return Task.objects.select_for_update(of=("self",)).select_related("project").get(pk=task.pk)
 
 
-def _withdrawn(task: Task) -> list[int]:
-    """Questions that its last run still waits for."""
+def _withdrawn_ids(task: Task) -> list[int]:
+    """Return the ids of withdrawn questions that the task's last run waits for."""
     if task.phase != Phase.CANCELLED:
         return []
     rows = task.questions.filter(

@@ -1,4 +1,4 @@
-"""Personal API tokens: making, revoking, and finding the one that a secret belongs to."""
+"""Create, revoke and look up personal API tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tasks_app.history.audit import record
 from tasks_app.models import Action, ApiToken, Project, Scope, User
 from tasks_app.permissions import Principal, require_no_token, require_token_owner
 
-#: So that people and secret scanners know what they have found.
+#: A prefix by which people and secret scanners recognise tokens.
 PREFIX = "cath_"
 MOST = 50
 USE_NOTED_EVERY = timedelta(minutes=1)
@@ -27,7 +27,7 @@ USE_AUDITED_EVERY = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Made:
-    """The token, and its secret, which is nowhere else."""
+    """A new token and its secret, which is not stored."""
 
     token: ApiToken
     secret: str
@@ -41,9 +41,9 @@ def make_token(
     projects: Collection[Project] | None = None,
     expires_at: datetime | None = None,
 ) -> Made:
-    """A token of one's own; `projects` restricts it to these.
+    """Create a token for the user; `projects` restricts it to these.
 
-    Raises BadInput that names the field, or NotAllowed for a token that would make another one.
+    Raises BadInput that names the field, or NotAllowed if the principal is itself a token.
     """
     require_no_token(by, "make API tokens")
     name = storable_text(" ".join(name.split()))
@@ -77,7 +77,7 @@ def _check(
     if not name or len(name) > 100:
         raise BadInput("a token needs a name of up to 100 characters", where="name")
     if not scopes:
-        raise BadInput("a token that may do nothing is of no use; choose something", where="scopes")
+        raise BadInput("choose at least one scope", where="scopes")
     if projects is not None and not projects:
         raise BadInput("choose at least one project, or do not restrict the token", where="projects")
     if expires_at is not None and expires_at <= timezone.now():
@@ -102,7 +102,7 @@ def token_of(secret: str) -> ApiToken | None:
 
 
 def note_use(token: ApiToken, *, address: str) -> None:
-    """Write down that it was used: the time at most once a minute, in the audit at most once an hour."""
+    """Record a use of the token: its time at most once a minute, in the audit log at most once an hour."""
     now = timezone.now()
     if token.last_used_at and now - token.last_used_at < USE_NOTED_EVERY:
         return

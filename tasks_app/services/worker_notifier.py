@@ -1,4 +1,4 @@
-"""The doorbell: tells a worker to look at a task. May be lost at any time; the sweeper looks anyway."""
+"""Notify a worker that a task is due. A notification may be lost at any time: the sweeper finds the task."""
 
 from __future__ import annotations
 
@@ -10,27 +10,29 @@ from django.db import transaction
 logger = logging.getLogger(__name__)
 
 
-def _nobody(task_id: int) -> None:
-    logger.debug("no worker to ring for task %s", task_id)
+def _no_queue(task_id: int) -> None:
+    logger.debug("no worker to notify of task %s", task_id)
 
 
-_ring: Callable[[int], None] = _nobody
+_notify: Callable[[int], None] = _no_queue
 
 
-def register(ring: Callable[[int], None]) -> None:
-    """Called once at start-up by whoever owns the queue."""
-    global _ring
-    _ring = ring
+def register(notify: Callable[[int], None]) -> None:
+    """Set the function that puts a task into the queue. Called once at start-up."""
+    global _notify
+    _notify = notify
 
 
-def ring_on_commit(task_id: int) -> None:
-    """Ring for the task when the transaction around the call is safely stored."""
-    transaction.on_commit(lambda: _ring_quietly(task_id))
+def notify_on_commit(task_id: int) -> None:
+    """Notify a worker of the task once the present transaction is committed."""
+    transaction.on_commit(lambda: _notify_or_log(task_id))
 
 
-def _ring_quietly(task_id: int) -> None:
-    """A queue that is down must not turn a stored answer into an error page."""
+def _notify_or_log(task_id: int) -> None:
+    """Only log a failure: a queue that is down must not turn a stored answer into an error page."""
     try:
-        _ring(task_id)
+        _notify(task_id)
     except Exception:
-        logger.warning("could not ring for task %s; the sweeper will find it", task_id, exc_info=True)
+        logger.warning(
+            "could not notify a worker of task %s; the sweeper will find it", task_id, exc_info=True
+        )

@@ -60,7 +60,7 @@ def in_parallel(count: int, action: Any) -> list[Any]:
 @pytest.fixture
 def rung(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     rings: list[int] = []
-    monkeypatch.setattr(worker_notifier, "_ring", rings.append)
+    monkeypatch.setattr(worker_notifier, "_notify", rings.append)
     return rings
 
 
@@ -274,7 +274,7 @@ def test_a_queue_that_is_down_loses_no_answer(runner: Runner, monkeypatch: pytes
     def broken(task_id: int) -> None:
         raise ConnectionError("no queue")
 
-    monkeypatch.setattr(worker_notifier, "_ring", broken)
+    monkeypatch.setattr(worker_notifier, "_notify", broken)
     question = QuestionFactory.create()
     answer(question, "Half up", runner.user)
     task = Task.objects.get()

@@ -13,7 +13,7 @@ from tasks_app.history.audit import ActionOrigin, acting_from, record
 from tasks_app.models import Action, AuditEntry, Channel, Project, Question, User
 from tasks_app.services.answers import Reply, answer_question
 from tasks_app.services.projects import remove_project
-from tasks_app.services.tasks import cancel_task, go_on, start_task
+from tasks_app.services.tasks import cancel_task, resume_task, start_task
 from tests.addresses import text_of
 from tests.factories import MembershipFactory, TaskFactory, UserFactory
 from tests.people import acting
@@ -59,7 +59,7 @@ def test_the_life_of_a_task_is_recorded_once_each() -> None:
     start_task(task, by=acting(member))
     cancel_task(task, by=acting(member))
     task.refresh_from_db()
-    go_on(task, by=acting(member))
+    resume_task(task, by=acting(member))
     assert actions() == [Action.TASK_STARTED, Action.TASK_CANCELLED, Action.TASK_WENT_ON]
 
 

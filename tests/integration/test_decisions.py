@@ -26,7 +26,7 @@ from tasks_app.models import (
     Verdict,
 )
 from tasks_app.services.answers import Reply, answer_question, decide, dismiss_question
-from tasks_app.services.tasks import cancel_task, go_on
+from tasks_app.services.tasks import cancel_task, resume_task
 from tests.factories import MembershipFactory, QuestionFactory
 from tests.people import acting
 
@@ -190,7 +190,7 @@ def test_a_cancel_withdraws_an_approval_and_going_on_opens_it_again() -> None:
     assert question.state == QuestionState.WITHDRAWN
     with pytest.raises(NotOpen, match="withdrawn"):
         decide(question, "approved", by=acting(ada), via=WEB)
-    go_on(question.task, by=acting(ada))
+    resume_task(question.task, by=acting(ada))
     question.refresh_from_db()
     assert question.is_open
     decide(question, "approved", by=acting(ada), via=WEB)

@@ -21,7 +21,7 @@ from tasks_app.engine import deaths
 from tasks_app.engine.deaths import DEATHS
 from tasks_app.models import Outcome, Task
 from tasks_app.sandbox import SandboxMode, detect, killed_by
-from tasks_app.services.tasks import go_on
+from tasks_app.services.tasks import resume_task
 from tests.agents import Bench, real_bench
 from tests.people import acting
 from tests.runner import Runner, runs, step
@@ -151,7 +151,7 @@ def test_an_agent_that_is_always_killed_fails_in_the_end_and_says_why(
     assert pauses == [5, 10, 20]
     assert f"killed from outside (SIGKILL) {DEATHS} times in a row" in task.failure
     assert "Out of memory" in task.failure
-    go_on(task, by=acting(runner.user), ring=False)
+    resume_task(task, by=acting(runner.user), notify=False)
     assert runner.advance(task).phase == Phase.PENDING
 
 

@@ -15,7 +15,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.engine.cleaning import clean_workspaces
 from tasks_app.models import Task, paths
 from tasks_app.sandbox import Limits, Sandbox
-from tasks_app.services.tasks import cancel_task, go_on
+from tasks_app.services.tasks import cancel_task, resume_task
 from tests.people import acting
 from tests.runner import TWO_STEPS, Runner, file_in
 
@@ -156,6 +156,6 @@ def test_a_cleaned_task_goes_on_from_what_was_recorded(runner: Runner) -> None:
     assert task.phase == Phase.FAILED
     end_long_ago(task)
     assert cleaned() == [(task.pk, False)]
-    go_on(task, by=acting(runner.user), ring=False)
+    resume_task(task, by=acting(runner.user), notify=False)
     runner.advance(task)
     assert file_in(task, "PLAN.md").read_text() == "blue"

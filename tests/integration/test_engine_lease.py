@@ -28,7 +28,7 @@ from tasks_app.engine.sweeper import CHANGES_KEPT, Sweeper, sweep
 from tasks_app.models import Change, Event, Outcome, Question, Run, SessionEntry, Task
 from tasks_app.models.task import TaskQuerySet
 from tasks_app.sandbox import Sandbox
-from tasks_app.services.tasks import go_on
+from tasks_app.services.tasks import resume_task
 from tests.people import acting
 from tests.runner import Runner, runs, step
 
@@ -158,7 +158,7 @@ def test_a_run_that_cannot_be_read_again_does_not_keep_its_task_for_ever(runner:
     run = Run.objects.create(step=step(task), number=1, reason="first", session_id=SESSION)
     Event.objects.create(run=run, seq=0, kind="text", at=timezone.now(), raw=["not", "a", "message"])
     assert runner.advance(task).phase == Phase.FAILED
-    go_on(task, by=acting(runner.user))
+    resume_task(task, by=acting(runner.user))
     assert runner.advance(task).phase == Phase.DONE
 
 
@@ -433,7 +433,7 @@ def test_a_task_that_kills_its_workers_fails_in_the_end(runner: Runner) -> None:
     task.refresh_from_db()
     assert task.phase == Phase.FAILED
     assert f"died {DEATHS} times" in task.failure
-    go_on(task, by=acting(runner.user), ring=False)
+    resume_task(task, by=acting(runner.user), notify=False)
     with pytest.raises(SystemExit):
         runner.advance(task)
     task.refresh_from_db()

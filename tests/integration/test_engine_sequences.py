@@ -44,7 +44,7 @@ from tasks_app.services.projects import add_project, remove_project
 from tasks_app.services.sequences import (
     cancel_sequence,
     create_sequence,
-    go_on_sequence,
+    resume_sequence,
     sequence_files,
     start_sequence,
 )
@@ -233,12 +233,12 @@ def test_a_faulty_next_file_fails_the_sequence_which_goes_on_when_it_is_mended(
     assert sequence.failure.startswith(told)
     assert agents.phases() == {"01-first.md": Phase.DONE}
 
-    go_on_sequence(sequence, by=acting(agents.person))
+    resume_sequence(sequence, by=acting(agents.person))
     sequence.refresh_from_db()
     assert sequence.phase == Phase.FAILED and sequence.failure.startswith(told)
 
     (agents.workspace / FOLDER / "02-a.md").write_text(task_text("mended"))
-    go_on_sequence(sequence, by=acting(agents.person))
+    resume_sequence(sequence, by=acting(agents.person))
     assert agents.work().phase == Phase.DONE
     assert sequence.failure == ""
     assert list(agents.phases())[1] == "02-a.md"
@@ -264,7 +264,7 @@ def test_people_are_told_that_the_sequence_cannot_go_on_and_not_that_all_is_well
     assert message.failure.startswith(fault) and drop_reason(sent) == ""
 
     (agents.workspace / FOLDER / "02-a.md").write_text(task_text("mended"))
-    go_on_sequence(sequence, by=acting(agents.person))
+    resume_sequence(sequence, by=acting(agents.person))
     assert drop_reason(Delivery.objects.get()) == "The sequence was resumed meanwhile."
 
 
@@ -282,9 +282,9 @@ def test_only_one_of_two_who_say_go_on_at_once_makes_the_next_task(agents: FakeA
     sequence = agents.start()
     (agents.workspace / FOLDER / "02-a.md").write_text(task_text("mended"))
     other = Sequence.objects.get(pk=sequence.pk)
-    go_on_sequence(sequence, by=acting(agents.person))
+    resume_sequence(sequence, by=acting(agents.person))
     with pytest.raises(IllegalMove):
-        go_on_sequence(other, by=acting(agents.person))
+        resume_sequence(other, by=acting(agents.person))
     assert len(agents.tasks) == 2
     with pytest.raises(IllegalMove):
         proceed_late(other, agents)
@@ -294,7 +294,7 @@ def proceed_late(sequence: Sequence, agents: FakeAgents) -> None:
     """As if the other had looked into the folder before the first had stored what it found."""
     Task.objects.filter(pk=agents.tasks[-1].pk).update(phase=Phase.DONE)
     sequence.phase = Phase.FAILED
-    go_on_sequence(sequence, by=acting(agents.person))
+    resume_sequence(sequence, by=acting(agents.person))
 
 
 def test_a_folder_that_vanishes_fails_the_sequence_and_nothing_is_lost(agents: FakeAgents) -> None:
@@ -322,7 +322,7 @@ def test_a_sequence_whose_workspace_was_cleaned_away_goes_on_from_what_was_recor
     sequence = agents.start()
     (agents.workspace / FOLDER / "02-a.md").unlink()
     shutil.rmtree(agents.workspace)
-    go_on_sequence(sequence, by=acting(agents.person))
+    resume_sequence(sequence, by=acting(agents.person))
     sequence.refresh_from_db()
     assert sequence.failure == f"{FOLDER}/02-a.md:1: the task has no text"
 
@@ -391,9 +391,9 @@ class TestHistory:
     ) -> None:
         agents.acts["first"] = [fake_script.Turn(calls=(write_task("02-a.md", ""),))]
         sequence = agents.start()
-        go_on_sequence(sequence, by=acting(agents.person))  # it is at fault as before: no move
+        resume_sequence(sequence, by=acting(agents.person))  # it is at fault as before: no move
         (agents.workspace / FOLDER / "02-a.md").write_text(task_text("mended"))
-        go_on_sequence(sequence, by=acting(agents.person))
+        resume_sequence(sequence, by=acting(agents.person))
         _, failed, went_on = agents.sequence.transitions.all()
         assert str(failed) == "running → failed"
         assert failed.reason == f"{FOLDER}/02-a.md:1: the task has no text" and failed.actor is None
@@ -473,7 +473,7 @@ class TestStopping:
             fake_script.Fail("API Error: 500 for a while"),
             fake_script.say("It works again."),
         ]
-        go_on_sequence(sequence, by=acting(agents.person))
+        resume_sequence(sequence, by=acting(agents.person))
         resumed = Sequence.objects.get(pk=sequence.pk)
         assert (resumed.phase, resumed.ended_at) == (Phase.PENDING, None)
         assert agents.work().phase == Phase.DONE
@@ -490,7 +490,7 @@ class TestStopping:
         assert agents.phases()["02-second.md"] == Phase.CANCELLED
         with pytest.raises(IllegalMove):
             cancel_sequence(sequence, by=acting(agents.person))
-        go_on_sequence(sequence, by=acting(agents.person))
+        resume_sequence(sequence, by=acting(agents.person))
         assert agents.work().phase == Phase.WAITING_FOR_INPUT
         agents.answer("Yes")
         assert agents.work().phase == Phase.DONE
@@ -498,7 +498,7 @@ class TestStopping:
     def test_there_is_nothing_to_go_on_with_after_the_end(self, agents: FakeAgents) -> None:
         sequence = agents.start()
         with pytest.raises(IllegalMove):
-            go_on_sequence(sequence, by=acting(agents.person))
+            resume_sequence(sequence, by=acting(agents.person))
         with pytest.raises(IllegalMove):
             cancel_sequence(sequence, by=acting(agents.person))
 
@@ -510,7 +510,7 @@ class TestStopping:
         start_sequence(agents.sequence, by=acting(agents.person))
         assert len(agents.tasks) == 3
 
-    @pytest.mark.parametrize("action", [start_sequence, cancel_sequence, go_on_sequence])
+    @pytest.mark.parametrize("action", [start_sequence, cancel_sequence, resume_sequence])
     def test_a_viewer_changes_nothing(self, agents: FakeAgents, action: object) -> None:
         """W1: said before anything about its phase."""
         sequence = agents.start()
@@ -523,7 +523,7 @@ def test_who_takes_the_next_task_up_itself_rings_nobody(
     agents: FakeAgents, django_capture_on_commit_callbacks: object
 ) -> None:
     agents.make()
-    start_sequence(agents.sequence, by=acting(agents.person), ring=False)
+    start_sequence(agents.sequence, by=acting(agents.person), notify=False)
     for queues_next, expected in ((False, 0), (True, 1)):
         context = WorkerContext(agents.agent, agents.context.sandbox, never, queues_next=queues_next)
         with django_capture_on_commit_callbacks() as callbacks:  # type: ignore[operator]

@@ -14,7 +14,7 @@ from tasks_app.core.errors import IllegalMove
 from tasks_app.core.phases import Phase
 from tasks_app.engine.stopping import StopReason
 from tasks_app.models import Outcome, QuestionState, Run, Task
-from tasks_app.services.tasks import cancel_task, go_on
+from tasks_app.services.tasks import cancel_task, resume_task
 from tests.people import acting
 from tests.runner import Runner, results, runs, step
 
@@ -71,7 +71,7 @@ def test_a_cancelled_task_goes_on_in_the_same_session(runner: Runner) -> None:
     task = runner.task(HANGS)
     once_at_work(runner, lambda: cancel_task(task, by=acting(runner.user)))
     runner.advance(task)
-    go_on(task, by=acting(runner.user))
+    resume_task(task, by=acting(runner.user))
     assert runner.advance(task).phase == Phase.DONE
     first, second = runs(task)
     assert second.resumed
@@ -83,7 +83,7 @@ def test_a_cancel_withdraws_the_question_and_going_on_asks_it_again(runner: Runn
     cancel_task(task, by=acting(runner.user))
     assert task.questions.get().state == QuestionState.WITHDRAWN
     assert runner.advance(task).phase == Phase.CANCELLED
-    go_on(task, by=acting(runner.user))
+    resume_task(task, by=acting(runner.user))
     task.refresh_from_db()
     assert task.phase == step(task).phase == Phase.WAITING_FOR_INPUT
     assert runner.advance(task).phase == Phase.WAITING_FOR_INPUT
@@ -109,7 +109,7 @@ def test_a_question_asked_in_the_moment_of_the_cancel_is_not_lost(runner: Runner
     assert runner.advance(task).phase == Phase.CANCELLED
     assert runs(task)[0].outcome == Outcome.ASKED
     assert task.questions.get().state == QuestionState.WITHDRAWN
-    go_on(task, by=acting(runner.user))
+    resume_task(task, by=acting(runner.user))
     assert runner.advance(task).phase == Phase.WAITING_FOR_INPUT
     runner.answer_all(task, "Blue")
     assert runner.advance(task).phase == Phase.DONE
@@ -127,7 +127,7 @@ def test_a_cancel_beats_the_end_of_the_run(runner: Runner) -> None:
 
     runner.fake.run = run  # type: ignore[method-assign]
     assert runner.advance(task).phase == Phase.CANCELLED
-    go_on(task, by=acting(runner.user))
+    resume_task(task, by=acting(runner.user))
     assert runner.advance(task).phase == Phase.DONE
     assert len(runs(task)) == 1, "what was done is not done again"
 
@@ -137,7 +137,7 @@ def test_a_task_that_has_ended_cannot_be_cancelled(runner: Runner) -> None:
     with pytest.raises(IllegalMove):
         cancel_task(task, by=acting(runner.user))
     with pytest.raises(IllegalMove):
-        go_on(task, by=acting(runner.user))
+        resume_task(task, by=acting(runner.user))
 
 
 def test_a_shutdown_puts_the_task_back_and_the_next_worker_finishes_it(
@@ -162,7 +162,7 @@ def test_an_interrupt_waits_until_somebody_says_go_on(
     assert runner.advance(task).phase == step(task).phase == Phase.INTERRUPTED
     runner.stop_signal = lambda: None
     assert runner.advance(task).phase == Phase.INTERRUPTED
-    go_on(task, by=acting(runner.user))
+    resume_task(task, by=acting(runner.user))
     assert runner.advance(task).phase == Phase.DONE
 
 

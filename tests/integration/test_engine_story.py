@@ -293,12 +293,12 @@ def test_a_check_that_keeps_failing_fails_the_task_with_its_last_output(runner: 
 
 
 def test_go_on_after_a_failed_check_tries_again(runner: Runner) -> None:
-    from tasks_app.services.tasks import go_on
+    from tasks_app.services.tasks import resume_task
 
     task = runner.advance(runner.task([say("Done.")], config=checked("test -e made.txt")))
     assert task.phase == Phase.FAILED
     file_in(task, "made.txt").touch()
-    go_on(task, by=acting(runner.user))
+    resume_task(task, by=acting(runner.user))
     assert runner.advance(task).phase == Phase.DONE
 
 

@@ -105,7 +105,7 @@ def test_a_task_that_lost_both_says_how_to_begin_again(runner: Runner) -> None:
     assert "The work of this task is lost" in task.failure
     assert "Retry from the first step and put the files back" in task.failure
     runner.agent = FakeAgent(lambda prompt: [Turn(calls=(write("made.txt", "anew"),)), say("Done.")])
-    retry_from(task, task.steps.get(), by=acting(runner.user), put_back=True, ring=False)
+    retry_from(task, task.steps.get(), by=acting(runner.user), put_back=True, notify=False)
     assert runner.advance(task).phase == Phase.DONE
     assert "anew" in diff_of(task)
 

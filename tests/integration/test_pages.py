@@ -367,7 +367,11 @@ def test_a_cancelled_task_says_who_cancelled_it_and_when(browser: Client) -> Non
 
 def test_start_cancel_and_go_on_are_buttons(browser: Client) -> None:
     task = TaskFactory.create()
-    for action, phase in (("start", Phase.PENDING), ("cancel", Phase.CANCELLED), ("go_on", Phase.PENDING)):
+    for action, phase in (
+        ("start", Phase.PENDING),
+        ("cancel", Phase.CANCELLED),
+        ("go_on", Phase.PENDING),
+    ):
         page = browser.post(reverse(f"task_{action}", args=[task.pk]), follow=True)
         task.refresh_from_db()
         assert (page.status_code, task.phase) == (200, phase)

@@ -246,7 +246,7 @@ def test_a_fault_nobody_thought_of_is_told_too(runner: Runner, monkeypatch: pyte
     monkeypatch.setattr("tasks_app.git.Repository.fetch", lambda self, **options: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         fetch(project)
-    fetching._fetch_alone(project)
+    fetching._fetch_in_thread(project)
     project.refresh_from_db()
     assert "division by zero" in project.fetch_fault and project.fetching_since is None
 

@@ -35,9 +35,8 @@ from tasks_app.models import (
     User,
 )
 from tasks_app.services.answers import Reply, answer_question, dismiss_question
-from tasks_app.services.changing import change_threshold
 from tasks_app.services.retries import retry_from
-from tasks_app.services.tasks import cancel_task, go_on, start_task
+from tasks_app.services.tasks import cancel_task, change_threshold, resume_task, start_task
 from tests.consistent import assert_at_rest, assert_consistent
 from tests.factories import RunFactory
 from tests.installation import Installation
@@ -114,7 +113,7 @@ def finish(rows: Rows, task: Task) -> None:
     """What happens anyway: a human lets it go on and answers, and workers look."""
     task.refresh_from_db()
     if task.phase == Phase.CANCELLED:
-        go_on(task, by=acting(rows.user))
+        resume_task(task, by=acting(rows.user))
     for _ in range(3):
         rows.answer_all(task, "In the end")
         rows.advance(task)
@@ -247,7 +246,7 @@ def test_two_take_it_up_again(rows: Rows, project: Project, phase: Phase, ways: 
     for number in range(ROUNDS // 4):
         task = stopped(rows, project, phase)
         acts: dict[str, Callable[[], object]] = {
-            "go on": partial(go_on, task, by=acting(rows.user)),
+            "go on": partial(resume_task, task, by=acting(rows.user)),
             "retry": retries(task, rows.user),
         }
         wanted = {"go on twice": ["go on"] * 2, "retry twice": ["retry"] * 2}.get(ways, ["go on", "retry"])

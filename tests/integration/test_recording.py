@@ -24,7 +24,7 @@ from tasks_app.reporting.schemas.tasks import TaskOut
 from tasks_app.sandbox import Sandbox
 from tasks_app.services.retries import retry_from
 from tasks_app.services.sequences import create_sequence, start_sequence
-from tasks_app.services.tasks import go_on
+from tasks_app.services.tasks import resume_task
 from tests.people import acting
 from tests.runner import Runner, diff_of, file_in
 
@@ -307,7 +307,7 @@ def test_going_on_works_in_a_damaged_workspace(runner: Runner, damage: str) -> N
     task = runner.advance(runner.task(play, config="autoCommit: true\n" + config))
     assert task.phase == Phase.FAILED
     DAMAGES[damage](paths.workspace(task).path / ".git")
-    go_on(task, by=acting(runner.user), ring=False)
+    resume_task(task, by=acting(runner.user), notify=False)
     assert runner.advance(task).phase == Phase.DONE, task.failure
     assert {"a.txt", "b.txt"} <= published(task)
     git(paths.workspace(task).path, "fsck")
@@ -324,7 +324,7 @@ def test_putting_the_files_back_works_in_a_damaged_workspace(runner: Runner, dam
         file_in(task, ".GIT/x").touch()
     else:
         DAMAGES[damage](paths.workspace(task).path / ".git")
-    retry_from(task, task.steps.get(), by=acting(runner.user), put_back=True, ring=False)
+    retry_from(task, task.steps.get(), by=acting(runner.user), put_back=True, notify=False)
     runner.advance(task)
     assert task.phase == Phase.DONE and not file_in(task, "late.txt").exists()
     if damage == "unrecordable":

@@ -19,7 +19,7 @@ from tasks_app.git import committed_text
 from tasks_app.models import Outcome, SessionEntry, Task, paths
 from tasks_app.prompting.feedback import interruption_feedback, usage_limit_feedback
 from tasks_app.rehearsal.server import RehearsalServer
-from tasks_app.services.tasks import go_on
+from tasks_app.services.tasks import resume_task
 from tests.people import acting
 from tests.runner import ONE_STEP, Runner, file_in, runs
 
@@ -42,7 +42,7 @@ def after_a_failed_check(runner: Runner, task: Task) -> None:
 
 def after_a_limit(runner: Runner, task: Task) -> None:
     runner.advance(task)
-    go_on(task, by=acting(runner.user), ring=False)
+    resume_task(task, by=acting(runner.user), notify=False)
     runner.advance(task)
 
 

@@ -16,7 +16,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.engine import crashpoints
 from tasks_app.models import Action, AuditEntry, Outcome, Reason, Role, Step, Task, Transition, paths
 from tasks_app.services.retries import retry_from
-from tasks_app.services.tasks import cancel_task, go_on
+from tasks_app.services.tasks import cancel_task, resume_task
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, RunFactory, SequenceFactory, TaskFactory
 from tests.integration.conftest import Manage
@@ -124,7 +124,7 @@ def test_what_was_asked_before_is_history_and_not_asked_again(runner: Runner) ->
     old, new = task.questions.order_by("number")
     assert (old.state, new.state) == ("withdrawn", "open")
     cancel_task(task, by=acting(runner.user))
-    go_on(task, by=acting(runner.user))
+    resume_task(task, by=acting(runner.user))
     old.refresh_from_db()
     assert old.state == "withdrawn", "only what the last attempt waits for is asked again"
     runner.answer(task.questions.open().get(), "Blue")

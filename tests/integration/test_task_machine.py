@@ -35,7 +35,7 @@ from tasks_app.engine.stopping import Stopped, StopReason
 from tasks_app.models import Channel, Project, Question, Run, SessionEntry, Task
 from tasks_app.services.answers import Reply, answer_question, dismiss_question
 from tasks_app.services.retries import retry_from
-from tasks_app.services.tasks import cancel_task, go_on, start_task
+from tasks_app.services.tasks import cancel_task, resume_task, start_task
 from tests.consistent import assert_at_rest, assert_consistent
 from tests.integration.task_model import PLAIN, STEPS, Act, Cut, TaskModel
 from tests.people import acting
@@ -129,7 +129,7 @@ class Worker:
             raise Stopped(StopReason.INTERRUPTED)
         cancel_task(self.task, by=acting(self.rows.user))
         if "resumed" in act:
-            go_on(self.task, by=acting(self.rows.user))
+            resume_task(self.task, by=acting(self.rows.user))
         return ""
 
 
@@ -181,7 +181,7 @@ class TaskMachine(RuleBasedStateMachine):
 
     @rule()
     def go_on(self) -> None:
-        self._allowed(lambda: go_on(self.task, by=acting(self.user)), self.model.go_on())
+        self._allowed(lambda: resume_task(self.task, by=acting(self.user)), self.model.go_on())
 
     @rule(n=st.integers(0, len(STEPS) - 1))
     def retry(self, n: int) -> None:

@@ -14,7 +14,7 @@ from tasks_app.core.errors import CatHerderError, IllegalMove, NotOpen
 from tasks_app.core.phases import Phase
 from tasks_app.models import Channel, Event, Question, QuestionState, Task
 from tasks_app.services.answers import Reply, answer_question
-from tasks_app.services.tasks import cancel_task, go_on
+from tasks_app.services.tasks import cancel_task, resume_task
 from tests.api import Script
 from tests.browser import signed_in
 from tests.people import acting
@@ -85,13 +85,13 @@ def test_an_answer_at_the_moment_of_a_cancel_is_kept_or_refused(round_: int, run
     assert task.phase == Phase.CANCELLED
     if isinstance(answered, NotOpen):
         assert (question.state, question.answers) == (QuestionState.WITHDRAWN, {})
-        go_on(task, by=acting(runner.user))
+        resume_task(task, by=acting(runner.user))
         task.refresh_from_db()
         assert task.phase == Phase.WAITING_FOR_INPUT
         reply(runner, question, "Yes", Channel.WEB)()
     else:
         assert question.answer_text == "Yes"
-        go_on(task, by=acting(runner.user))
+        resume_task(task, by=acting(runner.user))
     runner.advance(task)
     assert results(task) == ['The user answered: "First?"="Yes". Go on from there.']
 
@@ -99,7 +99,7 @@ def test_an_answer_at_the_moment_of_a_cancel_is_kept_or_refused(round_: int, run
 def test_of_two_who_let_it_go_on_one_does(runner: Runner) -> None:
     task, _ = waiting(runner)
     cancel_task(task, by=acting(runner.user))
-    outcomes = at_once(*[lambda: go_on(Task.objects.get(pk=task.pk), by=acting(runner.user))] * 4)
+    outcomes = at_once(*[lambda: resume_task(Task.objects.get(pk=task.pk), by=acting(runner.user))] * 4)
     assert sum(isinstance(outcome, IllegalMove) for outcome in outcomes) == 3
     assert task.questions.open().count() == 1
 
@@ -127,7 +127,7 @@ def test_the_card_of_a_cancelled_task_counts_once_it_is_open_again(runner: Runne
     cancel_task(task, by=acting(runner.user))
     assert browser.post(where, typed).status_code == 409
     task.refresh_from_db()
-    go_on(task, by=acting(runner.user))
+    resume_task(task, by=acting(runner.user))
     assert browser.post(where, typed).status_code == 200
     runner.advance(task)
     assert results(task) == ['The user answered: "First?"="Late". Go on from there.']

@@ -18,7 +18,7 @@ from tasks_app.permissions import Principal
 from tasks_app.services.members import add_member
 from tasks_app.services.projects import add_project_as_admin, remove_project
 from tasks_app.services.sequences import start_sequence
-from tasks_app.services.tasks import cancel_task, create_task, go_on, start_task
+from tasks_app.services.tasks import cancel_task, create_task, resume_task, start_task
 from tasks_app.services.tokens import make_token
 from tests.factories import MembershipFactory, ProjectFactory, SequenceFactory, TaskFactory, UserFactory
 from tests.people import acting
@@ -96,7 +96,7 @@ def actions(task: Task) -> dict[str, Callable[[Any], object]]:
         "create_task": lambda by: create_task(task.project, "# Do it", by=by, where="task"),
         "start_task": lambda by: start_task(task, by=by),
         "cancel_task": lambda by: cancel_task(task, by=by),
-        "go_on": lambda by: go_on(task, by=by),
+        "resume_task": lambda by: resume_task(task, by=by),
         "start_sequence": lambda by: start_sequence(sequence, by=by),
         "add_member": lambda by: add_member(task.project, UserFactory.create(), Role.VIEWER, by=by),
         "remove_project": lambda by: remove_project(task.project, by=by),
@@ -105,7 +105,7 @@ def actions(task: Task) -> dict[str, Callable[[Any], object]]:
 
 
 NAMES = (
-    *("create_task", "start_task", "cancel_task", "go_on", "start_sequence", "add_member"),
+    *("create_task", "start_task", "cancel_task", "resume_task", "start_sequence", "add_member"),
     *("remove_project", "add_project"),
 )
 

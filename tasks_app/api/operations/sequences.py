@@ -95,7 +95,7 @@ def cancel_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceDe
 def go_on_with_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceDetail:
     """Resume the current task; or, after an error in the folder, read the folder again."""
     principal = principal_of(request)
-    actions.go_on_sequence(permissions.sequence_or_404(principal, sequence_id), by=principal)
+    actions.resume_sequence(permissions.sequence_or_404(principal, sequence_id), by=principal)
     return _detail(request, sequence_id)
 
 

@@ -27,9 +27,9 @@ from tasks_app.reporting.schemas.tasks import Diff, EventOut, StepOut, TaskDetai
 from tasks_app.reporting.search.filters import HistoryFilters
 from tasks_app.reporting.streaming import stream_text
 from tasks_app.services import tasks as actions
-from tasks_app.services.changing import change_threshold
 from tasks_app.services.difference import difference_of
 from tasks_app.services.retries import retry_from
+from tasks_app.services.tasks import change_threshold
 
 router = Router(tags=["Tasks"])
 
@@ -154,7 +154,7 @@ def cancel_task(request: HttpRequest, task_id: TaskId) -> TaskDetail:
 def go_on_with_task(request: HttpRequest, task_id: TaskId) -> TaskDetail:
     """Resume a task that failed, was interrupted or cancelled, or waits for a usage limit to reset."""
     task = permissions.task_or_404(principal_of(request), task_id)
-    actions.go_on(task, by=principal_of(request))
+    actions.resume_task(task, by=principal_of(request))
     return _detail(permissions.task_or_404(principal_of(request), task_id))
 
 

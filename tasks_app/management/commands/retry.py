@@ -17,8 +17,8 @@ from tasks_app.core.phases import RESUMABLE, Phase
 from tasks_app.models import Sequence, Task
 from tasks_app.permissions import Principal
 from tasks_app.services.retries import retry_from
-from tasks_app.services.sequences import go_on_sequence
-from tasks_app.services.tasks import go_on
+from tasks_app.services.sequences import resume_sequence
+from tasks_app.services.tasks import resume_task
 
 
 class Command(TerminalCommand):
@@ -74,16 +74,16 @@ examples:
         if step is None:
             names = ", ".join(thing.steps.values_list("name", flat=True))
             raise BadInput(f"the task has no step {options['step']!r}; it has {names}", where="--from")
-        retry_from(thing, step, by=principal, put_back=options["files_before"], ring=options["queue"])
+        retry_from(thing, step, by=principal, put_back=options["files_before"], notify=options["queue"])
         thing.refresh_from_db()
         return thing
 
     def _queue(self, thing: Task | Sequence, principal: Principal, *, quiet: bool) -> Exit:
         if thing.phase in RESUMABLE:  # otherwise it is pending again from a step
             if isinstance(thing, Task):
-                go_on(thing, by=principal)
+                resume_task(thing, by=principal)
             else:
-                go_on_sequence(thing, by=principal)
+                resume_sequence(thing, by=principal)
         thing.refresh_from_db()
         if not quiet:
             self.stdout.write(f"{thing}: {thing.phase_facts.label}. {thing.phase_facts.sentence}")

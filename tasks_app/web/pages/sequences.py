@@ -15,7 +15,7 @@ from tasks_app.history import statistics
 from tasks_app.history.statistics import Metrics
 from tasks_app.models import Question, QuestionState, Sequence, Task
 from tasks_app.reporting.commands import fetch_command
-from tasks_app.services.sequences import cancel_sequence, files_to_come, go_on_sequence, start_sequence
+from tasks_app.services.sequences import cancel_sequence, files_to_come, resume_sequence, start_sequence
 from tasks_app.web.pages.access import is_htmx, may_act, sequence_or_404
 from tasks_app.web.pages.acting import act
 
@@ -78,7 +78,7 @@ def sequence_cancel(request: HttpRequest, sequence_id: int) -> HttpResponse:
 
 @require_POST
 def sequence_go_on(request: HttpRequest, sequence_id: int) -> HttpResponse:
-    return _act(request, sequence_id, go_on_sequence)
+    return _act(request, sequence_id, resume_sequence)
 
 
 def _act(request: HttpRequest, sequence_id: int, action: Callable[..., object]) -> HttpResponse:

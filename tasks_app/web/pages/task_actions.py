@@ -12,9 +12,8 @@ from django.views.decorators.http import require_POST
 from tasks_app.config.threshold import threshold_from_text
 from tasks_app.models import Task
 from tasks_app.permissions import Principal, require_actor
-from tasks_app.services.changing import change_threshold
 from tasks_app.services.retries import retry_from
-from tasks_app.services.tasks import cancel_task, go_on, start_task
+from tasks_app.services.tasks import cancel_task, change_threshold, resume_task, start_task
 from tasks_app.web.pages.access import step_or_404, task_or_404
 from tasks_app.web.pages.acting import act
 
@@ -31,7 +30,7 @@ def task_cancel(request: HttpRequest, task_id: int) -> HttpResponse:
 
 @require_POST
 def task_go_on(request: HttpRequest, task_id: int) -> HttpResponse:
-    return _act(request, task_id, go_on)
+    return _act(request, task_id, resume_task)
 
 
 @require_POST
