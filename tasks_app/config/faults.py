@@ -1,4 +1,4 @@
-"""Faults in files that people write: where they are, how they read, and all of them at once."""
+"""Errors in files that people write, each with its line, key and message."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OTHER_NAMES = {"autonomyLevel": "interactionThreshold", "steps": "pipelines", "
 
 @dataclass(frozen=True)
 class Problem:
-    """One fault: its line (from 1; None when it has none), the key's full path, and what is the matter.
+    """One fault: its line (from 1; None when it has none), the key's full path, and the message.
 
     `message` continues the key into a sentence: "must be true or false, not 3". A fault of the file as a
     whole has the key "" and a message that stands alone.
@@ -61,7 +61,7 @@ def _listing(problems: Sequence[Problem], *, where: str) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as its writer would recognise it, bounded: `true`, `"high"`, `nothing`, `a list`."""
+    """Return a short form of a value for messages: `true`, `"high"`, `nothing`, `a list`."""
     if value is None:
         return "nothing"
     if isinstance(value, Mapping):
@@ -73,7 +73,7 @@ def shown(value: object) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`; did you mean "retry"?` when one of the known names is close, else nothing."""
+    """Return `; did you mean "retry"?` if one of the known names is similar, else an empty text."""
     by_folded = {candidate.lower().replace("_", "").replace("-", ""): candidate for candidate in known}
     if _OTHER_NAMES.get(name) in by_folded.values():
         return f'; did you mean "{_OTHER_NAMES[name]}"?'
@@ -82,12 +82,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def fault(reason: str) -> PydanticCustomError:
-    """An error for a pydantic validator to raise; `reason` continues the key into a sentence."""
+    """Return an error for a pydantic validator to raise; `reason` follows the key in a sentence."""
     return PydanticCustomError("fault", "{reason}", {"reason": reason})
 
 
 def key_path(location: Location) -> str:
-    """`("pipelines", "default", 1, "retry")` as `pipelines.default[1].retry`."""
+    """Return `("pipelines", "default", 1, "retry")` as `pipelines.default[1].retry`."""
     text = ""
     for part in location:
         text += f"[{part}]" if isinstance(part, int) else f".{part}"
@@ -130,6 +130,6 @@ _MESSAGES: dict[str, Callable[[ErrorDetails], str]] = {
 
 
 def describe(error: ErrorDetails) -> str:
-    """A pydantic error as the rest of a sentence that begins with the key."""
+    """Return a pydantic error as the rest of a sentence that begins with the key."""
     message = _MESSAGES.get(error["type"])
     return message(error) if message else f"is not usable: {error['msg']}"

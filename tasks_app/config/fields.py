@@ -1,4 +1,4 @@
-"""The kinds of value that settings files hold, each with the rule that it must keep."""
+"""Types of the values in settings files, with their validation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LONGEST_GLOB = 500
 
 
 class FileModel(BaseModel):
-    """Base of what is read from a file: frozen, keys in camelCase, no unknown keys."""
+    """Base of models that are read from a file: frozen, keys in camelCase, no unknown keys."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, extra="forbid", frozen=True, validate_by_name=True, validate_by_alias=True
@@ -101,7 +101,7 @@ def _check_threshold(value: object) -> object:
 
 
 def _to_seconds(value: object) -> object:
-    """Seconds from a number or from words such as `90s`, `15m`, `2h`; the bounds are checked here too."""
+    """Return seconds from a number or from text such as `90s`, `15m`, `2h`, and check the bounds."""
     seconds = value
     if isinstance(value, str) and (words := _DURATION.fullmatch(value.strip())):
         seconds = int(words[1]) * _SECONDS[words[2]]
@@ -111,13 +111,13 @@ def _to_seconds(value: object) -> object:
 
 
 def seconds_from_text(text: str) -> int:
-    """Seconds from what a person typed: `90`, `90s`, `15m`, `2h`. Raises BadInput."""
+    """Return seconds from entered text: `90`, `90s`, `15m`, `2h`. Raises BadInput."""
     typed = text.strip()
     return int(_checked(_to_seconds, int(typed) if re.fullmatch("[0-9]{1,9}", typed) else typed))
 
 
 def duration_text(seconds: int) -> str:
-    """Seconds as they are written in the file: `45m`."""
+    """Return seconds as they are written in the file: `45m`."""
     unit, size = next(
         (unit, size) for unit, size in (("h", 3600), ("m", 60), ("s", 1)) if seconds % size == 0
     )
@@ -125,7 +125,7 @@ def duration_text(seconds: int) -> str:
 
 
 def model_name(text: str) -> str:
-    """The name of a model that a person typed. Raises BadInput."""
+    """Return the name of a model that a person typed. Raises BadInput."""
     return str(_checked(check_model, text.strip()))
 
 

@@ -1,4 +1,4 @@
-"""An existing `cat-herder.config.js`: what it exports, and the `cat-herder.yaml` that says the same (P1)."""
+"""Import a `cat-herder.config.js` as a `cat-herder.yaml` (P1)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CHECK_KEYS = {"none": (), "fileExists": ("path",), "shell": ("command", "expect
 
 @dataclass(frozen=True)
 class Exported:
-    """What a JavaScript file exports, as plain values; `dropped` names what is no plain value."""
+    """What a JavaScript file exports, as plain values; `dropped` names values that are not plain."""
 
     values: Mapping[str, Any]
     dropped: tuple[str, ...] = ()
@@ -45,14 +45,14 @@ class Exported:
 
 @dataclass(frozen=True)
 class Imported:
-    """The same settings under the keys of cat-herder.yaml; `notes` tell what was not carried over."""
+    """The settings under the keys of cat-herder.yaml; `notes` say what was not carried over."""
 
     settings: Mapping[str, Any]
     notes: tuple[str, ...] = ()
 
 
 def read_exported(path: Path, *, repository: Path, sandbox: Sandbox, timeout: float = SECONDS) -> Exported:
-    """What the JavaScript file at `path` exports, CommonJS or ES module; `timeout` in seconds.
+    """Return what the JavaScript file at `path` exports, CommonJS or ES module; `timeout` in seconds.
 
     The file is a program: it is run by node in `sandbox`, where it sees `repository` (to read) and nothing
     else of the machine. Raises BadInput if there is no node, or if the file throws, does not end, or
@@ -104,7 +104,7 @@ def _exported(outcome: dict[str, Any], *, where: str) -> Exported:
 
 
 def convert(exported: Exported, *, repository: Path) -> Imported:
-    """The settings of an old file in the words of cat-herder.yaml; wrong values stay, to be told by line."""
+    """Return the settings of an old file under the keys of cat-herder.yaml, wrong values included."""
     conversion = _Conversion(repository)
     for place in exported.dropped:
         conversion.note(f"{place} is no plain value (a function, say)")
@@ -112,7 +112,7 @@ def convert(exported: Exported, *, repository: Path) -> Imported:
 
 
 def to_yaml(imported: Imported, *, source: str) -> str:
-    """The text of a cat-herder.yaml; what was not carried over stands at its top."""
+    """Return the text of a cat-herder.yaml; its first lines say what was not carried over."""
     head = [f"# Settings of this repository for Cat Herder, imported from {source}."]
     if imported.notes:
         head += [
@@ -125,7 +125,7 @@ def to_yaml(imported: Imported, *, source: str) -> str:
 
 @dataclass
 class _Conversion:
-    """One walk over the old settings, gathering what has no place in the new ones."""
+    """Converts the old settings, and collects notes on what was not carried over."""
 
     repository: Path
     notes: list[str] = field(default_factory=list)

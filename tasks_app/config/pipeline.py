@@ -63,7 +63,7 @@ Check: TypeAlias = Annotated[NoCheck | FileExistsCheck | ShellCheck, Discriminat
 
 
 class FileAccess(FileModel):
-    """What a step may touch."""
+    """The files that a step may write."""
 
     allow_write: tuple[Glob, ...] = Field(description="Globs of the files that the step may write.")
 
@@ -114,7 +114,7 @@ class StepConfig(FileModel):
     )
 
     def within(self, limits: Limits, *, network: Network) -> StepConfig:
-        """The step with the project's times where it names none, and with the network that it gets."""
+        """Return the step with the project's times where it names none, and with the network that it gets."""
         checks = tuple(
             check.model_copy(update={"timeout": limits.check_timeout})
             if isinstance(check, ShellCheck) and check.timeout is None
@@ -126,7 +126,7 @@ class StepConfig(FileModel):
 
     @property
     def allow_write(self) -> tuple[str, ...] | None:
-        """The globs that the step may write to; None: anywhere."""
+        """Return the globs that the step may write to; None: anywhere."""
         return self.file_access.allow_write if self.file_access else None
 
 
@@ -302,7 +302,7 @@ BUILT_IN_PIPELINE = Pipeline(
 
 
 def load_project_config(text: str | None, *, where: str = "cat-herder.yaml") -> ProjectConfig:
-    """The settings in the text of a `cat-herder.yaml`; the defaults when there is no file (None).
+    """Return the settings in the text of a `cat-herder.yaml`; the defaults when there is no file (None).
 
     Raises `ConfigInvalid` that holds every fault of the file with its line and key.
     """
@@ -320,7 +320,7 @@ def _project_config(file: ProjectFile) -> ProjectConfig:
 
 
 def _model_at(location: Location) -> type[FileModel]:
-    """The model that holds the key at `location` (a check's type is part of the location)."""
+    """Return the model that holds the key at `location` (a check's type is part of the location)."""
     inner: dict[str | int, type[FileModel]] = {
         "fileAccess": FileAccess,
         "limits": Limits,
@@ -357,7 +357,7 @@ def step_to_json(step: StepConfig) -> JsonObject:
 
 
 def step_from_json(snapshot: Mapping[str, object], *, where: str = "step snapshot") -> StepConfig:
-    """The step that `step_to_json` wrote. Raises `BadInput` that names `where` and the key."""
+    """Return the step that `step_to_json` wrote. Raises `BadInput` that names `where` and the key."""
     try:
         return StepConfig.model_validate(snapshot, by_alias=True, by_name=False)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""From a YAML document to a model: pydantic's errors become faults with lines."""
+"""Validate a YAML document with a model; pydantic's errors become errors with lines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def read_model(
     keys_at: Callable[[Location], type[FileModel]],
     also: Iterable[Problem] = (),
 ) -> Model:
-    """The model that a document holds; an empty document holds its defaults.
+    """Return the model that a document holds; an empty document holds its defaults.
 
     `keys_at` gives the model around an unknown key, for "did you mean"; `also` are faults found elsewhere.
     Raises `ConfigInvalid` with all faults, at most one for each key.
@@ -45,7 +45,7 @@ def read_model(
 
 
 def _one_for_each_key(problems: Iterable[Problem]) -> list[Problem]:
-    """A key that is empty, say, is also of the wrong type: the first fault that was found says it best."""
+    """Keep the first error of each key: an empty key, for example, also has the wrong type."""
     by_key: dict[tuple[int | None, str], Problem] = {}
     for problem in problems:
         by_key.setdefault((problem.line, problem.key), problem)
@@ -63,7 +63,7 @@ def _problem(
 
 
 def file_keys(model: type[FileModel]) -> list[str]:
-    """The keys of a model as they are written in the file."""
+    """Return the keys of a model as they are written in the file."""
     return [str(field.validation_alias or name) for name, field in model.model_fields.items()]
 
 

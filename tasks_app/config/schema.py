@@ -9,6 +9,6 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema() -> JsonObject:
-    """The schema of the file as people write it; every key has a description."""
+    """Return the schema of the file as people write it; every key has a description."""
     schema: JsonObject = ProjectFile.model_json_schema(by_alias=True, mode="validation")
     return {"$schema": DIALECT, **schema, "title": "cat-herder.yaml"}

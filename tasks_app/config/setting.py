@@ -82,7 +82,7 @@ class Kind:
 
     @cached_property
     def schema(self) -> JsonObject:
-        """The JSON Schema of a value that is set: its bounds are also those of the form field."""
+        """Return the JSON Schema of a value that is set: its bounds are also those of the form field."""
         schema: JsonObject = self._adapter.json_schema()
         variants = schema.get("anyOf")
         if not isinstance(variants, list):
@@ -135,21 +135,21 @@ class Setting:
 
     @property
     def option(self) -> str:
-        """The option of `manage.py project settings`."""
+        """Return the option of `manage.py project settings`."""
         return f"--{self.name.replace('_', '-')}"
 
     @property
     def text_help(self) -> str:
-        """The help for those who enter text."""
+        """Return the help for those who enter text."""
         return f"{self.help} {self.kind.text_hint}".strip()
 
     @property
     def json_help(self) -> str:
-        """The help for those who send JSON."""
+        """Return the help for those who send JSON."""
         return f"{self.help} {self.kind.json_hint}".strip()
 
     def choices(self, config: ProjectConfig) -> Choices:
-        """The values to choose from, each with its label; empty if any text may be entered."""
+        """Return the values to choose from, each with its label; empty if any text may be entered."""
         if self.kind.widget == "pipelines":
             return tuple((one.name, one.name) for one in config.pipelines)
         return self.kind.choices

@@ -58,13 +58,13 @@ class TaskDefinition:
 
 
 def read_task_file(path: Path) -> tuple[str, TaskDefinition]:
-    """The text of a task file and what it says. Raises `BadInput` that names the path."""
+    """Return the text of a task file and what it says. Raises `BadInput` that names the path."""
     text = _text_of(path)
     return text, parse_task(text, where=str(path))
 
 
 def parse_task(text: str, *, where: str) -> TaskDefinition:
-    """What the text of a task file says.
+    """Return what the text of a task file says.
 
     Raises `BadInput` (`ConfigInvalid` for front matter) with file and line.
     """
@@ -95,7 +95,7 @@ def front_matter(text: str, *, where: str) -> YamlDocument:
 
 
 def below_front_matter(text: str) -> str:
-    """The text without its front matter, whatever that says; all of it if that is never closed."""
+    """Return the text without its front matter, whatever that says; all of it if that is never closed."""
     try:
         lines = _clean(text, where="").split("\n")
         end = _front_matter_end(lines, where="")
@@ -144,7 +144,7 @@ def _clean(text: str, *, where: str) -> str:
 
 
 def _front_matter_end(lines: list[str], *, where: str) -> int:
-    """The index of the line that closes the front matter; 0 when there is none."""
+    """Return the index of the line that closes the front matter; 0 when there is none."""
     if not _FENCE.fullmatch(lines[0]):
         return 0
     for index, line in enumerate(lines[1:], start=1):
@@ -167,7 +167,7 @@ def _title_in(body: str) -> str:
 
 
 def _prose(body: str) -> Iterator[str]:
-    """The lines outside fenced code, where a `#` begins a heading and no comment."""
+    """Return the lines outside fenced code, where a `#` begins a heading and no comment."""
     fence = ""
     for line in body.split("\n"):
         if mark := _CODE_FENCE.match(line):

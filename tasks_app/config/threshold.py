@@ -1,4 +1,4 @@
-"""The interaction threshold (SPEC H1): a whole number from 0 to 5, and what each band of it means."""
+"""The interaction threshold (SPEC H1): a whole number from 0 to 5, and the meaning of its bands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WANTED = f"must be a whole number from {LOWEST} to {HIGHEST}"
 
 
 class Band(StrEnum):
-    """How readily the agent asks; `sentence` says it to people."""
+    """How readily the agent asks; `sentence` explains it."""
 
     NEVER = "never"
     LOW = "low"
@@ -45,12 +45,12 @@ _BAND_OF_LEVEL = (Band.NEVER, Band.LOW, Band.LOW, Band.MEDIUM, Band.MEDIUM, Band
 
 
 def band_of(threshold: int) -> Band:
-    """The band that a valid threshold lies in."""
+    """Return the band that a valid threshold lies in."""
     return _BAND_OF_LEVEL[threshold]
 
 
 def threshold_fault(value: object) -> str | None:
-    """What is wrong with `value` as a threshold, as the rest of a sentence; None when nothing is."""
+    """Return what is wrong with `value` as a threshold, as the rest of a sentence; None when nothing is."""
     # bool is an int to Python, but "true" is no level to anybody.
     if isinstance(value, int) and not isinstance(value, bool) and LOWEST <= value <= HIGHEST:
         return None
@@ -66,7 +66,7 @@ def parse_threshold(value: object, *, where: str) -> int:
 
 
 def threshold_from_text(text: str, *, where: str) -> int:
-    """The threshold that a person typed into a form or a command line. Raises `BadInput`."""
+    """Return the threshold that a person typed into a form or a command line. Raises `BadInput`."""
     digits = {str(level): level for level in range(LOWEST, HIGHEST + 1)}
     if (typed := text.strip()) not in digits:
         raise BadInput(f"the threshold {WANTED}, not {shown(typed)}", where=where)
@@ -76,7 +76,7 @@ def threshold_from_text(text: str, *, where: str) -> int:
 def resolve_threshold(
     *, explicit: int | None, task: int | None, project: int | None, installation: int
 ) -> int:
-    """The threshold that holds: the most specific one that was set (flag or form, task, project) wins."""
+    """Return the threshold in effect: the most specific one that is set (flag or form, task, project)."""
     for chosen in (explicit, task, project):
         if chosen is not None:
             return chosen

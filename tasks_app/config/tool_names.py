@@ -1,4 +1,4 @@
-"""Names of tools in patterns and permissions: one that does not exist would never match, and fail unseen."""
+"""Validate names of tools in patterns and permissions: an unknown name would never match."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tasks_app.config.yaml_text import YamlDocument
 
 
 def unknown_tool(rule: str) -> str | None:
-    """Why `Tool` or `Tool(…)` names no tool, as the rest of a sentence; None if it names one.
+    """Return why `Tool` or `Tool(…)` names no tool, as the rest of a sentence; None if it names one.
 
     A name with `*` must stand for some tool. What is no such rule at all is judged elsewhere.
     """
@@ -31,7 +31,7 @@ def unknown_tool(rule: str) -> str | None:
 
 
 def tool_problems(document: YamlDocument) -> list[Problem]:
-    """Unknown tools in `askBefore` and `allowedTools`, in the raw values of the file, each at its line.
+    """Return unknown tools in `askBefore` and `allowedTools`, in the raw values of the file, by line.
 
     For files that people write. Steps that tasks keep are not held against the list: a task that waits must
     go on after an upgrade that knows other tools.

@@ -43,7 +43,7 @@ class YamlDocument:
 
 
 class _BoundedLoader(yaml.SafeLoader):
-    """Refuses aliases (nothing here needs them, and nine of them make a billion) and monstrous nesting."""
+    """Refuses aliases, with which a short text becomes gigabytes, and deep nesting."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -103,7 +103,7 @@ def _syntax_message(problem: str, error: yaml.MarkedYAMLError) -> str:
 
 
 class _Reading:
-    """One walk over the nodes of a document, gathering lines and faults."""
+    """Collects lines and errors from the nodes of a document."""
 
     def __init__(self, first_line: int) -> None:
         self._first_line = first_line

@@ -1,4 +1,4 @@
-"""The files that a repository starts with, fitted to what it has already."""
+"""The files that `init_project` writes, adapted to the repository."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class StarterFile:
 
 
 def starter_files(ground: Ground, choices: Choices) -> Iterator[StarterFile]:
-    """Every file, the settings first. Raises BadInput if what is there cannot be read."""
+    """Return every file, the settings first. Raises BadInput if what is there cannot be read."""
     settings = choices.settings or settings_text(ground, schema=choices.schema)
     yield StarterFile(CONFIG_FILE, settings)
     if choices.schema:
@@ -69,7 +69,7 @@ def starter_files(ground: Ground, choices: Choices) -> Iterator[StarterFile]:
 
 
 def test_command(ground: Ground) -> str | None:
-    """How the repository's tests are run, where a Makefile or package.json says so."""
+    """Return how the repository's tests are run, where a Makefile or package.json says so."""
     for name in MAKEFILES:
         makefile = read_text(ground, name, follow=True)
         if makefile and "test" in (make_targets(makefile) or ()):
@@ -91,7 +91,7 @@ def settings_text(ground: Ground, *, schema: bool = False) -> str:
 
 
 def _task(ground: Ground, settings: str) -> StarterFile:
-    """The first task, in the task folder that the settings name; not beside tasks that are there."""
+    """Return the first task, in the task folder that the settings name; not beside tasks that are there."""
     try:
         config = load_project_config(settings)
         folder, pipelines = config.task_folder, [pipeline.name for pipeline in config.pipelines]

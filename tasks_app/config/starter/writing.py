@@ -1,4 +1,4 @@
-"""Writing files into a repository without ever touching one that is there."""
+"""Write files into a repository without changing existing ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tasks_app.core.errors import BadInput
 
 
 class Outcome(StrEnum):
-    """What became of one file."""
+    """The result for one file."""
 
     MADE = "made"
     THERE = "there already"  # the same, or something that serves as well
@@ -22,7 +22,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Written:
-    """A file and what became of it; `remark` says why, or what to do."""
+    """A file and its result; `remark` says why, or what to do."""
 
     name: str
     outcome: Outcome

@@ -1,4 +1,4 @@
-"""Looking a repository over before tasks run in it: every fault at once, with file, line and key.
+"""Validate a repository before tasks run in it, and report all errors with file, line and key.
 
 Nothing of the repository is run. Free of Django and of the database.
 """

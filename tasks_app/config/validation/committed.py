@@ -1,4 +1,4 @@
-"""Looking over a commit of the portal's own repository, without a checkout and without running anything.
+"""Validate a commit of the portal's own repository, without a checkout and without running anything.
 
 What is looked at lies in files, so the few files of the commit that matter are laid out in a folder for the
 while: those that are read, those that the settings name, and links. git only hands out their contents.
@@ -34,7 +34,7 @@ _OUTSIDE = "/nowhere/outside-the-repository"
 
 
 def validate_commit(repository: Repository, commit: str, *, prompts: Path, threshold: int = 0) -> Report:
-    """Everything that is wrong with a commit. `prompts` and `threshold` are those of the installation.
+    """Return everything that is wrong with a commit. `prompts` and `threshold` are those of the installation.
 
     Raises WorkspaceError if the commit cannot be read.
     """
@@ -44,7 +44,7 @@ def validate_commit(repository: Repository, commit: str, *, prompts: Path, thres
 
 @contextmanager
 def laid_out(repository: Repository, commit: str, *, prompts: Path, threshold: int = 0) -> Iterator[Ground]:
-    """What matters of a commit in a folder that is gone afterwards. Raises WorkspaceError."""
+    """Yield what matters of a commit in a folder that is gone afterwards. Raises WorkspaceError."""
     files = committed_tree(repository, commit=commit)
     with tempfile.TemporaryDirectory(prefix="cat-herder-commit-") as name:
         root = Path(name).resolve()
@@ -77,7 +77,7 @@ def _is_read(file: TreeFile, *, task_folder: str) -> bool:
 
 
 def _may_be_meant(file: TreeFile, words: str) -> bool:
-    """Whether the settings may mean it: then that it exists matters, whatever is in it."""
+    """Return whether the settings may mean it: then that it exists matters, whatever is in it."""
     return file.is_link or "/" not in file.path or PurePosixPath(file.path).name in words
 
 
@@ -115,7 +115,7 @@ class _Layout:
 
 
 def _target(content: bytes, path: str) -> str:
-    """Where a link leads, if that is for certain within the repository."""
+    """Return where a link leads, if that is for certain within the repository."""
     target = content.decode("utf-8", errors="replace")
     parts = PurePosixPath(target).parts
     up = next((place for place, part in enumerate(parts) if part != ".."), len(parts))

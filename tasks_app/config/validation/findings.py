@@ -1,4 +1,4 @@
-"""What is found in a repository: faults with their files, errors and warnings apart."""
+"""Findings of a validation: errors, warnings and hints with their files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REPOSITORY = ""
 
 
 class Severity(StrEnum):
-    """An error stops tasks or lets them go wrong; a warning may be meant; a hint is advice, and no fault."""
+    """An error stops or breaks tasks, a warning may be intended, a hint is advice."""
 
     ERROR = "error"
     WARNING = "warning"

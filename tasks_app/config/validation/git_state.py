@@ -26,7 +26,7 @@ class GitState:
 
 
 def git_state(root: Path) -> GitState:
-    """Whether `root` is a repository with a commit, and what in it is not committed."""
+    """Return whether `root` is a repository with a commit, and what in it is not committed."""
     git = Git(directory=root / ".git", work_tree=root)
     try:
         inspect_source(str(root))
@@ -39,7 +39,7 @@ def git_state(root: Path) -> GitState:
 
 
 def is_repository(root: Path) -> bool:
-    """Whether `root` is the top folder of a repository, with commits or without."""
+    """Return whether `root` is the top folder of a repository, with commits or without."""
     try:
         Git(directory=root / ".git").run("rev-parse", "--git-dir")
     except WorkspaceError:

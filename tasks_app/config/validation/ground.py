@@ -1,4 +1,4 @@
-"""The repository that is looked at, and reading its files without being led out of it."""
+"""The repository under validation, and reading its files without following links out of it."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ class Ground:
         return self.prompts / "steps"
 
     def leads_out(self, path: Path) -> bool:
-        """Whether `path` is outside the repository once links are followed."""
+        """Return whether `path` is outside the repository once links are followed."""
         try:
             return not path.resolve().is_relative_to(self.root.resolve())
         except (OSError, RuntimeError):  # links in a circle, a name too long
             return True
 
     def is_real(self, path: Path) -> bool:
-        """Whether neither the path itself nor a folder on the way to it is a link."""
+        """Return whether neither the path itself nor a folder on the way to it is a link."""
         return path.resolve() == self.root.resolve() / os.path.relpath(path, self.root)
 
     def is_committed(self, name: str) -> bool:
-        """Whether a task's clone will have the file `name`; True where git cannot say."""
+        """Return whether a task's clone will have the file `name`; True where git cannot say."""
         return self.tracked is None or name in self.tracked
 
 
 def read_text(ground: Ground, name: str, *, follow: bool = False) -> str | None:
-    """The text of the repository's file `name`; None if there is nothing of that name.
+    """Return the text of the repository's file `name`; None if there is nothing of that name.
 
     What the portal reads out of a commit cannot be reached through links; with `follow`, for what programs
     read in a clone, links within the repository are as good as files. Raises ConfigInvalid for a link, a

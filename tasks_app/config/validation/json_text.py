@@ -1,4 +1,4 @@
-"""JSON as its writer laid it out: where things stand, and putting something in without touching the rest."""
+"""JSON with the positions of its parts, and inserting a member without changing the rest."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def read_json(text: str, *, where: str) -> object:
 
 
 def top(text: str) -> int:
-    """Where the outermost value begins."""
+    """Return where the outermost value begins."""
     return _skip(text, 1 if text.startswith("\ufeff") else 0)
 
 
 def spans(text: str, at: int) -> list[Span]:
-    """The members or items of the object or array whose bracket is at `at`; the text must be JSON."""
+    """Return the members or items of the object or array whose bracket is at `at`; the text must be JSON."""
     found = []
     position = _skip(text, at + 1)
     while text[position] not in "]}":
@@ -68,7 +68,7 @@ def spans(text: str, at: int) -> list[Span]:
 
 
 def member(text: str, at: int, key: str) -> Span | None:
-    """The member that counts: the last one of that name, as every reader of JSON has it."""
+    """Return the member that counts: the last one of that name, as every reader of JSON has it."""
     return next((span for span in reversed(spans(text, at)) if span.key == key), None)
 
 

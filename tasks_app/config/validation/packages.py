@@ -75,7 +75,7 @@ def _script(manager: str, plain: list[str], folder: str) -> ScriptCall | None:
 
 
 def make_called(words: Sequence[Word]) -> MakeCall | None:
-    """What `make …` is told to do; None if that cannot be told."""
+    """Return what `make …` is told to do; None if that cannot be told."""
     options = list(words[1:])
     if None in options:
         return None
@@ -87,7 +87,7 @@ def make_called(words: Sequence[Word]) -> MakeCall | None:
 
 
 def make_targets(makefile: str) -> frozenset[str] | None:
-    """The targets of a Makefile; None if other files, variables or patterns may add to them."""
+    """Return the targets of a Makefile; None if other files, variables or patterns may add to them."""
     joined = makefile.replace("\\\n", " ")
     if _NOT_PLAIN.search(joined):
         return None
@@ -95,14 +95,14 @@ def make_targets(makefile: str) -> frozenset[str] | None:
 
 
 def _split(options: list[Word]) -> tuple[str, list[str]]:
-    """The folder that the options lead to, and the words that are no options."""
+    """Return the folder that the options lead to, and the words that are no options."""
     folder = _value(options, _INTO_FOLDER)
     plain = [word for word in options if word is not None and not word.startswith("-")]
     return folder or ".", plain
 
 
 def _value(options: list[Word], names: tuple[str, ...]) -> str | None:
-    """The value of an option, taken out of the list: `-C DIR`, `--prefix DIR`, `--prefix=DIR`."""
+    """Return the value of an option, taken out of the list: `-C DIR`, `--prefix DIR`, `--prefix=DIR`."""
     for index, word in enumerate(options):
         name, equals, value = (word or "").partition("=")
         if name in names:

@@ -39,7 +39,7 @@ class _Rules:
 
 
 def permission_findings(ground: Ground, *, why: str) -> list[Finding]:
-    """What keeps Claude Code from asking when it is run by hand; `why` says where the threshold above 0 is.
+    """Return what stops Claude Code from asking if run by hand; `why` names the threshold above 0.
 
     A repository without the file is only used by the portal, and nothing is to be said of it.
     """
@@ -51,7 +51,7 @@ def permission_findings(ground: Ground, *, why: str) -> list[Finding]:
 
 
 def has_permission(text: str) -> bool:
-    """Whether a settings file permits the agent to ask. Raises ConfigInvalid if it cannot be told."""
+    """Return whether a settings file permits the agent to ask. Raises ConfigInvalid if it cannot be told."""
     return any(map(_COVERING.fullmatch, _rules(text).allow))
 
 
@@ -72,7 +72,7 @@ def grant_permission(ground: Ground) -> bool:
 
 
 def with_permission(text: str) -> str:
-    """The text of a settings file with the permission added. Raises ConfigInvalid for another form."""
+    """Return the text of a settings file with the permission added. Raises ConfigInvalid for another form."""
     rules = _rules(text)
     if rules.allow_at is not None:
         return with_added(text, rules.allow_at, PERMISSION)

@@ -1,4 +1,4 @@
-"""Whether the command of a check can be run at all: its programs, scripts and targets exist (P5)."""
+"""Check that the command of a check can be run: its programs, scripts and targets exist (P5)."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _BUILT_IN = {
 
 @dataclass(frozen=True)
 class Complaint:
-    """What is the matter with a command; continues the key into a sentence."""
+    """An error of a command; the message continues a sentence that begins with the key."""
 
     message: str
     severity: Severity = Severity.ERROR
 
 
 def complaints(command: str, *, ground: Ground) -> Iterator[Complaint]:
-    """Why the command line of a check could not be run in a clone of the repository."""
+    """Return why the command line of a check could not be run in a clone of the repository."""
     folder: Path | None = ground.root
     for number, words in enumerate(simple_commands(command)):
         if words[0] == "cd":
@@ -157,7 +157,7 @@ class _Command:
 
 
 def package_folders(command: str, *, ground: Ground) -> Iterator[Path]:
-    """The folders whose package.json the command's scripts come from."""
+    """Return the folders whose package.json the command's scripts come from."""
     folder: Path | None = ground.root
     for words in simple_commands(command):
         if words[0] == "cd":
@@ -172,7 +172,7 @@ def _after_cd(folder: Path | None, words: tuple[Word, ...]) -> Path | None:
 
 
 def _scripts(ground: Ground, folder: Path) -> Mapping[str, object] | None:
-    """The scripts of the package.json in `folder`; None without such a file. Raises ConfigInvalid."""
+    """Return the scripts of the package.json in `folder`; None without such a file. Raises ConfigInvalid."""
     name = _name_of(folder / "package.json", ground)
     text = read_text(ground, name, follow=True)
     if text is None:

@@ -53,7 +53,7 @@ class SettingsFile:
 
     @property
     def pipelines(self) -> tuple[str, ...] | None:
-        """The names that a task may use; None if that cannot be told."""
+        """Return the names that a task may use; None if that cannot be told."""
         if self.document is None:
             return None
         pipelines = self.values.get("pipelines")
@@ -61,12 +61,12 @@ class SettingsFile:
 
     @property
     def threshold(self) -> int | None:
-        """The project's interaction threshold; None if it has none, or none that is right."""
+        """Return the project's interaction threshold; None if it has none, or none that is right."""
         value = self.values.get("interactionThreshold")
         return value if isinstance(value, int) and threshold_fault(value) is None else None
 
     def steps(self) -> Iterator[RawStep]:
-        """Every step of every pipeline that has the form of one."""
+        """Return every step of every pipeline that has the form of one."""
         if self.document is None:
             return
         pipelines = self.values.get("pipelines")

@@ -20,7 +20,7 @@ _SKIPPED = {"for", "in"}
 
 
 def simple_commands(line: str) -> list[tuple[Word, ...]]:
-    """The commands of a shell line in order, each as its words; the first word is the program.
+    """Return the commands of a shell line in order, each as its words; the first word is the program.
 
     Empty where the line is beyond what can be told, never wrong by a guess.
     """

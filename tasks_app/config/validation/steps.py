@@ -39,7 +39,7 @@ def step_findings(settings: SettingsFile, ground: Ground) -> Iterator[Finding]:
 
 
 def unknown_model(name: object) -> str | None:
-    """Why a model's name looks wrong; None if it looks right, or is no name at all."""
+    """Return why a model's name looks wrong; None if it looks right, or is no name at all."""
     if not isinstance(name, str) or _MODEL.fullmatch(name) or _FOREIGN_MODEL.fullmatch(name):
         return None
     hint = did_you_mean(name, ("opus", "sonnet", "haiku"))
@@ -75,7 +75,7 @@ def _prompt(settings: SettingsFile, step: RawStep, ground: Ground) -> Iterator[F
 
 
 def _has_fault(settings: SettingsFile, step: RawStep, key: str) -> bool:
-    """Whether the key is told to be wrong already; `self` beside other steps is another fault."""
+    """Return whether the key is told to be wrong already; `self` beside other steps is another fault."""
     problem = settings.problem((*step.location, key), "")
     return any(replace(one.problem, message="") == problem for one in settings.findings)
 
@@ -89,7 +89,7 @@ def _tools(settings: SettingsFile, step: RawStep) -> Iterator[Finding]:
 
 
 def malformed(rule: str) -> str | None:
-    """What is wrong with the form of a permission such as `Bash(npm test:*)`; None if nothing is."""
+    """Return what is wrong with the form of a permission such as `Bash(npm test:*)`; None if nothing is."""
     match = _RULE.fullmatch(rule)
     if match is None:
         return f"must be a tool or Tool(what it may do), such as Bash(npm test:*), not {shown(rule)}"

@@ -49,7 +49,7 @@ def folder_findings(settings: SettingsFile, ground: Ground) -> Iterator[Finding]
 
 
 def read_task_files(settings: SettingsFile, ground: Ground) -> list[TaskFile]:
-    """Every `*.md` in the task folder and its sequences; what begins with `_` or `.` is left out."""
+    """Return every `*.md` in the task folder and its sequences; what begins with `_` or `.` is left out."""
     folder = settings.task_folder
     if folder is None or ground.leads_out(ground.root / folder):
         return []

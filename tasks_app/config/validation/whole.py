@@ -1,4 +1,4 @@
-"""All checks of a repository together: every fault at once (P1, P2, P5, H2, H12, R5)."""
+"""Validate a whole repository and report all errors (P1, P2, P5, H2, H12, R5)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INTRO = "interaction-intro.md"
 
 
 def validate(root: Path, *, prompts: Path, threshold: int = 0, with_git: bool = True) -> Report:
-    """Everything that is wrong with the repository at `root`.
+    """Return everything that is wrong with the repository at `root`.
 
     `prompts` is the folder of the portal's own prompts, `threshold` the installation's interaction
     threshold. Without `with_git` it is not asked what is committed.
@@ -29,7 +29,7 @@ def validate(root: Path, *, prompts: Path, threshold: int = 0, with_git: bool = 
 
 
 def report_on(ground: Ground, findings: Iterable[Finding] = ()) -> Report:
-    """What is wrong with the files of a repository, besides what was found already."""
+    """Return what is wrong with the files of a repository, besides what was found already."""
     settings = read_settings_file(ground)
     tasks = read_task_files(settings, ground)
     found = [*findings, *_contents(settings, tasks, ground)]
@@ -37,7 +37,7 @@ def report_on(ground: Ground, findings: Iterable[Finding] = ()) -> Report:
 
 
 def why_it_may_ask(settings: SettingsFile, tasks: Sequence[TaskFile], ground: Ground) -> str | None:
-    """Where a threshold above 0 comes from, as the rest of a sentence; None if there is none."""
+    """Return where a threshold above 0 comes from, as the rest of a sentence; None if there is none."""
     project = settings.threshold
     if project:
         line = settings.line_of(("interactionThreshold",))
@@ -51,7 +51,7 @@ def why_it_may_ask(settings: SettingsFile, tasks: Sequence[TaskFile], ground: Gr
 
 
 def may_ask(ground: Ground) -> bool:
-    """Whether any task of the repository may ask."""
+    """Return whether any task of the repository may ask."""
     settings = read_settings_file(ground)
     return why_it_may_ask(settings, read_task_files(settings, ground), ground) is not None
 
