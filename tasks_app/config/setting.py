@@ -51,10 +51,6 @@ def value_in_words(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _value_as_text(value: object) -> str:
-    return str(value)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Kind:
     """How an override is stored, entered and shown.
@@ -70,7 +66,7 @@ class Kind:
     unset: Literal[""] | None = None
     choices: Choices = ()
     from_text: Callable[[str], object] = str
-    as_text: Callable[[Any], str] = _value_as_text
+    as_text: Callable[[Any], str] = str
     in_words: Callable[[Any], str] = value_in_words
     to_config: Callable[[Any], object] = lambda value: value
     text_hint: str = ""

@@ -60,7 +60,8 @@ def make_token(
                 expires_at=expires_at,
             )
             token.projects.set(projects or ())
-            record(Action.TOKEN_MADE, by=by.user, subject=name, scopes=token.scopes, expires=_day(expires_at))
+            expires = expires_at.date().isoformat() if expires_at else "never"
+            record(Action.TOKEN_MADE, by=by.user, subject=name, scopes=token.scopes, expires=expires)
     except IntegrityError:
         raise BadInput(f"you have a token named “{name}” already", where="name") from None
     return Made(token, secret)
@@ -124,7 +125,3 @@ def digest(secret: str) -> str:
 
 def _before(field: str, at: datetime) -> Q:
     return Q(**{field: None}) | Q(**{f"{field}__lt": at})
-
-
-def _day(at: datetime | None) -> str:
-    return at.date().isoformat() if at else "never"

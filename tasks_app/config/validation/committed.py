@@ -51,7 +51,7 @@ def laid_out(repository: Repository, commit: str, *, prompts: Path, threshold: i
         tracked = frozenset(file.path for file in files)
         ground = Ground(root, prompts=prompts, threshold=threshold, tracked=tracked)
         layout = _Layout(repository, root)
-        layout.lay([file for file in files if file.path == CONFIG_FILE], reads=_is_settings)
+        layout.lay([file for file in files if file.path == CONFIG_FILE], reads=lambda file: True)
         folder = (read_settings_file(ground).task_folder or DEFAULT_TASK_FOLDER).strip("/") + "/"
         reads = partial(_is_read, task_folder=folder)
         words = _words(root)
@@ -63,10 +63,6 @@ def laid_out(repository: Repository, commit: str, *, prompts: Path, threshold: i
 def _words(root: Path) -> str:
     path = root / CONFIG_FILE
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-
-
-def _is_settings(file: TreeFile) -> bool:
-    return file.path == CONFIG_FILE
 
 
 def _is_read(file: TreeFile, *, task_folder: str) -> bool:
