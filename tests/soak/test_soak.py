@@ -19,7 +19,7 @@ def test_ten_deaths_at_random_lose_nothing() -> None:
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=800,
+        timeout=550,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
