@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import shlex
 import subprocess
 import sys
 
@@ -13,9 +15,10 @@ from tests.forkserver import REPOSITORY
 @pytest.mark.bubblewrap
 @pytest.mark.once(on="sqlite")
 def test_ten_deaths_at_random_lose_nothing() -> None:
-    """The seed is in the output of a run that failed."""
+    arguments = ["--cycles", "10", "--seed", str(random.randrange(10**6))]
+    print("To do it again: make soak ARGS=" + shlex.quote(shlex.join(arguments)))
     done = subprocess.run(
-        [sys.executable, "-m", "tests.soak", "--cycles", "10"],
+        [sys.executable, "-m", "tests.soak", *arguments],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
