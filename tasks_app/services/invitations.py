@@ -98,11 +98,11 @@ def _pending(invitation: Invitation) -> Invitation:
 def standing_of(invitation: Invitation) -> Standing:
     """As `Invitation.standing`, and withdrawn once who invited may not do so any more."""
     standing = invitation.standing
-    return "withdrawn" if standing == "open" and not _still_stands_for_it(invitation) else standing
+    return "withdrawn" if standing == "open" and not _inviter_may_still_invite(invitation) else standing
 
 
-def _still_stands_for_it(invitation: Invitation) -> bool:
-    """Else who was switched off, or removed in the audit room, could come back by a link of their own."""
+def _inviter_may_still_invite(invitation: Invitation) -> bool:
+    """Otherwise a deactivated or removed maintainer could return through a link that they made."""
     by = invitation.invited_by
     return by is not None and by.is_active and may_maintain(Principal.unrestricted(by), invitation.project)
 
@@ -175,7 +175,7 @@ def _end_claims_on(email: str, *, but_of: User) -> None:
 
 
 def _use_up(invitation: Invitation, by: User) -> None:
-    if not _still_stands_for_it(invitation):
+    if not _inviter_may_still_invite(invitation):
         raise BadInput("The person who invited you may no longer do so. Ask a maintainer of the project.")
     used = {"accepted_at": timezone.now(), "accepted_by": by}
     if not Invitation.objects.open().filter(pk=invitation.pk).update(**used):

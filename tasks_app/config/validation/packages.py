@@ -11,7 +11,7 @@ from tasks_app.config.validation.shell_words import Word
 MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
 
 _INTO_FOLDER = ("--prefix", "-C", "--cwd", "--dir", "--directory")
-#: Scripts of other packages than the one in this folder: not to be told from here.
+#: Options that choose scripts of other packages, which this folder does not show.
 _ELSEWHERE = re.compile(r"(-w|-ws|-F|-r|--workspaces?|--ws|--recursive|--filter|--if-present)(=.*)?")
 _RUN = {"run", "run-script", "rum", "urn"}
 _TEST = {"test", "t", "tst"}
@@ -44,7 +44,7 @@ class ScriptCall:
 
 @dataclass(frozen=True)
 class MakeCall:
-    """The targets that `make` is told to make; none: the first one of the file."""
+    """Return the targets on the command line of `make`; none means the first target of the file."""
 
     targets: tuple[str, ...]
     folder: str = "."
@@ -52,7 +52,7 @@ class MakeCall:
 
 
 def script_called(words: Sequence[Word]) -> ScriptCall | None:
-    """The script that `npm …`, `yarn …` or `pnpm …` runs; None if it runs none, or that cannot be told."""
+    """Return the script that `npm …`, `yarn …` or `pnpm …` runs; None if it runs none or is not known."""
     options = list(words[1:])
     if "--" in options:
         options = options[: options.index("--")]
@@ -75,7 +75,7 @@ def _script(manager: str, plain: list[str], folder: str) -> ScriptCall | None:
 
 
 def make_called(words: Sequence[Word]) -> MakeCall | None:
-    """Return what `make …` is told to do; None if that cannot be told."""
+    """Return the targets of `make …`; None if they are not known."""
     options = list(words[1:])
     if None in options:
         return None

@@ -1,7 +1,7 @@
 """The permission to ask, in the repository's `.claude/settings.json` (H12).
 
 The portal never reads that file: its agents get the permission from the portal. It matters to people who run
-Claude Code in the repository by hand, with the same prompts, so all that is said here is advice.
+Claude Code in the repository by hand, with the same prompts, so every finding here is advice.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Rules:
 def permission_findings(ground: Ground, *, why: str) -> list[Finding]:
     """Return what stops Claude Code from asking if run by hand; `why` names the threshold above 0.
 
-    A repository without the file is only used by the portal, and nothing is to be said of it.
+    A repository without the file is only used by the portal, so there are no findings.
     """
     try:
         text = read_text(ground, SETTINGS_FILE)
@@ -51,7 +51,7 @@ def permission_findings(ground: Ground, *, why: str) -> list[Finding]:
 
 
 def has_permission(text: str) -> bool:
-    """Return whether a settings file permits the agent to ask. Raises ConfigInvalid if it cannot be told."""
+    """Return whether a settings file permits the agent to ask. Raises ConfigInvalid for an unusable file."""
     return any(map(_COVERING.fullmatch, _rules(text).allow))
 
 

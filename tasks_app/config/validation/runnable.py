@@ -126,7 +126,7 @@ class _Command:
         try:
             scripts = _scripts(self.ground, folder)
         except ConfigInvalid:
-            return  # told once, at that file
+            return  # reported once, at that file
         wanted = f"runs the script {shown(call.script)}"
         if scripts is None:
             yield Complaint(f"{wanted} with {program}, but there is no {name}", self._unless_first)

@@ -53,7 +53,7 @@ class SettingsFile:
 
     @property
     def pipelines(self) -> tuple[str, ...] | None:
-        """Return the names that a task may use; None if that cannot be told."""
+        """Return the names that a task may use; None if they are not known."""
         if self.document is None:
             return None
         pipelines = self.values.get("pipelines")

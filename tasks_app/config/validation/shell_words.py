@@ -1,4 +1,4 @@
-"""The commands in a line of shell, as far as they can be told without running it."""
+"""The commands in a line of shell, as far as they are known without running it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tasks_app.agent.gate.shell_words import is_known
 #: One argument; None where only the shell can tell what it will be.
 Word = str | None
 
-#: Too much of a language to be told by looking: here-documents, functions, `case`.
+#: Constructs that only a shell can read: here-documents, functions, `case`.
 _BEYOND = re.compile(r"<<|\w[ \t]*\([ \t]*\)|(?<![\w-])(?:case|select|function|coproc)[ \t]")
 #: After these the next word is a command again.
 _LEADING = {*KEYWORDS, "time", "exec", "command", "env", "nohup", "builtin"}
@@ -22,7 +22,7 @@ _SKIPPED = {"for", "in"}
 def simple_commands(line: str) -> list[tuple[Word, ...]]:
     """Return the commands of a shell line in order, each as its words; the first word is the program.
 
-    Empty where the line is beyond what can be told, never wrong by a guess.
+    Empty if the line cannot be read: the result is never a guess.
     """
     if _BEYOND.search(line):
         return []

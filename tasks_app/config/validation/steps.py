@@ -75,7 +75,7 @@ def _prompt(settings: SettingsFile, step: RawStep, ground: Ground) -> Iterator[F
 
 
 def _has_fault(settings: SettingsFile, step: RawStep, key: str) -> bool:
-    """Return whether the key is told to be wrong already; `self` beside other steps is another fault."""
+    """Return whether a fault of the key is reported already; `self` beside other steps is another fault."""
     problem = settings.problem((*step.location, key), "")
     return any(replace(one.problem, message="") == problem for one in settings.findings)
 
@@ -127,6 +127,6 @@ def _check(
 
 
 def _through_a_link(path: str, ground: Ground) -> bool:
-    """A path that is outside already by its words is told elsewhere."""
+    """Return whether a link in the path leads outside. `..` and absolute paths are reported elsewhere."""
     outside = "\0" in path or ".." in path or path.startswith("/")
     return not outside and ground.leads_out(ground.root / path)

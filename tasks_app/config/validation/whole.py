@@ -22,7 +22,7 @@ def validate(root: Path, *, prompts: Path, threshold: int = 0, with_git: bool = 
     """Return everything that is wrong with the repository at `root`.
 
     `prompts` is the folder of the portal's own prompts, `threshold` the installation's interaction
-    threshold. Without `with_git` it is not asked what is committed.
+    threshold. Without `with_git` the commit is not looked at.
     """
     git = git_state(root) if with_git else GitState(())
     return report_on(Ground(root, prompts=prompts, threshold=threshold, tracked=git.tracked), git.findings)

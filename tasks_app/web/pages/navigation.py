@@ -10,7 +10,7 @@ from tasks_app.web.pages.notices import fresh
 
 def navigation(request: HttpRequest) -> HttpResponse:
     """Render the updates; with `?after=N` also notices of later questions."""
-    return render(request, "_news.html", {"fresh": fresh(request)})
+    return render(request, "_navigation_counts.html", {"fresh": fresh(request)})
 
 
 def workers(request: HttpRequest) -> HttpResponse:
