@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 from tasks_app.agent import ask
 from tasks_app.core import environment
+from tasks_app.core.errors import BadSetting
+from tasks_app.core.private_files import prepare_data_dir
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -18,8 +20,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(ask.main(arguments))
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "catherder_site.settings")
     try:
-        environment.prepare_data_dir(environment.load(os.environ).data_dir)
-    except environment.BadSetting as error:
+        prepare_data_dir(environment.load(os.environ).data_dir)
+    except BadSetting as error:
         sys.stderr.write(f"Cat Herder cannot start:\n{error}\n")
         sys.exit(2)
     from django.core.management import execute_from_command_line

@@ -10,10 +10,11 @@ from huey.serializer import SignedSerializer
 
 from catherder_site.queue import QueueFile, RedisQueue
 from tasks_app.core import environment as _environment
+from tasks_app.core.private_files import prepare_data_dir as _prepare_data_dir
 
 BASE_DIR = _environment.BASE_DIR
 ENVIRONMENT = _environment.load(os.environ)
-DATA_DIR = _environment.prepare_data_dir(ENVIRONMENT.data_dir)
+DATA_DIR = _prepare_data_dir(ENVIRONMENT.data_dir)
 SECRET_KEY = _environment.secret_key(ENVIRONMENT)
 DEBUG = False
 

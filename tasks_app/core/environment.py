@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
-import stat
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
@@ -19,12 +16,11 @@ from urllib.parse import unquote, urlsplit
 import dj_database_url
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from tasks_app.core.errors import BadSetting
+from tasks_app.core.private_files import stored_secret_key, stored_url
+
 #: The checkout, or the folder in which the packages are installed.
 BASE_DIR = Path(__file__).resolve().parents[2]
-
-
-#: File in the data directory with the URL at which `up` listened last.
-_URL_FILE = "address"
 
 
 def in_checkout() -> bool:
@@ -41,10 +37,6 @@ def default_data_dir(source: Mapping[str, str]) -> Path:
         return BASE_DIR / "data"
     data_home = Path(source.get("XDG_DATA_HOME", ""))
     return (data_home if data_home.is_absolute() else Path("~/.local/share")) / "cat-herder"
-
-
-class BadSetting(Exception):
-    """A variable has an invalid value; the message names it."""
 
 
 class Bind(BaseModel):
@@ -267,7 +259,9 @@ class Environment(BaseModel):
             return self.url
         if "bind" in self.model_fields_set and self.bind.port:
             return self.bind.address
-        return _stored_url(self.data_dir) or self.bind.address
+        with suppress(ValueError):
+            return _web_url(stored_url(self.data_dir))
+        return self.bind.address
 
     @property
     def rehearsal(self) -> bool:
@@ -331,85 +325,6 @@ def _format_error(fault: Any) -> str:
     return f"{name}: {message}{shown}"
 
 
-def prepare_data_dir(path: Path) -> Path:
-    """Create the data directory, or restrict an existing one, so that only this user can read it.
-
-    Raises BadSetting if it cannot be written or restricted, or has files of other programs.
-    """
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # A random name, because all processes of the portal do this at the same time.
-        tempfile.TemporaryFile(dir=path).close()
-    except OSError as error:
-        raise BadSetting(f"CATHERDER_DATA_DIR: {path} cannot be written ({error.strerror})") from error
-    _restrict_data_dir(path)
-    return path
-
-
-#: Files of the portal in its data directory.
-_PRIVATE_FILES = ("secret_key", "*.sqlite3", "*.sqlite3-wal", "*.sqlite3-shm", "installation-id", "up.lock")
-_GROUP_AND_OTHERS = 0o077
-
-
-def _restrict_data_dir(path: Path) -> None:
-    """Remove permissions of others, for example in a directory that was created by hand or copied."""
-    files = [file for name in _PRIVATE_FILES for file in path.glob(name)]
-    try:
-        if path.stat().st_mode & _GROUP_AND_OTHERS:
-            if not files and any(one.name != "lost+found" for one in path.iterdir()):
-                raise BadSetting(
-                    f"CATHERDER_DATA_DIR: {path} can be read by others and holds files that are not Cat "
-                    f"Herder's. Name a directory of its own, or close this one: chmod 700 {path}"
-                )
-            path.chmod(0o700)
-        for file in files:
-            _restrict_file(file)
-    except OSError as error:
-        raise BadSetting(
-            f"CATHERDER_DATA_DIR: {error.filename or path} can be read by other users of this machine and "
-            f"belongs to another user, so it cannot be closed to them ({error.strerror}). "
-            f"As its owner run: chmod -R go= {path}"
-        ) from error
-
-
-def _restrict_file(file: Path) -> None:
-    """Remove permissions of others. SQLite's journals come and go, and links may lead outside."""
-    with suppress(FileNotFoundError):
-        mode = file.lstat().st_mode
-        if stat.S_ISREG(mode) and mode & _GROUP_AND_OTHERS:
-            file.chmod(0o600)
-
-
-def store_url(data_dir: Path, url: str) -> None:
-    """Store the URL for terminal commands, which may have another CATHERDER_BIND than `up`."""
-    (data_dir / _URL_FILE).write_text(f"{url}\n")
-
-
-def _stored_url(data_dir: Path) -> str | None:
-    with suppress(OSError, ValueError):
-        return _web_url((data_dir / _URL_FILE).read_text().strip())
-    return None
-
-
 def secret_key(environment: Environment) -> str:
-    """Return the configured secret key, or the one in the data directory, which is created if necessary."""
-    if environment.secret_key:
-        return environment.secret_key
-    path = environment.data_dir / "secret_key"
-    if not path.exists():
-        _create_secret(path)
-    return path.read_text().strip()
-
-
-def _create_secret(path: Path) -> None:
-    """Write a key under a temporary name, then link it: another process may be starting too."""
-    descriptor, unnamed = tempfile.mkstemp(dir=path.parent, prefix=".secret_key-")
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(secrets.token_urlsafe(48))
-            file.flush()
-            os.fsync(descriptor)
-        with suppress(FileExistsError):
-            path.hardlink_to(unnamed)
-    finally:
-        Path(unnamed).unlink()
+    """Return the configured secret key, or that of the data directory."""
+    return environment.secret_key or stored_secret_key(environment.data_dir)

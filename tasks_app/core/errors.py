@@ -21,6 +21,10 @@ class CatHerderError(Exception):
     """Base of all named errors; `str(error)` can be shown to a user as it is."""
 
 
+class BadSetting(Exception):
+    """A variable has an invalid value; the message names it."""
+
+
 class BadInput(CatHerderError):
     """Input of a person is invalid. `where` names the field, file or line."""
 

@@ -16,14 +16,13 @@ import pytest
 
 from tasks_app.core.environment import (
     BASE_DIR,
-    BadSetting,
     Bind,
     load,
     misspelt_variables,
-    prepare_data_dir,
     secret_key,
-    store_url,
 )
+from tasks_app.core.errors import BadSetting
+from tasks_app.core.private_files import prepare_data_dir, store_url
 
 DEFAULTS = {
     "data_dir": BASE_DIR / "data",

@@ -12,8 +12,9 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from tasks_app.core.environment import Bind, misspelt_variables, store_url
+from tasks_app.core.environment import Bind, misspelt_variables
 from tasks_app.core.errors import CatHerderError
+from tasks_app.core.private_files import store_url
 from tasks_app.management.first_start import NewAdmin, ensure_admin, ensure_sample
 from tasks_app.management.preconditions import (
     database_errors_as_sentences,
