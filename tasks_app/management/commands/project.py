@@ -1,4 +1,4 @@
-"""`manage.py project`: add, list, fetch and remove projects."""
+"""`manage.py project`: add, list, configure, fetch and remove projects."""
 
 from __future__ import annotations
 
