@@ -7,7 +7,8 @@ PYTEST := $(PY) -m pytest
 # Three workers for two cores: much of the time a test waits for a process.
 CORES := $(shell nproc 2>/dev/null || echo 2)
 WORKERS ?= $(shell echo $$(( ($(CORES) * 3 + 1) / 2 )))
-PARALLEL = -n $(WORKERS) --dist worksteal
+DIST := --dist worksteal
+PARALLEL = -n $(WORKERS) $(DIST)
 # More words for the command: make test ARGS="-k question", make up ARGS=--help
 ARGS ?=
 
@@ -27,11 +28,11 @@ up: needs-git $(VENV)/.installed ## install what is needed, start the portal and
 needs-git:
 	@command -v git >/dev/null || { echo "Cat Herder needs git and finds none. On Debian and Ubuntu: apt install git" >&2; exit 1; }
 
-# Both rounds at once: while the tests of one wait, those of the other use the processors. pytest ends with 5
-# if ARGS chose nothing.
+# Both rounds at once: while the tests of one wait, those of the other use the processors. The shorter round gets
+# fewer workers. pytest ends with 5 if ARGS chose nothing.
 test: $(VENV)/.installed-dev ## every test that this machine can run; says what is skipped and why
 	@export CATHERDER_TEST_ROUNDS=2; status=0; report=$$(mktemp); trap 'rm -f "$$report"' EXIT; \
-	CATHERDER_TEST_DATABASE=postgres $(PYTEST) $(PARALLEL) -n $(CORES) -m django_db $(ARGS) >"$$report" 2>&1 & \
+	CATHERDER_TEST_DATABASE=postgres $(PYTEST) -n $(CORES) $(DIST) -m django_db $(ARGS) >"$$report" 2>&1 & \
 	$(PYTEST) $(PARALLEL) $(ARGS) || [ "$$?$(if $(ARGS),,!)" = 5 ] || status=1; \
 	wait $$! || [ $$? = 5 ] || status=1; \
 	echo "── On PostgreSQL:"; cat "$$report"; exit $$status
