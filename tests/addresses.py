@@ -13,8 +13,8 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
 from tasks_app.models import Question
 
-#: Rooms with walks of their own: the audit room (test_admin_audit), and the API, which describes itself.
-ROOMS = {"admin"}
+#: Parts with walks of their own: the admin pages (test_admin_audit), and the API, which describes itself.
+OTHER_WALKS = {"admin"}
 API = "api/"
 
 #: What a stranger may ask for: the ways in.
@@ -80,7 +80,7 @@ def _patterns(resolver: URLResolver, prefix: str = "") -> Iterator[tuple[str, UR
         where = prefix + str(entry.pattern)
         if isinstance(entry, URLPattern):
             yield where, entry
-        elif entry.namespace not in ROOMS and not where.startswith(API):
+        elif entry.namespace not in OTHER_WALKS and not where.startswith(API):
             yield from _patterns(entry, where)
 
 

@@ -179,15 +179,15 @@ def test_every_page_is_accessible_and_fits(
     assert not faults, "\n".join(faults)
 
 
-def test_the_audit_room_is_accessible_and_fits(
+def test_the_admin_pages_are_accessible_and_fit(
     browser: Browser, seeded: tuple[WebServer, dict[str, Any]]
 ) -> None:
     portal, told = seeded
     context, tour = walk(browser, portal.address, told["sessions"]["admin"])
-    for path in told["audit_room"]:
+    for path in told["admin_pages"]:
         tour.look_at(path)
     context.close()
-    assert len(tour.walked) == len(told["audit_room"])
+    assert len(tour.walked) == len(told["admin_pages"])
     assert not tour.faults, "\n".join(tour.faults)
 
 
@@ -219,7 +219,7 @@ TOO_WIDE = """() => {
 }"""
 
 
-def test_the_lists_of_the_audit_room_fit_a_wide_screen(
+def test_the_lists_of_the_admin_pages_fit_a_wide_screen(
     browser: Browser, seeded: tuple[WebServer, dict[str, Any]]
 ) -> None:
     portal, told = seeded

@@ -66,11 +66,11 @@ def seed() -> dict[str, Any]:
             "viewer": [(address("question", question), 200), (address("task", question), 200)],
             "stranger": [*_ways_in(question), ("/nowhere/", 404)],
         },
-        "audit_room": _audit_room(question),
+        "admin_pages": _admin_pages(question),
     }
 
 
-def _audit_room(question: Question) -> list[str]:
+def _admin_pages(question: Question) -> list[str]:
     """Its index, the lists that people look things up in, a row that nobody can change and one to fill in."""
     record(Action.TASK_CREATED, task=question.task, actor_name="ada")
     entry = AuditEntry.objects.latest("pk")

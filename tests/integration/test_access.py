@@ -1,7 +1,7 @@
 """No page answers a stranger, and what you may not see is 404 (W1): every address there is.
 
 The addresses are those of `tests/addresses.py`, which finds them in the URL configuration. The socket's
-walk is in test_live_socket, that of the audit room in test_admin_audit.
+walk is in test_live_socket, that of the admin pages in test_admin_audit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The audit room: every row can be found, history cannot be changed (W4)."""
+"""The admin pages: every row can be found, history cannot be changed (W4)."""
 
 from __future__ import annotations
 

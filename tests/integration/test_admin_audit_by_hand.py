@@ -1,4 +1,4 @@
-"""What is done in the audit room by hand is told there like anything else, and found by who did it (W4)."""
+"""What is done in the admin pages by hand is told there like anything else, and found by who did it (W4)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def root() -> Client:
 
 
 def clerk(*permissions: str) -> Client:
-    """Somebody whom a site admin lets into the audit room for some things."""
+    """Somebody whom a site admin lets into the admin pages for some things."""
     user = UserFactory.create(is_staff=True)
     user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
     return signed_in(user)

@@ -121,7 +121,7 @@ class TestAudit:
         assert len(root.get("/audit", person="ann", **{"from": today, "to": today}).json()["items"]) == 2
         assert root.get("/audit", person="ann", to="2020-01-01").json()["items"] == []
 
-    def test_it_is_searched_and_narrowed_as_in_the_audit_room(self, root: Script, ann: User) -> None:
+    def test_it_is_searched_and_narrowed_as_in_the_audit_log(self, root: Script, ann: User) -> None:
         with acting_from(ActionOrigin(via=Channel.TERMINAL, ip_address="192.0.2.7")):
             record(Action.TASK_CANCELLED, by=ann, task=TaskFactory.create(title="Round prices"))
         record(Action.LOGGED_OUT, by=ann)

@@ -1,4 +1,4 @@
-"""The audit room: who did what when, append-only, taken out as it is filtered (W4)."""
+"""The audit log: who did what when, append-only, taken out as it is filtered (W4)."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ class TestThrottling:
         page = client.post("/login/", {"username": "another"})
         assert page.status_code == 429 and "Too many requests" in page.text
 
-    def test_the_audit_room_has_the_same_door(self, client: Client) -> None:
+    def test_the_admin_pages_have_the_same_login(self, client: Client) -> None:
         User.objects.create_superuser("root", password="correct horse")
         page = client.post("/admin/login/?next=/admin/", {"username": "root", "password": "correct horse"})
         assert page["Location"] == "/login/?next=%2Fadmin%2F" and not is_in(client)

@@ -23,7 +23,7 @@
 | A call looks harmless to who approves it | test_approvals |
 | A stranger or an outsider sees or does something | integration/test_access, test_live_socket |
 | What others put into Redis | integration/test_login_attempts_cache; test_queue |
-| Guessing passwords and codes; the audit room's own login | integration/test_login |
+| Guessing passwords and codes; the own login of the admin pages | integration/test_login |
 | Taking over an account by its address, or through another service | integration/test_single_sign_on |
 | A stolen table of sessions, one that is over, any cookie | integration/test_login, test_sessions |
 | Formulas in files that are taken away | test_exports |

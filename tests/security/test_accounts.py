@@ -112,7 +112,7 @@ def test_a_link_that_was_shown_proves_no_mailbox(mails: list[Any]) -> None:
 
 @pytest.mark.parametrize("how", ["switched-off", "removed", "demoted"])
 def test_who_is_let_go_does_not_come_back_by_a_link_of_their_own(how: str) -> None:
-    """Also where a site admin does it in the audit room, which knows of no invitations."""
+    """Also where a site admin does it in the admin pages, which know of no invitations."""
     by = MembershipFactory.create(role=Role.MAINTAINER)
     _, token = invite(by.project, "other@example.org", Role.MAINTAINER, by=acting(by.user))
     if how == "switched-off":

@@ -1,4 +1,4 @@
-"""The audit room: staff without a permission, and staff with one that leads to more than it says (W4, R4)."""
+"""The admin pages for staff without a permission, and with one that leads to more than it says (W4, R4)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db
 
 
 def clerk(*permissions: str) -> tuple[Client, User]:
-    """Somebody whom a site admin lets into the audit room for some things."""
+    """Somebody whom a site admin lets into the admin pages for some things."""
     user = UserFactory.create(is_staff=True)
     user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
     client = signed_in(user)

@@ -88,12 +88,12 @@ def hostile_events() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def pages(question: Question) -> list[str]:
-    """Every address that is got, parts and downloads and the audit room included."""
+    """Every address that is got, parts and downloads and the admin pages included."""
     shown = [name for name in NAMES if name not in POST_ONLY | NOT_THERE]
-    return [*(address(name, question) for name in shown), *_audit_room()]
+    return [*(address(name, question) for name in shown), *_admin_pages()]
 
 
-def _audit_room() -> Iterator[str]:
+def _admin_pages() -> Iterator[str]:
     yield reverse("admin:index")
     for model in admin.site._registry:
         prefix = f"admin:{model._meta.app_label}_{model._meta.model_name}"
