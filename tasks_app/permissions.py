@@ -21,6 +21,7 @@ from tasks_app.models import (
     Notice,
     Project,
     Question,
+    ReviewThread,
     Role,
     Sequence,
     Step,
@@ -168,6 +169,18 @@ def sequence_or_404(principal: Principal, sequence_id: int) -> Sequence:
 
 def step_or_404(principal: Principal, task_id: int, position: int) -> Step:
     return get_object_or_404(Step, task=task_or_404(principal, task_id), position=position)
+
+
+def thread_or_404(principal: Principal, task_id: int, number: int) -> ReviewThread:
+    """Return a sent thread by its number in the task."""
+    threads = task_or_404(principal, task_id).threads.select_related("task__project", "review__author")
+    return get_object_or_404(threads, number=number)
+
+
+def draft_thread_or_404(principal: Principal, task_id: int, thread_id: int) -> ReviewThread:
+    """Return a thread of the user's own draft. Drafts of others do not exist for them."""
+    drafts = task_or_404(principal, task_id).threads.select_related("task__project", "review")
+    return get_object_or_404(drafts, pk=thread_id, number=None, review__author=principal.user)
 
 
 def question_or_404(principal: Principal, question_id: int) -> Question:

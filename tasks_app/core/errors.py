@@ -38,6 +38,22 @@ class WorkspaceError(CatHerderError):
     """A git repository or a task's clone is unusable."""
 
 
+class TookTooLong(WorkspaceError):
+    """A git was stopped because it did not end in time."""
+
+
+class PublishingFailed(WorkspaceError):
+    """A commit was not published. The message names the repository, the branch and the reason."""
+
+
+class MergeConflict(WorkspaceError):
+    """Two commits cannot be merged, because both changed the same lines of `files`."""
+
+    def __init__(self, files: list[str]) -> None:
+        super().__init__(f"These files conflict: {', '.join(files)}.")
+        self.files = files
+
+
 class PassingFault(CatHerderError):
     """A temporary error, after which the work is tried again."""
 
@@ -99,6 +115,10 @@ class AnswerTooLong(AnswerRefused):
 
 class NotOpen(AnswerRefused):
     """The question was already answered or withdrawn. The message says by whom, when and what."""
+
+
+class ResultChanged(CatHerderError):
+    """The result is not the one that the reviewer looked at. Nothing was changed."""
 
 
 class NotAllowed(CatHerderError):

@@ -24,7 +24,7 @@ MOVES: dict[Phase, frozenset[Phase]] = {
     Phase.CANCELLED: frozenset(
         {Phase.PENDING, Phase.WAITING_FOR_INPUT}
     ),  # the latter: its question is open again
-    Phase.DONE: frozenset({Phase.PENDING}),  # retried from a step
+    Phase.DONE: frozenset({Phase.PENDING}),  # retried from a step, or sent back by a reviewer
 }
 
 #: Moves of a sequence between two tasks, which depend on its folder. A faulty folder is read again on resume.

@@ -14,6 +14,7 @@ from tasks_app.git.files import (
     working_names,
     working_text,
 )
+from tasks_app.git.moved_lines import MovedFile, moved_files
 from tasks_app.git.recording import AUTHOR, EMPTY_LIST, Snapshot, ignored_files
 from tasks_app.git.repository import CommitFacts, Fetched, Repository
 from tasks_app.git.source import SourceFacts, has_branch, inspect_source
@@ -24,6 +25,7 @@ __all__ = [
     "ChangedFile",
     "CommitFacts",
     "Fetched",
+    "MovedFile",
     "Repository",
     "Snapshot",
     "SourceFacts",
@@ -41,6 +43,7 @@ __all__ = [
     "has_branch",
     "ignored_files",
     "inspect_source",
+    "moved_files",
     "patch",
     "replace_file",
     "working_names",

@@ -21,7 +21,7 @@ from pathlib import Path
 from tasks_app.core.errors import BadInput, RepositoryDamaged, WorkspaceError
 from tasks_app.git.durable import move_into_place
 from tasks_app.git.locks import remove_locks
-from tasks_app.git.program import Git, valid_branch, valid_commit
+from tasks_app.git.program import Git, init, valid_branch, valid_commit
 from tasks_app.git.recording import (
     AUTHOR,
     SECONDS,
@@ -86,9 +86,8 @@ class Workspace:
         fresh = self.path.with_name(self.path.name + ".new")
         shutil.rmtree(fresh, ignore_errors=True)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._init_git(fresh, base)
         # A clone that no agent has seen yet contains no hook, filter or other program.
-        Git(fresh / ".git", work_tree=fresh).run("checkout", "--quiet", "--force", self._checkout, "--")
+        self._init_git(fresh, base).run("checkout", "--quiet", "--force", self._checkout, "--")
         move_into_place(fresh, self.path)
 
     def snapshot(
@@ -192,7 +191,7 @@ class Workspace:
         """Give the clone a new `.git` at the commit `recorded`; files stay. Return a note on the loss."""
         fresh = self.path.with_name(self.path.name + ".new")
         remove_tree(fresh)
-        self._init_git(fresh, recorded)
+        self._init_git_with_index(fresh, recorded)
         self._replace_git(fresh / ".git")
         remove_tree(fresh)
         return self._loss_note(recorded, why)
@@ -208,7 +207,7 @@ class Workspace:
         recorded = recorded or self.repository.commit(self._base_ref())
         fresh = self.path.with_name(self.path.name + ".new")
         remove_tree(fresh)
-        self._init_git(fresh, recorded)
+        self._init_git_with_index(fresh, recorded)
         try:
             source = self._source(fresh / ".git")
             made = record(source, sandbox=sandbox, message=message, manifest=manifest)
@@ -277,21 +276,23 @@ class Workspace:
     def _public_ref(self) -> str:
         return f"refs/heads/{valid_branch(self.branch)}"
 
-    def _init_git(self, fresh: Path, base: str) -> None:
-        """Make a `.git` in `fresh` with the branch and the index at `base`, without files."""
+    def _init_git(self, fresh: Path, base: str) -> Git:
+        """Make a `.git` in `fresh` with the branch at `base`, without an index and files, and return it."""
         commit = self.repository.commit(base)
         set_refs(self.repository, commit, self._base_ref())
-        Git().run("init", "--quiet", "--template=", "--", str(fresh))
+        author = zip(("user.name", "user.email"), AUTHOR, strict=True)
+        init(fresh, f"--initial-branch={self._checkout}", settings=author)
         git = Git(fresh / ".git", work_tree=fresh)
         git.run(
             "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules",
-            "--update-shallow", "--", str(self.repository.path),
+            "--update-shallow", "--update-head-ok", "--", str(self.repository.path),
             f"{self._base_ref()}:refs/heads/{self._checkout}", "+refs/source/*:refs/remotes/origin/*",
         )  # fmt: skip
-        git.run("symbolic-ref", "HEAD", f"refs/heads/{self._checkout}")
-        git.run("read-tree", commit)
-        for key, value in zip(("user.name", "user.email"), AUTHOR, strict=True):
-            git.run("config", key, value)
+        return git
+
+    def _init_git_with_index(self, fresh: Path, base: str) -> None:
+        """Make a `.git` in `fresh` with the branch and the index at `base`, without files."""
+        self._init_git(fresh, base).run("read-tree", "HEAD")
 
 
 def branch_name(task_slug: str) -> str:

@@ -38,14 +38,22 @@ class ChangedFile:
 
 
 def diff(
-    repository: Repository, *, base: str, head: str, limit: int = 2_000_000, paths: Sequence[str] = ()
+    repository: Repository,
+    *,
+    base: str,
+    head: str,
+    limit: int = 2_000_000,
+    paths: Sequence[str] = (),
+    context: int = 3,
 ) -> str:
     """Return the unified diff from `base` to `head`, up to `limit` bytes. Its last line says if it is cut.
 
-    `paths` limits it to these files; for a renamed file both paths are needed.
+    `paths` limits it to these files; for a renamed file both paths are needed. `context` is the number of
+    unchanged lines around each change.
     """
     only = [f":(top,literal){path}" for path in paths]
-    words = ("diff", *_DIFF_OPTIONS, "--src-prefix=a/", "--dst-prefix=b/", *_range(base, head), *only)
+    prefixes = ("--src-prefix=a/", "--dst-prefix=b/")
+    words = ("diff", *_DIFF_OPTIONS, f"--unified={context}", *prefixes, *_range(base, head), *only)
     with _naming_lost_commits(repository, base, head):
         output, more = repository.git.run_limited(*words, limit=limit)
     text = storable_text(output.decode("utf-8", errors="ignore" if more else "replace"))

@@ -13,10 +13,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,14 +25,14 @@ from itertools import chain
 from pathlib import Path
 from typing import IO
 
-from tasks_app.core.errors import BadInput, RepositoryDamaged, WorkspaceError
+from tasks_app.core.errors import BadInput, RepositoryDamaged, TookTooLong, WorkspaceError
 
 _TRANSPORTS = ("file", "https", "ssh")
 #: A larger file is stored without a delta and compared like a binary file: comparing texts of 40 MB line by
 #: line takes gigabytes.
 BIG_FILE = 16 * 1024**2
 #: With git's defaults a power cut leaves empty references and loses objects.
-DURABLE = ("core.fsync=all", "core.fsyncMethod=fsync")
+DURABLE = (("core.fsync", "all"), ("core.fsyncMethod", "fsync"))
 _SETTINGS = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -45,7 +46,7 @@ _SETTINGS = (
     # Another git may be working in the same repository for a moment.
     "core.filesRefLockTimeout=2000",
     "core.packedRefsTimeout=2000",
-    *DURABLE,
+    *("=".join(setting) for setting in DURABLE),
     # One pack to sync instead of a hundred files.
     "fetch.unpackLimit=1",
     f"core.bigFileThreshold={BIG_FILE}",
@@ -107,16 +108,33 @@ NETWORK_SECONDS = 900.0
 
 
 @dataclass(frozen=True)
+class Finished:
+    """What a git that has ended left: its exit code and everything that it printed."""
+
+    code: int
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def messages(self) -> str:
+        """The last 2000 characters of what it printed for people."""
+        return _error_text(self.stderr)
+
+
+@dataclass(frozen=True)
 class Git:
     """git in one repository of the portal. Every failure is a WorkspaceError with git's own reason.
 
     `owner` names the project whose copy the repository is. Damage of that copy raises RepositoryDamaged, and
-    is marked beside the repository, so that the next fetch repairs it.
+    is marked beside the repository, so that the next fetch repairs it. `settings` and `variables` (name and
+    value) come after the portal's own and so replace them.
     """
 
     directory: Path | None = None
     work_tree: Path | None = None
     owner: str = ""
+    settings: tuple[str, ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()
 
     def run(
         self,
@@ -125,25 +143,51 @@ class Git:
         stdin: IO[bytes] | bytes = b"",
     ) -> bytes:
         """Run `git ARGUMENTS` with `stdin` and return its standard output; `timeout` in seconds."""
+        done = self.finish(*arguments, timeout=timeout, stdin=stdin)
+        if done.code != 0:
+            raise self._failure(arguments, done.messages or f"exit {done.code}")
+        return done.stdout
+
+    def finish(
+        self,
+        *arguments: str,
+        timeout: float = LOCAL_SECONDS,
+        stdin: IO[bytes] | bytes = b"",
+    ) -> Finished:
+        """Run `git ARGUMENTS` to its end, whatever its exit code. Raises TookTooLong after `timeout` seconds.
+
+        Then the programs that git started are killed too: one that speaks to a silent server would stay.
+        """
         try:
-            done = subprocess.run(
-                self._command(arguments),
-                env=_environment(),
-                stdin=None if isinstance(stdin, bytes) else stdin,
-                input=stdin if isinstance(stdin, bytes) else None,
-                capture_output=True,
-                # Ctrl+C in a terminal must reach the portal, not a git in the middle of its work.
-                start_new_session=True,
-                timeout=timeout,
-                check=False,
-            )
+            with self._group(arguments, stdin) as process:
+                stdout, stderr = process.communicate(
+                    stdin if isinstance(stdin, bytes) else None, timeout=timeout
+                )
         except subprocess.TimeoutExpired:
-            raise self._failure(arguments, f"it did not end within {timeout:g} seconds") from None
+            reason = f"it did not end within {timeout:g} seconds"
+            raise TookTooLong(str(self._failure(arguments, reason))) from None
         except OSError as error:
             raise self._failure(arguments, f"git cannot be started: {error.strerror}") from error
-        if done.returncode != 0:
-            raise self._failure(arguments, _error_text(done.stderr) or f"exit {done.returncode}")
-        return done.stdout
+        return Finished(process.returncode, stdout, stderr)
+
+    @contextmanager
+    def _group(self, arguments: Sequence[str], stdin: IO[bytes] | bytes) -> Iterator[subprocess.Popen[bytes]]:
+        """Yield the started process. If the context fails, its whole process group is killed."""
+        with subprocess.Popen(
+            self._command(arguments),
+            env=self._environment(),
+            stdin=subprocess.PIPE if isinstance(stdin, bytes) else stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            # Ctrl+C in a terminal must reach the portal, not a git in the middle of its work.
+            start_new_session=True,
+        ) as process:
+            try:
+                yield process
+            except BaseException:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                raise
 
     def line(self, *arguments: str) -> str:
         """Run `git ARGUMENTS` and return its output as text without the line end."""
@@ -193,7 +237,7 @@ class Git:
         """Yield the process and its output. Afterwards it has ended, or was killed."""
         with subprocess.Popen(
             self._command(arguments),
-            env=_environment(),
+            env=self._environment(),
             stdin=subprocess.DEVNULL if stdin is None else stdin,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -217,10 +261,14 @@ class Git:
             options = ["-c", f"safe.directory={self.directory}", f"--git-dir={self.directory}"]
         if self.work_tree is not None:
             options.append(f"--work-tree={self.work_tree}")
-        settings = (word for setting in _SETTINGS for word in ("-c", setting))
+        settings = (word for setting in (*_SETTINGS, *self.settings) for word in ("-c", setting))
         if shutil.which("git") is None:
             raise self._failure(arguments, "git cannot be started: it is not installed, or not on the PATH")
         return ["sh", "-c", _LIMITED, str(memory_limit // 1024), *settings, *options, *arguments]
+
+    def _environment(self) -> dict[str, str]:
+        inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+        return {**inherited, **_FIXED, **dict(self.variables)}
 
     def damage(self, reason: str) -> RepositoryDamaged:
         """Mark the repository as damaged, for the next fetch, and return the error."""
@@ -242,6 +290,19 @@ class Git:
             return self.damage(next(iter(reason.splitlines()), "")[:300])
         where = f" in {self.directory}" if self.directory else ""
         return WorkspaceError(f"git {arguments[0]} failed{where}: {reason}")
+
+
+def init(folder: Path, *options: str, settings: Iterable[tuple[str, str]]) -> None:
+    """Make a repository in `folder` whose own configuration has these settings, such as `user.name`.
+
+    They are appended to its new configuration file, because `git config` takes a process for each.
+    """
+    Git().run("init", "--quiet", "--template=", *options, "--", str(folder))
+    config = folder / "config" if "--bare" in options else folder / ".git" / "config"
+    with config.open("a", encoding="utf-8") as file:
+        for key, value in settings:
+            section, name = key.split(".")
+            file.write(f"[{section}]\n\t{name} = {value}\n")
 
 
 def is_damage(reason: str) -> bool:
@@ -276,10 +337,6 @@ def valid_commit(text: str) -> str:
     if not _COMMIT.fullmatch(text):
         raise WorkspaceError(f"{text[:80]!r} is not a commit id.")
     return text
-
-
-def _environment() -> dict[str, str]:
-    return {**{name: os.environ[name] for name in _INHERITED if name in os.environ}, **_FIXED}
 
 
 def _error_text(stderr: bytes) -> str:

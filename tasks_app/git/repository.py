@@ -20,6 +20,7 @@ from tasks_app.git.program import (
     NETWORK_SECONDS,
     Git,
     damage_marker,
+    init,
     is_damage,
     is_lock_conflict,
     valid_branch,
@@ -343,9 +344,7 @@ class Repository:
         # Made in another folder and then moved, so that the repository at `path` is always complete.
         fresh = self.path.with_name(self.path.name + ".new")
         shutil.rmtree(fresh, ignore_errors=True)
-        Git().run("init", "--quiet", "--bare", "--template=", "--", str(fresh))
-        for setting in DURABLE:  # also for people who use git in it by hand
-            Git(fresh).run("config", *setting.split("=", 1))
+        init(fresh, "--bare", settings=DURABLE)  # also for people who use git in it by hand
         move_into_place(fresh, self.path)
         return True
 

@@ -83,11 +83,18 @@ def upload_pack(source: str) -> tuple[str, ...]:
 
     A maintainer has named this folder.
     """
-    if is_url(source):
-        return ()
+    return () if is_url(source) else (f"--upload-pack={_trusting(source, 'upload-pack')}",)
+
+
+def receive_pack(target: str) -> tuple[str, ...]:
+    """Return options that let git write to a folder of another user, which it would refuse."""
+    return () if is_url(target) else (f"--receive-pack={_trusting(target, 'receive-pack')}",)
+
+
+def _trusting(folder: str, program: str) -> str:
     # git compares with the folder that it finds, which may be either.
-    trusted = " ".join(f"-c safe.directory={shlex.quote(path)}" for path in (source, f"{source}/.git"))
-    return (f"--upload-pack=git {trusted} upload-pack",)
+    trusted = " ".join(f"-c safe.directory={shlex.quote(path)}" for path in (folder, f"{folder}/.git"))
+    return f"git {trusted} {program}"
 
 
 def _read_head_of_folder(folder: Path) -> bytes:

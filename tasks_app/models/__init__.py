@@ -20,7 +20,14 @@ from tasks_app.models.notification import (
     TaskSelection,
 )
 from tasks_app.models.project import Project
+from tasks_app.models.publication import (
+    CredentialKind,
+    Publication,
+    PublicationState,
+    PublishCredential,
+)
 from tasks_app.models.question import VERDICTS, Channel, Question, QuestionKind, QuestionState, Verdict
+from tasks_app.models.review import Review, ReviewThread, ReviewVerdict, Side, ThreadComment, ThreadState
 from tasks_app.models.run import Event, EventKind, Outcome, Reason, Run
 from tasks_app.models.sequence import Sequence
 from tasks_app.models.task import Step, Task
@@ -41,6 +48,7 @@ __all__ = [
     "Change",
     "ChangeKind",
     "Channel",
+    "CredentialKind",
     "Delivery",
     "DeliveryState",
     "Digest",
@@ -57,21 +65,30 @@ __all__ = [
     "Preferences",
     "Project",
     "ProjectSelection",
+    "Publication",
+    "PublicationState",
+    "PublishCredential",
     "Question",
     "QuestionKind",
     "QuestionState",
     "Reason",
+    "Review",
+    "ReviewThread",
+    "ReviewVerdict",
     "Role",
     "Run",
     "Scope",
     "Sequence",
     "SequenceTransition",
     "SessionEntry",
+    "Side",
     "Step",
     "Target",
     "Task",
     "TaskSelection",
     "Theme",
+    "ThreadComment",
+    "ThreadState",
     "Transition",
     "User",
     "Verdict",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from django.core.exceptions import ValidationError
-from django.core.validators import RegexValidator
+from django.core.validators import MaxValueValidator, RegexValidator
 from django.db import models
 from django.utils import timezone
 from django.utils.deconstruct import deconstructible
@@ -18,6 +18,12 @@ NAME = RegexValidator(
     r"\A[a-z0-9][a-z0-9._-]*\Z",
     "Use lower-case letters, digits, dots, dashes and underscores; start with a letter or digit.",
 )
+
+AUTHOR = RegexValidator(
+    r"\A[^<>\n\0]*[^<>\s\0] <[^<>\s\0]+@[^<>\s\0]+>\Z", "Write it as Name <address@example.org>."
+)
+#: Branches that nothing is published to by default, besides the default branch.
+PROTECTED_BRANCHES = "main\nmaster\ndevelop\nrelease/*"
 
 
 @deconstructible
@@ -80,6 +86,22 @@ class Project(models.Model):
     )
     ask_before = models.TextField(blank=True, max_length=10_000, validators=[SettingValidator("ask_before")])
     network = models.CharField(max_length=10, blank=True, validators=[SettingValidator("network")])
+    # Where results go. Not in cat-herder.yaml: a change of a repository must not redirect the credential.
+    publish_url = models.CharField(
+        max_length=500, blank=True, help_text="Where results are published; empty: to the source."
+    )
+    protected_branches = models.TextField(
+        blank=True, max_length=2000, default=PROTECTED_BRANCHES,
+        help_text="Branches that are never published to, one pattern per line.",
+    )  # fmt: skip
+    publish_author = models.CharField(
+        max_length=200, blank=True, validators=[AUTHOR],
+        help_text="Author of squashed commits, as “Name <address>”; empty: Cat Herder.",
+    )  # fmt: skip
+    required_approvals = models.PositiveSmallIntegerField(
+        default=0, validators=[MaxValueValidator(20)],
+        help_text="Approvals that a result needs before it is published, not by who started the task.",
+    )  # fmt: skip
     # State of the portal's copy of the source.
     fetched_at = models.DateTimeField(null=True, blank=True)
     fetching_since = models.DateTimeField(null=True, blank=True, editable=False)

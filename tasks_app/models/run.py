@@ -18,6 +18,7 @@ class Reason(models.TextChoices):
     LIMIT = "limit", "after a usage limit"
     CRASH = "crash", "after an interruption"
     RETRY = "retry", "tried again"
+    REVIEW = "review", "after a review"
 
 
 class Outcome(models.TextChoices):

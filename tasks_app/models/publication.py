@@ -1,0 +1,127 @@
+"""Publishing the result of a task: the credential of a project, and each publication."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+from typing import Self
+
+from django.db import models
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+from tasks_app.models.project import Project
+from tasks_app.models.task import Task
+from tasks_app.models.user import User
+
+#: Seconds for which a worker claims a publication. It renews the claim while it pushes.
+CLAIM_SECONDS = 20.0
+#: A claim that ends more than this factor times its length from now was made before the clock was set back.
+_MAX_CLAIM_FACTOR = 2
+
+
+class CredentialKind(models.TextChoices):
+    TOKEN = "token", "user name and token"
+    SSH_KEY = "ssh_key", "SSH key"
+
+
+class PublishCredential(models.Model):
+    """With what the portal pushes to the repository at `url`. No agent and no page ever gets the secret.
+
+    `sealed_secret` (a token or a private key) is encrypted with the installation's key. `shown` describes it.
+    """
+
+    project = models.OneToOneField(Project, on_delete=models.CASCADE, related_name="publish_credential")
+    kind = models.CharField(max_length=10, choices=CredentialKind)
+    url = models.CharField(max_length=500, help_text="The only repository that it is used for.")
+    username = models.CharField(max_length=200, blank=True)
+    sealed_secret = models.TextField(editable=False)
+    known_hosts = models.TextField(blank=True, help_text="The host keys that the server may have.")
+    shown = models.CharField(max_length=200, help_text="The user name, or the fingerprint of the key.")
+    stored_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
+    stored_at = models.DateTimeField(auto_now=True)
+
+    def __str__(self) -> str:
+        return f"credential of {self.project}"
+
+
+class PublicationState(models.TextChoices):
+    #: Waiting for a worker, or a worker is pushing.
+    PENDING = "pending", "publishing"
+    #: The branch of the remote was at the published commit.
+    PUSHED = "pushed", "published"
+    #: Nothing was changed at the remote; `answer` says why.
+    REFUSED = "refused", "not published"
+
+
+class PublicationQuerySet(models.QuerySet["Publication"]):
+    def due(self) -> Self:
+        """Return publications that no worker is carrying out. A claim in the far future is not valid."""
+        too_far = Now() + timedelta(seconds=_MAX_CLAIM_FACTOR * CLAIM_SECONDS)
+        free = Q(claimed_until=None) | Q(claimed_until__lt=Now()) | Q(claimed_until__gt=too_far)
+        return self.filter(free, state=PublicationState.PENDING)
+
+    def claim(self, publication_id: int) -> Publication | None:
+        """Claim this publication for CLAIM_SECONDS if it is due, and return it; otherwise None."""
+        token = uuid.uuid4()
+        until = Now() + timedelta(seconds=CLAIM_SECONDS)
+        claimed = self.due().filter(pk=publication_id)
+        if not claimed.update(claim=token, claimed_until=until, attempts=F("attempts") + 1):
+            return None
+        return self.filter(claim=token).select_related("task__project", "task__sequence", "by").first()
+
+    def held(self, publication: Publication) -> Self:
+        """Return the row of the publication if its claim is still the newest and it has not ended."""
+        return self.filter(pk=publication.pk, claim=publication.claim, state=PublicationState.PENDING)
+
+    def renew(self, publication: Publication) -> bool:
+        """Extend the claim to CLAIM_SECONDS from now; return whether it is still held."""
+        until = Now() + timedelta(seconds=CLAIM_SECONDS)
+        return bool(self.held(publication).update(claimed_until=until))
+
+
+class Publication(models.Model):
+    """One publication of a task's result, as a user asked for it.
+
+    `commit` is the result and `published_commit` what the remote gets: another one if the checkpoints are
+    squashed, or if the newest commit of the project's branch (`merged_commit`) is merged. `claim`
+    identifies the worker that carries it out, until `claimed_until`.
+    """
+
+    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="publications")
+    commit = models.CharField(max_length=64)
+    squash = models.BooleanField(default=False, help_text="Publish one commit without the checkpoints.")
+    update = models.BooleanField(default=False, help_text="Merge the newest commit of the project's branch.")
+    merged_commit = models.CharField(
+        max_length=64, blank=True, help_text="That commit, as of the first attempt."
+    )
+    url = models.CharField(max_length=500, help_text="The repository that it is published to.")
+    branch = models.CharField(max_length=200, help_text="The branch there.")
+    published_commit = models.CharField(max_length=64, blank=True)
+    state = models.CharField(
+        max_length=10, choices=PublicationState, default=PublicationState.PENDING, db_index=True
+    )
+    answer = models.TextField(blank=True, help_text="What the remote answered, or why it was not published.")
+    by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="publications")
+    requested_at = models.DateTimeField(auto_now_add=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    attempts = models.PositiveIntegerField(default=0, editable=False)
+    claim = models.UUIDField(null=True, editable=False, db_index=True)
+    claimed_until = models.DateTimeField(null=True, editable=False)
+
+    objects = PublicationQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["task"], condition=Q(state="pending"), name="one_pending_publication_per_task"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.commit[:10]} of {self.task}"
+
+    @property
+    def is_pending(self) -> bool:
+        return self.state == PublicationState.PENDING

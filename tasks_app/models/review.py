@@ -1,0 +1,216 @@
+"""Reviews of a task's result, and the threads that reviewers open on its lines."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from django.db import models
+from django.db.models import Q
+
+from tasks_app.models.question import Channel
+from tasks_app.models.run import Run
+from tasks_app.models.task import Step, Task
+from tasks_app.models.user import User
+
+
+class ReviewVerdict(models.TextChoices):
+    """What a reviewer concludes; labels are read as “NAME …”."""
+
+    COMMENT = "comment", "commented"
+    REQUEST_CHANGES = "request_changes", "requested changes"
+    APPROVE = "approve", "approved"
+
+
+class Side(models.TextChoices):
+    """The side of a diff on which a line stands."""
+
+    NEW = "new", "after the change"
+    OLD = "old", "before the change"
+
+
+class ThreadState(models.TextChoices):
+    OPEN = "open", "open"
+    ANSWERED = "answered", "answered by the agent"
+    RESOLVED = "resolved", "resolved"
+
+
+class ReviewQuerySet(models.QuerySet["Review"]):
+    def sent(self) -> Self:
+        return self.exclude(sent_at=None)
+
+    def drafts(self) -> Self:
+        return self.filter(sent_at=None)
+
+    def undelivered(self) -> Self:
+        """Return the requests for changes that no agent has received, in order."""
+        return self.sent().filter(verdict=ReviewVerdict.REQUEST_CHANGES, delivered_at=None).order_by("number")
+
+
+class Review(models.Model):
+    """One person's review of a task's result, at the commit that they looked at.
+
+    A draft (`sent_at` is empty) is seen by its author only. A review that requests changes is handed to the
+    session of `step`: `handed_in` is the run that was last given it, `delivered_at` when the agent was seen
+    to have it.
+    """
+
+    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="reviews")
+    author = models.ForeignKey(User, on_delete=models.PROTECT, related_name="reviews")
+    number = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Counts the task's reviews from 1; a draft has none."
+    )
+    verdict = models.CharField(max_length=20, choices=ReviewVerdict, blank=True)
+    body = models.TextField(blank=True)
+    commit = models.CharField(max_length=64, blank=True, help_text="The result that was looked at.")
+    form_key = models.CharField(
+        max_length=40,
+        blank=True,
+        editable=False,
+        help_text="Of the form that sent it: sent twice, made once.",
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+    sent_at = models.DateTimeField(null=True, blank=True)
+    via = models.CharField(max_length=20, choices=Channel, blank=True)
+    step = models.ForeignKey(
+        Step, null=True, blank=True, on_delete=models.SET_NULL, related_name="reviews",
+        help_text="The step whose agent is asked for the changes.",
+    )  # fmt: skip
+    handed_in = models.ForeignKey(
+        Run, null=True, blank=True, on_delete=models.SET_NULL, related_name="reviews_handed_in",
+        help_text="The run that was last given the review.",
+    )  # fmt: skip
+    delivered_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the agent was seen to have the review."
+    )
+
+    objects = ReviewQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["task", "number", "pk"]
+        constraints = [
+            models.UniqueConstraint(fields=["task", "number"], name="one_review_per_number"),
+            models.UniqueConstraint(
+                fields=["task", "author"], condition=Q(sent_at=None), name="one_draft_per_reviewer"
+            ),
+            models.UniqueConstraint(
+                fields=["author", "form_key"], condition=~Q(form_key=""), name="one_review_per_form"
+            ),
+            models.CheckConstraint(
+                condition=Q(sent_at=None, number=None, verdict="")
+                | (Q(sent_at__isnull=False, number__isnull=False) & ~Q(verdict="")),
+                name="a_sent_review_has_number_and_verdict",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"review {self.number}" if self.number else "draft of a review"
+
+    @property
+    def approves(self) -> bool:
+        """Whether it approves the newest result. An approval ends when the code changes."""
+        return self.verdict == ReviewVerdict.APPROVE and self.commit == self.task.head_commit
+
+
+class ReviewThreadQuerySet(models.QuerySet["ReviewThread"]):
+    def sent(self) -> Self:
+        return self.exclude(number=None)
+
+    def numbers(self) -> tuple[int, ...]:
+        """Return the numbers of the sent threads, in order."""
+        found = self.sent().order_by("number").values_list("number", flat=True)
+        return tuple(number for number in found if number is not None)
+
+    def open(self) -> Self:
+        """Return the sent threads that neither the agent has answered nor a human resolved, in order."""
+        return self.sent().filter(state=ThreadState.OPEN).order_by("number")
+
+
+class ReviewThread(models.Model):
+    """A conversation about lines of the result, a file (`line` is empty), or all of it (`path` is empty).
+
+    It is anchored by path, side, line and the text of the line in `commit`. A range goes from `first_line` to
+    `line`. The agent answers by the number.
+    """
+
+    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="threads")
+    review = models.ForeignKey(Review, on_delete=models.CASCADE, related_name="threads")
+    number = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Counts the task's threads from 1; that of a draft has none."
+    )
+    state = models.CharField(max_length=20, choices=ThreadState, default=ThreadState.OPEN)
+    path = models.CharField(max_length=4096, blank=True)
+    side = models.CharField(max_length=3, choices=Side, default=Side.NEW)
+    first_line = models.PositiveIntegerField(null=True, blank=True)
+    line = models.PositiveIntegerField(null=True, blank=True)
+    line_text = models.TextField(blank=True, help_text="The text of the line, up to 2,000 characters.")
+    commit = models.CharField(max_length=64, help_text="The commit in which the line stands.")
+    created_at = models.DateTimeField(auto_now_add=True)
+    resolved_by = models.ForeignKey(User, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
+    resolved_at = models.DateTimeField(null=True, blank=True)
+
+    objects = ReviewThreadQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["task", "number", "pk"]
+        constraints = [
+            models.UniqueConstraint(fields=["task", "number"], name="one_thread_per_number"),
+            models.CheckConstraint(
+                condition=Q(state="resolved") ^ Q(resolved_at=None), name="a_resolved_thread_has_a_time"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"thread {self.number}" if self.number else "draft of a thread"
+
+    @property
+    def place(self) -> str:
+        """Where it was opened, such as `app/billing.py:12` or `app/billing.py:8-12`; empty for the whole."""
+        if not self.line:
+            return self.path
+        lines = f"{self.first_line}-{self.line}" if self.first_line else str(self.line)
+        return f"{self.path}:{lines}"
+
+    @property
+    def is_resolved(self) -> bool:
+        return self.state == ThreadState.RESOLVED
+
+
+class ThreadComment(models.Model):
+    """One comment of a thread, by a human (`author`) or by the agent of a `run`. Never changed."""
+
+    thread = models.ForeignKey(ReviewThread, on_delete=models.CASCADE, related_name="comments")
+    author = models.ForeignKey(
+        User, null=True, blank=True, on_delete=models.PROTECT, related_name="thread_comments"
+    )
+    run = models.ForeignKey(
+        Run, null=True, blank=True, on_delete=models.CASCADE, related_name="thread_comments"
+    )
+    text = models.TextField()
+    at = models.DateTimeField(auto_now_add=True)
+    key = models.CharField(
+        max_length=64,
+        blank=True,
+        editable=False,
+        help_text="Of the agent's reply, which is read more than once.",
+    )
+
+    class Meta:
+        ordering = ["at", "pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["thread", "key"], condition=~Q(key=""), name="one_comment_per_reply"
+            ),
+            models.CheckConstraint(
+                condition=Q(author=None) ^ Q(run=None), name="a_comment_is_of_a_human_or_an_agent"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.text[:80]
+
+    @property
+    def by(self) -> str:
+        """The name of who wrote it."""
+        return (
+            self.author.shown_name if self.author else f"agent of {self.run.step.name if self.run else '?'}"
+        )
