@@ -35,6 +35,7 @@ from tasks_app.agent.gate.hook import NOBODY, approval
 from tasks_app.agent.gate.patterns import WRITING
 from tasks_app.agent.outcome import run_result
 from tasks_app.agent.port import Ending, Recorder, RunOrder, RunResult, Stop, require_session_id
+from tasks_app.agent.reply_spool import clear_replies
 from tasks_app.agent.stream import Stream
 from tasks_app.agent.transcripts import deferred_call, stored_transcript
 
@@ -64,6 +65,7 @@ class FakeAgent:
     def run(self, order: RunOrder, recorder: Recorder) -> RunResult:
         require_session_id(order.session_id)
         clear_spool(order.paths.home)
+        clear_replies(order.paths.home)
         self.runs.append(order)
         return _FakeRun(self.script, order, recorder).run()
 

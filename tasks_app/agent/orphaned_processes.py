@@ -18,6 +18,9 @@ from tasks_app.core.errors import PassingFault
 
 WORKSPACE_VARIABLE = "CAT_HERDER_WORKSPACE"
 _CLAIM_VARIABLE = "CAT_HERDER_CLAIM"
+#: How often the variables of a process that seems to have none are read, and the pause between two reads.
+_READS = 5
+_READ_SECONDS = 0.002
 
 
 @dataclass(frozen=True)
@@ -93,8 +96,17 @@ def _claim_in(environment: list[bytes]) -> Claim | None:
 
 
 def _environment(pid: int) -> list[bytes]:
-    """Return the variables of a process; none for one that ended, is a zombie, or is not ours."""
+    """Return the variables of a process; none for one that ended, is a zombie, or is not ours.
+
+    A process that is just starting another program has none for a moment, so it is read again.
+    """
+    process = Path(f"/proc/{pid}")
     try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        for _ in range(_READS):
+            if content := (process / "environ").read_bytes():
+                return content.split(b"\0")
+            (process / "exe").readlink()  # raises for a thread of the kernel, which never has any
+            time.sleep(_READ_SECONDS)
     except OSError:
-        return []
+        pass
+    return []

@@ -68,7 +68,8 @@ class RunOrder:
     (None: every tool of the agent). `max_cost_usd` limits this run. `network` is what its processes may
     reach. `timeout` is in seconds. `ask_before` are patterns of tool calls that a human must approve first.
     With `planning` the agent may only read, until a human approves its plan. `halting` are the tools that the
-    session began with (None: it begins now). `claim` is the claim of the lease for which it runs.
+    session began with (None: it begins now). `threads` are the numbers of the threads that it may reply to.
+    `claim` is the claim of the lease for which it runs.
     """
 
     session_id: str
@@ -89,6 +90,7 @@ class RunOrder:
     max_cost_usd: float | None = None
     timeout: float = 3600.0
     network: Network = "full"
+    threads: tuple[int, ...] = ()
     claim: Claim = field(default_factory=Claim)
 
     @property

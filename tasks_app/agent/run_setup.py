@@ -20,6 +20,7 @@ from tasks_app.agent.config_dir import clear_config_dir
 from tasks_app.agent.gate.patterns import WRITING
 from tasks_app.agent.plans import plans_folder
 from tasks_app.agent.port import Decision, RunOrder
+from tasks_app.agent.reply_spool import clear_replies, reply_folder
 from tasks_app.sandbox import Sandbox, SandboxedCommand, with_forwarded_port
 
 _HERE = Path(__file__).parent
@@ -71,6 +72,7 @@ def set_up_run(
     for folder in (inside / "bin", paths.answers):
         folder.mkdir(parents=True, exist_ok=True)
     clear_spool(paths.home)
+    clear_replies(paths.home)
     if not order.resume:
         clear_config_dir(paths.home)
     install_gate(inside)
@@ -80,6 +82,11 @@ def set_up_run(
     command_env = {**env, **order.claim.variables(paths.workspace)}
     if order.may_ask:
         command_env["CAT_HERDER_ASKED"] = str(spool_folder(paths.home))
+    if order.threads:
+        command_env["CAT_HERDER_REPLIES"] = str(reply_folder(paths.home))
+        command_env["CAT_HERDER_THREADS"] = " ".join(map(str, order.threads))
+    has_command = order.may_ask or bool(order.threads)
+    if has_command:
         _write_script(inside / "bin" / "cat-herder", f"{_python()} {shlex.quote(str(inside / 'ask.py'))}")
     readable = [inside, paths.answers, Path(argv[0]).parent]
     command = sandbox.command(
@@ -90,7 +97,7 @@ def set_up_run(
         readable=readable if model is None else [*readable, model.parent],
     )
     search_path = command.env["PATH"]
-    if order.may_ask:
+    if has_command:
         search_path = f"{inside / 'bin'}:{search_path}"
     orders = paths.run / "orders.json"
     orders.touch(mode=0o600)

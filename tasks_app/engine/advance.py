@@ -22,6 +22,7 @@ from tasks_app.engine.workspace import commit_for_sequence, tidy_repository
 from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
 from tasks_app.models import Outcome, Run, Step, Task
+from tasks_app.services.sending_back import hand_over_waiting
 from tasks_app.services.sequences import look_for_next, proceed
 
 logger = logging.getLogger(__name__)
@@ -106,10 +107,12 @@ def _run_steps(lease: Lease, context: WorkerContext) -> None:
     if task.phase != Phase.RUNNING:
         return
     crash_point("begun")
-    for step in task.steps.exclude(phase=Phase.DONE).select_related("task__project"):
-        if not work_on(step, lease, context):
-            return
-    _finish_task(task, lease, context)
+    finished = False
+    while not finished:
+        for step in task.steps.exclude(phase=Phase.DONE).select_related("task__project"):
+            if not work_on(step, lease, context):
+                return
+        finished = _finish_task(task, lease, context)
     crash_point("task-done")
 
 
@@ -145,17 +148,23 @@ def _accept_other_phase(lease: Lease, error: IllegalMove) -> None:
         _fail_task(lease, str(error))
 
 
-def _finish_task(task: Task, lease: Lease, context: WorkerContext) -> None:
-    """Move the task to `done` and queue the next task of its sequence, in one transaction to lose none."""
+def _finish_task(task: Task, lease: Lease, context: WorkerContext) -> bool:
+    """Move the task to `done` and queue the next task of its sequence, in one transaction to lose none.
+
+    Returns False if reviewers have requested changes meanwhile: then steps are pending again.
+    """
     sequence = task.sequence
     if sequence:
         commit_for_sequence(task, context)
     upcoming = look_for_next(sequence) if sequence else None
     with lease.fenced() as task:
+        if hand_over_waiting(task, epoch=lease.epoch):
+            return False
         move(task, Phase.DONE, epoch=lease.epoch)
         if sequence and upcoming:
             sequence.refresh_from_db()
             proceed(sequence, upcoming, notify=context.queues_next)
+    return True
 
 
 def _start_task(lease: Lease) -> Task:

@@ -19,6 +19,7 @@ from tasks_app.core.storable import storable, storable_text
 from tasks_app.core.types import Ask, Json
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.passing_faults import retry_pause
+from tasks_app.engine.review_requests import mark_delivered
 from tasks_app.engine.run_recorder import RunRecorder
 from tasks_app.history.audit import record
 from tasks_app.history.events.append import NewEvent
@@ -48,7 +49,7 @@ OUTCOMES = {
 
 
 def store_result(run: Run, result: RunResult, recorder: RunRecorder) -> None:
-    """Store the end of the run in its row, and which answers the agent has received.
+    """Store the end of the run in its row, and which answers and reviews the agent has received.
 
     Must be called inside `lease.fenced()`.
     """
@@ -68,6 +69,8 @@ def store_result(run: Run, result: RunResult, recorder: RunRecorder) -> None:
     ended_in_order = result.ending is Ending.FINISHED or bool(result.deferred)
     if ended_in_order and (result.delivered or (run.prompt and recorder.spoke)):
         run.answers_handed_in.filter(delivered_at=None).update(delivered_at=timezone.now())
+    if ended_in_order and run.prompt:
+        mark_delivered(run)
     if result.error:
         recorder.write(NewEvent(EventKind.ERROR, {"text": result.error}))
 

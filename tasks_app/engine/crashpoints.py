@@ -24,6 +24,12 @@ POINTS = (
     "step-done",
     "task-done",
 )
+#: The same for a worker that publishes a result.
+PUBLISHING_POINTS = (
+    "publication-claimed",
+    "publication-checked",
+    "publication-pushed",
+)
 
 _armed = os.environ.get("CATHERDER_CRASH_AT", "")
 

@@ -25,8 +25,13 @@ from tasks_app.core.errors import TranscriptDamaged
 from tasks_app.core.types import Ask, AskItem, AskKind, AskWay, Option
 from tasks_app.engine.database_transcripts import DatabaseTranscriptStore
 from tasks_app.engine.prompts import attempts_left_of, step_prompt, threshold_text
+from tasks_app.engine.review_requests import (
+    request_text,
+    requests_of_current_runs,
+    undelivered_reviews,
+)
 from tasks_app.history.events.past import past_actions
-from tasks_app.models import Outcome, Question, QuestionKind, Reason, Run, Step, Verdict, paths
+from tasks_app.models import Outcome, Question, QuestionKind, Reason, Review, Run, Step, Verdict, paths
 from tasks_app.prompting.feedback import (
     AnsweredQuestion,
     Feedback,
@@ -40,15 +45,16 @@ from tasks_app.prompting.feedback import (
     usage_limit_feedback,
 )
 from tasks_app.prompting.replay import replay, with_feedback
+from tasks_app.prompting.review import rerun_feedback
 
 
 @dataclass(frozen=True)
 class NextRun:
     """A run before it starts: with `resume` in the session of an earlier run, otherwise in a new one.
 
-    `answers` are the ids of the questions whose answers it hands in. `turned_down` maps each call that a
-    human refused to a sentence that says who refused it. While `planning` the agent may only read. `note` is
-    for the log.
+    `answers` are the ids of the questions whose answers it hands in, `reviews` those of the reviews that it
+    hands over. `turned_down` maps each call that a human refused to a sentence that says who refused it.
+    While `planning` the agent may only read. `note` is for the log.
     """
 
     reason: Reason
@@ -58,6 +64,7 @@ class NextRun:
     decisions: dict[str, Decision] = field(default_factory=dict)
     cost_before: float = 0.0
     answers: tuple[int, ...] = ()
+    reviews: tuple[int, ...] = ()
     turned_down: dict[str, str] = field(default_factory=dict)
     planning: bool = False
     note: str = ""
@@ -74,7 +81,8 @@ def next_run(step: Step) -> NextRun:
         return _first_run(step)
     transcript, damage = _stored_session(last)
     open_answers = undelivered(step, last, transcript)
-    planned = _following_run(step, last, transcript, open_answers)
+    reviews = undelivered_reviews(step, last, transcript)
+    planned = _following_run(step, last, transcript, open_answers, reviews)
     if not planned.resume:
         planned = replace(planned, note=_why_replayed(last, transcript, damage))
     answers = tuple(question.pk for question in open_answers)
@@ -104,21 +112,43 @@ def _first_run(step: Step) -> NextRun:
     prompt, session = step_prompt(step), str(uuid.uuid4())
     if step.first_run == 1:
         return NextRun(Reason.FIRST, session, prompt, planning=planning)
-    return NextRun(Reason.RETRY, session, with_feedback(prompt, retry_feedback()), planning=planning)
+    reviews = tuple(step.reviews.undelivered().select_related("author"))
+    feedback, reason = retry_feedback(), Reason.RETRY
+    if reviews:
+        feedback, reason = request_text(step, reviews), Reason.REVIEW
+    elif _follows_review(step):
+        feedback, reason = rerun_feedback(), Reason.REVIEW
+    prompt = with_feedback(prompt, feedback)
+    return NextRun(reason, session, prompt, planning=planning, reviews=_ids(reviews))
+
+
+def _follows_review(step: Step) -> bool:
+    """Return whether an earlier step was asked to change the code since this one last ran."""
+    last = step.runs.filter(number__lt=step.first_run).last()
+    requests = Review.objects.filter(task=step.task_id, step__position__lt=step.position)
+    return last is not None and requests.filter(handed_in__pk__gt=last.pk).exists()
+
+
+def _ids(reviews: Sequence[Review]) -> tuple[int, ...]:
+    return tuple(review.pk for review in reviews)
 
 
 def _following_run(
-    step: Step, last: Run, transcript: Transcript, open_answers: Sequence[Question]
+    step: Step,
+    last: Run,
+    transcript: Transcript,
+    open_answers: Sequence[Question],
+    reviews: Sequence[Review],
 ) -> NextRun:
     # The end of a run whose session could not be resumed says nothing: the run before it is why we go on.
     decisive = last
     if last.outcome == Outcome.LOST:
         decisive = step.current_runs.exclude(outcome=Outcome.LOST).last() or last
-    reason = _reason(decisive)
+    reason = _reason(decisive, reviews)
     if not transcript or decisive != last or step.task.resume == "replay":
-        feedback = _feedback(step, decisive, open_answers)
+        feedback = _feedback(step, decisive, open_answers, requests_of_current_runs(step))
         prompt = replay(step_prompt(step), actions=past_actions(step), feedback=feedback)  # H9
-        return NextRun(reason, str(uuid.uuid4()), prompt)
+        return NextRun(reason, str(uuid.uuid4()), prompt, reviews=_ids(reviews))
     session = str(last.session_id)
     reported = last.cost_usd if last.reported_cost_usd is None else last.reported_cost_usd
     cost = cost_before(last) + reported
@@ -128,8 +158,8 @@ def _following_run(
     if decisions or (waits_at and not _has_question(step, waits_at)):
         # Without a decision the gate sees the call once more, and then it is asked about.
         return NextRun(reason, session, None, resume=True, decisions=decisions, cost_before=cost)
-    prompt = "\n\n".join(filter(None, [_feedback(step, last, open_answers), threshold_note]))
-    return NextRun(reason, session, prompt, resume=True, cost_before=cost)
+    prompt = "\n\n".join(filter(None, [_feedback(step, last, open_answers, reviews), threshold_note]))
+    return NextRun(reason, session, prompt, resume=True, cost_before=cost, reviews=_ids(reviews))
 
 
 def _why_replayed(last: Run, transcript: Transcript, damage: str) -> str:
@@ -207,9 +237,9 @@ def _has_question(step: Step, call: str) -> bool:
     return step.questions.filter(tool_use_id=call).exists()
 
 
-def _reason(last: Run) -> Reason:
+def _reason(last: Run, reviews: Sequence[Review]) -> Reason:
     if last.outcome == Outcome.FINISHED:
-        return Reason.CHECK_FAILED
+        return Reason.REVIEW if reviews else Reason.CHECK_FAILED
     reasons = {
         Outcome.ASKED: Reason.ANSWER,
         Outcome.LIMIT: Reason.LIMIT,
@@ -269,8 +299,18 @@ def ask_of(question: Question) -> Ask:
     return Ask(question.tool_use_id, way, items, question.tool_input, kind)
 
 
-def _feedback(step: Step, last: Run, answers: Sequence[Question]) -> Feedback:
-    """Return what the agent is told about why it runs again."""
+def _feedback(step: Step, last: Run, answers: Sequence[Question], reviews: Sequence[Review]) -> Feedback:
+    """Return what the agent is told about why it runs again, and then what reviewers request."""
+    if not reviews:
+        return _why_again(step, last, answers)
+    requested = request_text(step, reviews)
+    if last.outcome == Outcome.FINISHED and all(report["passed"] for report in last.checks or []):
+        return requested
+    return Feedback(f"{_why_again(step, last, answers)}\n\n{requested}")
+
+
+def _why_again(step: Step, last: Run, answers: Sequence[Question]) -> Feedback:
+    """Return what the agent is told about how the last run ended."""
     if answers:
         texts = [
             AnsweredQuestion(

@@ -14,6 +14,7 @@ from tasks_app.engine.conclude import ask_humans, store_result
 from tasks_app.engine.deaths import fail_if_hopeless
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.next_run import cost_before, transcript_of, undelivered
+from tasks_app.engine.review_requests import undelivered_reviews
 from tasks_app.engine.run_recorder import RunRecorder
 from tasks_app.engine.stopping import never
 from tasks_app.history.events.append import NewEvent
@@ -64,7 +65,9 @@ def _close(task: Task, recovered: RecoveredRun, lease: Lease, outcome: Outcome, 
     recorder = RunRecorder(lease, run, stop_signal=never, timeout=0.0)
     recorder.write(NewEvent(EventKind.NOTE, {"text": note}))
     store_result(run, _result(run, stream, ending), recorder)
-    undelivered(run.step, run, recovered.transcript)  # marks the answers that the agent has received
+    # Both mark what the agent has received.
+    undelivered(run.step, run, recovered.transcript)
+    undelivered_reviews(run.step, run, recovered.transcript)
     if ending is Ending.STOPPED:
         Run.objects.filter(pk=run.pk).update(outcome=outcome)
     if ending is Ending.ASKED:

@@ -19,6 +19,7 @@ from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.database_transcripts import DatabaseTranscriptStore
 from tasks_app.engine.lease import SECONDS, Lease
 from tasks_app.engine.passing_faults import PATIENCE, retry_during_faults
+from tasks_app.engine.replies import ReplyCollector
 from tasks_app.engine.stopping import Stopped, StopReason, StopSignal
 from tasks_app.history.events.append import NewEvent, append
 from tasks_app.models import EventKind, Run, SessionEntry
@@ -46,6 +47,8 @@ class RunRecorder(DatabaseTranscriptStore):
         self._seq = run.next_seq()
         self._deadline = time.monotonic() + timeout
         self.spoke = False
+        #: Set if the agent may reply to threads.
+        self.replies: ReplyCollector | None = None
 
     def record(self, events: Sequence[AgentEvent]) -> None:
         self.spoke = self.spoke or any(event.kind in {"text", "thinking", "tool_use"} for event in events)
@@ -113,10 +116,16 @@ class RunRecorder(DatabaseTranscriptStore):
         return retry_during_faults(action, again=again, check=self._check_signals, patience=patience)
 
     def tick(self) -> None:
-        """Raise Stopped or LeaseLost if the run must not go on. A plain read: no lock, no write."""
+        """Raise Stopped or LeaseLost if the run must not go on. A plain read, unless the agent replied."""
         self._check_signals()
         if self._wait_for(self._lease.phase) != Phase.RUNNING:
             raise Stopped(StopReason.CANCELLED)
+        self.collect_replies()
+
+    def collect_replies(self) -> None:
+        """Store what the agent has replied to threads so far."""
+        if self.replies is not None:
+            self._wait_for(self.replies.collect)
 
     def _check_signals(self) -> None:
         """Raise Stopped for every reason that is known without the database."""

@@ -27,6 +27,7 @@ from tasks_app.engine.lease import Lease
 from tasks_app.engine.network import network_of
 from tasks_app.engine.next_run import NextRun, halting_tools, next_run, timeout_of
 from tasks_app.engine.plan import begin_plan
+from tasks_app.engine.replies import ReplyCollector, collect_earlier_replies
 from tasks_app.engine.run_recorder import RunRecorder
 from tasks_app.engine.stopping import Stopped, StopReason
 from tasks_app.engine.wait_sentences import SHORTEST_WAIT, reset_words
@@ -51,9 +52,10 @@ def work_on(step: Step, lease: Lease, context: WorkerContext) -> bool:
     kill_earlier_processes(paths.workspace(step.task).path, lease.as_claim)
     prepare_workspace(step, lease, context)
     begin_plan(step, lease)
+    collect_earlier_replies(step.task, lease)
     while True:
         last = step.current_runs.last()
-        if last is not None and last.outcome == Outcome.FINISHED:
+        if last is not None and last.outcome == Outcome.FINISHED and not step.reviews.undelivered().exists():
             verdict = judge(last, lease, context)
             if verdict is not None:
                 return verdict
@@ -75,9 +77,14 @@ def _run_agent(step: Step, lease: Lease, context: WorkerContext) -> bool:
     if planned.note:
         recorder.write(NewEvent(EventKind.NOTE, {"text": planned.note}))
     crash_point("run-opened")
+    order = _order(run, planned, timeout)
+    if order.threads:
+        recorder.replies = ReplyCollector(run, lease)
     try:
-        result = context.agent.run(_order(run, planned, timeout), recorder)
+        result = context.agent.run(order, recorder)
+        recorder.collect_replies()
     except Stopped as stopped:
+        recorder.collect_replies()
         return _conclude_stopped(run, stopped, lease, recorder, context)
     crash_point("agent-ended")
     return _conclude(run, result, lease, recorder, context)
@@ -126,6 +133,7 @@ def _open_run(step: Step, planned: NextRun, lease: Lease, context: WorkerContext
             lease_epoch=lease.epoch,
         )
         step.questions.filter(pk__in=planned.answers).update(handed_in=run)
+        step.reviews.filter(pk__in=planned.reviews).update(handed_in=run)
     return run
 
 
@@ -159,6 +167,7 @@ def _order(run: Run, planned: NextRun, timeout: float) -> RunOrder:
         max_cost_usd=None if task.max_cost_usd is None else task.max_cost_usd - _dollars_spent(run.step),
         timeout=timeout,
         network=network_of(run.step),
+        threads=task.threads.numbers(),
         claim=Claim(task.pk, run.lease_epoch),
     )
 

@@ -13,12 +13,12 @@ from django.utils import timezone
 from tasks_app.core.errors import CatHerderError
 from tasks_app.models import Delivery, DeliveryState, Medium, Occasion, Target
 from tasks_app.notifications import chat, mail, webhook
-from tasks_app.notifications.encryption import decrypt
 from tasks_app.notifications.errors import NotSent
 from tasks_app.notifications.message import is_over, message_of, occasion_of
 from tasks_app.notifications.recipients import preferences_of
 from tasks_app.notifications.timing import MAX_ATTEMPTS, after_quiet_hours, retry_delay
 from tasks_app.permissions import Principal, may_see
+from tasks_app.services.encryption import decrypt
 
 logger = logging.getLogger(__name__)
 

@@ -25,10 +25,10 @@ from tasks_app.models import (
     User,
 )
 from tasks_app.notifications import chat
-from tasks_app.notifications.encryption import encrypt
 from tasks_app.notifications.errors import NotSent
 from tasks_app.notifications.plain_text import one_line
 from tasks_app.permissions import Principal, require_maintainer, require_target_owner
+from tasks_app.services.encryption import encrypt
 
 #: Completes “Its maintainers …”.
 MANAGE_NOTIFICATIONS = "manage notifications"

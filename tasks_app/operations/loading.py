@@ -19,12 +19,24 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.models.functions import Now
 
 from tasks_app.core.errors import BackupError
-from tasks_app.models import Delivery, DeliveryState, SessionEntry, Task, Transition, paths
+from tasks_app.models import (
+    Delivery,
+    DeliveryState,
+    Publication,
+    PublicationState,
+    SessionEntry,
+    Task,
+    Transition,
+    paths,
+)
 from tasks_app.operations import rows
 
 #: Tables whose paths are used: sources of projects, sessions, approved calls. History is not changed.
 _WITH_PATHS = frozenset({"tasks_app.project", "tasks_app.sessionentry", "tasks_app.question"})
 _NOT_SENT = "The portal was restored from a backup that was made before this was sent."
+_NOT_PUBLISHED = (
+    "The portal was restored from a backup that was made before this was published. Publish again."
+)
 
 
 class Loader:
@@ -114,13 +126,15 @@ def _json_content(text: str) -> str:
 def adapt_rows(
     connection: BaseDatabaseWrapper, manifest: dict[str, Any], summary: dict[str, Any], *, new_data_dir: Path
 ) -> None:
-    """End leases, drop waiting deliveries, and move sessions to the new paths."""
+    """End leases, drop waiting deliveries and publications, and move sessions to the new paths."""
     using = connection.alias
     with transaction.atomic(using=using):
         held = Task._base_manager.using(using).exclude(lease_owner="", lease_expires=None)
         held.update(lease_owner="", lease_expires=None)
         waiting = Delivery._base_manager.using(using).filter(state=DeliveryState.WAITING)
         waiting.update(state=DeliveryState.DROPPED, said=_NOT_SENT, taken_until=None)
+        pending = Publication._base_manager.using(using).filter(state=PublicationState.PENDING)
+        pending.update(state=PublicationState.REFUSED, answer=_NOT_PUBLISHED, ended_at=Now())
         # The portal that kept running after the backup has sent these notifications.
         Transition._base_manager.using(using).filter(announced_at=None).update(announced_at=Now())
         _move_sessions(using, Path(manifest["data_dir"]), new_data_dir)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -181,7 +180,8 @@ class Sandbox:
         # The root itself is a tmpfs. If it were writable, files written there would fill the memory.
         words += ["--remount-ro", "/", "--chdir", str(workspace), "--"]
         limits = rlimits(self.limits, own_users=self._counts_processes)
-        return [*words, *_RESTRICT, json.dumps({**limits, "oom_score": OOM_SCORE, "nice": NICE})]
+        settings = {**limits, "oom_score": OOM_SCORE, "nice": NICE}
+        return [*words, *_RESTRICT, " ".join(f"{name}={value}" for name, value in settings.items())]
 
     def _unsandboxed_limits(self) -> list[str]:
         """Return the words that set rlimits without a sandbox.

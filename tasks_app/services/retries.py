@@ -33,7 +33,7 @@ def retry_from(task: Task, step: Step, *, by: Principal, put_back: bool = False,
             raise why
         reset_to = _files_before(step) if put_back else ""
         for one in task.steps.filter(position__gte=step.position):
-            _reset_step(one, reason=reason, by=by.user)
+            reset_step(one, reason=reason, by=by.user)
         paused = paused_until_now(task)
         move(
             task, Phase.PENDING, reason=reason, by=by.user, failure="", paused_seconds=paused,
@@ -70,8 +70,8 @@ def _files_before(step: Step) -> str:
     return step.base_commit
 
 
-def _reset_step(step: Step, *, reason: str, by: User) -> None:
-    """Reset the step. All its runs become history; run numbers continue."""
+def reset_step(step: Step, *, reason: str, by: User | None, epoch: int | None = None) -> None:
+    """Reset the step to pending. All its runs become history; run numbers continue."""
     fresh: dict[str, Any] = {
         "failures": 0,
         "failure": "",
@@ -83,4 +83,4 @@ def _reset_step(step: Step, *, reason: str, by: User) -> None:
     if step.phase == Phase.PENDING:
         Step.objects.filter(pk=step.pk).update(**fresh)
     else:
-        move(step, Phase.PENDING, reason=reason, by=by, **fresh)
+        move(step, Phase.PENDING, reason=reason, by=by, epoch=epoch, **fresh)

@@ -1,0 +1,74 @@
+"""Reading the folders in which programs of the sandbox leave JSON documents for the portal.
+
+They are in the agent's home, so neither a folder nor its content can be trusted: it is read without following
+links.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tasks_app.core.nofollow import open_file, open_folder
+
+_MAX_BYTES = 1_000_000
+
+
+@dataclass(frozen=True)
+class SpooledDocument:
+    """A document with the time at which it was written (ns) and a key that tells it apart.
+
+    `content` is None if the file is too large or no JSON.
+    """
+
+    written_at: int
+    key: str
+    content: Any
+
+
+def clear_folder(home: Path, name: str) -> None:
+    """Empty the folder for the next run. What it held must be stored in the database by then."""
+    folder = home / name
+    if folder.is_symlink() or folder.is_file():
+        folder.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def spooled_documents(
+    home: Path, name: str, *, limit: int, known: Collection[str] = ()
+) -> list[SpooledDocument]:
+    """Return the documents in the order written. They stay until `clear_folder`, so that a crash loses none.
+
+    Those with a `known` key are not read again. At most `limit` files are looked at.
+    """
+    documents: list[SpooledDocument] = []
+    with suppress(OSError), open_folder(home, name) as folder:
+        names = sorted(name for name in os.listdir(folder) if name.endswith(".json"))  # noqa: PTH208
+        documents = [document for name in names[:limit] for document in _read(folder, name, known)]
+    return sorted(documents, key=lambda document: document.written_at)
+
+
+def _read(folder: int, name: str, known: Collection[str]) -> Iterator[SpooledDocument]:
+    # The agent chose the name: it may hold any bytes, and long names may differ only at their end.
+    key = hashlib.sha256(os.fsencode(name)).hexdigest()[:32]
+    if key in known:
+        return
+    with suppress(OSError), open_file(folder, name) as file:
+        facts = os.fstat(file.fileno())
+        content = _parsed(file.read(_MAX_BYTES)) if facts.st_size <= _MAX_BYTES else None
+        yield SpooledDocument(facts.st_mtime_ns, key, content)
+
+
+def _parsed(text: bytes) -> Any:
+    """Return the JSON value, or None. RecursionError: brackets nested a thousand deep."""
+    with suppress(ValueError, RecursionError):
+        return json.loads(text.decode("utf-8"))
+    return None

@@ -1,0 +1,282 @@
+"""Carry out publications: the worker's thread that pushes results.
+
+The row is the truth. Each attempt first asks the remote where its branch is, so that a worker that takes over
+from a killed one neither pushes again what has arrived nor loses what has not.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import close_old_connections, connection
+
+from tasks_app.core.errors import CatHerderError, LeaseLost, MergeConflict, PublishingFailed, WorkspaceError
+from tasks_app.engine.crashpoints import crash_point
+from tasks_app.engine.passing_faults import passing_fault
+from tasks_app.git import Repository
+from tasks_app.git.publishing import Remote, make_commit, merged_tree
+from tasks_app.models import Publication, Task, paths
+from tasks_app.models.publication import CLAIM_SECONDS
+from tasks_app.services.difference import base_of
+from tasks_app.services.fetching import fetch
+from tasks_app.services.publish_settings import author_of, remote_of
+from tasks_app.services.publishing import (
+    last_published,
+    publication_hindrances,
+    record_merged,
+    record_published,
+    record_refused,
+    refuse_protected,
+)
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two looks for publications that are due. Each is one indexed query.
+POLL_SECONDS = 1.0
+#: Number of publications at the same time: one remote that hangs must not delay the others.
+MAX_PUSHES = 4
+#: The same after a look that failed: whatever is in the way, for example the database, is logged each time.
+FAULT_SECONDS = 10.0
+_RENEW_SECONDS = CLAIM_SECONDS / 4
+_ALREADY_THERE = "The branch is at this commit already; nothing was pushed."
+
+
+def carry_out(publication_id: int) -> bool:
+    """Publish if nobody else does. Return whether this call ended it, whatever the outcome."""
+    publication = Publication.objects.claim(publication_id)
+    if publication is None:
+        return False
+    crash_point("publication-claimed")
+    with _keep_claimed(publication):
+        try:
+            commit, answer = _publish(publication)
+        except LeaseLost:
+            return False  # another worker says how it ended
+        except CatHerderError as error:
+            record_refused(publication, str(error))
+        except Exception as error:
+            if passing_fault(error):
+                raise
+            logger.exception("publication %s failed", publication.pk)
+            record_refused(
+                publication, f"The portal failed ({type(error).__name__}). Its log has the reason."
+            )
+        else:
+            record_published(publication, commit, answer)
+    return True
+
+
+def _publish(publication: Publication) -> tuple[str, str]:
+    """Let the remote's branch be at the commit; return that commit and what the remote said.
+
+    Raises CatHerderError with the reason if it is not published.
+    """
+    remote = remote_of(publication.task.project)
+    if remote.url != publication.url:
+        raise PublishingFailed(f"Results are published to {remote.url} since then. Publish again.")
+    state = remote.read(publication.branch)
+    refuse_protected(publication, state.default_branch)
+    commit = _commit_to_publish(publication)
+    if state.commit == commit:
+        return commit, _ALREADY_THERE
+    _refuse_hindered(publication)
+    expected = last_published(publication)
+    if state.commit not in ("", expected):
+        raise PublishingFailed(_changed_by_others(publication, state.commit, expected))
+    crash_point("publication-checked")
+    return commit, _push(remote, publication, commit, expected=state.commit)
+
+
+def _refuse_hindered(publication: Publication) -> None:
+    """Raise PublishingFailed if the result must no longer be published, as after an approval that ended."""
+    if hindrances := publication_hindrances(publication.task, publication.commit):
+        raise PublishingFailed(" ".join(hindrances))
+
+
+def _push(remote: Remote, publication: Publication, commit: str, *, expected: str) -> str:
+    repository = paths.repository(publication.task.project)
+    try:
+        answer = remote.push(repository, commit, publication.branch, expected=expected)
+    except PublishingFailed:
+        # The push of a worker that was killed, or one whose connection broke, may have arrived meanwhile.
+        if not _has_arrived(remote, publication, commit):
+            raise
+        answer = ""
+    crash_point("publication-pushed")
+    return answer
+
+
+def _has_arrived(remote: Remote, publication: Publication, commit: str) -> bool:
+    try:
+        return remote.read(publication.branch).commit == commit
+    except PublishingFailed:
+        return False
+
+
+def _changed_by_others(publication: Publication, found: str, expected: str) -> str:
+    published = f"the portal published {expected}" if expected else "the portal did not publish it"
+    return (
+        f"Somebody else has pushed to refs/heads/{publication.branch} of {publication.url}: it is at "
+        f"{found}, but {published}. Nothing was overwritten. Merge or delete that branch, then publish again."
+    )
+
+
+def _commit_to_publish(publication: Publication) -> str:
+    """Return the result's commit, or one that is made of it: updated, squashed, or both.
+
+    Raises WorkspaceError, also if the project's branch cannot be merged.
+    """
+    task = publication.task
+    repository = paths.repository(task.project)
+    merged = _commit_to_merge(publication, repository) if publication.update else ""
+    if not (merged or publication.squash):
+        return publication.commit
+    if publication.squash:
+        parents = [merged or _start_of(task, repository, publication.commit)]
+        message = f"{task.title}\n\n{_body_of(task)}"
+    else:
+        parents = [publication.commit, merged]
+        message = f"Merge branch '{task.project.branch}' into {publication.branch}"
+    return make_commit(
+        repository,
+        _merge(publication, repository) if merged else repository.tree(publication.commit),
+        parents=parents,
+        message=message,
+        author=author_of(task.project),
+        at=_first_request(publication).requested_at,
+    )
+
+
+def _commit_to_merge(publication: Publication, repository: Repository) -> str:
+    """Return the commit of the project's branch to merge; "" if the result has it already."""
+    if not publication.merged_commit:
+        project = publication.task.project
+        fetch(project)
+        record_merged(publication, repository.head(project.branch))
+    newest = publication.merged_commit
+    return "" if _common_start(repository, publication.commit, newest) == newest else newest
+
+
+def _merge(publication: Publication, repository: Repository) -> str:
+    """Return the tree of the result with the commit to merge. Raises PublishingFailed for a conflict."""
+    try:
+        return merged_tree(repository, publication.commit, publication.merged_commit)
+    except MergeConflict as error:
+        branch = publication.task.project.branch
+        raise PublishingFailed(
+            f"{branch} ({publication.merged_commit}) cannot be merged into the result: {error} Nothing was "
+            f"published. Let the agent merge {branch}, or publish without the update and merge it by hand."
+        ) from error
+
+
+def _start_of(task: Task, repository: Repository, commit: str) -> str:
+    """Return the newest commit of the project's branch that the result has; else where the task began."""
+    start = _common_start(repository, commit, f"refs/source/{task.project.branch}")
+    return start if start not in ("", commit) else base_of(task)
+
+
+def _common_start(repository: Repository, one: str, other: str) -> str:
+    """Return the newest commit in both histories; "" if they have nothing in common."""
+    try:
+        return repository.git.line("merge-base", one, other)
+    except WorkspaceError:
+        return ""
+
+
+def _body_of(task: Task) -> str:
+    """Return the goal without its first heading, which is the title."""
+    first, _, rest = task.body.strip().partition("\n")
+    return rest.strip() if first.lstrip("# ").strip() == task.title else task.body
+
+
+def _first_request(publication: Publication) -> Publication:
+    """Return the first request for the same commit: its time is that of the commit."""
+    same = publication.task.publications.filter(
+        commit=publication.commit,
+        squash=publication.squash,
+        update=publication.update,
+        merged_commit=publication.merged_commit,
+        url=publication.url,
+    )
+    return same.order_by("pk")[0]
+
+
+@contextmanager
+def _keep_claimed(publication: Publication) -> Iterator[None]:
+    """Renew the claim in a thread until the context ends."""
+    ended = threading.Event()
+
+    def renew() -> None:
+        while not ended.wait(_RENEW_SECONDS):
+            try:
+                Publication.objects.renew(publication)
+            except Exception as error:
+                logger.warning("the claim of a publication could not be renewed, trying again: %s", error)
+                connection.close()
+        connection.close()
+
+    thread = threading.Thread(target=renew, name="publication-renewer", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+class Publisher(threading.Thread):
+    """Polls every POLL_SECONDS until stopped. Errors are logged, and the next round tries again.
+
+    Each worker has one. It uses no jobs in the queue: agents may occupy all of a worker's slots for hours.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(name="publisher", daemon=True)
+        self._stop_wanted = threading.Event()
+        self._pushes: list[threading.Thread] = []
+
+    def run(self) -> None:
+        while not self._stop_wanted.is_set():
+            pause = self._run_once()
+            close_old_connections()
+            self._stop_wanted.wait(pause)
+        connection.close()
+
+    def stop(self) -> None:
+        """Begin no more publications. One that is being pushed is taken up by the next worker."""
+        self._stop_wanted.set()
+
+    def _run_once(self) -> float:
+        """Start what is due, and return the seconds until the next look."""
+        try:
+            self._pushes = [thread for thread in self._pushes if thread.is_alive()]
+            free = MAX_PUSHES - len(self._pushes)
+            due = Publication.objects.due().order_by("attempts", "pk").values_list("pk", flat=True)[:free]
+            for publication_id in due:
+                self._start(publication_id)
+        except Exception as error:
+            _log("looking for publications failed", error)
+            return FAULT_SECONDS
+        return POLL_SECONDS
+
+    def _start(self, publication_id: int) -> None:
+        thread = threading.Thread(target=_carry_out_or_log, args=[publication_id], daemon=True)
+        thread.start()
+        self._pushes.append(thread)
+
+
+def _carry_out_or_log(publication_id: int) -> None:
+    try:
+        carry_out(publication_id)
+    except Exception as error:
+        _log(f"publication {publication_id} was interrupted and will be tried again", error)
+    finally:
+        connection.close()
+
+
+def _log(what: str, error: Exception) -> None:
+    # A passing fault gets one line without a traceback: it may be logged every second for hours.
+    logger.error("%s: %s", what, error, exc_info=None if passing_fault(error) else error)

@@ -1,0 +1,173 @@
+"""Publish the result of a task: ask for it, and store how it ended. `engine/publisher.py` pushes.
+
+A row says what is to be published, where, and what became of it. It ends once, whoever carries it out and how
+often that is begun again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from tasks_app.core.errors import BadInput, IllegalMove, LeaseLost
+from tasks_app.core.phases import Phase
+from tasks_app.core.storable import storable_text
+from tasks_app.history.audit import record
+from tasks_app.models import Action, Change, ChangeKind, Publication, PublicationState, Task
+from tasks_app.permissions import Principal, require_actor
+from tasks_app.services.difference import base_of
+from tasks_app.services.publish_settings import credential_fault, protecting_pattern, target_of
+from tasks_app.services.retries import has_successor
+from tasks_app.services.reviews import counted_approvals
+from tasks_app.services.tasks import locked
+
+_LONGEST_ANSWER = 4000
+
+
+class CannotPublish(IllegalMove):
+    """The result cannot be published now. The message has each reason as a sentence."""
+
+    def __init__(self, task: Task, reasons: list[str]) -> None:
+        super().__init__(f"Task “{task}”", task.phase, "published")
+        self.args = (" ".join(reasons),)
+
+
+def publication_hindrances(task: Task, commit: str) -> list[str]:
+    """Return why the commit must not be published as the task's result, in sentences; empty if it may."""
+    if task.phase != Phase.DONE:
+        return [f"Only the result of a task that is done can be published; this one is {task.phase}."]
+    hindrances = []
+    if not commit or commit == base_of(task):
+        hindrances.append("The task has changed nothing.")
+    if has_successor(task):
+        hindrances.append("A later task of the sequence works on the same branch. Publish that task.")
+    if pattern := protecting_pattern(task.project, task.branch):
+        hindrances.append(
+            f"The branch {task.branch} is protected by “{pattern}”: nothing is published to it."
+        )
+    if missing := _missing_approvals(task, commit):
+        hindrances.append(missing)
+    if fault := credential_fault(task.project):
+        hindrances.append(fault)
+    return hindrances
+
+
+def _missing_approvals(task: Task, commit: str) -> str:
+    """Return how many approvals of the commit are missing, or ""."""
+    required = task.project.required_approvals
+    approved = counted_approvals(task) if required and commit == task.head_commit else 0
+    if approved >= required:
+        return ""
+    return (
+        f"This result has {approved} of {required} required approval{'s' if required > 1 else ''}. "
+        "One by who started the task does not count."
+    )
+
+
+def publish(task: Task, *, by: Principal, squash: bool = False, update: bool = False) -> Publication:
+    """Ask for the task's result to be published, and return the publication, which a worker carries out.
+
+    With `squash`, one commit replaces the checkpoints; with `update`, the newest commit of the project's
+    branch is merged first. A commit that the remote already has is not pushed again. While
+    the same publication is pending, that one is returned. Raises NotAllowed for viewers, CannotPublish for a
+    result that must not be published, and IllegalMove while the task is being published otherwise.
+    """
+    require_actor(by, task.project)
+    with transaction.atomic():
+        task = locked(task)
+        if pending := task.publications.filter(state=PublicationState.PENDING).first():
+            return _require_same(pending, task, squash=squash, update=update)
+        if hindrances := publication_hindrances(task, task.head_commit):
+            raise CannotPublish(task, hindrances)
+        return _create(task, squash=squash, update=update, by=by)
+
+
+def _require_same(pending: Publication, task: Task, *, squash: bool, update: bool) -> Publication:
+    if (pending.commit, pending.squash, pending.update) != (task.head_commit, squash, update):
+        raise IllegalMove(f"Task “{task}”", "being published", "published again; wait until that has ended")
+    return pending
+
+
+def _create(task: Task, *, squash: bool, update: bool, by: Principal) -> Publication:
+    publication = Publication.objects.create(
+        task=task,
+        commit=task.head_commit,
+        squash=squash,
+        update=update,
+        url=target_of(task.project),
+        branch=task.branch,
+        by=by.user,
+    )
+    Change.objects.create(task=task, kind=ChangeKind.TASK)
+    record(Action.PUBLISH_REQUESTED, by=by.user, task=task, **_audit_details(publication))
+    return publication
+
+
+def last_published(publication: Publication) -> str:
+    """Return the commit that the portal published to the same branch last; "" if it never did.
+
+    The tasks of a sequence share a branch.
+    """
+    same = Publication.objects.filter(
+        task__project=publication.task.project_id,
+        url=publication.url,
+        branch=publication.branch,
+        state=PublicationState.PUSHED,
+    )
+    return same.order_by("-ended_at", "-pk").values_list("published_commit", flat=True).first() or ""
+
+
+def record_merged(publication: Publication, commit: str) -> None:
+    """Store the commit to merge, so that each attempt merges the same. Raises LeaseLost without the claim."""
+    if not Publication.objects.held(publication).update(merged_commit=commit):
+        raise LeaseLost(f"publication {publication.pk} was taken over by another worker")
+    publication.merged_commit = commit
+
+
+def record_published(publication: Publication, commit: str, answer: str) -> None:
+    """Store that the remote's branch is at `commit`, and what the remote answered."""
+    _end(publication, PublicationState.PUSHED, Action.PUBLISHED, commit, answer)
+
+
+def record_refused(publication: Publication, reason: str) -> None:
+    """Store why nothing was published."""
+    _end(publication, PublicationState.REFUSED, Action.NOT_PUBLISHED, "", reason)
+
+
+def _end(publication: Publication, state: PublicationState, action: Action, commit: str, answer: str) -> None:
+    """End the publication, unless its claim was lost: then another worker says how it ended."""
+    values = {
+        "state": state,
+        "published_commit": commit,
+        "answer": storable_text(answer)[:_LONGEST_ANSWER],
+        "ended_at": timezone.now(),
+        "claimed_until": None,
+    }
+    with transaction.atomic():
+        if not Publication.objects.held(publication).update(**values):
+            return
+        for name, value in values.items():
+            setattr(publication, name, value)
+        Change.objects.create(task=publication.task, kind=ChangeKind.TASK)
+        details = {**_audit_details(publication), "published_commit": commit, "answer": values["answer"]}
+        record(action, by=publication.by, task=publication.task, **details)
+
+
+def _audit_details(publication: Publication) -> dict[str, Any]:
+    return {
+        "commit": publication.commit,
+        "squash": publication.squash,
+        "update": publication.update,
+        "url": publication.url,
+        "branch": publication.branch,
+    }
+
+
+def refuse_protected(publication: Publication, default_branch: str) -> None:
+    """Raise BadInput for the remote's default branch or a protected name, as the settings are now."""
+    pattern = protecting_pattern(publication.task.project, publication.branch)
+    if publication.branch == default_branch or pattern:
+        reason = f"protected by “{pattern}”" if pattern else "the default branch of the remote"
+        raise BadInput(f"{publication.branch} is {reason}: nothing is published to it.")

@@ -1,0 +1,286 @@
+"""Review a task's result: drafts of threads, sending a review, approvals."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from django.db import transaction
+from django.db.models import Max
+from django.utils import timezone
+
+from tasks_app.core.errors import BadInput, CatHerderError, IllegalMove, ResultChanged, WorkspaceError
+from tasks_app.core.phases import Phase
+from tasks_app.git import committed_text
+from tasks_app.history.audit import record
+from tasks_app.models import (
+    Action,
+    Change,
+    ChangeKind,
+    Channel,
+    Review,
+    ReviewThread,
+    ReviewVerdict,
+    Side,
+    Task,
+    ThreadComment,
+    paths,
+)
+from tasks_app.permissions import Principal, require_actor
+from tasks_app.services.difference import base_of
+from tasks_app.services.question_outcomes import normalise, require_size
+from tasks_app.services.sending_back import resume_for_review, why_not_change
+from tasks_app.services.tasks import locked
+
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+#: Characters of an anchored line that are stored.
+_LINE_TEXT = 2_000
+#: Maximum number of threads in one review.
+MOST_THREADS = 500
+
+
+@dataclass(frozen=True)
+class NewThread:
+    """A thread to open: on a line (or a range that begins at `first_line`), a file, or the whole result.
+
+    The line counts from 1 on its side of the task's diff. `where` names the thread in messages.
+    """
+
+    text: str
+    path: str = ""
+    side: Side = Side.NEW
+    line: int | None = None
+    first_line: int | None = None
+    where: str = "thread"
+
+
+def send_review(
+    task: Task,
+    verdict: ReviewVerdict,
+    *,
+    by: Principal,
+    via: Channel,
+    body: str = "",
+    threads: Sequence[NewThread] = (),
+    commit: str = "",
+    with_draft: bool = False,
+    form_key: str = "",
+    notify: bool = True,
+) -> Review:
+    """Store a review, with the threads of the author's draft if `with_draft`, and act on its verdict.
+
+    `commit` is the result that was looked at (default: the newest). A request for changes resumes the task,
+    or waits until its steps are done. A form that is sent again, with the same `form_key`, gets the review
+    that it sent before. Raises NotAllowed, BadInput with the place, IllegalMove if the phase does not allow
+    the verdict, or ResultChanged if something else than the newest result would be approved.
+    """
+    require_actor(by, task.project)
+    body = normalise(body).strip()
+    require_size(body, *(thread.text for thread in threads))
+    with transaction.atomic():
+        task = locked(task)
+        if form_key and (sent := Review.objects.filter(author=by.user, form_key=form_key).first()):
+            return sent
+        commit = _looked_at(task, commit)
+        rows = [_new_thread(task, thread, commit) for thread in threads]
+        review = _draft_or_new(task, by) if with_draft else Review(task=task, author=by.user)
+        drafted = list(review.threads.all()) if review.pk else []
+        _require_content(task, verdict, body, has_threads=bool(rows or drafted))
+        if why := _why_not(task, verdict, commit):
+            raise why
+        number = (task.reviews.aggregate(last=Max("number"))["last"] or 0) + 1
+        review.number, review.verdict, review.body = number, verdict, body
+        review.commit, review.form_key, review.via = commit, form_key, via
+        review.sent_at = timezone.now()
+        review.save()
+        _store_threads(review, rows, threads)
+        _number_threads(task, [*drafted, *rows])
+        if verdict == ReviewVerdict.REQUEST_CHANGES:
+            resume_for_review(task, review, by=by.user, notify=notify)
+        _tell(task, review, threads=len(drafted) + len(rows))
+    return review
+
+
+def _looked_at(task: Task, commit: str) -> str:
+    """Return the commit of the review. Raises BadInput if the task has no such result."""
+    if not task.head_commit:
+        raise BadInput("the task has no result yet", where="review")
+    if not commit:
+        return task.head_commit
+    if not _COMMIT.fullmatch(commit) or not paths.repository(task.project).has(commit):
+        raise BadInput(f"the portal has no commit {commit[:12]}", where="commit")
+    return commit
+
+
+def _require_content(task: Task, verdict: ReviewVerdict, body: str, *, has_threads: bool) -> None:
+    if body or has_threads or verdict == ReviewVerdict.APPROVE:
+        return
+    if verdict == ReviewVerdict.REQUEST_CHANGES and task.threads.open().exists():
+        return
+    raise BadInput("write a comment, or comment on a line", where="body")
+
+
+def _why_not(task: Task, verdict: ReviewVerdict, commit: str) -> CatHerderError | None:
+    if verdict == ReviewVerdict.REQUEST_CHANGES:
+        return why_not_change(task)
+    if verdict == ReviewVerdict.APPROVE:
+        if task.phase != Phase.DONE:
+            return IllegalMove(f"Task “{task}”", task.phase, "approved: it is not done")
+        if commit != task.head_commit:
+            return ResultChanged(
+                f"The result has changed since you looked at it, from {commit[:10]} to "
+                f"{task.head_commit[:10]}. Look at the changes and approve again; your comments are kept."
+            )
+    return None
+
+
+def _draft_or_new(task: Task, by: Principal) -> Review:
+    return draft_of(task, by) or Review(task=task, author=by.user)
+
+
+def _store_threads(review: Review, rows: Sequence[ReviewThread], threads: Sequence[NewThread]) -> None:
+    for row, thread in zip(rows, threads, strict=True):
+        row.review = review
+        row.save()
+        ThreadComment.objects.create(thread=row, author=review.author, text=normalise(thread.text))
+
+
+def _number_threads(task: Task, threads: Iterable[ReviewThread]) -> None:
+    last = task.threads.aggregate(last=Max("number"))["last"] or 0
+    for number, thread in enumerate(threads, start=last + 1):
+        thread.number = number
+        thread.save(update_fields=["number"])
+
+
+def _tell(task: Task, review: Review, *, threads: int) -> None:
+    Change.objects.create(task=task, kind=ChangeKind.TASK)
+    record(
+        Action.REVIEWED, by=review.author, task=task,
+        review=review.number, verdict=review.verdict, commit=review.commit, threads=threads,
+    )  # fmt: skip
+
+
+def _new_thread(task: Task, thread: NewThread, commit: str) -> ReviewThread:
+    """Return an unsaved thread, anchored in the result or in what was there before. Raises BadInput."""
+    if not normalise(thread.text).strip():
+        raise BadInput("the comment is empty", where=f"{thread.where}.text")
+    anchored_in = commit if thread.side == Side.NEW else base_of(task)
+    return ReviewThread(
+        task=task,
+        path=thread.path,
+        side=thread.side,
+        line=thread.line,
+        first_line=_first_line(thread),
+        line_text=_line_text(task, thread, anchored_in)[:_LINE_TEXT],
+        commit=anchored_in,
+    )
+
+
+def _first_line(thread: NewThread) -> int | None:
+    if thread.first_line is None or thread.first_line == thread.line:
+        return None
+    if thread.line is None or not 1 <= thread.first_line < thread.line:
+        raise BadInput("a range ends at `line`, after `first_line`", where=f"{thread.where}.first_line")
+    return thread.first_line
+
+
+def _line_text(task: Task, thread: NewThread, commit: str) -> str:
+    """Return the text of the line; "" for a whole file or result. Raises BadInput if it does not exist."""
+    if not thread.path:
+        if thread.line is not None:
+            raise BadInput("a line needs the path of its file", where=f"{thread.where}.path")
+        return ""
+    lines = _lines(task, thread, commit)
+    if thread.line is None:
+        return ""
+    if not 1 <= thread.line <= len(lines):
+        raise BadInput(
+            f"{thread.path} has {len(lines)} lines, so there is no line {thread.line}",
+            where=f"{thread.where}.line",
+        )
+    return lines[thread.line - 1]
+
+
+def _lines(task: Task, thread: NewThread, commit: str) -> list[str]:
+    where = f"{thread.where}.path"
+    if "\0" in thread.path or thread.path.startswith("/") or ".." in thread.path.split("/"):
+        raise BadInput("a path is relative to the repository", where=where)
+    try:
+        text = committed_text(paths.repository(task.project), commit=commit, path=thread.path)
+    except WorkspaceError as error:
+        if thread.line is None:  # a file that is too large to be read can be commented on as a whole
+            return []
+        raise BadInput(str(error), where=where) from error
+    if text is None:
+        side = "the result" if thread.side == Side.NEW else "what was there before"
+        raise BadInput(f"there is no file {thread.path!r} in {side}", where=where)
+    return text.removesuffix("\n").split("\n")
+
+
+# Drafts: what a reviewer has written and not sent. Only the author sees them.
+
+
+def draft_of(task: Task, by: Principal) -> Review | None:
+    """Return the user's draft for the task, if there is one."""
+    return Review.objects.drafts().filter(task=task, author=by.user).first()
+
+
+def add_to_draft(task: Task, thread: NewThread, *, by: Principal, commit: str = "") -> ReviewThread:
+    """Add a thread to the author's draft, which is made if there is none. Raises NotAllowed or BadInput."""
+    require_actor(by, task.project)
+    require_size(thread.text)
+    with transaction.atomic():
+        task = locked(task)
+        row = _new_thread(task, thread, _looked_at(task, commit))
+        review = _draft_or_new(task, by)
+        if review.pk and review.threads.count() >= MOST_THREADS:
+            raise BadInput(f"a review has up to {MOST_THREADS} comments; send this one first", where="review")
+        review.save()
+        _store_threads(review, [row], [thread])
+    return row
+
+
+def change_draft(thread: ReviewThread, text: str, *, by: Principal) -> None:
+    """Change the text of a thread that is not sent yet. Raises NotAllowed or BadInput."""
+    _require_own_draft(thread, by)
+    text = normalise(text)
+    if not text.strip():
+        raise BadInput("the comment is empty", where="text")
+    require_size(text)
+    thread.comments.update(text=text)
+
+
+def remove_from_draft(thread: ReviewThread, *, by: Principal) -> None:
+    """Remove a thread that is not sent yet. Raises NotAllowed or BadInput."""
+    _require_own_draft(thread, by)
+    thread.delete()
+
+
+def _require_own_draft(thread: ReviewThread, by: Principal) -> None:
+    require_actor(by, thread.task.project)
+    thread.refresh_from_db(fields=["number"])
+    if thread.number is not None:
+        raise BadInput("this comment was sent already; reply to it instead", where="thread")
+    if thread.review.author_id != by.user.pk:
+        raise BadInput("this draft is somebody else’s", where="thread")
+
+
+# Approvals.
+
+
+def approvals_of(task: Task) -> list[Review]:
+    """Return the approvals that hold for the newest result, the newest of each person.
+
+    A later request for changes by the same person ends their approval.
+    """
+    newest: dict[int, Review] = {}
+    judging = task.reviews.sent().exclude(verdict=ReviewVerdict.COMMENT).select_related("author", "task")
+    for review in judging.order_by("number"):
+        newest[review.author_id] = review
+    return [review for review in newest.values() if review.approves]
+
+
+def counted_approvals(task: Task) -> int:
+    """Return how many approvals count for publishing: those of others than who started the task."""
+    return sum(review.author_id != task.created_by_id for review in approvals_of(task))

@@ -1,0 +1,96 @@
+"""Hand requests for changes to the agent that last wrote the code, and run everything after it again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils import timezone
+
+from tasks_app.core.errors import IllegalMove, WorkspaceError
+from tasks_app.core.phases import Phase
+from tasks_app.git import changed_files
+from tasks_app.history.statistics import paused_until_now
+from tasks_app.history.transitions import move
+from tasks_app.models import Review, Step, Task, User, paths
+from tasks_app.services.retries import has_successor, reset_step
+from tasks_app.services.worker_notifier import notify_on_commit
+
+#: Phases in which a request for changes resumes the task. While it works, waits for an answer or a limit, the
+#: request waits until its steps are done.
+TAKES_REQUESTS = frozenset({Phase.DONE, Phase.FAILED, Phase.INTERRUPTED})
+
+
+def why_not_change(task: Task) -> IllegalMove | None:
+    """Return why no changes can be requested; None if they can."""
+    what = f"Task “{task}”"
+    if task.not_started:
+        return IllegalMove(what, "not started", "changed: it has no result yet")
+    if task.phase == Phase.CANCELLED:
+        return IllegalMove(what, "cancelled", "changed; resume it first")
+    if has_successor(task):
+        return IllegalMove(what, "followed by another task of its sequence, which builds on it,", "changed")
+    return None
+
+
+def resume_for_review(task: Task, review: Review, *, by: User, notify: bool = True) -> bool:
+    """Resume an ended task so that its agent gets the review. Return whether it was resumed now.
+
+    Must be called in a transaction that has locked the task.
+    """
+    if task.phase not in TAKES_REQUESTS:
+        return False
+    reason = f"{by.shown_name} requested changes"
+    hand_over([review], reason=reason, by=by)
+    move(
+        task, Phase.PENDING, reason=reason, by=by, failure="", paused_seconds=paused_until_now(task),
+        resets_at=None, retry_at=None, queued_at=task.queued_at or timezone.now(),
+    )  # fmt: skip
+    if notify:
+        notify_on_commit(task.pk)
+    return True
+
+
+def hand_over_waiting(task: Task, *, epoch: int) -> bool:
+    """Hand over the requests that came while the task worked. Return whether there were any.
+
+    Must be called by the holder of the lease, in a transaction that has locked the task.
+    """
+    waiting = list(Review.objects.filter(task=task).undelivered().select_related("author"))
+    if not waiting:
+        return False
+    names = " and ".join(dict.fromkeys(review.author.shown_name for review in waiting))
+    hand_over(waiting, reason=f"{names} requested changes", by=None, epoch=epoch)
+    return True
+
+
+def hand_over(reviews: list[Review], *, reason: str, by: User | None, epoch: int | None = None) -> None:
+    """Give the reviews to the step that last wrote code, and make it and all steps after it pending.
+
+    That step goes on in its session; those after it begin anew, so that no old result counts for new code.
+    """
+    task = reviews[0].task
+    step = last_writing_step(task)
+    Review.objects.filter(pk__in=[review.pk for review in reviews]).update(step=step)
+    for later in task.steps.filter(position__gt=step.position):
+        reset_step(later, reason=reason, by=by, epoch=epoch)
+    fresh: dict[str, Any] = {"failures": 0, "failure": ""}
+    if step.phase == Phase.PENDING:
+        Step.objects.filter(pk=step.pk).update(**fresh)
+    else:
+        move(step, Phase.PENDING, reason=reason, by=by, epoch=epoch, **fresh)
+
+
+def last_writing_step(task: Task) -> Step:
+    """Return the last step whose runs changed files; if none did, the last step that ran."""
+    ran = list(task.steps.filter(runs__isnull=False).distinct().order_by("-position"))
+    return next(filter(_wrote, ran), None) or next(iter(ran), None) or task.steps.order_by("position")[0]
+
+
+def _wrote(step: Step) -> bool:
+    if not (step.base_commit and step.head_commit):
+        return False
+    repository = paths.repository(step.task.project)
+    try:
+        return bool(changed_files(repository, base=step.base_commit, head=step.head_commit))
+    except WorkspaceError:  # a commit is lost
+        return False
