@@ -19,8 +19,10 @@ from tasks_app.api.operations import (
     members,
     notifications,
     projects,
+    publications,
     questions,
     repository,
+    reviews,
     sequences,
     tasks,
     usage,
@@ -86,10 +88,12 @@ for module in (
     repository,
     members,
     tasks,
+    reviews,
     sequences,
     questions,
     usage,
     notifications,
+    publications,
     audit_operations,
 ):
     api.add_router("", module.router)

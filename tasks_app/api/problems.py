@@ -20,6 +20,7 @@ from tasks_app.core.errors import (
     IllegalMove,
     NotAllowed,
     NotOpen,
+    ResultChanged,
     WorkspaceError,
 )
 from tasks_app.core.storable import storable
@@ -100,6 +101,7 @@ _KINDS: tuple[tuple[type[CatHerderError], Kind], ...] = (
     (NotOpen, Kind.NOT_OPEN),
     (AnswerTooLong, Kind.TOO_LONG),
     (IllegalMove, Kind.CONFLICT),
+    (ResultChanged, Kind.CONFLICT),
     (WorkspaceError, Kind.CONFLICT),
     (CatHerderError, Kind.BAD_INPUT),
 )

@@ -15,6 +15,7 @@ from tasks_app.core.types import Usage
 from tasks_app.history import statistics
 from tasks_app.history.statistics import Metrics
 from tasks_app.models import Project, Question, Sequence, Step, Task
+from tasks_app.services.publish_settings import author_of, stored_credential, target_of
 from tasks_app.services.settings import SettingInEffect
 from tasks_app.web.rendering import words
 
@@ -95,6 +96,21 @@ def settings_table(settings: Iterable[SettingInEffect]) -> Table:
     for one in settings:
         values = (one.in_file or "not set", one.override or "none", one.in_effect)
         rows.add_row(one.setting.label, *(Text(strip_controls(value)) for value in values))
+    return rows
+
+
+def publishing_table(project: Project) -> Table:
+    """Return where and how the project's results are published."""
+    rows, stored = table("PUBLISHING", ""), stored_credential(project)
+    credential = f"{stored.get_kind_display()}, {stored.shown}, for {stored.url}" if stored else "none"
+    for name, value in (
+        ("Repository", target_of(project)),
+        ("Credential", credential),
+        ("Protected branches", project.protected_branches),
+        ("Author of squashed commits", "{} <{}>".format(*author_of(project))),
+        ("Required approvals", str(project.required_approvals)),
+    ):
+        rows.add_row(name, Text(strip_controls(value)))
     return rows
 
 

@@ -31,7 +31,7 @@ examples:
         parser.add_argument("--force", action="store_true", help="replace an existing file")
         parser.add_argument(
             "--without-secret-key", action="store_true",
-            help="leave the secret key out; without it, saved webhook URLs cannot be decrypted",
+            help="leave the secret key out; saved webhook URLs and credentials need it to be decrypted",
         )  # fmt: skip
         parser.add_argument("--quiet", action="store_true", help="print only warnings")
         parser.add_argument("--json", action="store_true", help="print what was written as JSON")

@@ -1,4 +1,4 @@
-"""`manage.py project`: add, list, configure, fetch and remove projects."""
+"""`manage.py project`: add, list, configure, fetch and remove projects; their credentials for publishing."""
 
 from __future__ import annotations
 
@@ -11,21 +11,30 @@ from tasks_app.cli.acting_user import acting_principal, acting_user_or_none, add
 from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.lookup import find_project
 from tasks_app.cli.options import add_setting_arguments, changed_overrides
-from tasks_app.cli.tables import projects_table, settings_table
+from tasks_app.cli.publishing_options import add_publishing_arguments, changed_publishing, read_credential
+from tasks_app.cli.tables import projects_table, publishing_table, settings_table
 from tasks_app.core.errors import BadInput
 from tasks_app.git import committed_text
 from tasks_app.models import Project, paths
-from tasks_app.permissions import projects_visible_to, require_actor
+from tasks_app.permissions import projects_visible_to, require_actor, require_maintainer
 from tasks_app.reporting.schemas.projects import ProjectFetched, ProjectList, ProjectListed, ProjectRemoved
+from tasks_app.reporting.schemas.publications import PublishingOut
 from tasks_app.services.fetching import fetch
 from tasks_app.services.projects import add_project, remove_project
+from tasks_app.services.publish_settings import (
+    MANAGE_PUBLISHING,
+    change_publishing,
+    remove_credential,
+    store_credential,
+)
 from tasks_app.services.settings import CONFIG_FILE, change_settings, overrides_of, settings_in_effect
 
 
 class Command(TerminalCommand):
     help = """\
 Adds, lists, configures, fetches and removes projects. A project is a git repository: a folder on this
-machine, or an https or ssh address. The portal works on a copy of its own and never writes to yours."""
+machine, or an https or ssh address. The portal works on a copy of its own, and writes to
+yours only when you publish a result."""
     examples = """\
 examples:
   manage.py project add billing ~/code/billing
@@ -34,6 +43,9 @@ examples:
   manage.py project settings billing --threshold 3 --ask-before 'Bash(git push*)'
   manage.py project settings billing --reset threshold
   manage.py project fetch billing     the newest commits; repairs the portal's copy if it is damaged
+  manage.py project publishing billing --url git@example.org:team/billing.git
+  manage.py project credential billing --known-hosts hosts.txt < deploy_key
+  manage.py project credential website --username robot     asks for the token
   manage.py project remove billing"""
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -41,7 +53,7 @@ examples:
         add = actions.add_parser("add", help="add a repository under a name")
         add.add_argument("name", metavar="NAME", help="lower-case letters, digits, dots, dashes, underscores")
         add.add_argument("source", metavar="PATH", help="the repository's folder, or its https or ssh URL")
-        listing = actions.add_parser("list", help="show all projects")
+        actions.add_parser("list", help="show all projects")
         configure = actions.add_parser(
             "settings",
             help="show the settings of a project, or change overrides of its cat-herder.yaml",
@@ -51,13 +63,14 @@ examples:
         add_setting_arguments(configure)
         again = actions.add_parser("fetch", help="fetch the source again, and repair the portal's copy of it")
         again.add_argument("name", metavar="NAME")
+        add_publishing_arguments(actions)
         remove = actions.add_parser("remove", help="remove a project with its tasks and their history")
         remove.add_argument("name", metavar="NAME")
         remove.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-        for one in (add, listing, configure, again, remove):
+        for name, one in actions.choices.items():
             one.add_argument("--json", action="store_true", help="print the outcome as JSON")
-        for one in (add, configure, again, remove):
-            add_user_argument(one)
+            if name != "list":
+                add_user_argument(one)
 
     def work(self, options: dict[str, Any]) -> int:
         actions = {
@@ -65,6 +78,8 @@ examples:
             "list": self._list,
             "settings": self._settings,
             "fetch": self._fetch,
+            "publishing": self._publishing,
+            "credential": self._credential,
             "remove": self._remove,
         }
         actions[options["action"]](options)
@@ -115,6 +130,35 @@ examples:
         for sentence in repaired:
             self.stdout.write(sentence)
         self.stdout.write(f"Project “{project.name}” is fetched: {project.source}.")
+
+    def _publishing(self, options: dict[str, Any]) -> None:
+        principal = acting_principal(options["username"])
+        project = find_project(options["name"], projects=projects_visible_to(principal))
+        if changes := changed_publishing(options):
+            present = {
+                "url": project.publish_url,
+                "protected_branches": project.protected_branches,
+                "author": project.publish_author,
+                "required_approvals": project.required_approvals,
+            }
+            change_publishing(project, **{**present, **changes}, by=principal)
+        self._report_publishing(project, options)
+
+    def _credential(self, options: dict[str, Any]) -> None:
+        principal = acting_principal(options["username"])
+        project = find_project(options["name"], projects=projects_visible_to(principal))
+        require_maintainer(principal, project, MANAGE_PUBLISHING)
+        if options["remove"]:
+            remove_credential(project, by=principal)
+        else:
+            store_credential(project, read_credential(project, options), by=principal)
+        self._report_publishing(project, options)
+
+    def _report_publishing(self, project: Project, options: dict[str, Any]) -> None:
+        if options["json"]:
+            self.write_json(PublishingOut.of(project))
+        else:
+            self.screen_for(options).table(publishing_table(project))
 
     def _remove(self, options: dict[str, Any]) -> None:
         principal = acting_principal(options["username"])

@@ -14,6 +14,7 @@ from huey.contrib.djhuey import HUEY
 
 from tasks_app import composition, tasks
 from tasks_app.core.errors import CatHerderError
+from tasks_app.engine.publisher import Publisher
 from tasks_app.engine.sweeper import Sweeper
 from tasks_app.engine.worker_beat import Heartbeat
 from tasks_app.management.preconditions import database_errors_as_sentences, require_git, require_services
@@ -43,13 +44,16 @@ class Command(BaseCommand):
         sweeper = Sweeper(tasks.ring, pending=HUEY.pending_count)
         heartbeat = Heartbeat(slots=settings.ENVIRONMENT.workers)
         dispatcher = Dispatcher()
+        publisher = Publisher()
         sweeper.start()
         heartbeat.start()
         dispatcher.start()
+        publisher.start()
         try:
             _consumer().run()
         finally:
             sweeper.stop()
+            publisher.stop()
             dispatcher.stop()
             heartbeat.stop()
 

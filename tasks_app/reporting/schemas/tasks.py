@@ -111,7 +111,7 @@ class RunOut(Out):
 
     number: int = Field(description="Counts the runs of the step from 1.")
     reason: Reason = Field(
-        description="Why it was started: first, answer, check_failed, limit, crash or retry."
+        description="Why it was started: first, answer, check_failed, limit, crash, retry or review."
     )
     outcome: Outcome | Literal[""] = Field(description="How it ended; empty while it goes on.")
     error: str = Field(description="What went wrong; else empty.")

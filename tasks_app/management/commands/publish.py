@@ -1,0 +1,71 @@
+"""`manage.py publish`: publish the result of a task, and wait for the outcome."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from tasks_app.cli.acting_user import acting_principal, add_user_argument
+from tasks_app.cli.command import Exit, TerminalCommand
+from tasks_app.cli.lookup import find_task
+from tasks_app.engine.publisher import carry_out
+from tasks_app.models import Publication, PublicationState
+from tasks_app.permissions import tasks_visible_to
+from tasks_app.reporting.schemas.publications import PublicationOut
+from tasks_app.services.publishing import publish
+
+_POLL_SECONDS = 0.2
+
+
+class Command(TerminalCommand):
+    help = """\
+Publishes the result of a task that is done: pushes its branch to the repository that the project publishes
+to, by default its source. Prints what that repository answered.
+
+A branch that somebody else pushed to, the default branch and protected branches are never overwritten."""
+    examples = """\
+exit codes: 0 published (or published before), 1 not published, 2 wrong usage
+
+examples:
+  manage.py publish 12
+  manage.py publish billing/rounding --squash"""
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("task", metavar="TASK", help="a task's id, or PROJECT/TASK")
+        parser.add_argument("--squash", action="store_true", help="one commit instead of the checkpoints")
+        parser.add_argument(
+            "--update", action="store_true", help="first merge the newest commit of the project's branch"
+        )
+        parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
+        add_user_argument(parser)
+
+    def work(self, options: dict[str, Any]) -> int:
+        principal = acting_principal(options["username"])
+        task = find_task(options["task"], tasks=tasks_visible_to(principal))
+        publication = publish(task, by=principal, squash=options["squash"], update=options["update"])
+        _finish(publication)
+        if options["json"]:
+            self.write_json(PublicationOut.of(publication))
+        else:
+            self._report(publication)
+        return Exit.DONE if publication.state == PublicationState.PUSHED else Exit.FAILED
+
+    def _report(self, publication: Publication) -> None:
+        if publication.state != PublicationState.PUSHED:
+            self.stderr.write(f"Not published. {publication.answer}")
+            return
+        self.stdout.write(
+            f"Published {publication.published_commit} as {publication.branch} to {publication.url}."
+        )
+        if publication.answer:
+            self.stdout.write(publication.answer)
+
+
+def _finish(publication: Publication) -> None:
+    """Carry out the publication here, or wait for the worker that does."""
+    while publication.is_pending:
+        if not carry_out(publication.pk):
+            time.sleep(_POLL_SECONDS)
+        publication.refresh_from_db()

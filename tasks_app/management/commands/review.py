@@ -1,0 +1,182 @@
+"""`manage.py review`: show the reviews of a task's result, and review it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from tasks_app.cli.acting_user import acting_principal, add_user_argument
+from tasks_app.cli.command import Exit, TerminalCommand
+from tasks_app.cli.lookup import find_task
+from tasks_app.cli.options import add_terminal_arguments
+from tasks_app.cli.run_locally import run_task_locally
+from tasks_app.cli.screen import Screen
+from tasks_app.core.errors import BadInput
+from tasks_app.models import Channel, ReviewThread, ReviewVerdict, Side, Task
+from tasks_app.permissions import Principal, tasks_visible_to
+from tasks_app.reporting.schemas.reviews import ReviewOut, ReviewsOut, ThreadOut, reviews_out
+from tasks_app.services.reviews import NewThread, send_review
+from tasks_app.services.threads import reply_to, resolve
+
+_PLACED = re.compile(r"(?P<path>[^\n:]+):(?P<first>\d+)(?:-(?P<last>\d+))?:\s*(?P<text>.+)", re.DOTALL)
+
+
+class Command(TerminalCommand):
+    help = """\
+Reviews the result of a task. Without a verdict and comments it shows the reviews so far.
+
+--request-changes resumes the session that last wrote the code, with every open thread; checks and
+later steps run again. A worker of the portal does the work, or this terminal with --here. While the
+task works, the request waits until its steps are done."""
+    examples = """\
+exit codes: 0 sent, shown or done, 1 not possible now, or failed, 2 wrong usage, 3 waiting for an
+answer, 130 interrupted
+
+examples:
+  manage.py review 12
+  manage.py review 12 --request-changes --comment "app/billing.py:12: Round half up."
+  manage.py review 12 --comment "app/billing.py:8-12: Nice." --comment "Thanks for the tests."
+  manage.py review 12 --before "app/billing.py:3: Why was this removed?"   a line before the change
+  manage.py review 12 --reply 2 "Please do." --resolve 1
+  manage.py review 12 --approve"""
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("task", metavar="TASK", help="a task's id, or PROJECT/TASK")
+        verdict = parser.add_mutually_exclusive_group()
+        verdict.add_argument("--request-changes", action="store_true", help="send the result back")
+        verdict.add_argument("--approve", action="store_true", help="approve the newest result")
+        parser.add_argument("--body", default="", metavar="TEXT", help="what you say about the whole")
+        parser.add_argument(
+            "--comment", action="append", default=[], metavar="PATH:LINE: TEXT",
+            help="a thread on a line, on lines with FIRST-LAST, or with a text alone on the whole",
+        )  # fmt: skip
+        parser.add_argument(
+            "--before", action="append", default=[], metavar="PATH:LINE: TEXT",
+            help="a thread on a line as it was before the change",
+        )  # fmt: skip
+        parser.add_argument(
+            "--reply", action="append", nargs=2, default=[], metavar=("N", "TEXT"), help="reply to thread N"
+        )
+        parser.add_argument(
+            "--resolve", action="append", type=int, default=[], metavar="N", help="resolve thread N"
+        )
+        parser.add_argument(
+            "--reopen", action="append", type=int, default=[], metavar="N", help="open it again"
+        )
+        parser.add_argument("--commit", default="", metavar="ID", help="the result that you looked at")
+        parser.add_argument("--here", action="store_true", help="do the requested changes in this terminal")
+        add_terminal_arguments(parser)
+        add_user_argument(parser)
+
+    def work(self, options: dict[str, Any]) -> int:
+        principal = acting_principal(options["username"])
+        task = find_task(options["task"], tasks=tasks_visible_to(principal))
+        threads = [
+            *(_new_thread(text, Side.NEW) for text in options["comment"]),
+            *(_new_thread(text, Side.OLD) for text in options["before"]),
+        ]
+        changed = self._change_threads(task, principal, options)
+        verdict = _verdict(options)
+        if verdict != ReviewVerdict.COMMENT or threads or options["body"]:
+            self._send(task, verdict, threads, principal, options)
+        elif not changed and options["here"]:
+            raise BadInput("--here needs --request-changes", where="review")
+        code = Exit.DONE
+        if options["here"] and verdict == ReviewVerdict.REQUEST_CHANGES:
+            task.refresh_from_db()
+            screen = self.screen_for(options)
+            code = run_task_locally(task, principal, screen, may_prompt=not options["no_input"])
+        task.refresh_from_db()
+        self._show(task, options)
+        return code
+
+    def _change_threads(self, task: Task, principal: Principal, options: dict[str, Any]) -> bool:
+        """Reply to threads, resolve and reopen them. Return whether any was named."""
+        for number, text in options["reply"]:
+            reply_to(_thread(task, number, where="--reply"), text, by=principal)
+        for number in options["resolve"]:
+            resolve(_thread(task, number, where="--resolve"), by=principal)
+        for number in options["reopen"]:
+            resolve(_thread(task, number, where="--reopen"), by=principal, reopen=True)
+        return bool(options["reply"] or options["resolve"] or options["reopen"])
+
+    def _send(
+        self,
+        task: Task,
+        verdict: ReviewVerdict,
+        threads: list[NewThread],
+        principal: Principal,
+        options: dict[str, Any],
+    ) -> None:
+        send_review(
+            task, verdict, by=principal, via=Channel.TERMINAL, body=options["body"], threads=threads,
+            commit=options["commit"], notify=not options["here"],
+        )  # fmt: skip
+
+    def _show(self, task: Task, options: dict[str, Any]) -> None:
+        reviews = reviews_out(task)
+        if options["json"]:
+            self.write_json(ReviewsOut(task=task.pk, commit=task.head_commit, reviews=reviews))
+            return
+        screen = self.screen_for(options)
+        if not reviews:
+            screen.say(f"Nobody has reviewed task {task.pk} yet: {task.title}")
+        for review in reviews:
+            _show_review(review, screen)
+
+
+def _verdict(options: dict[str, Any]) -> ReviewVerdict:
+    if options["request_changes"]:
+        return ReviewVerdict.REQUEST_CHANGES
+    return ReviewVerdict.APPROVE if options["approve"] else ReviewVerdict.COMMENT
+
+
+def _new_thread(text: str, side: Side) -> NewThread:
+    where = "--comment" if side == Side.NEW else "--before"
+    placed = _PLACED.fullmatch(text)
+    if placed is None:
+        if side == Side.OLD:
+            raise BadInput(f"{text!r} is not PATH:LINE: TEXT", where=where)
+        return NewThread(text, where=where)
+    first, last = int(placed["first"]), int(placed["last"] or placed["first"])
+    return NewThread(placed["text"], placed["path"].strip(), side, last, first, where)
+
+
+def _thread(task: Task, number: int | str, *, where: str) -> ReviewThread:
+    digits = str(number)
+    if digits.isdecimal() and len(digits) < 10:
+        threads = task.threads.select_related("task__project", "review")
+        if found := threads.filter(number=int(digits)).first():
+            return found
+    known = ", ".join(map(str, task.threads.numbers())) or "none"
+    raise BadInput(f"there is no thread {digits}; the threads are: {known}", where=where)
+
+
+_AGENT = {
+    "": "",
+    "waiting": ", waits for the agent",
+    "handed_over": ", being handed to the agent",
+    "received": ", the agent has it",
+}
+
+
+def _show_review(review: ReviewOut, screen: Screen) -> None:
+    ended = ", ended: the code has changed" if review.verdict == "approve" and not review.holds else ""
+    says = f"{review.author.name} {ReviewVerdict(review.verdict).label}{_AGENT[review.agent]}{ended}"
+    screen.say(f"Review {review.number} · {says} · {review.commit[:10]}", style="bold")
+    if review.body:
+        screen.say(review.body, indent=2)
+    for thread in review.threads:
+        _show_thread(thread, screen)
+
+
+def _show_thread(thread: ThreadOut, screen: Screen) -> None:
+    line = f":{thread.line}" if thread.line else ""
+    place = f"{thread.path}{line}" if thread.path else "the whole result"
+    outdated = ", outdated" if thread.outdated else ""
+    screen.say(f"Thread {thread.number} · {place} · {thread.state.label}{outdated}", indent=2)
+    for comment in thread.comments:
+        who = comment.by.name if comment.by else f"agent of {comment.step}"
+        screen.say(f"{who}: {comment.text}", indent=4)
