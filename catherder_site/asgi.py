@@ -1,5 +1,6 @@
 """The ASGI application: pages, WebSockets and the server's lifespan."""
 
+import gc
 import os
 
 from channels.routing import ProtocolTypeRouter, URLRouter
@@ -9,6 +10,7 @@ from django.conf import settings
 from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "catherder_site.settings")
+gc.disable()  # while modules are imported there is no garbage; TasksConfig switches it on again
 pages = get_asgi_application()
 
 from catherder_site.bounds import Application, BoundedBodies  # noqa: E402 - only now are there settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -15,9 +16,10 @@ from tasks_app.core.private_files import prepare_data_dir
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command in `argv`, by default that of this process, and exit."""
     program, *arguments = argv or sys.argv
-    if arguments[:1] == ["ask"]:
+    if arguments[:1] in (["ask"], ["reply"]):
         # Agents have a copy of it in their sandbox. Elsewhere it explains itself, and needs no settings.
         sys.exit(ask.main(arguments))
+    gc.disable()  # while modules are imported there is no garbage; TasksConfig switches it on again
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "catherder_site.settings")
     try:
         prepare_data_dir(environment.load(os.environ).data_dir)

@@ -67,6 +67,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "tasks_app.web.pages.time_zones.reader_time_zone",
     "allauth.account.middleware.AccountMiddleware",
     "tasks_app.web.accounts.middleware.LastSeen",
     "tasks_app.web.pages.errors.method_not_allowed_page",

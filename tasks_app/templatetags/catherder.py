@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django import template
 from django.template import Context
 from django.templatetags.static import static
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
@@ -74,6 +75,28 @@ def when(at: datetime | None) -> SafeString | str:
 
 
 @register.simple_tag
+def seconds_ago(at: datetime) -> SafeString:
+    """Render how long ago this was; unlike `when`, the first minute is counted in seconds."""
+    shown, exact = words.ago(at, seconds=True), words.exact(at)
+    return format_html('<time datetime="{}" title="{}" data-ago="s">{}</time>', at.isoformat(), exact, shown)
+
+
+@register.simple_tag
+def elapsed(seconds: float | None) -> SafeString | str:
+    """Render a duration that grows; pages.js counts on."""
+    if seconds is None:
+        return ""
+    since = timezone.now() - timedelta(seconds=seconds)
+    return format_html('<span data-since="{}">{}</span>', since.isoformat(), duration_in_words(seconds))
+
+
+@register.simple_tag
+def elapsed_since(at: datetime) -> SafeString | str:
+    """Render the duration from this time until now; pages.js counts on."""
+    return elapsed((timezone.now() - at).total_seconds())
+
+
+@register.simple_tag
 def moment(at: datetime) -> SafeString:
     """Render the time of day, with the date unless it was today, and the exact time on hover."""
     return format_html(
@@ -85,7 +108,10 @@ def moment(at: datetime) -> SafeString:
 def clock(at: datetime) -> SafeString:
     """Render the time of day, with the exact time on hover."""
     return format_html(
-        '<time datetime="{}" title="{}">{}</time>', at.isoformat(), words.exact(at), f"{at:%H:%M:%S}"
+        '<time datetime="{}" title="{}">{}</time>',
+        at.isoformat(),
+        words.exact(at),
+        f"{timezone.localtime(at):%H:%M:%S}",
     )
 
 
@@ -96,5 +122,5 @@ def threshold(level: int) -> str:
 
 
 @register.filter
-def get(mapping: Mapping[str, Any], key: str) -> Any:
+def get(mapping: Mapping[Any, Any], key: Any) -> Any:
     return mapping.get(key, "")

@@ -15,7 +15,7 @@
 
   function fieldsOf(card) {
     const fields = [...answersOf(card)].flatMap((form) => [...form.elements]);
-    return fields.filter((field) => /^(item-\d+(-other)?|notes|remark|reason)$/.test(field.name || ""));
+    return fields.filter((field) => /^(item-\d+(-other)?|notes)$/.test(field.name || ""));
   }
 
   function written(card) {
@@ -119,10 +119,18 @@
   const askerOf = (event) => event.detail.requestConfig?.elt || event.detail.elt;
   const isOwnFetch = (event) => askerOf(event)?.matches?.("[data-question]");
 
+  // Approve, Deny and Skip stand outside of their form, where htmx does not see them.
+  document.addEventListener("htmx:configRequest", (event) => {
+    const button = event.detail.triggeringEvent?.submitter;
+    if (!button?.matches("[data-question] button[form]")) return;
+    if (button.name) event.detail.parameters[button.name] = button.value;
+    if (button.hasAttribute("formaction")) event.detail.path = button.getAttribute("formaction");
+  });
+
   document.addEventListener("htmx:beforeRequest", (event) => {
     const card = cardOf(askerOf(event));
     if (!card) return;
-    if (!isOwnFetch(event)) sending.add(idOf(card));
+    if (!isOwnFetch(event)) { sending.add(idOf(card)); clearRefusals(card); }
     else if (sending.has(idOf(card))) event.preventDefault();
   });
 
@@ -151,17 +159,23 @@
     next?.scrollIntoView({ block: "nearest" });
   });
 
-  // Refused because something is missing: go to where it is missing.
+  // Refused: go to the field that it is about, which says so until something is typed.
   document.addEventListener("htmx:afterSwap", (event) => {
     const card = cardOf(askerOf(event));
     if (!card || isOwnFetch(event) || event.detail.xhr?.status !== 400) return;
-    const asker = askerOf(event);
-    const place = asker.matches(".answer") ? [...card.querySelectorAll(".item")].find((item) => !isAnswered(item)) : asker;
-    place?.querySelector(".choice > input, textarea:not(:disabled)")?.focus();
+    const field = event.detail.target.closest(".item, .notes")?.querySelector(".choice > input, textarea:not(:disabled)");
+    field?.setAttribute("aria-invalid", "true");
+    field?.focus();
   });
 
+  function clearRefusals(card) {
+    for (const place of card.querySelectorAll(".refusal-place")) place.replaceChildren();
+    for (const field of card.querySelectorAll("[aria-invalid]")) field.removeAttribute("aria-invalid");
+  }
+
   function refuse(event, text) {
-    const place = !isOwnFetch(event) && cardOf(askerOf(event))?.querySelector(".refusal-place");
+    const card = !isOwnFetch(event) && cardOf(askerOf(event));
+    const place = card && card.querySelector(`#question-${idOf(card)}-refusal`);
     if (!place) return;
     const words = document.createElement("p");
     words.className = "refusal";
@@ -212,16 +226,23 @@
     return true;
   }
 
+  // What the card's one visible button does: after Deny, Send back or Skip was chosen, that.
   function send(event) {
-    const form = event.target.closest("form:has(textarea)");
-    if (!form || sending.has(idOf(cardOf(form)))) return;
+    const card = cardOf(event.target);
+    if (!event.target.closest("form.answer, .instead") || sending.has(idOf(card))) return;
     event.preventDefault();
-    form.requestSubmit();
+    (card.querySelector(".instead[open] button") || card.querySelector(".card-buttons > .primary")).click();
   }
+
+  document.addEventListener("toggle", (event) => {
+    if (event.target.matches?.(".instead[open]")) cardOf(event.target).querySelector("[name=notes]").focus();
+  }, true);
 
   function leave(event) {
     const choice = event.target.closest(".choice")?.querySelector("input");
+    const instead = event.target.matches("[name=notes]") && cardOf(event.target).querySelector(".instead[open]");
     if (choice) choice.focus();
+    else if (instead) { instead.open = false; instead.querySelector("summary").focus(); }
     else if (!event.target.closest(".menu-body")) cardOf(event.target).focus({ preventScroll: true });
   }
 

@@ -3,6 +3,7 @@
 //
 //   catherder:task-12-state   phase, questions or settings of task 12 changed
 //   catherder:task-12-events  its log has more
+//   catherder:task-12-activity  the same, less often: what its agent does now
 //   catherder:state           the state of some task changed
 //   catherder:news            anything happened
 //   catherder:notices         people were told of something: the bell and the toasts
@@ -16,14 +17,15 @@
   const POLL = 5000;
   const LONGEST_WAIT = 15000;
   const SPACING = 200;
+  const ACTIVITY_SPACING = 2000;
   // `upto`: the newest change that was heard of; what comes after it is asked for when the line is back.
   const state = { socket: null, tries: 0, poll: null, leaving: false, opened: false, upto: null, hello: null };
 
   const tell = (name) => document.body.dispatchEvent(new CustomEvent(`catherder:${name}`));
 
-  // Events of one name are at least SPACING apart; the first goes out at once, the last is never lost.
+  // Events of one name are at least `spacing` apart; the first goes out at once, the last is never lost.
   const spaced = new Map();
-  function tellSpaced(name) {
+  function tellSpaced(name, spacing = SPACING) {
     const known = spaced.get(name);
     if (known) { known.again = true; return; }
     const entry = { again: false };
@@ -31,15 +33,18 @@
     tell(name);
     setTimeout(() => {
       spaced.delete(name);
-      if (entry.again) tellSpaced(name);
-    }, SPACING);
+      if (entry.again) tellSpaced(name, spacing);
+    }, spacing);
   }
 
   function pass(notice) {
     const kinds = notice.kinds || [];
     const stateChanged = kinds.some((kind) => kind !== "events" && kind !== "notice");
     if (kinds.includes("notice")) tellSpaced("notices");
-    if (kinds.includes("events")) tellSpaced(`task-${notice.task}-events`);
+    if (kinds.includes("events")) {
+      tellSpaced(`task-${notice.task}-events`);
+      tellSpaced(`task-${notice.task}-activity`, ACTIVITY_SPACING);
+    }
     if (stateChanged) { tellSpaced(`task-${notice.task}-state`); tellSpaced("state"); }
     tellSpaced("news");
   }
@@ -111,6 +116,8 @@
     place.replaceChildren("You are logged out. ", link, " in a new tab, then continue here.");
     place.hidden = false;
   }
+
+  document.addEventListener("catherder:logged-out", () => { if (!state.leaving) leaveToLogin(); });
 
   function connect() {
     if (state.socket || state.leaving) return;

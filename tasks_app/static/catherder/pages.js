@@ -13,22 +13,45 @@
     if (favicon.getAttribute("href") !== wanted) favicon.setAttribute("href", wanted);
   }
 
-  // ---- relative times, in the same words as the server ----
+  // ---- relative times and growing durations, in the same words as the server ----
 
   const UNITS = [[60, "min", 3600], [3600, "h", 86400], [86400, "d", 14 * 86400]];
+  const SIZES = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+
+  // The clock of the server counts: that of the browser may be wrong. The page says when it was made.
+  const answered = performance.getEntriesByType("navigation")[0]?.responseStart || performance.now();
+  const arrived = Date.now() - (performance.now() - answered);
+  const lead = Date.parse(document.documentElement.dataset.now) - arrived;
+  const secondsSince = (moment) => (Date.now() + lead - Date.parse(moment)) / 1000;
 
   function ago(time) {
-    const seconds = (Date.now() - Date.parse(time.dateTime)) / 1000;
+    const seconds = secondsSince(time.dateTime);
+    if (time.dataset.ago === "s" && seconds < 60) return `${Math.max(0, Math.floor(seconds))} s ago`;
     if (seconds < 45) return "just now";
     const unit = UNITS.find(([, , below]) => seconds < below);
-    return unit ? `${Math.max(1, Math.floor(seconds / unit[0]))} ${unit[1]} ago` : time.dateTime.slice(0, 10);
+    return unit ? `${Math.max(1, Math.floor(seconds / unit[0]))} ${unit[1]} ago` : new Date(time.dateTime).toLocaleDateString("sv");
+  }
+
+  // The two largest units, as in "4 min 12 s".
+  function duration(since) {
+    let left = Math.max(0, Math.round(secondsSince(since)));
+    const parts = [];
+    for (const [size, name] of SIZES) {
+      const number = Math.floor(left / size);
+      left -= number * size;
+      if (number) parts.push(`${number} ${name}`);
+    }
+    return parts.slice(0, 2).join(" ") || "0 s";
+  }
+
+  function say(place, words) {
+    if (place.textContent !== words) place.textContent = words;
   }
 
   function showTimes() {
-    for (const time of document.querySelectorAll("time[data-ago]")) {
-      const words = ago(time);
-      if (time.textContent !== words) time.textContent = words;
-    }
+    if (document.hidden) return;
+    for (const time of document.querySelectorAll("time[data-ago]")) say(time, ago(time));
+    for (const place of document.querySelectorAll("[data-since]")) say(place, duration(place.dataset.since));
   }
 
   // ---- parts that are fetched again: folds stay open, a login that ended is noticed ----
@@ -38,7 +61,7 @@
   document.addEventListener("htmx:beforeSwap", (event) => {
     if (new URL(event.detail.xhr.responseURL || location.href).pathname === "/login/") {
       event.detail.shouldSwap = false;
-      location.reload();
+      document.dispatchEvent(new CustomEvent("catherder:logged-out"));
       return;
     }
     const target = event.detail.target;
@@ -85,7 +108,8 @@
   addEventListener("DOMContentLoaded", () => {
     look();
     selectBrowserTimeZone();
-    setInterval(showTimes, 20000);
+    setInterval(showTimes, 1000);
+    document.addEventListener("visibilitychange", showTimes);
   });
   document.addEventListener("htmx:afterSettle", look);
 

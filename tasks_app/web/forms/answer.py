@@ -6,9 +6,17 @@ from dataclasses import dataclass, field
 
 from django.http import QueryDict
 
-from tasks_app.core.errors import BadInput
+from tasks_app.core.errors import AnswerEmpty, BadInput, CatHerderError
 from tasks_app.models import Question
 from tasks_app.services.answers import Reply
+
+
+class TwoAnswers(BadInput):
+    """One answer is possible, and an option and a free text were given. `item` counts from 0."""
+
+    def __init__(self, message: str, *, where: str, item: int) -> None:
+        super().__init__(message, where=where)
+        self.item = item
 
 
 @dataclass(frozen=True)
@@ -23,13 +31,13 @@ class ItemInput:
 class CardInput:
     """What was entered in a card, unchanged, so that the card can show it again with an error.
 
-    `remark` belongs to a skipped question, `reason` to a denied call or a plan that is sent back.
+    `notes` is also the reason of a denial, the comments on a plan and the remark of a skipped question.
+    `verdict` is the value of the button.
     """
 
     items: list[ItemInput]
     notes: str = ""
-    remark: str = ""
-    reason: str = ""
+    verdict: str = ""
 
     @classmethod
     def blank(cls, question: Question) -> CardInput:
@@ -37,7 +45,7 @@ class CardInput:
 
     @classmethod
     def from_post(cls, question: Question, data: QueryDict) -> CardInput:
-        """Read `item-0` (options), `item-0-other` (free text), …, `notes`, `remark` and `reason`."""
+        """Read `item-0` (options), `item-0-other` (free text), …, `notes` and `verdict`."""
         return cls(
             [
                 ItemInput(
@@ -46,25 +54,37 @@ class CardInput:
                 )
                 for place in range(len(question.items))
             ],
-            *(data.get(name, "") for name in ("notes", "remark", "reason")),
+            notes=data.get("notes", ""),
+            verdict=data.get("verdict", ""),
         )
 
     @property
     def text(self) -> str:
         """Everything that was entered as one text, to be copied."""
         parts = [part for item in self.items for part in (*item.chosen, item.other) if part.strip()]
-        comments = [text for text in (self.notes, self.remark, self.reason) if text.strip()]
-        return "\n".join([*parts, *comments])
+        return "\n".join([*parts, *([self.notes] if self.notes.strip() else [])])
+
+    def place_of(self, error: CatHerderError) -> str:
+        """Return the field that the error is about: `notes`, `item-0`, …, or "" for the whole card."""
+        if isinstance(error, TwoAnswers):
+            return f"item-{error.item}"
+        if not isinstance(error, AnswerEmpty):
+            return ""
+        if error.where == "notes":
+            return "notes"
+        empty = (n for n, item in enumerate(self.items) if not item.chosen and not item.other.strip())
+        return f"item-{next(empty, 0)}"
 
     def reply(self, question: Question) -> Reply:
-        """Raises BadInput if one answer is possible, and an option and a free text were given."""
+        """Raises TwoAnswers if one answer is possible, and an option and a free text were given."""
         answers = {}
-        for item, given in zip(question.items, self.items, strict=True):
+        for number, (item, given) in enumerate(zip(question.items, self.items, strict=True)):
             if len(given.chosen) + bool(given.other.strip()) > 1 and not item.get("multiSelect"):
-                raise BadInput(
+                raise TwoAnswers(
                     f"Only one answer is possible, but “{given.chosen[0]}” is chosen and there is text under "
                     "“Something else”. Clear the text, choose “Something else”, or use the notes.",
                     where=str(item["question"]) if len(question.items) > 1 else "",
+                    item=number,
                 )
             parts = [*given.chosen, given.other] if given.other.strip() else given.chosen
             answers[str(item["question"])] = ", ".join(parts)

@@ -51,12 +51,12 @@ def _submit(request: HttpRequest, question: Question, entered: CardInput) -> Ans
 
 
 def _dismiss(request: HttpRequest, question: Question, entered: CardInput) -> Answered:
-    return dismiss_question(question, by=principal_of(request), via=Channel.WEB, notes=entered.remark)
+    return dismiss_question(question, by=principal_of(request), via=Channel.WEB, notes=entered.notes)
 
 
 def _decide(request: HttpRequest, question: Question, entered: CardInput) -> Answered:
-    verdict, notes = request.POST.get("verdict", ""), entered.reason or entered.notes
-    return decide(question, verdict, by=principal_of(request), via=Channel.WEB, notes=notes)
+    by = principal_of(request)
+    return decide(question, entered.verdict, by=by, via=Channel.WEB, notes=entered.notes)
 
 
 def _respond(request: HttpRequest, question_id: int, act: Act) -> HttpResponse:
@@ -83,18 +83,21 @@ def _protected_response(request: HttpRequest, question_id: int, act: Act) -> Htt
             raise PermissionDenied(str(error)) from error
         return _refusal(request, question.pk, str(error), 403)
     except CatHerderError as error:
-        status = _STATUS.get(type(error), 400)
+        status, place = _STATUS.get(type(error), 400), entered.place_of(error)
         if is_htmx(request):
-            return _refusal(request, question.pk, str(error), status)
-        return show(request, card_of(request, question, typed=entered, message=str(error)), status=status)
+            return _refusal(request, question.pk, str(error), status, place=place)
+        card = card_of(request, question, typed=entered, message=str(error), place=place)
+        return show(request, card, status=status)
     return show(request, card_of(request, done.question, repeated=done.repeated))
 
 
-def _refusal(request: HttpRequest, question_id: int, message: str, status: int) -> HttpResponse:
-    """Return the reason. HTMX puts it into its place in the card and leaves everything that was entered."""
+def _refusal(
+    request: HttpRequest, question_id: int, message: str, status: int, *, place: str = ""
+) -> HttpResponse:
+    """Return the reason. HTMX puts it at its field and leaves everything that was entered."""
     template = "questions/_refusal.html" if is_htmx(request) else "questions/refused.html"
     response = render(request, template, {"message": message}, status=status)
     if is_htmx(request):
-        response["HX-Retarget"] = f"#question-{question_id}-refusal"
+        response["HX-Retarget"] = f"#question-{question_id}-refusal{place and f'-{place}'}"
         response["HX-Reswap"] = "innerHTML"
     return response

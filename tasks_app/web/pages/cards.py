@@ -32,12 +32,13 @@ class OptionChoice:
 
 @dataclass(frozen=True)
 class CardItem:
-    """One item of a question; its first paragraph is the headline."""
+    """One item of a question; its first paragraph is the headline. `name` is that of its fields."""
 
     question: str
     headline: str
     context: str
     header: str
+    name: str
     several: bool
     choices: list[OptionChoice]
     other: str = ""
@@ -54,7 +55,10 @@ class CardItem:
 
 @dataclass(frozen=True)
 class Card:
-    """A question's card. `message`: why an answer was refused; `kept`: input that can no longer be sent."""
+    """A question's card. `kept`: input that can no longer be sent.
+
+    `message`: why an answer was refused; `place`: the field that it is about, or "" for the whole card.
+    """
 
     question: Question
     may_act: bool
@@ -62,6 +66,7 @@ class Card:
     evidence: list[Evidence] = field(default_factory=list)
     typed: CardInput = field(default_factory=lambda: CardInput([]))
     message: str = ""
+    place: str = ""
     kept: str = ""
     repeated: bool = False
 
@@ -93,19 +98,21 @@ def unknown_cards(request: HttpRequest, cards: list[Card]) -> HttpResponse:
 
 def _card(question: Question, may_act: bool, *, typed: CardInput | None = None, **told: Any) -> Card:
     typed = typed or CardInput.blank(question)
-    items = [_item(*pair) for pair in zip(question.items, typed.items, strict=True)]
+    pairs = zip(question.items, typed.items, strict=True)
+    items = [_item(number, *pair) for number, pair in enumerate(pairs)]
     if question.is_open and question.kind == QuestionKind.APPROVAL:  # afterwards its evidence is folded
         items = [replace(item, headline=headline(question.headline_by_evidence)) for item in items]
     return Card(question, may_act, items, evidence_of(question), typed, **told)
 
 
-def _item(item: dict[str, Any], typed: ItemInput) -> CardItem:
+def _item(number: int, item: dict[str, Any], typed: ItemInput) -> CardItem:
     question = str(item["question"])
     return CardItem(
         question=question,
         headline=headline(question),
         context=context(question),
         header=str(item.get("header") or ""),
+        name=f"item-{number}",
         several=bool(item.get("multiSelect")),
         choices=_choices(item, typed),
         other=typed.other,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from django.core.paginator import Page, Paginator
@@ -12,7 +13,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from tasks_app.core.phases import Phase
-from tasks_app.models import Question, Sequence, Step, Task
+from tasks_app.models import Question, Sequence, Task
 from tasks_app.permissions import (
     projects_actable_by,
     projects_visible_to,
@@ -21,6 +22,7 @@ from tasks_app.permissions import (
 )
 from tasks_app.reporting.search.paging import rows_in_order
 from tasks_app.web.pages.access import actable_projects, is_htmx, principal_of
+from tasks_app.web.pages.activity import activities, shown_steps
 
 PAGE = 50
 
@@ -73,17 +75,20 @@ def dashboard(request: HttpRequest) -> HttpResponse:
     key = request.GET.get("group")
     context = _one_group(request, key) if key else _all_groups(request)
     context["actable"] = actable_projects(request)
+    context["activities"] = activities(task for listed in context["groups"] for task in listed.tasks)
     return render(request, "dashboard/_groups.html" if is_htmx(request) else "dashboard/page.html", context)
 
 
 def _all_groups(request: HttpRequest) -> dict[str, Any]:
     counts = _group_counts(request)
-    groups = []
-    for group in GROUPS:
-        if total := counts[group.key]:
-            groups.append(
-                ListedGroup(group, _load_tasks(_ids_in_group(request, group)[: group.first]), total)
-            )
+    listed = {
+        group: list(_ids_in_group(request, group)[: group.first]) for group in GROUPS if counts[group.key]
+    }
+    tasks = {task.pk: task for task in _load_tasks(chain.from_iterable(listed.values()))}
+    groups = [
+        ListedGroup(group, [tasks[pk] for pk in ids if pk in tasks], counts[group.key])
+        for group, ids in listed.items()
+    ]
     context: dict[str, Any] = {"groups": groups, "stuck": list(_failed_sequences(request))}
     if not groups:
         context["has_projects"] = projects_visible_to(principal_of(request)).exists()
@@ -130,11 +135,9 @@ def _ids_in_group(request: HttpRequest, group: Group) -> QuerySet[Task, int]:
 
 
 def _load_tasks(numbers: Iterable[int]) -> list[Task]:
-    """Return these tasks with their current step and oldest open question."""
-    current = Step.objects.filter(task=OuterRef("pk")).exclude(phase=Phase.DONE).order_by("position")
+    """Return these tasks with their steps and oldest open question."""
     rows = Task.objects.select_related("project", "sequence").defer("text", "body")
-    rows = rows.annotate(
-        current_step=Subquery(current.values("name")[:1]),
+    rows = rows.prefetch_related(shown_steps()).annotate(
         question_items=Subquery(_oldest_question().values("items")[:1]),
         asked_at=Subquery(_oldest_question().values("asked_at")[:1]),
     )

@@ -26,6 +26,7 @@ from tasks_app.reporting.search.paging import PageCursor, PageOfIds, page_of_ids
 from tasks_app.reporting.search.snippets import TextPart, lines_around_hit, mark_hits, snippet
 from tasks_app.reporting.search.words import Query
 from tasks_app.web.pages.access import is_htmx, principal_of
+from tasks_app.web.pages.activity import activities, shown_steps
 from tasks_app.web.rendering.markdown import plain_text
 from tasks_app.web.rendering.words import STATE_LABELS, headline
 
@@ -94,11 +95,12 @@ def _tasks(principal: Principal, filters: HistoryFilters, place: PageCursor) -> 
     metrics = statistics.of_tasks(tasks)
     asked = _matching_question_of(filters, part) if filters.words else {}
     rows = [_task_result(filters, task, metrics[task.pk], asked.get(task.pk)) for task in tasks]
-    return {"rows": rows, "slice": part}
+    return {"rows": rows, "slice": part, "activities": activities(tasks)}
 
 
 def _tasks_for_display(filters: HistoryFilters) -> QuerySet[Task]:
     tasks = Task.objects.select_related("project", "sequence", "created_by").defer("text", "body")
+    tasks = tasks.prefetch_related(shown_steps())
     return tasks.annotate(shown_body=Substr("body", 1, _SHOWN)) if filters.words else tasks
 
 

@@ -18,6 +18,7 @@ from tasks_app.operations import local_sandbox
 from tasks_app.sandbox import EnforcedLimit
 from tasks_app.services.fetching import fetch_meanwhile
 from tasks_app.web.pages.access import may_act, principal_of, project_or_404
+from tasks_app.web.pages.activity import shown_steps
 from tasks_app.web.pages.project_facts import ProjectAtHead, at_head
 
 _RECENT = 8
@@ -70,6 +71,7 @@ def _tasks(found: Project) -> dict[str, Any]:
     """Return the number of tasks by phase, and the newest tasks."""
     counted = dict(found.tasks.order_by().values_list("phase").annotate(Count("pk")))
     recent = found.tasks.select_related("project", "created_by").defer("text", "body")
+    recent = recent.prefetch_related(shown_steps())
     return {
         "phases": [
             (Task(project=found, phase=phase), counted[phase]) for phase in Phase if counted.get(phase)

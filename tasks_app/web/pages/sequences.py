@@ -18,6 +18,7 @@ from tasks_app.reporting.commands import fetch_command
 from tasks_app.services.sequences import cancel_sequence, files_to_come, resume_sequence, start_sequence
 from tasks_app.web.pages.access import is_htmx, may_act, sequence_or_404
 from tasks_app.web.pages.acting import act
+from tasks_app.web.pages.activity import activities, shown_steps
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,12 @@ class SequenceFacts:
 
 def sequence_page(request: HttpRequest, sequence_id: int) -> HttpResponse:
     sequence = sequence_or_404(request, sequence_id)
-    context = {"facts": _facts_of(sequence), "may_act": may_act(request, sequence.project)}
+    facts = _facts_of(sequence)
+    context = {
+        "facts": facts,
+        "activities": activities(task for task, _ in facts.tasks),
+        "may_act": may_act(request, sequence.project),
+    }
     return render(request, "sequences/_body.html" if is_htmx(request) else "sequences/page.html", context)
 
 
@@ -103,6 +109,7 @@ def _tasks(sequence: Sequence) -> list[Task]:
     """Return the tasks in order, with the number of questions and the open one."""
     asked = Question.objects.open().filter(task=OuterRef("pk")).order_by("asked_at", "pk")
     rows = sequence.tasks.select_related("project").defer("text", "body").order_by("pk")
+    rows = rows.prefetch_related(shown_steps())
     return list(
         rows.annotate(
             asked=Count("questions"),

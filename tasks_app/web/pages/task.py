@@ -10,9 +10,12 @@ from django.shortcuts import render
 from tasks_app.config.threshold import LEVELS
 from tasks_app.models import Task
 from tasks_app.web.pages.access import may_act, task_or_404
+from tasks_app.web.pages.activity import activities
 from tasks_app.web.pages.cards import cards_of
 from tasks_app.web.pages.task_facts import facts_of
 from tasks_app.web.pages.task_log import Log, Only
+from tasks_app.web.pages.task_publishing import publishing_facts
+from tasks_app.web.pages.task_result import result_of
 
 
 def task_page(request: HttpRequest, task_id: int) -> HttpResponse:
@@ -20,6 +23,8 @@ def task_page(request: HttpRequest, task_id: int) -> HttpResponse:
     open_questions = task.questions.open().select_related("task__project", "step", "run", "answered_by")
     context = {
         **_facts(request, task),
+        "result": result_of(task),
+        "activities": activities([task]),
         "cards": cards_of(request, open_questions),
         "questions": _asked(task),
         "log": Log(task).latest(),
@@ -29,7 +34,15 @@ def task_page(request: HttpRequest, task_id: int) -> HttpResponse:
 
 
 def task_header(request: HttpRequest, task_id: int) -> HttpResponse:
-    return render(request, "tasks/_header.html", _facts(request, task_or_404(request, task_id)))
+    task = task_or_404(request, task_id)
+    context = {**_facts(request, task), "activities": activities([task])}
+    return render(request, "tasks/_header.html", context)
+
+
+def task_activity(request: HttpRequest, task_id: int) -> HttpResponse:
+    """Render what the agent does now; empty if the task is not running."""
+    task = task_or_404(request, task_id)
+    return render(request, "tasks/_activity.html", {"task": task, "activities": activities([task])})
 
 
 def task_timeline(request: HttpRequest, task_id: int) -> HttpResponse:
@@ -50,6 +63,7 @@ def _facts(request: HttpRequest, task: Task) -> dict[str, Any]:
     return {
         "task": task,
         "facts": facts_of(task),
+        "publishing": publishing_facts(task),
         "may_act": may_act(request, task.project),
         "levels": LEVELS.items(),
     }

@@ -47,6 +47,10 @@ class RunFacts:
     still: bool = False
 
     @property
+    def runs_now(self) -> bool:
+        return self.run.ended_at is None
+
+    @property
     def failed_check(self) -> dict[str, Any] | None:
         return next((report for report in self.run.checks or [] if not report.get("passed")), None)
 
@@ -96,6 +100,11 @@ class TaskFacts:
         return Phase(self.task.phase)
 
     @property
+    def pauses(self) -> bool:
+        """Whether the task waits now, so that its waiting time grows."""
+        return self.phase in statistics.PAUSES
+
+    @property
     def can_cancel(self) -> bool:
         return self.phase in CANCELLABLE and not self.task.not_started
 
@@ -124,6 +133,10 @@ class TaskFacts:
     def planned(self) -> Step | None:
         """Return the step with the current plan: the last that wrote or changed it."""
         return next((facts.step for facts in reversed(self.steps) if facts.step.plan), None)
+
+    @property
+    def step_rows(self) -> list[Step]:
+        return [facts.step for facts in self.steps]
 
     @property
     def current_step(self) -> Step | None:

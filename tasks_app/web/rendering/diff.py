@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
+from itertools import islice, takewhile
 from typing import Literal
 
 from tasks_app.core.control_characters import visible
@@ -21,17 +23,35 @@ _ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
 _HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@ ?(.*)")
 
 LineKind = Literal["add", "del", "same", "hunk", "note"]
+#: A piece of a line, and whether it was changed.
+Part = tuple[str, bool]
+
+#: Longer lines, and more removed lines in a row, are not compared word by word.
+_LONGEST_COMPARED = 400
+_MOST_COMPARED = 100
+#: Lines with less in common than this are replaced, not changed: marks would only be noise.
+_LEAST_IN_COMMON = 0.5
+_WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 
 
 @dataclass(frozen=True)
 class DiffLine:
-    """One line, with invisible characters made visible. The numbers are those of the old and the new file,
-    empty where it has none."""
+    """One line, with invisible characters made visible.
+
+    The numbers are those of the old and the new file, empty where it has none. `parts` are the text in
+    pieces, each with whether it differs from the line that this one replaces, or by which it is replaced.
+    """
 
     kind: LineKind
     text: str
     old: int | None = None
     new: int | None = None
+    parts: tuple[Part, ...] = ()
+
+
+def in_one_line(path: str) -> str:
+    """Return the path in one line, with invisible characters made visible."""
+    return visible(path).replace("\n", "␊").replace("\t", "␉")
 
 
 @dataclass
@@ -53,7 +73,7 @@ class FileDiff:
     @property
     def name(self) -> str:
         """The path in one line, with invisible characters made visible."""
-        return visible(self.path).replace("\n", "␊").replace("\t", "␉")
+        return in_one_line(self.path)
 
     def take(self, line: DiffLine) -> None:
         self.added += line.kind == "add"
@@ -89,6 +109,7 @@ def _file(lines: list[str]) -> FileDiff:
     start = next(starts, len(lines))
     file = _header(lines[:start])
     _hunks(file, lines[start:])
+    _mark_changed_words(file)
     return file
 
 
@@ -151,6 +172,39 @@ def _hunks(file: FileDiff, lines: list[str]) -> None:
             old, new = old + 1, new + 1
         elif line:  # "\\ No newline at end of file", or that the diff was cut
             file.take(DiffLine("note", line.removeprefix("\\ ")))
+
+
+def _mark_changed_words(file: FileDiff) -> None:
+    """Mark what differs where as many lines were added as removed before them: each replaces one."""
+    start = 0
+    while start < len(file.lines):
+        removed = _same_kind(file.lines, start, "del")
+        added = _same_kind(file.lines, start + removed, "add")
+        if removed == added and 0 < removed <= _MOST_COMPARED:
+            for index in range(start, start + removed):
+                file.lines[index], file.lines[index + removed] = _compared(
+                    file.lines[index], file.lines[index + removed]
+                )
+        start += max(removed + added, 1)
+
+
+def _same_kind(lines: list[DiffLine], start: int, kind: LineKind) -> int:
+    """Return how many lines from `start` on are of this kind."""
+    return sum(1 for _ in takewhile(lambda line: line.kind == kind, islice(lines, start, None)))
+
+
+def _compared(old: DiffLine, new: DiffLine) -> tuple[DiffLine, DiffLine]:
+    """Return both lines in parts; as they are if they are too long or have too little in common."""
+    if max(len(old.text), len(new.text)) > _LONGEST_COMPARED:
+        return old, new
+    before, after = _WORDS.findall(old.text), _WORDS.findall(new.text)
+    matcher = SequenceMatcher(None, before, after, autojunk=False)
+    if matcher.ratio() < _LEAST_IN_COMMON:
+        return old, new
+    opcodes = matcher.get_opcodes()
+    old_parts = [("".join(before[i:j]), tag != "equal") for tag, i, j, _, _ in opcodes if j > i]
+    new_parts = [("".join(after[i:j]), tag != "equal") for tag, _, _, i, j in opcodes if j > i]
+    return replace(old, parts=tuple(old_parts)), replace(new, parts=tuple(new_parts))
 
 
 def _seen(line: str) -> str:

@@ -13,14 +13,19 @@ from tasks_app.models import Question, QuestionState
 STATE_LABELS: dict[str, str] = {**dict(QuestionState.choices), QuestionState.DISMISSED: "skipped"}
 
 
-def ago(at: datetime, *, now: datetime | None = None) -> str:
-    """Format the age of a time: `just now`, `5 min ago`, `3 h ago`, `2 d ago`, then the date."""
-    seconds = ((now or timezone.now()) - at).total_seconds()
-    if seconds < 45:
+def ago(at: datetime, *, now: datetime | None = None, seconds: bool = False) -> str:
+    """Format the age of a time: `just now`, `5 min ago`, `3 h ago`, `2 d ago`, then the date.
+
+    `seconds`: the first minute is counted, as in `12 s ago`.
+    """
+    age = ((now or timezone.now()) - at).total_seconds()
+    if seconds and age < 60:
+        return f"{max(0, int(age))} s ago"
+    if age < 45:
         return "just now"
     for size, name, below in ((60, "min", 3600), (3600, "h", 86_400), (86_400, "d", 14 * 86_400)):
-        if seconds < below:
-            return f"{max(1, int(seconds // size))} {name} ago"
+        if age < below:
+            return f"{max(1, int(age // size))} {name} ago"
     return f"{timezone.localtime(at):%Y-%m-%d}"
 
 

@@ -1,0 +1,118 @@
+"""Where and how a project's results are published, and the credential for it, which is never shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_POST
+
+from tasks_app.core.errors import BadInput, NotAllowed
+from tasks_app.models import Project
+from tasks_app.permissions import may_maintain, require_maintainer
+from tasks_app.services.publish_settings import (
+    MANAGE_PUBLISHING,
+    change_publishing,
+    credential_fault,
+    credential_kind_for,
+    remove_credential,
+    store_credential,
+    stored_credential,
+    target_of,
+)
+from tasks_app.web.forms.publishing import CREDENTIAL_FORMS, KeyForm, PublishingForm, TokenForm
+from tasks_app.web.pages.access import principal_of, project_or_404
+
+
+@sensitive_post_parameters("secret")
+@require_http_methods(["GET", "POST"])
+def project_publishing(request: HttpRequest, project_id: int) -> HttpResponse:
+    """A POST with a secret stores the credential, any other changes the settings."""
+    project = project_or_404(request, project_id)
+    if request.method == "GET":
+        return _render_page(request, project)
+    _allowed(lambda: require_maintainer(principal_of(request), project, MANAGE_PUBLISHING))
+    return (
+        _post_credential(request, project) if "secret" in request.POST else _post_settings(request, project)
+    )
+
+
+@require_POST
+def project_credential_remove(request: HttpRequest, project_id: int) -> HttpResponse:
+    project = project_or_404(request, project_id)
+    _allowed(lambda: remove_credential(project, by=principal_of(request)))
+    messages.success(request, "Credential removed.")
+    return redirect("project_publishing", project.pk)
+
+
+def _post_settings(request: HttpRequest, project: Project) -> HttpResponse:
+    # Whoever may not change the repository does not send the field.
+    form = PublishingForm({**PublishingForm.initial_values(project), **request.POST.dict()})
+    if form.is_valid() and _try(form, lambda: _change(request, project, form)):
+        messages.success(request, "Saved.")
+        return redirect("project_publishing", project.pk)
+    return _render_page(request, Project.objects.get(pk=project.pk), status=400, form=form)
+
+
+def _change(request: HttpRequest, project: Project, form: PublishingForm) -> None:
+    change_publishing(project, **form.cleaned_data, by=principal_of(request))
+
+
+def _post_credential(request: HttpRequest, project: Project) -> HttpResponse:
+    form = _credential_form(project, request.POST)
+    if form is None:
+        return redirect("project_publishing", project.pk)  # the repository was changed meanwhile
+    if form.is_valid() and _try(form, lambda: _store(request, project, form)):
+        messages.success(request, "Credential stored.")
+        return redirect("project_publishing", project.pk)
+    return _render_page(request, project, status=400, credential_form=form)
+
+
+def _store(request: HttpRequest, project: Project, form: TokenForm | KeyForm) -> None:
+    store_credential(project, form.credential(), by=principal_of(request))
+
+
+def _credential_form(project: Project, given: Any = None) -> TokenForm | KeyForm | None:
+    """Return the form for the kind of credential that the repository takes; None for a folder."""
+    kind = credential_kind_for(target_of(project))
+    return CREDENTIAL_FORMS[kind](given) if kind else None
+
+
+def _try(form: forms.Form, action: Callable[[], None]) -> bool:
+    """Run the action; return False and add an error to the form, at its field, if the input is refused."""
+    try:
+        _allowed(action)
+    except BadInput as error:
+        field = error.where if error.where in form.fields else None
+        form.add_error(field, error.message if field else str(error))
+        return False
+    return True
+
+
+def _allowed(action: Callable[[], None]) -> None:
+    try:
+        action()
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from error
+
+
+def _render_page(request: HttpRequest, project: Project, *, status: int = 200, **given: Any) -> HttpResponse:
+    """Render the page; `given` are submitted forms with errors."""
+    context = {
+        "project": project,
+        "target": target_of(project),
+        "stored": stored_credential(project),
+        "fault": credential_fault(project),
+        "may_change": may_maintain(principal_of(request), project),
+        "may_move": principal_of(request).is_site_admin,
+        "form": PublishingForm(initial=PublishingForm.initial_values(project)),
+        "credential_form": _credential_form(project),
+        **given,
+    }
+    return render(request, "projects/publishing.html", context, status=status)

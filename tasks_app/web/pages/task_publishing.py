@@ -1,0 +1,56 @@
+"""Publishing on a task's page: the button, and what became of the last publication."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
+
+from tasks_app.core.phases import Phase
+from tasks_app.models import Publication, PublicationState, Task
+from tasks_app.services.publish_settings import target_of
+from tasks_app.services.publishing import publication_hindrances, publish
+from tasks_app.web.pages.access import task_or_404
+from tasks_app.web.pages.acting import act
+
+
+@dataclass(frozen=True)
+class PublishingFacts:
+    """Where the result of a task goes, its last publication, and why it cannot be published now.
+
+    `is_published`: whether the last publication was one of the present result, and arrived.
+    """
+
+    target: str
+    last: Publication | None
+    hindrances: list[str]
+    is_published: bool
+
+    @property
+    def can_publish(self) -> bool:
+        return not self.hindrances and not (self.last and self.last.is_pending)
+
+
+def publishing_facts(task: Task) -> PublishingFacts | None:
+    """Return the facts, or None if nothing was published and the task is not done."""
+    last = task.publications.select_related("by").first()
+    if last is None and (task.phase != Phase.DONE or not task.head_commit):
+        return None
+    return PublishingFacts(
+        target_of(task.project),
+        last,
+        publication_hindrances(task, task.head_commit),
+        is_published=last is not None
+        and (last.commit, last.state) == (task.head_commit, PublicationState.PUSHED),
+    )
+
+
+@require_POST
+def task_publish(request: HttpRequest, task_id: int) -> HttpResponse:
+    """Publish the result; `squash=yes`: as one commit, `update=yes`: with the project's branch merged."""
+    squash, update = (request.POST.get(name) == "yes" for name in ("squash", "update"))
+    act(request, task_or_404(request, task_id), partial(publish, squash=squash, update=update))
+    return redirect("task", task_id)

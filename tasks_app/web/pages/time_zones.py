@@ -1,0 +1,32 @@
+"""Times in the zone of the reader: the browser tells its zone in a cookie, which time_zone.js sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import unquote
+from zoneinfo import ZoneInfo
+
+from django.http import HttpRequest, HttpResponseBase
+from django.utils import timezone
+
+from tasks_app.notifications.timing import time_zone_names
+
+COOKIE = "time_zone"
+#: The API and its files are in UTC, whoever asks.
+_ALWAYS_UTC = "/api/"
+
+GetResponse = Callable[[HttpRequest], HttpResponseBase]
+
+
+def reader_time_zone(get_response: GetResponse) -> GetResponse:
+    """Render pages in the reader's time zone; in UTC if it is unknown."""
+    known = frozenset(time_zone_names())
+
+    def respond(request: HttpRequest) -> HttpResponseBase:
+        name = unquote(request.COOKIES.get(COOKIE, ""))
+        if name not in known or request.path.startswith(_ALWAYS_UTC):
+            return get_response(request)
+        with timezone.override(ZoneInfo(name)):
+            return get_response(request)
+
+    return respond
