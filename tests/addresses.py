@@ -26,7 +26,8 @@ OPEN_TO_ALL = {
 }
 #: What changes something of a task or a question: members may, viewers may look only.
 FOR_MEMBERS = {
-    *("task_start", "task_cancel", "task_go_on", "task_retry", "task_threshold"),
+    *("task_start", "task_cancel", "task_go_on", "task_retry", "task_threshold", "task_publish"),
+    *("review_send", "thread_add", "thread_reply", "thread_resolve"),
     *("question_answer", "question_dismiss", "question_decide"),
     *("sequence_start", "sequence_cancel", "sequence_go_on"),
     "project_fetch",
@@ -35,10 +36,11 @@ FOR_MEMBERS = {
 FOR_ONESELF = {
     *("me_theme", "me_sessions_end", "me_session_end", "me_unlink"),
     *("notices_read", "me_notifications_test", "me_token_revoke"),
+    *("thread_change", "thread_remove"),
 }
 #: What changes something that maintainers look after.
 FOR_MAINTAINERS = {
-    "project_remove",
+    *("project_remove", "project_credential_remove"),
     *("project_member_role", "project_member_remove", "invitation_again", "invitation_withdraw"),
     *("target_change", "target_secret", "target_remove", "target_test", "delivery_retry"),
 }
@@ -50,6 +52,7 @@ FORMS = {
         "task_new",
         "project_settings",
         "project_notifications",
+        "project_publishing",
         "me_notifications",
         "projects",
         "project_members",
@@ -64,6 +67,7 @@ FORMS = {
 POSTED = sorted(POST_ONLY | FORMS)
 #: One's own things that the walkers do not have: for everybody the answer is 404 or the way elsewhere.
 NOT_THERE = {
+    *("thread_change", "thread_remove"),
     *("invitation", "login_through", "openid_connect_callback", "github_callback", "me_unlink"),
     *(
         "me_notifications_test",
@@ -97,6 +101,8 @@ def values(question: Question) -> dict[str, Any]:
         "project_id": question.task.project_id,
         "sequence_id": question.task.sequence_id,
         "position": 1,
+        "number": 1,
+        "thread_id": 9999,
         "kind": "reasoning",
         "form": "csv",
         "provider_id": "oidc",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import signal
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -18,7 +20,7 @@ from pytest_django.plugin import DjangoDbBlocker
 from servestatic.middleware import ServeStaticMiddleware
 
 from tasks_app.api import limits
-from tests import databases, machine, rounds, static_files
+from tests import bytecode, databases, machine, rounds, static_files
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
@@ -30,6 +32,8 @@ ServeStaticMiddleware.add_files_from_finders = static_files.add_known_files
 def pytest_configure(config: pytest.Config) -> None:
     # What is started in the background, as by `make test &`, ignores Ctrl+C, and so would its children.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if config.getoption("numprocesses", None) and not sys.dont_write_bytecode:
+        bytecode.compile_all(config)
     if machine.ON_POSTGRES and not hasattr(config, "workerinput"):
         reason = machine.MISSING["postgres"]()
         if reason:
@@ -64,6 +68,11 @@ def _is_of_the_other_round(item: pytest.Item) -> bool:
     marker = item.get_closest_marker("once")
     database = marker.kwargs["on"] if marker else rounds.only_round(item.path)
     return database is not None and machine.leaves_to_the_other_round(database)
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests are no garbage: looking for some among them takes up to a second each time."""
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -7,12 +7,10 @@ starts from a copy of it.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,24 +21,20 @@ from django.db import connection, connections, transaction
 from django.test.utils import setup_databases, teardown_databases
 from psycopg import sql
 
-from tests import machine
+from tests import machine, shared
 
 REPOSITORY = Path(__file__).parents[1]
-if "CATHERDER_TEST_SHARED" not in os.environ:  # `make pictures` and `make bench` run outside pytest
-    _own_folder = tempfile.TemporaryDirectory(prefix="test-catherder-run-", ignore_cleanup_errors=True)
-    os.environ["CATHERDER_TEST_SHARED"] = _own_folder.name
-SHARED = Path(os.environ["CATHERDER_TEST_SHARED"])
-_SQLITE_TEMPLATE = SHARED / "template.sqlite3"
-_POSTGRES_TEMPLATE = f"{SHARED.name.replace('-', '_')}_template".lower()
+_SQLITE_TEMPLATE = shared.FOLDER / "template.sqlite3"
+_POSTGRES_TEMPLATE = f"{shared.FOLDER.name.replace('-', '_')}_template".lower()
 #: Tables whose rows come from migrating and stay the same.
 _CONSTANT = {"auth_permission", "django_content_type"}
 
 
 def sqlite_template() -> Path:
     """A migrated database file without rows of its own, to copy."""
-    with _alone():
+    with shared.alone():
         if not _SQLITE_TEMPLATE.exists():
-            data_dir = SHARED / "data"
+            data_dir = shared.FOLDER / "data"
             data_dir.mkdir()
             subprocess.run(
                 [sys.executable, "manage.py", "migrate", "--verbosity=0"],
@@ -61,7 +55,7 @@ def copy_migrated(data_dir: Path) -> None:
 def set_up() -> Any:
     """Make this worker's test database from the template; what `tear_down` takes."""
     if machine.ON_POSTGRES:
-        with _alone():
+        with shared.alone():
             _make_postgres_template()
         connection.settings_dict["TEST"]["TEMPLATE"] = _POSTGRES_TEMPLATE
     else:
@@ -118,11 +112,4 @@ def _make_postgres_template() -> None:
 
 
 def _postgres_template_made() -> Path:
-    return SHARED / "postgres-template-made"
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    with (SHARED / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    return shared.FOLDER / "postgres-template-made"

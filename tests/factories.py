@@ -16,10 +16,14 @@ from tasks_app.models import (
     Project,
     Question,
     Reason,
+    Review,
+    ReviewThread,
+    ReviewVerdict,
     Run,
     Sequence,
     Step,
     Task,
+    ThreadComment,
     User,
     WorkerBeat,
 )
@@ -113,6 +117,36 @@ class RunFactory(DjangoModelFactory[Run]):
     number = 1
     reason = Reason.FIRST
     session_id = declarations.LazyFunction(uuid.uuid4)
+
+
+class ReviewFactory(DjangoModelFactory[Review]):
+    """A sent review: a comment."""
+
+    class Meta:
+        model = Review
+
+    task = declarations.SubFactory(TaskFactory, phase=Phase.DONE)
+    author = declarations.SubFactory(UserFactory)
+    number = declarations.Sequence(lambda n: n + 1)
+    verdict = ReviewVerdict.COMMENT
+    body = "Nearly there."
+    sent_at = declarations.LazyFunction(timezone.now)
+
+
+class ThreadFactory(DjangoModelFactory[ReviewThread]):
+    """Thread 1 of a task, about the whole result."""
+
+    class Meta:
+        model = ReviewThread
+        skip_postgeneration_save = True
+
+    task = declarations.SubFactory(TaskFactory, phase=Phase.DONE)
+    review = declarations.SubFactory(ReviewFactory, task=declarations.SelfAttribute("..task"))
+    number = 1
+
+    @post_generation
+    def comments(self: Any, create: bool, text: Any, **kwargs: Any) -> None:
+        ThreadComment.objects.create(thread=self, author=self.review.author, text=text or "Why this?")
 
 
 class QuestionFactory(DjangoModelFactory[Question]):

@@ -1,9 +1,12 @@
 """Python processes that need not import Django and other packages first: forks of one warm process.
 
-The portal's commands import about 1,600 modules of other packages, which takes 1.7 s of CPU time; a test that
+The portal's commands import about 1,600 modules of other packages, which takes 1.2 s of CPU time; a test that
 starts five of them would mostly wait for that. Each pytest worker has one server, which imports those modules
 and nothing of the portal; a fork of it gets its arguments, environment, folder and streams, and imports the
-portal's own modules anew (0.4 s). So settings are read from its own environment, as after a real start.
+portal's own modules anew (0.2 s). So settings are read from its own environment, as after a real start.
+
+An installation that has a secret key gets a server of its own: such a fork, which has set Django up with the
+installation's environment. Each process after that takes 0.03 s, and what its command imports.
 
 `/proc/PID/cmdline` and `/proc/PID/environ` are those of the server. Tests that look at them start a real
 process, as do those of `make up`, of workers, of the wheel and of the `cat-herder` command.
@@ -14,6 +17,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import gc
 import importlib
 import io
 import json
@@ -26,10 +30,13 @@ import subprocess
 import sys
 import tempfile
 import termios
-from collections.abc import Mapping, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 REPOSITORY = Path(__file__).parents[1]
 #: Seconds until a process that does not end has failed; on a busy machine each start of one takes long.
@@ -98,8 +105,20 @@ def start(
     `streams` are descriptors for stdin, stdout and stderr. With `terminal`, stdin becomes the controlling
     terminal of a new session.
     """
+    return _start(_address(env), arguments, env, streams=streams, cwd=cwd, terminal=terminal)
+
+
+def _start(
+    server: str,
+    arguments: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    streams: tuple[int, int, int],
+    cwd: Path = REPOSITORY,
+    terminal: bool = False,
+) -> Forked:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    connection.connect(_address())
+    connection.connect(server)
     order = {"arguments": list(arguments), "env": dict(env), "cwd": str(cwd), "terminal": terminal}
     with tempfile.TemporaryFile() as file:  # larger than a message may be
         file.write(json.dumps(order).encode())
@@ -184,17 +203,22 @@ def _text(file: Any) -> str:
     return str(file.read().decode().replace("\r\n", "\n"))
 
 
+def _address(env: Mapping[str, str]) -> str:
+    """Return the address of the server for processes with this environment."""
+    prepared = _prepared_for(env)
+    return prepared.address if prepared else _server()
+
+
 @cache
-def _address() -> str:
+def _server() -> str:
     """Start this process's server on first use; the address that it listens on."""
-    folder = tempfile.TemporaryDirectory(prefix="test-forkserver-", ignore_cleanup_errors=True)
-    address = f"{folder.name}/socket"
+    address = f"{_folder()}/socket"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(address)
     listener.listen(16)
     alive, held = os.pipe()  # the server ends when its starter has gone, however that ended
     server = subprocess.Popen(
-        [sys.executable, "-m", "tests.forkserver", str(listener.fileno()), str(alive)],
+        [sys.executable, "-m", "tests.forkserver", str(listener.fileno()), str(alive), str(_modules())],
         cwd=REPOSITORY,
         env={**_environment(), "DJANGO_SETTINGS_MODULE": ""},
         pass_fds=(listener.fileno(), alive),
@@ -206,10 +230,92 @@ def _address() -> str:
     def stop() -> None:
         os.close(held)
         server.wait()
-        folder.cleanup()
 
     atexit.register(stop)
     return address
+
+
+@cache
+def _folder() -> str:
+    folder = tempfile.TemporaryDirectory(prefix="test-forkserver-", ignore_cleanup_errors=True)
+    atexit.register(folder.cleanup)
+    return folder.name
+
+
+class _Prepared:
+    """A server that has set Django up with an environment. Starting it raises NotPrepared if that failed."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self.address = f"{_folder()}/{uuid4().hex}"
+        alive, self._held = os.pipe()
+        reading, ready = os.pipe()
+        with tempfile.TemporaryFile() as errors, os.fdopen(reading, "rb") as answer:
+            arguments = ["-m", "tests.forkserver", self.address]
+            self._process = _start(_server(), arguments, env, streams=(alive, ready, errors.fileno()))
+            os.close(alive)
+            os.close(ready)
+            is_ready = bool(answer.read(1))
+            complains = errors.seek(0, os.SEEK_END) > 0
+        if complains or not is_ready:
+            self.stop()
+            raise NotPrepared
+
+    def stop(self) -> None:
+        """End it; processes that it has started stay."""
+        self._process.terminate()
+        self._process.wait()
+        os.close(self._held)
+
+
+class NotPrepared(Exception):
+    """Django could not be set up without complaint. Only the processes themselves may say why."""
+
+
+#: By environment and secret key, the latest used last; None if Django could not be set up.
+_servers: OrderedDict[Hashable, _Prepared | None] = OrderedDict()
+_MOST_PREPARED = 4
+_preparing = threading.Lock()
+
+
+def _prepared_for(env: Mapping[str, str]) -> _Prepared | None:
+    """Return the server of an installation, and None if it has not been used yet or cannot be.
+
+    In a new one, only the process itself may be the first that creates files.
+    """
+    secret_key = _secret_key_file(env)
+    if secret_key is None or "DJANGO_SETTINGS_MODULE" not in env:
+        return None
+    with _preparing:
+        return _kept((frozenset(env.items()), secret_key), env)
+
+
+def _kept(key: Hashable, env: Mapping[str, str]) -> _Prepared | None:
+    if key not in _servers:
+        try:
+            _servers[key] = _Prepared(env)
+        except NotPrepared:
+            _servers[key] = None
+    _servers.move_to_end(key)
+    if len(_servers) > _MOST_PREPARED:
+        _, oldest = _servers.popitem(last=False)
+        if oldest:
+            oldest.stop()
+    return _servers[key]
+
+
+def _secret_key_file(env: Mapping[str, str]) -> tuple[int, int] | None:
+    """Return what tells an installation's secret key from another one, which a backup may bring."""
+    try:
+        status = Path(env["CATHERDER_DATA_DIR"], "secret_key").stat()
+    except (KeyError, OSError):
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+@atexit.register
+def _stop_prepared() -> None:
+    for server in filter(None, _servers.values()):
+        server.stop()
 
 
 def _environment() -> dict[str, str]:
@@ -218,8 +324,9 @@ def _environment() -> dict[str, str]:
 
 def main(listener: socket.socket, alive: int) -> None:
     """Serve until the starter has gone. Returns in each fork, which then is what was asked for."""
-    with contextlib.redirect_stderr(io.StringIO()):  # some modules complain that there are no settings yet
-        _import_all(_modules())
+    # Garbage collection would visit every object of these modules in each fork, which copies its memory, and
+    # at the end of a fork alone takes 0.4 s of CPU time.
+    gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # forks that wait for processes are not waited for
     watched: list[socket.socket | int] = [listener, alive]
     while alive not in (ready := select.select(watched, [], [])[0]):
@@ -235,8 +342,48 @@ def main(listener: socket.socket, alive: int) -> None:
     sys.exit()
 
 
-def _modules() -> list[str]:
-    """Return names of what the portal imports from other packages, in its order."""
+def serve_modules(listener: int, alive: int, modules: str) -> None:
+    """Be the server of a pytest worker."""
+    gc.disable()
+    with contextlib.redirect_stderr(io.StringIO()):  # some modules complain that there are no settings yet
+        _import_all(Path(modules).read_text().split())
+    gc.enable()
+    main(socket.socket(fileno=listener), alive)
+
+
+def serve_prepared(address: str) -> None:
+    """Be the server of an environment, until stdin is closed. Says on stdout when it listens."""
+    alive = os.dup(0)
+    with Path(os.devnull).open() as nothing:
+        os.dup2(nothing.fileno(), 0)
+    import django
+    from django.conf import settings
+
+    django.setup()
+    if hasattr(settings.HUEY.storage, "close"):
+        settings.HUEY.storage.close()  # no fork may go on with a connection of another process
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(address)
+    listener.listen(16)
+    os.write(1, b".")
+    main(listener, alive)
+
+
+def _modules() -> Path:
+    """Return a file with the names of what the portal imports from other packages, in its order.
+
+    One pytest worker makes it for all.
+    """
+    from tests import shared  # makes a folder, which servers do not need
+
+    path = shared.FOLDER / "modules"
+    with shared.alone():
+        if not path.exists():
+            path.write_text(" ".join(_imported_modules()))
+    return path
+
+
+def _imported_modules() -> list[str]:
     code = f"{_WARM_UP}\nimport sys; sys.stdout.write(' '.join(sys.modules))"
     with tempfile.TemporaryDirectory() as data_dir:
         env = {**_environment(), "DJANGO_SETTINGS_MODULE": "catherder_site.settings"}
@@ -302,7 +449,32 @@ def _writer(descriptor: int, **how: Any) -> io.TextIOWrapper:
 
 
 def execute() -> None:
-    """Do what `python` would do with `sys.argv`."""
+    """Do what `python` would do with `sys.argv`, and end the process."""
+    code: Any = 0
+    try:
+        _run()
+    except SystemExit as end:
+        code = 0 if end.code is None else end.code
+    if not isinstance(code, int):
+        sys.exit(code)
+    # As Python does it, but without clearing each module: that would copy the memory shared with the server.
+    threading._shutdown()  # type: ignore[attr-defined] # private, without a stub
+    atexit._run_exitfuncs()
+    os._exit(code & 0xFF if _is_flushed() else 120)
+
+
+def _is_flushed() -> bool:
+    """Write out what is left; false if the reader has gone."""
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if not stream.closed:
+                stream.flush()
+    except OSError:
+        return False
+    return True
+
+
+def _run() -> None:
     sys.path[0] = ""
     flag = sys.argv[0]
     if flag == "-c":
@@ -317,5 +489,8 @@ def execute() -> None:
 
 
 if __name__ == "__main__":
-    main(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))
+    if len(sys.argv) == 2:
+        serve_prepared(sys.argv[1])
+    else:
+        serve_modules(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
     execute()

@@ -17,6 +17,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
 from tests import forkserver
 from tests.databases import copy_migrated
 from tests.forkserver import PATIENCE, REPOSITORY
@@ -54,6 +56,7 @@ class Installation:
         """`variables` are for the environment of each process."""
         self.data_dir = data_dir
         self.variables = variables
+        self._program: tuple[str, ...] = ("manage.py",)
 
     @classmethod
     def make(cls, data_dir: Path) -> Installation:
@@ -67,6 +70,12 @@ class Installation:
     def copy(self, data_dir: Path) -> Installation:
         shutil.copytree(self.data_dir, data_dir)
         return Installation(data_dir, **self.variables)
+
+    def with_fake_agent(self) -> Installation:
+        """Return the same installation, whose commands work on tasks with the fake agent."""
+        same = Installation(self.data_dir, **self.variables)
+        same._program = ("-m", "tests.manage_with_fake_agent")
+        return same
 
     def env(self, **variables: str) -> dict[str, str]:
         """Return the environment of a process: nothing of this one that could be a key or a database."""
@@ -82,12 +91,12 @@ class Installation:
 
     def manage(self, *arguments: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
         """Run `manage.py ARGUMENTS` to its end."""
-        return forkserver.run(["manage.py", *arguments], self.env(**variables), stdin=stdin)
+        return forkserver.run([*self._program, *arguments], self.env(**variables), stdin=stdin)
 
     def popen(self, *arguments: str, stdin: Any = subprocess.PIPE) -> subprocess.Popen[str]:
         """Start `manage.py ARGUMENTS` as a process that a test may look at, too."""
         return subprocess.Popen(
-            [sys.executable, "manage.py", *arguments],
+            [sys.executable, *self._program, *arguments],
             cwd=REPOSITORY,
             env=self.env(),
             stdin=stdin,
@@ -96,12 +105,16 @@ class Installation:
             text=True,
         )
 
+    def piped(self, *arguments: str) -> forkserver.Piped:
+        """Start `manage.py ARGUMENTS` with pipes to its stdin and stdout."""
+        return forkserver.popen([*self._program, *arguments], self.env())
+
     def fork(self, code: str, *arguments: str) -> forkserver.Piped:
         """Start code with Django set up, and pipes to its stdin and stdout."""
         return forkserver.popen([*forkserver.with_django(code), *arguments], self.env())
 
     def terminal(self, *arguments: str) -> Terminal:
-        return Terminal(["manage.py", *arguments], self.env())
+        return Terminal([*self._program, *arguments], self.env())
 
     def python(self, code: str, **variables: str) -> str:
         """Run code in a process of its own with Django set up; what it wrote to stdout."""
@@ -121,10 +134,18 @@ class Installation:
         return self.python(answering(question, text, by=by))
 
     def row(self, sql: str, *values: Any) -> tuple[Any, ...]:
-        with closing(sqlite3.connect(self.data_dir / "catherder.sqlite3")) as database:
-            found = database.execute(sql, values).fetchone()
+        """Return the first row of a query, in which `?` stand for `values`. It starts no process."""
+        found = self._found(sql, values)
         assert found is not None, sql
         return tuple(found)
+
+    def _found(self, sql: str, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        if url := self.variables.get("DATABASE_URL"):
+            with psycopg.connect(url) as postgres:
+                return postgres.execute(sql.replace("?", "%s"), values).fetchone()
+        with closing(sqlite3.connect(self.data_dir / "catherder.sqlite3")) as sqlite:
+            row: tuple[Any, ...] | None = sqlite.execute(sql, values).fetchone()
+            return row
 
     def task_dir(self, task: int = 1) -> Path:
         """The folder of a task that exists."""

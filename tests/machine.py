@@ -7,16 +7,19 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, MutableMapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import psycopg
 import redis
 
-from tasks_app.sandbox import SandboxMode, detect
+from tasks_app.sandbox import Sandbox, SandboxMode, detect
 
 POSTGRES = os.environ.get("CATHERDER_TEST_POSTGRES") or "postgresql://postgres@127.0.0.1:5432/postgres"
 REDIS = os.environ.get("CATHERDER_TEST_REDIS") or "redis://127.0.0.1:6379/15"
+#: Debian keeps it where only root's PATH leads.
+SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
 #: One of the two rounds of `make test`: what uses the database, on PostgreSQL.
 ON_POSTGRES = os.environ.get("CATHERDER_TEST_DATABASE") == "postgres"
 #: `make test` runs both rounds.
@@ -44,8 +47,22 @@ def missing_browser() -> str:
     return "" if chromium() else "Chromium is not installed; on Debian: apt install chromium"
 
 
+@cache
+def _sandbox() -> Sandbox:
+    return detect(SandboxMode.AUTO)
+
+
+def sandbox(*hidden: Path) -> Sandbox:
+    """Return the sandbox of this machine, in which these folders are hidden. It is tried out only once.
+
+    For tests with the mark `bubblewrap`.
+    """
+    assert _sandbox().active, _sandbox().reason
+    return replace(_sandbox(), hidden=hidden)
+
+
 def missing_bubblewrap() -> str:
-    return detect(SandboxMode.AUTO).reason
+    return _sandbox().reason
 
 
 def missing_git_lfs() -> str:
@@ -54,6 +71,10 @@ def missing_git_lfs() -> str:
 
 def missing_node() -> str:
     return "" if shutil.which("node") else "Node.js is not installed; on Debian: apt install nodejs npm"
+
+
+def missing_sshd() -> str:
+    return "" if SSHD and shutil.which("ssh") else "no SSH server; on Debian: apt install openssh-server"
 
 
 def missing_postgres() -> str:
@@ -106,6 +127,7 @@ MISSING: dict[str, Callable[[], str]] = {
     "node": cache(missing_node),
     "postgres": cache(missing_postgres),
     "redis": cache(missing_redis),
+    "sshd": cache(missing_sshd),
 }
 
 

@@ -75,6 +75,12 @@ class UpPortal(Installation):
         self.said: list[str] = []
         self.url = ""
 
+    @classmethod
+    def migrated(cls, data_dir: Path) -> Self:
+        """Return a portal that need not migrate at its first start, which takes 6 s of CPU time."""
+        copy_migrated(data_dir)
+        return cls(data_dir)
+
     def env(self, **variables: str) -> dict[str, str]:
         env = super().env(**variables)
         del env["CATHERDER_USER"]  # its only user is the first site admin

@@ -17,6 +17,7 @@ TESTS = Path(__file__).parent
 #: Input from people and scripts: PostgreSQL is the stricter about NUL, numbers, lengths, and statements after
 #: an error in a transaction.
 ON_POSTGRES = (
+    "integration/test_activity.py",
     "integration/test_answer_form.py",
     "integration/test_api_actions.py",
     "integration/test_api_answers.py",
@@ -36,7 +37,12 @@ ON_POSTGRES = (
     "integration/test_notifications_pages.py",
     "integration/test_pages.py",
     "integration/test_pages_sequence.py",
+    "integration/test_publishing_access.py",
+    "integration/test_publishing_pages.py",
+    "integration/test_reviews_pages.py",
     "integration/test_sessions.py",
+    "integration/test_task_result.py",
+    "integration/test_time_zones.py",
     "security/test_numbers.py",
     "security/test_web.py",
 )
@@ -49,9 +55,11 @@ ON_SQLITE = (
     "integration/test_commands_validate.py",
     "integration/test_engine_git.py",
     "integration/test_file_guard.py",
+    "integration/test_git_publishing.py",
     "integration/test_moving_a_project.py",
     "integration/test_project_settings.py",
     "integration/test_projects_pages.py",
+    "integration/test_reviews_real_agent.py",
     "integration/test_setting_descriptors.py",
     "integration/test_tokens_page.py",
     "security/test_accounts.py",
@@ -59,6 +67,7 @@ ON_SQLITE = (
     "security/test_check_home.py",
     "security/test_exports.py",
     "security/test_permissions.py",
+    "security/test_publishing.py",
     "security/test_tokens.py",
 )
 

@@ -3,6 +3,7 @@
 pytest-django reads the settings before it reads any conftest.py, so the environment is put in order here.
 """
 
+import gc
 import os
 import tempfile
 from uuid import uuid4
@@ -24,6 +25,9 @@ from catherder_site.settings import DATABASES  # noqa: E402
 
 # Processes that tests start read the installation's settings, in the same data directory.
 os.environ["DJANGO_SETTINGS_MODULE"] = "catherder_site.settings"
+
+# To collect 6,000 tests makes millions of objects and no garbage.
+gc.set_threshold(50_000, 20, 20)
 
 # A good hash takes half a second, which is not what is tested.
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

@@ -6,34 +6,28 @@ import json
 
 import pytest
 
-from tasks_app.agent.orphaned_processes import marked_processes
-from tasks_app.rehearsal.server import RehearsalServer
-from tests.crash.test_crash_points import PREPARE, run, server, wait_until, workspace
-from tests.installation import Installation
+from tests.crash.stage import Stage
 
 pytestmark = pytest.mark.bubblewrap
-__all__ = ["server"]
 
-BEGIN = (
-    PREPARE
-    + """
+APPROVE = """
 from tasks_app.services.answers import decide
 
 def approve():
     for question in Question.objects.open():
-        decide(question, "approved", by=ann, via=Channel.WEB)
+        decide(question, "approved", by=ann(), via=Channel.WEB)
 """
-)
 START = """
 Project.objects.update(ask_before="Bash(*guarded*)")
 task = create_task(
     Project.objects.get(name="plain"), "# Do it\\n\\nrehearsal: crash-approval\\n",
-    by=ann, where="test", threshold=THRESHOLD,
+    by=ann(), where="test", threshold=THRESHOLD,
 )
-start_task(task, by=ann)
+start_task(task, by=ann())
 """
-BEFORE = START + "crashpoints._armed = POINT\ngo()\n"
-AFTER = START + "go()\napprove()\ncrashpoints._armed = POINT\ngo()\n"
+#: What has happened before the first worker begins, or before the one that is given the approval does.
+BEFORE = START
+AFTER = APPROVE + START + "go()\napprove()\n"
 RECOVER = """
 from django.utils import timezone
 import datetime, json
@@ -56,17 +50,16 @@ sys.stdout.write(json.dumps({
 """
 
 
-def recovered(installation: Installation, server: RehearsalServer, story: str, point: str) -> list[list[str]]:
+def recovered(stage: Stage, beginning: str, point: str) -> list[list[str]]:
     """The questions in the end. Whatever the point, the call was made once."""
-    died = run(installation, server, BEGIN.replace(PREPARE, "") + story.replace("POINT", repr(point)))
-    assert died.returncode == 137
-    wait_until(lambda: marked_processes(workspace(installation)) == [])
-    done = run(installation, server, BEGIN.replace(PREPARE, "") + RECOVER)
+    stage.begin(beginning)
+    stage.die(point, "go()")
+    done = stage.run(APPROVE + RECOVER)
     assert done.returncode == 0
     end = json.loads(done.stdout)
     assert (end["phase"], end["unapproved"]) == ("done", False)
     assert all(end["outcomes"])
-    assert (workspace(installation) / "guarded.txt").read_text() == "guarded\n"
+    assert (stage.workspace / "guarded.txt").read_text() == "guarded\n"
     assert all(question == ["approval", "answered", True] for question in end["questions"])
     return end["questions"]  # type: ignore[no-any-return]
 
@@ -75,11 +68,8 @@ def recovered(installation: Installation, server: RehearsalServer, story: str, p
 @pytest.mark.parametrize(
     "point", ["run-opened", "event-recorded", "transcript-stored", "agent-ended", "halted", "work-recorded"]
 )
-def test_before_the_approval(
-    installation: Installation, server: RehearsalServer, point: str, threshold: int
-) -> None:
-    story = BEFORE.replace("THRESHOLD", str(threshold))
-    assert len(recovered(installation, server, story, point)) == 1
+def test_before_the_approval(stage: Stage, point: str, threshold: int) -> None:
+    assert len(recovered(stage, BEFORE.replace("THRESHOLD", str(threshold)), point)) == 1
 
 
 @pytest.mark.parametrize(
@@ -95,7 +85,7 @@ def test_before_the_approval(
         "step-done",
     ],
 )
-def test_after_the_approval(installation: Installation, server: RehearsalServer, point: str) -> None:
+def test_after_the_approval(stage: Stage, point: str) -> None:
     """Where it cannot be known whether the call was made, a human is asked about another one."""
-    questions = recovered(installation, server, AFTER.replace("THRESHOLD", "0"), point)
+    questions = recovered(stage, AFTER.replace("THRESHOLD", "0"), point)
     assert len(questions) <= 2

@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,45 +16,21 @@ from tasks_app.agent.orphaned_processes import marked_processes
 from tasks_app.engine.crashpoints import POINTS
 from tasks_app.rehearsal.server import RehearsalServer
 from tests import forkserver
-from tests.agents import rehearsal
+from tests.crash.stage import ANSWER, PREPARE, Stage, wait_until
 from tests.forkserver import PATIENCE, REPOSITORY
 from tests.installation import Installation
 
 pytestmark = pytest.mark.bubblewrap
 
-ANSWER = 'Blue ☃ "; rm -rf /'
-PREPARE = f"""
-ANSWER = {ANSWER!r}
-"""
-PREPARE += """
-import os
-from tasks_app import composition
-from tasks_app.services.answers import Reply, answer_question
-from tasks_app.services.tasks import create_task, start_task
-from tasks_app.engine import crashpoints
-from tasks_app.engine.advance import advance
-from tasks_app.engine.stopping import never
-from tasks_app.models import *
-from tasks_app.permissions import Principal
-
-ann = Principal.unrestricted(User.objects.get(username="ann"))
-
-def go():
-    advance(1, owner=f"worker-{os.getpid()}", context=composition.worker_context(never))
-
-def reply():
-    for question in Question.objects.open():
-        answer_question(question, Reply.to(question, ANSWER), by=ann, via=Channel.WEB)
-"""
 START = """
 plain = Project.objects.get(name="plain")
-task = create_task(plain, "# Paint it\\n\\nrehearsal: crash-story\\n", by=ann, where="test")
+task = create_task(plain, "# Paint it\\n\\nrehearsal: crash-story\\n", by=ann(), where="test")
 assert task.pk == 1
-start_task(task, by=ann)
+start_task(task, by=ann())
 """
-#: Where the first worker dies, before the question or after the answer.
-BEFORE = START + "crashpoints._armed = POINT\ngo()\n"
-AFTER = START + "go()\nreply()\ncrashpoints._armed = POINT\ngo()\n"
+#: What has happened before the first worker begins, or before the one that is given the answer does.
+BEFORE = START
+AFTER = START + "go()\nreply()\n"
 RECOVER = """
 from django.utils import timezone
 import datetime, json
@@ -109,32 +83,10 @@ AFTER_THE_ANSWER = (
 )
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[RehearsalServer]:
-    (tmp_path / "server").mkdir()
-    with rehearsal(tmp_path / "server") as server:
-        yield server
-
-
-def run(installation: Installation, server: RehearsalServer, code: str) -> subprocess.CompletedProcess[str]:
-    return forkserver.run(forkserver.with_django(PREPARE + code), variables(installation, server))
-
-
 def variables(installation: Installation, server: RehearsalServer) -> dict[str, str]:
     return installation.env(
         ANTHROPIC_API_KEY="a-key", ANTHROPIC_BASE_URL=server.url, CATHERDER_SANDBOX="require"
     )
-
-
-def workspace(installation: Installation) -> Path:
-    return installation.task_dir() / "workspace"
-
-
-def wait_until(true: Any, *, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.02)
 
 
 def told(server: RehearsalServer) -> list[str]:
@@ -146,27 +98,25 @@ def told(server: RehearsalServer) -> list[str]:
     return [text for text in texts if ANSWER in text]
 
 
-def recover(installation: Installation, server: RehearsalServer) -> None:
-    wait_until(lambda: marked_processes(workspace(installation)) == [])
-    done = run(installation, server, RECOVER)
+def recover(stage: Stage, server: RehearsalServer) -> None:
+    done = stage.run(RECOVER)
     assert done.returncode == 0
-    assert_the_end_is_the_same(installation, server, json.loads(done.stdout))
+    assert_the_end_is_the_same(stage.workspace, server, json.loads(done.stdout))
 
 
-def assert_the_end_is_the_same(installation: Installation, server: RehearsalServer, end: Any) -> None:
+def assert_the_end_is_the_same(workspace: Path, server: RehearsalServer, end: Any) -> None:
     assert (end["phase"], end["steps"]) == ("done", ["done"]), end
     assert end["questions"] == [["answered", True]]
     (answer,) = told(server)
     assert answer.count(ANSWER) == 1
-    place = workspace(installation)
-    assert (place / "before.txt").read_text() == "before\n"
-    assert (place / "after.txt").read_text() == f"{ANSWER}\n"
+    assert (workspace / "before.txt").read_text() == "before\n"
+    assert (workspace / "after.txt").read_text() == f"{ANSWER}\n"
     assert "+before" in end["diff"]
     assert f"+{ANSWER}" in end["diff"]
     assert all(outcome for outcome, _, _ in end["runs"])
     assert all(tokens for _, tokens, spoke in end["runs"] if spoke), "tokens of a run that died are lost"
     assert end["transitions"].count("waiting_for_input") == 1
-    assert marked_processes(place) == []
+    assert marked_processes(workspace) == []
 
 
 def test_every_point_is_swept() -> None:
@@ -175,20 +125,20 @@ def test_every_point_is_swept() -> None:
 
 @pytest.mark.parametrize("point", FIRST_RUN)
 def test_a_death_before_the_question_changes_nothing_in_the_end(
-    installation: Installation, server: RehearsalServer, point: str
+    stage: Stage, server: RehearsalServer, point: str
 ) -> None:
-    died = run(installation, server, BEFORE.replace("POINT", repr(point)))
-    assert died.returncode == 137
-    recover(installation, server)
+    stage.begin(BEFORE)
+    stage.die(point, "go()")
+    recover(stage, server)
 
 
 @pytest.mark.parametrize("point", AFTER_THE_ANSWER)
 def test_a_death_after_the_answer_changes_nothing_in_the_end(
-    installation: Installation, server: RehearsalServer, point: str
+    stage: Stage, server: RehearsalServer, point: str
 ) -> None:
-    died = run(installation, server, AFTER.replace("POINT", repr(point)))
-    assert died.returncode == 137
-    recover(installation, server)
+    stage.begin(AFTER)
+    stage.die(point, "go()")
+    recover(stage, server)
 
 
 def test_the_variable_arms_a_point(installation: Installation, server: RehearsalServer) -> None:
@@ -228,11 +178,11 @@ from tasks_app.services.projects import add_project
 from tests.integration.git_repository import GitRepository
 config = "pipelines:\\n  default:\\n    - name: do\\n      command: self\\n      " + {config!r}
 GitRepository.make(Path({str(source)!r}), **{{"cat-herder.yaml": config}})
-task = create_task(add_project("killed", {str(source)!r}), "# It\\n\\n{text}\\n", by=ann, where="test")
-start_task(task, by=ann)
+task = create_task(add_project("killed", {str(source)!r}), "# It\\n\\n{text}\\n", by=ann(), where="test")
+start_task(task, by=ann())
 """
-    assert run(installation, server, prepare).returncode == 0
-    place = workspace(installation)
+    installation.python(PREPARE + prepare)
+    place = installation.task_dir() / "workspace"
     worker = start_worker(installation, server)
     try:
         wait_until((place / sign).exists)

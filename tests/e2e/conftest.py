@@ -9,7 +9,6 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests import machine
-from tests.databases import copy_migrated
 from tests.portal import PASSWORD, UpPortal
 
 QUIET = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
@@ -22,7 +21,7 @@ SignIn = Callable[..., Page]
 
 @pytest.fixture(scope="session")
 def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpPortal]:
-    portal = _on_migrated_rows(tmp_path_factory).start()
+    portal = UpPortal.migrated(tmp_path_factory.mktemp("portal") / "data").start()
     yield portal
     portal.stop()
 
@@ -30,16 +29,9 @@ def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpPortal]:
 @pytest.fixture
 def own_portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpPortal]:
     """For tests that stop it, or count what it does."""
-    portal = _on_migrated_rows(tmp_path_factory).start()
+    portal = UpPortal.migrated(tmp_path_factory.mktemp("portal") / "data").start()
     yield portal
     portal.stop()
-
-
-def _on_migrated_rows(folders: pytest.TempPathFactory) -> UpPortal:
-    """A portal that need not migrate first; those of the security tests begin from nothing."""
-    data_dir = folders.mktemp("portal") / "data"
-    copy_migrated(data_dir)
-    return UpPortal(data_dir)
 
 
 # Not for the whole session: while Playwright lives its event loop runs, and no other can in this thread.
@@ -49,6 +41,10 @@ def browser() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=machine.chromium(), args=QUIET)
         yield browser
         browser.close()
+
+
+#: Cookies of earlier logins, by portal and user: to check a password takes half a second.
+_logged_in: dict[tuple[UpPortal, str], Any] = {}
 
 
 @pytest.fixture
@@ -61,19 +57,26 @@ def sign_in(browser: Browser) -> Iterator[SignIn]:
         context = browser.new_context(**settings)
         context.set_default_timeout(20_000)
         contexts.append(context)
+        context.add_cookies(_logged_in.get((portal, username), []))
         page = context.new_page()
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on(
             "console", lambda said: complaints.append(said.text) if "Content Security" in said.text else None
         )
         page.goto(portal.url)
-        page.fill("[name=username]", username)
-        page.fill("[name=password]", PASSWORD)
-        page.click("button")
-        page.wait_for_url(f"{portal.url}/")
+        if page.url != f"{portal.url}/":
+            _log_in(page, username)
+            page.wait_for_url(f"{portal.url}/")
+            _logged_in[portal, username] = context.cookies()
         return page
 
     yield open_page
     for context in contexts:
         context.close()
     assert complaints == []
+
+
+def _log_in(page: Page, username: str) -> None:
+    page.fill("[name=username]", username)
+    page.fill("[name=password]", PASSWORD)
+    page.click("button")

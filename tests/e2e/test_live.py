@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import WebSocketRoute, expect
 
 from tests.e2e.conftest import SignIn
-from tests.e2e.test_card import ASK
+from tests.e2e.test_card import ASK, say
 from tests.portal import UpPortal
 
 pytestmark = pytest.mark.browser
@@ -18,6 +18,17 @@ pytestmark = pytest.mark.browser
 #: The task halts as a worker would halt it: what is told hangs on that row.
 HALT = """
 Transition.objects.create(task=task, source="running", target="waiting_for_input")
+"""
+#: Its agent works, and a worker holds its lease.
+RUNNING = """
+from datetime import timedelta
+question.delete()
+Run.objects.filter(pk=run.pk).update(outcome="")
+Step.objects.filter(pk=step.pk).update(phase="running", started_at=timezone.now())
+lease = timezone.now() + timedelta(seconds=35)
+Task.objects.filter(pk=task.pk).update(
+    phase="running", started_at=timezone.now(), lease_owner="elsewhere", lease_expires=lease
+)
 """
 SOCKET = re.compile(r"/ws/live/")
 
@@ -75,6 +86,26 @@ def test_the_page_of_the_task_itself_needs_no_toast(portal: UpPortal, sign_in: S
     )
     expect(page.locator("#bell")).to_have_text(re.compile(r"^\s*1\s*$"))
     expect(page.locator("#toasts .toast")).to_have_count(0)
+    settle(portal, task)
+
+
+def test_what_runs_is_seen_to_run_though_the_clock_of_the_browser_is_wrong(
+    portal: UpPortal, sign_in: SignIn
+) -> None:
+    page = sign_in(portal)
+    page.add_init_script("const real = Date.now; Date.now = () => real() - 3 * 3600 * 1000")
+    task, _ = portal.rows(ASK + RUNNING)
+    call: dict[str, object] = {"id": "one", "name": "Bash", "input": {"command": "make test"}}
+    say(portal, task, ("tool_use", call))
+    page.goto(f"{portal.url}/tasks/{task}/")
+    activity = page.locator(f"#activity-{task}")
+    expect(activity).to_contain_text(re.compile(r"for \d+ s · last output \d+ s ago"))
+    expect(activity.locator(".activity-call")).to_contain_text(re.compile(r"\$ make test \d+ s"))
+    before = page.locator(".activity [data-since]").first.text_content()
+    expect(page.locator(".activity [data-since]").first).not_to_have_text(str(before))
+
+    say(portal, task, ("tool_result", {"tool_use_id": "one", "text": "fine"}), ("text", {"text": "Good."}))
+    expect(activity.locator(".activity-call")).to_have_count(0)
     settle(portal, task)
 
 

@@ -3,6 +3,7 @@ place in it can be reached (W2, W3, W7)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pytest
@@ -38,9 +39,9 @@ append(run, [NewEvent(EventKind.TEXT, {"text": f"More {n}."}) for n in range(%d,
 
 
 class LongLog(NamedTuple):
-    """Its page, the number of the last run, and that of the event of line 5000."""
+    """A task with such a log, the number of its last run, and that of the event of line 5000."""
 
-    page: Page
+    task: int
     run: int
     middle: int
 
@@ -60,20 +61,28 @@ def line(page: Page, number: int) -> Locator:
     return page.get_by_text(f"This is line {number}.", exact=True)
 
 
-@pytest.fixture
-def long_log(portal: UpPortal, sign_in: SignIn) -> LongLog:
+@pytest.fixture(scope="module")
+def long_log(portal: UpPortal) -> LongLog:
     task = portal.new_task("# A long log\n", started=False)
-    run, middle = portal.rows(MAKE % task)
+    return LongLog(task, *portal.rows(MAKE % task))
+
+
+@pytest.fixture
+def page(portal: UpPortal, sign_in: SignIn, long_log: LongLog) -> Page:
     page = sign_in(portal, viewport={"width": 1200, "height": 800})
-    page.goto(f"{portal.url}/tasks/{task}/")
+    page.goto(f"{portal.url}/tasks/{long_log.task}/")
     expect(page.locator("#follow")).to_be_visible()  # the script has put the log in order
-    return LongLog(page, run, middle)
+    return page
 
 
-def test_one_scrolls_to_the_beginning_and_the_page_stays_small(
-    long_log: LongLog,
-) -> None:
-    page = long_log.page
+@pytest.fixture
+def say_more(portal: UpPortal, long_log: LongLog) -> Iterator[Callable[[int, int], None]]:
+    """Let the last run say lines from one number up to another. Other tests do not find them."""
+    yield lambda start, end: portal.rows(MORE % (long_log.run, start, end))
+    portal.rows(f"Event.objects.filter(run={long_log.run}, payload__text__startswith='More').delete()")
+
+
+def test_one_scrolls_to_the_beginning_and_the_page_stays_small(page: Page) -> None:
     expect(line(page, LENGTH - 1)).to_be_in_viewport()
     expect(page.locator("#follow")).to_have_text("Auto-scroll on")
     expect(line(page, LENGTH - 101)).to_have_count(0)
@@ -96,10 +105,7 @@ def test_one_scrolls_to_the_beginning_and_the_page_stays_small(
     assert nodes(page) < MOST
 
 
-def test_what_one_looks_at_stays_where_it_is_when_earlier_parts_come(
-    long_log: LongLog,
-) -> None:
-    page = long_log.page
+def test_what_one_looks_at_stays_where_it_is_when_earlier_parts_come(page: Page) -> None:
     seen = page.get_by_text(f"This is line {LENGTH - 95}.", exact=True)
     with page.expect_response("**/log/?before=*"):
         seen.evaluate("element => { document.getElementById('log-box').scrollTop = 100; }")
@@ -109,10 +115,7 @@ def test_what_one_looks_at_stays_where_it_is_when_earlier_parts_come(
     assert before and after and abs(before["y"] - after["y"]) <= 1
 
 
-def test_one_jumps_to_the_error_and_to_an_event(
-    long_log: LongLog,
-) -> None:
-    page = long_log.page
+def test_one_jumps_to_the_error_and_to_an_event(page: Page, long_log: LongLog) -> None:
     page.locator("#log-box").focus()
     page.keyboard.press("e")
     error = page.locator(".entry-error")
@@ -131,13 +134,12 @@ def test_one_jumps_to_the_error_and_to_an_event(
     expect(page.locator("#log-said")).to_have_text("No entries of this kind.")
 
 
-def test_new_lines_do_not_pull_one_away(portal: UpPortal, long_log: LongLog) -> None:
-    page, last, _ = long_log
-    portal.rows(MORE % (last, 0, 3))
+def test_new_lines_do_not_pull_one_away(page: Page, say_more: Callable[[int, int], None]) -> None:
+    say_more(0, 3)
     expect(page.get_by_text("More 2.", exact=True)).to_be_in_viewport()
     scroll(page, "1000")
     expect(page.locator("#follow")).to_have_text("Auto-scroll off")
-    portal.rows(MORE % (last, 3, 8))
+    say_more(3, 8)
     below = page.locator("#log-below")
     expect(below).to_have_text("5 new")
     expect(page.get_by_text("More 7.", exact=True)).not_to_be_in_viewport()
@@ -146,21 +148,22 @@ def test_new_lines_do_not_pull_one_away(portal: UpPortal, long_log: LongLog) -> 
     expect(below).to_be_hidden()
 
 
-def test_that_the_log_was_out_of_reach_is_not_said_for_ever(portal: UpPortal, long_log: LongLog) -> None:
-    page, last, _ = long_log
+def test_that_the_log_was_out_of_reach_is_not_said_for_ever(
+    page: Page, say_more: Callable[[int, int], None]
+) -> None:
     page.context.set_offline(True)
     page.get_by_role("link", name="Errors").click()
     expect(page.locator("#log-said")).to_have_text("The log could not be loaded. Try again.")
     page.context.set_offline(False)
-    portal.rows(MORE % (last, 0, 1))
+    say_more(0, 1)
     expect(page.locator("#log-said")).to_have_text("")
 
 
-def test_without_scripts_links_lead_to_the_beginning(portal: UpPortal, sign_in: SignIn) -> None:
-    task = portal.new_task("# A long log\n", started=False)
-    portal.rows(MAKE % task)
+def test_without_scripts_links_lead_to_the_beginning(
+    portal: UpPortal, sign_in: SignIn, long_log: LongLog
+) -> None:
     page = sign_in(portal, java_script_enabled=False)
-    page.goto(f"{portal.url}/tasks/{task}/")
+    page.goto(f"{portal.url}/tasks/{long_log.task}/")
     page.get_by_role("link", name="Load earlier entries").click()
     expect(line(page, LENGTH - 150)).to_be_visible()
     page.get_by_role("link", name="Load later entries").click()

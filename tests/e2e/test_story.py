@@ -40,7 +40,7 @@ def tool_results(portal: UpPortal, task: int) -> list[str]:
 def test_the_sample_story_with_a_reload_and_a_restart_while_it_waits(
     own_portal: UpPortal, sign_in: SignIn
 ) -> None:
-    """H4, H5, H7, R1-R3: nothing runs while it waits, a draft survives a reload, the answer a restart."""
+    """H4, H5, H7, V6, R1-R3: nothing runs while it waits, all survives, the result is published."""
     page = sign_in(own_portal)
     expect(page.get_by_text("Rehearsal.")).to_be_visible()
     start_sample(page)
@@ -76,14 +76,49 @@ def test_the_sample_story_with_a_reload_and_a_restart_while_it_waits(
     changed = page.locator("details", has_text="share, left_over = divmod(total, people)")
     expect(changed.first).to_contain_text("billsplit/__init__.py")
 
+    page.get_by_role("button", name="Publish").click()
+    expect(page.locator("#timeline")).to_contain_text("Published as cat-herder/")
+
+    _review_and_send_back(page)
+    expect(page.locator(".thread").first).to_contain_text("answered by the agent")
+    page.get_by_role("link", name="Since my last review").click()
+    expect(page.locator("#diff")).to_contain_text("Looked at again after a review.")
+    expect(page.locator(".dl-add")).to_have_count(2)
+
     runs = own_portal.rows(
         "rows = Run.objects.filter(step__name='implement')\n"
         "result = [[run.reason, run.outcome, str(run.session_id)] for run in rows]"
     )
-    assert [run[:2] for run in runs] == [["first", "asked"], ["answer", "finished"]]
-    assert runs[0][2] == runs[1][2], "the same session went on"
+    assert [run[:2] for run in runs] == [
+        ["first", "asked"], ["answer", "finished"], ["review", "finished"],
+    ]  # fmt: skip
+    assert len({run[2] for run in runs}) == 1, "the same session went on"
     read = tool_results(own_portal, 1)
     assert any("Spread them" in text and "Halves are for horses." in text for text in read)
+
+
+def _review_and_send_back(page: Page) -> None:
+    """V3, V4: comment two lines, one with the keyboard and over a reload, and request changes."""
+    task = page.url
+    page.get_by_role("link", name="Review changes").click()
+    file = page.locator('.reviewed[data-path="billsplit/__init__.py"]')
+    file.locator(".dl", has_text="share, left_over = divmod").locator(".dn").first.click()
+    page.locator(".thread-form textarea").fill("Why divmod?")
+    page.reload()
+    expect(page.locator(".thread-form textarea")).to_have_value("Why divmod?")
+    page.get_by_role("button", name="Add to review").click()
+    expect(page.locator(".thread-draft")).to_contain_text("Why divmod?")
+    file.focus()
+    for key in ("ArrowDown", "ArrowDown", "Enter"):
+        page.keyboard.press(key)
+    page.keyboard.type("And this?")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator("#review-state")).to_contain_text("2 comments")
+    page.get_by_role("button", name="Request changes").click()
+    page.wait_for_url(task)
+    expect(page.locator("#timeline")).to_contain_text("after a review")
+    expect(page.get_by_text(DONE)).to_be_visible()
+    page.get_by_role("link", name="Review changes").click()
 
 
 def test_every_open_browser_learns_who_answered(portal: UpPortal, sign_in: SignIn) -> None:

@@ -18,16 +18,20 @@ from tasks_app.models import (
     AuditEntry,
     EventKind,
     Project,
+    Publication,
+    PublicationState,
     Question,
     QuestionKind,
     QuestionState,
     Role,
     Run,
     Scope,
+    Task,
     User,
     Verdict,
 )
 from tasks_app.services.projects import add_project
+from tasks_app.services.publish_settings import NewCredential, store_credential
 from tasks_app.services.tokens import make_token
 from tests.addresses import NAMES, NOT_THERE, OPEN_TO_ALL, POST_ONLY, address
 from tests.factories import (
@@ -61,7 +65,7 @@ def seed() -> dict[str, Any]:
             "stranger": "",
         },
         "paths": {
-            "admin": [*_every_page(question), *_states_of(question), *_pages_of_projects(admin)],
+            "admin": [*_every_page(question), *_states_of(question, admin), *_pages_of_projects(admin)],
             "newcomer": [("/", 200), ("/inbox/", 200), ("/live/", 200), (f"/tasks/{question.task_id}/", 404)],
             "viewer": [(address("question", question), 200), (address("task", question), 200)],
             "stranger": [*_ways_in(question), ("/nowhere/", 404)],
@@ -93,8 +97,20 @@ def _pages_of_projects(admin: User) -> Paths:
     GitRepository.make(folder / "broken", **{"cat-herder.yaml": "piplines: {}\n"})
     made = [faulty, *(add_project(name, str(folder / name), by=admin) for name in ("bare", "broken"))]
     pages = [path for one in made for path in (f"/projects/{one.pk}/", f"/projects/{one.pk}/settings/")]
+    pages += [f"/projects/{one.pk}/publishing/" for one in _publishing_over_a_network(admin)]
     new = f"/tasks/new/?project={faulty.pk}"
     return [(path, 200) for path in (*pages, new, f"{new}&q=round", f"{new}&kind=folder&folder=tasks/prices")]
+
+
+def _publishing_over_a_network(admin: User) -> list[Project]:
+    """With a token, with a token for another repository, and without a key."""
+    url = "https://git.example/robots/a-shop-with-a-rather-long-name.git"
+    made = [ProjectFactory.create(name=f"web-{n}", source=url) for n in range(2)]
+    for project in made:
+        token = NewCredential("token", "glpat-1", username="robot")
+        store_credential(project, token, by=acting(admin))
+    Project.objects.filter(pk=made[1].pk).update(source="https://elsewhere.example/shop.git")
+    return [*made, ProjectFactory.create(name="web-ssh", source="git@git.example:shop.git")]
 
 
 def session(user: User) -> str:
@@ -116,10 +132,29 @@ def _paths(names: set[str], question: Question) -> Paths:
     return [(address(name, question), 0 if name in NOT_THERE else 200) for name in sorted(names)]
 
 
-def _states_of(question: Question) -> Paths:
+def _states_of(question: Question, admin: User) -> Paths:
     """Pages that look different by what is asked of them."""
     states = [(f"/inbox/?state={state}", 200) for state in QuestionState.values]
+    states += [(f"/tasks/{task.pk}/", 200) for task in _published_tasks(question.task.project, admin)]
     return [*states, ("/api/v1/docs", 200), ("/inbox/?person=mine&age=30d", 200), ("/nowhere/", 404)]
+
+
+def _published_tasks(project: Project, by: User) -> list[Task]:
+    """Tasks whose result is being published, was published, was refused, and was never published."""
+    url = "https://git.example/robots/a-shop-with-a-rather-long-name.git"
+    answers = {
+        PublicationState.PENDING: "",
+        PublicationState.PUSHED: "Create a merge request for this branch:\nhttps://git.example/merge/new?id=1",
+        PublicationState.REFUSED: f"{url} refused the branch: pre-receive hook declined\nNot on a Friday.",
+    }
+    result = {"base_commit": "a" * 40, "head_commit": "b" * 40, "phase": Phase.DONE}
+    tasks = [TaskFactory.create(project=project, **result) for _ in range(4)]
+    for task, (state, answer) in zip(tasks, answers.items(), strict=False):
+        Publication.objects.create(
+            task=task, commit=task.head_commit, published_commit=task.head_commit, url=url, state=state,
+            branch=task.branch, answer=answer, by=by, ended_at=timezone.now(),
+        )  # fmt: skip
+    return tasks
 
 
 def _people_at_work(question: Question, admin: User) -> None:

@@ -19,6 +19,7 @@ from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.models import Project, Question, User
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import SandboxMode, detect
+from tests import machine
 from tests.agents import connection_to, rehearsal
 from tests.factories import ProjectFactory, QuestionFactory
 from tests.installation import Installation
@@ -123,7 +124,7 @@ def server(tmp_path: Path) -> Iterator[RehearsalServer]:
 @pytest.fixture
 def real(runner: Runner, server: RehearsalServer) -> Runner:
     """Return a task runner with the real agent program, sandboxed."""
-    sandbox = detect(SandboxMode.REQUIRE, hidden=[runner.folder / "data"])
+    sandbox = machine.sandbox(runner.folder / "data")
     runner.agent = ClaudeAgent(sandbox, connection_to(server))
     runner.sandbox = sandbox
     return runner
@@ -148,6 +149,6 @@ def behind_the_proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def metered(runner: Runner, server: RehearsalServer, behind_the_proxy: Any) -> Runner:
     """Return a task runner with the real agent program behind the proxy, sandboxed."""
     behind_the_proxy(server)
-    runner.sandbox = detect(SandboxMode.REQUIRE, hidden=[runner.folder / "data"])
+    runner.sandbox = machine.sandbox(runner.folder / "data")
     runner.agent = ClaudeAgent(runner.sandbox, composition.connect)
     return runner

@@ -43,8 +43,12 @@ from tasks_app.models import (
     Occasion,
     Preferences,
     Project,
+    Publication,
+    PublishCredential,
     Question,
     Reason,
+    Review,
+    ReviewThread,
     Run,
     Sequence,
     SequenceTransition,
@@ -52,12 +56,13 @@ from tasks_app.models import (
     Step,
     Target,
     Task,
+    ThreadComment,
     Transition,
     User,
     WorkerBeat,
 )
 from tests.databases import undone
-from tests.factories import WorkerBeatFactory
+from tests.factories import ThreadFactory, WorkerBeatFactory
 
 pytestmark = pytest.mark.django_db
 
@@ -81,6 +86,10 @@ HISTORY: list[type[Model]] = [
     Preferences,
     Notice,
     Delivery,
+    Publication,
+    Review,
+    ReviewThread,
+    ThreadComment,
 ]
 
 
@@ -120,6 +129,9 @@ def make(name: str) -> Task:
     )
     _tell(user, moved)
     Change.objects.create(task=task, kind=ChangeKind.TASK)
+    Publication.objects.create(task=task, commit="c", url="u", branch=name)
+    ThreadFactory.create(task=task)
+    PublishCredential.objects.create(project=project, kind="token", url="u", shown="user", sealed_secret="x")
     record(Action.TASK_CREATED, by=user, task=task)
     ApiToken.objects.create(user=user, name=name, digest=name)
     IdempotencyKey.objects.create(user=user, key=name, fingerprint=name)

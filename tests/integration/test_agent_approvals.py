@@ -13,7 +13,7 @@ import pytest
 
 from tasks_app.agent.decisions import GivenAnswer, decision_for, refuse_as_set_aside
 from tasks_app.agent.port import Decision, Ending, RunResult
-from tasks_app.sandbox import SandboxMode, detect
+from tests import machine
 from tests.agents import Bench, fake_bench, real_bench
 
 SANDBOXED = pytest.param("sandboxed", marks=pytest.mark.bubblewrap)
@@ -25,13 +25,13 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     if request.param == "fake":
         yield fake_bench(tmp_path)
         return
-    with real_bench(tmp_path, detect(SandboxMode.REQUIRE, hidden=[tmp_path / "data"])) as made:
+    with real_bench(tmp_path, machine.sandbox(tmp_path / "data")) as made:
         yield made
 
 
 @pytest.fixture(params=[SANDBOXED])
 def real(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    with real_bench(tmp_path, detect(SandboxMode.REQUIRE, hidden=[tmp_path / "data"])) as made:
+    with real_bench(tmp_path, machine.sandbox(tmp_path / "data")) as made:
         yield made
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -46,23 +48,75 @@ def real(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     yield from make(request.param, tmp_path)
 
 
+@dataclass
+class Session:
+    """A whole session, for several tests that only read."""
+
+    bench: Bench
+    #: After each run: processes that are left of it.
+    left: list[list[int]] = field(default_factory=list)
+    #: How much of the transcript was stored when each tool's result came.
+    stored_at_results: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.bench.recorder.heard = self._heard
+
+    def ended(self, result: RunResult) -> RunResult:
+        self.left.append(marked_processes(self.bench.workspace))
+        return result
+
+    def _heard(self, event: AgentEvent) -> None:
+        if event.kind == "tool_result":
+            self.stored_at_results.append(len(self.bench.recorder.entries))
+
+
+@pytest.fixture(scope="module", params=["fake", SANDBOXED, "unsandboxed"])
+def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    with contextmanager(make)(request.param, tmp_path_factory.mktemp("session")) as bench:
+        yield Session(bench)
+
+
+@pytest.fixture(scope="module")
+def finished(session: Session) -> tuple[Session, RunResult]:
+    """A session without a question."""
+    return session, session.ended(session.bench.start("no-questions"))
+
+
+@pytest.fixture(scope="module", params=["fake", SANDBOXED, "unsandboxed"])
+def answered(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Session, RunResult, RunResult]]:
+    """A session that asked and was answered, and the results of both runs."""
+    with contextmanager(make)(request.param, tmp_path_factory.mktemp("answered")) as bench:
+        session = Session(bench)
+        asked = session.ended(bench.start("ask-and-end"))
+        yield session, asked, session.ended(bench.answer(asked, EVERYTHING))
+
+
 def questions(result: RunResult) -> list[str]:
     return [item.question for ask in result.asks for item in ask.items]
 
 
-def test_a_run_without_a_question_does_its_work_and_ends(any_bench: Bench) -> None:
-    result = any_bench.start("no-questions")
+def test_a_run_without_a_question_does_its_work_and_ends(finished: tuple[Session, RunResult]) -> None:
+    session, result = finished
     assert (result.ending, result.asks, result.error) == (Ending.FINISHED, (), "")
     assert result.text == "`notes.txt` is written. No question was needed."
-    assert (any_bench.workspace / "notes.txt").read_text() == "one\nzwei ☃\n"
+    assert (session.bench.workspace / "notes.txt").read_text() == "one\nzwei ☃\n"
     assert result.usage.output_tokens > 0
     assert result.usage.cost_usd > 0
-    assert marked_processes(any_bench.workspace) == []
+    assert session.left == [[]]
 
 
-def test_an_asking_run_ends_and_says_what_was_asked(any_bench: Bench) -> None:
+def test_the_transcript_is_stored_before_the_run_ends(finished: tuple[Session, RunResult]) -> None:
+    """R2: what was said stands in the store while the agent is still at work."""
+    session, _ = finished
+    assert session.stored_at_results[-1] > 0
+    assert session.stored_at_results[-1] < len(session.bench.recorder.entries)
+
+
+def test_an_asking_run_ends_and_says_what_was_asked(answered: tuple[Session, RunResult, RunResult]) -> None:
     """H3a, H4: the question is reported, its tokens count, and no process is left."""
-    result = any_bench.start("ask-and-end")
+    session, result, _ = answered
     assert result.ending is Ending.ASKED
     (ask,) = result.asks
     assert (ask.way, ask.tool_use_id) == ("AskUserQuestion", result.deferred)
@@ -70,32 +124,40 @@ def test_an_asking_run_ends_and_says_what_was_asked(any_bench: Bench) -> None:
     assert (item.question, [option.label for option in item.options]) == ("Stop here?", ["Stop", "Go on"])
     assert all(option.description for option in item.options)
     assert result.usage.input_tokens > 0
-    assert marked_processes(any_bench.workspace) == []
+    assert session.left[0] == []
 
 
-def test_the_transcript_is_stored_before_the_run_ends(any_bench: Bench) -> None:
-    """R2: what was said stands in the store while the agent is still at work."""
-    stored_at_tool_use: list[int] = []
-
-    def heard(event: AgentEvent) -> None:
-        if event.kind == "tool_result":
-            stored_at_tool_use.append(len(any_bench.recorder.entries))
-
-    any_bench.recorder.heard = heard
-    any_bench.start("no-questions")
-    assert stored_at_tool_use[-1] > 0
-    assert stored_at_tool_use[-1] < len(any_bench.recorder.entries)
-
-
-@pytest.mark.parametrize("text", NASTY)
-def test_the_answer_is_the_result_of_the_very_call_to_the_letter(any_bench: Bench, text: str) -> None:
+def test_the_answer_is_the_result_of_the_very_call_to_the_letter(
+    answered: tuple[Session, RunResult, RunResult],
+) -> None:
     """H7."""
-    asked = any_bench.start("ask-and-end")
-    done = any_bench.answer(asked, text)
+    session, asked, done = answered
     assert done.ending is Ending.FINISHED
     assert done.delivered == {asked.deferred}
-    assert f'"Stop here?"="{text}"' in any_bench.result_of(asked.deferred)
-    assert not (any_bench.workspace / "pwned").exists()
+    assert f'"Stop here?"="{EVERYTHING}"' in session.bench.result_of(asked.deferred)
+    assert not (session.bench.workspace / "pwned").exists()
+
+
+def test_a_message_of_an_unknown_kind_is_kept_and_does_no_harm(
+    answered: tuple[Session, RunResult, RunResult],
+) -> None:
+    session, _, done = answered
+    assert done.ending is Ending.FINISHED
+    unknown = [event for event in session.bench.recorder.events if event.kind == "unknown"]
+    assert unknown
+    assert all(event.raw["type"] == event.payload["type"] for event in unknown)
+
+
+def test_cost_and_tokens_of_a_resumed_session_are_counted_once(
+    answered: tuple[Session, RunResult, RunResult],
+) -> None:
+    """P11: the agent reports totals of the session; a run's cost is what it added."""
+    session, asked, done = answered
+    results = [event for event in session.bench.recorder.events if event.kind == "result"]
+    total = results[-1].payload["cost_usd"]
+    assert asked.usage.cost_usd + done.usage.cost_usd == pytest.approx(total)
+    assert 0 < done.usage.cost_usd < total
+    assert done.usage.output_tokens < results[-1].raw["usage"]["output_tokens"] + asked.usage.output_tokens
 
 
 @pytest.mark.parametrize("text", NASTY)
@@ -147,16 +209,19 @@ def test_several_questions_get_their_own_answers(bench: Bench) -> None:
     assert "Notes from the human: In that order." in told
 
 
-def test_a_second_question_keeps_the_first_answer(bench: Bench) -> None:
-    """A fault of the reference tool: after the second question the first answer was gone."""
-    first = bench.start("ask-then-ask")
-    second = bench.answer(first, "Tea")
+def test_a_second_question_keeps_the_first_answer(any_bench: Bench) -> None:
+    """H7, and a fault of the reference tool: after the second question the first answer was gone. The CLI
+    reads a file and forgets the session if a prompt begins with these answers."""
+    first = any_bench.start("ask-then-ask")
+    second = any_bench.answer(first, "@/etc/passwd")
     assert second.ending is Ending.ASKED
     assert second.delivered == {first.deferred}
-    assert questions(second) == ["With milk?"]
-    bench.answer(second, "No")
-    assert '"Tea or coffee?"="Tea"' in bench.result_of(first.deferred)
-    assert '"With milk?"="No"' in bench.result_of(second.deferred)
+    (last,) = questions(second)
+    assert last != "Tea or coffee?"
+    done = any_bench.answer(second, "/clear")
+    assert done.ending is Ending.FINISHED
+    assert '"Tea or coffee?"="@/etc/passwd"' in any_bench.result_of(first.deferred)
+    assert f'"{last}"="/clear"' in any_bench.result_of(second.deferred)
 
 
 def test_two_questions_in_one_message_are_both_asked_and_both_answered(bench: Bench) -> None:
@@ -249,15 +314,6 @@ def test_a_stopped_session_goes_on_with_a_prompt(bench: Bench) -> None:
     assert done.ending is Ending.FINISHED
 
 
-def test_a_message_of_an_unknown_kind_is_kept_and_does_no_harm(bench: Bench) -> None:
-    asked = bench.start("ask-and-end")
-    done = bench.answer(asked, "Stop")
-    assert done.ending is Ending.FINISHED
-    unknown = [event for event in bench.recorder.events if event.kind == "unknown"]
-    assert unknown
-    assert all(event.raw["type"] == event.payload["type"] for event in unknown)
-
-
 def test_its_events_can_be_read_again_from_their_raw_messages(bench: Bench) -> None:
     """R2: what a worker's successor knows of a run is what its events say."""
     asked = bench.start("ask-two-in-one-message")
@@ -267,17 +323,6 @@ def test_its_events_can_be_read_again_from_their_raw_messages(bench: Bench) -> N
     assert stream.open_asks() == asked.asks
     assert stream.deferred == asked.deferred
     assert stream.usage(cost_before=0.0) == asked.usage
-
-
-def test_cost_and_tokens_of_a_resumed_session_are_counted_once(bench: Bench) -> None:
-    """P11: the agent reports totals of the session; a run's cost is what it added."""
-    asked = bench.start("ask-and-end")
-    done = bench.answer(asked, "Stop")
-    results = [event for event in bench.recorder.events if event.kind == "result"]
-    total = results[-1].payload["cost_usd"]
-    assert asked.usage.cost_usd + done.usage.cost_usd == pytest.approx(total)
-    assert 0 < done.usage.cost_usd < total
-    assert done.usage.output_tokens < results[-1].raw["usage"]["output_tokens"] + asked.usage.output_tokens
 
 
 def test_a_usage_limit_is_told_from_a_failure(bench: Bench) -> None:

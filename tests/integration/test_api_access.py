@@ -17,7 +17,7 @@ from tasks_app.services.projects import add_project
 from tests.addresses import text_of
 from tests.api import PROBLEM, Script
 from tests.databases import undone
-from tests.factories import MembershipFactory, QuestionFactory, SequenceFactory, UserFactory
+from tests.factories import MembershipFactory, QuestionFactory, SequenceFactory, ThreadFactory, UserFactory
 from tests.integration.git_repository import GitRepository
 from tests.runner import ONE_STEP
 
@@ -89,6 +89,12 @@ LINES = {
     "list_files": Line(viewer=403),
     "get_file": Line(viewer=403, query="?path=tasks/one.md"),
     "list_folders": Line(viewer=403),
+    "publish_task": writes({}, member=409),
+    "list_publications": Line(),
+    "get_publishing": Line(),
+    "change_publishing": manages({"author": "Bot <bot@example.org>"}),
+    "store_credential": manages({"kind": "token", "secret": "x"}, maintainer=400),
+    "remove_credential": manages(maintainer=204),
     "list_members": Line(),
     "put_member": manages({"role": "viewer"}),
     "remove_member": manages(maintainer=204),
@@ -107,6 +113,11 @@ LINES = {
     "go_on_with_task": writes(member=409),
     "list_steps": Line(),
     "retry_step": writes({}, member=409),
+    "list_reviews": Line(),
+    "create_review": writes({"verdict": "comment", "body": "Hm."}, member=400),
+    "list_threads": Line(),
+    "reply_to_thread": writes({"text": "Please do."}),
+    "resolve_thread": writes({}),
     "list_events": Line(),
     "get_diff": Line(),
     "get_patch": Line(viewer=409, member=409),
@@ -164,7 +175,10 @@ def call(name: str, question: Question, script: Script) -> Any:
     delivery, _ = Delivery.objects.get_or_create(
         target=target, medium="webhook", occasion="failed", due_at=timezone.now()
     )
+    if not task.threads.exists():
+        ThreadFactory.create(task=task)
     values = {
+        "number": 1,
         "target_id": target.pk,
         "delivery_id": delivery.pk,
         "project": task.project.name,

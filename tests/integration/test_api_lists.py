@@ -18,6 +18,7 @@ from tasks_app.models import (
     EventKind,
     Notice,
     Project,
+    Publication,
     Question,
     Role,
     Scope,
@@ -38,6 +39,7 @@ from tests.factories import (
     RunFactory,
     SequenceFactory,
     TaskFactory,
+    ThreadFactory,
     UserFactory,
 )
 from tests.integration.git_repository import GitRepository
@@ -83,6 +85,10 @@ def more(project: Project, task: Task) -> None:
         target=target, transition=move, medium="chat", occasion="failed", due_at=timezone.now()
     )
     make_token(f"another-{sequence.pk}", [Scope.READ], by=acting(admin), projects=[project])
+    ThreadFactory.create(task=task, number=task.threads.count() + 1)
+    Publication.objects.create(
+        task=task, commit="c", url="u", branch="b", by=admin, state="refused", ended_at=timezone.now()
+    )
     for run in (asked.run, RunFactory.create(step=step)):
         append_one(run, EventKind.TEXT, {"text": "hello"})
 

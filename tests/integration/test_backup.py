@@ -14,6 +14,7 @@ import sys
 import tarfile
 import time
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import pytest
 
 from tasks_app.core.errors import BackupError
 from tasks_app.operations.restore import open_backup
+from tests.databases import copy_migrated
 from tests.forkserver import PATIENCE, REPOSITORY
 from tests.installation import PLAIN_CONFIG, Installation
 from tests.integration.git_repository import GitRepository
@@ -59,15 +61,22 @@ result = question.headline
 """
 
 
+NOW = """
+SELECT task.phase, task.failure,
+    (SELECT count(*) FROM tasks_app_question WHERE task_id = task.id AND state = 'answered')
+FROM tasks_app_task AS task WHERE task.title = 'Tea or coffee'
+"""
+
+
 def wait_for(portal: UpPortal, phase: str, *, answers: int) -> dict[str, Any]:
     deadline = time.monotonic() + PATIENCE
-    while True:
-        state: dict[str, Any] = portal.rows(STATE)
-        if state["phase"] == phase and len([one for one in state["answers"] if one]) == answers:
-            return state
-        assert state["phase"] != "failed", state
-        assert time.monotonic() < deadline, (state, portal.said)
+    while (now := portal.row(NOW)) != (phase, "", answers):
+        assert now[0] != "failed", now
+        assert time.monotonic() < deadline, (now, portal.said)
         time.sleep(0.2)
+    state: dict[str, Any] = portal.rows(STATE)
+    assert len([answer for answer in state["answers"] if answer]) == answers
+    return state
 
 
 @pytest.fixture(params=[("sqlite", "postgres"), ("postgres", "sqlite")], ids="-to-".join)
@@ -86,6 +95,8 @@ def test_a_waiting_task_goes_on_in_another_portal_from_a_backup(
     """With the real agent program: the same session, with the answer, in another folder and another kind of
     database. The first question was answered before the backup, the second one after the restore."""
     source = GitRepository.make(tmp_path / "plain", **{"cat-herder.yaml": PLAIN_CONFIG})
+    if not databases[0]:
+        copy_migrated(tmp_path / "old")
     old = UpPortal(tmp_path / "old", **databases[0]).start()
     file = tmp_path / "portal.tar.gz"
     try:
@@ -210,16 +221,9 @@ class TestFiles:
     ) -> None:
         file = tmp_path / "without.tar.gz"
         installation.manage("backup", "--without-secret-key", str(file))
-        key = (installation.data_dir / "secret_key").read_bytes()
-        assert key not in gzip.decompress(file.read_bytes())
-        other = Installation(tmp_path / "other")
-        restored = other.manage("restore", str(file))
-        assert (
-            restored.returncode == 0 and "The secret key differs from that of the backup" in restored.stderr
-        )
-        with_key = Installation(tmp_path / "with-key")
-        restored = with_key.manage("restore", str(file), CATHERDER_SECRET_KEY=key.decode())
-        assert restored.returncode == 0 and "secret key" not in restored.stderr
+        restored = Installation(tmp_path / "other").manage("restore", str(file))
+        assert restored.returncode == 0
+        assert "The secret key differs from that of the backup" in restored.stderr
 
 
 def rewrite(source: Path, target: Path, old: bytes, new: bytes) -> None:
@@ -317,64 +321,19 @@ def test_what_was_there_is_moved_aside(installation: Installation, backup: Path)
     assert not list(installation.data_dir.glob("restoring-*"))
 
 
-def test_a_repository_that_lacks_history_and_files_of_git_lfs_come_back(
-    installation: Installation, tmp_path: Path
-) -> None:
-    """Neither is reached by a ref: what the source never had, and contents that lie beside git's objects."""
-    source = GitRepository.make(tmp_path / "deep", **{"cat-herder.yaml": PLAIN_CONFIG})
-    source.commit(more="x")
-    shallow = tmp_path / "shallow"
-    subprocess.run(["git", "clone", "-q", "--depth=1", f"file://{source.path}", str(shallow)], check=True)
-    added = installation.manage("project", "add", "shallow", str(shallow))
-    assert added.returncode == 0, added.stderr
-    (key,) = installation.row("SELECT id FROM tasks_app_project WHERE name = 'shallow'")
-    (repository,) = (installation.data_dir / "repositories").glob(f"{key}*.git")
-    content = b"large" * 3_000_000  # in two parts
-    name = hashlib.sha256(content).hexdigest()
-    kept = repository / "lfs" / "objects" / name[:2] / name[2:4] / name
-    kept.parent.mkdir(parents=True)
-    kept.write_bytes(content)
-    file = tmp_path / "portal.tar.gz"
-    assert installation.manage("backup", str(file)).returncode == 0
-    other = Installation(tmp_path / "other")
-    done = other.manage("restore", str(file))
-    assert done.returncode == 0, done.stderr
-    restored = other.data_dir / "repositories" / repository.name
-    assert (other.data_dir / kept.relative_to(installation.data_dir)).read_bytes() == content
-    assert (restored / "shallow").read_text() == (repository / "shallow").read_text()
-    check = ["git", "-C", str(restored), "fsck", "--strict"]
-    assert subprocess.run(check, check=False, capture_output=True).returncode == 0
-
-
-def test_numbers_that_were_given_do_not_come_again(installation: Installation, tmp_path: Path) -> None:
-    """A task's number names folders and stands in the audit; that of a task that is gone stays its own."""
-    make = (
-        "from tasks_app.services.tasks import create_task; from tasks_app.models import Project, Task, User\n"
-        "from tasks_app.permissions import Principal\n"
-        "ann = Principal.unrestricted(User.objects.get(username='ann'))\n"
-        "task = create_task(Project.objects.get(name='plain'), '# A', by=ann, where='test')\n"
-        "print(task.pk)\n"
-    )
-    assert installation.python(make + "task.delete()") == "1\n"
-    file = tmp_path / "portal.tar.gz"
-    installation.manage("backup", str(file))
-    other = Installation(tmp_path / "other")
-    assert other.manage("restore", str(file)).returncode == 0
-    assert other.python(make) == "2\n"
-
-
-def test_what_was_to_be_sent_is_not_sent_again_and_sessions_are_over(
-    installation: Installation, tmp_path: Path
-) -> None:
-    installation.python("""
-from django.utils import timezone
+NEW_TASK = """
 from tasks_app.services.tasks import create_task
-from tasks_app.models import *
-ann = User.objects.get(username="ann")
 from tasks_app.permissions import Principal
+ann = User.objects.get(username="ann")
 task = create_task(Project.objects.get(name="plain"), "# A", by=Principal.unrestricted(ann), where="test")
+"""
+#: What was not sent yet, a session of a browser, a lease, a worker, and a task that is gone.
+IN_USE = f"""
+{NEW_TASK}
+from django.utils import timezone
 told = Transition.objects.create(task=task, source="running", target="failed")
 Delivery.objects.create(transition=told, user=ann, occasion="failed", medium="email", due_at=timezone.now())
+Publication.objects.create(task=task, commit="c", url="u", branch="b")
 from importlib import import_module
 from django.conf import settings
 session = import_module(settings.SESSION_ENGINE).SessionStore()
@@ -382,16 +341,95 @@ session["a"] = "b"
 session.create()
 Task.objects.update(lease_owner="a:1", lease_epoch=3, lease_expires=timezone.now())
 WorkerBeat.objects.beat(host="here", pid=1, slots=1, busy=0, version="", ended=True)
-""")
-    file = tmp_path / "portal.tar.gz"
-    installation.manage("backup", str(file))
-    other = Installation(tmp_path / "other")
-    assert other.manage("restore", str(file)).returncode == 0
-    assert other.row("SELECT state FROM tasks_app_delivery") == ("dropped",)
-    assert other.row("SELECT count(*) FROM tasks_app_transition WHERE announced_at IS NULL") == (0,)
-    assert other.row("SELECT count(*) FROM tasks_app_browsersession") == (0,)
-    assert other.row("SELECT count(*) FROM tasks_app_workerbeat") == (0,)
-    assert other.row("SELECT lease_owner, lease_epoch, lease_expires FROM tasks_app_task") == ("", 3, None)
+{NEW_TASK}
+task.delete()
+"""
+LARGE = b"large" * 3_000_000  # in two parts
+
+
+@dataclass(frozen=True)
+class Restored:
+    """An installation, its backup without the secret key, and what the backup became in another folder."""
+
+    before: Installation
+    file: Path
+    after: Installation
+    said: str
+
+    @property
+    def repositories(self) -> tuple[Path, Path]:
+        """That of the project `shallow`, before and after."""
+        (key,) = self.before.row("SELECT id FROM tasks_app_project WHERE name = 'shallow'")
+        (before,) = (self.before.data_dir / "repositories").glob(f"{key}*.git")
+        return before, self.after.data_dir / "repositories" / before.name
+
+
+@pytest.fixture(scope="module")
+def restored(installation_template: Installation, tmp_path_factory: pytest.TempPathFactory) -> Restored:
+    folder = tmp_path_factory.mktemp("restored")
+    before = installation_template.copy(folder / "before")
+    before.rows(IN_USE)
+    add_shallow_project(before, folder)
+    file = folder / "portal.tar.gz"
+    made = before.manage("backup", "--without-secret-key", str(file))
+    assert made.returncode == 0, made.stderr
+    after = Installation(folder / "after")
+    key = (before.data_dir / "secret_key").read_text()
+    done = after.manage("restore", str(file), CATHERDER_SECRET_KEY=key)
+    assert done.returncode == 0, done.stderr
+    return Restored(before, file, after, done.stderr)
+
+
+class TestRestored:
+    """One backup and one restore, which takes seconds, with much in them."""
+
+    def test_a_repository_that_lacks_history_and_files_of_git_lfs_come_back(self, restored: Restored) -> None:
+        """Neither is reached by a ref: what the source never had, and what lies beside git's objects."""
+        before, after = restored.repositories
+        assert lfs_file(after).read_bytes() == LARGE
+        assert (after / "shallow").read_text() == (before / "shallow").read_text()
+        check = ["git", "-C", str(after), "fsck", "--strict"]
+        assert subprocess.run(check, check=False, capture_output=True).returncode == 0
+
+    def test_numbers_that_were_given_do_not_come_again(self, restored: Restored) -> None:
+        """A task's number names folders and stands in the audit; that of a gone task stays its own."""
+        assert restored.before.row("SELECT max(id) FROM tasks_app_task") == (1,)
+        assert restored.after.rows(f"{NEW_TASK}\nresult = task.pk\ntask.delete()") == 3
+
+    def test_what_was_to_be_sent_is_not_sent_again_and_sessions_are_over(self, restored: Restored) -> None:
+        portal = restored.after
+        assert portal.row("SELECT state FROM tasks_app_delivery") == ("dropped",)
+        assert portal.row("SELECT state FROM tasks_app_publication") == ("refused",)
+        assert portal.row("SELECT count(*) FROM tasks_app_transition WHERE announced_at IS NULL") == (0,)
+        assert portal.row("SELECT count(*) FROM tasks_app_browsersession") == (0,)
+        assert portal.row("SELECT count(*) FROM tasks_app_workerbeat") == (0,)
+        leases = "SELECT lease_owner, lease_epoch, lease_expires FROM tasks_app_task WHERE id = 1"
+        assert portal.row(leases) == ("", 3, None)
+
+    def test_a_secret_key_that_is_set_is_not_missed(self, restored: Restored) -> None:
+        key = (restored.before.data_dir / "secret_key").read_bytes()
+        assert key not in gzip.decompress(restored.file.read_bytes())
+        assert "secret key" not in restored.said
+
+
+def add_shallow_project(installation: Installation, folder: Path) -> None:
+    """A project whose repository lacks history and has a file of Git LFS."""
+    source = GitRepository.make(folder / "deep", **{"cat-herder.yaml": PLAIN_CONFIG})
+    source.commit(more="x")
+    shallow = folder / "shallow"
+    subprocess.run(["git", "clone", "-q", "--depth=1", f"file://{source.path}", str(shallow)], check=True)
+    added = installation.manage("project", "add", "shallow", str(shallow))
+    assert added.returncode == 0, added.stderr
+    (key,) = installation.row("SELECT id FROM tasks_app_project WHERE name = 'shallow'")
+    (repository,) = (installation.data_dir / "repositories").glob(f"{key}*.git")
+    kept = lfs_file(repository)
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(LARGE)
+
+
+def lfs_file(repository: Path) -> Path:
+    name = hashlib.sha256(LARGE).hexdigest()
+    return repository / "lfs" / "objects" / name[:2] / name[2:4] / name
 
 
 @pytest.mark.postgres

@@ -1,4 +1,8 @@
-"""`manage.py run_task`: the whole story in the terminal, with the real agent in rehearsal (H6, P12, R5)."""
+"""`manage.py run_task`: the whole story in the terminal (H6, P12, R5).
+
+With the real agent in rehearsal where the agent matters: the sample, what it asks in other ways, its end.
+With the fake one where the test is about what the terminal shows and reads.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +24,16 @@ from tests.forkserver import PATIENCE, REPOSITORY
 from tests.installation import Installation, answering
 
 ON_SAMPLE = ("run_task", SAMPLE_TASK_FILE, "--project", "sample")
+#: What the fake agent says once it has been given the answer “Go on”.
+HEARD = 'The answer was: The user answered: "Stop here?"="Go on"'
 ODD_CENTS = "When a bill does not divide evenly, who pays the odd cents?"
 
 
 @pytest.fixture
 def plain(installation: Installation) -> tuple[Installation, tuple[str, ...]]:
-    """A task that asks one question and ends, and the command for it."""
+    """A task whose fake agent asks one question and ends, and the command for it."""
     path = installation.task_file("# Ask once\n\nrehearsal: ask-and-end\n")
-    return installation, ("run_task", path, "--project", "plain")
+    return installation.with_fake_agent(), ("run_task", path, "--project", "plain")
 
 
 @pytest.fixture
@@ -36,6 +42,15 @@ def slow(installation: Installation) -> Iterator[tuple[Installation, tuple[str, 
     path = installation.task_file("# Take your time\n\nrehearsal: slow\n")
     yield installation, ("run_task", path, "--project", "plain")
     wait_for_the_end_of(marked_processes(workspace(installation)))
+
+
+@pytest.fixture
+def slow_fake(
+    slow: tuple[Installation, tuple[str, ...]],
+) -> tuple[Installation, tuple[str, ...]]:
+    """The same with the fake agent."""
+    installation, command = slow
+    return installation.with_fake_agent(), command
 
 
 def wait_for_the_end_of(pids: list[int]) -> None:
@@ -105,7 +120,7 @@ def test_without_input_it_says_how_to_answer_and_the_same_command_asks_again(
         assert "Question 1 · plain › Ask once › do" in told
         assert "Stop here?" in told
     assert "Resuming task 1 of this file" in answered.stdout
-    assert "The answer was: Go on" in answered.stdout
+    assert HEARD in answered.stdout
     assert installation.row("SELECT count(*) FROM tasks_app_task") == (1,)
 
 
@@ -146,7 +161,7 @@ def test_a_task_that_fails_says_why_and_exits_with_1(installation: Installation)
 
 def test_several_items_are_asked_in_turn(installation: Installation) -> None:
     path = installation.task_file("# Three things\n\nrehearsal: ask-multi\n")
-    terminal = installation.terminal("run_task", path, "--project", "plain")
+    terminal = installation.with_fake_agent().terminal("run_task", path, "--project", "plain")
     terminal.expect("Which database?")
     terminal.expect("1 of 3 > ")
     terminal.type("2\n")
@@ -177,7 +192,7 @@ def test_the_web_answers_first_while_the_terminal_waits(
     terminal.expect("> ")
     assert installation.answer_in_the_web(1, "Go on") == ""
     terminal.expect("Answered by bob in the web: Go on")
-    terminal.expect("The answer was: Go on")
+    terminal.expect(HEARD)
     assert terminal.end() == 0
 
 
@@ -190,7 +205,7 @@ def test_half_an_answer_does_not_fall_into_the_shell(plain: tuple[Installation, 
     terminal.type("rm -rf")
     terminal.expect("rm -rf")
     assert installation.answer_in_the_web(1, "Go on") == ""
-    terminal.expect("The answer was: Go on")
+    terminal.expect(HEARD)
     assert terminal.process.wait(60) == 0
     terminal.type("ls\n")
     assert os.read(shell, 100) == b"ls\n"
@@ -198,8 +213,11 @@ def test_half_an_answer_does_not_fall_into_the_shell(plain: tuple[Installation, 
     terminal.end()
 
 
-def test_a_command_to_copy_is_one_line_in_a_narrow_terminal(installation: Installation) -> None:
-    terminal = installation.terminal(*ON_SAMPLE)
+def test_a_command_to_copy_is_one_line_in_a_narrow_terminal(
+    plain: tuple[Installation, tuple[str, ...]],
+) -> None:
+    installation, command = plain
+    terminal = installation.terminal(*command)
     terminal.expect("> ")
     terminal.type("2\n")
     assert terminal.end() == 0
@@ -236,18 +254,16 @@ with transaction.atomic():
 """
     web = installation.fork(held)
     assert web.stdout.readline() == "held\n"
-    terminal = installation.popen(*command)
-    assert terminal.stdin
-    assert terminal.stdout
+    terminal = installation.piped(*command)
     terminal.stdin.write("Stop at once\n")
     terminal.stdin.flush()
     while "Stop at once" not in (line := terminal.stdout.readline()):
         assert line, "the terminal did not read the answer"
     web.communicate("\n")
-    told, _ = terminal.communicate(timeout=PATIENCE)
+    told = terminal.communicate()
     assert "Your answer came too late. Answered by bob at 20" in told
     assert told.count("Answered by bob") == 1
-    assert terminal.returncode == 0
+    assert terminal.poll() == 0
     assert list(installation.answers().values()) == ["Go on"]
 
 
@@ -307,10 +323,10 @@ def test_a_second_ctrl_c_leaves_at_once_and_the_agent_is_gone(
 
 
 def test_a_terminal_follows_what_a_worker_of_the_portal_does(
-    slow: tuple[Installation, tuple[str, ...]],
+    slow_fake: tuple[Installation, tuple[str, ...]],
 ) -> None:
     """The lease decides who works; Ctrl+C in a terminal that only follows stops nobody."""
-    installation, command = slow
+    installation, command = slow_fake
     at_work = installation.terminal(*command)
     at_work.expect("$ touch slow-started.txt")
     following = installation.terminal("run_task", "1")
@@ -324,9 +340,9 @@ def test_a_terminal_follows_what_a_worker_of_the_portal_does(
 
 
 def test_a_task_cancelled_in_the_web_ends_the_terminal(
-    slow: tuple[Installation, tuple[str, ...]],
+    slow_fake: tuple[Installation, tuple[str, ...]],
 ) -> None:
-    installation, command = slow
+    installation, command = slow_fake
     terminal = installation.terminal(*command)
     terminal.expect("$ touch slow-started.txt")
     installation.python(

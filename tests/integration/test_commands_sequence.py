@@ -17,7 +17,6 @@ from tasks_app.services.projects import add_project
 from tasks_app.services.sequences import create_sequence
 from tasks_app.services.tasks import create_task
 from tests.factories import MembershipFactory, UserFactory
-from tests.forkserver import PATIENCE
 from tests.installation import PLAIN_CONFIG, Installation
 from tests.integration.conftest import FakeAgents, Manage
 from tests.integration.git_repository import GitRepository
@@ -319,7 +318,7 @@ class TestStatus:
 
 
 class TestAtATerminal:
-    """With the real agent in rehearsal."""
+    """With processes. The agent is the real one where it is interrupted."""
 
     @pytest.fixture
     def shop(self, installation: Installation) -> Installation:
@@ -338,7 +337,7 @@ class TestAtATerminal:
         terminal.expect("task 1 of 2, step do (1 of 1)")
         terminal.expect("Stop here?")
         terminal.expect("> ")
-        follow = shop.popen("task_log", "1", "--follow")
+        follow = shop.piped("task_log", "1", "--follow")
         terminal.type("Go on\n")
         terminal.expect("Answered by Ann in the terminal: Go on")
         terminal.expect("task 2 of 2, step do (1 of 1)")
@@ -349,12 +348,12 @@ class TestAtATerminal:
         assert shop.phase(1) == "done" and shop.phase(2) == "interrupted"
         assert shop.row("SELECT phase FROM tasks_app_sequence") == ("interrupted",)
         assert "Continue with  manage.py run_sequence 1\n" in terminal.seen
-        log, _ = follow.communicate(timeout=PATIENCE)
-        assert follow.returncode == 0 and '[USER_INPUT] User answered: "Go on"' in log
+        log = follow.communicate()
+        assert follow.poll() == 0 and '[USER_INPUT] User answered: "Go on"' in log
 
     def test_ctrl_c_at_the_prompt_leaves_it_waiting(self, shop: Installation) -> None:
         """H6."""
-        terminal = shop.terminal("run_sequence", "todo", "--project", "own")
+        terminal = shop.with_fake_agent().terminal("run_sequence", "todo", "--project", "own")
         terminal.expect("> ")
         terminal.press_ctrl_c()
         assert terminal.end() == 130

@@ -229,7 +229,7 @@ def test_a_task_that_may_not_be_started_is_told_and_the_watch_goes_on(project: P
 
 
 class TestUnderWatch:
-    """With processes, terminals and the real agent in rehearsal."""
+    """With processes and terminals. The agent is the real one where it is interrupted or a worker's."""
 
     @pytest.fixture
     def todo(self, installation: Installation) -> Path:
@@ -242,7 +242,7 @@ class TestUnderWatch:
     def test_files_are_run_as_they_come_and_ctrl_c_ends_it(
         self, installation: Installation, todo: Path
     ) -> None:
-        terminal = installation.terminal("watch_tasks", "--project", "own")
+        terminal = installation.with_fake_agent().terminal("watch_tasks", "--project", "own")
         terminal.expect("0 task file(s) there")
         (todo / "bad.md").write_text("---\nthreshold: 1\n---\n")
         terminal.expect("bad.md:2: ")
@@ -284,7 +284,7 @@ class TestUnderWatch:
         for name in ("old", "changed"):
             (todo / f"{name}.md").write_text(f"# {name}\n\nrehearsal: no-questions\n")
         (todo / "faulty.md").write_text("---\nthreshold: 1\n---\n")
-        terminal = installation.terminal("watch_tasks", "--project", "own")
+        terminal = installation.with_fake_agent().terminal("watch_tasks", "--project", "own")
         terminal.expect("3 task file(s) there, left alone until they are changed; --existing runs them")
         (todo / "changed.md").write_text("# Changed\n\nrehearsal: no-questions\n")
         terminal.expect("Done: Changed")
@@ -297,7 +297,7 @@ class TestUnderWatch:
         self, installation: Installation, todo: Path
     ) -> None:
         """As when git changes to a branch without it, and back."""
-        terminal = installation.terminal("watch_tasks", "--project", "own")
+        terminal = installation.with_fake_agent().terminal("watch_tasks", "--project", "own")
         terminal.expect("0 task file(s) there")
         todo.rmdir()
         todo.mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -20,8 +21,8 @@ HTMX = {"HX-Request": "true"}
 COMMAND = {"kind": "command", "title": "Bash", "text": "make deploy <now>"}
 #: How each is done: the address, what a good form has, the field that a refusal must keep.
 WAYS = {
-    "question_dismiss": (QuestionKind.CLARIFICATION, {"remark": "Nobody knows."}, "Skipped by"),
-    "question_decide": (QuestionKind.APPROVAL, {"verdict": "denied", "reason": "Not today."}, "Denied by"),
+    "question_dismiss": (QuestionKind.CLARIFICATION, {"notes": "Nobody knows."}, "Skipped by"),
+    "question_decide": (QuestionKind.APPROVAL, {"verdict": "denied", "notes": "Not today."}, "Denied by"),
 }
 
 
@@ -60,7 +61,7 @@ def test_a_command_stands_on_its_card_once() -> None:
 
 def test_no_answer_never_looks_like_one() -> None:
     question = asked(QuestionKind.CLARIFICATION)
-    page = send(member_of(question), "question_dismiss", question, {"remark": "Nobody knows."})
+    page = send(member_of(question), "question_dismiss", question, {"notes": "Nobody knows."})
     assert page.status_code == 200
     assert "Skipped by <strong>Ada</strong>" in page.text and "Nobody knows." in page.text
     assert "Answered by" not in page.text and "The agent decides by itself" in page.text
@@ -81,7 +82,7 @@ def test_a_decision_is_stored_and_the_card_says_whose_it_is(
     kind: QuestionKind, verdict: str, words: str
 ) -> None:
     question = asked(kind)
-    page = send(member_of(question), "question_decide", question, {"verdict": verdict, "reason": "Because."})
+    page = send(member_of(question), "question_decide", question, {"verdict": verdict, "notes": "Because."})
     assert page.status_code == 200
     assert f"{words} <strong>Ada</strong>" in page.text and "Because." in page.text
     assert "make deploy &lt;now&gt;" in page.text
@@ -107,12 +108,42 @@ def test_an_approval_needs_no_words_and_takes_notes() -> None:
 def test_a_decision_that_is_none_is_400_and_says_why(kind: QuestionKind, verdict: str, words: str) -> None:
     question = asked(kind)
     user = member_of(question)
-    page = send(user, "question_decide", question, {"verdict": verdict, "reason": " "})
+    page = send(user, "question_decide", question, {"verdict": verdict, "notes": " "})
     assert page.status_code == 400 and words in page.text
     part = send(user, "question_decide", question, {"verdict": verdict}, headers=HTMX)
     assert part.status_code == 400 and words in part.text and "<form" not in part.text
-    assert part["HX-Retarget"] == f"#question-{question.pk}-refusal"
+    place = f"question-{question.pk}-refusal" + "-notes" * words.startswith("Enter")
+    assert part["HX-Retarget"] == f"#{place}"
+    assert re.search(rf'id="{place}" role="alert"><p class="refusal">[^<]*{words}', page.text)
     assert fresh(question).is_open
+
+
+@pytest.mark.parametrize("kind", QuestionKind)
+def test_a_card_has_one_text_field_for_notes_reason_and_remark(kind: QuestionKind) -> None:
+    question = asked(kind)
+    card = signed_in(member_of(question)).get(reverse("question", args=[question.pk])).text
+    fields = set(re.findall(r'<textarea[^>]* name="([^"]+)"', card))
+    assert fields - {"item-0-other"} == {"notes"}
+    assert card.count('name="notes"') == 1
+
+
+@pytest.mark.parametrize("kind", QuestionKind)
+def test_a_viewer_is_nowhere_asked_for_an_answer(kind: QuestionKind, subtests: pytest.Subtests) -> None:
+    question = asked(kind)
+    client = signed_in(member_of(question, Role.VIEWER))
+    question_page, task_page = (
+        reverse("question", args=[question.pk]),
+        reverse("task", args=[question.task_id]),
+    )
+    for where in (question_page, task_page, "/", "/inbox/", "/live/", "/history/"):
+        with subtests.test(where):
+            page = client.get(where).text
+            assert not re.search(r"needs your|needs you|Answer and|Approve|Deny|Skip…", page, re.IGNORECASE)
+            assert 'name="notes"' not in page and 'name="item-0' not in page
+            assert 'data-open="0"' in page and not re.search(r"<title>\s*\(", page)
+    assert question.items[0]["question"] in client.get(task_page).text
+    if kind == QuestionKind.CLARIFICATION:
+        assert "Half up" in client.get(question_page).text
 
 
 def test_an_approval_is_neither_answered_nor_dismissed() -> None:
@@ -129,11 +160,11 @@ class TestEachWay:
         kind, good, words = WAYS[name]
         question = asked(kind)
         send(member_of(question), name, question, good)
-        late = {**good, "remark": "My own words.", "reason": "My own words."}
+        late = {**good, "notes": "My own words."}
         page = send(UserFactory.create(is_superuser=True), name, question, late)
         assert page.status_code == 409
         assert f"{words} <strong>Ada</strong>" in page.text and "was not accepted" in page.text
-        assert "My own words.\nMy own words.</textarea>" in page.text
+        assert "My own words.</textarea>" in page.text
 
     def test_the_same_again_is_200_and_changes_nothing(self, name: str) -> None:
         kind, good, _ = WAYS[name]
@@ -156,14 +187,14 @@ class TestEachWay:
         kind, good, _ = WAYS[name]
         question = asked(kind)
         text = "x" * (settings.ENVIRONMENT.answer_limit + 1)
-        page = send(member_of(question), name, question, {**good, "remark": text, "reason": text})
+        page = send(member_of(question), name, question, {**good, "notes": text})
         assert page.status_code == 413 and f"{text}</textarea>" in page.text
         assert fresh(question).is_open
 
     def test_a_nul_character_is_400(self, name: str) -> None:
         kind, good, _ = WAYS[name]
         question = asked(kind)
-        page = send(member_of(question), name, question, {**good, "remark": "a\x00", "reason": "a\x00"})
+        page = send(member_of(question), name, question, {**good, "notes": "a\x00"})
         assert page.status_code == 400 and "NUL" in page.text
 
     def test_a_viewer_gets_403_and_an_outsider_404(self, name: str) -> None:

@@ -10,7 +10,7 @@ from tasks_app.agent.fake_script import Act, End, Turn, say, shell, write
 from tasks_app.agent.port import Ending
 from tasks_app.core.phases import Phase
 from tasks_app.models import Run
-from tasks_app.sandbox import SandboxMode, detect
+from tests import machine
 from tests.agents import real_bench
 from tests.runner import Runner
 
@@ -27,7 +27,7 @@ pipelines:
 @pytest.mark.bubblewrap
 def test_the_gate_stops_a_write_and_names_step_globs_and_file(tmp_path: Path) -> None:
     """With the real agent program: also through a path that leads out again."""
-    with real_bench(tmp_path, detect(SandboxMode.REQUIRE, hidden=[tmp_path / "data"])) as bench:
+    with real_bench(tmp_path, machine.sandbox(tmp_path / "data")) as bench:
         order = bench.order("rehearsal: write-everywhere", step="document", allow_write=("docs/**",))
         result = bench.run(order)
         assert result.ending is Ending.FINISHED
@@ -42,7 +42,7 @@ def test_the_gate_stops_a_write_and_names_step_globs_and_file(tmp_path: Path) ->
 @pytest.mark.bubblewrap
 def test_the_gate_guards_a_step_that_may_not_ask(tmp_path: Path) -> None:
     """H13: without a way to ask there is still a guard."""
-    with real_bench(tmp_path, detect(SandboxMode.REQUIRE, hidden=[tmp_path / "data"])) as bench:
+    with real_bench(tmp_path, machine.sandbox(tmp_path / "data")) as bench:
         bench.may_ask = False
         bench.run(bench.order("rehearsal: write-everywhere", step="document", allow_write=("docs/**",)))
         assert not (bench.workspace / "src").exists()

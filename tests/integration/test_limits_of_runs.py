@@ -10,7 +10,7 @@ from tasks_app.agent.fake_script import say
 from tasks_app.agent.port import Ending
 from tasks_app.core.phases import Phase
 from tasks_app.models import Run
-from tasks_app.sandbox import SandboxMode, detect
+from tests import machine
 from tests.agents import real_bench
 from tests.runner import Runner
 
@@ -27,7 +27,7 @@ pipelines:
     ("limit", "said"), [({"max_turns": 2}, "number of turns"), ({"max_cost_usd": 0.05}, "maximum budget")]
 )
 def test_a_run_ends_at_its_limit_with_the_reason(tmp_path: Path, limit: dict[str, float], said: str) -> None:
-    with real_bench(tmp_path, detect(SandboxMode.REQUIRE, hidden=[tmp_path / "data"])) as bench:
+    with real_bench(tmp_path, machine.sandbox(tmp_path / "data")) as bench:
         result = bench.run(bench.order("rehearsal: chatty", **limit))
     assert result.ending is Ending.FAILED
     assert said in result.error

@@ -35,3 +35,23 @@ def test_what_runs_no_agents_does_not_load_their_sdk(installation: Installation,
 
 def test_what_runs_agents_does(installation: Installation) -> None:
     assert loads_the_sdk(installation, "from tasks_app import composition")
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "import catherder_site.asgi",
+        "from catherder_site.command_line import main; main(['cat-herder', 'status'])",
+    ],
+    ids=["web server", "command"],
+)
+def test_garbage_is_looked_for_in_all_that_comes_after_the_imports(
+    installation: Installation, start: str
+) -> None:
+    code = f"import gc\nbefore = gc.get_freeze_count()\n{start}\n"
+    code += "print(gc.isenabled(), gc.get_freeze_count() > before)"
+    command = [sys.executable, "-c", code]  # a process of its own: a fork has the modules already
+    done = subprocess.run(
+        command, env=installation.env(), cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.endswith("True True\n")

@@ -202,7 +202,7 @@ class TestAForgottenPassword:
             client.post("/password/reset/", {"email": address}, follow=True).text
             for address in ("ann@example.org", "nobody@example.org")
         ]
-        assert pages[0] == pages[1] and len(mails) == 1
+        assert len({re.sub(r'data-now="[^"]*"', "", page) for page in pages}) == 1 and len(mails) == 1
 
     def test_a_mail_server_that_is_away_breaks_nothing(
         self, ann: User, client: Client, mails: list[Any], settings: Any, caplog: pytest.LogCaptureFixture
@@ -274,6 +274,7 @@ class TestTheSecondFactor:
         """Ann has switched it on; this client is logged in."""
         page = confirm(inside, "/me/second-factor/").text
         secret = re.search(r'class="totp-key">(\w+)<', page)[1]  # type: ignore[index]
+        time.sleep(max(0.0, time.time() % 30 - 20))  # a code of the period before must still count
         counter = next(iter(yield_hotp_counters_from_time()))
         self.first_code = format_hotp_value(hotp_value(secret, counter))
         given = {"code": self.first_code}

@@ -37,13 +37,13 @@ from tasks_app.models import (
 from tasks_app.models.notification import default_wishes
 from tasks_app.notifications import delivery, webhook
 from tasks_app.notifications.delivery import deliver
-from tasks_app.notifications.encryption import encrypt
 from tasks_app.notifications.errors import NotSent
 from tasks_app.notifications.message import step_of
 from tasks_app.notifications.notices import create_notifications
 from tasks_app.notifications.project_channels import try_target
 from tasks_app.notifications.timing import MAX_ATTEMPTS
 from tasks_app.permissions import notices_visible_to
+from tasks_app.services.encryption import encrypt
 from tests.factories import MembershipFactory, ProjectFactory, QuestionFactory, TaskFactory, UserFactory
 from tests.people import acting
 

@@ -24,8 +24,8 @@ from tasks_app.models import (
     Target,
 )
 from tasks_app.notifications import chat
-from tasks_app.notifications.encryption import decrypt
 from tasks_app.notifications.notices import create_notifications
+from tasks_app.services.encryption import decrypt
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, TaskFactory, UserFactory
 from tests.integration.test_notifications import answered, asked, hook, member

@@ -16,7 +16,7 @@ import yaml
 from tasks_app.agent.claude import ClaudeAgent
 from tasks_app.agent.port import Ending
 from tasks_app.rehearsal.server import RehearsalServer
-from tasks_app.sandbox import SandboxMode, detect
+from tests import machine
 from tests.agents import Bench, connection_to
 
 pytestmark = [pytest.mark.bubblewrap, pytest.mark.once(on="sqlite")]
@@ -76,7 +76,7 @@ def play(tmp_path: Path) -> Iterator[Play]:
         server = RehearsalServer(scenarios=folder)
         server.__enter__()
         servers.append(server)
-        sandbox = detect(SandboxMode.REQUIRE, hidden=[tmp_path / "data"])
+        sandbox = machine.sandbox(tmp_path / "data")
         bench = Bench(ClaudeAgent(sandbox, connection_to(server)), tmp_path, server, may_ask=False)
         (bench.workspace / "link").symlink_to(bench.home)
         result = bench.run(bench.order("rehearsal: calls", step="implement", **order))

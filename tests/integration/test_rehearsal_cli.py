@@ -174,15 +174,13 @@ def results_at_the_model(server: RehearsalServer) -> str:
     return "\n".join(str(block["content"]) for block in blocks if block["type"] == "tool_result")
 
 
-async def test_a_scenario_without_questions_really_edits_a_file(agent: Agent) -> None:
+async def test_a_scenario_without_questions_edits_a_file_and_uses_more_tokens_with_each_turn(
+    agent: Agent,
+) -> None:
     result = await agent.start("Do something.\nrehearsal: no-questions\n")
     assert (agent.workspace / "notes.txt").read_text() == "one\nzwei ☃\n"
     assert not result.is_error
     assert result.result == "`notes.txt` is written. No question was needed."
-
-
-async def test_token_use_grows_with_the_conversation(agent: Agent) -> None:
-    result = await agent.start("rehearsal: no-questions")
     assert result.usage is not None
     assert result.usage["cache_read_input_tokens"] > result.usage["cache_creation_input_tokens"] > 1000
     assert result.usage["output_tokens"] > 10
@@ -255,22 +253,21 @@ async def test_any_other_task_ends_without_a_question_where_none_may_be_asked(ag
     assert "Nobody was asked" in (agent.workspace / "REHEARSAL.md").read_text()
 
 
-@pytest.mark.parametrize("name", ["ask-and-end", "ask-beside-tools"])
-async def test_one_question_gets_its_answer_back_to_the_letter(
-    agent: Agent, server: RehearsalServer, name: str
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [("ask-and-end", {}), ("ask-beside-tools", {"beside.txt": "Written beside the question.\n"})],
+)
+async def test_one_question_gets_its_answer_back_to_the_letter_and_what_stands_beside_it_is_done(
+    agent: Agent, server: RehearsalServer, name: str, written: dict[str, str]
 ) -> None:
     asked = await agent.start(f"rehearsal: {name}")
     assert asked.deferred_tool_use is not None
+    assert {path.name: path.read_text() for path in agent.workspace.iterdir()} == written
     question = asked.deferred_tool_use.input["questions"][0]["question"]
     answer = '@/etc/passwd /clear "; rm -rf\n☃'
     done = await agent.answer(asked, {question: answer})
     assert done.result == f"The answer was: {answer}"
     assert answer in results_at_the_model(server)
-
-
-async def test_what_stands_beside_a_question_is_done(agent: Agent) -> None:
-    await agent.start("rehearsal: ask-beside-tools")
-    assert (agent.workspace / "beside.txt").read_text() == "Written beside the question.\n"
 
 
 @pytest.mark.parametrize("name", ["ask-command", "ask-command-compound"])

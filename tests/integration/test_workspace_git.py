@@ -17,7 +17,8 @@ import pytest
 
 from tasks_app.core.errors import BadInput, CatHerderError, WorkspaceError
 from tasks_app.git import ChangedFile, Repository, Workspace, branch_name, changed_files, diff, patch
-from tasks_app.sandbox import Sandbox, SandboxMode, detect
+from tasks_app.sandbox import Sandbox
+from tests import machine
 from tests.integration.git_repository import GitRepository
 
 
@@ -52,23 +53,35 @@ in_the_sandbox = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture(params=["open", pytest.param("sandboxed", marks=pytest.mark.bubblewrap)])
-def desk(tmp_path: Path, request: pytest.FixtureRequest) -> Desk:
-    source = GitRepository.make(tmp_path / "source", a="one\n", b="two\n")
-    data = tmp_path / "data"
-    (data / "home").mkdir(parents=True)
-    sandbox = (
-        detect(SandboxMode.AUTO, hidden=[data])
-        if request.param == "sandboxed"
-        else Sandbox(None, "for this test")
-    )
-    if request.param == "sandboxed" and not sandbox.active:
-        pytest.skip(sandbox.reason)
-    repository = Repository(data / "repos" / "1.git", str(source.path))
-    repository.fetch()
+def on_desk(folder: Path, sandbox: Sandbox, base: str) -> Desk:
+    source, data = folder / "source", folder / "data"
+    repository = Repository(data / "repos" / "1.git", str(source))
     workspace = Workspace(data / "work" / "1", repository, branch_name("fix"))
-    workspace.create(base=repository.head("main"))
-    return Desk(source, repository, workspace, sandbox, data / "home", repository.head("main"))
+    return Desk(GitRepository(source), repository, workspace, sandbox, data / "home", base)
+
+
+@pytest.fixture(scope="session")
+def desk_template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A desk's folder and base, made once and copied: making it takes 30 processes."""
+    folder = tmp_path_factory.mktemp("desk") / "template"
+    source = GitRepository.make(folder / "source", a="one\n", b="two\n")
+    (folder / "data" / "home").mkdir(parents=True)
+    base = source.git("rev-parse", "HEAD")
+    made = on_desk(folder, Sandbox(None), base)
+    made.repository.fetch()
+    made.workspace.create(base=made.repository.head("main"))
+    return folder, base
+
+
+@pytest.fixture(params=["open", pytest.param("sandboxed", marks=pytest.mark.bubblewrap)])
+def desk(desk_template: tuple[Path, str], tmp_path: Path, request: pytest.FixtureRequest) -> Desk:
+    template, base = desk_template
+    shutil.copytree(template, tmp_path, symlinks=True, dirs_exist_ok=True)
+    data = tmp_path / "data"
+    sandbox = machine.sandbox(data) if request.param == "sandboxed" else Sandbox(None, "for this test")
+    desk = on_desk(tmp_path, sandbox, base)
+    desk.agent.git("update-index", "--refresh")  # it knows the files by inode
+    return desk
 
 
 def test_a_fetch_does_not_wait_for_ever_for_another(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ print(many - len(poll.poll(0)))
 
 @pytest.mark.once(on="sqlite")
 def test_a_page_is_answered_beside_1500_silent_connections(tmp_path: Path) -> None:
-    portal = UpPortal(tmp_path / "data").start()
+    portal = UpPortal.migrated(tmp_path / "data").start()
     try:
         port = portal.port
         done = subprocess.run(

@@ -8,7 +8,7 @@ import pytest
 
 from tasks_app.agent import run_setup
 from tasks_app.agent.port import RunResult
-from tasks_app.sandbox import SandboxMode, detect
+from tests import machine
 from tests.agents import Bench, real_bench
 
 pytestmark = [pytest.mark.bubblewrap, pytest.mark.once(on="sqlite")]
@@ -34,7 +34,7 @@ def test_no_call_is_made_with_a_broken_gate(
 ) -> None:
     monkeypatch.setattr(run_setup, "gate_command", lambda inside: command)
     monkeypatch.setattr(run_setup, "HOOK_SECONDS", 1)
-    with real_bench(tmp_path, detect(SandboxMode.REQUIRE, hidden=[tmp_path / "data"])) as bench:
+    with real_bench(tmp_path, machine.sandbox(tmp_path / "data")) as bench:
         made_calls(bench)
         assert list(bench.workspace.iterdir()) == []
         assert len(bench.results()) == 3
@@ -42,7 +42,7 @@ def test_no_call_is_made_with_a_broken_gate(
 
 def test_the_same_calls_are_made_with_a_gate_that_works(tmp_path: Path) -> None:
     """So that the test above shows the broken gate and nothing else."""
-    with real_bench(tmp_path, detect(SandboxMode.REQUIRE, hidden=[tmp_path / "data"])) as bench:
+    with real_bench(tmp_path, machine.sandbox(tmp_path / "data")) as bench:
         made_calls(bench)
         assert {path.name for path in bench.workspace.iterdir()} == {"before.txt", "after.txt"}
 
@@ -66,7 +66,7 @@ while True:
 
 def test_a_gate_that_a_process_of_the_agent_kills_stops_the_call(tmp_path: Path) -> None:
     """They are of one user in one sandbox, so nothing keeps the one from the other."""
-    with real_bench(tmp_path, detect(SandboxMode.REQUIRE, hidden=[tmp_path / "data"])) as bench:
+    with real_bench(tmp_path, machine.sandbox(tmp_path / "data")) as bench:
         (bench.workspace / "killer.py").write_text(KILLER)
         bench.run(bench.order("rehearsal: kill-the-gate", ask_before=("Bash(*guarded*)",)))
         assert {path.name for path in bench.workspace.iterdir()} == {"killer.py", "started", "killed"}

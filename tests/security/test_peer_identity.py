@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tasks_app.sandbox import Sandbox, SandboxMode, detect, peer_identity
+from tasks_app.sandbox import Sandbox, peer_identity
 from tasks_app.sandbox.peer_identity import Peer, find_peer_socket, identify
+from tests import machine
+from tests.databases import copy_migrated
 from tests.portal import UpPortal
 
 pytestmark = pytest.mark.bubblewrap
@@ -69,9 +71,7 @@ class Street:
 def street(tmp_path: Path) -> Iterator[Street]:
     folder = tmp_path / "data"
     folder.mkdir()
-    sandbox = detect(SandboxMode.AUTO, hidden=[folder])
-    if not sandbox.active:
-        pytest.skip(sandbox.reason)
+    sandbox = machine.sandbox(folder)
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(20)
         made = Street(folder, sandbox, server, [])
@@ -178,6 +178,7 @@ for path in paths:
 
 def test_the_portal_refuses_an_agent_with_a_persons_cookie(street: Street) -> None:
     """The portal, a login and a sandbox as they are: a page, the API, a socket."""
+    copy_migrated(street.folder)
     portal = UpPortal(street.folder).start()
     try:
         host, port = portal.url.removeprefix("http://").split(":")
@@ -222,6 +223,7 @@ def test_behind_https_no_agent_passes_for_somebody_elsewhere(street: Street) -> 
 
     A token does not work for it, it cannot try a password, and the audit log gets no false address.
     """
+    copy_migrated(street.folder)
     portal = UpPortal(street.folder, CATHERDER_URL="https://herder.example").start()
     try:
         host, port = "127.0.0.1", portal.port

@@ -13,7 +13,7 @@ from tasks_app.agent.claude import ClaudeAgent
 from tasks_app.agent.port import Ending, RunResult
 from tasks_app.agent.run_setup import install_gate
 from tasks_app.rehearsal.server import RehearsalServer
-from tasks_app.sandbox import SandboxMode, detect
+from tests import machine
 from tests.agents import Bench, connection_to
 
 pytestmark = pytest.mark.bubblewrap
@@ -40,9 +40,7 @@ class Burglary:
 
 
 def bench_in(base: Path, server: RehearsalServer) -> Bench:
-    bench = Bench(
-        ClaudeAgent(detect(SandboxMode.REQUIRE, hidden=[base / "data"]), connection_to(server)), base, server
-    )
+    bench = Bench(ClaudeAgent(machine.sandbox(base / "data"), connection_to(server)), base, server)
     for name, text in PRIVATE.items():
         path = base / "data" / name
         path.parent.mkdir(parents=True, exist_ok=True)

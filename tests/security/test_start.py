@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.forkserver import REPOSITORY
+from tests import forkserver
 
 
 @pytest.mark.parametrize("command", ["up", "worker"])
@@ -45,12 +44,5 @@ def test_a_service_that_does_not_answer_stops_the_start_and_is_named(
 
 def _started(command: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     kept = {"PATH": os.environ["PATH"], "CATHERDER_BIND": "127.0.0.1:0"}
-    return subprocess.run(
-        [sys.executable, "manage.py", command],
-        cwd=REPOSITORY,
-        env={**kept, "CATHERDER_DATA_DIR": str(folder / "data"), **variables},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    env = {**kept, "CATHERDER_DATA_DIR": str(folder / "data"), **variables}
+    return forkserver.run(["manage.py", command], env)

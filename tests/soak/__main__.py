@@ -21,6 +21,7 @@ def main() -> int:
     parser.add_argument("--cycles", type=int, default=200, help="how many processes are killed (200)")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="of the choices (random)")
     parser.add_argument("--tasks", type=int, default=4, help="tasks at work at the same time (4)")
+    parser.add_argument("--pause", type=float, default=6.0, help="most seconds between two kills (6)")
     parser.add_argument("--database", default="", help="a PostgreSQL address to use (SQLite)")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cat-herder-soak-", ignore_cleanup_errors=True) as folder:
@@ -31,7 +32,8 @@ def main() -> int:
         from tests.soak.soak import Soak
 
         print(f"seed {chosen.seed}, {chosen.cycles} cycles", flush=True)
-        return Soak(Path(folder), seed=chosen.seed, tasks=chosen.tasks).run(chosen.cycles)
+        soak = Soak(Path(folder), seed=chosen.seed, tasks=chosen.tasks, longest_pause=chosen.pause)
+        return soak.run(chosen.cycles)
 
 
 def _use_data_dir(data_dir: Path, database: str) -> None:

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.core.management import call_command
 from django.db import close_old_connections
 
@@ -28,6 +29,7 @@ from tasks_app.models import Question, QuestionState, Run, Scope, SessionEntry, 
 from tasks_app.services.projects import add_project
 from tasks_app.services.tokens import make_token
 from tests.agents import rehearsal
+from tests.databases import copy_migrated
 from tests.integration.git_repository import GitRepository
 from tests.people import acting
 from tests.soak.story import story
@@ -106,8 +108,10 @@ def _is_past(moment: float) -> bool:
 class Soak:
     """One portal, in a folder of its own. `run` gives an exit code: 0 if nothing was lost."""
 
-    def __init__(self, folder: Path, *, seed: int, tasks: int) -> None:
+    def __init__(self, folder: Path, *, seed: int, tasks: int, longest_pause: float) -> None:
+        """`longest_pause` is in seconds, between two kills."""
         self._folder = folder
+        self._longest_pause = longest_pause
         self._chance = random.Random(seed)
         self._at_once = tasks
         self._killed: Counter[str] = Counter()
@@ -127,6 +131,8 @@ class Soak:
         return self._judge(client)
 
     def _prepare(self, url: str) -> Client:
+        if not os.environ.get("DATABASE_URL"):
+            copy_migrated(settings.DATA_DIR)
         call_command("migrate", verbosity=0)
         source = self._folder / "source"
         GitRepository.make(source, **{"cat-herder.yaml": CONFIG})
@@ -137,7 +143,7 @@ class Soak:
     def _fire(self, cycles: int, processes: list[Child], client: Client) -> None:
         """Each cycle kills one process. A web server that has just begun is left alone until it answers."""
         for cycle in range(1, cycles + 1):
-            pause = time.monotonic() + self._chance.uniform(0.2, 6.0)
+            pause = time.monotonic() + self._chance.uniform(0.2, self._longest_pause)
             self._until(partial(_is_past, pause), processes, client, supply=True)
             wanted = self._chance.choice(["web server", "worker", "agent", "agent"])
             kill = partial(self._kill, wanted, processes, client)

@@ -12,6 +12,7 @@ import pytest
 
 from tasks_app.agent import ask
 from tasks_app.agent.ask_spool import spool_folder, spooled_asks
+from tasks_app.agent.reply_spool import reply_folder, spooled_replies
 
 INSTALLED = Path(sys.executable).with_name("cat-herder")
 
@@ -25,7 +26,7 @@ def cat_herder(*words: str, home: Path | None = None) -> subprocess.CompletedPro
 
 def test_outside_a_run_it_explains_itself_and_exits_2() -> None:
     done = cat_herder("ask", "Which one?")
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", ask.OUTSIDE)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", ask.OUTSIDE.format(command="ask"))
     assert "manage.py run_task" in done.stderr
 
 
@@ -34,7 +35,7 @@ def test_the_installed_command_does_the_same(tmp_path: Path) -> None:
     done = subprocess.run(
         [INSTALLED, "ask", "Which one?"], env=env, cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", ask.OUTSIDE)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", ask.OUTSIDE.format(command="ask"))
 
 
 @pytest.mark.parametrize("words", [(), ("answer", "x"), ("ask",)])
@@ -76,3 +77,49 @@ def test_only_whole_notes_have_the_name_of_one(tmp_path: Path) -> None:
     cat_herder("ask", "Which one?", home=tmp_path)
     (note,) = spool_folder(tmp_path).iterdir()
     assert note.suffix == ".json" and json.loads(note.read_text()) == {"question": "Which one?"}
+
+
+def _reply(home: Path, *words: str, threads: str = "1 12") -> subprocess.CompletedProcess[str]:
+    env = {"CAT_HERDER_REPLIES": str(reply_folder(home)), "CAT_HERDER_THREADS": threads}
+    command = [sys.executable, "-ISB", ask.__file__, "reply", *words]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("text", ["Done.", "two\nlines", '"; rm -rf /', "☃ Größe"])
+def test_v4_a_reply_is_noted_to_the_letter(text: str, tmp_path: Path) -> None:
+    done = _reply(tmp_path, "12", text)
+    assert (done.returncode, done.stdout) == (0, "Your reply to thread 12 was noted.\n")
+    (noted,) = spooled_replies(tmp_path).replies
+    assert (noted.number, noted.text) == (12, text)
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (("7", "x"), "there is no thread 7; the threads are 1, 12"),
+        (("1", " "), "the reply is empty"),
+        (("one", "x"), "invalid int value"),
+        (("1",), "required: text"),
+    ],
+)
+def test_v4_a_reply_that_cannot_be_told_is_refused(
+    words: tuple[str, ...], fault: str, tmp_path: Path
+) -> None:
+    done = _reply(tmp_path, *words)
+    assert done.returncode == 2 and fault in done.stderr
+    assert not spooled_replies(tmp_path).replies
+
+
+def test_v4_outside_a_run_reply_explains_itself() -> None:
+    done = cat_herder("reply", "1", "x")
+    assert (done.returncode, done.stderr) == (2, ask.OUTSIDE.format(command="reply"))
+
+
+def test_v4_files_that_are_known_are_not_read_again(tmp_path: Path) -> None:
+    """The agent may write many large files, and the folder is looked at each second."""
+    _reply(tmp_path, "1", "Done.")
+    (reply_folder(tmp_path) / "no-json.json").write_text("[")
+    first = spooled_replies(tmp_path)
+    assert len(first.replies) == 1 and len(first.keys) == 2
+    again = spooled_replies(tmp_path, known=first.keys)
+    assert (again.replies, again.keys) == ([], frozenset())

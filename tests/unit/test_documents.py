@@ -121,7 +121,7 @@ def test_an_example_of_a_task_can_be_read(text: str) -> None:
 def command_lines(block: str) -> Iterator[list[str]]:
     for line in block.splitlines():
         if "manage.py " in line:
-            yield shlex.split(line.split("manage.py ", 1)[1].split(" > ")[0], comments=True)
+            yield shlex.split(re.split(" [<>] ", line.split("manage.py ", 1)[1])[0], comments=True)
 
 
 @pytest.mark.parametrize("block", all_blocks("sh"))

@@ -13,7 +13,7 @@ from tasks_app.core.durations import duration_in_words
 from tasks_app.history.events.tools import summarise
 from tasks_app.web.rendering import words
 from tasks_app.web.rendering.ansi import render_ansi
-from tasks_app.web.rendering.diff import parse_diff
+from tasks_app.web.rendering.diff import FileDiff, parse_diff
 from tasks_app.web.rendering.entries import Output
 from tasks_app.web.rendering.markdown import render_inline, render_markdown
 from tasks_app.web.rendering.tools import edit_lines, shown_input
@@ -236,3 +236,31 @@ def test_a_list_of_things_to_do_is_shown_as_one() -> None:
     malformed: list[dict[str, Any]] = [{"todos": "none"}, {"todos": [1]}, {"todos": []}, {}]
     for odd in malformed:
         assert "✓" not in shown_input("TodoWrite", odd)
+
+
+def _hunk(*lines: str) -> FileDiff:
+    head = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1,9 +1,9 @@\n"
+    return parse_diff(head + "\n".join(lines) + "\n")[0]
+
+
+def test_changed_words_are_marked_where_a_line_replaces_one() -> None:
+    file = _hunk(" a", "-total = price * 2", "-untouched(1)", "+total = cost * 2", "+untouched(2)", " b")
+    _, old, old_too, new, new_too, _ = file.lines
+    assert old.parts == (("total = ", False), ("price", True), (" * 2", False))
+    assert new.parts == (("total = ", False), ("cost", True), (" * 2", False))
+    assert (old_too.parts[1], new_too.parts[1]) == (("1", True), ("2", True))
+    assert all("".join(text for text, _ in line.parts) == line.text for line in (old, new, old_too, new_too))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("-one", "+something else entirely, it seems"),
+        ("-a = 1", "+a = 2", "+b = 3"),
+        ("-" + "x " * 300, "+" + "x " * 299 + "y"),
+        ("+only(added)",),
+        ("-only(removed)",),
+    ],
+)
+def test_what_is_replaced_as_a_whole_is_not_marked(lines: tuple[str, ...]) -> None:
+    assert [line.parts for line in _hunk(*lines).lines] == [()] * len(lines)

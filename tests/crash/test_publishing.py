@@ -1,0 +1,73 @@
+"""A worker dies at each point of a publication; its successor pushes what is missing, once, and says so once.
+
+V6, R2.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.utils import timezone
+
+from tasks_app.engine.crashpoints import PUBLISHING_POINTS
+from tasks_app.engine.publisher import carry_out
+from tasks_app.models import Action, AuditEntry, Publication, Task
+from tasks_app.services.publishing import publish
+from tests.crash.test_sweep import dies_at
+from tests.git_servers import count_pushes
+from tests.integration.git_repository import GitRepository
+from tests.people import acting
+from tests.results import make_result
+from tests.runner import Runner
+
+
+@pytest.fixture
+def task(runner: Runner) -> Task:
+    return make_result(runner).task
+
+
+def bury() -> None:
+    """The dead worker's claim has run out."""
+    Publication.objects.update(claimed_until=timezone.now() - timedelta(seconds=1))
+
+
+def assert_published_once(task: Task, pushes: Path) -> None:
+    publication = Publication.objects.get()
+    assert (publication.state, publication.task_id) == ("pushed", task.pk), publication.answer
+    (line,) = pushes.read_text().splitlines()
+    assert line.split()[1:] == [publication.published_commit, f"refs/heads/{task.branch}"]
+    assert AuditEntry.objects.filter(action=Action.PUBLISHED).count() == 1
+    assert not AuditEntry.objects.filter(action=Action.NOT_PUBLISHED).exists()
+
+
+@pytest.mark.parametrize("squash", [False, True])
+@pytest.mark.parametrize("point", PUBLISHING_POINTS)
+def test_a_death_at_any_point(runner: Runner, task: Task, point: str, squash: bool) -> None:
+    pushes = count_pushes(Path(task.project.publish_url))
+    publication = publish(task, by=acting(runner.user), squash=squash)
+    assert dies_at(point, lambda: carry_out(publication.pk)) == 137
+    assert not carry_out(publication.pk), "the claim of the dead worker still holds"
+    bury()
+    assert carry_out(publication.pk)
+    assert_published_once(task, pushes)
+
+
+def test_the_push_of_a_dead_worker_may_arrive_late(runner: Runner, task: Task) -> None:
+    """git goes on without the worker that started it: here it is first, between the look and the push."""
+    remote = GitRepository(Path(task.project.publish_url))
+    pushes = count_pushes(remote.path)
+    publication = publish(task, by=acting(runner.user))
+    own = runner.folder / "data" / "repositories"
+    (repository,) = own.glob("*.git")
+    late = ("git", "-C", str(repository), "push", "--quiet", str(remote.path))
+    hook = remote.path / "hooks" / "pre-receive"
+    # The successor's push waits in the hook until the late one has arrived, and then finds another state.
+    hook.write_text(
+        "#!/bin/sh\nunset GIT_DIR GIT_QUARANTINE_PATH GIT_OBJECT_DIRECTORY GIT_ALTERNATE_OBJECT_DIRECTORIES\n"
+        f"rm {hook}\n{' '.join(late)} {task.head_commit}:refs/heads/{task.branch}\n"
+    )
+    hook.chmod(0o755)
+    assert carry_out(publication.pk)
+    assert_published_once(task, pushes)

@@ -1,0 +1,203 @@
+"""Real git servers on loopback: https with a password (`git http-backend`), and ssh (`sshd`)."""
+
+from __future__ import annotations
+
+import base64
+import getpass
+import os
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from socket import create_connection, create_server
+from urllib.parse import urlsplit
+
+from tests import machine
+from tests.integration.receivers import certificate
+
+USER, TOKEN = "robot", "glpat-a-secret/token+of-the-project"
+_PATIENCE = 20.0
+
+
+def bare_repository(path: Path) -> Path:
+    """Return an empty bare repository whose default branch is `main`."""
+    subprocess.run(["git", "init", "--quiet", "--bare", "--initial-branch=main", str(path)], check=True)
+    subprocess.run(["git", "-C", str(path), "config", "http.receivepack", "true"], check=True)
+    return path
+
+
+def refuse_pushes(repository: Path, saying: str) -> None:
+    """Let the repository's pre-receive hook refuse everything."""
+    hook = repository / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\necho '{saying}' >&2\nexit 1\n")
+    hook.chmod(0o755)
+
+
+def count_pushes(repository: Path) -> Path:
+    """Let the repository note each update of a branch as a line of the returned file."""
+    notes, hook = repository / "pushes", repository / "hooks" / "post-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\ncat >> {notes}\n")
+    hook.chmod(0o755)
+    notes.touch()
+    return notes
+
+
+@dataclass
+class HttpsServer:
+    """Serves the repositories of a folder to USER with TOKEN. `seen` has the head lines of all requests."""
+
+    folder: Path
+    authority: Path
+    port: int = 0
+    redirects_to: str = ""
+    seen: list[str] = field(default_factory=list)
+
+    def url(self, name: str) -> str:
+        return f"https://localhost:{self.port}/{name}"
+
+
+@contextmanager
+def https_server(folder: Path) -> Iterator[HttpsServer]:
+    authority = certificate(folder, name="localhost")
+    serving = HttpsServer(folder, authority)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            serving.seen.append(f"{self.command} {self.path} {self.headers.get('Authorization', '')}")
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            allowed = base64.b64encode(f"{USER}:{TOKEN}".encode()).decode()
+            if serving.redirects_to:
+                self._end(302, [("Location", serving.redirects_to + self.path)])
+            elif self.headers.get("Authorization") != f"Basic {allowed}":
+                self._end(401, [("WWW-Authenticate", 'Basic realm="git"')])
+            else:
+                self._run_git(body)
+
+        do_POST = do_GET
+
+        def _run_git(self, body: bytes) -> None:
+            parts = urlsplit(self.path)
+            variables = {
+                "PATH": os.environ["PATH"],
+                "GIT_PROJECT_ROOT": str(folder),
+                "GIT_HTTP_EXPORT_ALL": "1",
+                "REMOTE_USER": USER,
+                "REQUEST_METHOD": self.command,
+                "PATH_INFO": parts.path,
+                "QUERY_STRING": parts.query,
+                "CONTENT_TYPE": self.headers.get("Content-Type", ""),
+                "CONTENT_LENGTH": str(len(body)),
+                "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
+                "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
+            }
+            command = ["git", "http-backend"]
+            output = subprocess.run(
+                command, input=body, env=variables, capture_output=True, check=True
+            ).stdout
+            head, _, answer = output.partition(b"\r\n\r\n")
+            headers = [tuple(line.split(": ", 1)) for line in head.decode().splitlines()]
+            status = next((int(value.split()[0]) for name, value in headers if name == "Status"), 200)
+            self._end(status, [one for one in headers if one[0] != "Status"], answer)
+
+        def _end(self, status: int, headers: list[tuple[str, ...]], body: bytes = b"") -> None:
+            self.send_response(status)
+            for name, value in headers:
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Quiet."""
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, request: object, client_address: object) -> None:
+            """Print no traceback."""
+
+    server = Server(("127.0.0.1", 0), Handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    serving.port = server.server_address[1]
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield serving
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@dataclass(frozen=True)
+class SshServer:
+    """Lets whoever has `private_key` in as the user of this process."""
+
+    folder: Path
+    port: int
+    private_key: str
+    known_hosts: str
+
+    def url(self, name: str) -> str:
+        return f"ssh://{getpass.getuser()}@127.0.0.1:{self.port}{self.folder}/{name}"
+
+
+def ssh_key(path: Path, *, passphrase: str = "") -> str:
+    """Make a key and return its private part. The public one is beside it."""
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-C", "", "-f", str(path)]
+    subprocess.run(command, check=True)
+    return path.read_text()
+
+
+@contextmanager
+def ssh_server(folder: Path) -> Iterator[SshServer]:
+    """Start one on a free port. For tests with the mark `sshd`."""
+    own = folder / "sshd"
+    own.mkdir(mode=0o700)
+    ssh_key(own / "host_key")
+    private_key = ssh_key(own / "user_key")
+    with create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    (own / "config").write_text(
+        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {own}/host_key\nPidFile none\n"
+        f"AuthorizedKeysFile {own}/user_key.pub\nStrictModes no\nUsePAM no\nPermitRootLogin yes\n"
+        "PasswordAuthentication no\nKbdInteractiveAuthentication no\n"
+    )
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # made by its service elsewhere
+    assert machine.SSHD
+    command = [machine.SSHD, "-D", "-e", "-f", str(own / "config")]
+    with (own / "log").open("w") as log, subprocess.Popen(command, stderr=log) as process:
+        try:
+            _wait_for(port)
+            host_key = " ".join((own / "host_key.pub").read_text().split()[:2])
+            yield SshServer(folder, port, private_key, f"[127.0.0.1]:{port} {host_key}\n")
+        finally:
+            process.terminate()
+
+
+def _wait_for(port: int) -> None:
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            assert time.monotonic() < end, "sshd does not listen"
+            time.sleep(0.02)
+
+
+@contextmanager
+def silent_server() -> Iterator[int]:
+    """Listen on a port, take connections, and never say a word."""
+    with create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]

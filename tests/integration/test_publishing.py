@@ -1,0 +1,373 @@
+"""Publishing the result of a task, from the request to the remote's answer (V6)."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from tasks_app.core.errors import BadInput, IllegalMove, NotAllowed
+from tasks_app.core.phases import Phase
+from tasks_app.engine.publisher import Publisher, _keep_claimed, carry_out
+from tasks_app.models import (
+    Action,
+    AuditEntry,
+    Change,
+    Channel,
+    Project,
+    Publication,
+    PublicationState,
+    ReviewVerdict,
+    Role,
+    Task,
+    paths,
+)
+from tasks_app.services import publishing
+from tasks_app.services.publish_settings import change_publishing
+from tasks_app.services.publishing import CannotPublish, publication_hindrances, publish
+from tasks_app.services.reviews import send_review
+from tests.factories import MembershipFactory, SequenceFactory, TaskFactory
+from tests.git_servers import bare_repository, count_pushes, refuse_pushes
+from tests.integration.git_repository import GitRepository
+from tests.people import acting
+from tests.results import Result, make_result
+from tests.runner import Runner
+
+
+@pytest.fixture
+def done(runner: Runner) -> Result:
+    return make_result(runner)
+
+
+def actions(task: Task) -> list[str]:
+    wanted = (Action.PUBLISH_REQUESTED, Action.PUBLISHED, Action.NOT_PUBLISHED)
+    return list(
+        AuditEntry.objects.filter(task=task, action__in=wanted)
+        .order_by("pk")
+        .values_list("action", flat=True)
+    )
+
+
+def test_the_result_arrives_with_its_checkpoints(done: Result) -> None:
+    before = Change.objects.count()
+    publication = done.publish()
+    assert (publication.state, publication.published_commit) == ("pushed", done.task.head_commit)
+    assert done.head == done.task.head_commit
+    assert done.remote.git("show", f"{done.head}:paint.txt") == "blue"
+    assert actions(done.task) == [Action.PUBLISH_REQUESTED, Action.PUBLISHED]
+    entry = AuditEntry.objects.get(action=Action.PUBLISHED)
+    assert entry.actor == done.runner.user and entry.detail["published_commit"] == done.head
+    assert Change.objects.count() == before + 2
+
+
+def test_without_another_url_the_source_is_published_to(done: Result) -> None:
+    Project.objects.update(publish_url="")
+    done.task.project.refresh_from_db()
+    assert done.publish().url == done.task.project.source
+    assert done.source.git("rev-parse", done.task.branch) == done.task.head_commit
+
+
+def test_new_work_replaces_what_the_portal_published(done: Result) -> None:
+    first = done.publish().published_commit
+    done.work_on("red\n")
+    second = done.publish()
+    assert second.state == PublicationState.PUSHED and done.head == done.task.head_commit != first
+
+
+def test_squashed_checkpoints_become_one_commit_of_the_configured_author(done: Result) -> None:
+    Project.objects.update(publish_author="Release Bot <bot@example.org>")
+    publication = done.publish(squash=True)
+    assert done.head == publication.published_commit != publication.commit == done.task.head_commit
+    log = done.remote.git("log", "--format=%an <%ae>|%cn|%B", f"main..{done.task.branch}")
+    assert log == "Release Bot <bot@example.org>|Release Bot|Paint it\n\nIn some colour."
+    assert done.remote.git("rev-parse", f"{done.head}^{{tree}}") == paths.repository(done.task.project).tree(
+        done.task.head_commit
+    )
+
+
+def test_squashed_again_it_is_still_one_commit(done: Result) -> None:
+    done.publish(squash=True)
+    done.work_on("red\n")
+    done.publish(squash=True)
+    assert done.remote.git("rev-list", "--count", f"main..{done.task.branch}") == "1"
+    assert done.remote.git("show", f"{done.head}:paint.txt") == "red"
+
+
+@pytest.mark.parametrize("squash", [False, True])
+def test_the_same_commit_is_pushed_once(done: Result, squash: bool) -> None:
+    pushes = count_pushes(done.remote.path)
+    first, second = done.publish(squash=squash), done.publish(squash=squash)
+    assert second.state == PublicationState.PUSHED and "already" in second.answer
+    assert second.published_commit == first.published_commit
+    assert len(pushes.read_text().splitlines()) == 1
+
+
+def test_asked_for_twice_it_is_one_publication(done: Result) -> None:
+    first = publish(done.task, by=done.by)
+    assert publish(done.task, by=done.by) == first
+    assert actions(done.task) == [Action.PUBLISH_REQUESTED]
+    with pytest.raises(IllegalMove, match="wait until that has ended"):
+        publish(done.task, by=done.by, squash=True)
+
+
+def test_a_branch_that_was_deleted_there_is_published_again(done: Result) -> None:
+    done.publish()
+    done.remote.git("update-ref", "-d", f"refs/heads/{done.task.branch}")
+    assert done.publish().state == PublicationState.PUSHED
+    assert done.head == done.task.head_commit
+
+
+@pytest.mark.parametrize("published_before", [False, True])
+def test_commits_of_others_are_left_alone(done: Result, published_before: bool) -> None:
+    ours = done.publish().published_commit if published_before else ""
+    clone = GitRepository(done.runner.folder / "clone")
+    GitRepository(done.runner.folder).git("clone", "--quiet", str(done.remote.path), "clone")
+    theirs = clone.commit(**{"theirs.txt": "x"})
+    clone.git("push", "--quiet", "--force", "origin", f"HEAD:{done.task.branch}")
+    publication = done.publish()
+    assert publication.state == PublicationState.REFUSED
+    assert f"refs/heads/{done.task.branch}" in publication.answer
+    assert theirs in publication.answer and ours in publication.answer
+    assert done.head == theirs
+
+
+def test_what_the_remote_says_is_kept(done: Result) -> None:
+    hook = done.remote.path / "hooks" / "post-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\necho 'Create a merge request: https://git.example/new'\n")
+    hook.chmod(0o755)
+    assert done.publish().answer == "Create a merge request: https://git.example/new"
+
+
+def test_a_refusal_of_the_remote_is_shown_and_can_be_tried_again(done: Result) -> None:
+    refuse_pushes(done.remote.path, "not on a Friday")
+    publication = done.publish()
+    assert publication.state == PublicationState.REFUSED and "not on a Friday" in publication.answer
+    assert actions(done.task) == [Action.PUBLISH_REQUESTED, Action.NOT_PUBLISHED]
+    (done.remote.path / "hooks" / "pre-receive").unlink()
+    assert done.publish().state == PublicationState.PUSHED
+
+
+def test_an_update_merges_what_is_new_in_the_projects_branch(done: Result) -> None:
+    main = done.source.commit(**{"news.txt": "new\n"})
+    pushes = count_pushes(done.remote.path)
+    publication = done.publish(update=True)
+    assert (publication.state, publication.merged_commit) == ("pushed", main), publication.answer
+    assert done.remote.git("log", "-1", "--format=%P|%s", done.head) == (
+        f"{done.task.head_commit} {main}|Merge branch 'main' into {done.task.branch}"
+    )
+    assert done.remote.git("show", f"{done.head}:paint.txt") == "blue"
+    assert done.remote.git("show", f"{done.head}:news.txt") == "new"
+    assert "already" in done.publish(update=True).answer
+    assert len(pushes.read_text().splitlines()) == 1
+
+
+def test_updated_and_squashed_it_is_one_commit_after_the_newest(done: Result) -> None:
+    main = done.source.commit(**{"news.txt": "new\n"})
+    done.publish(update=True, squash=True)
+    assert done.remote.git("log", "-1", "--format=%P|%s", done.head) == f"{main}|Paint it"
+    assert done.remote.git("show", f"{done.head}:news.txt") == "new"
+
+
+def test_an_update_without_news_changes_nothing(done: Result) -> None:
+    assert done.publish(update=True).published_commit == done.task.head_commit
+
+
+def test_a_conflict_names_the_files_and_nothing_is_published(done: Result) -> None:
+    done.source.commit(**{"paint.txt": "red\n"})
+    publication = done.publish(update=True)
+    assert publication.state == PublicationState.REFUSED and not done.head
+    assert "main" in publication.answer and "These files conflict: paint.txt." in publication.answer
+
+
+def test_each_attempt_merges_the_same_commit(done: Result) -> None:
+    publication = publish(done.task, by=done.by, update=True)
+    first = done.source.commit(**{"news.txt": "new\n"})
+    Publication.objects.update(merged_commit=first)
+    done.source.commit(**{"later.txt": "later\n"})
+    paths.repository(done.task.project).fetch()
+    carry_out(publication.pk)
+    assert done.remote.git("log", "-1", "--format=%P", done.head) == f"{done.task.head_commit} {first}"
+
+
+def test_a_protected_branch_is_never_published_to(done: Result) -> None:
+    change_publishing(
+        done.task.project, url=str(done.remote.path), protected_branches="cat-*/*", author="", by=done.by
+    )
+    with pytest.raises(CannotPublish, match="protected by “cat-\\*/\\*”"):
+        publish(done.task, by=done.by)
+
+
+def test_the_default_branch_of_the_remote_is_never_published_to(done: Result) -> None:
+    done.remote.git("branch", done.task.branch, "main")
+    done.remote.git("symbolic-ref", "HEAD", f"refs/heads/{done.task.branch}")
+    publication = done.publish()
+    assert publication.state == PublicationState.REFUSED and "the default branch" in publication.answer
+    assert done.head == done.remote.git("rev-parse", "main")
+
+
+def test_a_pattern_that_was_added_meanwhile_holds(done: Result) -> None:
+    publication = publish(done.task, by=done.by)
+    Project.objects.update(protected_branches="cat-herder/*")
+    carry_out(publication.pk)
+    publication.refresh_from_db()
+    assert publication.state == PublicationState.REFUSED and not done.head
+
+
+def test_what_hinders_since_it_was_asked_for_holds(done: Result) -> None:
+    publication = publish(done.task, by=done.by)
+    Task.objects.update(phase=Phase.RUNNING)
+    carry_out(publication.pk)
+    publication.refresh_from_db()
+    assert publication.state == PublicationState.REFUSED and "this one is running" in publication.answer
+    assert not done.head
+
+
+def test_what_has_arrived_is_published_whatever_hinders_now(done: Result) -> None:
+    publication = publish(done.task, by=done.by)
+    done.source.git(
+        "push", "--quiet", str(done.remote.path), f"{done.task.head_commit}:refs/heads/{done.task.branch}"
+    )
+    Task.objects.update(phase=Phase.RUNNING)
+    carry_out(publication.pk)
+    publication.refresh_from_db()
+    assert publication.state == PublicationState.PUSHED
+
+
+def test_only_a_finished_result_is_published(done: Result) -> None:
+    Task.objects.update(phase=Phase.FAILED)
+    with pytest.raises(CannotPublish, match="done"):
+        publish(done.task, by=done.by)
+    Task.objects.update(phase=Phase.DONE, head_commit=done.task.base_commit)
+    with pytest.raises(CannotPublish, match="has changed nothing"):
+        publish(done.task, by=done.by)
+    assert not Publication.objects.exists()
+
+
+def test_of_a_sequence_the_last_task_is_published(done: Result) -> None:
+    sequence = SequenceFactory.create(project=done.task.project, branch=done.task.branch)
+    Task.objects.update(sequence=sequence, file="01.md")
+    task = Task.objects.get()
+    assert publication_hindrances(task, task.head_commit) == []
+    TaskFactory.create(project=task.project, sequence=sequence, file="02.md", branch=task.branch)
+    assert "Publish that task." in publication_hindrances(task, task.head_commit)[0]
+
+
+def test_hindrances_are_found_for_a_commit(done: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert publication_hindrances(done.task, done.task.head_commit) == []
+    monkeypatch.setattr(publishing, "publication_hindrances", lambda task, commit: [f"Not {commit}."])
+    with pytest.raises(CannotPublish, match=f"Not {done.task.head_commit}"):
+        publish(done.task, by=done.by)
+
+
+def test_a_viewer_may_not_publish(done: Result) -> None:
+    viewer = MembershipFactory.create(project=done.task.project, role=Role.VIEWER).user
+    with pytest.raises(NotAllowed):
+        publish(done.task, by=acting(viewer))
+
+
+def test_a_url_that_changes_meanwhile_gets_nothing(done: Result) -> None:
+    publication = publish(done.task, by=done.by)
+    Project.objects.update(publish_url=str(bare_repository(done.runner.folder / "other.git")))
+    carry_out(publication.pk)
+    publication.refresh_from_db()
+    assert publication.state == PublicationState.REFUSED and "since then" in publication.answer
+
+
+def test_a_publication_is_carried_out_by_one_worker(done: Result) -> None:
+    publication = publish(done.task, by=done.by)
+    assert Publication.objects.claim(publication.pk)
+    assert not carry_out(publication.pk)
+
+
+def test_a_worker_that_lost_its_claim_says_nothing(done: Result) -> None:
+    slow = Publication.objects.claim(publish(done.task, by=done.by).pk)
+    assert slow
+    Publication.objects.update(claimed_until=None)
+    carry_out(slow.pk)
+    publishing.record_refused(slow, "too late")
+    slow.refresh_from_db()
+    assert slow.state == PublicationState.PUSHED
+    assert actions(done.task) == [Action.PUBLISH_REQUESTED, Action.PUBLISHED]
+
+
+def test_a_claim_is_renewed_while_the_worker_pushes(done: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks_app.engine.publisher._RENEW_SECONDS", 0.02)
+    publication = Publication.objects.claim(publish(done.task, by=done.by).pk)
+    assert publication
+    Publication.objects.update(claimed_until=timezone.now())
+    with _keep_claimed(publication):
+        until = time.monotonic() + 30
+        while Publication.objects.due().exists() and time.monotonic() < until:
+            time.sleep(0.02)
+    assert not Publication.objects.due().exists()
+
+
+def test_a_claim_of_a_clock_that_was_set_back_does_not_count(done: Result) -> None:
+    publication = Publication.objects.claim(publish(done.task, by=done.by).pk)
+    assert publication
+    Publication.objects.update(claimed_until=timezone.now() + timedelta(hours=1))
+    assert carry_out(publication.pk)
+
+
+def test_a_fault_of_the_portal_ends_the_publication(done: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("tasks_app.engine.publisher.remote_of", fail)
+    publication = done.publish()
+    assert publication.state == PublicationState.REFUSED and "ZeroDivisionError" in publication.answer
+
+
+def test_the_workers_thread_finds_what_is_due(done: Result) -> None:
+    publication = publish(done.task, by=done.by)
+    publisher = Publisher()
+    publisher.start()
+    try:
+        until = time.monotonic() + 30
+        while publication.is_pending and time.monotonic() < until:
+            time.sleep(0.05)
+            publication.refresh_from_db()
+    finally:
+        publisher.stop()
+        publisher.join()
+    assert done.head == done.task.head_commit
+
+
+def test_only_a_site_admin_says_where_results_go(done: Result) -> None:
+    maintainer = acting(MembershipFactory.create(project=done.task.project, role=Role.MAINTAINER).user)
+    project = done.task.project
+    url = project.publish_url
+    change_publishing(project, url=url, protected_branches="main", author="", by=maintainer)
+    with pytest.raises(NotAllowed, match="site admin"):
+        change_publishing(project, url="/elsewhere", protected_branches="main", author="", by=maintainer)
+    with pytest.raises(BadInput, match="Name <address"):
+        change_publishing(project, url=url, protected_branches="main", author="nobody", by=maintainer)
+    project.refresh_from_db()
+    assert (project.publish_url, project.protected_branches, project.publish_author) == (url, "main", "")
+
+
+def test_v5_a_project_may_require_approvals_not_by_who_started_the_task(done: Result) -> None:
+    task, project = done.task, done.task.project
+    Task.objects.update(created_by=done.runner.user)
+    change_publishing(
+        project, url=project.publish_url, protected_branches="main", author="", required_approvals=1,
+        by=done.by,
+    )  # fmt: skip
+    own = send_review(task, ReviewVerdict.APPROVE, by=done.by, via=Channel.WEB)
+    assert own.approves
+    with pytest.raises(CannotPublish, match="has 0 of 1 required approval"):
+        publish(task, by=done.by)
+    other = MembershipFactory.create(project=project).user
+    send_review(task, ReviewVerdict.APPROVE, by=acting(other), via=Channel.WEB)
+    assert done.publish().state == PublicationState.PUSHED
+    done.work_on("red\n")
+    with pytest.raises(CannotPublish, match="0 of 1"):
+        publish(done.task, by=done.by)
+    with pytest.raises(BadInput, match="less than or equal to 20"):
+        change_publishing(
+            project, url=project.publish_url, protected_branches="main", author="", required_approvals=21,
+            by=done.by,
+        )  # fmt: skip

@@ -1,0 +1,53 @@
+"""A review, sent back to the real agent program in its own session (V4)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tasks_app.core.phases import Phase
+from tasks_app.models import Channel, Reason, ReviewVerdict, ThreadState
+from tasks_app.services.reviews import NewThread, send_review
+from tests.people import acting
+from tests.runner import Runner, diff_of, results, runs
+
+pytestmark = pytest.mark.bubblewrap
+
+CHECKED = """\
+pipelines:
+  default:
+    - name: do
+      command: self
+      check: {type: shell, command: grep -q green paint.txt}
+"""
+
+
+def test_v4_the_same_session_changes_the_code_and_replies_to_each_thread(real: Runner) -> None:
+    text = "# Paint it\n\nrehearsal: answer-a-review\n"
+    task = real.advance(real.task(text=text, config=CHECKED, threshold=0))
+    assert task.phase == Phase.DONE
+    looked_at = task.head_commit
+    send_review(
+        task,
+        ReviewVerdict.REQUEST_CHANGES,
+        by=acting(real.user),
+        via=Channel.WEB,
+        threads=[
+            NewThread("Too plain.", "paint.txt", line=1),
+            NewThread("Why blue?", "paint.txt", line=3),
+        ],
+    )
+    assert real.advance(task).phase == Phase.DONE
+    first, again = runs(task)
+    assert (again.reason, again.resumed, again.session_id) == (Reason.REVIEW, True, first.session_id)
+    assert [report["passed"] for report in again.checks or []] == [True], "checked again"
+    assert "crimson" in diff_of(task) and task.head_commit != looked_at
+    said = {
+        thread.number: (thread.state, [comment.text for comment in thread.comments.all()])
+        for thread in task.threads.all()
+    }
+    assert said == {
+        1: (ThreadState.ANSWERED, ["Too plain.", "Crimson now."]),
+        2: (ThreadState.ANSWERED, ["Why blue?", "Blue stays: the sea."]),
+    }
+    refused = [result for result in results(task) if "there is no thread 7; the threads are 1, 2" in result]
+    assert refused, "a number that does not exist is told to the agent"

@@ -1,0 +1,29 @@
+"""`manage.py` with the fake agent: for commands that are tested for what they show and read, and not for what
+the real program does. A task's text names its script, as `rehearsal: NAME`."""
+
+from __future__ import annotations
+
+import sys
+
+import django
+from django.core.management import execute_from_command_line
+
+
+def main() -> None:
+    django.setup()
+    from tasks_app import composition
+    from tasks_app.agent.fake import FakeAgent
+    from tasks_app.engine.stopping import StopSignal
+    from tasks_app.engine.worker_context import WorkerContext
+    from tasks_app.sandbox import Sandbox
+    from tests.agents import script_by_name
+
+    def worker_context(stop_signal: StopSignal) -> WorkerContext:
+        return WorkerContext(FakeAgent(script_by_name), Sandbox(None), stop_signal)
+
+    composition.worker_context = worker_context
+    execute_from_command_line(["manage.py", *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    main()
