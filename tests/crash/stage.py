@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import time
 from pathlib import Path
-from typing import Any
 
 from tasks_app.agent.orphaned_processes import marked_processes
 from tests import forkserver
 from tests.installation import Installation
+from tests.waiting import wait_until
 
 ANSWER = 'Blue ☃ "; rm -rf /'
 PREPARE = f"""
@@ -89,10 +88,3 @@ class Stage:
     def workspace(self) -> Path:
         """That of the task, which exists."""
         return self.installation.task_dir() / "workspace"
-
-
-def wait_until(true: Any, *, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.02)

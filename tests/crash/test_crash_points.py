@@ -16,9 +16,10 @@ from tasks_app.agent.orphaned_processes import marked_processes
 from tasks_app.engine.crashpoints import POINTS
 from tasks_app.rehearsal.server import RehearsalServer
 from tests import forkserver
-from tests.crash.stage import ANSWER, PREPARE, Stage, wait_until
+from tests.crash.stage import ANSWER, PREPARE, Stage
 from tests.forkserver import PATIENCE, REPOSITORY
 from tests.installation import Installation
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.bubblewrap
 

@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from tasks_app.agent.orphaned_processes import marked_processes
 from tests.agents import rehearsal
 from tests.forkserver import PATIENCE, REPOSITORY
 from tests.installation import Installation
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.bubblewrap, pytest.mark.once(on="sqlite")]
 
@@ -36,13 +37,6 @@ task = create_task(project, "# It\\n\\nrehearsal: TEXT\\n", by=Principal.unrestr
 start_task(task, by=Principal.unrestricted(ann))
 """
 CHECK = "check: {type: shell, command: 'mktemp at-work.XXXXXX; until test -e go; do sleep 0.1; done'}"
-
-
-def wait_until(true: Callable[[], object], *, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.05)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 from tests import machine
 from tests.portal import PASSWORD, UpPortal
+from tests.waiting import wait_until
 
 QUIET = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
 
@@ -19,11 +20,33 @@ expect.set_options(timeout=30_000)
 SignIn = Callable[..., Page]
 
 
+#: Nothing that a test began runs, asks or is unread when the next one looks.
+CANCEL_ALL = """
+from tasks_app.core.phases import CANCELLABLE
+from tasks_app.permissions import Principal
+from tasks_app.services.tasks import cancel_task
+admin = Principal.unrestricted(User.objects.get(username="admin"))
+for task in Task.objects.filter(phase__in=CANCELLABLE):
+    cancel_task(task, by=admin)
+Question.objects.filter(state="open").update(state="withdrawn")
+"""
+HELD = "SELECT count(*) FROM tasks_app_task WHERE lease_owner NOT IN ('', 'elsewhere')"
+READ_ALL = "from django.utils.timezone import now\nNotice.objects.filter(read_at=None).update(read_at=now())"
+
+
 @pytest.fixture(scope="session")
-def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpPortal]:
+def shared_portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpPortal]:
     portal = UpPortal.migrated(tmp_path_factory.mktemp("portal") / "data").start()
     yield portal
     portal.stop()
+
+
+@pytest.fixture
+def portal(shared_portal: UpPortal) -> Iterator[UpPortal]:
+    yield shared_portal
+    shared_portal.rows(CANCEL_ALL)
+    wait_until(lambda: shared_portal.row(HELD) == (0,))
+    shared_portal.rows(READ_ALL)
 
 
 @pytest.fixture

@@ -136,7 +136,6 @@ def test_a_result_joins_its_call_though_it_comes_later(
 
 
 def test_the_inbox_needs_no_mouse(portal: UpPortal, sign_in: SignIn, asked: tuple[int, int]) -> None:
-    portal.rows("Question.objects.filter(state='open').update(state='withdrawn')")
     (_, first), (_, second) = portal.rows(ASK), portal.rows(ASK)
     page = sign_in(portal)
     page.goto(f"{portal.url}/inbox/")

@@ -38,21 +38,7 @@ def ask(portal: UpPortal) -> tuple[int, int]:
     return task, question
 
 
-def read_all(portal: UpPortal) -> None:
-    """What other tests left unread does not count here."""
-    portal.rows("from django.utils import timezone\nNotice.objects.update(read_at=timezone.now())")
-
-
-def settle(portal: UpPortal, task: int) -> None:
-    """For the other tests of this portal nothing waits."""
-    portal.rows(
-        f"Question.objects.filter(task={task}).update(state='withdrawn')\n"
-        f"Task.objects.filter(pk={task}).update(phase='cancelled')"
-    )
-
-
 def test_a_question_that_comes_elsewhere_is_a_quiet_toast(portal: UpPortal, sign_in: SignIn) -> None:
-    read_all(portal)
     page = sign_in(portal)
     page.goto(f"{portal.url}/tasks/new/")
     page.locator("#id_text").fill("# Half written")
@@ -69,11 +55,9 @@ def test_a_question_that_comes_elsewhere_is_a_quiet_toast(portal: UpPortal, sign
     page.goto(f"{portal.url}/notices/")
     page.get_by_role("link", name="Comma or semicolon?").first.click()
     page.wait_for_url(f"{portal.url}/tasks/{task}/")
-    settle(portal, task)
 
 
 def test_the_page_of_the_task_itself_needs_no_toast(portal: UpPortal, sign_in: SignIn) -> None:
-    read_all(portal)
     task = portal.new_task("# Wait and see", started=False)
     page = sign_in(portal)
     page.goto(f"{portal.url}/tasks/{task}/")
@@ -86,7 +70,6 @@ def test_the_page_of_the_task_itself_needs_no_toast(portal: UpPortal, sign_in: S
     )
     expect(page.locator("#bell")).to_have_text(re.compile(r"^\s*1\s*$"))
     expect(page.locator("#toasts .toast")).to_have_count(0)
-    settle(portal, task)
 
 
 def test_what_runs_is_seen_to_run_though_the_clock_of_the_browser_is_wrong(
@@ -106,7 +89,6 @@ def test_what_runs_is_seen_to_run_though_the_clock_of_the_browser_is_wrong(
 
     say(portal, task, ("tool_result", {"tool_use_id": "one", "text": "fine"}), ("text", {"text": "Good."}))
     expect(activity.locator(".activity-call")).to_have_count(0)
-    settle(portal, task)
 
 
 def test_a_tab_in_the_background_tells_the_browser_once(portal: UpPortal, sign_in: SignIn) -> None:
@@ -126,14 +108,13 @@ def test_a_tab_in_the_background_tells_the_browser_once(portal: UpPortal, sign_i
           Object.defineProperty(document, "hidden", { get: () => true });
         }"""
     )
-    task, _ = ask(portal)
+    ask(portal)
     expect(page.locator("body")).to_have_attribute("data-told", "1")
     page.evaluate("document.body.dispatchEvent(new CustomEvent('catherder:refresh'))")
     page.wait_for_load_state("networkidle")
     ((title, body, tag),) = page.evaluate("window.told")
     assert title == "sample › Export customers" and body == "Comma or semicolon?"
     assert tag.startswith("catherder-notice-")
-    settle(portal, task)
 
 
 def test_notices_that_come_twice_late_or_broken_do_no_harm(portal: UpPortal, sign_in: SignIn) -> None:
@@ -177,9 +158,8 @@ def test_without_a_socket_the_page_polls_and_toasts_come_too(portal: UpPortal, s
     page.route_web_socket(SOCKET, lambda socket: socket.close())
     page.goto(f"{portal.url}/notices/")
     expect(page.locator("#connection")).to_be_visible()
-    task, _ = ask(portal)
+    ask(portal)
     expect(page.locator("#toasts .toast")).to_contain_text("Comma or semicolon?")
-    settle(portal, task)
 
 
 def test_a_login_that_ended_leads_to_the_login_but_keeps_what_was_typed(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -31,6 +31,7 @@ from tasks_app.sandbox import Sandbox
 from tasks_app.services.tasks import resume_task
 from tests.people import acting
 from tests.runner import Runner, runs, step
+from tests.waiting import wait_until
 
 SESSION = "12345678-1234-4234-8234-123456789012"
 ASKS = [Turn(calls=(ask("Red?"),)), say("Painted.")]
@@ -257,13 +258,6 @@ def quick_renewals(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     monkeypatch.setattr(TaskQuerySet, "renew", counting)
     monkeypatch.setattr("tasks_app.engine.lease.RENEW_SECONDS", 0.01)
     return counted
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 @pytest.mark.once(on="sqlite")

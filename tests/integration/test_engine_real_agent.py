@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.db import connection
@@ -24,6 +23,7 @@ from tests.forkserver import PATIENCE, REPOSITORY
 from tests.installation import Installation
 from tests.people import acting
 from tests.runner import TWO_STEPS, Runner, file_in, runs
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.bubblewrap
 
@@ -130,13 +130,6 @@ def cpu_ticks(pid: int) -> int:
 
 def threads_of(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/task").iterdir()))
-
-
-def wait_until(true: Any, *, seconds: float = 60.0, log: Path | None = None) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, log.read_text()[-4000:] if log else "it did not come true"
-        time.sleep(0.05)
 
 
 def waiting(installation: Installation) -> int:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 from tests.forkserver import REPOSITORY
 from tests.installation import Installation
 from tests.integration.redis_server import redis_server
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.bubblewrap, pytest.mark.once(on="sqlite")]
 
@@ -26,13 +26,6 @@ ann = Principal.unrestricted(User.objects.get(username="ann"))
 plain = Project.objects.get(name="plain")
 start_task(create_task(plain, "# It\\n\\nrehearsal: no-questions\\n", by=ann, where="test"), by=ann)
 """
-
-
-def wait_until(true: Callable[[], object], *, seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.1)
 
 
 @contextmanager

@@ -6,14 +6,13 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.message import Message
 from http.client import HTTPConnection, IncompleteRead
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -39,6 +38,7 @@ from tasks_app.rehearsal.scenario import (
 )
 from tasks_app.rehearsal.script import THE_END, Reply, reply_to
 from tasks_app.rehearsal.server import RehearsalServer
+from tests.waiting import wait_until
 
 TOOLS = ("Bash", "Edit", "Read", "Write", "AskUserQuestion")
 QUESTION = {
@@ -546,13 +546,6 @@ def post_bytes(
 def streamed(answer: Answer) -> list[dict[str, Any]]:
     lines = answer.body.decode().splitlines()
     return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = monotonic() + 10
-    while not condition():
-        assert monotonic() < deadline
-        sleep(0.01)
 
 
 def git(repository: Path, *arguments: str) -> str:
