@@ -43,7 +43,7 @@
     text.value = lines.length ? `---\n${lines.join("\n")}\n---\n${rest}` : rest;
   }
 
-  function show(name, value) {
+  function setFields(name, value) {
     if (value === null) return;
     for (const field of fieldsOf(name)) {
       if (field.type === "radio") field.checked = field.value === value;
@@ -51,9 +51,9 @@
     }
   }
 
-  function fromText() {
+  function updateFieldsFromText() {
     if (isFolder()) return;
-    for (const name of Object.keys(KEYS)) show(name, readSetting(name));
+    for (const name of Object.keys(KEYS)) setFields(name, readSetting(name));
   }
 
   const isFolder = () => form.querySelector("[name=kind]:checked")?.value === "folder";
@@ -61,28 +61,28 @@
   // ---- drafts, one for each project ----
 
   const draftKey = () => `catherder:new-task:${form.elements.project.value}`;
-  const written = () => ({ text: text.value, folder: form.elements.folder.value, kind: isFolder() ? "folder" : "task", key: form.elements.form_key.value, at: new Date().toISOString() });
+  const currentDraft = () => ({ text: text.value, folder: form.elements.folder.value, kind: isFolder() ? "folder" : "task", key: form.elements.form_key.value, at: new Date().toISOString() });
   const isBlank = (draft) => !draft || !(draft.text || draft.folder || "").trim();
   let offered = null; // a draft that is kept until somebody decides about it
 
-  function kept() {
+  function readDraft() {
     try { return JSON.parse(localStorage.getItem(draftKey())); } catch { return null; }
   }
 
-  function forget() {
+  function deleteDraft() {
     try { localStorage.removeItem(draftKey()); } catch { /* nothing was kept then */ }
   }
 
-  function keep() {
+  function saveDraft() {
     if (offered) return;
-    const draft = written();
+    const draft = currentDraft();
     try {
-      if (isBlank(draft)) forget();
+      if (isBlank(draft)) deleteDraft();
       else localStorage.setItem(draftKey(), JSON.stringify(draft));
     } catch { /* no room or no permission: the page itself still holds the text */ }
   }
 
-  function say(words, canRestore) {
+  function showNote(words, canRestore) {
     note.querySelector("span").textContent = words;
     note.querySelector("[data-draft=restore]").hidden = !canRestore;
     note.hidden = false;
@@ -92,35 +92,35 @@
     text.value = draft.text || "";
     form.elements.folder.value = draft.folder || "";
     for (const radio of fieldsOf("kind")) radio.checked = radio.value === draft.kind;
-    fromText();
+    updateFieldsFromText();
     offered = null;
-    keep(); // under the key of this form, which tells when it was sent
+    saveDraft(); // under the key of this form, which tells when it was sent
   }
 
-  const since = (draft) => new Date(draft.at).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
+  const savedAt = (draft) => new Date(draft.at).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
 
-  function lookForDraft() {
-    const draft = kept();
+  function offerDraft() {
+    const draft = readDraft();
     if (isBlank(draft)) return;
-    if (form.dataset.sent.split(" ").includes(draft.key)) { forget(); return; }
+    if (form.dataset.sent.split(" ").includes(draft.key)) { deleteDraft(); return; }
     if (draft.text === text.value && draft.folder === form.elements.folder.value) return;
-    if (form.dataset.filled === undefined && isBlank(written())) {
+    if (form.dataset.filled === undefined && isBlank(currentDraft())) {
       restore(draft);
-      say(`Your draft from ${since(draft)} was restored.`, false);
+      showNote(`Your draft from ${savedAt(draft)} was restored.`, false);
     } else {
       offered = draft;
-      say(`There is a draft from ${since(draft)}.`, true);
+      showNote(`There is a draft from ${savedAt(draft)}.`, true);
     }
   }
 
   note.addEventListener("click", (event) => {
-    const wish = event.target.dataset?.draft;
-    if (!wish) return;
-    if (wish === "restore") restore(offered);
+    const chosen = event.target.dataset?.draft;
+    if (!chosen) return;
+    if (chosen === "restore") restore(offered);
     else {
-      if (!offered) { text.value = ""; form.elements.folder.value = ""; fromText(); }
+      if (!offered) { text.value = ""; form.elements.folder.value = ""; updateFieldsFromText(); }
       offered = null;
-      forget();
+      deleteDraft();
     }
     note.hidden = true;
     text.focus();
@@ -140,9 +140,9 @@
 
   form.addEventListener("input", (event) => {
     const name = event.target.name;
-    if (event.target === text) fromText();
+    if (event.target === text) updateFieldsFromText();
     else if (name in KEYS && !isFolder()) writeSetting(name, event.target.value);
-    keep();
+    saveDraft();
   });
   form.addEventListener("click", (event) => {
     const tab = event.target.closest("[data-editor]");
@@ -152,7 +152,7 @@
       event.preventDefault();
       form.elements.folder.value = folder.dataset.pickFolder;
       form.elements.folder.dispatchEvent(new CustomEvent("catherder:picked"));
-      keep();
+      saveDraft();
     }
   });
   form.addEventListener("keydown", (event) => {
@@ -161,12 +161,12 @@
     form.requestSubmit(form.querySelector(".primary[name=start]"));
   });
   document.addEventListener("htmx:afterSwap", (event) => {
-    if (event.detail.target.id === "of-project") fromText();
+    if (event.detail.target.id === "of-project") updateFieldsFromText();
     if (event.detail.target.id === "of-project" || event.detail.target.id === "files") {
       document.getElementById("pick").elements.project.value = form.elements.project.value;
     }
   });
 
-  lookForDraft();
-  fromText();
+  offerDraft();
+  updateFieldsFromText();
 })();

@@ -21,8 +21,8 @@
   // The clock of the server counts: that of the browser may be wrong. The page says when it was made.
   const answered = performance.getEntriesByType("navigation")[0]?.responseStart || performance.now();
   const arrived = Date.now() - (performance.now() - answered);
-  const lead = Date.parse(document.documentElement.dataset.now) - arrived;
-  const secondsSince = (moment) => (Date.now() + lead - Date.parse(moment)) / 1000;
+  const clockOffset = Date.parse(document.documentElement.dataset.now) - arrived;
+  const secondsSince = (moment) => (Date.now() + clockOffset - Date.parse(moment)) / 1000;
 
   function ago(time) {
     const seconds = secondsSince(time.dateTime);
@@ -44,14 +44,14 @@
     return parts.slice(0, 2).join(" ") || "0 s";
   }
 
-  function say(place, words) {
+  function setText(place, words) {
     if (place.textContent !== words) place.textContent = words;
   }
 
   function showTimes() {
     if (document.hidden) return;
-    for (const time of document.querySelectorAll("time[data-ago]")) say(time, ago(time));
-    for (const place of document.querySelectorAll("[data-since]")) say(place, duration(place.dataset.since));
+    for (const time of document.querySelectorAll("time[data-ago]")) setText(time, ago(time));
+    for (const place of document.querySelectorAll("[data-since]")) setText(place, duration(place.dataset.since));
   }
 
   // ---- parts that are fetched again: folds stay open, a login that ended is noticed ----
@@ -92,7 +92,7 @@
     place.append(button);
   }
 
-  function look() {
+  function refresh() {
     showCount();
     showTimes();
     document.querySelectorAll("[data-copy]").forEach(offerCopy);
@@ -106,12 +106,12 @@
   }
 
   addEventListener("DOMContentLoaded", () => {
-    look();
+    refresh();
     selectBrowserTimeZone();
     setInterval(showTimes, 1000);
     document.addEventListener("visibilitychange", showTimes);
   });
-  document.addEventListener("htmx:afterSettle", look);
+  document.addEventListener("htmx:afterSettle", refresh);
 
   document.addEventListener("click", (event) => {
     for (const menu of document.querySelectorAll("details.menu[open], details.confirm[open]")) {

@@ -2,36 +2,36 @@
 // in the background, a notification of the browser. The server says what is new, with the bell.
 (() => {
   "use strict";
-  const MOST = 3;
+  const MAX_TOASTS = 3;
   //: These show every question themselves.
-  const SHOW_ALL = ["/", "/inbox/", "/live/"];
+  const PAGES_WITH_QUESTIONS = ["/", "/inbox/", "/live/"];
   const shown = new Set();
 
   const linkOf = (toast) => toast.querySelector("a");
-  const isHere = (toast) =>
-    SHOW_ALL.includes(location.pathname) || new URL(linkOf(toast).href).pathname === location.pathname;
+  const concernsThisPage = (toast) =>
+    PAGES_WITH_QUESTIONS.includes(location.pathname) || new URL(linkOf(toast).href).pathname === location.pathname;
 
-  function takeNews() {
-    const news = document.querySelector("#bell .fresh");
+  function showNewNotices() {
+    const news = document.querySelector("#bell .new-notices");
     if (!news) return;
     for (const toast of [...news.children].reverse()) {
-      if (!shown.has(toast.dataset.notice)) bring(toast);
+      if (!shown.has(toast.dataset.notice)) showToast(toast);
     }
     news.remove();
   }
 
-  function bring(toast) {
+  function showToast(toast) {
     shown.add(toast.dataset.notice);
-    tellSystem(toast);
-    if (isHere(toast)) return;
+    showBrowserNotification(toast);
+    if (concernsThisPage(toast)) return;
     const place = document.getElementById("toasts");
     place.querySelector(`[data-task="${CSS.escape(toast.dataset.task)}"]`)?.remove();
-    while (place.children.length >= MOST) place.firstElementChild.remove();
+    while (place.children.length >= MAX_TOASTS) place.firstElementChild.remove();
     place.append(toast.cloneNode(true));
   }
 
   // Each open tab says it; the tag makes one of it.
-  function tellSystem(toast) {
+  function showBrowserNotification(toast) {
     if (!document.hidden || !("Notification" in window) || Notification.permission !== "granted") return;
     const body = toast.querySelector(".toast-headline").textContent;
     const title = toast.querySelector(".toast-place").textContent;
@@ -62,8 +62,8 @@
 
   // ---- the question is answered: its toast is out of date ----
 
-  function settle() {
-    for (const toast of document.querySelectorAll("#toasts .toast")) if (isHere(toast)) toast.remove();
+  function removeAnswered() {
+    for (const toast of document.querySelectorAll("#toasts .toast")) if (concernsThisPage(toast)) toast.remove();
   }
 
   // ---- my settings: may this browser tell me? ----
@@ -74,7 +74,7 @@
     default: "Not allowed yet.",
   };
 
-  function offer() {
+  function showPermission() {
     const place = document.querySelector("[data-browser-notices]");
     if (!place) return;
     const can = "Notification" in window && window.isSecureContext;
@@ -82,10 +82,10 @@
       : "Not available: it needs an https:// URL.";
     const button = place.querySelector("[data-allow]");
     button.hidden = !can || Notification.permission !== "default";
-    button.onclick = async () => { await Notification.requestPermission(); offer(); };
+    button.onclick = async () => { await Notification.requestPermission(); showPermission(); };
   }
 
-  document.addEventListener("htmx:oobAfterSwap", takeNews);
-  document.addEventListener("htmx:afterSettle", takeNews);
-  addEventListener("DOMContentLoaded", () => { offer(); settle(); });
+  document.addEventListener("htmx:oobAfterSwap", showNewNotices);
+  document.addEventListener("htmx:afterSettle", showNewNotices);
+  addEventListener("DOMContentLoaded", () => { showPermission(); removeAnswered(); });
 })();
