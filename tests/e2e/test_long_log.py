@@ -131,7 +131,7 @@ def test_one_jumps_to_the_error_and_to_an_event(page: Page, long_log: LongLog) -
     expect(line(page, 2000)).to_be_in_viewport()
     expect(page.get_by_role("link", name="All")).to_have_attribute("aria-current", "true")
     page.get_by_role("link", name="Tools").click()
-    expect(page.locator("#log-said")).to_have_text("No entries of this kind.")
+    expect(page.locator("#log-message")).to_have_text("No entries of this kind.")
 
 
 def test_new_lines_do_not_pull_one_away(page: Page, say_more: Callable[[int, int], None]) -> None:
@@ -153,10 +153,10 @@ def test_that_the_log_was_out_of_reach_is_not_said_for_ever(
 ) -> None:
     page.context.set_offline(True)
     page.get_by_role("link", name="Errors").click()
-    expect(page.locator("#log-said")).to_have_text("The log could not be loaded. Try again.")
+    expect(page.locator("#log-message")).to_have_text("The log could not be loaded. Try again.")
     page.context.set_offline(False)
     say_more(0, 1)
-    expect(page.locator("#log-said")).to_have_text("")
+    expect(page.locator("#log-message")).to_have_text("")
 
 
 def test_without_scripts_links_lead_to_the_beginning(

@@ -83,7 +83,7 @@ def test_with_forced_colours_one_sees_what_is_chosen(portal: UpPortal, sign_in: 
     page.goto(f"{portal.url}/history/?phase=done")
     done, failed = (page.locator(".chip-choice", has_text=name) for name in ("done", "failed"))
     assert style(done, "borderTopColor") != style(failed, "borderTopColor")
-    this, other = (page.locator(".room-tabs a").nth(number) for number in (0, 1))
+    this, other = (page.locator(".page-tabs a").nth(number) for number in (0, 1))
     assert style(this, "borderBottomColor") != style(other, "borderBottomColor")
 
 

@@ -249,9 +249,9 @@ def test_the_fold_of_the_filters_says_how_many_are_set(client: Client, varied: d
         ("phase=failed&phase=done", "1 filter"),
         ("phase=failed&questions=yes", "2 filters"),
     ):
-        assert f'<summary><span id="narrowed">{said}</span>' in client.get(f"/history/?{query}").text
+        assert f'<summary><span id="filter-count">{said}</span>' in client.get(f"/history/?{query}").text
         part = client.get(f"/history/?{query}", headers={"HX-Request": "true"}).text
-        assert f'<span id="narrowed" hx-swap-oob="true">{said}</span>' in part
+        assert f'<span id="filter-count" hx-swap-oob="true">{said}</span>' in part
 
 
 def test_nobody_has_tasks_yet(client: Client) -> None:

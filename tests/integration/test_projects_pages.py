@@ -143,7 +143,7 @@ def test_only_an_admin_adds_projects(tmp_path: Path) -> None:
 
 def test_the_overview_draws_each_pipeline_with_checks_and_guards(runner: Runner) -> None:
     page = overview(runner.project(CONFIG))
-    assert page.count('<ol class="chain">') == 2
+    assert page.count('<ol class="step-cards">') == 2
     for words in (
         'feature <span class="chip">default</span>',
         "<code>PLAN.md</code> exists",

@@ -164,7 +164,7 @@ def test_what_a_human_turned_down_is_no_failure(browser: Client) -> None:
     result = {"tool_use_id": "p", "text": told, "is_error": True, "turned_down": "sent back by Ann"}
     say(run, (EventKind.TOOL_USE, call), (EventKind.TOOL_RESULT, result))
     text = part(browser, run.step.task)
-    assert '<span class="came-out">sent back by Ann</span>' in text and told in text
+    assert '<span class="call-outcome">sent back by Ann</span>' in text and told in text
     assert "entry-failed" not in text
     assert "ExitPlanMode" not in part(browser, run.step.task, only="errors")
     address = reverse("task_log", args=[run.step.task_id])

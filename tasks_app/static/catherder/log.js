@@ -7,12 +7,12 @@
 (() => {
   "use strict";
 
-  const MOST = 6; // parts in the page
-  const PART = 100; // entries that one part takes at the end, before another begins
+  const MAX_PARTS = 6; // parts in the page
+  const MAX_ENTRIES = 100; // entries that one part takes at the end, before another begins
   const TYPING = "textarea, select, [contenteditable], input:not([type=radio], [type=checkbox])";
-  const LOST = "The log could not be loaded. Try again.";
-  const NONE = "No entries of this kind.";
-  const NEAR = 800; // pixels from an edge at which the next part is fetched
+  const LOAD_ERROR = "The log could not be loaded. Try again.";
+  const NO_MATCHES = "No entries of this kind.";
+  const FETCH_DISTANCE = 800; // pixels from an edge at which the next part is fetched
 
   const box = document.getElementById("log-box");
   if (!box) return;
@@ -21,20 +21,20 @@
   const state = { only: "all", following: true, below: 0, fetching: false, place: null };
 
   const parts = () => [...box.querySelectorAll(":scope > ol.part")];
-  const goesOn = () => parts().at(-1)?.dataset.later === "yes";
-  const atEnd = () => !goesOn() && box.scrollHeight - box.scrollTop - box.clientHeight < 24;
-  const toEnd = () => { box.scrollTop = box.scrollHeight; };
+  const hasLater = () => parts().at(-1)?.dataset.later === "yes";
+  const isAtEnd = () => !hasLater() && box.scrollHeight - box.scrollTop - box.clientHeight < 24;
+  const scrollToEnd = () => { box.scrollTop = box.scrollHeight; };
   const topOf = (element) => element.getBoundingClientRect().top;
 
   // One thing after the other: two fetches at once would put a part in twice.
   let queue = Promise.resolve();
-  const inTurn = (job) => (queue = queue.then(job).then(reached, () => say(LOST)));
+  const enqueue = (job) => (queue = queue.then(job).then(clearLoadError, () => showMessage(LOAD_ERROR)));
 
-  function reached() {
-    if (byId("log-said").textContent === LOST) say("");
+  function clearLoadError() {
+    if (byId("log-message").textContent === LOAD_ERROR) showMessage("");
   }
 
-  function say(text) { byId("log-said").textContent = text; }
+  function showMessage(text) { byId("log-message").textContent = text; }
 
   // ---- fetching ----
 
@@ -49,10 +49,10 @@
     const where = new URL(address);
     for (const [name, value] of Object.entries(wanted)) where.searchParams.set(name, value);
     if (state.only !== "all") where.searchParams.set("only", state.only);
-    return partIn(await fetchText(where));
+    return parsePart(await fetchText(where));
   }
 
-  function partIn(text) {
+  function parsePart(text) {
     const made = document.createElement("template");
     made.innerHTML = text;
     return made.content.querySelector("ol.part");
@@ -60,28 +60,28 @@
 
   // ---- putting parts in and taking them out ----
 
-  function firstSeen() {
+  function firstVisible() {
     const edge = topOf(box);
     const part = parts().find((one) => one.getBoundingClientRect().bottom > edge);
     return part && [...part.children].find((one) => one.getBoundingClientRect().bottom > edge);
   }
 
-  function inPlace(change) {
-    const seen = firstSeen();
+  function keepScrollPosition(change) {
+    const seen = firstVisible();
     const before = seen && topOf(seen);
     change();
     if (seen?.isConnected) box.scrollTop += topOf(seen) - before;
   }
 
   function dropFirst() {
-    while (parts().length > MOST) {
+    while (parts().length > MAX_PARTS) {
       parts()[0].remove();
       parts()[0].dataset.earlier = "yes";
     }
   }
 
   function dropLast() {
-    while (parts().length > MOST) {
+    while (parts().length > MAX_PARTS) {
       parts().at(-1).remove();
       parts().at(-1).dataset.later = "yes";
     }
@@ -95,8 +95,8 @@
       const place = document.createElement("div");
       place.append(...result.querySelector(".entry-body").childNodes);
       call.querySelector(".results").append(place);
-      if (result.dataset.cameOut && (call.querySelector("details .results") || "tells" in result.dataset)) {
-        call.querySelector(".came-out").textContent = result.dataset.cameOut;
+      if (result.dataset.outcome && (call.querySelector("details .results") || "showsOutcome" in result.dataset)) {
+        call.querySelector(".call-outcome").textContent = result.dataset.outcome;
       }
       call.classList.toggle("entry-failed", call.matches(".entry-failed") || result.matches(".entry-failed"));
       place.id = result.id;
@@ -104,7 +104,7 @@
     }
   }
 
-  function settle() {
+  function afterChange() {
     joinResults();
     const first = parts()[0];
     const earlier = byId("log-earlier");
@@ -116,12 +116,12 @@
   function replaceAll(part) {
     for (const old of parts()) old.remove();
     byId("log-earlier").after(part);
-    settle();
+    afterChange();
   }
 
   function append(part) {
     const last = parts().at(-1);
-    if (last.children.length + part.children.length <= PART) {
+    if (last.children.length + part.children.length <= MAX_ENTRIES) {
       last.append(...part.children);
       last.dataset.last = part.dataset.last;
       if (part.dataset.later) last.dataset.later = "yes"; else delete last.dataset.later;
@@ -139,32 +139,32 @@
     if (first?.dataset.earlier !== "yes") return;
     const part = await fetchPart({ before: first.dataset.first });
     if (!part) return;
-    inPlace(() => { first.before(part); dropLast(); settle(); });
+    keepScrollPosition(() => { first.before(part); dropLast(); afterChange(); });
   }
 
   async function later() {
-    if (!goesOn()) return;
+    if (!hasLater()) return;
     const part = await fetchPart({ after: parts().at(-1).dataset.last });
-    inPlace(() => {
+    keepScrollPosition(() => {
       if (part) append(part); else delete parts().at(-1).dataset.later;
       dropFirst();
-      settle();
+      afterChange();
     });
   }
 
-  function fetchNear() {
+  function fetchIfNearEdge() {
     if (state.fetching) return;
     const left = box.scrollHeight - box.scrollTop - box.clientHeight;
-    const job = box.scrollTop < NEAR && parts()[0]?.dataset.earlier ? earlier : left < NEAR && goesOn() ? later : null;
+    const job = box.scrollTop < FETCH_DISTANCE && parts()[0]?.dataset.earlier ? earlier : left < FETCH_DISTANCE && hasLater() ? later : null;
     if (!job) return;
     state.fetching = true;
-    inTurn(job).finally(() => {
+    enqueue(job).finally(() => {
       state.fetching = false;
-      requestAnimationFrame(fetchNear);
+      requestAnimationFrame(fetchIfNearEdge);
     });
   }
 
-  function showWhere() {
+  function showCurrentStep() {
     const edge = topOf(box);
     const part = parts().find((one) => one.getBoundingClientRect().bottom > edge);
     const begun = part && [...part.querySelectorAll(".run-start")].filter((one) => topOf(one) <= edge).at(-1);
@@ -174,15 +174,15 @@
     where.hidden = !words || box.scrollTop < 8;
   }
 
-  let drawn = false;
+  let frameRequested = false;
   box.addEventListener("scroll", () => {
-    if (drawn) return;
-    drawn = true;
+    if (frameRequested) return;
+    frameRequested = true;
     requestAnimationFrame(() => {
-      drawn = false;
-      if (state.following !== atEnd()) { state.following = atEnd(); if (state.following) state.below = 0; showState(); }
-      showWhere();
-      fetchNear();
+      frameRequested = false;
+      if (state.following !== isAtEnd()) { state.following = isAtEnd(); if (state.following) state.below = 0; showState(); }
+      showCurrentStep();
+      fetchIfNearEdge();
     });
   }, { passive: true });
 
@@ -194,11 +194,11 @@
     button.setAttribute("aria-pressed", String(state.following));
     const below = byId("log-below");
     below.hidden = !state.below;
-    below.textContent = `${state.below}${goesOn() ? "+" : ""} new`;
+    below.textContent = `${state.below}${hasLater() ? "+" : ""} new`;
   }
 
-  async function news() {
-    if (goesOn()) return;
+  async function fetchNewEntries() {
+    if (hasLater()) return;
     const part = await fetchPart({ after: parts().at(-1).dataset.last });
     if (!part) return;
     const number = part.querySelectorAll(".entry").length;
@@ -206,38 +206,38 @@
     if (state.following) {
       append(part);
       dropFirst();
-      settle();
-      toEnd();
-      if (more) inTurn(catchUp);
+      afterChange();
+      scrollToEnd();
+      if (more) enqueue(catchUp);
     } else {
       state.below += number;
-      if (parts().length < MOST) append(part); else parts().at(-1).dataset.later = "yes";
-      settle();
+      if (parts().length < MAX_PARTS) append(part); else parts().at(-1).dataset.later = "yes";
+      afterChange();
     }
-    showWhere();
+    showCurrentStep();
   }
 
   async function catchUp() {
-    if (state.following && goesOn()) replaceAll(await fetchPart({}));
-    toEnd();
+    if (state.following && hasLater()) replaceAll(await fetchPart({}));
+    scrollToEnd();
   }
 
   async function follow() {
     state.below = 0;
-    if (goesOn()) replaceAll(await fetchPart({}));
+    if (hasLater()) replaceAll(await fetchPart({}));
     state.following = true;
-    toEnd();
+    scrollToEnd();
     showState();
-    showWhere();
+    showCurrentStep();
   }
 
   // ---- going somewhere ----
 
-  function show(target) {
+  function showEntry(target) {
     for (let fold = target.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
-    box.querySelector(".here")?.classList.remove("here");
+    box.querySelector(".is-selected")?.classList.remove("is-selected");
     const entry = target.closest("li") || target;
-    entry.classList.add("here");
+    entry.classList.add("is-selected");
     entry.tabIndex = -1;
     state.following = false;
     state.place = Number((target.id.match(/^event-(\d+)$/) || [])[1] || 0);
@@ -245,57 +245,57 @@
     entry.focus({ preventScroll: true });
     box.scrollIntoView({ block: "nearest" });
     showState();
-    showWhere();
-    fetchNear();
+    showCurrentStep();
+    fetchIfNearEdge();
   }
 
-  const loaded = (id) => { const found = id && byId(id); return found && box.contains(found) ? found : null; };
+  const findInPage = (id) => { const found = id && byId(id); return found && box.contains(found) ? found : null; };
 
-  async function go(href) {
+  async function goTo(href) {
     const where = new URL(href, location.href);
     const named = where.hash.slice(1);
-    let target = state.only === "all" ? loaded(named) : null;
+    let target = state.only === "all" ? findInPage(named) : null;
     if (!target) {
-      const part = partIn(await fetchText(`${where.pathname}${where.search}`));
+      const part = parsePart(await fetchText(`${where.pathname}${where.search}`));
       if (!part) return false;
-      target = named ? null : loaded(part.dataset.target);
+      target = named ? null : findInPage(part.dataset.target);
       if (!target) {
-        choose("all");
+        selectFilter("all");
         replaceAll(part);
-        target = loaded(named) || loaded(part.dataset.target) || part.querySelector(".entry");
+        target = findInPage(named) || findInPage(part.dataset.target) || part.querySelector(".entry");
       }
     }
-    if (target) show(target);
+    if (target) showEntry(target);
     return Boolean(target);
   }
 
   async function nextError() {
-    const seen = firstSeen();
+    const seen = firstVisible();
     const from = state.place ?? (Number((seen?.id || "").replace("event-", "")) || 1) - 1;
-    say(await go(`${address.pathname}?error=${from}`) ? "" : "No errors.");
+    showMessage(await goTo(`${address.pathname}?error=${from}`) ? "" : "No errors.");
   }
 
-  const unsaid = box.querySelector(".log-empty").textContent;
+  const emptyText = box.querySelector(".log-empty").textContent;
 
-  function choose(only) {
+  function selectFilter(only) {
     state.only = only;
-    box.querySelector(".log-empty").textContent = only === "all" ? unsaid : NONE;
+    box.querySelector(".log-empty").textContent = only === "all" ? emptyText : NO_MATCHES;
     for (const link of document.querySelectorAll("a[data-only]")) {
       if (link.dataset.only === only) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current");
     }
   }
 
-  async function showOnly(only) {
-    choose(only);
+  async function applyFilter(only) {
+    selectFilter(only);
     state.place = null;
     replaceAll(await fetchPart({}));
-    say(parts()[0].children.length ? "" : NONE);
+    showMessage(parts()[0].children.length ? "" : NO_MATCHES);
     await follow();
   }
 
   // ---- what is too long to stand in the page ----
 
-  async function showWhole(link) {
+  async function showInFull(link) {
     const text = await fetchText(link.href);
     const made = document.createElement("template");
     made.innerHTML = text;
@@ -305,7 +305,7 @@
   document.addEventListener("toggle", (event) => {
     if (!event.target.open || !box.contains(event.target)) return;
     const link = event.target.querySelector(":scope > .shortened > a[data-whole]");
-    if (link) inTurn(() => showWhole(link));
+    if (link) enqueue(() => showInFull(link));
   }, true);
 
   // ---- what one does ----
@@ -315,37 +315,37 @@
     const link = event.target.closest?.("a[data-to-log], a[data-only], a[data-whole], #log-earlier a");
     if (!link || (link.matches("[data-whole]") && !box.contains(link))) return;
     event.preventDefault();
-    if (link.matches("[data-to-log]")) inTurn(() => go(link.href));
-    else if (link.matches("[data-only]")) inTurn(() => showOnly(link.dataset.only));
-    else if (link.matches("[data-whole]")) inTurn(() => showWhole(link));
-    else inTurn(earlier);
+    if (link.matches("[data-to-log]")) enqueue(() => goTo(link.href));
+    else if (link.matches("[data-only]")) enqueue(() => applyFilter(link.dataset.only));
+    else if (link.matches("[data-whole]")) enqueue(() => showInFull(link));
+    else enqueue(earlier);
   });
 
   byId("follow").addEventListener("click", () => {
-    if (state.following) { state.following = false; showState(); } else inTurn(follow);
+    if (state.following) { state.following = false; showState(); } else enqueue(follow);
   });
-  byId("log-below").addEventListener("click", () => inTurn(follow));
-  byId("next-error").addEventListener("click", () => inTurn(nextError));
+  byId("log-below").addEventListener("click", () => enqueue(follow));
+  byId("next-error").addEventListener("click", () => enqueue(nextError));
 
   document.addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.target.closest?.(TYPING) || document.querySelector("dialog[open]")) return;
-    if (event.key === "f") inTurn(follow);
-    else if (event.key === "e") inTurn(nextError);
+    if (event.key === "f") enqueue(follow);
+    else if (event.key === "e") enqueue(nextError);
   });
 
   for (const name of [`catherder:task-${box.dataset.task}-events`, "catherder:refresh"]) {
-    document.body.addEventListener(name, () => inTurn(news));
+    document.body.addEventListener(name, () => enqueue(fetchNewEntries));
   }
 
   function goToFragment() {
     const event = location.hash.match(/^#event-(\d+)$/);
-    if (event) inTurn(() => go(`${address.pathname}?around=${event[1]}${location.hash}`));
+    if (event) enqueue(() => goTo(`${address.pathname}?around=${event[1]}${location.hash}`));
   }
 
   addEventListener("hashchange", goToFragment);
   document.querySelector(".log-buttons").hidden = false;
-  settle();
-  toEnd();
+  afterChange();
+  scrollToEnd();
   goToFragment();
 })();

@@ -70,7 +70,7 @@ def history(request: HttpRequest) -> HttpResponse:
     context = _tasks(principal, filters, place) if kind == TASKS else _questions(principal, filters, place)
     context |= {"filters": filters, "kind": kind, "place": place, **_urls(filters, kind, place)}
     if is_htmx(request):
-        return render(request, "history/_found.html", {**context, "alone": True})
+        return render(request, "history/_results.html", {**context, "alone": True})
     context |= _filter_values(principal, filters, kind)
     return render(request, "history/page.html", context)
 

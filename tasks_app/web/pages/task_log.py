@@ -171,7 +171,7 @@ def task_event(request: HttpRequest, task_id: int, event_id: int) -> HttpRespons
     task = task_or_404(request, task_id)
     events = Event.objects.filter(run__step__task=task).select_related("run__step")
     event = get_object_or_404(events.defer("raw", "run__prompt"), pk=event_id)
-    template = "tasks/_whole.html" if is_htmx(request) else "tasks/event_page.html"
+    template = "tasks/_event_in_full.html" if is_htmx(request) else "tasks/event_page.html"
     return render(request, template, {"task": task, "entry": entry_of(event, whole=True)})
 
 

@@ -128,11 +128,11 @@ class Entry:
         return str(self.payload.get("turned_down", ""))
 
     @property
-    def came_out(self) -> str:
+    def outcome(self) -> str:
         """The outcome of a call, for its summary."""
         if self.results:
-            outcomes = [result.came_out for result in self.results if result.tells or self._reads]
-            return ", ".join(filter(None, outcomes))
+            shown = [one for one in self.results if one.always_shows_outcome or self._reads]
+            return ", ".join(one.outcome for one in shown if one.outcome)
         if self.kind != EventKind.TOOL_RESULT or self.output is None:
             return ""
         if self.turned_down:
@@ -143,7 +143,7 @@ class Entry:
         return f"{self.output.lines} line{'' if self.output.lines == 1 else 's'}"
 
     @property
-    def tells(self) -> bool:
+    def always_shows_outcome(self) -> bool:
         """Whether the outcome is always shown in the call's summary."""
         return self.failed or bool(self.turned_down)
 
