@@ -66,6 +66,10 @@ class TolerantStorage(BaseStorage):  # type: ignore[misc]
                 return self._kept.get(timeout=MEMORY_WAIT)
         return found
 
+    def add_to_schedule(self, data: bytes, ts: datetime) -> None:
+        """A job that cannot be stored is lost: the sweeper finds its task."""
+        self._tried(partial(super().add_to_schedule, data, ts), None)
+
     def queue_size(self) -> int:
         return self._kept.qsize() + self._tried(super().queue_size, 0)
 

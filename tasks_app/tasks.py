@@ -26,5 +26,10 @@ def ring(task_id: int) -> None:
     look_at(task_id)
 
 
+def ring_later(task_id: int, seconds: float) -> None:
+    """Tell some worker to look at the task in so many seconds."""
+    look_at.schedule((task_id,), delay=seconds)
+
+
 def _stop_signal() -> StopReason | None:
     return StopReason.SHUTDOWN if stopping.is_set() else None

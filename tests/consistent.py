@@ -62,7 +62,8 @@ def _assert_settled_once(question: Question) -> None:
         action__in=[Action.ANSWERED, Action.DISMISSED],
         detail__question=question.number,
     )
-    settled = int(question.state in SETTLED)
+    taken_back = Event.objects.filter(run=question.run, payload__taken_back=question.number).count()
+    settled = int(question.state in SETTLED) + taken_back
     assert (answers.count(), entries.count()) == (settled, settled), question
 
 

@@ -81,7 +81,7 @@ class Installation:
         """Return the environment of a process: nothing of this one that could be a key or a database."""
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
         own = {"CATHERDER_DATA_DIR": str(self.data_dir), "CATHERDER_USER": "ann", "COLUMNS": "100"}
-        django = {"DJANGO_SETTINGS_MODULE": "catherder_site.settings"}
+        django = {"DJANGO_SETTINGS_MODULE": "catherder_site.settings", "CATHERDER_UNDO_SECONDS": "0"}
         return {**kept, **django, **own, **self.variables, **variables}
 
     def task_file(self, text: str) -> str:

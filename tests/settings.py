@@ -13,6 +13,7 @@ from tests import machine
 _data = tempfile.TemporaryDirectory(prefix="catherder-tests-", ignore_cleanup_errors=True)
 machine.forget_this_machine(os.environ)
 os.environ["CATHERDER_DATA_DIR"] = _data.name
+os.environ["CATHERDER_UNDO_SECONDS"] = "0"  # else each test that answers would wait for 5 s
 # All workers of a run share a folder: that of the process which started them.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     _shared = tempfile.TemporaryDirectory(prefix="test-catherder-run-", ignore_cleanup_errors=True)

@@ -21,6 +21,7 @@ from tasks_app.core.errors import (
     NotAllowed,
     NotOpen,
     ResultChanged,
+    TooLateToUndo,
     WorkspaceError,
 )
 from tasks_app.core.storable import storable
@@ -102,6 +103,7 @@ _KINDS: tuple[tuple[type[CatHerderError], Kind], ...] = (
     (AnswerTooLong, Kind.TOO_LONG),
     (IllegalMove, Kind.CONFLICT),
     (ResultChanged, Kind.CONFLICT),
+    (TooLateToUndo, Kind.CONFLICT),
     (WorkspaceError, Kind.CONFLICT),
     (CatHerderError, Kind.BAD_INPUT),
 )

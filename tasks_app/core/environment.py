@@ -215,6 +215,7 @@ class Environment(BaseModel):
     secret_key: Annotated[str, BeforeValidator(_secret)] | None = Field(None, alias="CATHERDER_SECRET_KEY")
     threshold: int = Field(0, alias="CATHERDER_INTERACTION_THRESHOLD", ge=0, le=5)
     answer_limit: int = Field(200_000, alias="CATHERDER_ANSWER_LIMIT", ge=1_000, le=5_000_000)
+    undo_seconds: int = Field(5, alias="CATHERDER_UNDO_SECONDS", ge=0, le=60)
     api_rate: int = Field(600, alias="CATHERDER_API_RATE", ge=0, le=1_000_000)
     prompt_cache: Literal["auto", "5m", "1h"] = Field("auto", alias="CATHERDER_PROMPT_CACHE")
     git_memory: int = Field(4096, alias="CATHERDER_GIT_MEMORY", ge=512, le=1_048_576)

@@ -117,6 +117,10 @@ class NotOpen(AnswerRefused):
     """The question was already answered or withdrawn. The message says by whom, when and what."""
 
 
+class TooLateToUndo(AnswerRefused):
+    """The answer can no longer be taken back: time is up, or the agent has it."""
+
+
 class ResultChanged(CatHerderError):
     """The result is not the one that the reviewer looked at. Nothing was changed."""
 

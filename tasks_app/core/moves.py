@@ -5,7 +5,9 @@ from __future__ import annotations
 from tasks_app.core.phases import Phase
 
 MOVES: dict[Phase, frozenset[Phase]] = {
-    Phase.PENDING: frozenset({Phase.RUNNING, Phase.CANCELLED}),
+    Phase.PENDING: frozenset(
+        {Phase.RUNNING, Phase.CANCELLED, Phase.WAITING_FOR_INPUT}
+    ),  # the latter: an answer was taken back
     Phase.RUNNING: frozenset(
         {
             Phase.PENDING,  # put back: the worker stopped or died

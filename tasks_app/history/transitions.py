@@ -96,6 +96,8 @@ def _stamps(thing: Task | Step, target: Phase) -> dict[str, Any]:
     """Return the times and texts that the move itself sets."""
     now = timezone.now()
     stamps: dict[str, Any] = {"ended_at": now if target in ENDED else None}
+    if isinstance(thing, Task):
+        stamps["undo_until"] = None
     if target is Phase.RUNNING:
         stamps["failure"] = ""
         if thing.started_at is None:

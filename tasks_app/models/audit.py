@@ -24,6 +24,7 @@ class Action(models.TextChoices):
     DENIED = "denied", "denied"
     PLAN_APPROVED = "plan_approved", "approved the plan of"
     PLAN_SENT_BACK = "plan_sent_back", "sent back the plan of"
+    ANSWER_TAKEN_BACK = "answer_taken_back", "took back the answer to"
     TASK_CREATED = "task_created", "created the task"
     TASK_STARTED = "task_started", "started the task"
     TASK_CANCELLED = "task_cancelled", "cancelled the task"

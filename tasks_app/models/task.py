@@ -52,14 +52,18 @@ class TaskQuerySet(models.QuerySet["Task"]):
         limit_reset = Q(phase=Phase.WAITING_FOR_RESET, resets_at__lte=Now())
         too_far = Now() + timedelta(seconds=2 * LONGEST_RETRY_SECONDS)
         may_retry = Q(retry_at=None) | Q(retry_at__lte=Now()) | Q(retry_at__gt=too_far)
-        return self.free().filter(((queued | limit_reset) & may_retry) | Q(phase=Phase.RUNNING))
+        settled = Q(undo_until=None) | Q(undo_until__lte=Now()) | Q(undo_until__gt=too_far)
+        return self.free().filter(((queued | limit_reset) & may_retry & settled) | Q(phase=Phase.RUNNING))
 
     def claim(self, task_id: int, *, owner: str, seconds: float) -> int | None:
         """Claim the lease of a due task; return the new epoch, or None if it is not due."""
         return self.due().take(task_id, owner=owner, seconds=seconds)
 
     def take(self, task_id: int, *, owner: str, seconds: float) -> int | None:
-        """Claim the lease of this task if it is in this queryset and free; return the new epoch, or None."""
+        """Claim the lease of this task if it is in this queryset and free; return the new epoch, or None.
+
+        From here on no answer can be taken back (see `end_undo`).
+        """
         taken = (
             self.free()
             .filter(pk=task_id)
@@ -67,12 +71,21 @@ class TaskQuerySet(models.QuerySet["Task"]):
                 lease_owner=owner,
                 lease_epoch=F("lease_epoch") + 1,
                 lease_expires=Now() + timedelta(seconds=seconds),
+                undo_until=None,
             )
         )
         if not taken:
             return None
         held = Task.objects.filter(pk=task_id, lease_owner=owner)
         return held.values_list("lease_epoch", flat=True).first()
+
+    def end_undo(self, task_id: int) -> bool:
+        """Return whether an answer can be taken back: no worker claimed the task, and its time is not over.
+
+        One conditional UPDATE on the row that `take` updates too, so that only one of the two succeeds.
+        """
+        waiting = self.filter(pk=task_id, phase=Phase.PENDING, undo_until__gt=Now())
+        return bool(waiting.update(undo_until=None))
 
     def held(self, task_id: int, *, epoch: int) -> Self:
         """Return the task if the holder of this epoch still has the lease."""
@@ -163,6 +176,10 @@ class Task(Phased):
     retry_at = models.DateTimeField(
         null=True, blank=True, editable=False, help_text="Not tried again before, after a fault."
     )
+    undo_until = models.DateTimeField(
+        null=True, blank=True, editable=False,
+        help_text="No worker claims it before, so that the last answer can be taken back.",
+    )  # fmt: skip
     paused_seconds = models.FloatField(default=0, help_text="Time spent waiting for humans and for limits.")
     lease_owner = models.CharField(max_length=100, blank=True, editable=False)
     lease_epoch = models.PositiveIntegerField(default=0, editable=False)

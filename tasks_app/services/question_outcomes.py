@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from tasks_app.core.errors import AnswerTooLong, BadInput, NotOpen
@@ -95,9 +97,14 @@ def _resume(question: Question, task: Task, *, by: User) -> None:
     reason = f"{by.shown_name} {_VERBS[question.outcome]} question {question.number}"
     move(question.step, Phase.PENDING, reason=reason, by=by)
     paused = paused_until_now(task)
+    seconds = settings.ENVIRONMENT.undo_seconds
+    undo_until = Now() + timedelta(seconds=seconds) if seconds else None
     # A temporary fault from before the question must not delay the answer.
-    move(task, Phase.PENDING, reason=reason, by=by, paused_seconds=paused, retry_at=None)
-    notify_on_commit(task.pk)
+    move(
+        task, Phase.PENDING, reason=reason, by=by, paused_seconds=paused, retry_at=None,
+        undo_until=undo_until,
+    )  # fmt: skip
+    notify_on_commit(task.pk, seconds=seconds)
 
 
 _VERBS = {

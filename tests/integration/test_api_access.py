@@ -135,6 +135,7 @@ LINES = {
     "answer_question": writes({"answer": "Half up"}, scope=Scope.ANSWER),
     "dismiss_question": writes({}, scope=Scope.ANSWER),
     "decide_question": writes({"verdict": "approved"}, member=400, scope=Scope.ANSWER),
+    "undo_question": writes(scope=Scope.ANSWER),
 }
 OPERATIONS = {
     operation["operationId"]: (method, path.removeprefix("/api/v1"))

@@ -25,6 +25,7 @@ from tasks_app.models import Channel, Question, QuestionKind, QuestionState, Sco
 from tasks_app.reporting.exports import QUESTION_COLUMNS, question_rows
 from tasks_app.reporting.schemas.questions import Answered, QuestionOut
 from tasks_app.services import answers as actions
+from tasks_app.services.undo import undo_answer
 
 router = Router(tags=["Questions"])
 
@@ -118,6 +119,21 @@ def decide_question(request: HttpRequest, question_id: QuestionId, body: Decisio
     question = permissions.question_or_404(principal_of(request), question_id)
     act = partial(actions.decide, question, body.verdict, by=principal_of(request), notes=body.notes)
     return _outcome(question, act)
+
+
+@router.post(
+    "/questions/{question_id}/undo",
+    response=responses(QuestionOut, 404, 409),
+    auth=authenticators(Scope.ANSWER),
+)
+@once
+def undo_question(request: HttpRequest, question_id: QuestionId) -> Status[QuestionOut]:
+    """Take your own answer, decision or dismissal back; the question is open again.
+
+    This is possible until `undo_until`, and never after the agent has the answer: then it gets 409.
+    """
+    question = permissions.question_or_404(principal_of(request), question_id)
+    return Status(200, QuestionOut.of(undo_answer(question, by=principal_of(request))))
 
 
 def _outcome(question: Question, act: Callable[..., actions.Answered]) -> Status[Answered]:

@@ -16,18 +16,35 @@ _KINDS = (
     EventKind.TOOL_RESULT,
     EventKind.QUESTION,
     EventKind.ANSWER,
+    EventKind.NOTE,
 )
 
 
 def past_actions(step: Step) -> list[PastAction]:
     """Return texts, thoughts, tool calls, results, questions and answers of all runs that count.
 
-    Events with a damaged payload are left out.
+    Events with a damaged payload are left out, and answers that were taken back.
     """
     rows = Event.objects.filter(run__in=step.current_runs, kind__in=_KINDS).order_by("run__number", "seq")
     calls: dict[str, str] = {}
-    actions = (_to_action(kind, payload, calls) for kind, payload in rows.values_list("kind", "payload"))
+    events = _without_taken_back(list(rows.values_list("kind", "payload")))
+    actions = (_to_action(kind, payload, calls) for kind, payload in events)
     return [action for action in actions if action and action.text.strip()]
+
+
+def _without_taken_back(events: list[tuple[str, object]]) -> list[tuple[str, object]]:
+    """Leave out notes, and answers with the number of a later note that says they were taken back."""
+    kept: list[tuple[str, object]] = []
+    taken_back: set[object] = set()
+    for kind, payload in reversed(events):
+        facts = payload if isinstance(payload, dict) else {}
+        if kind == EventKind.NOTE:
+            taken_back.add(facts.get("taken_back"))
+        elif kind == EventKind.ANSWER and facts.get("number") in taken_back - {None}:
+            taken_back.discard(facts["number"])
+        else:
+            kept.append((kind, payload))
+    return kept[::-1]
 
 
 def _to_action(kind: str, payload: object, calls: dict[str, str]) -> PastAction | None:

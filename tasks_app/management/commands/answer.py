@@ -20,6 +20,7 @@ from tasks_app.permissions import Principal
 from tasks_app.reporting.commands import answer_command
 from tasks_app.reporting.schemas.questions import AnswerOutcome
 from tasks_app.services.answers import Answered, Reply, answer_question, decide, dismiss_question
+from tasks_app.services.undo import undo_answer, undo_until
 
 
 class Command(TerminalCommand):
@@ -42,6 +43,7 @@ examples:
   manage.py answer 9 --approve                        a tool call or a plan
   manage.py answer 9 --deny "Not before Monday"       --send-back "…" for a plan
   manage.py answer 7 --dismiss                        no answer: the agent decides by itself
+  manage.py answer 7 --undo                           takes it back, within 5 seconds
   manage.py answer 7 -- "-1"                          an answer that begins with a dash"""
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -64,6 +66,9 @@ examples:
             help="decline to answer a question: the agent decides by its own judgement. Approvals and plans "
             "cannot be dismissed",
         )
+        parser.add_argument(
+            "--undo", action="store_true", help="take your answer back; possible until the agent has it"
+        )
         parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
         add_user_argument(parser)
 
@@ -76,6 +81,8 @@ examples:
     def work(self, options: dict[str, Any]) -> int:
         principal = acting_principal(options["username"])
         question = find_question(options["question"], principal=principal)
+        if options["undo"]:
+            return self._undo(question, options, by=principal)
         answered = _submit(question, options, by=principal)
         if options["json"]:
             self.write_json(AnswerOutcome.of(answered.question, repeated=answered.repeated))
@@ -85,14 +92,33 @@ examples:
             text = question.notes if question.verdict else question.answer_text
             ending = f": {text}" if text else "."
             self.stdout.write(f"Question {question.pk} is {question.outcome.lower()}{again}{ending}")
+            if undo_until(question):
+                seconds = settings.ENVIRONMENT.undo_seconds
+                self.stdout.write(f"The agent resumes in {seconds} s. Until then --undo takes it back.")
         return Exit.DONE
+
+    def _undo(self, question: Question, options: dict[str, Any], *, by: Principal) -> int:
+        if _given(options):
+            raise BadInput("Give --undo alone, without an answer.")
+        question = undo_answer(question, by=by)
+        if options["json"]:
+            self.write_json(AnswerOutcome.of(question, repeated=False))
+        else:
+            self.stdout.write(f"Question {question.pk} is open again.")
+        return Exit.DONE
+
+
+def _given(options: dict[str, Any]) -> int:
+    """Return how many answers and decisions the options have."""
+    answers = options["text"] is not None or bool(options["item"])
+    refusals = sum(options[name] is not None for name in ("deny", "send_back"))
+    return answers + bool(options["approve"]) + bool(options["dismiss"]) + refusals
 
 
 def _submit(question: Question, options: dict[str, Any], *, by: Principal) -> Answered:
     """Answer, dismiss or decide, whichever the options say. Raises BadInput if they say more than one."""
-    answers = options["text"] is not None or bool(options["item"])
     refusals = [name for name in ("deny", "send_back") if options[name] is not None]
-    if answers + bool(options["approve"]) + bool(options["dismiss"]) + len(refusals) > 1:
+    if _given(options) > 1:
         raise BadInput("Give one of TEXT or --item, --approve, --deny, --send-back and --dismiss.")
     notes = options["notes"]
     if options["dismiss"]:

@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field
 from tasks_app.models import Channel, Question, QuestionKind, QuestionState, Verdict
 from tasks_app.reporting.commands import answer_command, question_url
 from tasks_app.reporting.schemas.base import DateTime, Out, UserOut, user_or_none
+from tasks_app.services.undo import undo_until
 
 
 class OptionOut(Out):
@@ -63,6 +64,9 @@ class QuestionOut(Out):
     )
     answers: dict[str, str] = Field(description="Each item's question with its answer.")
     notes: str = Field(description="What was added to the answers.")
+    undo_until: DateTime | None = Field(
+        description="Until when the answer can be taken back; empty if it cannot, or not any more."
+    )
     answer_with: str = Field(description="The command that answers it on the portal's machine.")
     url: str = Field(description="Where it can be answered in a browser.")
 
@@ -85,6 +89,7 @@ class QuestionOut(Out):
             verdict=Verdict(question.verdict) if question.verdict else "",
             answers=question.answers_in_order,
             notes=question.notes,
+            undo_until=undo_until(question),
             answer_with=answer_command(question),
             url=question_url(question),
         )
@@ -104,6 +109,7 @@ class AnswerOutcome(Out):
     at: DateTime | None = Field(description="When it was answered.")
     via: Channel | Literal[""] = Field(description="`web`, `terminal` or `api`.")
     repeated: bool = Field(description="Whether the very same answer was there before.")
+    undo_until: DateTime | None = Field(description="Until when `--undo` takes the answer back.")
     exit_code: int = 0
 
     @classmethod
@@ -120,6 +126,7 @@ class AnswerOutcome(Out):
             at=question.answered_at,
             via=Channel(question.answered_via) if question.answered_via else "",
             repeated=repeated,
+            undo_until=undo_until(question),
         )
 
 

@@ -97,7 +97,34 @@
     forget(idOf(card));
   }
 
+  // ---- taking an answer back: the button counts down and then leaves without moving anything ----
+
+  function countDown(form) {
+    if (form.dataset.ready) return;
+    form.dataset.ready = "yes";
+    const button = form.querySelector("button"), left = form.querySelector(".undo-left");
+    const end = performance.now() + 1000 * Number(form.dataset.undo);
+    const timer = setInterval(() => {
+      const seconds = Math.ceil((end - performance.now()) / 1000);
+      if (seconds > 0 && form.isConnected) {
+        if (left.textContent !== `(${seconds} s)`) left.textContent = `(${seconds} s)`;
+        return;
+      }
+      clearInterval(timer);
+      if (document.activeElement === button) cardOf(form).focus({ preventScroll: true });
+      form.classList.add("is-over");
+      button.disabled = true;
+    }, 200);
+  }
+
+  function undo() {
+    const button = [...document.querySelectorAll(".undo button:not(:disabled)")].pop();
+    button?.click();
+    return Boolean(button);
+  }
+
   function look() {
+    document.querySelectorAll("form.undo").forEach(countDown);
     for (const card of document.querySelectorAll("[data-question]")) {
       if (card.dataset.state === "open") prepare(card);
       else if (card.dataset.state !== "withdrawn") showKept(card); // a withdrawn one may be asked again
@@ -154,7 +181,7 @@
     done = null;
     if (!card) return;
     const open = openCards();
-    const next = open.find((other) => card.compareDocumentPosition(other) & Node.DOCUMENT_POSITION_FOLLOWING) || open[0];
+    const next = card.dataset.state === "open" ? card : open.find((other) => card.compareDocumentPosition(other) & Node.DOCUMENT_POSITION_FOLLOWING) || open[0];
     (next || card).focus({ preventScroll: true });
     next?.scrollIntoView({ block: "nearest" });
   });
@@ -259,6 +286,8 @@
       event.preventDefault(); // else it would send the form
       event.target.click();
     } else if (/^[1-9]$/.test(event.key) && !isText(event.target) && choose(Number(event.key))) {
+      event.preventDefault();
+    } else if (event.key === "u" && !isText(event.target) && undo()) {
       event.preventDefault();
     } else if (/^Arrow(Up|Down)$/.test(event.key) && card && !isText(event.target)) {
       if (step(event.key === "ArrowDown" ? 1 : -1, event.target)) event.preventDefault();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from django.http import QueryDict
 
@@ -58,6 +59,11 @@ class CardInput:
             verdict=data.get("verdict", ""),
         )
 
+    @classmethod
+    def from_outcome(cls, question: Question) -> CardInput:
+        """Return what has to be entered to give the question's answer again."""
+        return cls([_entered(item, question.answers) for item in question.items], notes=question.notes)
+
     @property
     def text(self) -> str:
         """Everything that was entered as one text, to be copied."""
@@ -89,3 +95,14 @@ class CardInput:
             parts = [*given.chosen, given.other] if given.other.strip() else given.chosen
             answers[str(item["question"])] = ", ".join(parts)
         return Reply(answers, self.notes)
+
+
+def _entered(item: dict[str, Any], answers: dict[str, str]) -> ItemInput:
+    """Return the options and the free text of which an answer was made (see `CardInput.reply`)."""
+    answer = answers.get(str(item["question"]), "")
+    labels = [str(option.get("label", "")) for option in item.get("options") or []]
+    if answer in labels:
+        return ItemInput([answer])
+    parts = answer.split(", ") if item.get("multiSelect") else []
+    chosen = [part for part in parts if part in labels]
+    return ItemInput(chosen, ", ".join(part for part in parts if part not in labels) if parts else answer)

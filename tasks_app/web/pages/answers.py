@@ -17,6 +17,7 @@ from django.views.decorators.http import require_POST
 from tasks_app.core.errors import AnswerTooLong, CatHerderError, NotAllowed, NotOpen
 from tasks_app.models import Channel, Question
 from tasks_app.services.answers import Answered, answer_question, decide, dismiss_question
+from tasks_app.services.undo import undo_answer
 from tasks_app.web.forms.answer import CardInput
 from tasks_app.web.pages.access import is_htmx, principal_of, question_or_404
 from tasks_app.web.pages.cards import card_of, show
@@ -44,6 +45,20 @@ def question_dismiss(request: HttpRequest, question_id: int) -> HttpResponse:
 @require_POST
 def question_decide(request: HttpRequest, question_id: int) -> HttpResponse:
     return _respond(request, question_id, _decide)
+
+
+@require_POST
+def question_undo(request: HttpRequest, question_id: int) -> HttpResponse:
+    """Take the answer back and show the card with it, to be changed. If it is too late, the card says so."""
+    question = question_or_404(request, question_id)
+    entered = CardInput.from_outcome(question)
+    try:
+        question = undo_answer(question, by=principal_of(request))
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from error
+    except CatHerderError as error:
+        return show(request, card_of(request, question, not_undone=str(error)), status=409)
+    return show(request, card_of(request, question, typed=entered))
 
 
 def _submit(request: HttpRequest, question: Question, entered: CardInput) -> Answered:

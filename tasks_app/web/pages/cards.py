@@ -8,10 +8,12 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils import timezone
 
 from tasks_app.models import Question, QuestionKind
+from tasks_app.services.undo import undo_until
 from tasks_app.web.forms.answer import CardInput, ItemInput
-from tasks_app.web.pages.access import actable_projects, is_htmx
+from tasks_app.web.pages.access import actable_projects, current_user, is_htmx
 from tasks_app.web.rendering.evidence import Evidence, evidence_of
 from tasks_app.web.rendering.words import context, headline
 
@@ -62,6 +64,7 @@ class Card:
 
     question: Question
     may_act: bool
+    may_undo: bool = False
     items: list[CardItem] = field(default_factory=list)
     evidence: list[Evidence] = field(default_factory=list)
     typed: CardInput = field(default_factory=lambda: CardInput([]))
@@ -69,10 +72,18 @@ class Card:
     place: str = ""
     kept: str = ""
     repeated: bool = False
+    not_undone: str = ""
+
+    @property
+    def undo_seconds(self) -> float:
+        """How long the reader can still take the answer back; 0 if not at all."""
+        until = undo_until(self.question) if self.may_undo else None
+        return max(0.0, (until - timezone.now()).total_seconds()) if until else 0.0
 
 
 def card_of(request: HttpRequest, question: Question, **told: Any) -> Card:
-    return _card(question, question.task.project_id in actable_projects(request), **told)
+    may_undo = question.answered_by_id == current_user(request).pk
+    return _card(question, question.task.project_id in actable_projects(request), may_undo=may_undo, **told)
 
 
 def cards_of(request: HttpRequest, questions: Iterable[Question]) -> list[Card]:
@@ -102,7 +113,7 @@ def _card(question: Question, may_act: bool, *, typed: CardInput | None = None, 
     items = [_item(number, *pair) for number, pair in enumerate(pairs)]
     if question.is_open and question.kind == QuestionKind.APPROVAL:  # afterwards its evidence is folded
         items = [replace(item, headline=headline(question.headline_by_evidence)) for item in items]
-    return Card(question, may_act, items, evidence_of(question), typed, **told)
+    return Card(question, may_act, items=items, evidence=evidence_of(question), typed=typed, **told)
 
 
 def _item(number: int, item: dict[str, Any], typed: ItemInput) -> CardItem:
