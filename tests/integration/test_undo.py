@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -191,8 +192,8 @@ def test_taking_back_and_taking_up_at_the_same_moment(rows: Rows, project: Proje
         # The time is up within the race: the claim is refused before, and taking back afterwards.
         up = timezone.now() + timedelta(milliseconds=6)
         Task.objects.filter(pk=question.task_id).update(undo_until=up)
-        claims = [lambda: claim_soon(question.task_id)] * 2
-        outcomes = race(number, lambda: undo_answer(question, by=acting(rows.user)), *claims)
+        claims = [partial(claim_soon, question.task_id)] * 2
+        outcomes = race(number, partial(undo_answer, question, by=acting(rows.user)), *claims)
         claimed = [outcome.said for outcome in outcomes[1:]].count("True")
         taken_back = not outcomes[0].refused
         assert claimed + taken_back == 1, outcomes
