@@ -47,6 +47,7 @@ DEFAULTS = {
     "secret_key": None,
     "threshold": 0,
     "answer_limit": 200_000,
+    "undo_seconds": 5,
     "api_rate": 600,
     "prompt_cache": "auto",
     "git_memory": 4096,
