@@ -35,7 +35,7 @@ FOR_MEMBERS = {
 #: What one changes of one's own.
 FOR_ONESELF = {
     *("me_theme", "me_sessions_end", "me_session_end", "me_unlink"),
-    *("notices_read", "me_notifications_test", "me_token_revoke"),
+    *("notices_read", "me_notifications_test", "me_token_revoke", "tasks_bulk"),
     *("thread_change", "thread_remove"),
 }
 #: What changes something that maintainers look after.

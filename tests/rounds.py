@@ -26,6 +26,7 @@ ON_POSTGRES = (
     "integration/test_api_resources.py",
     "integration/test_commands_answer.py",
     "integration/test_commands_listing.py",
+    "integration/test_dashboard.py",
     "integration/test_decision_forms.py",
     "integration/test_inbox.py",
     "integration/test_invitations.py",

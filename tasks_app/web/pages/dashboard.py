@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import chain
 from typing import Any
+from urllib.parse import urlencode
 
 from django.core.paginator import Page, Paginator
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST
 
 from tasks_app.core.phases import Phase
+from tasks_app.core.storable import storable_text
 from tasks_app.models import Question, Sequence, Task
 from tasks_app.permissions import (
+    Principal,
     projects_actable_by,
     projects_visible_to,
     sequences_visible_to,
     tasks_visible_to,
 )
 from tasks_app.reporting.search.paging import rows_in_order
+from tasks_app.services.bulk import DONE, BulkAction, act_on_tasks
 from tasks_app.web.pages.access import actable_projects, is_htmx, principal_of
 from tasks_app.web.pages.activity import activities, shown_steps
 
 PAGE = 50
+#: Tasks that one bulk action changes at most.
+MOST_SELECTED = 200
+#: More names than fit into a list help nobody.
+_MOST_NAMES = 200
 
 
 @dataclass(frozen=True)
@@ -50,12 +60,47 @@ _LAST_ENDED = (F("ended_at").desc(nulls_last=True), "-pk")
 
 GROUPS = (
     Group("needs-you", "Needs your answer", (Phase.WAITING_FOR_INPUT,), _LONGEST_WAITING, mine=True),
-    Group("needs-others", "Waiting for input", (Phase.WAITING_FOR_INPUT,), _LONGEST_WAITING, mine=False),
-    Group("running", "Running", (Phase.RUNNING, Phase.WAITING_FOR_RESET)),
-    Group("not-running", "Not started", (Phase.PENDING,)),
     Group("failed", "Failed or interrupted", (Phase.FAILED, Phase.INTERRUPTED), _LAST_ENDED),
-    Group("done", "Done", (Phase.DONE, Phase.CANCELLED), _LAST_ENDED, first=15),
+    Group("running", "Running", (Phase.RUNNING, Phase.WAITING_FOR_RESET)),
+    Group("needs-others", "Waiting for input", (Phase.WAITING_FOR_INPUT,), _LONGEST_WAITING, mine=False),
+    Group("not-running", "Not started", (Phase.PENDING,), first=5),
+    Group("done", "Done", (Phase.DONE,), _LAST_ENDED, first=15),
+    Group("cancelled", "Cancelled", (Phase.CANCELLED,), _LAST_ENDED, first=5),
 )
+
+
+@dataclass(frozen=True)
+class DashboardFilters:
+    """The filters in the URL; unset and invalid ones are empty. `mine`: tasks that the user created."""
+
+    q: str = ""
+    project: str = ""
+    mine: str = ""
+
+    @classmethod
+    def of(cls, request: HttpRequest) -> DashboardFilters:
+        given = {one.name: storable_text(request.GET.get(one.name, "")).strip()[:200] for one in fields(cls)}
+        return cls(**{**given, "mine": "yes" if given["mine"] == "yes" else ""})
+
+    def __bool__(self) -> bool:
+        return any((self.q, self.project, self.mine))
+
+    @property
+    def query(self) -> str:
+        """The filters as the query of a URL, after which more may follow: `q=tax&`."""
+        given = {one.name: value for one in fields(self) if (value := getattr(self, one.name))}
+        return urlencode(given) + "&" * bool(given)
+
+    def visible_tasks(self, principal: Principal) -> QuerySet[Task]:
+        """Return the matching tasks: each word is in the title or in the folder of the sequence."""
+        tasks = tasks_visible_to(principal)
+        if self.project:
+            tasks = tasks.filter(project__name=self.project)
+        if self.mine:
+            tasks = tasks.filter(created_by=principal.user)
+        for word in self.q.split():
+            tasks = tasks.filter(Q(title__icontains=word) | Q(sequence__folder__icontains=word))
+        return tasks
 
 
 @dataclass(frozen=True)
@@ -72,49 +117,77 @@ class ListedGroup:
 
 
 def dashboard(request: HttpRequest) -> HttpResponse:
-    key = request.GET.get("group")
-    context = _one_group(request, key) if key else _all_groups(request)
+    """Show the groups, or with `?group=` one of them with its pages. HTMX gets only the lists."""
+    key, filters = request.GET.get("group"), DashboardFilters.of(request)
+    context = _one_group(request, filters, key) if key else _all_groups(request, filters)
+    context["filters"] = filters
     context["actable"] = actable_projects(request)
     context["activities"] = activities(task for listed in context["groups"] for task in listed.tasks)
-    return render(request, "dashboard/_groups.html" if is_htmx(request) else "dashboard/page.html", context)
+    if is_htmx(request):
+        return render(request, "dashboard/_groups.html", context)
+    visible = projects_visible_to(principal_of(request))
+    context["projects"] = list(visible.order_by("name").values_list("name", flat=True)[:_MOST_NAMES])
+    return render(request, "dashboard/page.html", context)
 
 
-def _all_groups(request: HttpRequest) -> dict[str, Any]:
-    counts = _group_counts(request)
+@require_POST
+def tasks_bulk(request: HttpRequest) -> HttpResponse:
+    """Do one action with all selected tasks and say for each of them what was done, or why it was not."""
+    principal = principal_of(request)
+    selected = [
+        int(pk) for pk in request.POST.getlist("task")[:MOST_SELECTED] if re.fullmatch("[0-9]{1,18}", pk)
+    ]
+    tasks = tasks_visible_to(principal).filter(pk__in=selected).select_related("project").order_by("pk")
+    try:
+        action = BulkAction(request.POST.get("action", ""))
+    except ValueError:
+        return redirect("dashboard")
+    results = act_on_tasks(tasks, action, by=principal)
+    context = {"results": results, "done": sum(one.done for one in results), "said": DONE[action]}
+    return render(request, "dashboard/_bulk.html" if is_htmx(request) else "dashboard/bulk.html", context)
+
+
+def _all_groups(request: HttpRequest, filters: DashboardFilters) -> dict[str, Any]:
+    counts = _group_counts(request, filters)
     listed = {
-        group: list(_ids_in_group(request, group)[: group.first]) for group in GROUPS if counts[group.key]
+        group: list(_ids_in_group(request, filters, group)[: group.first])
+        for group in GROUPS
+        if counts[group.key]
     }
     tasks = {task.pk: task for task in _load_tasks(chain.from_iterable(listed.values()))}
     groups = [
         ListedGroup(group, [tasks[pk] for pk in ids if pk in tasks], counts[group.key])
         for group, ids in listed.items()
     ]
-    context: dict[str, Any] = {"groups": groups, "stuck": list(_failed_sequences(request))}
+    context: dict[str, Any] = {"groups": groups, "stuck": list(_failed_sequences(request, filters))}
     if not groups:
         context["has_projects"] = projects_visible_to(principal_of(request)).exists()
     return context
 
 
-def _failed_sequences(request: HttpRequest) -> QuerySet[Sequence]:
+def _failed_sequences(request: HttpRequest, filters: DashboardFilters) -> QuerySet[Sequence]:
     """Return sequences that failed between two tasks, which no task row shows."""
     unfinished = Task.objects.filter(sequence=OuterRef("pk")).exclude(phase=Phase.DONE)
     sequences = sequences_visible_to(principal_of(request)).filter(phase=Phase.FAILED)
+    if filters:
+        sequences = sequences.filter(pk__in=filters.visible_tasks(principal_of(request)).values("sequence"))
     return sequences.exclude(Exists(unfinished)).select_related("project")[:PAGE]
 
 
-def _one_group(request: HttpRequest, key: str) -> dict[str, Any]:
+def _one_group(request: HttpRequest, filters: DashboardFilters, key: str) -> dict[str, Any]:
     group = next((group for group in GROUPS if group.key == key), None)
     if group is None:
         raise Http404(f"There is no group of tasks named “{key}”.")
-    page: Page[int] = Paginator(_ids_in_group(request, group), PAGE).get_page(request.GET.get("page"))
+    ids = _ids_in_group(request, filters, group)
+    page: Page[int] = Paginator(ids, PAGE).get_page(request.GET.get("page"))
     listed = ListedGroup(group, _load_tasks(page.object_list), page.paginator.count)
     return {"groups": [listed], "page": page, "group": group}
 
 
-def _group_counts(request: HttpRequest) -> dict[str, int]:
+def _group_counts(request: HttpRequest, filters: DashboardFilters) -> dict[str, int]:
     """Return the number of tasks by group key."""
     mine = _own_projects(request)
-    tasks = tasks_visible_to(principal_of(request)).order_by().values_list("phase")
+    tasks = filters.visible_tasks(principal_of(request)).order_by().values_list("phase")
     counted: list[tuple[str, bool, int]] = []
     for phase, own, others in tasks.annotate(own=Count("pk", filter=mine), others=Count("pk", filter=~mine)):
         counted += [(phase, True, own), (phase, False, others)]
@@ -125,9 +198,9 @@ def _own_projects(request: HttpRequest) -> Q:
     return Q(project__in=projects_actable_by(principal_of(request)).order_by())
 
 
-def _ids_in_group(request: HttpRequest, group: Group) -> QuerySet[Task, int]:
+def _ids_in_group(request: HttpRequest, filters: DashboardFilters, group: Group) -> QuerySet[Task, int]:
     """Return the ids of a group's tasks in order."""
-    tasks = tasks_visible_to(principal_of(request)).filter(phase__in=group.phases)
+    tasks = filters.visible_tasks(principal_of(request)).filter(phase__in=group.phases)
     if group.mine is not None:
         tasks = tasks.filter(_own_projects(request) if group.mine else ~_own_projects(request))
     asked_at = Subquery(_oldest_question().values("asked_at")[:1])

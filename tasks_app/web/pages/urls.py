@@ -141,6 +141,7 @@ _tasks = [
     path("tasks/new/", new_task.task_new, name="task_new"),
     path("tasks/new/project/", new_task.task_new_project, name="task_new_project"),
     path("tasks/new/files/", new_task.task_new_files, name="task_new_files"),
+    path("tasks/bulk/", dashboard.tasks_bulk, name="tasks_bulk"),
     path("tasks/new/preview/", new_task.task_preview, name="task_preview"),
     path("tasks/<int:task_id>/", task.task_page, name="task"),
     path("tasks/<int:task_id>/header/", task.task_header, name="task_header"),

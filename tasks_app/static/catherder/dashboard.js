@@ -1,0 +1,64 @@
+// Selected tasks: the selection outlives the lists, which are fetched again whenever a task changes.
+// x selects the row that has the focus, Escape clears the selection.
+(() => {
+  "use strict";
+  const TYPING = "textarea, select, input:not([type=checkbox])";
+  const selected = new Set();
+  const bulk = document.getElementById("bulk");
+  const results = document.getElementById("bulk-results");
+  const boxes = () => document.querySelectorAll("input[name=task][form=bulk]");
+
+  function show() {
+    for (const box of boxes()) box.checked = selected.has(box.value);
+    document.getElementById("bulk-count").textContent = `${selected.size} selected`;
+    bulk.classList.toggle("has-selection", selected.size > 0);
+  }
+
+  function select(box, wanted) {
+    if (wanted) selected.add(box.value); else selected.delete(box.value);
+    results.replaceChildren();
+    show();
+  }
+
+  function clear() {
+    selected.clear();
+    results.replaceChildren();
+    document.getElementById("bulk-cancel").open = false;
+    show();
+  }
+
+  // Tasks that were selected and then left the lists, because they changed or a filter hides them, do not count.
+  function forgetMissing() {
+    const listed = new Set([...boxes()].map((box) => box.value));
+    for (const task of [...selected]) if (!listed.has(task)) selected.delete(task);
+    show();
+  }
+
+  document.addEventListener("change", (event) => {
+    if (event.target.matches("input[name=task][form=bulk]")) select(event.target, event.target.checked);
+  });
+
+  document.addEventListener("click", (event) => {
+    if (event.target.closest("#bulk-clear, [data-close-results]")) clear();
+  });
+
+  document.addEventListener("keydown", (event) => {
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.(TYPING)) return;
+    if (document.querySelector("dialog[open]")) return;
+    const box = event.target.closest?.(".row")?.querySelector("input[name=task]");
+    if (event.key === "x" && box) select(box, !box.checked);
+    else if (event.key === "Escape" && (selected.size || results.firstChild)) clear();
+  });
+
+  document.addEventListener("htmx:afterSwap", (event) => {
+    if (event.detail.target === results) {
+      selected.clear();
+      document.getElementById("bulk-cancel").open = false;
+      show();
+    } else forgetMissing();
+  });
+  addEventListener("pageshow", () => { // the browser may have kept what was checked
+    for (const box of boxes()) if (box.checked) selected.add(box.value);
+    show();
+  });
+})();
