@@ -15,7 +15,7 @@ from tasks_app.operations import local_sandbox
 from tasks_app.sandbox import Limits, Sandbox
 from tasks_app.services.fetching import fetch
 from tasks_app.services.tasks import create_task
-from tasks_app.web.pages import project_facts
+from tasks_app.web.pages import project_at_head
 from tests.browser import signed_in
 from tests.factories import MembershipFactory
 from tests.integration.git_repository import GitRepository
@@ -252,7 +252,7 @@ def test_the_network_chosen_here_is_the_most_that_a_step_gets(runner: Runner) ->
 def test_a_network_that_cannot_be_kept_out_is_said_on_the_project_s_page(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(project_facts, "sandbox", lambda: Sandbox(None, "bubblewrap is not installed."))
+    monkeypatch.setattr(project_at_head, "sandbox", lambda: Sandbox(None, "bubblewrap is not installed."))
     project = runner.project("network: model\npipelines: {p: [{name: do, command: self}]}\n")
     page = browser_of(project, Role.VIEWER).get(reverse("project", args=[project.pk])).text
     assert "Cannot run here: bubblewrap is not installed." in page

@@ -14,7 +14,7 @@ from tasks_app.models import Question, QuestionKind
 from tasks_app.services.undo import undo_until
 from tasks_app.web.forms.answer import CardInput, ItemInput
 from tasks_app.web.pages.access import actable_projects, current_user, is_htmx
-from tasks_app.web.rendering.evidence import Evidence, evidence_of
+from tasks_app.web.rendering.evidence import EvidencePane, evidence_of
 from tasks_app.web.rendering.words import context, headline
 
 #: Columns and lines of a preview beside the options, in the narrowest card that has two columns.
@@ -66,7 +66,7 @@ class Card:
     may_act: bool
     may_undo: bool = False
     items: list[CardItem] = field(default_factory=list)
-    evidence: list[Evidence] = field(default_factory=list)
+    evidence: list[EvidencePane] = field(default_factory=list)
     typed: CardInput = field(default_factory=lambda: CardInput([]))
     message: str = ""
     place: str = ""

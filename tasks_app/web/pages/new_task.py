@@ -22,7 +22,7 @@ from tasks_app.services.sequences import create_sequence, start_sequence
 from tasks_app.services.tasks import create_task, start_task
 from tasks_app.web.forms.new_task import NewTaskForm
 from tasks_app.web.pages.access import current_user, principal_of
-from tasks_app.web.pages.new_task_parts import ChosenProject
+from tasks_app.web.pages.chosen_project import ChosenProject
 
 #: Names the text in messages; `task:3` is its third line.
 WHERE = "task"

@@ -19,7 +19,7 @@ from tasks_app.sandbox import EnforcedLimit
 from tasks_app.services.fetching import fetch_meanwhile
 from tasks_app.web.pages.access import may_act, principal_of, project_or_404
 from tasks_app.web.pages.activity import shown_steps
-from tasks_app.web.pages.project_facts import ProjectAtHead, at_head
+from tasks_app.web.pages.project_at_head import ProjectAtHead, at_head
 
 _RECENT = 8
 

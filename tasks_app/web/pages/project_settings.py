@@ -32,7 +32,7 @@ from tasks_app.services.settings import (
 )
 from tasks_app.web.forms.project_settings import NO_OVERRIDE, BranchForm, ProjectSettingsForm, SourceForm
 from tasks_app.web.pages.access import principal_of, project_or_404
-from tasks_app.web.pages.project_facts import at_head
+from tasks_app.web.pages.project_at_head import at_head
 
 _CHANGES = 20
 _BRANCHES = 500

@@ -17,12 +17,12 @@ from tasks_app.models import Question, QuestionState, Sequence, Task
 from tasks_app.reporting.commands import fetch_command
 from tasks_app.services.sequences import cancel_sequence, files_to_come, resume_sequence, start_sequence
 from tasks_app.web.pages.access import is_htmx, may_act, sequence_or_404
-from tasks_app.web.pages.acting import act
+from tasks_app.web.pages.actions import run_action
 from tasks_app.web.pages.activity import activities, shown_steps
 
 
 @dataclass(frozen=True)
-class SequenceFacts:
+class SequenceDetails:
     """Values of the page. `to_come`: task files that are not created yet; `trouble`: why they are unknown."""
 
     sequence: Sequence
@@ -63,10 +63,10 @@ class SequenceFacts:
 
 def sequence_page(request: HttpRequest, sequence_id: int) -> HttpResponse:
     sequence = sequence_or_404(request, sequence_id)
-    facts = _facts_of(sequence)
+    details = _sequence_details(sequence)
     context = {
-        "facts": facts,
-        "activities": activities(task for task, _ in facts.tasks),
+        "details": details,
+        "activities": activities(task for task, _ in details.tasks),
         "may_act": may_act(request, sequence.project),
     }
     return render(request, "sequences/_body.html" if is_htmx(request) else "sequences/page.html", context)
@@ -88,15 +88,15 @@ def sequence_go_on(request: HttpRequest, sequence_id: int) -> HttpResponse:
 
 
 def _act(request: HttpRequest, sequence_id: int, action: Callable[..., object]) -> HttpResponse:
-    act(request, sequence_or_404(request, sequence_id), action)
+    run_action(request, sequence_or_404(request, sequence_id), action)
     return redirect("sequence", sequence_id)
 
 
-def _facts_of(sequence: Sequence) -> SequenceFacts:
+def _sequence_details(sequence: Sequence) -> SequenceDetails:
     tasks = _tasks(sequence)
     metrics = statistics.of_tasks(tasks)
     to_come, trouble = files_to_come(sequence)
-    return SequenceFacts(
+    return SequenceDetails(
         sequence=sequence,
         tasks=[(task, metrics[task.pk]) for task in tasks],
         metrics=statistics.of_sequence(sequence),

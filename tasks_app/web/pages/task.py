@@ -12,9 +12,9 @@ from tasks_app.models import Task
 from tasks_app.web.pages.access import may_act, task_or_404
 from tasks_app.web.pages.activity import activities
 from tasks_app.web.pages.cards import cards_of
-from tasks_app.web.pages.task_facts import facts_of
+from tasks_app.web.pages.task_details import task_details
 from tasks_app.web.pages.task_log import Log, Only
-from tasks_app.web.pages.task_publishing import publishing_facts
+from tasks_app.web.pages.task_publishing import publishing_details
 from tasks_app.web.pages.task_result import result_of
 
 
@@ -22,7 +22,7 @@ def task_page(request: HttpRequest, task_id: int) -> HttpResponse:
     task = task_or_404(request, task_id)
     open_questions = task.questions.open().select_related("task__project", "step", "run", "answered_by")
     context = {
-        **_facts(request, task),
+        **_context(request, task),
         "result": result_of(task),
         "activities": activities([task]),
         "cards": cards_of(request, open_questions),
@@ -35,7 +35,7 @@ def task_page(request: HttpRequest, task_id: int) -> HttpResponse:
 
 def task_header(request: HttpRequest, task_id: int) -> HttpResponse:
     task = task_or_404(request, task_id)
-    context = {**_facts(request, task), "activities": activities([task])}
+    context = {**_context(request, task), "activities": activities([task])}
     return render(request, "tasks/_header.html", context)
 
 
@@ -46,11 +46,11 @@ def task_activity(request: HttpRequest, task_id: int) -> HttpResponse:
 
 
 def task_timeline(request: HttpRequest, task_id: int) -> HttpResponse:
-    return render(request, "tasks/_timeline.html", _facts(request, task_or_404(request, task_id)))
+    return render(request, "tasks/_timeline.html", _context(request, task_or_404(request, task_id)))
 
 
 def task_plan(request: HttpRequest, task_id: int) -> HttpResponse:
-    return render(request, "tasks/_plan.html", _facts(request, task_or_404(request, task_id)))
+    return render(request, "tasks/_plan.html", _context(request, task_or_404(request, task_id)))
 
 
 def task_history(request: HttpRequest, task_id: int) -> HttpResponse:
@@ -59,11 +59,11 @@ def task_history(request: HttpRequest, task_id: int) -> HttpResponse:
     return render(request, "tasks/_history.html", {"task": task, "questions": _asked(task)})
 
 
-def _facts(request: HttpRequest, task: Task) -> dict[str, Any]:
+def _context(request: HttpRequest, task: Task) -> dict[str, Any]:
     return {
         "task": task,
-        "facts": facts_of(task),
-        "publishing": publishing_facts(task),
+        "details": task_details(task),
+        "publishing": publishing_details(task),
         "may_act": may_act(request, task.project),
         "levels": LEVELS.items(),
     }

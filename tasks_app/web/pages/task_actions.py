@@ -15,7 +15,7 @@ from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.retries import retry_from
 from tasks_app.services.tasks import cancel_task, change_threshold, resume_task, start_task
 from tasks_app.web.pages.access import step_or_404, task_or_404
-from tasks_app.web.pages.acting import act
+from tasks_app.web.pages.actions import run_action
 
 
 @require_POST
@@ -53,5 +53,5 @@ def task_threshold(request: HttpRequest, task_id: int) -> HttpResponse:
 
 
 def _act(request: HttpRequest, task_id: int, action: Callable[..., object]) -> HttpResponse:
-    act(request, task_or_404(request, task_id), action)
+    run_action(request, task_or_404(request, task_id), action)
     return redirect("task", task_id)

@@ -14,11 +14,11 @@ from tasks_app.models import Publication, PublicationState, Task
 from tasks_app.services.publish_settings import target_of
 from tasks_app.services.publishing import publication_hindrances, publish
 from tasks_app.web.pages.access import task_or_404
-from tasks_app.web.pages.acting import act
+from tasks_app.web.pages.actions import run_action
 
 
 @dataclass(frozen=True)
-class PublishingFacts:
+class PublishingDetails:
     """Where the result of a task goes, its last publication, and why it cannot be published now.
 
     `is_published`: whether the last publication was one of the present result, and arrived.
@@ -34,12 +34,12 @@ class PublishingFacts:
         return not self.hindrances and not (self.last and self.last.is_pending)
 
 
-def publishing_facts(task: Task) -> PublishingFacts | None:
+def publishing_details(task: Task) -> PublishingDetails | None:
     """Return the facts, or None if nothing was published and the task is not done."""
     last = task.publications.select_related("by").first()
     if last is None and (task.phase != Phase.DONE or not task.head_commit):
         return None
-    return PublishingFacts(
+    return PublishingDetails(
         target_of(task.project),
         last,
         publication_hindrances(task, task.head_commit),
@@ -52,5 +52,5 @@ def publishing_facts(task: Task) -> PublishingFacts | None:
 def task_publish(request: HttpRequest, task_id: int) -> HttpResponse:
     """Publish the result; `squash=yes`: as one commit, `update=yes`: with the project's branch merged."""
     squash, update = (request.POST.get(name) == "yes" for name in ("squash", "update"))
-    act(request, task_or_404(request, task_id), partial(publish, squash=squash, update=update))
+    run_action(request, task_or_404(request, task_id), partial(publish, squash=squash, update=update))
     return redirect("task", task_id)

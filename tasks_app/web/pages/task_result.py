@@ -15,7 +15,7 @@ from tasks_app.models import Event, EventKind, Outcome, Question, Review, Run, T
 from tasks_app.services.difference import difference_of
 from tasks_app.services.reviews import approvals_of
 from tasks_app.web.pages.access import may_act, task_or_404
-from tasks_app.web.pages.task_facts import facts_of
+from tasks_app.web.pages.task_details import task_details
 from tasks_app.web.rendering.diff import in_one_line
 from tasks_app.web.rendering.words import headline
 
@@ -95,7 +95,7 @@ def task_result(request: HttpRequest, task_id: int) -> HttpResponse:
     context: dict[str, Any] = {
         "task": task,
         "result": result_of(task),
-        "facts": facts_of(task),
+        "details": task_details(task),
         "may_act": may_act(request, task.project),
     }
     return render(request, "tasks/_result.html", context)

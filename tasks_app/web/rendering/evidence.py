@@ -20,7 +20,7 @@ _HEADER = re.compile(r"(index|---|\+\+\+|(new|deleted) file|(old|new) mode|simil
 
 
 @dataclass(frozen=True)
-class Evidence:
+class EvidencePane:
     """One piece of evidence. `lines`: of a diff; `cut`: number of characters that are not shown."""
 
     kind: str
@@ -35,17 +35,17 @@ class Evidence:
         return self.text.count("\n") > _PANE
 
 
-def evidence_of(question: Question) -> list[Evidence]:
+def evidence_of(question: Question) -> list[EvidencePane]:
     return [_pane(one) for one in question.evidence if isinstance(one, dict)]
 
 
-def _pane(given: dict[str, Any]) -> Evidence:
+def _pane(given: dict[str, Any]) -> EvidencePane:
     kind, text = str(given.get("kind", "")), str(given.get("text", ""))
     kept = text[:_KEEP]
     lines = diff_lines(kept) if kind == "diff" else []
     known = kind if kind in _KINDS else "text"
     cut = len(text) - len(kept) + sum(len(line.text) + 1 for line in lines[_KEEP_LINES:])
-    return Evidence(known, str(given.get("title", "")), kept, lines[:_KEEP_LINES], cut)
+    return EvidencePane(known, str(given.get("title", "")), kept, lines[:_KEEP_LINES], cut)
 
 
 def diff_lines(text: str) -> list[DiffLine]:

@@ -13,7 +13,7 @@ from tasks_app.models import Sequence, Task
 from tasks_app.web.pages.access import principal_of
 
 
-def act(request: HttpRequest, thing: Task | Sequence, action: Callable[..., object]) -> None:
+def run_action(request: HttpRequest, thing: Task | Sequence, action: Callable[..., object]) -> None:
     """Run the action. If somebody else was first, the page shows the current state."""
     try:
         action(thing, by=principal_of(request))

@@ -33,7 +33,7 @@ _TAIL_LENGTH = 2_000
 
 
 @dataclass(frozen=True)
-class RunFacts:
+class RunDetails:
     """A run. `waited`: seconds from its end to the next run; `waits_for` says for what.
 
     `failed_check` is the check that its work did not pass.
@@ -72,12 +72,12 @@ class RunFacts:
 
 
 @dataclass(frozen=True)
-class StepFacts:
+class StepDetails:
     """A step. `history`: runs before the last retry; `current`: whether it is the current step."""
 
     step: Step
-    runs: list[RunFacts]
-    history: list[RunFacts]
+    runs: list[RunDetails]
+    history: list[RunDetails]
     spent: Usage
     seconds: float | None
     current: bool = False
@@ -85,11 +85,11 @@ class StepFacts:
 
 
 @dataclass(frozen=True)
-class TaskFacts:
+class TaskDetails:
     """A task. `working`: seconds without `waiting` for people and limits."""
 
     task: Task
-    steps: list[StepFacts]
+    steps: list[StepDetails]
     spent: Usage
     working: float | None
     waiting: float
@@ -132,22 +132,22 @@ class TaskFacts:
     @property
     def planned(self) -> Step | None:
         """Return the step with the current plan: the last that wrote or changed it."""
-        return next((facts.step for facts in reversed(self.steps) if facts.step.plan), None)
+        return next((one.step for one in reversed(self.steps) if one.step.plan), None)
 
     @property
     def step_rows(self) -> list[Step]:
-        return [facts.step for facts in self.steps]
+        return [one.step for one in self.steps]
 
     @property
     def current_step(self) -> Step | None:
-        return next((facts.step for facts in self.steps if facts.current), None)
+        return next((one.step for one in self.steps if one.current), None)
 
 
-def facts_of(task: Task) -> TaskFacts:
+def task_details(task: Task) -> TaskDetails:
     metrics = statistics.of_task(task)
-    return TaskFacts(
+    return TaskDetails(
         task=task,
-        steps=_step_facts(task),
+        steps=_step_details(task),
         spent=metrics.usage,
         working=metrics.duration.working,
         waiting=metrics.duration.paused,
@@ -155,16 +155,16 @@ def facts_of(task: Task) -> TaskFacts:
     )
 
 
-def _step_facts(task: Task) -> list[StepFacts]:
+def _step_details(task: Task) -> list[StepDetails]:
     steps = list(task.steps.prefetch_related("runs"))
     metrics = statistics.of_steps(steps)
     at_hand = next((step for step in steps if step.phase != Phase.DONE), None)
     retryable = task.phase in RETRYABLE and not has_successor(task)
     found = []
     for step in steps:
-        runs = _run_facts(step)
+        runs = _run_details(step)
         found.append(
-            StepFacts(
+            StepDetails(
                 step,
                 [one for one in runs if one.run.number >= step.first_run],
                 [one for one in runs if one.run.number < step.first_run],
@@ -178,13 +178,13 @@ def _step_facts(task: Task) -> list[StepFacts]:
     return found
 
 
-def _run_facts(step: Step) -> list[RunFacts]:
+def _run_details(step: Step) -> list[RunDetails]:
     runs = list(step.runs.all())
     return [_one_run(step, run, after) for run, after in zip_longest(runs, runs[1:])]
 
 
-def _one_run(step: Step, run: Run, after: Run | None) -> RunFacts:
-    return RunFacts(
+def _one_run(step: Step, run: Run, after: Run | None) -> RunDetails:
+    return RunDetails(
         run,
         run.usage,
         statistics.run_seconds(run),

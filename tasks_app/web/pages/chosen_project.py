@@ -12,7 +12,7 @@ from tasks_app.config.pipeline import DEFAULT_TASK_FOLDER
 from tasks_app.core.errors import BadInput, CatHerderError
 from tasks_app.models import Project
 from tasks_app.reporting.task_files import RepositoryTaskFiles
-from tasks_app.web.pages.project_facts import ProjectAtHead, ShownPipeline, at_head
+from tasks_app.web.pages.project_at_head import ProjectAtHead, ShownPipeline, at_head
 
 _LISTED = 50
 
