@@ -11,7 +11,7 @@ from pathlib import Path
 from django.conf import settings
 from django.db import DatabaseError
 
-from tasks_app.config.validation import Ground, is_repository
+from tasks_app.config.validation import RepositoryContext, is_repository
 from tasks_app.core.errors import BadInput
 from tasks_app.git import inspect_source
 from tasks_app.git.program import NETWORK_SECONDS, Git
@@ -55,9 +55,9 @@ def resolve_folder(name: str) -> Path:
     return path.resolve()
 
 
-def repository_context(root: Path) -> Ground:
+def repository_context(root: Path) -> RepositoryContext:
     """Return the folder with the prompts and the default threshold of this installation."""
-    return Ground(root, prompts=SHIPPED_PROMPTS, threshold=settings.ENVIRONMENT.threshold)
+    return RepositoryContext(root, prompts=SHIPPED_PROMPTS, threshold=settings.ENVIRONMENT.threshold)
 
 
 def _source_of_project(name: str) -> str:

@@ -91,8 +91,8 @@ def test_only_links_that_stay_inside_for_certain_are_kept(
     (repository.path / link).symlink_to(target)
     repository.commit()
     bare = fetched(repository.path)
-    with laid_out(bare, bare.head("main"), prompts=PROMPTS) as ground:
-        assert ground.leads_out(ground.root / link) == leads_out
+    with laid_out(bare, bare.head("main"), prompts=PROMPTS) as context:
+        assert context.leads_out(context.root / link) == leads_out
 
 
 def test_nothing_of_the_repository_is_run_or_left(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_nothing_of_the_repository_is_run_or_left(tmp_path: Path) -> None:
     (repository.path / ".gitattributes").write_text("* filter=evil export-subst\n")
     repository.commit()
     bare = fetched(repository.path)
-    with laid_out(bare, bare.head("main"), prompts=PROMPTS) as ground:
-        assert (ground.root / "cat-herder.yaml").read_text() == CONFIG
-        assert not (ground.root / "src").exists()
-    assert not ground.root.exists()
+    with laid_out(bare, bare.head("main"), prompts=PROMPTS) as context:
+        assert (context.root / "cat-herder.yaml").read_text() == CONFIG
+        assert not (context.root / "src").exists()
+    assert not context.root.exists()

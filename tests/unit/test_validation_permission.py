@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tasks_app.config.faults import ConfigInvalid
-from tasks_app.config.validation import Ground, grant_permission
+from tasks_app.config.validation import RepositoryContext, grant_permission
 from tasks_app.config.validation.permission import NEW_FILE, has_permission, with_permission
 from tasks_app.core.errors import BadInput
 
@@ -70,31 +70,31 @@ def test_h12_another_permission_does_not(rule: str) -> None:
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> Ground:
-    return Ground(tmp_path / "repository", prompts=tmp_path)
+def context(tmp_path: Path) -> RepositoryContext:
+    return RepositoryContext(tmp_path / "repository", prompts=tmp_path)
 
 
-def settings(ground: Ground) -> Path:
-    path = ground.root / ".claude" / "settings.json"
+def settings(context: RepositoryContext) -> Path:
+    path = context.root / ".claude" / "settings.json"
     path.parent.mkdir(parents=True)
     return path
 
 
-def test_h12_a_missing_file_is_made_and_made_once(ground: Ground) -> None:
-    ground.root.mkdir()
-    assert grant_permission(ground)
-    path = ground.root / ".claude" / "settings.json"
+def test_h12_a_missing_file_is_made_and_made_once(context: RepositoryContext) -> None:
+    context.root.mkdir()
+    assert grant_permission(context)
+    path = context.root / ".claude" / "settings.json"
     assert path.read_text() == NEW_FILE
     assert path.stat().st_mode & 0o777 == 0o644
-    assert not grant_permission(ground)
+    assert not grant_permission(context)
     assert [one.name for one in path.parent.iterdir()] == ["settings.json"]
 
 
-def test_h12_the_rights_of_the_file_are_kept(ground: Ground) -> None:
-    path = settings(ground)
+def test_h12_the_rights_of_the_file_are_kept(context: RepositoryContext) -> None:
+    path = settings(context)
     path.write_text("{}")
     path.chmod(0o600)
-    assert grant_permission(ground)
+    assert grant_permission(context)
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -108,27 +108,29 @@ def test_h12_the_rights_of_the_file_are_kept(ground: Ground) -> None:
         ("[" * 100_000, "nested too deeply"),
     ],
 )
-def test_r5_what_cannot_be_understood_is_never_overwritten(ground: Ground, text: str, fault: str) -> None:
-    path = settings(ground)
+def test_r5_what_cannot_be_understood_is_never_overwritten(
+    context: RepositoryContext, text: str, fault: str
+) -> None:
+    path = settings(context)
     path.write_text(text)
     with pytest.raises(ConfigInvalid, match=fault):
-        grant_permission(ground)
+        grant_permission(context)
     assert path.read_text() == text
 
 
-def test_r4_a_link_is_not_followed(ground: Ground, tmp_path: Path) -> None:
+def test_r4_a_link_is_not_followed(context: RepositoryContext, tmp_path: Path) -> None:
     outside = tmp_path / "outside.json"
     outside.write_text("{}")
-    settings(ground).symlink_to(outside)
+    settings(context).symlink_to(outside)
     with pytest.raises(BadInput, match="link"):
-        grant_permission(ground)
+        grant_permission(context)
     assert outside.read_text() == "{}"
 
 
-def test_r4_a_folder_that_leads_out_is_not_written(ground: Ground, tmp_path: Path) -> None:
-    ground.root.mkdir()
+def test_r4_a_folder_that_leads_out_is_not_written(context: RepositoryContext, tmp_path: Path) -> None:
+    context.root.mkdir()
     (tmp_path / "elsewhere").mkdir()
-    (ground.root / ".claude").symlink_to(tmp_path / "elsewhere")
+    (context.root / ".claude").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(BadInput, match="leads out of the repository"):
-        grant_permission(ground)
+        grant_permission(context)
     assert list((tmp_path / "elsewhere").iterdir()) == []

@@ -10,9 +10,9 @@ from pathlib import Path
 from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.pipeline import DEFAULT_TASK_FOLDER, load_project_config
 from tasks_app.config.schema import json_schema
-from tasks_app.config.validation.ground import Ground, read_text
 from tasks_app.config.validation.packages import MAKEFILES, make_targets
 from tasks_app.config.validation.permission import NEW_FILE, SETTINGS_FILE, has_permission
+from tasks_app.config.validation.repository_context import RepositoryContext, read_text
 from tasks_app.config.validation.settings_file import CONFIG_FILE
 from tasks_app.core.errors import BadInput
 from tasks_app.prompting.instructions import SELF, repository_path
@@ -56,58 +56,58 @@ class StarterFile:
     hint: str = ""
 
 
-def starter_files(ground: Ground, choices: Choices) -> Iterator[StarterFile]:
+def starter_files(context: RepositoryContext, choices: Choices) -> Iterator[StarterFile]:
     """Return every file, the settings first. Raises BadInput if what is there cannot be read."""
-    settings = choices.settings or settings_text(ground, schema=choices.schema)
+    settings = choices.settings or settings_text(context, schema=choices.schema)
     yield StarterFile(CONFIG_FILE, settings)
     if choices.schema:
         yield StarterFile(SCHEMA_FILE, json.dumps(json_schema(), ensure_ascii=False, indent=2) + "\n")
-    yield _task(ground, read_text(ground, CONFIG_FILE) or settings)
-    yield _permission(ground)
+    yield _task(context, read_text(context, CONFIG_FILE) or settings)
+    yield _permission(context)
     if choices.prompts:
-        yield from _prompts(ground.shipped_steps)
+        yield from _prompts(context.shipped_steps)
 
 
-def test_command(ground: Ground) -> str | None:
+def test_command(context: RepositoryContext) -> str | None:
     """Return how the repository's tests are run, where a Makefile or package.json says so."""
     for name in MAKEFILES:
-        makefile = read_text(ground, name, follow=True)
+        makefile = read_text(context, name, follow=True)
         if makefile and "test" in (make_targets(makefile) or ()):
             return "make test"
     try:
-        package = json.loads(read_text(ground, "package.json", follow=True) or "{}")
+        package = json.loads(read_text(context, "package.json", follow=True) or "{}")
         script = package["scripts"]["test"]
     except (BadInput, ValueError, LookupError, TypeError):
         return None
     return None if _NO_TESTS in str(script) else "npm test"
 
 
-def settings_text(ground: Ground, *, schema: bool = False) -> str:
+def settings_text(context: RepositoryContext, *, schema: bool = False) -> str:
     """A first cat-herder.yaml that fits the repository."""
-    text = _template(ground, CONFIG_FILE)
-    command = test_command(ground)
+    text = _template(context, CONFIG_FILE)
+    command = test_command(context)
     check = _CHECK.format(command=command) if command else _CHECK_TO_BE_FILLED_IN
     return text.replace("{{schema}}", _SCHEMA_LINE if schema else "").replace("{{check}}", check)
 
 
-def _task(ground: Ground, settings: str) -> StarterFile:
+def _task(context: RepositoryContext, settings: str) -> StarterFile:
     """Return the first task, in the task folder that the settings name; not beside tasks that are there."""
     try:
         config = load_project_config(settings)
         folder, pipelines = config.task_folder, [pipeline.name for pipeline in config.pipelines]
     except ConfigInvalid:
         folder, pipelines = DEFAULT_TASK_FOLDER, []
-    text = _template(ground, "task.md")
+    text = _template(context, "task.md")
     if "quick" not in pipelines:
         text = text.replace("pipeline: quick\n", "")
     name = f"{folder.rstrip('/')}/{_TASK_FILE}"
-    there = any(path.name != _TASK_FILE for path in (ground.root / folder).glob("*.md"))
+    there = any(path.name != _TASK_FILE for path in (context.root / folder).glob("*.md"))
     return StarterFile(name, text, satisfied="there are tasks in that folder" if there else "")
 
 
-def _permission(ground: Ground) -> StarterFile:
+def _permission(context: RepositoryContext) -> StarterFile:
     try:
-        text = read_text(ground, SETTINGS_FILE)
+        text = read_text(context, SETTINGS_FILE)
         granted = text is not None and has_permission(text)
     except BadInput:
         granted = False
@@ -125,5 +125,5 @@ def _prompts(shipped: Path) -> Iterator[StarterFile]:
             yield StarterFile(repository_path(path.stem), path.read_text(encoding="utf-8"))
 
 
-def _template(ground: Ground, name: str) -> str:
-    return (ground.prompts / _TEMPLATES / name).read_text(encoding="utf-8")
+def _template(context: RepositoryContext, name: str) -> str:
+    return (context.prompts / _TEMPLATES / name).read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from tasks_app.config.starter.files import StarterFile
-from tasks_app.config.validation.ground import Ground
+from tasks_app.config.validation.repository_context import RepositoryContext
 from tasks_app.core.errors import BadInput
 
 
@@ -29,19 +29,19 @@ class Written:
     remark: str = ""
 
 
-def write_all(files: Iterable[StarterFile], ground: Ground, *, dry_run: bool) -> list[Written]:
+def write_all(files: Iterable[StarterFile], context: RepositoryContext, *, dry_run: bool) -> list[Written]:
     """Make each file that is not there; with `dry_run`, only say what would become of it.
 
     Raises BadInput if a folder leads out of the repository or cannot be written.
     """
-    return [_written(file, ground, dry_run=dry_run) for file in files]
+    return [_written(file, context, dry_run=dry_run) for file in files]
 
 
-def _written(file: StarterFile, ground: Ground, *, dry_run: bool) -> Written:
-    path = ground.root / file.name
+def _written(file: StarterFile, context: RepositoryContext, *, dry_run: bool) -> Written:
+    path = context.root / file.name
     if file.satisfied:
         return Written(file.name, Outcome.THERE, file.satisfied)
-    if ground.leads_out(path.parent):
+    if context.leads_out(path.parent):
         raise BadInput("its folder is a link that leads out of the repository", where=file.name)
     try:
         made = not _exists(path) if dry_run else _make(path, file.text)

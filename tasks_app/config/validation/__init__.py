@@ -6,15 +6,15 @@ Nothing of the repository is run. Free of Django and of the database.
 from tasks_app.config.validation.committed import laid_out, validate_commit
 from tasks_app.config.validation.findings import Finding, Report, Severity
 from tasks_app.config.validation.git_state import is_repository
-from tasks_app.config.validation.ground import Ground
 from tasks_app.config.validation.permission import SETTINGS_FILE, grant_permission
-from tasks_app.config.validation.whole import may_ask, validate
+from tasks_app.config.validation.repository import may_ask, validate
+from tasks_app.config.validation.repository_context import RepositoryContext
 
 __all__ = [
     "SETTINGS_FILE",
     "Finding",
-    "Ground",
     "Report",
+    "RepositoryContext",
     "Severity",
     "grant_permission",
     "is_repository",

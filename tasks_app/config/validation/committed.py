@@ -14,11 +14,11 @@ from pathlib import Path, PurePosixPath
 
 from tasks_app.config.pipeline import DEFAULT_TASK_FOLDER
 from tasks_app.config.validation.findings import Report
-from tasks_app.config.validation.ground import Ground
 from tasks_app.config.validation.packages import MAKEFILES
 from tasks_app.config.validation.permission import SETTINGS_FILE
+from tasks_app.config.validation.repository import report_on
+from tasks_app.config.validation.repository_context import RepositoryContext
 from tasks_app.config.validation.settings_file import CONFIG_FILE, read_settings_file
-from tasks_app.config.validation.whole import report_on
 from tasks_app.config.yaml_text import MAX_BYTES
 from tasks_app.git import Repository, TreeFile, blob_bytes, committed_tree
 from tasks_app.prompting.instructions import repository_path
@@ -38,26 +38,28 @@ def validate_commit(repository: Repository, commit: str, *, prompts: Path, thres
 
     Raises WorkspaceError if the commit cannot be read.
     """
-    with laid_out(repository, commit, prompts=prompts, threshold=threshold) as ground:
-        return report_on(ground)
+    with laid_out(repository, commit, prompts=prompts, threshold=threshold) as context:
+        return report_on(context)
 
 
 @contextmanager
-def laid_out(repository: Repository, commit: str, *, prompts: Path, threshold: int = 0) -> Iterator[Ground]:
+def laid_out(
+    repository: Repository, commit: str, *, prompts: Path, threshold: int = 0
+) -> Iterator[RepositoryContext]:
     """Yield what matters of a commit in a folder that is gone afterwards. Raises WorkspaceError."""
     files = committed_tree(repository, commit=commit)
     with tempfile.TemporaryDirectory(prefix="cat-herder-commit-") as name:
         root = Path(name).resolve()
         tracked = frozenset(file.path for file in files)
-        ground = Ground(root, prompts=prompts, threshold=threshold, tracked=tracked)
+        context = RepositoryContext(root, prompts=prompts, threshold=threshold, tracked=tracked)
         layout = _Layout(repository, root)
         layout.lay([file for file in files if file.path == CONFIG_FILE], reads=lambda file: True)
-        folder = (read_settings_file(ground).task_folder or DEFAULT_TASK_FOLDER).strip("/") + "/"
+        folder = (read_settings_file(context).task_folder or DEFAULT_TASK_FOLDER).strip("/") + "/"
         reads = partial(_is_read, task_folder=folder)
         words = _words(root)
         rest = [file for file in files if file.path != CONFIG_FILE]
         layout.lay([file for file in rest if reads(file) or _may_be_meant(file, words)], reads=reads)
-        yield ground
+        yield context
 
 
 def _words(root: Path) -> str:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from tasks_app.config.faults import ConfigInvalid, Problem, shown
 from tasks_app.config.validation.findings import Finding, Severity, findings_in
-from tasks_app.config.validation.ground import Ground, read_text
 from tasks_app.config.validation.json_text import line_of, member, read_json, top, with_added
+from tasks_app.config.validation.repository_context import RepositoryContext, read_text
 from tasks_app.core.errors import BadInput
 
 SETTINGS_FILE = ".claude/settings.json"
@@ -38,13 +38,13 @@ class _Rules:
     deny_line: int | None
 
 
-def permission_findings(ground: Ground, *, why: str) -> list[Finding]:
+def permission_findings(context: RepositoryContext, *, why: str) -> list[Finding]:
     """Return what stops Claude Code from asking if run by hand; `why` names the threshold above 0.
 
     A repository without the file is only used by the portal, so there are no findings.
     """
     try:
-        text = read_text(ground, SETTINGS_FILE)
+        text = read_text(context, SETTINGS_FILE)
         return [] if text is None else list(_faults(text, _rules(text), why=why))
     except BadInput as fault:
         return [replace(one, severity=Severity.HINT) for one in findings_in(fault, file=SETTINGS_FILE)]
@@ -55,15 +55,15 @@ def has_permission(text: str) -> bool:
     return any(map(_COVERING.fullmatch, _rules(text).allow))
 
 
-def grant_permission(ground: Ground) -> bool:
+def grant_permission(context: RepositoryContext) -> bool:
     """Add the permission to the file, or make the file; False if nothing was to be done.
 
     Everything else in the file stays as it is laid out. Raises BadInput if it is no JSON, has another
     form, or is reached through a link.
     """
-    text = read_text(ground, SETTINGS_FILE)
-    path = ground.root / SETTINGS_FILE
-    if ground.leads_out(path.parent):
+    text = read_text(context, SETTINGS_FILE)
+    path = context.root / SETTINGS_FILE
+    if context.leads_out(path.parent):
         raise BadInput("the folder is a link that leads out of the repository", where=SETTINGS_FILE)
     if text is not None and has_permission(text):
         return False

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from tasks_app.config.faults import ConfigInvalid, did_you_mean, shown
 from tasks_app.config.validation.findings import Finding, Severity, findings_in
-from tasks_app.config.validation.ground import Ground, read_text
 from tasks_app.config.validation.json_text import read_json
 from tasks_app.config.validation.packages import (
     MAKEFILES,
@@ -21,6 +20,7 @@ from tasks_app.config.validation.packages import (
     make_targets,
     script_called,
 )
+from tasks_app.config.validation.repository_context import RepositoryContext, read_text
 from tasks_app.config.validation.shell_words import Word, simple_commands
 from tasks_app.core.errors import BadInput
 from tasks_app.sandbox.environment import search_path
@@ -45,23 +45,23 @@ class Complaint:
     severity: Severity = Severity.ERROR
 
 
-def complaints(command: str, *, ground: Ground) -> Iterator[Complaint]:
+def complaints(command: str, *, context: RepositoryContext) -> Iterator[Complaint]:
     """Return why the command line of a check could not be run in a clone of the repository."""
-    folder: Path | None = ground.root
+    folder: Path | None = context.root
     for number, words in enumerate(simple_commands(command)):
         if words[0] == "cd":
             folder = _after_cd(folder, words)
             continue
         if folder is None:  # `cd` led to a place that only the shell knows
             return
-        yield from _Command(words, folder, ground, first=number == 0).complaints()
+        yield from _Command(words, folder, context, first=number == 0).complaints()
 
 
-def broken_package(ground: Ground, folder: Path) -> list[Finding]:
+def broken_package(context: RepositoryContext, folder: Path) -> list[Finding]:
     """Faults of the package.json in `folder` that keep its scripts from being known."""
-    name = _name_of(folder / "package.json", ground)
+    name = _name_of(folder / "package.json", context)
     try:
-        _scripts(ground, folder)
+        _scripts(context, folder)
     except BadInput as fault:
         return list(findings_in(fault, file=name))
     return []
@@ -76,7 +76,7 @@ class _Command:
 
     words: tuple[Word, ...]
     folder: Path
-    ground: Ground
+    context: RepositoryContext
     first: bool
 
     @cached_property
@@ -103,7 +103,7 @@ class _Command:
 
     def _path(self, program: str) -> Iterator[Complaint]:
         path = self.folder / program
-        if not Path(program).is_absolute() and self.ground.leads_out(path):
+        if not Path(program).is_absolute() and self.context.leads_out(path):
             yield Complaint(f"runs {shown(program)}, which leads out of the repository")
         elif not path.exists():
             if self.first or Path(program).is_absolute():
@@ -116,15 +116,15 @@ class _Command:
             yield Complaint(message, Severity.WARNING)
 
     def _in_clone(self, path: Path) -> bool:
-        return Path(self.words[0] or "").is_absolute() or self.ground.is_committed(
-            _name_of(path, self.ground)
+        return Path(self.words[0] or "").is_absolute() or self.context.is_committed(
+            _name_of(path, self.context)
         )
 
     def _script(self, program: str, call: ScriptCall) -> Iterator[Complaint]:
         folder = self.folder / call.folder
-        name = _name_of(folder / "package.json", self.ground)
+        name = _name_of(folder / "package.json", self.context)
         try:
-            scripts = _scripts(self.ground, folder)
+            scripts = _scripts(self.context, folder)
         except ConfigInvalid:
             return  # reported once, at that file
         wanted = f"runs the script {shown(call.script)}"
@@ -136,7 +136,7 @@ class _Command:
 
     def _make(self, call: MakeCall) -> Iterator[Complaint]:
         folder = self.folder / call.folder
-        if self.ground.leads_out(folder / (call.file or ".")):
+        if self.context.leads_out(folder / (call.file or ".")):
             yield Complaint("runs make in a place that leads out of the repository", Severity.WARNING)
             return
         names = (call.file,) if call.file else MAKEFILES
@@ -150,15 +150,15 @@ class _Command:
         for target in call.targets if targets is not None else ():
             if target not in (targets or ()) and not (folder / target).exists():
                 hint = did_you_mean(target, targets or ())
-                name = _name_of(path, self.ground)
+                name = _name_of(path, self.context)
                 yield Complaint(
                     f"makes {shown(target)}, which is no target of {name}{hint}", Severity.WARNING
                 )
 
 
-def package_folders(command: str, *, ground: Ground) -> Iterator[Path]:
+def package_folders(command: str, *, context: RepositoryContext) -> Iterator[Path]:
     """Return the folders whose package.json the command's scripts come from."""
-    folder: Path | None = ground.root
+    folder: Path | None = context.root
     for words in simple_commands(command):
         if words[0] == "cd":
             folder = _after_cd(folder, words)
@@ -171,10 +171,10 @@ def _after_cd(folder: Path | None, words: tuple[Word, ...]) -> Path | None:
     return folder / target if folder is not None and target and not target.startswith("-") else None
 
 
-def _scripts(ground: Ground, folder: Path) -> Mapping[str, object] | None:
+def _scripts(context: RepositoryContext, folder: Path) -> Mapping[str, object] | None:
     """Return the scripts of the package.json in `folder`; None without such a file. Raises ConfigInvalid."""
-    name = _name_of(folder / "package.json", ground)
-    text = read_text(ground, name, follow=True)
+    name = _name_of(folder / "package.json", context)
+    text = read_text(context, name, follow=True)
     if text is None:
         return None
     package = read_json(text, where=name)
@@ -186,6 +186,6 @@ def _has_program(folder: Path, name: str) -> bool:
     return os.path.lexists(folder / "node_modules" / ".bin" / name)
 
 
-def _name_of(path: Path, ground: Ground) -> str:
+def _name_of(path: Path, context: RepositoryContext) -> str:
     """Relative to the repository, without `..` and `.` in it."""
-    return os.path.relpath(os.path.normpath(path), ground.root)
+    return os.path.relpath(os.path.normpath(path), context.root)

@@ -17,7 +17,7 @@ from tasks_app.config.pipeline import (
 )
 from tasks_app.config.threshold import threshold_fault
 from tasks_app.config.validation.findings import Finding, Severity, error, findings_in, warning
-from tasks_app.config.validation.ground import Ground, read_text
+from tasks_app.config.validation.repository_context import RepositoryContext, read_text
 from tasks_app.config.yaml_text import YamlDocument, read_yaml
 
 CONFIG_FILE = "cat-herder.yaml"
@@ -84,16 +84,16 @@ class SettingsFile:
         return Problem(self.line_of(location), key_path(location), message)
 
 
-def read_settings_file(ground: Ground) -> SettingsFile:
+def read_settings_file(context: RepositoryContext) -> SettingsFile:
     """`cat-herder.yaml` with all its faults; a repository without one has the defaults."""
     try:
-        text = read_text(ground, CONFIG_FILE)
+        text = read_text(context, CONFIG_FILE)
         if text is None:
-            return SettingsFile(YamlDocument(None, {}, ()), tuple(_other_files(ground)))
+            return SettingsFile(YamlDocument(None, {}, ()), tuple(_other_files(context)))
         document = read_yaml(text, where=CONFIG_FILE)
     except ConfigInvalid as fault:
         return SettingsFile(None, tuple(findings_in(fault, file=CONFIG_FILE)))
-    settings = SettingsFile(document, (*_not_in_git(ground), *_faults(text)))
+    settings = SettingsFile(document, (*_not_in_git(context), *_faults(text)))
     return replace(settings, findings=(*settings.findings, *_own_branch(settings)))
 
 
@@ -108,8 +108,8 @@ def _own_branch(settings: SettingsFile) -> Iterator[Finding]:
         yield Finding(CONFIG_FILE, settings.problem(place, message), Severity.WARNING)
 
 
-def _not_in_git(ground: Ground) -> Iterator[Finding]:
-    if not ground.is_committed(CONFIG_FILE):
+def _not_in_git(context: RepositoryContext) -> Iterator[Finding]:
+    if not context.is_committed(CONFIG_FILE):
         yield warning(CONFIG_FILE, "this file is not in git: tasks will work with the defaults")
 
 
@@ -120,10 +120,10 @@ def _faults(text: str) -> Iterator[Finding]:
         yield from findings_in(fault, file=CONFIG_FILE)
 
 
-def _other_files(ground: Ground) -> Iterator[Finding]:
+def _other_files(context: RepositoryContext) -> Iterator[Finding]:
     for name in _MISNAMED:
-        if (ground.root / name).is_file():
+        if (context.root / name).is_file():
             yield error(name, f"this file is not read; its name must be {CONFIG_FILE}")
-    if (ground.root / OLD_CONFIG).is_file():
+    if (context.root / OLD_CONFIG).is_file():
         message = f"this file is not read; import it with: manage.py init_project --import {OLD_CONFIG}"
         yield warning(OLD_CONFIG, message)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from tasks_app.agent.tools import MCP
 from tasks_app.config.faults import ConfigInvalid, Location, did_you_mean, shown
 from tasks_app.config.validation.findings import Finding, Severity, error, findings_in, warning
-from tasks_app.config.validation.ground import Ground, read_text
+from tasks_app.config.validation.repository_context import RepositoryContext, read_text
 from tasks_app.config.validation.runnable import broken_package, complaints, package_folders
 from tasks_app.config.validation.settings_file import CONFIG_FILE, RawStep, SettingsFile
 from tasks_app.core.errors import BadInput
@@ -27,15 +27,15 @@ _FOREIGN_MODEL = re.compile(r"arn:.+|.+/.+")
 _RULE = re.compile(r"(?P<tool>[A-Za-z][\w-]*\*?)(?P<rest>\((?P<what>.*)\))?", re.DOTALL)
 
 
-def step_findings(settings: SettingsFile, ground: Ground) -> Iterator[Finding]:
+def step_findings(settings: SettingsFile, context: RepositoryContext) -> Iterator[Finding]:
     """Faults of every step, each at its own line of cat-herder.yaml or in the file that it names."""
     yield from _model(settings, ("model",), settings.values.get("model"))
     for step in settings.steps():
-        yield from _prompt(settings, step, ground)
+        yield from _prompt(settings, step, context)
         yield from _model(settings, (*step.location, "model"), step.values.get("model"))
         yield from _tools(settings, step)
         for location, check in _checks(step):
-            yield from _check(settings, location, check, ground)
+            yield from _check(settings, location, check, context)
 
 
 def unknown_model(name: object) -> str | None:
@@ -51,18 +51,18 @@ def _model(settings: SettingsFile, location: Location, name: object) -> Iterator
         yield Finding(CONFIG_FILE, settings.problem(location, message), Severity.WARNING)
 
 
-def _prompt(settings: SettingsFile, step: RawStep, ground: Ground) -> Iterator[Finding]:
+def _prompt(settings: SettingsFile, step: RawStep, context: RepositoryContext) -> Iterator[Finding]:
     command = step.values.get("command")
     if not isinstance(command, str) or command == SELF or _has_fault(settings, step, "command"):
         return
     place = repository_path(command)
     try:
-        text = read_text(ground, place)
+        text = read_text(context, place)
     except ConfigInvalid as fault:
         yield from findings_in(fault, file=place)
         return
     try:
-        load_step_instructions(command, repository_text=text, shipped_dir=ground.shipped_steps)
+        load_step_instructions(command, repository_text=text, shipped_dir=context.shipped_steps)
     except BadInput as fault:
         if text is None:
             message = f"is {shown(command)}; {fault.message}"
@@ -70,7 +70,7 @@ def _prompt(settings: SettingsFile, step: RawStep, ground: Ground) -> Iterator[F
         else:
             yield error(place, fault.message, line=1)
         return
-    if text is not None and not ground.is_committed(place):
+    if text is not None and not context.is_committed(place):
         yield warning(place, "this file is not in git: a task's clone will not have it")
 
 
@@ -112,21 +112,21 @@ def _checks(step: RawStep) -> Iterator[tuple[Location, Mapping[str, object]]]:
 
 
 def _check(
-    settings: SettingsFile, location: Location, check: Mapping[str, object], ground: Ground
+    settings: SettingsFile, location: Location, check: Mapping[str, object], context: RepositoryContext
 ) -> Iterator[Finding]:
     path, command = check.get("path"), check.get("command")
-    if check.get("type") == "fileExists" and isinstance(path, str) and _through_a_link(path, ground):
+    if check.get("type") == "fileExists" and isinstance(path, str) and _through_a_link(path, context):
         message = f"is {shown(path)}, which leads out of the repository through a link"
         yield Finding(CONFIG_FILE, settings.problem((*location, "path"), message))
     if check.get("type") == "shell" and isinstance(command, str) and "\0" not in command:
         problem_at = (*location, "command")
-        for one in complaints(command, ground=ground):
+        for one in complaints(command, context=context):
             yield Finding(CONFIG_FILE, settings.problem(problem_at, one.message), one.severity)
-        for folder in package_folders(command, ground=ground):
-            yield from broken_package(ground, folder)
+        for folder in package_folders(command, context=context):
+            yield from broken_package(context, folder)
 
 
-def _through_a_link(path: str, ground: Ground) -> bool:
+def _through_a_link(path: str, context: RepositoryContext) -> bool:
     """Return whether a link in the path leads outside. `..` and absolute paths are reported elsewhere."""
     outside = "\0" in path or ".." in path or path.startswith("/")
-    return not outside and ground.leads_out(ground.root / path)
+    return not outside and context.leads_out(context.root / path)

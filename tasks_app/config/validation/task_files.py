@@ -11,7 +11,7 @@ from tasks_app.config.faults import ConfigInvalid, did_you_mean, shown
 from tasks_app.config.task_file import front_matter, parse_task
 from tasks_app.config.threshold import threshold_fault
 from tasks_app.config.validation.findings import Finding, error, findings_in, warning
-from tasks_app.config.validation.ground import Ground, read_text
+from tasks_app.config.validation.repository_context import RepositoryContext, read_text
 from tasks_app.config.validation.settings_file import CONFIG_FILE, SettingsFile
 from tasks_app.config.validation.steps import unknown_model
 from tasks_app.config.yaml_text import YamlDocument
@@ -28,14 +28,14 @@ class TaskFile:
     threshold_line: int | None = None
 
 
-def folder_findings(settings: SettingsFile, ground: Ground) -> Iterator[Finding]:
+def folder_findings(settings: SettingsFile, context: RepositoryContext) -> Iterator[Finding]:
     """Faults of the task folder itself."""
     folder = settings.task_folder
     if folder is None:
         return
-    path = ground.root / folder
+    path = context.root / folder
     problem = settings.problem(("taskFolder",), "")
-    if os.path.lexists(path) and ground.leads_out(path):
+    if os.path.lexists(path) and context.leads_out(path):
         message = f"is {shown(folder)}, which leads out of the repository"
     elif path.exists() and not path.is_dir():
         message = f"is {shown(folder)}, which is no folder"
@@ -48,12 +48,12 @@ def folder_findings(settings: SettingsFile, ground: Ground) -> Iterator[Finding]
     yield error(CONFIG_FILE, message, line=problem.line, key="taskFolder")
 
 
-def read_task_files(settings: SettingsFile, ground: Ground) -> list[TaskFile]:
+def read_task_files(settings: SettingsFile, context: RepositoryContext) -> list[TaskFile]:
     """Return every `*.md` in the task folder and its sequences; what begins with `_` or `.` is left out."""
     folder = settings.task_folder
-    if folder is None or ground.leads_out(ground.root / folder):
+    if folder is None or context.leads_out(context.root / folder):
         return []
-    return [_task_file(name, settings, ground) for name in _names(ground.root, folder)]
+    return [_task_file(name, settings, context) for name in _names(context.root, folder)]
 
 
 def _names(root: Path, folder: str) -> Iterator[str]:
@@ -65,9 +65,9 @@ def _names(root: Path, folder: str) -> Iterator[str]:
                 yield (Path(place) / name).relative_to(root).as_posix()
 
 
-def _task_file(name: str, settings: SettingsFile, ground: Ground) -> TaskFile:
+def _task_file(name: str, settings: SettingsFile, context: RepositoryContext) -> TaskFile:
     try:
-        text = read_text(ground, name)
+        text = read_text(context, name)
     except ConfigInvalid as fault:
         return TaskFile(name, tuple(findings_in(fault, file=name)))
     if text is None:  # gone since the folder was listed

@@ -42,7 +42,7 @@ _WORDS = {"error": ("cross", "Error"), "warning": ("warning", "Warning"), "note"
 
 
 @dataclass(frozen=True)
-class Remark:
+class ShownFinding:
     """A shown finding. `line` is one of cat-herder.yaml, else `place` says where it is."""
 
     tone: str
@@ -61,11 +61,11 @@ class Remark:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of cat-herder.yaml with its remarks."""
+    """A line of cat-herder.yaml with its findings."""
 
     number: int
     text: str
-    remarks: tuple[Remark, ...]
+    findings: tuple[ShownFinding, ...]
 
 
 @dataclass(frozen=True)
@@ -173,17 +173,17 @@ class ProjectAtHead:
         return _report(self.repository, self.commit.commit, _moment())
 
     @cached_property
-    def remarks(self) -> list[Remark]:
-        """All remarks, the most severe first."""
-        found = [_remark(one) for one in self.report.findings]
+    def findings(self) -> list[ShownFinding]:
+        """All findings, the most severe first."""
+        found = [_shown_finding(one) for one in self.report.findings]
         order = list(_WORDS)
         return sorted([*found, *self._notes()], key=lambda one: order.index(one.tone))
 
     @cached_property
     def lines(self) -> list[Line]:
-        """The lines of cat-herder.yaml with their remarks, up to a limit."""
-        at: dict[int, list[Remark]] = {}
-        for one in self.remarks:
+        """The lines of cat-herder.yaml with their findings, up to a limit."""
+        at: dict[int, list[ShownFinding]] = {}
+        for one in self.findings:
             if one.line:
                 at.setdefault(one.line, []).append(one)
         shown = (self.text or "").splitlines()[:_SHOWN_LINES]
@@ -200,10 +200,10 @@ class ProjectAtHead:
         """A first cat-herder.yaml for a repository that has none."""
         return _starter(self.repository, self.commit.commit)
 
-    def _notes(self) -> Iterable[Remark]:
+    def _notes(self) -> Iterable[ShownFinding]:
         if self.config and not self.default_pipeline:
             name = self.config.default_pipeline
-            yield Remark(
+            yield ShownFinding(
                 "error",
                 f"The override sets the default pipeline “{name}”, which is not in the file.",
                 "settings",
@@ -220,19 +220,19 @@ def at_head(project: Project) -> ProjectAtHead:
     return ProjectAtHead(project, repository.facts(repository.head(project.branch)))
 
 
-def _overridden(text: str, overrides: Overrides) -> Iterable[Remark]:
+def _overridden(text: str, overrides: Overrides) -> Iterable[ShownFinding]:
     lines = read_yaml(text, where=CONFIG_FILE).lines
     for name, setting in SETTINGS.items():
         key = file_key(setting)
         if is_set(getattr(overrides, name)) and (line := lines.get(key)):
             sentence = f"{'.'.join(key)} is overridden in the portal’s settings."
-            yield Remark("note", sentence, CONFIG_FILE, line)
+            yield ShownFinding("note", sentence, CONFIG_FILE, line)
 
 
 _TONES = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.HINT: "note"}
 
 
-def _remark(finding: Finding) -> Remark:
+def _shown_finding(finding: Finding) -> ShownFinding:
     problem = finding.problem
     tone = _TONES[finding.severity]
     here = finding.file == CONFIG_FILE
@@ -240,7 +240,7 @@ def _remark(finding: Finding) -> Remark:
     if problem.line and not here:
         place += f":{problem.line}"
     sentence = problem.sentence.replace(f"{settings.BASE_DIR}/", "")  # not for everybody to know
-    return Remark(tone, sentence, place, problem.line if here else None)
+    return ShownFinding(tone, sentence, place, problem.line if here else None)
 
 
 def _cut(line: str) -> str:
@@ -298,5 +298,5 @@ def _report(repository: Repository, commit: str, moment: int) -> Report:
 
 @lru_cache(maxsize=16)
 def _starter(repository: Repository, commit: str) -> str:
-    with laid_out(repository, commit, prompts=SHIPPED_PROMPTS) as ground:
-        return settings_text(ground)
+    with laid_out(repository, commit, prompts=SHIPPED_PROMPTS) as context:
+        return settings_text(context)

@@ -12,7 +12,7 @@ from tasks_app.config.yaml_text import MAX_BYTES
 
 
 @dataclass(frozen=True)
-class Ground:
+class RepositoryContext:
     """A repository's top folder, and what the portal brings along.
 
     `prompts` is the folder of the portal's own prompts, `threshold` the installation's interaction
@@ -44,17 +44,17 @@ class Ground:
         return self.tracked is None or name in self.tracked
 
 
-def read_text(ground: Ground, name: str, *, follow: bool = False) -> str | None:
+def read_text(context: RepositoryContext, name: str, *, follow: bool = False) -> str | None:
     """Return the text of the repository's file `name`; None if there is nothing of that name.
 
     What the portal reads out of a commit cannot be reached through links; with `follow`, for what programs
     read in a clone, links within the repository are as good as files. Raises ConfigInvalid for a link, a
     folder, a pipe, a file that is too large, cannot be read, or is not text.
     """
-    path = ground.root / name
+    path = context.root / name
     if not os.path.lexists(path):
         return None
-    if ground.leads_out(path) or not (follow or ground.is_real(path)):
+    if context.leads_out(path) or not (follow or context.is_real(path)):
         raise _unusable(name, "there is a link in the way; tasks do not follow links to find this file")
     try:
         if not stat.S_ISREG(path.stat().st_mode):

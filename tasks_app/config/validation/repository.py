@@ -8,8 +8,8 @@ from pathlib import Path
 from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.validation.findings import Finding, Report, error, findings_in
 from tasks_app.config.validation.git_state import GitState, git_state
-from tasks_app.config.validation.ground import Ground, decoded
 from tasks_app.config.validation.permission import permission_findings
+from tasks_app.config.validation.repository_context import RepositoryContext, decoded
 from tasks_app.config.validation.settings_file import CONFIG_FILE, SettingsFile, read_settings_file
 from tasks_app.config.validation.steps import step_findings
 from tasks_app.config.validation.task_files import TaskFile, folder_findings, read_task_files
@@ -25,18 +25,22 @@ def validate(root: Path, *, prompts: Path, threshold: int = 0, with_git: bool = 
     threshold. Without `with_git` the commit is not looked at.
     """
     git = git_state(root) if with_git else GitState(())
-    return report_on(Ground(root, prompts=prompts, threshold=threshold, tracked=git.tracked), git.findings)
+    return report_on(
+        RepositoryContext(root, prompts=prompts, threshold=threshold, tracked=git.tracked), git.findings
+    )
 
 
-def report_on(ground: Ground, findings: Iterable[Finding] = ()) -> Report:
+def report_on(context: RepositoryContext, findings: Iterable[Finding] = ()) -> Report:
     """Return what is wrong with the files of a repository, besides what was found already."""
-    settings = read_settings_file(ground)
-    tasks = read_task_files(settings, ground)
-    found = [*findings, *_contents(settings, tasks, ground)]
-    return Report.of(found, looked_at=_looked_at(settings, tasks, ground))
+    settings = read_settings_file(context)
+    tasks = read_task_files(settings, context)
+    found = [*findings, *_contents(settings, tasks, context)]
+    return Report.of(found, looked_at=_looked_at(settings, tasks, context))
 
 
-def why_it_may_ask(settings: SettingsFile, tasks: Sequence[TaskFile], ground: Ground) -> str | None:
+def why_it_may_ask(
+    settings: SettingsFile, tasks: Sequence[TaskFile], context: RepositoryContext
+) -> str | None:
     """Return where a threshold above 0 comes from, as the rest of a sentence; None if there is none."""
     project = settings.threshold
     if project:
@@ -45,26 +49,28 @@ def why_it_may_ask(settings: SettingsFile, tasks: Sequence[TaskFile], ground: Gr
     for task in tasks:
         if task.threshold:
             return f"interactionThreshold is {task.threshold} in {task.name}:{task.threshold_line}"
-    if ground.threshold and "interactionThreshold" not in settings.values:
-        return f"CATHERDER_INTERACTION_THRESHOLD is {ground.threshold}"
+    if context.threshold and "interactionThreshold" not in settings.values:
+        return f"CATHERDER_INTERACTION_THRESHOLD is {context.threshold}"
     return None
 
 
-def may_ask(ground: Ground) -> bool:
+def may_ask(context: RepositoryContext) -> bool:
     """Return whether any task of the repository may ask."""
-    settings = read_settings_file(ground)
-    return why_it_may_ask(settings, read_task_files(settings, ground), ground) is not None
+    settings = read_settings_file(context)
+    return why_it_may_ask(settings, read_task_files(settings, context), context) is not None
 
 
-def _contents(settings: SettingsFile, tasks: Sequence[TaskFile], ground: Ground) -> Iterator[Finding]:
+def _contents(
+    settings: SettingsFile, tasks: Sequence[TaskFile], context: RepositoryContext
+) -> Iterator[Finding]:
     yield from settings.findings
-    yield from step_findings(settings, ground)
-    yield from folder_findings(settings, ground)
+    yield from step_findings(settings, context)
+    yield from folder_findings(settings, context)
     for task in tasks:
         yield from task.findings
-    if why := why_it_may_ask(settings, tasks, ground):
-        yield from permission_findings(ground, why=why)
-    yield from _intro(ground.prompts / _INTRO)
+    if why := why_it_may_ask(settings, tasks, context):
+        yield from permission_findings(context, why=why)
+    yield from _intro(context.prompts / _INTRO)
 
 
 def _intro(path: Path) -> Iterator[Finding]:
@@ -82,8 +88,8 @@ def _intro(path: Path) -> Iterator[Finding]:
         yield error(name, one.message, line=one.line)
 
 
-def _looked_at(settings: SettingsFile, tasks: Sequence[TaskFile], ground: Ground) -> str:
-    own = (ground.root / CONFIG_FILE).exists()
+def _looked_at(settings: SettingsFile, tasks: Sequence[TaskFile], context: RepositoryContext) -> str:
+    own = (context.root / CONFIG_FILE).exists()
     steps = len(list(settings.steps()))
     pipelines = len(settings.pipelines or ())
     parts = [
