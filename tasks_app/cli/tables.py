@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tasks_app.core.control_characters import strip_controls
+from tasks_app.core.dollars import dollars
 from tasks_app.core.durations import duration_in_words
 from tasks_app.core.phases import Tone
 from tasks_app.core.types import Usage
@@ -17,7 +18,6 @@ from tasks_app.history.statistics import Metrics
 from tasks_app.models import Project, Question, Sequence, Step, Task
 from tasks_app.services.publish_settings import author_of, stored_credential, target_of
 from tasks_app.services.settings import SettingInEffect
-from tasks_app.web.rendering import words
 
 _STYLES: dict[Tone, str] = {
     "quiet": "dim",
@@ -44,7 +44,7 @@ def tasks_table(tasks: Listed[Task]) -> Table:
             Text(strip_controls(task.title)),
             ", ".join(map(str, open_questions.get(task.pk, ()))),
             duration_in_words(metrics[task.pk].duration.total),
-            words.dollars(metrics[task.pk].usage.cost_usd),
+            dollars(metrics[task.pk].usage.cost_usd),
         )
     return rows
 
@@ -62,7 +62,7 @@ def sequences_table(sequences: Listed[Sequence]) -> Table:
             Text(strip_controls(sequence.folder)),
             " of ".join(map(str, done[sequence.pk])),
             duration_in_words(metrics[sequence.pk].duration.total),
-            words.dollars(metrics[sequence.pk].usage.cost_usd),
+            dollars(metrics[sequence.pk].usage.cost_usd),
         )
     return rows
 
@@ -79,7 +79,7 @@ def steps_table(steps: Listed[Step]) -> Table:
             str(runs),
             duration_in_words(totals.duration.working),
             f"{totals.usage.read_tokens + totals.usage.output_tokens:,}" if runs else "",
-            words.dollars(totals.usage.cost_usd) if runs else "",
+            dollars(totals.usage.cost_usd) if runs else "",
         )
     return rows
 
@@ -123,7 +123,7 @@ def usage_table(heading: str, usages: Iterable[tuple[str, Usage]]) -> Table:
             f"{usage.read_tokens:,}",
             f"{usage.cache_read_tokens:,}",
             f"{usage.output_tokens:,}",
-            words.dollars(usage.cost_usd),
+            dollars(usage.cost_usd),
         )
     return rows
 
@@ -137,7 +137,7 @@ def describe_spending(metrics: Metrics) -> str:
         f"{duration_in_words(duration.total)} in total, {duration_in_words(duration.working)} working · "
         f"{usage.read_tokens:,} tokens in, {usage.output_tokens:,} out "
         f"(cache: {usage.cache_write_tokens:,} written, {usage.cache_read_tokens:,} read) · "
-        f"{words.dollars(usage.cost_usd)}"
+        f"{dollars(usage.cost_usd)}"
     )
 
 

@@ -160,8 +160,11 @@ class NoticeQuerySet(models.QuerySet["Notice"]):
         waits = Q(task__phase=Phase.WAITING_FOR_INPUT)
         return self.filter(~Q(occasion=Occasion.QUESTION) | waits, read_at=None)
 
-    def unread_questions(self) -> Self:
-        return self.filter(occasion=Occasion.QUESTION, read_at=None, task__phase=Phase.WAITING_FOR_INPUT)
+    def urgent(self) -> Self:
+        """Return unread notices of questions and failures that nobody has settled yet."""
+        asks = Q(occasion=Occasion.QUESTION, task__phase=Phase.WAITING_FOR_INPUT)
+        failed = Q(occasion=Occasion.FAILED, task__phase=Phase.FAILED)
+        return self.filter(asks | failed, read_at=None)
 
     def prune(self, older_than: timedelta) -> int:
         return self.filter(at__lt=Now() - older_than).delete()[0]

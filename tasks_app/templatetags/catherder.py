@@ -14,6 +14,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from tasks_app.config.threshold import LEVELS
+from tasks_app.core.dollars import dollars
 from tasks_app.core.durations import duration_in_words
 from tasks_app.core.phases import Phase
 from tasks_app.models import Sequence, Step, Task
@@ -29,7 +30,7 @@ register.filter("count", words.count)
 register.filter("outcome", words.outcome)
 register.filter("headline", words.headline)
 register.filter("context", words.context)
-register.filter("dollars", words.dollars)
+register.filter("dollars", dollars)
 register.filter("markdown", render_markdown)
 register.filter("inline", render_inline)
 register.filter("ansi", render_ansi)

@@ -26,7 +26,7 @@ from tasks_app.core.phases import CANCELLABLE
 from tasks_app.permissions import Principal
 from tasks_app.services.tasks import cancel_task
 admin = Principal.unrestricted(User.objects.get(username="admin"))
-for task in Task.objects.filter(phase__in=CANCELLABLE):
+for task in Task.objects.filter(phase__in=CANCELLABLE).exclude(phase="pending", queued_at=None):
     cancel_task(task, by=admin)
 Question.objects.filter(state="open").update(state="withdrawn")
 """

@@ -62,9 +62,9 @@ def line(page: Page, number: int) -> Locator:
 
 
 @pytest.fixture(scope="module")
-def long_log(portal: UpPortal) -> LongLog:
-    task = portal.new_task("# A long log\n", started=False)
-    return LongLog(task, *portal.rows(MAKE % task))
+def long_log(shared_portal: UpPortal) -> LongLog:
+    task = shared_portal.new_task("# A long log\n", started=False)
+    return LongLog(task, *shared_portal.rows(MAKE % task))
 
 
 @pytest.fixture

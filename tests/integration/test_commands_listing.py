@@ -75,7 +75,7 @@ def test_a_task_is_shown_with_its_question_and_how_to_answer_it(manage: Manage, 
     assert f"http://127.0.0.1:8000/questions/{question.pk}/" in out
     assert "2  Half up" in out
     assert "1,200 tokens in, 34 out" in out
-    assert "$0.5000" in out
+    assert "$0.50" in out
 
 
 def test_a_task_can_be_named_by_its_project_and_slug(manage: Manage, asked: Task) -> None:

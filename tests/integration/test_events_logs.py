@@ -162,7 +162,7 @@ def test_each_run_has_a_header_and_a_footer_with_its_facts(step: Step) -> None:
         "Outcome:    the agent ended its turn\n",
         "Duration:   12.3 s\n",
         "Tokens:     1,234 in, 5 out, cache 6 written, 7,000 read\n",
-        "Cost:       $0.0123\n",
+        "Cost:       $0.01\n",
     ):
         assert fact in text
     assert text.index("Run:        1, first run") < text.index("Run:        2, after an answer")

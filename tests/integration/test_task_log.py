@@ -288,3 +288,67 @@ def test_a_call_says_in_its_line_what_it_did_and_how_it_came_out(browser: Client
         "$ npm test exit 1",
         "Read a.py 40 lines",
     ]
+
+
+def found(browser: Client, task: Task, words: str, **query: str | int) -> list[str]:
+    """The event that was found, and which of how many it is."""
+    known = facts(part(browser, task, find=words, **query))
+    return [known["target"], known["place"], known["total"]]
+
+
+def test_words_are_found_one_after_the_other_and_round_the_end(browser: Client) -> None:
+    """W2: whatever its kind and its case, and however far away it is."""
+    run = RunFactory.create()
+    task = run.step.task
+    lines(run, *range(150))
+    call: dict[str, Any] = {"id": "needle-1", "name": "Bash", "input": {"command": "grep Needle *"}}
+    one, two, three = say(
+        run,
+        (EventKind.TEXT, {"text": "A NEEDLE."}),
+        (EventKind.TOOL_USE, call),
+        (EventKind.TOOL_RESULT, {"tool_use_id": "needle-1", "text": "the needle\nis here"}),
+    )
+    lines(run, *range(150, 300))
+    assert found(browser, task, "needle") == [f"event-{one}", "1", "3"]
+    assert found(browser, task, "needle", after=one) == [f"event-{two}", "2", "3"]
+    assert found(browser, task, "needle", after=three) == [f"event-{one}", "1", "3"]
+    assert found(browser, task, "needle", before=three) == [f"event-{two}", "2", "3"]
+    assert found(browser, task, "needle", before=one) == [f"event-{three}", "3", "3"]
+    assert found(browser, task, "needle", only="text") == [f"event-{one}", "1", "1"]
+
+
+@pytest.mark.parametrize(
+    "words", ["naïve “Café”", "NAÏVE", 'say "hi"', "C:\\new", "100%_sure", "☃", "two\nlines"]
+)
+def test_any_characters_are_found(browser: Client, words: str) -> None:
+    run = RunFactory.create()
+    text = 'A naïve “Café”: say "hi" to C:\\new, 100%_sure ☃ two\nlines.'
+    say(run, (EventKind.TEXT, {"text": "100 percent sure, two lines, naive cafe"}))
+    (wanted,) = say(run, (EventKind.TEXT, {"text": text}))
+    assert found(browser, run.step.task, words) == [f"event-{wanted}", "1", "1"]
+
+
+@pytest.mark.parametrize("words", ["absent", "tool_use_id", "text", "toolu_17", "%", "\\u2603"])
+def test_what_no_reader_sees_is_not_found(browser: Client, words: str) -> None:
+    run = RunFactory.create()
+    say(run, (EventKind.TOOL_RESULT, {"tool_use_id": "toolu_17", "text": "☃"}))
+    address = reverse("task_log", args=[run.step.task_id])
+    assert browser.get(address, {"find": words}, headers=HTMX).status_code == 204
+    assert f"No entries contain “{words}”" in browser.get(address, {"find": words}).text
+
+
+def test_many_finds_are_counted_up_to_a_bound(browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks_app.web.pages.task_log.MOST_FOUND", 3)
+    run = RunFactory.create()
+    numbers = lines(run, *range(6))
+    assert found(browser, run.step.task, "line", after=numbers[1]) == [f"event-{numbers[2]}", "3", "3"]
+    assert found(browser, run.step.task, "line", after=numbers[3]) == [f"event-{numbers[4]}", "0", "3"]
+
+
+def test_the_beginning_and_how_far_down_a_part_is(browser: Client) -> None:
+    task = TaskFactory.create()
+    for number in (1, 2):
+        lines(RunFactory.create(task=task, number=number), *range(100 * number, 100 * number + 100))
+    begin, end = facts(part(browser, task, beginning="")), facts(part(browser, task))
+    assert [begin["begins"], begin["ends"], end["begins"], end["ends"]] == ["0", "50", "50", "100"]
+    assert "earlier" not in begin and begin["later"] == "yes"

@@ -9,6 +9,7 @@ import pytest
 from django.template.loader import render_to_string
 
 from tasks_app.core.control_characters import strip_controls
+from tasks_app.core.dollars import dollars
 from tasks_app.core.durations import duration_in_words
 from tasks_app.history.events.tools import summarise
 from tasks_app.web.rendering import words
@@ -223,7 +224,7 @@ def test_times_are_relative_until_they_are_old(age: timedelta, shown: str) -> No
 
 def test_counts_and_dollars_are_short() -> None:
     assert [words.count(n) for n in (940, 1000, 12_345, 2_500_000)] == ["940", "1k", "12.3k", "2.5M"]
-    assert [words.dollars(x) for x in (0, 0.0731, 12.5)] == ["$0.00", "$0.0731", "$12.50"]
+    assert [dollars(x) for x in (0, 0.0001, 0.0731, 1250)] == ["$0.00", "<$0.01", "$0.07", "$1,250.00"]
 
 
 def test_a_list_of_things_to_do_is_shown_as_one() -> None:

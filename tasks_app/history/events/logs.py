@@ -9,6 +9,7 @@ from enum import StrEnum
 from django.db.models import QuerySet
 
 from tasks_app.core.control_characters import strip_controls
+from tasks_app.core.dollars import dollars
 from tasks_app.core.phases import ENDED
 from tasks_app.history.events.lines import format_event, format_time
 from tasks_app.history.statistics import run_seconds
@@ -172,8 +173,10 @@ def _format_facts(facts: dict[str, str]) -> str:
 
 
 def _format_cost(run: Run) -> str:
-    reported = f" (the agent reported ${run.reported_cost_usd:.4f})" if run.agent_reports_other_cost else ""
-    return f"${run.cost_usd:.4f}{reported}"
+    reported = (
+        f" (the agent reported {dollars(run.reported_cost_usd or 0)})" if run.agent_reports_other_cost else ""
+    )
+    return dollars(run.cost_usd) + reported
 
 
 def _format_tokens(run: Run) -> str:

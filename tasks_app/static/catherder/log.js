@@ -2,7 +2,7 @@
 // far away are dropped, so that the page has the same size whatever the length of the log. What one looks at
 // stays where it is. The end is followed while one looks at it.
 //
-// f follows the end, e goes to the next failure. A link with data-to-log leads to a place in the log: its
+// f follows the end, s goes to the start, e to the next failure, / to the search. A link with data-to-log leads to a place in the log: its
 // address is that of the part, its fragment the event.
 (() => {
   "use strict";
@@ -18,7 +18,7 @@
   if (!box) return;
   const byId = (id) => document.getElementById(id);
   const address = new URL(box.dataset.address, location.href);
-  const state = { only: "all", following: true, below: 0, fetching: false, place: null };
+  const state = { only: "all", following: true, below: 0, fetching: false, place: null, words: "" };
 
   const parts = () => [...box.querySelectorAll(":scope > ol.part")];
   const hasLater = () => parts().at(-1)?.dataset.later === "yes";
@@ -110,6 +110,7 @@
     const earlier = byId("log-earlier");
     earlier.hidden = first?.dataset.earlier !== "yes";
     earlier.querySelector("a").href = `${address.pathname}?before=${first?.dataset.first || 0}&only=${state.only}`;
+    highlight();
     showState();
   }
 
@@ -124,6 +125,7 @@
     if (last.children.length + part.children.length <= MAX_ENTRIES) {
       last.append(...part.children);
       last.dataset.last = part.dataset.last;
+      last.dataset.ends = part.dataset.ends;
       if (part.dataset.later) last.dataset.later = "yes"; else delete last.dataset.later;
       last.dataset.label ||= part.dataset.label || "";
     } else {
@@ -168,10 +170,19 @@
     const edge = topOf(box);
     const part = parts().find((one) => one.getBoundingClientRect().bottom > edge);
     const begun = part && [...part.querySelectorAll(".run-start")].filter((one) => topOf(one) <= edge).at(-1);
-    const words = (begun || part)?.dataset.label || "";
+    const label = (begun || part)?.dataset.label || "";
+    const words = label && `${label} · ${percentOf(part, edge)} %`;
     const where = byId("log-where");
     if (where.textContent !== words) where.textContent = words;
     where.hidden = !words || box.scrollTop < 8;
+  }
+
+  // How far down the whole log the upper edge is.
+  function percentOf(part, edge) {
+    const entries = [...part.children];
+    const seen = Math.max(0, entries.findIndex((one) => one.getBoundingClientRect().bottom > edge));
+    const [begins, ends] = [Number(part.dataset.begins), Number(part.dataset.ends)];
+    return Math.round(begins + ((ends - begins) * seen) / Math.max(1, entries.length));
   }
 
   let frameRequested = false;
@@ -233,7 +244,15 @@
 
   // ---- going somewhere ----
 
-  function showEntry(target) {
+  async function goToStart() {
+    state.following = false;
+    if (parts()[0]?.dataset.earlier) replaceAll(await fetchPart({ beginning: "" }));
+    box.scrollTop = 0;
+    showState();
+    showCurrentStep();
+  }
+
+  function showEntry(target, { focus = true } = {}) {
     for (let fold = target.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
     box.querySelector(".is-selected")?.classList.remove("is-selected");
     const entry = target.closest("li") || target;
@@ -242,7 +261,7 @@
     state.following = false;
     state.place = Number((target.id.match(/^event-(\d+)$/) || [])[1] || 0);
     box.scrollTop += topOf(target) - topOf(box) - 48;
-    entry.focus({ preventScroll: true });
+    if (focus) entry.focus({ preventScroll: true });
     box.scrollIntoView({ block: "nearest" });
     showState();
     showCurrentStep();
@@ -275,6 +294,64 @@
     showMessage(await goTo(`${address.pathname}?error=${from}`) ? "" : "No errors.");
   }
 
+  // ---- searching ----
+
+  const wordsNow = () => byId("log-words").value.trim();
+
+  async function find(way) {
+    const words = wordsNow();
+    if (!words) return clearSearch();
+    const from = state.words === words && state.place ? { [way]: state.place } : {};
+    state.words = words;
+    const part = await fetchPart({ find: words, ...from });
+    for (const id of ["log-previous", "log-next"]) byId(id).hidden = !part;
+    if (!part) { highlight(); showMessage("Not found."); return; }
+    if (!findInPage(part.dataset.target)) replaceAll(part);
+    showEntry(findInPage(part.dataset.target), { focus: false });
+    highlight();
+    const { place, total } = part.dataset;
+    showMessage(`${Number(place) ? `${place} of ` : ""}${total}${total === "1000" ? "+" : ""}`);
+  }
+
+  function clearSearch() {
+    byId("log-words").value = state.words = "";
+    state.place = null;
+    for (const id of ["log-previous", "log-next"]) byId(id).hidden = true;
+    highlight();
+    showMessage("");
+  }
+
+  // The browser paints the words that were found; the page itself stays as it is.
+  function highlight() {
+    if (!CSS.highlights) return;
+    CSS.highlights.delete("log-found");
+    if (state.words) CSS.highlights.set("log-found", new Highlight(...rangesOf(state.words.toLowerCase())));
+  }
+
+  function rangesOf(words) {
+    const ranges = [];
+    const texts = document.createTreeWalker(box, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode() && ranges.length < 2000) {
+      const text = texts.currentNode.data.toLowerCase();
+      for (let at = text.indexOf(words); at >= 0; at = text.indexOf(words, at + words.length)) {
+        if (at + words.length > texts.currentNode.length) break; // lower case may be longer
+        const range = document.createRange();
+        range.setStart(texts.currentNode, at);
+        range.setEnd(texts.currentNode, at + words.length);
+        ranges.push(range);
+      }
+    }
+    return ranges;
+  }
+
+  byId("log-search").addEventListener("submit", (event) => { event.preventDefault(); enqueue(() => find("after")); });
+  byId("log-previous").addEventListener("click", () => enqueue(() => find("before")));
+  byId("log-words").addEventListener("search", () => { if (!wordsNow()) clearSearch(); });
+  byId("log-words").addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && event.shiftKey) { event.preventDefault(); enqueue(() => find("before")); }
+    else if (event.key === "Escape") { event.preventDefault(); clearSearch(); box.focus({ preventScroll: true }); }
+  });
+
   const emptyText = box.querySelector(".log-empty").textContent;
 
   function selectFilter(only) {
@@ -286,6 +363,7 @@
   }
 
   async function applyFilter(only) {
+    clearSearch();
     selectFilter(only);
     state.place = null;
     replaceAll(await fetchPart({}));
@@ -300,6 +378,7 @@
     const made = document.createElement("template");
     made.innerHTML = text;
     link.closest(".shortened").replaceWith(made.content);
+    highlight();
   }
 
   document.addEventListener("toggle", (event) => {
@@ -325,12 +404,15 @@
     if (state.following) { state.following = false; showState(); } else enqueue(follow);
   });
   byId("log-below").addEventListener("click", () => enqueue(follow));
+  byId("log-start").addEventListener("click", () => enqueue(goToStart));
   byId("next-error").addEventListener("click", () => enqueue(nextError));
 
   document.addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.target.closest?.(TYPING) || document.querySelector("dialog[open]")) return;
     if (event.key === "f") enqueue(follow);
+    else if (event.key === "s") enqueue(goToStart);
+    else if (event.key === "/") { event.preventDefault(); byId("log-words").focus(); }
     else if (event.key === "e") enqueue(nextError);
   });
 

@@ -1,15 +1,16 @@
-// A question that comes while one looks at something else: a quiet toast, and if it is allowed and the tab is
+// A question or a failure that comes while one looks at something else: a quiet toast, and if it is allowed and the tab is
 // in the background, a notification of the browser. The server says what is new, with the bell.
 (() => {
   "use strict";
   const MAX_TOASTS = 3;
-  //: These show every question themselves.
+  //: These show every question themselves, and the first one every failure.
   const PAGES_WITH_QUESTIONS = ["/", "/inbox/", "/live/"];
   const shown = new Set();
 
   const linkOf = (toast) => toast.querySelector("a");
   const concernsThisPage = (toast) =>
-    PAGES_WITH_QUESTIONS.includes(location.pathname) || new URL(linkOf(toast).href).pathname === location.pathname;
+    (toast.matches(".toast-failed") ? location.pathname === "/" : PAGES_WITH_QUESTIONS.includes(location.pathname))
+    || new URL(linkOf(toast).href).pathname === location.pathname;
 
   function showNewNotices() {
     const news = document.querySelector("#bell .new-notices");

@@ -36,11 +36,11 @@ def notices_read(request: HttpRequest) -> HttpResponse:
 
 
 def fresh(request: HttpRequest) -> QuerySet[Notice] | list[Notice]:
-    """Return notices of questions after the one that the page knows, for toasts."""
+    """Return urgent notices after the one that the page knows, for toasts."""
     after = request.GET.get("after", "")
     if not _is_number(after):
         return []
-    news = notices_visible_to(principal_of(request)).unread_questions().filter(pk__gt=int(after))
+    news = notices_visible_to(principal_of(request)).urgent().filter(pk__gt=int(after))
     return news.select_related("task__project").order_by("-pk")[:MOST_TOASTS]
 
 

@@ -5,18 +5,23 @@ Whatever is asked for costs the same number of queries and of rows, however long
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import chain, islice
 
-from django.db.models import Q, QuerySet
+from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 
+from tasks_app.history.events.search import events_with
 from tasks_app.models import Event, EventKind, Run, Task
 from tasks_app.web.pages.access import is_htmx, task_or_404
 from tasks_app.web.rendering.entries import UNSEEN, Entry, entries_of, entry_of
 
 PAGE = 100
+#: Found events are counted up to this number.
+MOST_FOUND = 1000
+_LONGEST_WORDS = 200
 
 
 class Only(StrEnum):
@@ -50,7 +55,8 @@ _SHOWN = {
 class LogPart:
     """A part of a log. `first` and `last` are ids of events, for requesting the neighbouring parts.
 
-    `target`: the event that was looked for.
+    `target`: the event that was looked for. `place` and `total`: which of how many found events it is.
+    `begins` and `ends`: where in the log, in percent.
     """
 
     entries: list[Entry]
@@ -60,6 +66,10 @@ class LogPart:
     later: bool = False
     only: Only = Only.ALL
     target: int = 0
+    place: int = 0
+    total: int = 0
+    begins: int = 0
+    ends: int = 100
 
     @property
     def run(self) -> Run | None:
@@ -71,7 +81,12 @@ class Log:
 
     def __init__(self, task: Task, only: Only = Only.ALL) -> None:
         self.only = only
-        self._runs = list(Run.objects.filter(step__task=task).values_list("pk", flat=True))
+        newest = Event.objects.filter(run=OuterRef("pk")).order_by("-seq").values("seq")[:1]
+        runs = Run.objects.filter(step__task=task).order_by("pk")
+        self._lengths = {
+            pk: 0 if last is None else last + 1 for pk, last in runs.values_list("pk", Subquery(newest))
+        }
+        self._runs = list(self._lengths)
 
     def latest(self) -> LogPart:
         numbers = self._before(None)
@@ -118,6 +133,25 @@ class Log:
         found = failed.filter(pk__gt=number).first() or failed.first()
         return None if found is None else self.around(found)
 
+    def beginning(self) -> LogPart:
+        numbers = self._after(0)
+        return self._part(numbers[:PAGE], earlier=[], later=len(numbers) > PAGE)
+
+    def find(self, words: str, *, after: int = 0, before: int = 0) -> LogPart | None:
+        """Return the part around the next event with the words after one, or the previous one before one.
+
+        The search goes on at the other end of the log. None if there is no match. Counts up to MOST_FOUND.
+        """
+        order = "-pk" if before else "pk"
+        events = self._events().order_by(order)
+        rest = events.filter(pk__lt=before) if before else events.filter(pk__gt=after)
+        target = next(chain(events_with(rest, words), events_with(events, words)), None)
+        if target is None:
+            return None
+        found = list(islice(events_with(self._events().order_by("pk"), words), MOST_FOUND))
+        place = found.index(target) + 1 if target in found else 0
+        return replace(self.around(target), place=place, total=len(found))
+
     def _before(self, number: int | None) -> list[int]:
         """Return the ids of one part before this id, and one more, newest first."""
         events = self._events() if number is None else self._events().filter(pk__lt=number)
@@ -140,8 +174,16 @@ class Log:
         if self.only is Only.ERRORS:
             events = sorted([*_calls_of(events), *events], key=lambda event: event.pk)
         first, last = (numbers[0], numbers[-1]) if numbers else (0, 0)
+        begins, ends = (self._percent(events[0]), self._percent(events[-1])) if events else (0, 100)
         entries = entries_of(events, last_run=last_run)
-        return LogPart(entries, first, last, bool(earlier), later, self.only, target)
+        return LogPart(
+            entries, first, last, bool(earlier), later, self.only, target, begins=begins, ends=ends
+        )
+
+    def _percent(self, event: Event) -> int:
+        """Return where in the log an event is. Without counting: each run numbers its events from 0."""
+        before = sum(length for run, length in self._lengths.items() if run < event.run_id)
+        return round(100 * (before + event.seq) / max(1, sum(self._lengths.values()) - 1))
 
 
 def _calls_of(results: list[Event]) -> list[Event]:
@@ -154,16 +196,26 @@ def _calls_of(results: list[Event]) -> list[Event]:
 
 def task_log(request: HttpRequest, task_id: int) -> HttpResponse:
     """`?after=N`: what came since event N; `?before=N`: the stretch before it; `?around=N`, `?run=ID`,
-    `?question=N`: there; `?error=N`: the next failure after event N. Else the end.
+    `?question=N`: there; `?error=N`: the next failure after event N; `?find=WORDS`: the first event with the
+    words, with `&after=N` or `&before=N` the next or previous one; `?beginning`: the first stretch. Else the
+    end.
 
     `?only=text|tools|errors` leaves out the rest.
     """
     task = task_or_404(request, task_id)
-    part = _wanted(request, Log(task, _only(request)))
-    if part is None or (is_htmx(request) and "after" in request.GET and not part.entries):
-        return HttpResponse(status=204)
-    template = "tasks/_log_part.html" if is_htmx(request) else "tasks/log_page.html"
-    return render(request, template, {"task": task, "log": part, "kinds": list(Only)})
+    log = Log(task, _only(request))
+    part = _wanted(request, log)
+    if is_htmx(request):
+        if part is None or ("after" in request.GET and not part.entries):
+            return HttpResponse(status=204)
+        return render(request, "tasks/_log_part.html", {"log": part})
+    context = {
+        "task": task,
+        "log": part or LogPart([], 0, 0, only=log.only),
+        "kinds": list(Only),
+        "words": _words(request),
+    }
+    return render(request, "tasks/log_page.html", context)
 
 
 def task_event(request: HttpRequest, task_id: int, event_id: int) -> HttpResponse:
@@ -176,6 +228,11 @@ def task_event(request: HttpRequest, task_id: int, event_id: int) -> HttpRespons
 
 
 def _wanted(request: HttpRequest, log: Log) -> LogPart | None:
+    if words := _words(request):
+        near = {name: _number(request, name) for name in ("after", "before") if name in request.GET}
+        return log.find(words, **near)
+    if "beginning" in request.GET:
+        return log.beginning()
     ways = {
         "after": log.after,
         "before": log.before,
@@ -195,6 +252,11 @@ def _only(request: HttpRequest) -> Only:
         return Only(request.GET.get("only", Only.ALL))
     except ValueError:
         raise Http404("There is no such part of a log.") from None
+
+
+def _words(request: HttpRequest) -> str:
+    """Return what is searched for; a NUL, which no database compares, is left out."""
+    return request.GET.get("find", "").replace("\0", "").strip()[:_LONGEST_WORDS]
 
 
 def _number(request: HttpRequest, name: str) -> int:

@@ -1,4 +1,4 @@
-"""Times, tokens and dollars in the words of people."""
+"""Times and tokens in the words of people, and dollars on the axis of a chart."""
 
 from __future__ import annotations
 
@@ -61,11 +61,6 @@ def count(number: int) -> str:
         if number >= size:
             return f"{number / size:.1f}".removesuffix(".0") + name
     return str(number)
-
-
-def dollars(amount: float) -> str:
-    """Format dollars; cents are too coarse for one run."""
-    return f"${amount:,.2f}" if amount >= 1 or amount == 0 else f"${amount:.4f}"
 
 
 def amount_of_dollars(amount: float) -> str:
