@@ -57,6 +57,18 @@ def test_a_question_that_comes_elsewhere_is_a_quiet_toast(portal: UpPortal, sign
     page.wait_for_url(f"{portal.url}/tasks/{task}/")
 
 
+def test_a_failure_elsewhere_is_a_toast_too(portal: UpPortal, sign_in: SignIn) -> None:
+    """W6: also beside the open questions, which say nothing of it."""
+    page = sign_in(portal)
+    page.goto(f"{portal.url}/inbox/")
+    portal.rows(
+        ASK
+        + 'question.delete()\nTask.objects.filter(pk=task.pk).update(phase="failed", failure="It broke.")\n'
+        'Transition.objects.create(task=task, source="running", target="failed")'
+    )
+    expect(page.locator("#toasts .toast")).to_contain_text("Failed: It broke.")
+
+
 def test_the_page_of_the_task_itself_needs_no_toast(portal: UpPortal, sign_in: SignIn) -> None:
     task = portal.new_task("# Wait and see", started=False)
     page = sign_in(portal)

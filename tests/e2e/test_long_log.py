@@ -168,3 +168,29 @@ def test_without_scripts_links_lead_to_the_beginning(
     expect(line(page, LENGTH - 150)).to_be_visible()
     page.get_by_role("link", name="Load later entries").click()
     expect(line(page, LENGTH - 1)).to_be_visible()
+
+
+def test_words_are_searched_for_in_the_whole_log(page: Page) -> None:
+    """W2: what is not loaded is found as well, with the keyboard alone."""
+    page.keyboard.press("/")
+    page.keyboard.type("LINE 77")
+    page.keyboard.press("Enter")
+    message, selected = page.locator("#log-message"), page.locator("#log-box .is-selected")
+    expect(message).to_have_text("1 of 111")
+    expect(selected).to_contain_text("This is line 77.")
+    page.keyboard.press("Enter")
+    expect(message).to_have_text("2 of 111")
+    expect(selected).to_contain_text("This is line 770.")
+    assert page.evaluate("CSS.highlights.get('log-found').size") >= 10
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.press("Shift+Enter")
+    expect(message).to_have_text("111 of 111")
+    expect(selected).to_contain_text("This is line 7799.")
+    expect(page.locator("#log-where")).to_contain_text("· 78 %")
+    page.locator("#log-words").fill("nowhere")
+    page.keyboard.press("Enter")
+    expect(message).to_have_text("Not found.")
+    page.keyboard.press("Escape")
+    expect(page.locator("#log-box")).to_be_focused()
+    page.keyboard.press("s")
+    expect(line(page, 0)).to_be_in_viewport()
