@@ -36,7 +36,7 @@ FOR_MEMBERS = {
 FOR_ONESELF = {
     *("me_theme", "me_sessions_end", "me_session_end", "me_unlink"),
     *("notices_read", "me_notifications_test", "me_token_revoke", "tasks_bulk"),
-    *("thread_change", "thread_remove"),
+    *("thread_change", "thread_remove", "diff_viewed"),
 }
 #: What changes something that maintainers look after.
 FOR_MAINTAINERS = {
@@ -68,6 +68,7 @@ POSTED = sorted(POST_ONLY | FORMS)
 #: One's own things that the walkers do not have: for everybody the answer is 404 or the way elsewhere.
 NOT_THERE = {
     *("thread_change", "thread_remove"),
+    *("diff_lines", "diff_image", "diff_viewed"),
     *("invitation", "login_through", "openid_connect_callback", "github_callback", "me_unlink"),
     *(
         "me_notifications_test",

@@ -28,6 +28,7 @@ ON_POSTGRES = (
     "integration/test_commands_listing.py",
     "integration/test_dashboard.py",
     "integration/test_decision_forms.py",
+    "integration/test_diff_page.py",
     "integration/test_inbox.py",
     "integration/test_invitations.py",
     "integration/test_json.py",

@@ -3,8 +3,11 @@
 from tasks_app.git.clone import Workspace, branch_name
 from tasks_app.git.difference import ChangedFile, changed_files, diff, patch
 from tasks_app.git.files import (
+    TEXT_BYTES,
     TreeFile,
     blob_bytes,
+    blob_contents,
+    blob_sizes,
     committed_blob,
     committed_bytes,
     committed_names,
@@ -22,6 +25,7 @@ from tasks_app.git.source import SourceFacts, has_branch, inspect_source
 __all__ = [
     "AUTHOR",
     "EMPTY_LIST",
+    "TEXT_BYTES",
     "ChangedFile",
     "CommitFacts",
     "Fetched",
@@ -32,6 +36,8 @@ __all__ = [
     "TreeFile",
     "Workspace",
     "blob_bytes",
+    "blob_contents",
+    "blob_sizes",
     "branch_name",
     "changed_files",
     "committed_blob",

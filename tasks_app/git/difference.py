@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal
 
 from tasks_app.core.errors import WorkspaceError
@@ -17,6 +18,8 @@ Status = Literal["A", "M", "D", "R"]
 
 _DIFF_OPTIONS = ("--no-ext-diff", "--no-textconv", "--no-color", "--find-renames", "--ignore-submodules=none")
 _LIST_BYTES = 50_000_000
+#: Which language a file has, by its name: then the header of a hunk names the function or method around it.
+_ATTRIBUTES = Path(__file__).with_name("hunk_headers.gitattributes")
 #: git's lines about a file that it compares as binary, with the ids of both versions.
 _AS_BINARY = re.compile(r"^(index (\w+)\.\.(\w+)[^\n]*\n)Binary files [^\n]*$", re.MULTILINE)
 _STATUS: dict[str, Status] = {"A": "A", "D": "D", "R": "R"}
@@ -26,8 +29,9 @@ _STATUS: dict[str, Status] = {"A": "A", "D": "D", "R": "R"}
 class ChangedFile:
     """One file of a change.
 
-    `added` and `removed` count lines, and are 0 for a file that is not text. `old_path` is the former path of
-    a renamed file (R), "" for others.
+    `added` and `removed` count lines, and are 0 for a file that is not text (`is_binary`). `old_path` is the
+    former path of a renamed file (R), "" for others. The blobs are the ids of both contents, "" where the
+    file does not exist.
     """
 
     path: str
@@ -35,6 +39,9 @@ class ChangedFile:
     added: int
     removed: int
     old_path: str = ""
+    old_blob: str = field(default="", compare=False)
+    new_blob: str = field(default="", compare=False)
+    is_binary: bool = field(default=False, compare=False)
 
 
 def diff(
@@ -53,9 +60,11 @@ def diff(
     """
     only = [f":(top,literal){path}" for path in paths]
     prefixes = ("--src-prefix=a/", "--dst-prefix=b/")
-    words = ("diff", *_DIFF_OPTIONS, f"--unified={context}", *prefixes, *_range(base, head), *only)
+    shown = ("--full-index", f"--unified={context}")
+    words = ("diff", *_DIFF_OPTIONS, *shown, *prefixes, *_range(base, head), *only)
+    git = replace(repository.git, settings=(f"core.attributesFile={_ATTRIBUTES}",))
     with _naming_lost_commits(repository, base, head):
-        output, more = repository.git.run_limited(*words, limit=limit)
+        output, more = git.run_limited(*words, limit=limit)
     text = storable_text(output.decode("utf-8", errors="ignore" if more else "replace"))
     text = _note_large_files(repository, text)
     return f"{text}\n[… the diff is longer than {limit} bytes and cut here …]\n" if more else text
@@ -72,12 +81,16 @@ def patch(repository: Repository, *, base: str, head: str) -> Iterator[bytes]:
         return repository.git.stream(*words, *_range(base, head), timeout=NETWORK_SECONDS)
 
 
-def changed_files(repository: Repository, *, base: str, head: str) -> tuple[ChangedFile, ...]:
+def changed_files(
+    repository: Repository, *, base: str, head: str, paths: Sequence[str] = ()
+) -> tuple[ChangedFile, ...]:
     """Return the files that differ between the commits `base` and `head`, in git's order.
 
-    Raises WorkspaceError if the list is too long: with only a part of it, files could escape a guard.
+    `paths` limits it to these files; for a renamed file both paths are needed. Raises WorkspaceError if the
+    list is too long: with only a part of it, files could escape a guard.
     """
-    words = ("diff", *_DIFF_OPTIONS, "--raw", "--numstat", "-z", *_range(base, head))
+    only = [f":(top,literal){path}" for path in paths]
+    words = ("diff", *_DIFF_OPTIONS, "--raw", "--no-abbrev", "--numstat", "-z", *_range(base, head), *only)
     with _naming_lost_commits(repository, base, head):
         output, more = repository.git.run_limited(*words, limit=_LIST_BYTES)
     if more:
@@ -124,27 +137,47 @@ def _range(base: str, head: str) -> tuple[str, ...]:
 def _parse(output: str) -> Iterator[ChangedFile]:
     """Parse git's output: all statuses, then all line counts of the same files in the same order."""
     fields = iter(output.split("\0")[:-1])
-    statuses: list[tuple[Status, str, str]] = []
-    counts: list[tuple[int, int]] = []
-    for field in fields:
-        if field.startswith(":"):
-            statuses.append(_parse_status(field, fields))
+    entries: list[_RawEntry] = []
+    counts: list[tuple[str, str]] = []
+    for one in fields:
+        if one.startswith(":"):
+            entries.append(_parse_entry(one, fields))
         else:
-            counts.append(_parse_counts(field, fields))
-    for (status, path, old_path), (added, removed) in zip(statuses, counts, strict=True):
-        yield ChangedFile(path, status, added, removed, old_path)
+            counts.append(_parse_counts(one, fields))
+    for entry, (added, removed) in zip(entries, counts, strict=True):
+        is_binary = added == "-"
+        yield ChangedFile(
+            entry.path, entry.status, 0 if is_binary else int(added), 0 if is_binary else int(removed),
+            entry.old_path, entry.old_blob, entry.new_blob, is_binary,
+        )  # fmt: skip
 
 
-def _parse_status(field: str, fields: Iterator[str]) -> tuple[Status, str, str]:
+@dataclass(frozen=True)
+class _RawEntry:
+    status: Status
+    path: str
+    old_path: str
+    old_blob: str
+    new_blob: str
+
+
+def _parse_entry(entry: str, fields: Iterator[str]) -> _RawEntry:
     """Parse `:100644 100644 1f2e… 3d4c… R100`, and then one path, or the old and the new one of a rename."""
-    status = _STATUS.get(field.rsplit(" ", 1)[1][0], "M")
+    *_, old_blob, new_blob, letter = entry.split(" ")
+    status = _STATUS.get(letter[0], "M")
     first = next(fields)
-    return (status, next(fields), first) if status == "R" else (status, first, "")
+    path, old_path = (next(fields), first) if status == "R" else (first, "")
+    return _RawEntry(status, path, old_path, _or_empty(old_blob), _or_empty(new_blob))
 
 
-def _parse_counts(field: str, fields: Iterator[str]) -> tuple[int, int]:
+def _or_empty(blob: str) -> str:
+    """Return the id; "" for git's id of zeros."""
+    return blob if blob.strip("0") else ""
+
+
+def _parse_counts(counts: str, fields: Iterator[str]) -> tuple[str, str]:
     """Parse `3<TAB>1<TAB>path`. A rename has no path here but two after it; a binary file has `-` twice."""
-    added, removed, name = field.split("\t", 2)
+    added, removed, name = counts.split("\t", 2)
     if not name:
         next(fields), next(fields)
-    return (int(added), int(removed)) if added != "-" else (0, 0)
+    return added, removed

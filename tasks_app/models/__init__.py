@@ -27,7 +27,15 @@ from tasks_app.models.publication import (
     PublishCredential,
 )
 from tasks_app.models.question import VERDICTS, Channel, Question, QuestionKind, QuestionState, Verdict
-from tasks_app.models.review import Review, ReviewThread, ReviewVerdict, Side, ThreadComment, ThreadState
+from tasks_app.models.review import (
+    Review,
+    ReviewThread,
+    ReviewVerdict,
+    Side,
+    ThreadComment,
+    ThreadState,
+    ViewedFile,
+)
 from tasks_app.models.run import Event, EventKind, Outcome, Reason, Run
 from tasks_app.models.sequence import Sequence
 from tasks_app.models.task import Step, Task
@@ -92,5 +100,6 @@ __all__ = [
     "Transition",
     "User",
     "Verdict",
+    "ViewedFile",
     "WorkerBeat",
 ]

@@ -214,3 +214,27 @@ class ThreadComment(models.Model):
         return (
             self.author.shown_name if self.author else f"agent of {self.run.step.name if self.run else '?'}"
         )
+
+
+class ViewedFile(models.Model):
+    """A file of a task's result that a user has marked as viewed, in one content.
+
+    A mark holds for its content only, so it ends by itself when the file is changed. `key` is made of path
+    and blob, because a path is too long for an index.
+    """
+
+    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="viewed_files")
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="viewed_files")
+    path = models.CharField(max_length=4096)
+    blob = models.CharField(max_length=64, blank=True, help_text="Of the content; empty for a deleted file.")
+    key = models.CharField(max_length=64, editable=False)
+    at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["task", "user", "path"]
+        constraints = [
+            models.UniqueConstraint(fields=["task", "user", "key"], name="one_mark_per_viewed_content"),
+        ]
+
+    def __str__(self) -> str:
+        return self.path

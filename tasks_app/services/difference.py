@@ -1,4 +1,4 @@
-"""The changes of a task, a step or a sequence, as a diff or a patch."""
+"""The changes of a task, a step, a run or a sequence, as a diff or a patch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tasks_app.git import Repository, diff, patch
-from tasks_app.models import Sequence, Step, Task, paths
+from tasks_app.models import Run, Sequence, Step, Task, paths
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,33 @@ class Difference:
         return patch(self.repository, base=self.base, head=self.head)
 
 
-def difference_of(changed: Task | Step | Sequence) -> Difference | None:
+def difference_of(changed: Task | Step | Run | Sequence) -> Difference | None:
     """Return the difference; None until there is something to compare."""
-    task = changed.task if isinstance(changed, Step) else changed
-    base = base_of(changed) if isinstance(changed, Task) else changed.base_commit
+    base = _base_of(changed)
     if not (base and changed.head_commit):
         return None
-    return Difference(paths.repository(task.project), base, changed.head_commit)
+    return Difference(paths.repository(_owner(changed).project), base, changed.head_commit)
+
+
+def _base_of(changed: Task | Step | Run | Sequence) -> str:
+    if isinstance(changed, Task):
+        return base_of(changed)
+    if isinstance(changed, Run):
+        return _before_run(changed)
+    return changed.base_commit
+
+
+def _before_run(run: Run) -> str:
+    """Return the commit that the previous run of the step left; for the first one, where the step began."""
+    earlier = run.step.runs.filter(number__lt=run.number, number__gte=run.step.first_run)
+    before = earlier.exclude(head_commit="").order_by("-number").first()
+    return before.head_commit if before else run.step.base_commit
+
+
+def _owner(changed: Task | Step | Run | Sequence) -> Task | Sequence:
+    if isinstance(changed, Run):
+        return changed.step.task
+    return changed.task if isinstance(changed, Step) else changed
 
 
 def base_of(task: Task) -> str:

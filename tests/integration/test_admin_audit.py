@@ -59,6 +59,7 @@ from tasks_app.models import (
     ThreadComment,
     Transition,
     User,
+    ViewedFile,
     WorkerBeat,
 )
 from tests.databases import undone
@@ -90,6 +91,7 @@ HISTORY: list[type[Model]] = [
     Review,
     ReviewThread,
     ThreadComment,
+    ViewedFile,
 ]
 
 
@@ -131,6 +133,7 @@ def make(name: str) -> Task:
     Change.objects.create(task=task, kind=ChangeKind.TASK)
     Publication.objects.create(task=task, commit="c", url="u", branch=name)
     ThreadFactory.create(task=task)
+    ViewedFile.objects.create(task=task, user=user, path="a.py", blob="b", key=name)
     PublishCredential.objects.create(project=project, kind="token", url="u", shown="user", sealed_secret="x")
     record(Action.TASK_CREATED, by=user, task=task)
     ApiToken.objects.create(user=user, name=name, digest=name)

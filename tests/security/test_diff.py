@@ -8,8 +8,9 @@ import pytest
 from django.template.loader import render_to_string
 
 from tasks_app.git import Repository, diff
+from tasks_app.web.pages.diff_files import FileBody, Row
 from tasks_app.web.pages.review_threads import ThreadsBeside
-from tasks_app.web.rendering.diff import FileDiff, parse_diff
+from tasks_app.web.rendering.diff import FileDiff, in_one_line, parse_diff
 from tests.integration.git_repository import GitRepository
 
 
@@ -52,8 +53,9 @@ def test_nothing_hides_in_a_diff(tmp_path: Path) -> None:
     """Signs that turn direction show other code than what runs (CVE-2021-42574)."""
     hidden = 'if admin: #\u202e { \u2066 \u200bx\u2069\r = "\x1b[8m"'
     (file,) = changed(tmp_path / "shop", **{"a\u202eyp.b": f"{hidden}\n@@ -1 +1 @@ \u202e\n"})
-    shown = {"diff": file, "lines": ThreadsBeside().lines_of(file)}
-    page = render_to_string("tasks/_diff.html", {"changes": {"files": [shown]}})
+    rows = [Row(line=line) for line in ThreadsBeside().lines_of(file)]
+    lines = render_to_string("tasks/_diff_file.html", {"body": FileBody(file, rows, [])})
+    page = f"{in_one_line(file.path)} {lines}"
     assert not {"\u202e", "\u2066", "\u2069", "\u200b", "\x1b", "\r"} & set(page)
     assert "a⟨U+202E⟩yp.b" in page and "#⟨U+202E⟩ { ⟨U+2066⟩ ⟨U+200B⟩x⟨U+2069⟩␍ =" in page
 

@@ -167,7 +167,7 @@ def test_a_diff_is_taken_apart_into_files_and_numbered_lines() -> None:
     assert [line.text for line in prices.lines if line.kind == "hunk"] == ["def shown():"]
     assert prices.lines[-1].text == "No newline at end of file"
     assert (renamed.path, renamed.status) == ("new name.py", "renamed from old name.py")
-    assert logo.status == "new"
+    assert logo.status == "new" and logo.is_binary
     assert "cut here" in logo.lines[-1].text
 
 
@@ -181,16 +181,9 @@ def big(name: str, lines: int) -> str:
     return f"diff --git a/{name} b/{name}\n@@ -0,0 +1,{lines} @@\n{body}"
 
 
-def test_big_files_are_fetched_and_a_huge_one_is_cut() -> None:
+def test_a_huge_file_is_cut() -> None:
     (file,) = parse_diff(big("x", 7000))
-    assert file.fetched
     assert (len(file.lines), file.cut, file.added) == (5000, 2000, 7000)
-
-
-def test_of_many_files_only_so_many_lines_stand_in_the_page() -> None:
-    files = parse_diff("".join(big(f"file-{n}", 300) for n in range(20)))
-    shown = [len(file.lines) for file in files if not file.fetched]
-    assert (len(files), shown) == (20, [300] * 5)
 
 
 def test_short_output_stands_open_and_long_output_is_folded() -> None:

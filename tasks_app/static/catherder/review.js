@@ -1,59 +1,97 @@
-// Comments on the lines of a diff: a click on a line's number, or Enter on the line that the arrow keys chose,
-// opens a form beside it; with shift it is about several lines. What is typed survives a reload.
+// Comments on a diff: a click on a line's number, or Enter on the line that the arrow keys chose, opens a form
+// beside it; with shift it is about several lines. Others are about a file or the whole result. What is typed
+// survives a reload, and what others write appears without disturbing it.
 (() => {
   "use strict";
   const LINE = ".reviewed .dl[data-line]";
+  const NEW = ".thread-form[data-new]";
   const template = () => document.getElementById("new-thread");
-  const form = (line) => {
-    const next = line.nextElementSibling;
-    return next?.matches(".thread-form") ? next : null;
-  };
+  const rowOf = (line) => line.closest(".dr") || line;
+  const fileOf = (line) => line.closest(".reviewed");
+  const pathOf = (line) => pathIn(line.closest(".file-box"), line.dataset.side);
+  const pathIn = (box, side) => decodeURIComponent(side === "old" ? box.dataset.oldPath : box.dataset.path);
 
-  // ---- drafts: what was typed beside which line ----
+  // ---- drafts: what was typed, and where ----
 
   const PREFIX = `catherder:comment:${location.pathname.match(/tasks\/\d+/)?.[0] || ""}:`;
+  const FIELD = "#review-body, .thread-form textarea[id]";
   const keyOf = (place) => PREFIX + JSON.stringify([place.path, place.side, place.line, place.first_line]);
+  const keyOfField = (field) => PREFIX + field.id;
 
   function placeOf(element) {
     const value = (name) => element.elements[name].value;
     return { path: value("path"), side: value("side"), line: value("line"), first_line: value("first_line") };
   }
 
-  function keep(element) {
-    const text = element.elements.text.value;
+  function store(key, text) {
     try {
-      if (text.trim()) localStorage.setItem(keyOf(placeOf(element)), text);
-      else localStorage.removeItem(keyOf(placeOf(element)));
+      if (text.trim()) localStorage.setItem(key, text);
+      else localStorage.removeItem(key);
     } catch { /* then it is not kept */ }
   }
 
+  const keep = (element) => store(keyOf(placeOf(element)), element.elements.text.value);
+
   function kept() {
     try {
-      return Object.keys(localStorage).filter((key) => key.startsWith(PREFIX))
+      return Object.keys(localStorage).filter((key) => key.startsWith(`${PREFIX}[`))
         .map((key) => ({ place: JSON.parse(key.slice(PREFIX.length)), text: localStorage.getItem(key) }));
     } catch { return []; }
   }
 
-  // ---- the form beside a line ----
+  function refill(root) {
+    for (const field of root.querySelectorAll?.(FIELD) || []) {
+      let text = null;
+      try { text = localStorage.getItem(keyOfField(field)); } catch { /* nothing was kept */ }
+      if (text === null || field.value !== field.defaultValue) continue;
+      field.value = text;
+      const fold = field.closest("details");
+      if (fold) fold.open = true;
+    }
+  }
 
-  const fileOf = (line) => line.closest(".reviewed");
-  const pathOf = (line) =>
-    decodeURIComponent(line.dataset.side === "old" ? fileOf(line).dataset.oldPath : fileOf(line).dataset.path);
+  // ---- the form beside a line, on a file or on the whole ----
 
-  function open(line, { first = null, text = "" } = {}) {
-    if (!template() || form(line)) { form(line)?.elements.text.focus(); return null; }
+  const samePlace = (a, b) => a.path === b.path && a.side === b.side && a.line === b.line;
+
+  function formAt(place) {
+    return [...document.querySelectorAll(NEW)].find((one) => samePlace(placeOf(one), place)) || null;
+  }
+
+  function open(place, put, words, text = "") {
+    if (!template()) return null;
+    const there = formAt(place);
+    if (there) { there.elements.text.focus(); return null; }
     const made = template().content.firstElementChild.cloneNode(true);
+    for (const [name, value] of Object.entries(place)) made.elements[name].value = value;
+    made.querySelector(".thread-where").textContent = words;
+    made.elements.text.value = text;
+    put(made);
+    window.htmx?.process(made);
+    return made;
+  }
+
+  function openBeside(line, { first = null, text = "" } = {}) {
     const last = line.dataset.line;
     const begins = first && Number(first) < Number(last) ? first : "";
     const place = { path: pathOf(line), side: line.dataset.side, line: last, first_line: begins };
-    for (const [name, value] of Object.entries(place)) made.elements[name].value = value;
     const before = place.side === "old" ? " before the change" : "";
-    made.querySelector(".thread-where").textContent =
-      `Comment on ${begins ? `lines ${begins} to ${last}` : `line ${last}`}${before}`;
-    made.elements.text.value = text;
-    line.after(made);
-    window.htmx?.process(made);
-    return made;
+    const words = `Comment on ${begins ? `lines ${begins} to ${last}` : `line ${last}`}${before}`;
+    return open(place, (made) => rowOf(line).after(made), words, text);
+  }
+
+  function openOnFile(box, text = "") {
+    const { side } = box.dataset;
+    const place = { path: pathIn(box, side), side, line: "", first_line: "" };
+    const file = box.querySelector("details");
+    file.open = true;
+    return open(place, (made) => file.querySelector("summary").after(made), "Comment on the whole file", text);
+  }
+
+  function openOnWhole(text = "") {
+    const place = { path: "", side: "new", line: "", first_line: "" };
+    const put = (made) => document.querySelector(".review-whole")?.append(made);
+    return open(place, put, "Comment on the whole result", text);
   }
 
   let start = null; // the line from which a range begins
@@ -62,43 +100,67 @@
     const sameFile = start && start.isConnected && fileOf(start) === fileOf(line);
     const isRange = event.shiftKey && sameFile && start.dataset.side === line.dataset.side;
     const [from, to] = isRange && Number(start.dataset.line) > Number(line.dataset.line) ? [line, start] : [start, line];
-    open(to, { first: isRange ? from.dataset.line : null })?.elements.text.focus();
+    openBeside(to, { first: isRange ? from.dataset.line : null })?.elements.text.focus();
     start = line;
   }
 
   function close(element) {
     element.elements.text.value = "";
     keep(element);
-    const file = element.closest(".reviewed");
+    const file = element.closest(".reviewed") || element.closest(".file-box")?.querySelector("summary");
     element.remove();
     file?.focus();
   }
 
   function reopen(root) {
+    if (!template()) return;
     for (const { place: [path, side, line, first], text } of kept()) {
-      const beside = [...root.querySelectorAll(LINE)]
-        .find((one) => one.dataset.line === line && one.dataset.side === side && pathOf(one) === path);
-      if (beside && !form(beside)) open(beside, { first, text });
+      if (formAt({ path, side, line })) continue;
+      if (!path) openOnWhole(text);
+      else if (!line) {
+        const box = [...root.querySelectorAll(".file-box")].find((one) => pathIn(one, side) === path);
+        if (box) openOnFile(box, text);
+      } else {
+        const beside = [...root.querySelectorAll(LINE)]
+          .find((one) => one.dataset.line === line && one.dataset.side === side && pathOf(one) === path);
+        if (beside) openBeside(beside, { first, text });
+      }
+    }
+  }
+
+  // A thread that comes with lines was shown elsewhere before: at the top of its file.
+  function dropTwins(root) {
+    for (const thread of root.querySelectorAll?.(".dl ~ .thread[id], .dr ~ .thread[id]") || []) {
+      for (const twin of document.querySelectorAll(`#${thread.id}`)) if (twin !== thread) twin.remove();
     }
   }
 
   document.addEventListener("click", (event) => {
     const number = event.target.closest?.(`${LINE} .dn`);
     if (number && template()) openFrom(number.closest(".dl"), event);
+    const file = event.target.closest?.("[data-comment-file]");
+    if (file) openOnFile(file.closest(".file-box"))?.elements.text.focus();
+    if (event.target.closest?.("[data-comment-whole]")) openOnWhole()?.elements.text.focus();
     const cancel = event.target.closest?.(".thread-form [data-close]");
     if (cancel) close(cancel.form);
   });
   document.addEventListener("input", (event) => {
-    const typed = event.target.closest?.(".reviewed > .thread-form");
+    const typed = event.target.closest?.(NEW);
     if (typed) keep(typed);
+    else if (event.target.matches?.(FIELD)) store(keyOfField(event.target), event.target.value);
   });
-  document.addEventListener("htmx:load", (event) => reopen(event.target));
+  document.addEventListener("htmx:load", (event) => { dropTwins(event.target.parentElement || event.target); reopen(document); refill(event.target); });
   document.addEventListener("htmx:beforeSwap", (event) => {
     const sent = event.detail.requestConfig?.elt;
-    if (!sent?.matches?.(".reviewed > .thread-form") || event.detail.xhr.status !== 200) return;
-    try { localStorage.removeItem(keyOf(placeOf(sent))); } catch { /* it was not kept */ }
+    if (!sent?.matches?.("form") || ![200, 204].includes(event.detail.xhr.status)) return;
+    if (sent.matches(NEW)) store(keyOf(placeOf(sent)), "");
+    for (const field of sent.querySelectorAll(FIELD)) store(keyOfField(field), "");
   });
-  addEventListener("DOMContentLoaded", () => reopen(document));
+  document.addEventListener("htmx:afterRequest", (event) => {
+    const { elt, xhr } = event.detail;
+    if (elt.id === "review-form" && xhr.status === 200) store(`${PREFIX}review-body`, "");
+  });
+  addEventListener("DOMContentLoaded", () => { reopen(document); refill(document); });
 
   // ---- keys: arrows choose a line, Enter comments on it, Ctrl+Enter sends, Escape closes ----
 
@@ -117,7 +179,7 @@
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
         event.preventDefault();
         field.form.requestSubmit(field.form.querySelector("button"));
-      } else if (event.key === "Escape" && field.form.matches(".reviewed > .thread-form") && !field.value.trim()) {
+      } else if (event.key === "Escape" && field.form.matches(NEW) && !field.value.trim()) {
         close(field.form);
       }
       return;
@@ -134,14 +196,135 @@
     }
   });
 
-  // ---- the diff does not fetch itself anew under the hands of somebody who writes ----
+  // ---- what others write: it appears at its place, and leaves alone what is being typed ----
 
-  const isWriting = (place) => [...place.querySelectorAll("textarea")].some(
+  const diffPage = () => document.querySelector(".diff-page");
+  const isWriting = (element) => [...element.querySelectorAll("textarea")].some(
     (field) => field === document.activeElement || field.value !== field.defaultValue,
   );
-  document.addEventListener("htmx:beforeRequest", (event) => {
-    const { elt, requestConfig } = event.detail;
-    const byNotice = requestConfig.triggeringEvent?.type?.startsWith("catherder:");
-    if (elt.id === "diff" && byNotice && isWriting(elt)) event.preventDefault();
-  });
+
+  let known = null; // the page whose news are heard
+  let fetching = false;
+  let again = false;
+
+  async function update() {
+    if (fetching) { again = true; return; }
+    const page = diffPage();
+    if (!page) return;
+    fetching = true;
+    const html = await fetchText(page.dataset.threads);
+    fetching = false;
+    if (html !== null && page.isConnected) merge(page, html);
+    if (again) { again = false; update(); }
+  }
+
+  async function fetchText(url) {
+    try {
+      const answer = await fetch(url, { headers: { "HX-Request": "true" } });
+      return answer.ok ? await answer.text() : null;
+    } catch { return null; } // the next notice tries again
+  }
+
+  function merge(page, html) {
+    const news = new DOMParser().parseFromString(html, "text/html").querySelector("[data-head]");
+    if (!news) return;
+    if (news.dataset.head !== page.dataset.head) { codeChanged(page); return; }
+    const there = new Set([...news.querySelectorAll(".thread")].map((thread) => thread.id));
+    countThreads(news); // before its threads move into the page
+    const restorePlace = keptPlace(page);
+    const changed = [...news.children].map((one) => mergeThread(page, one)).filter(Boolean);
+    for (const thread of page.querySelectorAll("article.thread")) {
+      if (!there.has(thread.id) && !isWriting(thread)) thread.remove();
+    }
+    restorePlace();
+    if (changed.length) announce(changed);
+  }
+
+  // What stands in the middle of the window, or is being typed in, does not move.
+  function keptPlace(page) {
+    const active = page.contains(document.activeElement) ? document.activeElement : null;
+    const seen = active || document.elementFromPoint(innerWidth / 2, innerHeight / 2);
+    const top = seen?.getBoundingClientRect().top;
+    return () => { if (seen?.isConnected) scrollBy(0, seen.getBoundingClientRect().top - top); };
+  }
+
+  function mergeThread(page, given) {
+    const thread = given.querySelector("article.thread");
+    const old = document.getElementById(thread.id);
+    if (!old) return insert(page, given, thread);
+    if (old.dataset.version === thread.dataset.version) return null;
+    if (isWriting(old)) {
+      for (const part of [".thread-head", ".thread-comments"]) {
+        old.querySelector(part)?.replaceWith(thread.querySelector(part));
+      }
+      old.dataset.version = thread.dataset.version;
+      return old;
+    }
+    old.replaceWith(thread);
+    window.htmx?.process(thread);
+    return thread;
+  }
+
+  function insert(page, given, thread) {
+    const box = given.dataset.file ? document.getElementById(given.dataset.file) : null;
+    const body = box?.querySelector(".file-body");
+    if (box && !body) return null; // it comes with the lines of the file
+    const { side, line } = given.dataset;
+    const beside = line && body?.querySelector(`.dl[data-side="${side}"][data-line="${line}"]`);
+    if (beside) {
+      let last = rowOf(beside);
+      while (last.nextElementSibling?.matches(".thread")) last = last.nextElementSibling;
+      last.after(thread);
+    } else if (body) body.prepend(thread);
+    else page.querySelector(".threads-elsewhere")?.append(thread);
+    window.htmx?.process(thread);
+    return thread.isConnected ? thread : null;
+  }
+
+  function countThreads(news) {
+    for (const row of document.querySelectorAll("a.tree-row")) {
+      const anchor = row.getAttribute("href").slice(1);
+      const open = news.querySelectorAll(`[data-file="${anchor}"] > .thread-open:not(.thread-draft)`).length;
+      const count = row.querySelector(".tree-threads");
+      count.textContent = open || "";
+      count.title = open ? "Open threads" : "";
+    }
+  }
+
+  function say(text, label, act) {
+    const line = diffPage()?.querySelector(".diff-news");
+    if (!line) return;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "small";
+    button.textContent = label;
+    button.addEventListener("click", () => { line.hidden = true; act(); });
+    line.replaceChildren(`${text} `, button);
+    line.hidden = false;
+  }
+
+  function announce(threads) {
+    const text = threads.length === 1 ? "1 thread has news." : `${threads.length} threads have news.`;
+    say(text, "Show", () => {
+      const fold = threads[0].closest("details.file");
+      if (fold) fold.open = true;
+      threads[0].scrollIntoView({ block: "center" });
+    });
+  }
+
+  function codeChanged(page) {
+    if (!isWriting(page)) { document.body.dispatchEvent(new CustomEvent("catherder:diff")); return; }
+    say("The code has changed since you opened this page. What you typed is kept.", "Show the new result",
+      () => location.reload());
+  }
+
+  function listen() {
+    const name = diffPage()?.dataset.state;
+    if (!name || name === known) return;
+    known = name;
+    document.body.addEventListener(name, update);
+    document.body.addEventListener("catherder:refresh", update);
+  }
+  addEventListener("DOMContentLoaded", listen);
+  document.addEventListener("htmx:load", listen);
 })();

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.contrib import admin
 
-from tasks_app.models import Review, ReviewThread, ThreadComment
+from tasks_app.models import Review, ReviewThread, ThreadComment, ViewedFile
 from tasks_app.web.admin.base import ReadOnly
 
 
@@ -32,4 +32,13 @@ class ThreadCommentAdmin(ReadOnly):
     list_filter = ["thread__task__project"]
     list_select_related = ["thread", "author", "run__step"]
     search_fields = ["text", "author__username", "thread__task__title"]
+    date_hierarchy = "at"
+
+
+@admin.register(ViewedFile)
+class ViewedFileAdmin(ReadOnly):
+    list_display = ["path", "task", "user", "at"]
+    list_filter = ["task__project"]
+    list_select_related = ["task", "user"]
+    search_fields = ["path", "user__username", "task__title"]
     date_hierarchy = "at"

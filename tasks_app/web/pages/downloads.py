@@ -13,7 +13,7 @@ from tasks_app.history.events.logs import LogKind, render_log
 from tasks_app.models import Sequence, Step, Task
 from tasks_app.reporting.downloads import download, download_patch
 from tasks_app.web.pages.access import principal_of, sequence_or_404, step_or_404, task_or_404
-from tasks_app.web.pages.task_diff import chosen_step
+from tasks_app.web.pages.comparison import chosen_step
 
 
 def step_log(request: HttpRequest, task_id: int, position: int, kind: str) -> StreamingHttpResponse:

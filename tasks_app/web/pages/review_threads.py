@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from django.db.models import Q
@@ -37,6 +37,11 @@ class ShownThread:
         return self.place is None
 
     @property
+    def path(self) -> str:
+        """Its file in the newest result; if that was changed since, the file about which it was opened."""
+        return self.place.path if self.place else self.thread.path
+
+    @property
     def place_name(self) -> str:
         """File and line in one line, with invisible characters made visible."""
         return in_one_line(self.thread.place)
@@ -55,57 +60,78 @@ class ShownThread:
 
 @dataclass(frozen=True)
 class ShownLine:
-    """A line of a diff with its threads. `side` and `number` say where a new thread would stand."""
+    """A line of a diff with its threads. `number` on its `side` is where a new one stands, if it may."""
 
     line: DiffLine
     threads: list[ShownThread]
+    number: int | None
 
     @property
     def side(self) -> str:
         return Side.OLD if self.line.kind == "del" else Side.NEW
 
-    @property
-    def number(self) -> int | None:
-        return self.line.old if self.line.kind == "del" else self.line.new
-
 
 @dataclass
 class ThreadsBeside:
-    """The threads of a task by the line beside which they stand; `taken` are those that a diff has shown."""
+    """The threads of a task by their file, for one comparison.
 
-    by_line: dict[LineKey, list[ShownThread]] = field(default_factory=lambda: defaultdict(list))
-    others: list[ShownThread] = field(default_factory=list)
-    taken: set[int] = field(default_factory=set)
+    `by_path` has for each path the threads about it, `whole` those about the whole result. A comparison with
+    other old lines than those where the task began has no place for threads on old lines (`old_side`).
+    """
+
+    by_path: dict[str, list[ShownThread]] = field(default_factory=dict)
+    whole: list[ShownThread] = field(default_factory=list)
+    old_side: bool = True
+    new_side: bool = True
+
+    def of_file(self, *paths: str) -> list[ShownThread]:
+        """Return the threads about a file, given by its path and its former one."""
+        found = {shown.thread.pk: shown for path in paths for shown in self.by_path.get(path, [])}
+        return sorted(found.values(), key=_order)
 
     def lines_of(self, file: FileDiff) -> list[ShownLine]:
         """Return the file's lines with their threads."""
-        return [ShownLine(line, self._take(file, line)) for line in file.lines]
+        beside: dict[LineKey, list[ShownThread]] = defaultdict(list)
+        for shown in self.of_file(file.path, file.old_path):
+            if shown.key and (self.old_side or shown.key[1] == Side.NEW):
+                beside[shown.key].append(shown)
+        return [self._shown(file, line, beside) for line in file.lines]
 
-    def _take(self, file: FileDiff, line: DiffLine) -> list[ShownThread]:
+    def _shown(self, file: FileDiff, line: DiffLine, beside: dict[LineKey, list[ShownThread]]) -> ShownLine:
         found: list[ShownThread] = []
         if line.new is not None:
-            found += self.by_line.get((file.path, Side.NEW, line.new), [])
+            found += beside.get((file.path, Side.NEW, line.new), [])
         if line.old is not None:
-            found += self.by_line.get((file.old_path or file.path, Side.OLD, line.old), [])
-        self.taken.update(shown.thread.pk for shown in found)
-        return found
+            found += beside.get((file.old_path or file.path, Side.OLD, line.old), [])
+        is_old = line.kind == "del"
+        takes = self.old_side if is_old else self.new_side
+        return ShownLine(line, found, (line.old if is_old else line.new) if takes else None)
 
-    @property
-    def elsewhere(self) -> list[ShownThread]:
-        """The threads at no line of the diff that was shown: about files, the whole, or changed lines."""
-        beside = [shown for group in self.by_line.values() for shown in group]
-        left = [shown for shown in [*self.others, *beside] if shown.thread.pk not in self.taken]
-        return sorted(left, key=lambda shown: (shown.thread.number is None, shown.thread.number or 0))
+    def elsewhere(self, paths: Collection[str]) -> list[ShownThread]:
+        """Return the threads about the whole result, and those about other files than these."""
+        others = [shown for path, group in self.by_path.items() if path not in paths for shown in group]
+        known = {shown.thread.pk for path in paths for shown in self.by_path.get(path, [])}
+        left = {shown.thread.pk: shown for shown in [*self.whole, *others] if shown.thread.pk not in known}
+        return sorted(left.values(), key=_order)
 
 
-def threads_beside(request: HttpRequest, task: Task) -> ThreadsBeside:
+def _order(shown: ShownThread) -> tuple[bool, int, int]:
+    return (shown.thread.number is None, shown.thread.number or 0, shown.thread.pk)
+
+
+def no_threads() -> ThreadsBeside:
+    """Return what a comparison has that is not about the newest result."""
+    return ThreadsBeside(old_side=False, new_side=False)
+
+
+def threads_beside(request: HttpRequest, task: Task, *, old_side: bool = True) -> ThreadsBeside:
     """Return all threads that the user may see: the sent ones, and those of their own draft."""
-    beside = ThreadsBeside()
+    beside = ThreadsBeside(old_side=old_side)
     for shown in shown_threads(request, task, _visible(request, task)):
-        if shown.key is None:
-            beside.others.append(shown)
+        if path := shown.path:
+            beside.by_path.setdefault(path, []).append(shown)
         else:
-            beside.by_line[shown.key].append(shown)
+            beside.whole.append(shown)
     return beside
 
 

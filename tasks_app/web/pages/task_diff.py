@@ -1,109 +1,70 @@
-"""The diff of a task, of one of its steps, or since a review, with the threads beside its lines."""
+"""The diff of a task, of one of its steps or runs, or since a review, with the threads beside its lines."""
 
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, replace
-from functools import cached_property
+from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render
-from django.urls import reverse
-from django.utils.http import urlencode
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST
 
 from tasks_app.core.errors import WorkspaceError
-from tasks_app.models import Review, Step, Task
-from tasks_app.services.difference import difference_of
-from tasks_app.web.pages.access import is_htmx, may_act, task_or_404
+from tasks_app.git import TEXT_BYTES, blob_contents, blob_sizes
+from tasks_app.models import Task
+from tasks_app.services.viewed_files import mark_viewed, viewed_key, viewed_keys
+from tasks_app.web.pages.access import current_user, is_htmx, may_act, task_or_404
+from tasks_app.web.pages.comparison import Comparison, chosen_comparison, chosen_file, number_in
+from tasks_app.web.pages.diff_files import (
+    FileList,
+    ListedFile,
+    anchor_of,
+    expanded_lines,
+    file_bodies,
+    file_list,
+    file_url,
+    rows_of,
+)
 from tasks_app.web.pages.review_threads import (
-    ShownLine,
     ThreadsBeside,
+    no_threads,
     own_last_review,
     review_state,
     threads_beside,
 )
-from tasks_app.web.rendering.diff import FileDiff, parse_diff
+from tasks_app.web.rendering.diff import FileDiff, Gap, in_one_line, shown_lines
+from tasks_app.web.rendering.file_tree import tree_rows
+from tasks_app.web.rendering.images import image_type
+from tasks_app.web.rendering.syntax import colours_of, language_of
 
-
-@dataclass(frozen=True)
-class ShownFile:
-    """A file of a diff with its lines and threads, and the URL of the complete one."""
-
-    diff: FileDiff
-    address: str
-    lines: list[ShownLine]
-
-
-@dataclass(frozen=True)
-class Changes:
-    """A diff with its files and numbers of lines."""
-
-    files: list[ShownFile]
-
-    @cached_property
-    def added(self) -> int:
-        return sum(file.diff.added for file in self.files)
-
-    @cached_property
-    def removed(self) -> int:
-        return sum(file.diff.removed for file in self.files)
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """What is compared: the whole task, one `step` of it, or the newest result with a review's commit."""
-
-    task: Task
-    step: Step | None = None
-    since: Review | None = None
-
-    def text(self, *paths: str) -> str | None:
-        """Return the diff of the given files or of all; None if there is nothing to compare."""
-        difference = difference_of(self.step or self.task)
-        if difference and self.since:
-            difference = replace(difference, base=self.since.commit)
-        return difference.diff(*paths) if difference else None
-
-    @property
-    def query(self) -> dict[str, str | int]:
-        """The parameters of its URL."""
-        if self.step:
-            return {"step": self.step.position}
-        return {"since": self.since.number or 0} if self.since else {}
-
-    @property
-    def takes_threads(self) -> bool:
-        """Whether its lines are those of the newest result, beside which threads stand."""
-        return self.step is None or self.step.head_commit == self.task.head_commit
+#: The cookie with the view that a browser last chose.
+VIEW_COOKIE = "diff_view"
+_YEAR = 365 * 24 * 3600
+_IMAGE_BYTES = 10_000_000
+#: Lines of a gap that are shown at once.
+_MOST_EXPANDED = 5_000
 
 
 def task_diff(request: HttpRequest, task_id: int) -> HttpResponse:
     """Show what changed, with the threads of reviewers.
 
-    `?step=N`: by one step; `?since=N`: since review N; else by the whole task. `?file=PATH`: one file of it.
+    `?step=N`: by one step; `?step=N&run=M`: by one run; `?since=N`: since review N; else by the whole task.
+    `?file=PATH`: one file of it. `?view=split`: old and new lines beside each other.
     """
     task = task_or_404(request, task_id)
-    compared = Comparison(task, chosen_step(request, task), _chosen_review(request, task))
-    threads = threads_beside(request, task) if compared.takes_threads else ThreadsBeside()
-    context: dict[str, object] = {
-        "task": task,
-        "step": compared.step,
-        "since": compared.since,
-        "steps": task.steps.exclude(head_commit=""),
-        "last_review": own_last_review(request, task),
-        "may_act": may_act(request, task.project) and compared.takes_threads,
-        "fresh_key": uuid.uuid4(),
-    }
+    compared = chosen_comparison(request, task)
+    context = _page_context(request, compared)
     try:
         if "file" in request.GET:
-            file = _one_file(request, compared)
-            context |= {"file": file, "lines": threads.lines_of(file)}
+            context |= _file_context(request, compared)
         else:
-            context |= {"changes": _changes(compared, threads), "elsewhere": threads.elsewhere}
-            context["review"] = review_state(request, task) if task.head_commit else None
+            context |= _list_context(request, compared)
     except WorkspaceError as error:
         context["trouble"] = str(error)
-    return render(request, _template(request), context)
+    response = render(request, _template(request), context)
+    if request.GET.get("view") in ("split", "unified") and not is_htmx(request):
+        response.set_cookie(VIEW_COOKIE, request.GET["view"], max_age=_YEAR, samesite="Lax", httponly=True)
+    return response
 
 
 def _template(request: HttpRequest) -> str:
@@ -112,47 +73,159 @@ def _template(request: HttpRequest) -> str:
     return "tasks/_diff_file.html" if "file" in request.GET else "tasks/_diff.html"
 
 
-def chosen_step(request: HttpRequest, task: Task) -> Step | None:
-    """Return the step of `?step=N`, or None. Raises Http404."""
-    position = request.GET.get("step", "")
-    if not position:
-        return None
-    if not position.isdecimal() or len(position) > 5:
-        raise Http404(f"There is no step {position}.")
-    return get_object_or_404(task.steps, position=int(position))
+def _is_split(request: HttpRequest) -> bool:
+    return (request.GET.get("view") or request.COOKIES.get(VIEW_COOKIE)) == "split"
 
 
-def _chosen_review(request: HttpRequest, task: Task) -> Review | None:
-    """Return the review of `?since=N`, or None. Raises Http404."""
-    number = request.GET.get("since", "")
-    if not number:
-        return None
-    if not number.isdecimal() or len(number) > 9:
-        raise Http404(f"There is no review {number}.")
-    return get_object_or_404(task.reviews, number=int(number))
+def _page_context(request: HttpRequest, compared: Comparison) -> dict[str, Any]:
+    task = compared.task
+    return {
+        "task": task,
+        "compared": compared,
+        "step": compared.step,
+        "run": compared.run,
+        "since": compared.since,
+        "steps": task.steps.exclude(head_commit=""),
+        "runs": compared.step.runs.exclude(head_commit="") if compared.step else [],
+        "last_review": own_last_review(request, task),
+        "may_act": may_act(request, task.project) and compared.takes_threads,
+        "fresh_key": uuid.uuid4(),
+        "is_split": _is_split(request),
+        "is_embedded": "embedded" in request.GET,
+        "threads_url": compared.url("diff_threads"),
+        "split_url": compared.url("task_diff", view="split"),
+        "unified_url": compared.url("task_diff", view="unified"),
+    }
 
 
-def _changes(compared: Comparison, threads: ThreadsBeside) -> Changes | None:
-    """Return the diff, or None if there is nothing to compare."""
-    text = compared.text()
-    return None if text is None else Changes([_shown(file, compared, threads) for file in parse_diff(text)])
+def _list_context(request: HttpRequest, compared: Comparison) -> dict[str, Any]:
+    threads = _threads(request, compared)
+    changes: FileList | None = None
+    if compared.difference:
+        viewed = viewed_keys(compared.task, current_user(request))
+        changes = file_list(compared, threads, viewed, split=_is_split(request))
+    listed = changes.files if changes else []
+    names = {name for one in listed for name in (one.file.path, one.file.old_path) if name}
+    return {
+        "changes": changes,
+        "tree": tree_rows([(one.file.path, one) for one in listed]),
+        "elsewhere": threads.elsewhere(names),
+        "review": review_state(request, compared.task) if compared.task.head_commit else None,
+    }
 
 
-def _shown(file: FileDiff, compared: Comparison, threads: ThreadsBeside) -> ShownFile:
-    wanted = {"file": file.path, "was": file.old_path, **compared.query}
-    given = {name: value for name, value in wanted.items() if value != ""}
-    address = f"{reverse('task_diff', args=[compared.task.pk])}?{urlencode(given)}"
-    return ShownFile(file, address, threads.lines_of(file))
+def _file_context(request: HttpRequest, compared: Comparison) -> dict[str, Any]:
+    file = chosen_file(request, compared)
+    threads, split = _threads(request, compared), _is_split(request)
+    body = file_bodies(compared, [file], threads, split=split)[file.path]
+    viewed = viewed_key(file.path, file.new_blob) in viewed_keys(compared.task, current_user(request))
+    url, own = file_url(compared, file, split=split), threads.of_file(file.path, file.old_path)
+    return {"listed": ListedFile(file, url, viewed, own, body), "body": body}
 
 
-def _one_file(request: HttpRequest, compared: Comparison) -> FileDiff:
-    """Return all lines of one file, up to a limit. Raises Http404 if it was not changed."""
-    names = [request.GET[name] for name in ("file", "was") if request.GET.get(name)]
-    if not names or any("\0" in name or len(name) > 4096 for name in names):
-        raise Http404("There is no such file.")
-    files = parse_diff(compared.text(*names) or "")
-    found = next((file for file in files if file.path == names[0]), None)
-    if found is None:
-        raise Http404("That file was not changed.")
-    found.fetched = False
-    return found
+def _threads(request: HttpRequest, compared: Comparison) -> ThreadsBeside:
+    if not compared.takes_threads:
+        return no_threads()
+    return threads_beside(request, compared.task, old_side=compared.takes_old_threads)
+
+
+def diff_lines(request: HttpRequest, task_id: int) -> HttpResponse:
+    """Return lines that the diff leaves out: of the gap `first` to `last`, its `part` top, bottom or all."""
+    task = task_or_404(request, task_id)
+    compared = chosen_comparison(request, task)
+    gap, part = _gap(request)
+    try:
+        file = chosen_file(request, compared)
+        content = _content(compared, file.new_blob, TEXT_BYTES)
+    except WorkspaceError as error:
+        raise Http404(str(error)) from error
+    lines = shown_lines(content)
+    if not 1 <= gap.first <= gap.last <= len(lines):
+        raise Http404("There are no such lines.")
+    texts = [(file.new_blob, language_of(file.path), "\n".join(lines))]
+    shown = expanded_lines(gap, part, lines, colours_of(texts).get(file.new_blob, []))
+    threads, split = _threads(request, compared), _is_split(request)
+    diff = FileDiff(file.path, old_path=file.old_path, lines=shown)
+    rows = rows_of(compared, file, threads.lines_of(diff), split=split)
+    return render(request, "reviews/_rows.html", {"task": task, "rows": rows})
+
+
+def _gap(request: HttpRequest) -> tuple[Gap, str]:
+    """Return the gap in the parameters and which part of it is wanted. Raises Http404."""
+    first, last = number_in(request, "first") or 0, number_in(request, "last") or 0
+    sign = -1 if request.GET.get("offset", "").startswith("-") else 1
+    try:
+        offset = sign * int(request.GET.get("offset", "0").removeprefix("-")[:10])
+    except ValueError:
+        raise Http404("There are no such lines.") from None
+    edge, part = request.GET.get("edge", ""), request.GET.get("part", "")
+    if edge not in ("", "start", "end") or part not in ("top", "bottom", "all"):
+        raise Http404("There are no such lines.")
+    if part == "all":
+        last = min(last, first + _MOST_EXPANDED - 1)
+    return Gap(first, last, offset, edge), part  # type: ignore[arg-type]
+
+
+def _content(compared: Comparison, blob: str, limit: int) -> bytes:
+    """Return the content of a blob. Raises Http404 if it is larger than `limit`."""
+    if compared.difference is None:
+        raise Http404("There is nothing to compare.")
+    repository = compared.difference.repository
+    if blob_sizes(repository, [blob]).get(blob, limit + 1) > limit:
+        raise Http404("That file is too large.")
+    return blob_contents(repository, [blob])[blob]
+
+
+def diff_image(request: HttpRequest, task_id: int) -> HttpResponse:
+    """Return one `side` of a changed image. Only raster images: others can contain scripts."""
+    task = task_or_404(request, task_id)
+    compared = chosen_comparison(request, task)
+    try:
+        file = chosen_file(request, compared)
+        blob = file.old_blob if request.GET.get("side") == "old" else file.new_blob
+        content = _content(compared, blob, _IMAGE_BYTES)
+    except WorkspaceError as error:
+        raise Http404(str(error)) from error
+    kind = image_type(content)
+    if not kind:
+        raise Http404("That is not an image.")
+    response = HttpResponse(content, content_type=kind)
+    response["X-Content-Type-Options"] = "nosniff"
+    response["Content-Disposition"] = "inline"
+    response["Cross-Origin-Resource-Policy"] = "same-origin"
+    response["Content-Security-Policy"] = "default-src 'none'; sandbox"
+    return response
+
+
+def diff_threads(request: HttpRequest, task_id: int) -> HttpResponse:
+    """Return all threads of the comparison with their places, which review.js holds against the page."""
+    task = task_or_404(request, task_id)
+    compared = chosen_comparison(request, task)
+    threads = _threads(request, compared)
+    placed = {one.thread.pk: one for group in threads.by_path.values() for one in group}
+    shown = [*placed.values(), *threads.whole]
+    context = {
+        "task": task,
+        "compared": compared,
+        "threads": [(one, anchor_of(one.path) if one.path else "") for one in shown],
+    }
+    return render(request, "reviews/_threads.html", context)
+
+
+@require_POST
+def diff_viewed(request: HttpRequest, task_id: int) -> HttpResponse:
+    """Mark a file as `viewed` (yes or no), in the content that it has in this comparison."""
+    task: Task = task_or_404(request, task_id)
+    compared = chosen_comparison(request, task)
+    try:
+        file = chosen_file(request, compared)
+    except WorkspaceError as error:
+        raise Http404(str(error)) from error
+    if request.POST.get("blob", "") != file.new_blob:
+        problem = f"{in_one_line(file.path)} has changed since this page was loaded. Reload it."
+        return HttpResponse(problem, status=409, content_type="text/plain")
+    viewed = request.POST.get("viewed") == "yes"
+    mark_viewed(task, current_user(request), path=file.path, blob=file.new_blob, viewed=viewed)
+    if is_htmx(request):
+        return HttpResponse(status=204)
+    return redirect(f"{compared.url('task_diff')}#{anchor_of(file.path)}")

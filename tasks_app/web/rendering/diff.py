@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from itertools import islice, takewhile
 from typing import Literal
 
-from tasks_app.core.control_characters import visible
+from django.utils.html import escape, format_html
+from django.utils.safestring import SafeString
 
-#: Lines of one file, and of all files together, that stand in a page; more is fetched when it is opened.
-_FILE_IN_PAGE = 400
-_ALL_IN_PAGE = 1500
+from tasks_app.core.control_characters import visible
+from tasks_app.web.rendering.syntax_program import Run
+
+#: Lines of one file that are shown; the page refers to git for more.
 _KEEP = 5000
 
 #: A character in a name that git puts into quotes.
 _QUOTED = re.compile(r"\\([0-7]{3}|.)")
 _ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
 
-_HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@ ?(.*)")
+_HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(,0)?(?:,\d+)? @@ ?(.*)")
 
 LineKind = Literal["add", "del", "same", "hunk", "note"]
 #: A piece of a line, and whether it was changed.
@@ -35,11 +37,30 @@ _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 
 
 @dataclass(frozen=True)
+class Gap:
+    """Unchanged lines that a diff leaves out: from `first` to `last` in the new file.
+
+    `offset` is what makes of a number there the number in the old file. `edge` says where in the file the gap
+    is: at its `start`, its `end`, or between two hunks ("").
+    """
+
+    first: int
+    last: int
+    offset: int
+    edge: Literal["start", "end", ""] = ""
+
+    @property
+    def size(self) -> int:
+        return self.last - self.first + 1
+
+
+@dataclass(frozen=True)
 class DiffLine:
     """One line, with invisible characters made visible.
 
     The numbers are those of the old and the new file, empty where it has none. `parts` are the text in
     pieces, each with whether it differs from the line that this one replaces, or by which it is replaced.
+    `colours` are the runs of its syntax colours. A line of the kind `hunk` stands for the lines of its `gap`.
     """
 
     kind: LineKind
@@ -47,6 +68,37 @@ class DiffLine:
     old: int | None = None
     new: int | None = None
     parts: tuple[Part, ...] = ()
+    colours: Sequence[Run] = ()
+    gap: Gap | None = None
+
+    @property
+    def html(self) -> SafeString:
+        """The text with its colours and its changed words marked."""
+        return line_html(self.text, self.parts, self.colours)
+
+
+def line_html(text: str, parts: Sequence[Part], colours: Sequence[Run]) -> SafeString:
+    """Return the text, escaped, with a `mark` for each changed part and a `span` for each colour.
+
+    Colours that do not belong to this text are left out.
+    """
+    if sum(length for length, _ in colours) != len(text):
+        colours = [(len(text), "")]
+    pieces = []
+    runs = iter(colours)
+    left, colour = 0, ""
+    for part, changed in parts or [(text, False)]:
+        inner, at = [], 0
+        while at < len(part):
+            if not left:
+                left, colour = next(runs)
+            taken = min(left, len(part) - at)
+            piece = escape(part[at : at + taken])
+            inner.append(format_html('<span class="s-{}">{}</span>', colour, piece) if colour else piece)
+            at, left = at + taken, left - taken
+        joined = SafeString("".join(inner))
+        pieces.append(format_html("<mark>{}</mark>", joined) if changed else joined)
+    return SafeString("".join(pieces))
 
 
 def in_one_line(path: str) -> str:
@@ -58,7 +110,8 @@ def in_one_line(path: str) -> str:
 class FileDiff:
     """The changes of one file. `cut` lines are left out: the page refers to git.
 
-    `fetched`: its lines are not in the page before somebody opens it. `old_path`: its name before a rename.
+    `old_path`: its name before a rename. The blobs are the ids of its contents, "" where it does not exist
+    or only its name was changed.
     """
 
     path: str
@@ -66,8 +119,10 @@ class FileDiff:
     added: int = 0
     removed: int = 0
     cut: int = 0
-    fetched: bool = False
     old_path: str = ""
+    old_blob: str = ""
+    new_blob: str = ""
+    is_binary: bool = False
     lines: list[DiffLine] = field(default_factory=list)
 
     @property
@@ -85,13 +140,8 @@ class FileDiff:
 
 
 def parse_diff(text: str) -> list[FileDiff]:
-    """Parse a unified diff of git; large files are marked as not included."""
-    files = [_file(chunk) for chunk in _chunks(text.split("\n"))]
-    shown = 0
-    for file in files:
-        file.fetched = len(file.lines) > _FILE_IN_PAGE or shown + len(file.lines) > _ALL_IN_PAGE
-        shown += 0 if file.fetched else len(file.lines)
-    return files
+    """Parse a unified diff of git."""
+    return [_file(chunk) for chunk in _chunks(text.split("\n"))]
 
 
 def _chunks(lines: Iterable[str]) -> list[list[str]]:
@@ -125,8 +175,11 @@ def _header(lines: list[str]) -> FileDiff:
             file.status = f"renamed from {visible(file.old_path)}"
         elif line.startswith("rename to "):
             file.path = _unquoted(line.removeprefix("rename to "))
+        elif line.startswith("index "):
+            blobs = line.split(" ")[1].split("..")
+            file.old_blob, file.new_blob = (blob if blob.strip("0") else "" for blob in blobs)
         elif line.startswith("Binary files"):
-            file.take(DiffLine("note", "A binary file: its content is not shown."))
+            file.is_binary = True
         elif line.startswith("[… "):  # that the diff was cut
             file.take(DiffLine("note", line))
     return file
@@ -155,12 +208,13 @@ def _character(escape: str) -> str:
 
 
 def _hunks(file: FileDiff, lines: list[str]) -> None:
-    old = new = 0
+    old = new = 1
     for line in lines:
         if match := _HUNK.match(line):
+            gap = _gap_before(match, old, new)
             old, new = int(match[1]), int(match[2])
-            if file.lines or old > 1:  # nothing was left out before a hunk that begins the file
-                file.take(DiffLine("hunk", visible(match[3])))
+            if gap:
+                file.take(DiffLine("hunk", visible(match[4]), gap=gap))
         elif line.startswith("+"):
             file.take(DiffLine("add", _seen(line), new=new))
             new += 1
@@ -172,6 +226,15 @@ def _hunks(file: FileDiff, lines: list[str]) -> None:
             old, new = old + 1, new + 1
         elif line:  # "\\ No newline at end of file", or that the diff was cut
             file.take(DiffLine("note", line.removeprefix("\\ ")))
+
+
+def _gap_before(hunk: re.Match[str], old: int, new: int) -> Gap | None:
+    """Return the gap between the line `new` of the new file (`old` of the old one) and this hunk."""
+    # A hunk without lines on the new side names the line after which it stands.
+    begins = int(hunk[2]) + bool(hunk[3])
+    if begins <= new:
+        return None
+    return Gap(new, begins - 1, old - new, "start" if new == 1 else "")
 
 
 def _mark_changed_words(file: FileDiff) -> None:
@@ -205,6 +268,33 @@ def _compared(old: DiffLine, new: DiffLine) -> tuple[DiffLine, DiffLine]:
     old_parts = [("".join(before[i:j]), tag != "equal") for tag, i, j, _, _ in opcodes if j > i]
     new_parts = [("".join(after[i:j]), tag != "equal") for tag, _, _, i, j in opcodes if j > i]
     return replace(old, parts=tuple(old_parts)), replace(new, parts=tuple(new_parts))
+
+
+def shown_lines(content: bytes) -> list[str]:
+    """Return the lines of a file as a diff shows them."""
+    lines = content.decode("utf-8", errors="replace").split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return [_seen(f" {line}") for line in lines]
+
+
+def coloured(file: FileDiff, old: Sequence[Sequence[Run]], new: Sequence[Sequence[Run]]) -> None:
+    """Give the file's lines the colours of the lines of both contents."""
+    for index, line in enumerate(file.lines):
+        number, colours = (line.old, old) if line.kind == "del" else (line.new, new)
+        if number and number <= len(colours):
+            file.lines[index] = replace(line, colours=colours[number - 1])
+
+
+def with_gap_at_end(file: FileDiff, line_count: int) -> None:
+    """Add the gap between the last hunk and the end of the new file, which has so many lines."""
+    numbered = next((line for line in reversed(file.lines) if line.new is not None), None)
+    if numbered is None or numbered.new is None or file.cut or numbered.new >= line_count:
+        return
+    if numbered.old is None:  # without unchanged lines at its end the hunk ends the file
+        return
+    gap = Gap(numbered.new + 1, line_count, numbered.old - numbered.new, "end")
+    file.lines.append(DiffLine("hunk", "", gap=gap))
 
 
 def _seen(line: str) -> str:
