@@ -139,7 +139,7 @@ class Migration(migrations.Migration):
             name='Preferences',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('wishes', models.JSONField(default=tasks_app.models.notification.default_wishes, help_text='By occasion and medium: off, mine or all.')),
+                ('wishes', models.JSONField(default=tasks_app.models.notification.default_subscriptions, help_text='By event type and medium: off, mine or all.')),
                 ('reach', models.CharField(choices=[('mine', 'those that I have a role in, and tasks that I created'), ('all', 'every project that I see'), ('chosen', 'these:')], default='mine', max_length=10)),
                 ('time_zone', models.CharField(default='UTC', max_length=64)),
                 ('quiet_from', models.TimeField(blank=True, null=True)),

@@ -6,14 +6,14 @@ from tasks_app.models.idempotency import IdempotencyKey
 from tasks_app.models.installation import Installation
 from tasks_app.models.invitation import Invitation
 from tasks_app.models.notification import (
-    OCCASION_OF,
-    OCCASIONS,
+    EVENT_TYPE_OF,
+    TASK_EVENT_TYPES,
     Delivery,
     DeliveryState,
     Digest,
+    EventType,
     Medium,
     Notice,
-    Occasion,
     Preferences,
     ProjectSelection,
     Target,
@@ -46,8 +46,8 @@ from tasks_app.models.user import Membership, Role, Theme, User
 from tasks_app.models.worker import WorkerBeat
 
 __all__ = [
-    "OCCASIONS",
-    "OCCASION_OF",
+    "EVENT_TYPE_OF",
+    "TASK_EVENT_TYPES",
     "VERDICTS",
     "Action",
     "ApiToken",
@@ -62,13 +62,13 @@ __all__ = [
     "Digest",
     "Event",
     "EventKind",
+    "EventType",
     "IdempotencyKey",
     "Installation",
     "Invitation",
     "Medium",
     "Membership",
     "Notice",
-    "Occasion",
     "Outcome",
     "Preferences",
     "Project",

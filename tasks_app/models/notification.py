@@ -1,4 +1,4 @@
-"""Notifications: preferences, notices in the portal, targets outside, and deliveries."""
+"""Notifications: preferences, notices in the portal, targets outside the portal, and deliveries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tasks_app.models.transition import Transition
 from tasks_app.models.user import User
 
 
-class Occasion(models.TextChoices):
+class EventType(models.TextChoices):
     """An event type that users can be notified of; the label completes “when …”."""
 
     QUESTION = "question", "an agent asks"
@@ -28,15 +28,15 @@ class Occasion(models.TextChoices):
     TEST = "test", "a test is sent"
 
 
-#: The occasion of each phase that a task can enter.
-OCCASION_OF: dict[str, Occasion] = {
-    Phase.WAITING_FOR_INPUT: Occasion.QUESTION,
-    Phase.FAILED: Occasion.FAILED,
-    Phase.DONE: Occasion.DONE,
-    Phase.CANCELLED: Occasion.CANCELLED,
+#: The event_type of each phase that a task can enter.
+EVENT_TYPE_OF: dict[str, EventType] = {
+    Phase.WAITING_FOR_INPUT: EventType.QUESTION,
+    Phase.FAILED: EventType.FAILED,
+    Phase.DONE: EventType.DONE,
+    Phase.CANCELLED: EventType.CANCELLED,
 }
-#: Occasions that users can choose.
-OCCASIONS = (Occasion.QUESTION, Occasion.FAILED, Occasion.DONE, Occasion.CANCELLED)
+#: EventTypes that users can choose.
+TASK_EVENT_TYPES = (EventType.QUESTION, EventType.FAILED, EventType.DONE, EventType.CANCELLED)
 
 
 class Medium(models.TextChoices):
@@ -68,25 +68,25 @@ class Digest(models.TextChoices):
     DAILY = "daily", "daily digest at"
 
 
-def default_wishes() -> dict[str, dict[str, str]]:
-    """Return the default choices of a user, by occasion and medium."""
+def default_subscriptions() -> dict[str, dict[str, str]]:
+    """Return the default choices of a user, by event type and medium."""
     return {
-        Occasion.QUESTION: {
+        EventType.QUESTION: {
             Medium.PAGE: TaskSelection.ALL,
             Medium.EMAIL: TaskSelection.MINE,
             Medium.CHAT: TaskSelection.ALL,
         },
-        Occasion.FAILED: {
+        EventType.FAILED: {
             Medium.PAGE: TaskSelection.MINE,
             Medium.EMAIL: TaskSelection.MINE,
             Medium.CHAT: TaskSelection.MINE,
         },
-        Occasion.DONE: {
+        EventType.DONE: {
             Medium.PAGE: TaskSelection.MINE,
             Medium.EMAIL: TaskSelection.OFF,
             Medium.CHAT: TaskSelection.OFF,
         },
-        Occasion.CANCELLED: {
+        EventType.CANCELLED: {
             Medium.PAGE: TaskSelection.MINE,
             Medium.EMAIL: TaskSelection.OFF,
             Medium.CHAT: TaskSelection.OFF,
@@ -98,10 +98,12 @@ class Preferences(models.Model):
     """A user's notification settings. Without a row, the defaults apply."""
 
     user = models.OneToOneField(User, on_delete=models.CASCADE, related_name="preferences")
-    wishes: models.JSONField[dict[str, dict[str, str]], dict[str, dict[str, str]]] = models.JSONField(
-        default=default_wishes, help_text="By occasion and medium: off, mine or all."
+    subscriptions: models.JSONField[dict[str, dict[str, str]], dict[str, dict[str, str]]] = models.JSONField(
+        default=default_subscriptions, help_text="By event type and medium: off, mine or all."
     )
-    reach = models.CharField(max_length=10, choices=ProjectSelection, default=ProjectSelection.MINE)
+    project_selection = models.CharField(
+        max_length=10, choices=ProjectSelection, default=ProjectSelection.MINE
+    )
     projects: models.ManyToManyField[Project, Any] = models.ManyToManyField(Project, blank=True)
     time_zone = models.CharField(max_length=64, default="UTC")
     quiet_from = models.TimeField(null=True, blank=True)
@@ -115,14 +117,14 @@ class Preferences(models.Model):
     def __str__(self) -> str:
         return f"preferences of {self.user}"
 
-    def extent(self, occasion: str, medium: str) -> str:
-        return str(self.wishes.get(occasion, {}).get(medium, TaskSelection.OFF))
+    def selected_tasks(self, event_type: str, medium: str) -> str:
+        return str(self.subscriptions.get(event_type, {}).get(medium, TaskSelection.OFF))
 
 
 class Target(models.Model):
     """A webhook or chat of a project, or the personal chat of a user.
 
-    `sealed_address` (the URL) and `sealed_secret` are encrypted with the installation's key; `shown` is the
+    `encrypted_url` (the URL) and `encrypted_secret` are encrypted with the installation's key; `shown` is the
     part of the URL that people see.
     """
 
@@ -134,10 +136,10 @@ class Target(models.Model):
     )
     medium = models.CharField(max_length=10, choices=Medium)
     name = models.CharField(max_length=60)
-    sealed_address = models.TextField(editable=False)
-    sealed_secret = models.TextField(blank=True, editable=False)
+    encrypted_url = models.TextField(editable=False)
+    encrypted_secret = models.TextField(blank=True, editable=False)
     shown = models.CharField(max_length=200)
-    occasions: models.JSONField[list[str], list[str]] = models.JSONField(default=list, blank=True)
+    event_types: models.JSONField[list[str], list[str]] = models.JSONField(default=list, blank=True)
     active = models.BooleanField(default=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -158,12 +160,12 @@ class NoticeQuerySet(models.QuerySet["Notice"]):
     def unread(self) -> Self:
         """Return unread notices, without those of questions that were answered."""
         waits = Q(task__phase=Phase.WAITING_FOR_INPUT)
-        return self.filter(~Q(occasion=Occasion.QUESTION) | waits, read_at=None)
+        return self.filter(~Q(event_type=EventType.QUESTION) | waits, read_at=None)
 
     def urgent(self) -> Self:
         """Return unread notices of questions and failures that nobody has settled yet."""
-        asks = Q(occasion=Occasion.QUESTION, task__phase=Phase.WAITING_FOR_INPUT)
-        failed = Q(occasion=Occasion.FAILED, task__phase=Phase.FAILED)
+        asks = Q(event_type=EventType.QUESTION, task__phase=Phase.WAITING_FOR_INPUT)
+        failed = Q(event_type=EventType.FAILED, task__phase=Phase.FAILED)
         return self.filter(asks | failed, read_at=None)
 
     def prune(self, older_than: timedelta) -> int:
@@ -176,7 +178,7 @@ class Notice(models.Model):
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="notices")
     task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="notices")
     transition = models.ForeignKey(Transition, on_delete=models.CASCADE, related_name="notices")
-    occasion = models.CharField(max_length=10, choices=Occasion)
+    event_type = models.CharField(max_length=10, choices=EventType)
     step = models.CharField(max_length=100, blank=True)
     headline = models.CharField(max_length=300, blank=True, help_text="The question, or why it failed.")
     at = models.DateTimeField(auto_now_add=True, db_index=True)
@@ -193,12 +195,12 @@ class Notice(models.Model):
         ]
 
     def __str__(self) -> str:
-        return self.headline or f"{self.task}: {self.get_occasion_display()}"
+        return self.headline or f"{self.task}: {self.get_event_type_display()}"
 
     @property
     def is_unread(self) -> bool:
         """The same rule as `unread()`, for a row that was fetched with its task."""
-        over = self.occasion == Occasion.QUESTION and self.task.phase != Phase.WAITING_FOR_INPUT
+        over = self.event_type == EventType.QUESTION and self.task.phase != Phase.WAITING_FOR_INPUT
         return self.read_at is None and not over
 
 
@@ -243,7 +245,7 @@ class Delivery(models.Model):
     transition = models.ForeignKey(
         Transition, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries"
     )
-    occasion = models.CharField(max_length=10, choices=Occasion)
+    event_type = models.CharField(max_length=10, choices=EventType)
     medium = models.CharField(max_length=10, choices=Medium)
     user = models.ForeignKey(User, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries")
     target = models.ForeignKey(
@@ -256,7 +258,7 @@ class Delivery(models.Model):
     token = models.UUIDField(null=True, blank=True, editable=False, db_index=True)
     taken_until = models.DateTimeField(null=True, blank=True, editable=False)
     status = models.PositiveSmallIntegerField(null=True, blank=True, help_text="What the receiver answered.")
-    said = models.CharField(max_length=500, blank=True, help_text="Why it was not sent.")
+    error = models.CharField(max_length=500, blank=True, help_text="Why it was not sent.")
     milliseconds = models.PositiveIntegerField(null=True, blank=True)
     sent_at = models.DateTimeField(null=True, blank=True)
 
@@ -284,7 +286,7 @@ class Delivery(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.occasion} by {self.medium}"
+        return f"{self.event_type} by {self.medium}"
 
     @property
     def recipient(self) -> User | None:

@@ -28,14 +28,15 @@ class CredentialKind(models.TextChoices):
 class PublishCredential(models.Model):
     """With what the portal pushes to the repository at `url`. No agent and no page ever gets the secret.
 
-    `sealed_secret` (a token or a private key) is encrypted with the installation's key. `shown` describes it.
+    `encrypted_secret` is a token or a private key, encrypted with the installation's key; `shown` describes
+    it.
     """
 
     project = models.OneToOneField(Project, on_delete=models.CASCADE, related_name="publish_credential")
     kind = models.CharField(max_length=10, choices=CredentialKind)
     url = models.CharField(max_length=500, help_text="The only repository that it is used for.")
     username = models.CharField(max_length=200, blank=True)
-    sealed_secret = models.TextField(editable=False)
+    encrypted_secret = models.TextField(editable=False)
     known_hosts = models.TextField(blank=True, help_text="The host keys that the server may have.")
     shown = models.CharField(max_length=200, help_text="The user name, or the fingerprint of the key.")
     stored_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")

@@ -47,8 +47,8 @@ class ApiToken(models.Model):
     last_used_at = models.DateTimeField(
         null=True, blank=True, help_text="To the minute: not every use is written down."
     )
-    last_used_address = models.CharField(max_length=60, blank=True)
-    told_at = models.DateTimeField(
+    last_used_ip_address = models.CharField(max_length=60, blank=True)
+    use_audited_at = models.DateTimeField(
         null=True, blank=True, editable=False, help_text="When the audit was last told of its use."
     )
 

@@ -11,10 +11,10 @@ from django.conf import settings
 from django.utils import timezone
 
 from tasks_app.core.errors import CatHerderError
-from tasks_app.models import Delivery, DeliveryState, Medium, Occasion, Target
+from tasks_app.models import Delivery, DeliveryState, EventType, Medium, Target
 from tasks_app.notifications import chat, mail, webhook
 from tasks_app.notifications.errors import NotSent
-from tasks_app.notifications.message import is_over, message_of, occasion_of
+from tasks_app.notifications.message import event_type_of, is_over, message_of
 from tasks_app.notifications.recipients import preferences_of
 from tasks_app.notifications.timing import MAX_ATTEMPTS, after_quiet_hours, retry_delay
 from tasks_app.permissions import Principal, may_see
@@ -52,7 +52,7 @@ def _process(batch: Sequence[Delivery]) -> None:
     to_send = []
     for delivery in batch:
         if reason := drop_reason(delivery):
-            _save([delivery], state=DeliveryState.DROPPED, said=reason)
+            _save([delivery], state=DeliveryState.DROPPED, error=reason)
         elif quiet_until := _end_of_quiet_hours(delivery):
             _postpone(delivery, quiet_until, attempts=delivery.attempts - 1)
         else:
@@ -63,7 +63,7 @@ def _process(batch: Sequence[Delivery]) -> None:
 
 def _end_of_quiet_hours(delivery: Delivery) -> datetime | None:
     """Return the end of its recipient's current quiet hours, or None. Late and repeated ones wait too."""
-    if not delivery.recipient or delivery.occasion == Occasion.TEST:
+    if not delivery.recipient or delivery.event_type == EventType.TEST:
         return None
     now = timezone.now()
     until = after_quiet_hours(now, preferences_of(delivery.recipient))
@@ -86,7 +86,7 @@ def _attempt(batch: Sequence[Delivery]) -> None:
             "status": status,
             "milliseconds": _milliseconds_since(started),
             "sent_at": timezone.now(),
-            "said": "",
+            "error": "",
         }
         _save(batch, state=DeliveryState.SENT, **facts)
 
@@ -111,7 +111,7 @@ def _send(batch: Sequence[Delivery]) -> int | None:
 
 
 def _decrypt_target(target: Target) -> tuple[str, str]:
-    return decrypt(target.sealed_address), decrypt(target.sealed_secret) if target.sealed_secret else ""
+    return decrypt(target.encrypted_url), decrypt(target.encrypted_secret) if target.encrypted_secret else ""
 
 
 def drop_reason(delivery: Delivery) -> str:
@@ -127,7 +127,7 @@ def drop_reason(delivery: Delivery) -> str:
         return ""
     if recipient and not may_see(Principal.unrestricted(recipient), transition.task.project):
         return f"{recipient.shown_name} no longer has a role in the project."
-    if delivery.occasion == Occasion.FAILED != occasion_of(transition):
+    if delivery.event_type == EventType.FAILED != event_type_of(transition):
         return "The sequence was resumed meanwhile."
     return "The question was answered meanwhile." if is_over(transition) else ""
 
@@ -136,7 +136,7 @@ def _save_failure(batch: Sequence[Delivery], error: NotSent, milliseconds: int) 
     """Store a failure and retry all of the batch at the same time, so that it stays one e-mail."""
     due = timezone.now() + retry_delay(max(delivery.attempts for delivery in batch))
     for delivery in batch:
-        facts = {"said": str(error)[:500], "status": error.status, "milliseconds": milliseconds}
+        facts = {"error": str(error)[:500], "status": error.status, "milliseconds": milliseconds}
         if error.permanent or delivery.attempts >= MAX_ATTEMPTS:
             _save([delivery], state=DeliveryState.FAILED, **facts)
         else:

@@ -12,19 +12,19 @@ from django.conf import settings
 from django.core.mail import EmailMultiAlternatives
 from django.template.loader import render_to_string
 
-from tasks_app.models import Occasion, User
+from tasks_app.models import EventType, User
 from tasks_app.notifications.errors import NotSent
 from tasks_app.notifications.message import Message, absolute_url, settings_path
 from tasks_app.notifications.plain_text import one_line, to_lines
 
 _COUNTED_NAMES = {
-    Occasion.QUESTION: ("question", "questions"),
-    Occasion.FAILED: ("failure", "failures"),
-    Occasion.DONE: ("task done", "tasks done"),
-    Occasion.CANCELLED: ("cancelled task", "cancelled tasks"),
-    Occasion.TEST: ("test", "tests"),
+    EventType.QUESTION: ("question", "questions"),
+    EventType.FAILED: ("failure", "failures"),
+    EventType.DONE: ("task done", "tasks done"),
+    EventType.CANCELLED: ("cancelled task", "cancelled tasks"),
+    EventType.TEST: ("test", "tests"),
 }
-_SUBJECT_PREFIXES = {Occasion.QUESTION: "Question: "}
+_SUBJECT_PREFIXES = {EventType.QUESTION: "Question: "}
 
 
 def send(user: User, messages: Sequence[Message]) -> None:
@@ -61,9 +61,9 @@ def send(user: User, messages: Sequence[Message]) -> None:
 def subject(messages: Sequence[Message]) -> str:
     if len(messages) == 1:
         only = messages[0]
-        return one_line(f"[{only.project}] {_SUBJECT_PREFIXES.get(only.occasion, '')}{only.headline}", 180)
-    counts = Counter(message.occasion for message in messages)
-    parts = [f"{number} {_COUNTED_NAMES[occasion][number > 1]}" for occasion, number in counts.items()]
+        return one_line(f"[{only.project}] {_SUBJECT_PREFIXES.get(only.event_type, '')}{only.headline}", 180)
+    counts = Counter(message.event_type for message in messages)
+    parts = [f"{number} {_COUNTED_NAMES[event_type][number > 1]}" for event_type, number in counts.items()]
     projects = sorted({message.project for message in messages if message.project})
     return one_line(f"[{projects[0] if len(projects) == 1 else 'Cat Herder'}] {', '.join(parts)}", 180)
 

@@ -14,9 +14,9 @@ from django.utils import timezone
 from tasks_app.core.phases import Phase
 from tasks_app.core.storable import storable_text
 from tasks_app.models import (
-    OCCASION_OF,
+    EVENT_TYPE_OF,
     Delivery,
-    Occasion,
+    EventType,
     Question,
     QuestionKind,
     Sequence,
@@ -48,7 +48,7 @@ class Message:
     """The content of one notification. Agents' texts are truncated here and made safe by each medium."""
 
     key: str
-    occasion: Occasion
+    event_type: EventType
     at: datetime
     project: str
     project_id: int | None
@@ -71,7 +71,7 @@ class Message:
     @property
     def headline(self) -> str:
         """The subject in one line."""
-        if self.occasion == Occasion.QUESTION:
+        if self.event_type == EventType.QUESTION:
             more = len(self.questions) - 1
             first = one_line(self.questions[0].text, _MAX_HEADLINE) if self.questions else "New question"
             return f"{first} (and {more} more)" if more > 0 else first
@@ -79,10 +79,10 @@ class Message:
             return f"Failed: the sequence {one_line(self.sequence, 200)}"
         task, actor = one_line(self.task, 200), one_line(self.actor, 60) or "somebody"
         return {
-            Occasion.FAILED: f"Failed: {task}",
-            Occasion.DONE: f"Done: {task}",
-            Occasion.CANCELLED: f"Cancelled by {actor}: {task}",
-        }.get(self.occasion, "Test: notifications from Cat Herder arrive here.")
+            EventType.FAILED: f"Failed: {task}",
+            EventType.DONE: f"Done: {task}",
+            EventType.CANCELLED: f"Cancelled by {actor}: {task}",
+        }.get(self.event_type, "Test: notifications from Cat Herder arrive here.")
 
     def as_json(self) -> dict[str, Any]:
         """Return the body of a webhook."""
@@ -91,7 +91,7 @@ class Message:
         task = {"id": self.task_id, "title": self.task} if self.task_id else None
         return {
             "id": self.key,
-            "event": self.occasion.value,
+            "event": self.event_type.value,
             "at": self.at.isoformat(),
             "project": {"id": self.project_id, "name": self.project} if self.project_id else None,
             "sequence": sequence,
@@ -109,12 +109,12 @@ def message_of(delivery: Delivery) -> Message:
     transition = delivery.transition
     if transition is None:
         return _test_message(delivery)
-    task, occasion = transition.task, Occasion(delivery.occasion)
-    questions = _open_questions(task) if occasion == Occasion.QUESTION else []
+    task, event_type = transition.task, EventType(delivery.event_type)
+    questions = _open_questions(task) if event_type == EventType.QUESTION else []
     sequence = stopped_sequence(transition)
     return Message(
         key=str(delivery.key),
-        occasion=occasion,
+        event_type=event_type,
         at=transition.at,
         project=task.project.name,
         project_id=task.project_id,
@@ -125,7 +125,7 @@ def message_of(delivery: Delivery) -> Message:
         task_id=task.pk,
         step=step_of(task) if transition.target != Phase.DONE else "",
         questions=questions,
-        failure=truncate((sequence or task).failure, _MAX_FAILURE) if occasion == Occasion.FAILED else "",
+        failure=truncate((sequence or task).failure, _MAX_FAILURE) if event_type == EventType.FAILED else "",
         actor=transition.actor.shown_name if transition.actor else "",
     )
 
@@ -135,7 +135,7 @@ def _test_message(delivery: Delivery) -> Message:
     project = target.project if target else None
     return Message(
         key=str(delivery.key),
-        occasion=Occasion.TEST,
+        event_type=EventType.TEST,
         at=timezone.now(),
         project=project.name if project else "",
         project_id=project.pk if project else None,
@@ -151,9 +151,9 @@ def is_over(transition: Transition) -> bool:
     return later.exists() or not Question.objects.open().filter(task=transition.task_id).exists()
 
 
-def occasion_of(transition: Transition) -> Occasion:
-    """Return the occasion; a done task whose sequence failed afterwards counts as a failure."""
-    return Occasion.FAILED if stopped_sequence(transition) else OCCASION_OF[transition.target]
+def event_type_of(transition: Transition) -> EventType:
+    """Return the event type; a done task whose sequence failed afterwards counts as a failure."""
+    return EventType.FAILED if stopped_sequence(transition) else EVENT_TYPE_OF[transition.target]
 
 
 def stopped_sequence(transition: Transition) -> Sequence | None:
@@ -170,7 +170,7 @@ def headline_of(transition: Transition) -> str:
     if transition.target == Phase.WAITING_FOR_INPUT:
         first = task.questions.open().first()
         text = first.headline if first else ""
-    elif occasion_of(transition) == Occasion.FAILED:
+    elif event_type_of(transition) == EventType.FAILED:
         text = (stopped_sequence(transition) or task).failure
     return storable_text(one_line(text, _MAX_HEADLINE))
 

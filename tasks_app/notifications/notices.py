@@ -10,9 +10,9 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from tasks_app.models import Change, ChangeKind, Delivery, Medium, Notice, Occasion, Target, Transition, User
+from tasks_app.models import Change, ChangeKind, Delivery, EventType, Medium, Notice, Target, Transition, User
 from tasks_app.models.transition import ANNOUNCED
-from tasks_app.notifications.message import headline_of, is_over, occasion_of, step_of
+from tasks_app.notifications.message import event_type_of, headline_of, is_over, step_of
 from tasks_app.notifications.recipients import Recipient, recipients_of
 from tasks_app.notifications.timing import when_due
 
@@ -57,26 +57,26 @@ def _announce(transition_id: int) -> bool:
 
 
 def _create_all(transition: Transition, now: datetime) -> None:
-    occasion = occasion_of(transition)
+    event_type = event_type_of(transition)
     recipients = recipients_of(transition.task, except_user=transition.actor_id)
-    notices = Notice.objects.bulk_create(_notices(transition, occasion, recipients))
+    notices = Notice.objects.bulk_create(_notices(transition, event_type, recipients))
     personal, of_project = (
-        _personal_deliveries(transition, occasion, recipients, now),
-        _project_deliveries(transition, occasion, now),
+        _personal_deliveries(transition, event_type, recipients, now),
+        _project_deliveries(transition, event_type, now),
     )
     Delivery.objects.bulk_create([*personal, *of_project])
     if notices:
         Change.objects.create(task_id=transition.task_id, kind=ChangeKind.NOTICE)
 
 
-def _notices(transition: Transition, occasion: Occasion, recipients: Iterable[Recipient]) -> list[Notice]:
-    users = [one.user for one in recipients if one.wants(occasion, Medium.PAGE, transition.task)]
+def _notices(transition: Transition, event_type: EventType, recipients: Iterable[Recipient]) -> list[Notice]:
+    users = [one.user for one in recipients if one.wants(event_type, Medium.PAGE, transition.task)]
     if not users:
         return []
     about = {
         "task": transition.task,
         "transition": transition,
-        "occasion": occasion,
+        "event_type": event_type,
         "step": step_of(transition.task)[:100],
         "headline": headline_of(transition),
     }
@@ -84,19 +84,19 @@ def _notices(transition: Transition, occasion: Occasion, recipients: Iterable[Re
 
 
 def _personal_deliveries(
-    transition: Transition, occasion: Occasion, recipients: Iterable[Recipient], now: datetime
+    transition: Transition, event_type: EventType, recipients: Iterable[Recipient], now: datetime
 ) -> Iterator[Delivery]:
     for one in recipients:
-        if settings.SENDS_EMAIL and one.user.email and one.wants(occasion, Medium.EMAIL, transition.task):
+        if settings.SENDS_EMAIL and one.user.email and one.wants(event_type, Medium.EMAIL, transition.task):
             due = when_due(now, one.preferences, digest=True)
             yield Delivery(
-                transition=transition, occasion=occasion, medium=Medium.EMAIL, user=one.user, due_at=due
+                transition=transition, event_type=event_type, medium=Medium.EMAIL, user=one.user, due_at=due
             )
         chat = _personal_chat(one.user)
-        if chat and one.wants(occasion, Medium.CHAT, transition.task):
+        if chat and one.wants(event_type, Medium.CHAT, transition.task):
             due = when_due(now, one.preferences, digest=False)
             yield Delivery(
-                transition=transition, occasion=occasion, medium=Medium.CHAT, target=chat, due_at=due
+                transition=transition, event_type=event_type, medium=Medium.CHAT, target=chat, due_at=due
             )
 
 
@@ -107,9 +107,9 @@ def _personal_chat(user: User) -> Target | None:
         return None
 
 
-def _project_deliveries(transition: Transition, occasion: Occasion, now: datetime) -> Iterator[Delivery]:
+def _project_deliveries(transition: Transition, event_type: EventType, now: datetime) -> Iterator[Delivery]:
     for target in Target.objects.filter(project=transition.task.project_id, active=True):
-        if occasion in target.occasions:
+        if event_type in target.event_types:
             yield Delivery(
-                transition=transition, occasion=occasion, medium=target.medium, target=target, due_at=now
+                transition=transition, event_type=event_type, medium=target.medium, target=target, due_at=now
             )

@@ -28,20 +28,20 @@ class Recipient:
     role: str | None
     chose_project: bool
 
-    def wants(self, occasion: str, medium: Medium, task: Task) -> bool:
+    def wants(self, event_type: str, medium: Medium, task: Task) -> bool:
         mine = task.created_by_id == self.user.pk
         if not self._includes_project(mine):
             return False
-        extent = self.preferences.extent(occasion, medium)
-        return extent == TaskSelection.ALL or (extent == TaskSelection.MINE and mine)
+        selected_tasks = self.preferences.selected_tasks(event_type, medium)
+        return selected_tasks == TaskSelection.ALL or (selected_tasks == TaskSelection.MINE and mine)
 
     def _includes_project(self, mine: bool) -> bool:
         # Viewers are not notified of other users' tasks unless they choose so.
         if self.preferences.pk is None and self.role == Role.VIEWER:
             return mine
-        if self.preferences.reach == ProjectSelection.CHOSEN:
+        if self.preferences.project_selection == ProjectSelection.CHOSEN:
             return self.chose_project
-        return self.preferences.reach == ProjectSelection.ALL or mine or self.role is not None
+        return self.preferences.project_selection == ProjectSelection.ALL or mine or self.role is not None
 
 
 def preferences_of(user: User) -> Preferences:

@@ -132,7 +132,7 @@ def adapt_rows(
         held = Task._base_manager.using(using).exclude(lease_owner="", lease_expires=None)
         held.update(lease_owner="", lease_expires=None)
         waiting = Delivery._base_manager.using(using).filter(state=DeliveryState.WAITING)
-        waiting.update(state=DeliveryState.DROPPED, said=_NOT_SENT, taken_until=None)
+        waiting.update(state=DeliveryState.DROPPED, error=_NOT_SENT, taken_until=None)
         pending = Publication._base_manager.using(using).filter(state=PublicationState.PENDING)
         pending.update(state=PublicationState.REFUSED, answer=_NOT_PUBLISHED, ended_at=Now())
         # The portal that kept running after the backup has sent these notifications.

@@ -80,7 +80,7 @@ def remote_of(project: Project) -> Remote:
 
 
 def _decrypted(stored: PublishCredential) -> Credential:
-    secret = decrypt(stored.sealed_secret, Purpose.PUBLISHING)
+    secret = decrypt(stored.encrypted_secret, Purpose.PUBLISHING)
     if stored.kind == CredentialKind.TOKEN:
         return HttpsToken(stored.username, secret)
     return SshKey(secret, stored.known_hosts)
@@ -157,7 +157,7 @@ def store_credential(project: Project, new: NewCredential, *, by: Principal) -> 
     require_maintainer(by, project, MANAGE_PUBLISHING)
     url = target_of(project)
     values = _checked_token(new, url) if new.kind == CredentialKind.TOKEN else _checked_key(new, url)
-    values["sealed_secret"] = encrypt(values["sealed_secret"], Purpose.PUBLISHING)
+    values["encrypted_secret"] = encrypt(values["encrypted_secret"], Purpose.PUBLISHING)
     with transaction.atomic():
         stored, _ = PublishCredential.objects.update_or_create(
             project=project, defaults={**values, "url": url, "stored_by": by.user}
@@ -188,7 +188,7 @@ def _checked_token(new: NewCredential, url: str) -> dict[str, str]:
     if not username or len(username) > 200 or not username.isprintable():
         raise BadInput("Enter the user name that belongs to the token.", where="username")
     return {
-        "kind": CredentialKind.TOKEN, "username": username, "sealed_secret": token, "known_hosts": "",
+        "kind": CredentialKind.TOKEN, "username": username, "encrypted_secret": token, "known_hosts": "",
         "shown": f"user {username}",
     }  # fmt: skip
 
@@ -205,7 +205,7 @@ def _checked_key(new: NewCredential, url: str) -> dict[str, str]:
         )
     key = new.secret.replace("\r\n", "\n").strip() + "\n"
     return {
-        "kind": CredentialKind.SSH_KEY, "username": "", "sealed_secret": key,
+        "kind": CredentialKind.SSH_KEY, "username": "", "encrypted_secret": key,
         "known_hosts": f"{known_hosts}\n", "shown": f"key {_fingerprint(key)}",
     }  # fmt: skip
 

@@ -109,12 +109,12 @@ def note_use(token: ApiToken, *, address: str) -> None:
         return
     rows = ApiToken.objects.filter(pk=token.pk)
     rows.filter(_before("last_used_at", now - USE_NOTED_EVERY)).update(
-        last_used_at=now, last_used_address=address[:60]
+        last_used_at=now, last_used_ip_address=address[:60]
     )
-    if token.told_at and now - token.told_at < USE_AUDITED_EVERY:
+    if token.use_audited_at and now - token.use_audited_at < USE_AUDITED_EVERY:
         return
     with transaction.atomic():
-        if rows.filter(_before("told_at", now - USE_AUDITED_EVERY)).update(told_at=now):
+        if rows.filter(_before("use_audited_at", now - USE_AUDITED_EVERY)).update(use_audited_at=now):
             record(Action.TOKEN_USED, by=token.user, subject=token.name)
 
 

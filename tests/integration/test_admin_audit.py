@@ -34,13 +34,13 @@ from tasks_app.models import (
     Delivery,
     Event,
     EventKind,
+    EventType,
     IdempotencyKey,
     Installation,
     Invitation,
     Medium,
     Membership,
     Notice,
-    Occasion,
     Preferences,
     Project,
     Publication,
@@ -134,7 +134,9 @@ def make(name: str) -> Task:
     Publication.objects.create(task=task, commit="c", url="u", branch=name)
     ThreadFactory.create(task=task)
     ViewedFile.objects.create(task=task, user=user, path="a.py", blob="b", key=name)
-    PublishCredential.objects.create(project=project, kind="token", url="u", shown="user", sealed_secret="x")
+    PublishCredential.objects.create(
+        project=project, kind="token", url="u", shown="user", encrypted_secret="x"
+    )
     record(Action.TASK_CREATED, by=user, task=task)
     ApiToken.objects.create(user=user, name=name, digest=name)
     IdempotencyKey.objects.create(user=user, key=name, fingerprint=name)
@@ -160,12 +162,16 @@ def make(name: str) -> Task:
 def _tell(user: User, moved: Transition) -> None:
     """One row of everything that has to do with being told."""
     Preferences.objects.create(user=user)
-    Notice.objects.create(user=user, task=moved.task, transition=moved, occasion=Occasion.DONE)
+    Notice.objects.create(user=user, task=moved.task, transition=moved, event_type=EventType.DONE)
     target = Target.objects.create(
-        project=moved.task.project, medium=Medium.WEBHOOK, name=user.username, sealed_address="x", shown="y"
+        project=moved.task.project, medium=Medium.WEBHOOK, name=user.username, encrypted_url="x", shown="y"
     )
     Delivery.objects.create(
-        transition=moved, occasion=Occasion.DONE, medium=Medium.WEBHOOK, target=target, due_at=timezone.now()
+        transition=moved,
+        event_type=EventType.DONE,
+        medium=Medium.WEBHOOK,
+        target=target,
+        due_at=timezone.now(),
     )
 
 

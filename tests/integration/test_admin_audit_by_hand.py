@@ -96,7 +96,7 @@ def test_a_task_that_is_put_right(root: Client) -> None:
 def test_a_target_that_is_switched_off_and_removed(root: Client, way: str) -> None:
     project = ProjectFactory.create(name="shop")
     target = Target.objects.create(
-        project=project, medium=Medium.WEBHOOK, name="builds", sealed_address="x", shown="https://y/"
+        project=project, medium=Medium.WEBHOOK, name="builds", encrypted_url="x", shown="https://y/"
     )
     root.post(page("tasks_app_target_change", target.pk), {})
     delete(root, "tasks_app_target", target.pk, way)

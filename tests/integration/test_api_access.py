@@ -54,8 +54,8 @@ def manages(body: Any = None, *, maintainer: int = 200) -> Line:
 HOOK = {
     "medium": "webhook",
     "name": "hook",
-    "address": "https://example.org/hook",
-    "occasions": ["failed"],
+    "url": "https://example.org/hook",
+    "event_types": ["failed"],
 }
 LINES = {
     "get_me": everybody(),
@@ -64,10 +64,10 @@ LINES = {
     "list_tokens": everybody(Scope.MANAGE),
     "revoke_token": Line(Scope.MANAGE, viewer=404, member=404),
     "get_preferences": everybody(),
-    "change_preferences": Line(Scope.MANAGE, {"reach": "all"}, outsider=200, restricted=403),
+    "change_preferences": Line(Scope.MANAGE, {"project_selection": "all"}, outsider=200, restricted=403),
     "list_targets": Line(),
     "add_target": manages(HOOK, maintainer=201),
-    "change_target": manages({"name": "hook", "occasions": ["done"], "active": False}),
+    "change_target": manages({"name": "hook", "event_types": ["done"], "active": False}),
     "remove_target": manages(maintainer=204),
     "renew_secret": manages(),
     "try_target": manages(),
@@ -174,7 +174,7 @@ def call(name: str, question: Question, script: Script) -> Any:
     )
     target, _ = Target.objects.get_or_create(project=task.project, medium="webhook", name="a hidden place")
     delivery, _ = Delivery.objects.get_or_create(
-        target=target, medium="webhook", occasion="failed", due_at=timezone.now()
+        target=target, medium="webhook", event_type="failed", due_at=timezone.now()
     )
     if not task.threads.exists():
         ThreadFactory.create(task=task)

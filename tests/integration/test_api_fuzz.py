@@ -153,9 +153,9 @@ def place(source: str, settings: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     append_one(question.run, EventKind.TEXT, {"text": "hello"})
     other = MembershipFactory.create(project=project, user__username="bob").user
     invitation, _ = invite(project, "new@example.org", Role.VIEWER, by=acting(user))
-    target = Target.objects.create(project=project, medium="webhook", name="hook", occasions=["done"])
+    target = Target.objects.create(project=project, medium="webhook", name="hook", event_types=["done"])
     delivery = Delivery.objects.create(
-        target=target, medium="webhook", occasion="failed", due_at=timezone.now()
+        target=target, medium="webhook", event_type="failed", due_at=timezone.now()
     )
     ThreadFactory.create(task=task)
     made = make_token("script", tuple(Scope), by=acting(user))
@@ -174,7 +174,7 @@ def place(source: str, settings: Any, tmp_path: Path, monkeypatch: pytest.Monkey
         "invitation_id": invitation.pk,
         "target_id": target.pk,
         "delivery_id": delivery.pk,
-        "address": "https://example.org/hook",
+        "url": "https://example.org/hook",
         "medium": "webhook",
         "time_zone": "Europe/Berlin",
         "projects": [project.name],

@@ -79,10 +79,10 @@ def more(project: Project, task: Task) -> None:
     step = Step.objects.create(task=task, position=position, name=f"step-{position}", config={})
     admin = User.objects.get(tokens__name="script")
     move = Transition.objects.create(task=task, source="running", target="waiting_for_input")
-    Notice.objects.create(user=admin, task=task, transition=move, occasion="question")
-    target = Target.objects.create(project=project, medium="chat", name="chat", occasions=["done"])
+    Notice.objects.create(user=admin, task=task, transition=move, event_type="question")
+    target = Target.objects.create(project=project, medium="chat", name="chat", event_types=["done"])
     Delivery.objects.create(
-        target=target, transition=move, medium="chat", occasion="failed", due_at=timezone.now()
+        target=target, transition=move, medium="chat", event_type="failed", due_at=timezone.now()
     )
     make_token(f"another-{sequence.pk}", [Scope.READ], by=acting(admin), projects=[project])
     ThreadFactory.create(task=task, number=task.threads.count() + 1)

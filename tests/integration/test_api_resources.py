@@ -155,10 +155,10 @@ class TestAudit:
 
 
 class TestNotices:
-    def told(self, user: User, task: Task, occasion: str = "failed") -> Notice:
+    def told(self, user: User, task: Task, event_type: str = "failed") -> Notice:
         move = Transition.objects.create(task=task, source="running", target="failed")
         return Notice.objects.create(
-            user=user, task=task, transition=move, occasion=occasion, headline="It broke"
+            user=user, task=task, transition=move, event_type=event_type, headline="It broke"
         )
 
     def test_ones_own_are_listed_and_read(self, ann: User) -> None:
@@ -293,8 +293,8 @@ class TestTellingPeople:
     HOOK = {
         "medium": "webhook",
         "name": "hook",
-        "address": "https://example.org/secret-path",
-        "occasions": ["failed"],
+        "url": "https://example.org/secret-path",
+        "event_types": ["failed"],
     }
 
     @pytest.fixture
@@ -308,12 +308,12 @@ class TestTellingPeople:
         (listed,) = maintainer.get("/projects/shop/targets").json()["items"]
         assert listed == {name: value for name, value in made.items() if name != "secret"}
         tried = maintainer.post(f"{at}/test").json()
-        assert (tried["occasion"], tried["state"], tried["target"]) == ("test", "waiting", made["id"])
+        assert (tried["event_type"], tried["state"], tried["target"]) == ("test", "waiting", made["id"])
         assert [one["id"] for one in maintainer.get("/projects/shop/deliveries").json()["items"]] == [
             tried["id"]
         ]
-        changed = {"name": "nightly", "occasions": ["done", "question"], "active": False}
-        assert maintainer.send("put", at, changed).json()["occasions"] == ["question", "done"]
+        changed = {"name": "nightly", "event_types": ["done", "question"], "active": False}
+        assert maintainer.send("put", at, changed).json()["event_types"] == ["question", "done"]
         refused(maintainer.post(f"{at}/test"), 400)
         assert maintainer.send("delete", at).status_code == 204
         assert maintainer.get("/projects/shop/targets").json()["items"] == []
@@ -323,13 +323,13 @@ class TestTellingPeople:
     def test_a_delivery_that_was_given_up_is_sent_again(self, maintainer: Script) -> None:
         target = Target.objects.create(project=Project.objects.get(), medium="webhook", name="hook")
         given_up = Delivery.objects.create(
-            occasion="failed",
+            event_type="failed",
             target=target,
             medium="webhook",
             state="failed",
             attempts=9,
             due_at=timezone.now(),
-            said="no route",
+            error="no route",
         )
         at = f"/projects/shop/deliveries/{given_up.pk}/again"
         assert maintainer.post(at).json()["state"] == "waiting"
@@ -339,11 +339,11 @@ class TestTellingPeople:
     @pytest.mark.parametrize(
         "given",
         [
-            {"address": "ftp://example.org/"},
-            {"medium": "chat", "address": "file:///etc/passwd"},
+            {"url": "ftp://example.org/"},
+            {"medium": "chat", "url": "file:///etc/passwd"},
             {"name": "  "},
-            {"occasions": []},
-            {"occasions": ["test"]},
+            {"event_types": []},
+            {"event_types": ["test"]},
         ],
     )
     def test_what_cannot_be_told_is_not_added(self, maintainer: Script, given: dict[str, Any]) -> None:
@@ -352,12 +352,16 @@ class TestTellingPeople:
 
     def test_what_one_is_told_is_changed_in_parts(self, maintainer: Script) -> None:
         before = maintainer.get("/me/preferences").json()
-        assert before["wishes"]["question"] == {"page": "all", "email": "mine", "chat": "all"}
-        wanted = {"wishes": {"done": {"email": "all"}}, "reach": "chosen", "projects": ["shop"]}
+        assert before["subscriptions"]["question"] == {"page": "all", "email": "mine", "chat": "all"}
+        wanted = {
+            "subscriptions": {"done": {"email": "all"}},
+            "project_selection": "chosen",
+            "projects": ["shop"],
+        }
         after = maintainer.send("patch", "/me/preferences", wanted).json()
-        assert after["wishes"]["done"] == {**before["wishes"]["done"], "email": "all"}
-        assert after["wishes"]["question"] == before["wishes"]["question"]
-        assert (after["reach"], after["projects"]) == ("chosen", ["shop"])
+        assert after["subscriptions"]["done"] == {**before["subscriptions"]["done"], "email": "all"}
+        assert after["subscriptions"]["question"] == before["subscriptions"]["question"]
+        assert (after["project_selection"], after["projects"]) == ("chosen", ["shop"])
         quiet = {"quiet_from": "22:00", "quiet_until": "07:30", "time_zone": "Europe/Berlin"}
         later = maintainer.send("patch", "/me/preferences", quiet).json()
         assert {**after, **quiet} == later == maintainer.get("/me/preferences").json()
@@ -372,7 +376,7 @@ class TestTellingPeople:
             ({"quiet_from": "25:00"}, "body.quiet_from"),
         ],
     )
-    def test_a_wish_that_cannot_be_is_told(self, maintainer: Script, given: Any, where: str) -> None:
+    def test_invalid_preferences_are_refused(self, maintainer: Script, given: Any, where: str) -> None:
         ProjectFactory.create(name="hidden")
         before = maintainer.get("/me/preferences").json()
         refused(maintainer.send("patch", "/me/preferences", given), 400, where)

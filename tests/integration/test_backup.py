@@ -332,7 +332,7 @@ IN_USE = f"""
 {NEW_TASK}
 from django.utils import timezone
 told = Transition.objects.create(task=task, source="running", target="failed")
-Delivery.objects.create(transition=told, user=ann, occasion="failed", medium="email", due_at=timezone.now())
+Delivery.objects.create(transition=told, user=ann, event_type="failed", medium="email", due_at=timezone.now())
 Publication.objects.create(task=task, commit="c", url="u", branch="b")
 from importlib import import_module
 from django.conf import settings

@@ -252,7 +252,7 @@ def test_people_are_told_that_the_sequence_cannot_go_on_and_not_that_all_is_well
     create_notifications()
     told = Notice.objects.get(user=agents.person)
     fault = f"{FOLDER}/02-a.md:1: the task has no text"
-    assert told.occasion == "failed" and told.headline.startswith(fault)
+    assert told.event_type == "failed" and told.headline.startswith(fault)
     page = signed_in(agents.person).get(reverse("notices")).text
     assert f'href="{reverse("sequence", args=[sequence.pk])}"' in page
 
@@ -272,7 +272,7 @@ def test_of_a_sequence_that_goes_on_each_task_is_told_as_done(agents: FakeAgents
     agents.start()
     target = hook(agents.tasks[0])
     create_notifications()
-    assert set(Delivery.objects.filter(target=target).values_list("occasion", flat=True)) == {"done"}
+    assert set(Delivery.objects.filter(target=target).values_list("event_type", flat=True)) == {"done"}
     assert Delivery.objects.filter(target=target).count() == 3
 
 

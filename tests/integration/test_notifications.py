@@ -20,10 +20,10 @@ from tasks_app.models import (
     Delivery,
     DeliveryState,
     Digest,
+    EventType,
     Medium,
     Membership,
     Notice,
-    Occasion,
     Preferences,
     ProjectSelection,
     Question,
@@ -34,13 +34,13 @@ from tasks_app.models import (
     Transition,
     User,
 )
-from tasks_app.models.notification import default_wishes
+from tasks_app.models.notification import default_subscriptions
 from tasks_app.notifications import delivery, webhook
 from tasks_app.notifications.delivery import deliver
 from tasks_app.notifications.errors import NotSent
 from tasks_app.notifications.message import step_of
 from tasks_app.notifications.notices import create_notifications
-from tasks_app.notifications.project_channels import try_target
+from tasks_app.notifications.targets import try_target
 from tasks_app.notifications.timing import MAX_ATTEMPTS
 from tasks_app.permissions import notices_visible_to
 from tasks_app.services.encryption import encrypt
@@ -50,7 +50,7 @@ from tests.people import acting
 pytestmark = pytest.mark.django_db
 
 EVERYTHING: dict[str, dict[str, str]] = {
-    one: dict.fromkeys(Medium.values, TaskSelection.ALL) for one in Occasion.values
+    one: dict.fromkeys(Medium.values, TaskSelection.ALL) for one in EventType.values
 }
 
 
@@ -79,25 +79,25 @@ def answered(question: Question) -> None:
     Transition.objects.create(task=question.task, source=Phase.WAITING_FOR_INPUT, target=Phase.PENDING)
 
 
-def member(task: Task, *, role: str = Role.MEMBER, email: str = "", **wishes: Any) -> User:
+def member(task: Task, *, role: str = Role.MEMBER, email: str = "", **subscriptions: Any) -> User:
     user: User = MembershipFactory.create(project=task.project, role=role).user
     User.objects.filter(pk=user.pk).update(email=email)
     user.email = email
-    if wishes:
-        Preferences.objects.create(user=user, **wishes)
+    if subscriptions:
+        Preferences.objects.create(user=user, **subscriptions)
     return user
 
 
-def hook(task: Task, *occasions: str, medium: Medium = Medium.WEBHOOK, user: User | None = None) -> Target:
+def hook(task: Task, *event_types: str, medium: Medium = Medium.WEBHOOK, user: User | None = None) -> Target:
     return Target.objects.create(
         project=None if user else task.project,
         user=user,
         medium=medium,
         name="hook",
         shown="https://hook.example/",
-        sealed_address=encrypt("https://hook.example/x"),
-        sealed_secret=encrypt("secret"),
-        occasions=list(occasions or Occasion.values),
+        encrypted_url=encrypt("https://hook.example/x"),
+        encrypted_secret=encrypt("secret"),
+        event_types=list(event_types or EventType.values),
     )
 
 
@@ -126,7 +126,7 @@ def test_a_question_is_told_once_in_the_page_to_those_who_may_answer() -> None:
     assert create_notifications() == 0
 
     notice = Notice.objects.get()
-    assert (notice.user, notice.occasion, notice.task) == (told, "question", question.task)
+    assert (notice.user, notice.event_type, notice.task) == (told, "question", question.task)
     assert (notice.headline, notice.step) == (question.headline, question.step.name)
     assert not Notice.objects.filter(user__in=[viewer, stranger]).exists()
     assert Change.objects.filter(task=question.task, kind=ChangeKind.NOTICE).count() == 1
@@ -143,13 +143,13 @@ def test_every_kind_of_end_is_told_to_who_created_the_task() -> None:
         halted(TaskFactory.create(project=project, phase=phase), phase)  # somebody else's
 
     assert create_notifications() == 6
-    told = Notice.objects.filter(user=creator).values_list("occasion", "headline")
+    told = Notice.objects.filter(user=creator).values_list("event_type", "headline")
     assert sorted(told) == [("cancelled", ""), ("done", ""), ("failed", "The tests fail.")]
 
 
 def test_moving_a_task_is_what_is_told_and_its_steps_are_not() -> None:
     task = TaskFactory.create(phase=Phase.RUNNING)
-    user = member(task, wishes=EVERYTHING)
+    user = member(task, subscriptions=EVERYTHING)
     step = task.steps.get(position=1)
     type(step).objects.filter(pk=step.pk).update(phase=Phase.RUNNING)
     step.refresh_from_db()
@@ -163,7 +163,7 @@ def test_moving_a_task_is_what_is_told_and_its_steps_are_not() -> None:
 
 def test_nobody_is_told_what_they_did_themselves() -> None:
     task = TaskFactory.create(phase=Phase.CANCELLED)
-    one, other = member(task, wishes=EVERYTHING), member(task, wishes=EVERYTHING)
+    one, other = member(task, subscriptions=EVERYTHING), member(task, subscriptions=EVERYTHING)
     halted(task, Phase.CANCELLED, actor=one)
     create_notifications()
     assert [notice.user for notice in Notice.objects.all()] == [other]
@@ -185,30 +185,32 @@ def test_a_question_that_was_answered_before_is_told_to_nobody(posts: list[Any])
     assert not Notice.objects.exists() and not Delivery.objects.exists()
 
 
-def test_the_next_occasion_of_a_task_takes_the_place_of_the_one_before() -> None:
+def test_a_newer_notice_of_a_task_replaces_the_one_before() -> None:
     question = asked()
-    user = member(question.task, wishes=EVERYTHING)
+    user = member(question.task, subscriptions=EVERYTHING)
     create_notifications()
     answered(question)
     assert notices_visible_to(acting(user)).unread().count() == 0
     Task.objects.update(phase=Phase.FAILED)
     halted(question.task, Phase.FAILED)
     create_notifications()
-    assert [notice.occasion for notice in notices_visible_to(acting(user)).unread()] == ["failed"]
+    assert [notice.event_type for notice in notices_visible_to(acting(user)).unread()] == ["failed"]
 
 
-@pytest.mark.parametrize("reach", ProjectSelection.values)
-def test_the_reach_says_of_which_projects(reach: str) -> None:
+@pytest.mark.parametrize("project_selection", ProjectSelection.values)
+def test_users_are_notified_of_the_projects_that_they_selected(project_selection: str) -> None:
     task = TaskFactory.create(phase=Phase.DONE)
     admin = UserFactory.create(is_superuser=True)
-    wanted = Preferences.objects.create(user=admin, wishes=EVERYTHING, reach=reach)
+    wanted = Preferences.objects.create(
+        user=admin, subscriptions=EVERYTHING, project_selection=project_selection
+    )
     chosen = ProjectFactory.create()
     wanted.projects.set([chosen])
     halted(task, Phase.DONE)
     halted(TaskFactory.create(project=chosen, phase=Phase.DONE), Phase.DONE)
     halted(TaskFactory.create(phase=Phase.DONE, created_by=admin), Phase.DONE)
     create_notifications()
-    assert Notice.objects.count() == {"mine": 1, "all": 3, "chosen": 1}[reach]
+    assert Notice.objects.count() == {"mine": 1, "all": 3, "chosen": 1}[project_selection]
 
 
 def test_an_inactive_person_is_told_nothing() -> None:
@@ -219,7 +221,7 @@ def test_an_inactive_person_is_told_nothing() -> None:
     assert not Notice.objects.exists()
 
 
-def test_an_occasion_that_cannot_be_told_does_not_hold_up_the_others(monkeypatch: Any) -> None:
+def test_an_event_that_fails_to_be_sent_does_not_hold_up_the_others(monkeypatch: Any) -> None:
     bad, good = asked(), asked()
     member(good.task)
     monkeypatch.setattr(
@@ -233,7 +235,7 @@ def test_an_occasion_that_cannot_be_told_does_not_hold_up_the_others(monkeypatch
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_many_announcers_at_once_each_occasion_is_told_by_one() -> None:
+def test_of_several_dispatchers_at_once_exactly_one_handles_each_event() -> None:
     questions = [asked() for _ in range(5)]
     for question in questions:
         member(question.task)
@@ -297,7 +299,7 @@ def test_hostile_text_is_only_text_in_a_mail(by_mail: None) -> None:
     hostile = "Sure?\r\nBcc: all@example.org\n\n<script>alert(1)</script>"
     item = {"question": hostile, "header": "x", "options": []}
     question = asked(items=[item], task__title="<b>T</b>\nX: y")
-    member(question.task, email="ann@example.org", wishes=EVERYTHING)
+    member(question.task, email="ann@example.org", subscriptions=EVERYTHING)
     create_notifications()
     deliver()
     (sent,) = mail.outbox
@@ -308,7 +310,7 @@ def test_hostile_text_is_only_text_in_a_mail(by_mail: None) -> None:
 
 def test_what_is_due_for_a_person_comes_in_one_mail(by_mail: None) -> None:
     first = asked()
-    user = member(first.task, email="ann@example.org", wishes=EVERYTHING, digest=Digest.HOURLY)
+    user = member(first.task, email="ann@example.org", subscriptions=EVERYTHING, digest=Digest.HOURLY)
     done = TaskFactory.create(project=first.task.project, phase=Phase.DONE)
     halted(done, Phase.DONE)
     create_notifications()
@@ -324,7 +326,7 @@ def test_what_is_due_for_a_person_comes_in_one_mail(by_mail: None) -> None:
 def test_quiet_hours_hold_back_mail_but_not_the_page(by_mail: None) -> None:
     question = asked()
     now = timezone.now()
-    member(question.task, email="ann@example.org", wishes=EVERYTHING, **quiet_now())
+    member(question.task, email="ann@example.org", subscriptions=EVERYTHING, **quiet_now())
     create_notifications()
     assert Notice.objects.count() == 1 and deliver() == 0
     waits = Delivery.objects.get().due_at - now
@@ -348,7 +350,9 @@ def test_what_was_due_before_the_quiet_hours_and_was_not_sent_waits_for_their_en
     monkeypatch.setattr("tasks_app.notifications.chat.send", lambda *_, **__: told.append(_))
     question = asked()
     user = member(
-        question.task, email="ann@example.org", wishes={Occasion.QUESTION: {medium: TaskSelection.ALL}}
+        question.task,
+        email="ann@example.org",
+        subscriptions={EventType.QUESTION: {medium: TaskSelection.ALL}},
     )
     hook(question.task, medium=Medium.CHAT, user=user)
     create_notifications()
@@ -356,7 +360,7 @@ def test_what_was_due_before_the_quiet_hours_and_was_not_sent_waits_for_their_en
     deliver()
     waits = Delivery.objects.get()
     assert not mail.outbox and not told
-    assert (waits.state, waits.attempts, waits.said) == (DeliveryState.WAITING, 0, "")
+    assert (waits.state, waits.attempts, waits.error) == (DeliveryState.WAITING, 0, "")
     assert timedelta(minutes=59) < waits.due_at - timezone.now() <= timedelta(hours=1)
 
 
@@ -371,7 +375,7 @@ def test_a_test_comes_in_quiet_hours_too(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_digest_that_fails_comes_as_one_mail_later(by_mail: None, monkeypatch: pytest.MonkeyPatch) -> None:
     first = asked()
-    member(first.task, email="ann@example.org", wishes=EVERYTHING)
+    member(first.task, email="ann@example.org", subscriptions=EVERYTHING)
     for _ in range(5):
         halted(TaskFactory.create(project=first.task.project, phase=Phase.DONE), Phase.DONE)
     create_notifications()
@@ -384,19 +388,19 @@ def test_a_digest_that_fails_comes_as_one_mail_later(by_mail: None, monkeypatch:
 
 def test_a_question_that_is_answered_while_its_mail_waits_is_not_sent(by_mail: None) -> None:
     question = asked()
-    member(question.task, email="ann@example.org", wishes=EVERYTHING)
+    member(question.task, email="ann@example.org", subscriptions=EVERYTHING)
     create_notifications()
     answered(question)
     deliver()
     assert not mail.outbox
     dropped = Delivery.objects.get()
-    assert (dropped.state, dropped.said) == (DeliveryState.DROPPED, "The question was answered meanwhile.")
+    assert (dropped.state, dropped.error) == (DeliveryState.DROPPED, "The question was answered meanwhile.")
 
 
 @pytest.mark.parametrize("loss", ["role", "login", "address"])
 def test_who_may_not_know_any_more_gets_nothing_even_of_what_waits(by_mail: None, loss: str) -> None:
     question = asked()
-    user = member(question.task, email="ann@example.org", wishes=EVERYTHING)
+    user = member(question.task, email="ann@example.org", subscriptions=EVERYTHING)
     create_notifications()
     if loss == "role":
         Membership.objects.filter(user=user).delete()
@@ -411,7 +415,7 @@ def test_who_may_not_know_any_more_gets_nothing_even_of_what_waits(by_mail: None
 def test_a_webhook_gets_what_it_was_set_to(posts: list[dict[str, Any]]) -> None:
     question = asked()
     hook(question.task)
-    hook(question.task, Occasion.DONE)
+    hook(question.task, EventType.DONE)
     create_notifications()
     deliver()
     (post,) = posts
@@ -446,7 +450,7 @@ def killed(*_: Any, **__: Any) -> None:
 
 def test_the_same_messages_have_the_same_message_id(by_mail: None) -> None:
     question = asked()
-    member(question.task, email="ann@example.org", wishes=EVERYTHING)
+    member(question.task, email="ann@example.org", subscriptions=EVERYTHING)
     create_notifications()
     deliver()
     Delivery.objects.update(state=DeliveryState.WAITING, token=None, taken_until=None)
@@ -479,7 +483,7 @@ def test_a_failure_is_tried_again_later_and_given_up_in_the_end(monkeypatch: pyt
         assert deliver() == 1
         assert deliver() == 0  # not before its time
         delivery = Delivery.objects.get()
-        assert (delivery.attempts, delivery.status, delivery.said) == (attempt, 500, "It answered 500.")
+        assert (delivery.attempts, delivery.status, delivery.error) == (attempt, 500, "It answered 500.")
         Delivery.objects.update(due_at=timezone.now())
     assert delivery.state == DeliveryState.FAILED and deliver() == 0
 
@@ -492,12 +496,12 @@ def test_a_permanent_failure_is_given_up_at_once(monkeypatch: pytest.MonkeyPatch
     assert Delivery.objects.get().state == DeliveryState.FAILED
 
 
-def test_an_address_sealed_with_another_key_says_so(settings: Any, posts: list[Any]) -> None:
+def test_a_url_encrypted_with_another_key_is_reported(settings: Any, posts: list[Any]) -> None:
     hook(asked().task)
     create_notifications()
     settings.SECRET_KEY = "another key that is long enough to be one"
     deliver()
-    assert not posts and "secret key has changed" in Delivery.objects.get().said
+    assert not posts and "secret key has changed" in Delivery.objects.get().error
 
 
 def test_a_target_that_was_switched_off_gets_nothing(posts: list[Any]) -> None:
@@ -521,6 +525,6 @@ def test_old_notices_and_deliveries_go(posts: list[Any]) -> None:
 
 
 def test_the_defaults_leave_people_in_peace_about_what_is_not_theirs() -> None:
-    wishes = default_wishes()
-    assert wishes["question"] == {"page": "all", "email": "mine", "chat": "all"}
-    assert wishes["done"]["email"] == "off"
+    subscriptions = default_subscriptions()
+    assert subscriptions["question"] == {"page": "all", "email": "mine", "chat": "all"}
+    assert subscriptions["done"]["email"] == "off"

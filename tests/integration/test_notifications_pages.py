@@ -44,9 +44,18 @@ def list_of(project: Project) -> str:
 
 
 def chosen(**changed: Any) -> dict[str, Any]:
-    wishes = {f"wish-{one}-{medium}": "off" for one in ("question", "failed", "done", "cancelled")
-              for medium in ("page", "email", "chat")}  # fmt: skip
-    return {**wishes, "reach": "all", "time_zone": "Europe/Berlin", "digest": "at_once", **changed}
+    subscriptions = {
+        f"subscription-{one}-{medium}": "off"
+        for one in ("question", "failed", "done", "cancelled")
+        for medium in ("page", "email", "chat")
+    }
+    return {
+        **subscriptions,
+        "project_selection": "all",
+        "time_zone": "Europe/Berlin",
+        "digest": "at_once",
+        **changed,
+    }
 
 
 # ---- my settings ----
@@ -56,12 +65,13 @@ def test_what_is_chosen_is_kept_and_recorded() -> None:
     user = MembershipFactory.create().user
     project = user.memberships.get().project
     given = chosen(**{
-        "wish-question-email": "all", "reach": "chosen", "projects": [project.pk], "quiet_from": "22:00",
+        "subscription-question-email": "all", "project_selection": "chosen", "projects": [project.pk],
+        "quiet_from": "22:00",
         "quiet_until": "07:30", "digest": "daily", "digest_at": "09:15",
     })  # fmt: skip
     assert signed_in(user).post(reverse("me_notifications"), given).status_code == 302
     kept = Preferences.objects.get(user=user)
-    assert kept.extent("question", "email") == "all" and kept.extent("done", "page") == "off"
+    assert kept.selected_tasks("question", "email") == "all" and kept.selected_tasks("done", "page") == "off"
     assert list(kept.projects.all()) == [project]
     assert (str(kept.quiet_until), kept.digest, str(kept.digest_at)) == ("07:30:00", "daily", "09:15:00")
     entry = AuditEntry.objects.get(action=Action.NOTIFICATIONS_CHANGED)
@@ -75,7 +85,7 @@ def test_what_is_chosen_is_kept_and_recorded() -> None:
         ({"quiet_from": "22:00"}, "both a beginning and an end"),
         ({"digest": "daily"}, "Enter a time"),
         ({"time_zone": "Mars/Olympus"}, "Mars/Olympus"),
-        ({"wish-question-page": "loudly"}, "loudly"),
+        ({"subscription-question-page": "loudly"}, "loudly"),
         ({"quiet_from": "99:99", "quiet_until": "nul\x00l"}, "valid time"),
     ],
 )
@@ -89,7 +99,7 @@ def test_a_wrong_choice_is_said_and_nothing_is_changed(wrong: dict[str, str], me
 def test_nobody_chooses_a_project_that_they_do_not_see() -> None:
     other = ProjectFactory.create()
     client = signed_in(UserFactory.create())
-    page = client.post(reverse("me_notifications"), chosen(reach="chosen", projects=[other.pk]))
+    page = client.post(reverse("me_notifications"), chosen(project_selection="chosen", projects=[other.pk]))
     assert page.status_code == 400 and other.name not in page.text
 
 
@@ -99,10 +109,10 @@ def test_the_own_chat_is_shown_masked_tried_and_forgotten(monkeypatch: pytest.Mo
     client = signed_in(user)
     client.post(reverse("me_notifications"), chosen(chat="discord://123/T0P53CR37"))
     target = Target.objects.get(user=user)
-    assert decrypt(target.sealed_address) == "discord://123/T0P53CR37" and "T0P53" not in target.shown
+    assert decrypt(target.encrypted_url) == "discord://123/T0P53CR37" and "T0P53" not in target.shown
     assert "T0P53" not in client.get(reverse("me_notifications")).text
     assert client.post(reverse("me_notifications_test")).status_code == 302
-    assert Delivery.objects.get().occasion == "test"
+    assert Delivery.objects.get().event_type == "test"
     client.post(reverse("me_notifications"), chosen(forget_chat="on"))
     assert not Target.objects.exists()
     assert "T0P53" not in json.dumps(list(AuditEntry.objects.values("detail", "subject")))
@@ -114,12 +124,12 @@ def test_the_own_chat_is_shown_masked_tried_and_forgotten(monkeypatch: pytest.Mo
 def test_a_webhook_is_added_with_a_secret_that_is_shown_once() -> None:
     project = ProjectFactory.create()
     client = maintainer(project)
-    given = {"medium": "webhook", "name": "CI", "address": SECRET_ADDRESS, "occasions": ["question", "done"]}
+    given = {"medium": "webhook", "name": "CI", "url": SECRET_ADDRESS, "event_types": ["question", "done"]}
     page = client.post(list_of(project), given)
     target = Target.objects.get()
-    secret = decrypt(target.sealed_secret)
+    secret = decrypt(target.encrypted_secret)
     assert secret in page.text and len(secret) > 30
-    assert decrypt(target.sealed_address) == SECRET_ADDRESS and target.occasions == ["question", "done"]
+    assert decrypt(target.encrypted_url) == SECRET_ADDRESS and target.event_types == ["question", "done"]
     again = client.get(list_of(project)).text
     assert secret not in again and "T0P53" not in again and "hook.example" in again
     told = json.dumps(list(AuditEntry.objects.values("detail", "subject")))
@@ -132,12 +142,12 @@ def test_a_new_secret_takes_the_place_of_the_old_one_and_is_shown_once() -> None
     task = TaskFactory.create()
     project = task.project
     client, target = maintainer(project), hook(task)
-    old = decrypt(target.sealed_secret)
+    old = decrypt(target.encrypted_secret)
     address = reverse("target_secret", args=[project.pk, target.pk])
     assert "Create new secret" in client.get(list_of(project)).text
     page = client.post(address).text
     target.refresh_from_db()
-    new = decrypt(target.sealed_secret)
+    new = decrypt(target.encrypted_secret)
     assert new != old and len(new) > 30
     assert new in page
     assert new not in client.get(list_of(project)).text
@@ -149,12 +159,12 @@ def test_a_chat_has_no_secret_to_renew() -> None:
     task = TaskFactory.create()
     project = task.project
     chat_target = hook(task)
-    Target.objects.update(medium="chat", sealed_secret="")
+    Target.objects.update(medium="chat", encrypted_secret="")
     client = maintainer(project)
     assert "Create new secret" not in client.get(list_of(project)).text
     said = client.post(reverse("target_secret", args=[project.pk, chat_target.pk]), follow=True).text
     assert "Only webhooks have a secret." in said
-    assert Target.objects.get().sealed_secret == ""
+    assert Target.objects.get().encrypted_secret == ""
 
 
 @pytest.mark.parametrize(
@@ -172,7 +182,7 @@ def test_a_chat_has_no_secret_to_renew() -> None:
 )
 def test_a_wrong_address_is_said_and_what_was_typed_stays(address: str, message: str) -> None:
     project = ProjectFactory.create()
-    given = {"medium": "webhook", "name": "My hook", "address": address, "occasions": ["done"]}
+    given = {"medium": "webhook", "name": "My hook", "url": address, "event_types": ["done"]}
     page = maintainer(project).post(list_of(project), given)
     assert page.status_code == 400 and message in page.text and "My hook" in page.text
     assert not Target.objects.exists()
@@ -184,10 +194,10 @@ def test_a_target_is_changed_tried_out_and_removed() -> None:
     client = maintainer(project)
     here = {"project_id": project.pk, "target_id": target.pk}
     client.post(reverse("target_test", kwargs=here))
-    assert Delivery.objects.get().occasion == "test"
-    client.post(reverse("target_change", kwargs=here), {"name": "New", "occasions": ["failed"]})
+    assert Delivery.objects.get().event_type == "test"
+    client.post(reverse("target_change", kwargs=here), {"name": "New", "event_types": ["failed"]})
     target.refresh_from_db()
-    assert (target.name, target.occasions, target.active) == ("New", ["failed"], False)
+    assert (target.name, target.event_types, target.active) == ("New", ["failed"], False)
     page = client.post(reverse("target_test", kwargs=here), follow=True)
     assert "switched off" in page.text and Delivery.objects.count() == 1
     page = client.post(reverse("target_change", kwargs=here), {"name": ""}, follow=True)
@@ -207,10 +217,10 @@ def test_a_change_that_cannot_be_saved_keeps_what_was_typed() -> None:
     assert "was not changed" in page.text and "Select at least one." in page.text
     forms = dict(page.context["rows"])
     assert (forms[target]["name"].value(), forms[target]["active"].value()) == ("Nightly builds", False)
-    assert (forms[other]["name"].value(), forms[other]["occasions"].value()) == ("hook", ["failed"])
+    assert (forms[other]["name"].value(), forms[other]["event_types"].value()) == ("hook", ["failed"])
     assert page.text.count('<details class="target-edit" open>') == 1
     target.refresh_from_db()
-    assert (target.name, target.occasions) == ("hook", ["done"])
+    assert (target.name, target.event_types) == ("hook", ["done"])
 
 
 def test_what_was_given_up_is_sent_again_and_what_was_sent_is_not() -> None:
@@ -218,7 +228,7 @@ def test_what_was_given_up_is_sent_again_and_what_was_sent_is_not() -> None:
     target = hook(question.task)
     project = question.task.project
     delivery = Delivery.objects.create(
-        target=target, occasion="test", medium="webhook", due_at=timezone.now(), state="failed", attempts=8
+        target=target, event_type="test", medium="webhook", due_at=timezone.now(), state="failed", attempts=8
     )
     client = maintainer(project)
     again = reverse("delivery_retry", kwargs={"project_id": project.pk, "delivery_id": delivery.pk})
@@ -236,7 +246,7 @@ def test_only_maintainers_change_a_project_s_targets(role: str) -> None:
     project, target = question.task.project, hook(question.task)
     client = signed_in(member(question.task, role=role))
     here = {"project_id": project.pk, "target_id": target.pk}
-    given = {"medium": "webhook", "name": "x", "address": "https://example.org/", "occasions": ["done"]}
+    given = {"medium": "webhook", "name": "x", "url": "https://example.org/", "event_types": ["done"]}
     assert client.get(list_of(project)).status_code == 200
     assert client.post(list_of(project), given).status_code == 403
     for name in ("target_change", "target_secret", "target_remove", "target_test"):
@@ -261,7 +271,7 @@ def test_the_log_costs_no_more_queries_when_it_is_longer() -> None:
         Delivery.objects.bulk_create(
             Delivery(
                 target=target, transition=question.task.transitions.first() if fresh else None,
-                occasion="question", medium="webhook", due_at=timezone.now(),
+                event_type="question", medium="webhook", due_at=timezone.now(),
             )
             for target in Target.objects.all() for fresh in (not target.deliveries.exists(),)
         )  # fmt: skip

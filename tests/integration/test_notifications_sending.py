@@ -17,7 +17,7 @@ from django.core import mail as django_mail
 from django.utils import timezone
 
 from tasks_app.core.errors import BadInput
-from tasks_app.models import Occasion, User
+from tasks_app.models import EventType, User
 from tasks_app.notifications import chat, mail, webhook
 from tasks_app.notifications.errors import NotSent
 from tasks_app.notifications.message import Message, OpenQuestion
@@ -37,7 +37,7 @@ def message(**about: Any) -> Message:
     return Message(
         **{
             "key": "6f1c0e1e-0000-4000-8000-000000000001",
-            "occasion": Occasion.QUESTION,
+            "event_type": EventType.QUESTION,
             "at": timezone.now(),
             "project": "shop",
             "project_id": 1,

@@ -105,7 +105,7 @@ def test_a_token_is_stored_and_never_shown(project: Project) -> None:
     page = browser.post(settings_of(project), {"username": "robot", "secret": TOKEN}, follow=True)
     text = page.content.decode()
     assert "Credential stored." in text and "user robot" in text and TOKEN not in text
-    assert TOKEN not in PublishCredential.objects.get().sealed_secret
+    assert TOKEN not in PublishCredential.objects.get().encrypted_secret
     page = browser.post(reverse("project_credential_remove", args=[project.pk]), follow=True)
     assert "None stored." in page.content.decode() and not PublishCredential.objects.exists()
 

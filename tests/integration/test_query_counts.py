@@ -20,10 +20,10 @@ from tasks_app.models import (
     BrowserSession,
     Delivery,
     EventKind,
+    EventType,
     Invitation,
     Medium,
     Notice,
-    Occasion,
     Question,
     Scope,
     Target,
@@ -86,11 +86,11 @@ def more(question: Question, admin: User) -> None:
     TaskFactory.create(project=project, sequence=sequence, phase=Phase.DONE, file=f"{name}.md")
     QuestionFactory.create(task__project=project)
     moved = Transition.objects.create(task=task, source=Phase.RUNNING, target=Phase.WAITING_FOR_INPUT)
-    Notice.objects.create(user=admin, task=task, transition=moved, occasion=Occasion.QUESTION)
+    Notice.objects.create(user=admin, task=task, transition=moved, event_type=EventType.QUESTION)
     target = Target.objects.create(
-        project=project, medium=Medium.WEBHOOK, name=name, sealed_address="x", shown="y"
+        project=project, medium=Medium.WEBHOOK, name=name, encrypted_url="x", shown="y"
     )
-    told = {"occasion": Occasion.QUESTION, "due_at": timezone.now()}
+    told = {"event_type": EventType.QUESTION, "due_at": timezone.now()}
     Delivery.objects.create(transition=moved, medium=Medium.WEBHOOK, target=target, **told)
     Delivery.objects.create(transition=moved, medium=Medium.EMAIL, user=admin, **told)
     Invitation.objects.create(

@@ -103,7 +103,7 @@ def test_the_secret_is_found_nowhere(
     publication = published(runner, https.url("token.git"), new)
     assert publication.answer == "Your token is …."
     assert_nowhere(TOKEN, runner, notes, caplog.text)
-    assert decrypt(PublishCredential.objects.get().sealed_secret, Purpose.PUBLISHING) == TOKEN
+    assert decrypt(PublishCredential.objects.get().encrypted_secret, Purpose.PUBLISHING) == TOKEN
 
 
 @pytest.mark.sshd

@@ -24,8 +24,8 @@ from tasks_app.api.schemas.notifications import (
 )
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Delivery, Project, Scope, Target, User
-from tasks_app.notifications import project_channels as actions
-from tasks_app.notifications.personal_channels import (
+from tasks_app.notifications import targets as actions
+from tasks_app.notifications.preferences import (
     NotificationSettings,
     notification_settings_of,
     save_preferences,
@@ -54,7 +54,7 @@ def list_targets(request: HttpRequest, project: ProjectName, paging: Query[Pagin
 @once
 def add_target(request: HttpRequest, project: ProjectName, body: NewTarget) -> Status[TargetMade]:
     """Add a webhook or chat. The secret that signs its messages is returned in this response only."""
-    new = actions.NewTarget(body.medium, body.name, body.address, body.occasions)
+    new = actions.NewTarget(body.medium, body.name, body.url, body.event_types)
     made, secret = actions.add_target(_managed(request, project), new, by=principal_of(request))
     return Status(201, TargetMade.of(made, secret=secret))
 
@@ -70,7 +70,7 @@ def change_target(
     """Change the name and events of a target, or switch it off."""
     target = _target_of(request, project, target_id)
     actions.change_target(
-        target, name=body.name, occasions=body.occasions, active=body.active, by=principal_of(request)
+        target, name=body.name, event_types=body.event_types, active=body.active, by=principal_of(request)
     )
     return TargetOut.of(target)
 
@@ -168,8 +168,8 @@ def _preferences(principal: Principal) -> PreferencesOut:
     chat = Target.objects.filter(user=principal.user).first()
     return PreferencesOut.model_validate(
         {
-            "wishes": choice.wishes,
-            "reach": choice.reach,
+            "subscriptions": choice.subscriptions,
+            "project_selection": choice.project_selection,
             "projects": sorted(project.name for project in choice.projects),
             "time_zone": choice.time_zone,
             "quiet_from": _clock(choice.quiet_from),
@@ -191,10 +191,10 @@ def _changed(principal: Principal, body: PreferencesPatch) -> NotificationSettin
     changes = body.model_dump(exclude_unset=True)
     for name in changes.keys() & {"quiet_from", "quiet_until", "digest_at"}:
         changes[name] = time.fromisoformat(changes[name]) if changes[name] else None
-    if "wishes" in changes:
-        changes["wishes"] = {
-            occasion: {**media, **changes["wishes"].get(occasion, {})}
-            for occasion, media in choice.wishes.items()
+    if "subscriptions" in changes:
+        changes["subscriptions"] = {
+            event_type: {**media, **changes["subscriptions"].get(event_type, {})}
+            for event_type, media in choice.subscriptions.items()
         }
     if "projects" in changes:
         changes["projects"] = _projects_named(principal, changes["projects"])

@@ -9,9 +9,15 @@ from pydantic import Field
 
 from tasks_app.api.schemas.base import Flag, Input, Storable
 from tasks_app.models import Digest, ProjectSelection
-from tasks_app.reporting.schemas.notifications import DeliveryOut, EventType, ProjectMedium, TargetOut, Wishes
+from tasks_app.reporting.schemas.notifications import (
+    DeliveryOut,
+    ProjectMedium,
+    Subscriptions,
+    TargetOut,
+    TaskEventType,
+)
 
-Occasions = Annotated[list[EventType], Field(min_length=1, max_length=4)]
+EventTypes = Annotated[list[TaskEventType], Field(min_length=1, max_length=4)]
 TargetName = Annotated[Storable, Field(min_length=1, max_length=60, pattern=r"^[^\x00]*\S[^\x00]*$")]
 
 
@@ -23,16 +29,16 @@ class TargetPage(Schema):
 class NewTarget(Input):
     medium: ProjectMedium = Field(description="A webhook or a chat.")
     name: TargetName = Field(description="Its name.", examples=["team chat"])
-    address: Annotated[Storable, Field(min_length=1, max_length=1000)] = Field(
+    url: Annotated[Storable, Field(min_length=1, max_length=1000)] = Field(
         description="An https URL, or the URL of a chat service as Apprise writes it.",
         examples=["https://example.org/hook"],
     )
-    occasions: Occasions = Field(description="The events that it receives.")
+    event_types: EventTypes = Field(description="The events that it receives.")
 
 
 class TargetIn(Input):
     name: TargetName = Field(description="Its name.")
-    occasions: Occasions = Field(description="The events that it receives.")
+    event_types: EventTypes = Field(description="The events that it receives.")
     active: Flag = Field(description="Whether messages are sent to it.")
 
 
@@ -47,8 +53,8 @@ Clock = Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
 class PreferencesPatch(Input):
     """The changes. Fields that are left out stay as they are."""
 
-    wishes: Wishes = Field({}, description="By event and medium: `off`, `mine` or `all`.")
-    reach: ProjectSelection = Field(
+    subscriptions: Subscriptions = Field({}, description="By event and medium: `off`, `mine` or `all`.")
+    project_selection: ProjectSelection = Field(
         ProjectSelection.MINE, description="Which projects: `mine`, `all` or `chosen`."
     )
     projects: list[Annotated[Storable, Field(max_length=60)]] = Field(

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from tasks_app.models import ApiToken, Notice, Occasion, Scope
+from tasks_app.models import ApiToken, EventType, Notice, Scope
 from tasks_app.permissions import Principal
 from tasks_app.reporting.schemas.base import DateTime, Out, UserOut
 
@@ -34,7 +34,7 @@ class TokenListed(TokenOut):
     id: int = Field(description="The token's id.")
     made_at: DateTime = Field(description="When it was made.")
     last_used_at: DateTime | None = Field(description="When it was used last, to the minute.")
-    last_used_address: str = Field(description="The IP address from which it was used last.")
+    last_used_ip_address: str = Field(description="The IP address from which it was used last.")
 
     @classmethod
     def of(cls, token: ApiToken, **more: Any) -> Self:
@@ -43,7 +43,7 @@ class TokenListed(TokenOut):
             id=token.pk,
             made_at=token.made_at,
             last_used_at=token.last_used_at,
-            last_used_address=token.last_used_address,
+            last_used_ip_address=token.last_used_ip_address,
             **more,
         )
 
@@ -64,7 +64,7 @@ class NoticeOut(Out):
     """A notification in the portal."""
 
     id: int = Field(description="The notice's id.")
-    occasion: Occasion = Field(description="question, failed, done or cancelled.")
+    event_type: EventType = Field(description="question, failed, done or cancelled.")
     headline: str = Field(description="The question, or why the task failed; may be empty.")
     project: str = Field(description="The project's name.")
     task: int = Field(description="The task's id.")
@@ -78,7 +78,7 @@ class NoticeOut(Out):
     def of(cls, notice: Notice) -> Self:
         return cls(
             id=notice.pk,
-            occasion=Occasion(notice.occasion),
+            event_type=EventType(notice.event_type),
             headline=notice.headline,
             project=notice.task.project.name,
             task=notice.task_id,

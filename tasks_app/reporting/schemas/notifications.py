@@ -11,7 +11,7 @@ from tasks_app.models import (
     Delivery,
     DeliveryState,
     Digest,
-    Occasion,
+    EventType,
     ProjectSelection,
     Target,
     TaskSelection,
@@ -19,7 +19,7 @@ from tasks_app.models import (
 from tasks_app.reporting.schemas.base import DateTime, Out
 
 
-class EventType(StrEnum):
+class TaskEventType(StrEnum):
     """An event of which users and targets can be notified."""
 
     QUESTION = "question"
@@ -43,7 +43,7 @@ class PersonalMedium(StrEnum):
     CHAT = "chat"
 
 
-Wishes = dict[EventType, dict[PersonalMedium, TaskSelection]]
+Subscriptions = dict[TaskEventType, dict[PersonalMedium, TaskSelection]]
 
 
 class TargetOut(Out):
@@ -53,7 +53,7 @@ class TargetOut(Out):
     name: str = Field(description="What it is called.")
     medium: ProjectMedium = Field(description="A webhook or a chat.")
     shown: str = Field(description="The address, as far as it is shown.")
-    occasions: list[EventType] = Field(description="What it is told of.")
+    event_types: list[TaskEventType] = Field(description="What it is told of.")
     active: bool = Field(description="Whether anything is sent there.")
 
     @classmethod
@@ -63,7 +63,7 @@ class TargetOut(Out):
             name=target.name,
             medium=ProjectMedium(target.medium),
             shown=target.shown,
-            occasions=[EventType(occasion) for occasion in target.occasions],
+            event_types=[TaskEventType(event_type) for event_type in target.event_types],
             active=target.active,
             **more,
         )
@@ -80,7 +80,7 @@ class DeliveryOut(Out):
 
     id: int = Field(description="Its id.")
     target: int = Field(description="The target's id.")
-    occasion: Occasion = Field(description="What it tells: an event, or test.")
+    event_type: EventType = Field(description="What it tells: an event, or test.")
     task: int | None = Field(description="The task's id; null for a test.")
     state: DeliveryState = Field(
         description="waiting, sent, failed (given up) or dropped (not to be sent any more)."
@@ -89,29 +89,31 @@ class DeliveryOut(Out):
     due_at: DateTime = Field(description="From when on it may be sent.")
     sent_at: DateTime | None = Field(description="When it was sent.")
     status: int | None = Field(description="What the receiver answered; null if it did not.")
-    said: str = Field(description="Why it was not sent.")
+    error: str = Field(description="Why it was not sent.")
 
     @classmethod
     def of(cls, delivery: Delivery) -> Self:
         return cls(
             id=delivery.pk,
             target=delivery.target_id or 0,
-            occasion=Occasion(delivery.occasion),
+            event_type=EventType(delivery.event_type),
             task=delivery.transition.task_id if delivery.transition else None,
             state=DeliveryState(delivery.state),
             attempts=delivery.attempts,
             due_at=delivery.due_at,
             sent_at=delivery.sent_at,
             status=delivery.status,
-            said=delivery.said,
+            error=delivery.error,
         )
 
 
 class PreferencesOut(Out):
     """Your notification settings."""
 
-    wishes: Wishes = Field(description="By event and medium: `off`, `mine` (your tasks) or `all`.")
-    reach: ProjectSelection = Field(
+    subscriptions: Subscriptions = Field(
+        description="By event and medium: `off`, `mine` (your tasks) or `all`."
+    )
+    project_selection: ProjectSelection = Field(
         description="Of which projects: `mine` (with a role, or your tasks), `all` that you see, or `chosen`."
     )
     projects: list[str] = Field(description="Those that are chosen.")

@@ -14,8 +14,8 @@ from tasks_app.web.admin.base import AuditsDeletions, AuditsEdits, NoAddOrDelete
 
 @admin.register(Preferences)
 class PreferencesAdmin(ReadOnly):
-    list_display = ["user", "reach", "digest", "quiet_from", "quiet_until", "time_zone"]
-    list_filter = ["reach", "digest"]
+    list_display = ["user", "project_selection", "digest", "quiet_from", "quiet_until", "time_zone"]
+    list_filter = ["project_selection", "digest"]
     list_select_related = ["user"]
     search_fields = ["user__username", "user__first_name", "user__last_name"]
 
@@ -29,7 +29,7 @@ class TargetAdmin(AuditsEdits, AuditsDeletions, NoAddOrDelete):
     list_select_related = ["project", "user"]
     search_fields = ["name", "project__name", "user__username", "shown"]
     date_hierarchy = "created_at"
-    readonly_fields = ["project", "user", "medium", "name", "shown", "occasions", "created_at"]
+    readonly_fields = ["project", "user", "medium", "name", "shown", "event_types", "created_at"]
 
     def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
         """Allow deletion together with a project or user."""
@@ -56,8 +56,8 @@ def _record_target_change(target: Target, *, by: User, **detail: Any) -> None:
 
 @admin.register(Notice)
 class NoticeAdmin(ReadOnly):
-    list_display = ["user", "occasion", "task", "headline", "at", "read_at"]
-    list_filter = ["occasion", "task__project"]
+    list_display = ["user", "event_type", "task", "headline", "at", "read_at"]
+    list_filter = ["event_type", "task__project"]
     list_select_related = ["user", "task"]
     search_fields = ["user__username", "task__title", "headline"]
     date_hierarchy = "at"
@@ -67,16 +67,16 @@ class NoticeAdmin(ReadOnly):
 class DeliveryAdmin(ReadOnly):
     list_display = [
         "created_at",
-        "occasion",
+        "event_type",
         "medium",
         "user",
         "target",
         "state",
         "attempts",
         "status",
-        "said",
+        "error",
     ]
-    list_filter = ["state", "medium", "occasion"]
+    list_filter = ["state", "medium", "event_type"]
     list_select_related = ["user", "target"]
-    search_fields = ["user__username", "target__name", "transition__task__title", "said"]
+    search_fields = ["user__username", "target__name", "transition__task__title", "error"]
     date_hierarchy = "created_at"

@@ -17,7 +17,7 @@ class ApiTokenAdmin(ReadOnly):
     list_display = ["name", "user", "scopes", "made_at", "expires_at", "revoked_at", "last_used_at"]
     list_filter = ["restricted", "user"]
     list_select_related = ["user"]
-    search_fields = ["name", "user__username", "last_used_address"]
+    search_fields = ["name", "user__username", "last_used_ip_address"]
     date_hierarchy = "made_at"
     actions = ["revoke"]
 

@@ -8,9 +8,17 @@ from typing import Any
 from django import forms
 from django.forms import BoundField
 
-from tasks_app.models import OCCASIONS, Digest, Medium, Preferences, Project, ProjectSelection, TaskSelection
-from tasks_app.notifications.personal_channels import MEDIA, NotificationSettings
-from tasks_app.notifications.project_channels import NewTarget
+from tasks_app.models import (
+    TASK_EVENT_TYPES,
+    Digest,
+    Medium,
+    Preferences,
+    Project,
+    ProjectSelection,
+    TaskSelection,
+)
+from tasks_app.notifications.preferences import MEDIA, NotificationSettings
+from tasks_app.notifications.targets import NewTarget
 from tasks_app.notifications.timing import time_zone_names
 from tasks_app.permissions import Principal, projects_visible_to
 from tasks_app.web.forms.projects_field import ProjectsField
@@ -26,9 +34,9 @@ class _TimeInput(forms.TimeInput):
 
 
 class PreferencesForm(forms.Form):
-    """A user's preferences, with a field `wish-OCCASION-MEDIUM` for each pair."""
+    """A user's preferences, with a field `subscription-EVENT_TYPE-MEDIUM` for each pair."""
 
-    reach = forms.ChoiceField(choices=ProjectSelection, widget=forms.RadioSelect)
+    project_selection = forms.ChoiceField(choices=ProjectSelection, widget=forms.RadioSelect)
     projects = ProjectsField(Project.objects.none(), required=False, widget=forms.CheckboxSelectMultiple)
     quiet_from = forms.TimeField(required=False, widget=_TimeInput())
     quiet_until = forms.TimeField(required=False, widget=_TimeInput())
@@ -52,28 +60,31 @@ class PreferencesForm(forms.Form):
         self.fields["time_zone"] = forms.ChoiceField(
             choices=[(name, name) for name in time_zone_names()], widget=forms.Select(attributes)
         )
-        for occasion in OCCASIONS:
+        for event_type in TASK_EVENT_TYPES:
             for medium in MEDIA:
-                self.fields[_wish_field(occasion, medium)] = forms.ChoiceField(
+                self.fields[_subscription_field(event_type, medium)] = forms.ChoiceField(
                     choices=TaskSelection,
-                    initial=preferences.extent(occasion, medium),
-                    label=f"{medium.label}, when {occasion.label}",
-                    widget=forms.Select({"aria-label": f"{medium.label}, when {occasion.label}"}),
+                    initial=preferences.selected_tasks(event_type, medium),
+                    label=f"{medium.label}, when {event_type.label}",
+                    widget=forms.Select({"aria-label": f"{medium.label}, when {event_type.label}"}),
                 )
 
     def rows(self) -> Iterator[tuple[str, list[tuple[str, BoundField]]]]:
         """The rows of the table: the label of an event, and for each medium its label and field."""
-        for occasion in OCCASIONS:
+        for event_type in TASK_EVENT_TYPES:
             yield (
-                str(occasion.label),
-                [(str(medium.label), self[_wish_field(occasion, medium)]) for medium in MEDIA],
+                str(event_type.label),
+                [(str(medium.label), self[_subscription_field(event_type, medium)]) for medium in MEDIA],
             )
 
     def choice(self) -> NotificationSettings:
         given = self.cleaned_data
         return NotificationSettings(
-            wishes={one: {medium: given[_wish_field(one, medium)] for medium in MEDIA} for one in OCCASIONS},
-            reach=given["reach"],
+            subscriptions={
+                one: {medium: given[_subscription_field(one, medium)] for medium in MEDIA}
+                for one in TASK_EVENT_TYPES
+            },
+            project_selection=given["project_selection"],
             projects=given["projects"],
             time_zone=given["time_zone"],
             quiet_from=given["quiet_from"],
@@ -85,12 +96,12 @@ class PreferencesForm(forms.Form):
         )
 
 
-def _wish_field(occasion: str, medium: str) -> str:
-    return f"wish-{occasion}-{medium}"
+def _subscription_field(event_type: str, medium: str) -> str:
+    return f"subscription-{event_type}-{medium}"
 
 
 def _initial_values(preferences: Preferences) -> dict[str, Any]:
-    names = ("reach", "quiet_from", "quiet_until", "time_zone", "digest", "digest_at")
+    names = ("project_selection", "quiet_from", "quiet_until", "time_zone", "digest", "digest_at")
     chosen = list(preferences.projects.values_list("pk", flat=True)) if preferences.pk else []
     return {**{name: getattr(preferences, name) for name in names}, "projects": chosen}
 
@@ -99,8 +110,8 @@ class TargetForm(forms.Form):
     """What can be changed of a webhook or chat of a project."""
 
     name = forms.CharField(max_length=60)
-    occasions = forms.MultipleChoiceField(
-        choices=[(one.value, one.label) for one in OCCASIONS],
+    event_types = forms.MultipleChoiceField(
+        choices=[(one.value, one.label) for one in TASK_EVENT_TYPES],
         widget=forms.CheckboxSelectMultiple,
         error_messages={"required": "Select at least one."},
     )
@@ -111,13 +122,13 @@ class NewTargetForm(TargetForm):
     medium = forms.ChoiceField(
         choices=[(Medium.WEBHOOK, "webhook"), (Medium.CHAT, "chat")], widget=forms.RadioSelect
     )
-    address = forms.CharField(
+    url = forms.CharField(
         max_length=_MAX_URL_LENGTH, widget=forms.TextInput({"autocomplete": "off", "spellcheck": "false"})
     )
     active = None  # type: ignore[assignment]
 
-    field_order = ["medium", "name", "address", "occasions"]
+    field_order = ["medium", "name", "url", "event_types"]
 
     def new_target(self) -> NewTarget:
         given = self.cleaned_data
-        return NewTarget(given["medium"], given["name"], given["address"], given["occasions"])
+        return NewTarget(given["medium"], given["name"], given["url"], given["event_types"])

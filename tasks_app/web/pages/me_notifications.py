@@ -10,9 +10,9 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Delivery, Target
-from tasks_app.notifications.personal_channels import save_preferences
-from tasks_app.notifications.project_channels import try_target
+from tasks_app.notifications.preferences import save_preferences
 from tasks_app.notifications.recipients import preferences_of
+from tasks_app.notifications.targets import try_target
 from tasks_app.web.forms.notifications import PreferencesForm
 from tasks_app.web.pages.access import current_user, principal_of
 

@@ -9,7 +9,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST
 
 from tasks_app.models import Notice
-from tasks_app.notifications.personal_channels import mark_read
+from tasks_app.notifications.preferences import mark_read
 from tasks_app.permissions import notices_visible_to
 from tasks_app.web.pages.access import principal_of
 

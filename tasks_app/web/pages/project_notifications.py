@@ -13,8 +13,8 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
 from tasks_app.core.errors import BadInput, NotAllowed
-from tasks_app.models import OCCASIONS, Delivery, DeliveryState, Occasion, Project, Target
-from tasks_app.notifications.project_channels import (
+from tasks_app.models import TASK_EVENT_TYPES, Delivery, DeliveryState, EventType, Project, Target
+from tasks_app.notifications.targets import (
     MANAGE_NOTIFICATIONS,
     add_target,
     change_target,
@@ -29,7 +29,7 @@ from tasks_app.web.pages.access import is_htmx, principal_of, project_or_404
 
 LOGGED = 25
 #: What the form for another target begins with.
-_FIRST = {"occasions": [Occasion.QUESTION, Occasion.FAILED], "medium": "webhook"}
+_FIRST = {"event_types": [EventType.QUESTION, EventType.FAILED], "medium": "webhook"}
 
 
 @require_http_methods(["GET", "POST"])
@@ -45,7 +45,7 @@ def project_notifications(request: HttpRequest, project_id: int) -> HttpResponse
     try:
         target, secret = add_target(project, form.new_target(), by=principal_of(request))
     except BadInput as error:
-        form.add_error("address", error.message)
+        form.add_error("url", error.message)
         return _render_page(request, project, form, status=400)
     messages.success(request, f"Added: {target}.")
     if not secret:
@@ -73,7 +73,7 @@ def _render_page(
         "secret": secret,
         "added": added,
         "rows": [(one, edited.get(one) or _form_of(one)) for one in Target.objects.filter(project=project)],
-        "occasions": OCCASIONS,
+        "event_types": TASK_EVENT_TYPES,
         "page": page,
         "something_waits": any(delivery.state == DeliveryState.WAITING for delivery in page),
         "may_change": may_maintain(principal_of(request), project),
@@ -83,7 +83,7 @@ def _render_page(
 
 
 def _form_of(target: Target) -> TargetForm:
-    holds = {"name": target.name, "occasions": target.occasions, "active": target.active}
+    holds = {"name": target.name, "event_types": target.event_types, "active": target.active}
     return TargetForm(initial=holds, auto_id=_ids_of(target))
 
 
@@ -107,7 +107,7 @@ def target_change(request: HttpRequest, project_id: int, target_id: int) -> Http
         change_target(
             target,
             name=given["name"],
-            occasions=given["occasions"],
+            event_types=given["event_types"],
             active=given["active"],
             by=principal_of(request),
         )

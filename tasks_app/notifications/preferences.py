@@ -12,9 +12,9 @@ from django.utils import timezone
 
 from tasks_app.core.errors import BadInput
 from tasks_app.history.audit import record
-from tasks_app.models import OCCASIONS, Action, Digest, Medium, Notice, Preferences, Project, Target
-from tasks_app.notifications.project_channels import set_personal_chat, validate_url
+from tasks_app.models import TASK_EVENT_TYPES, Action, Digest, Medium, Notice, Preferences, Project, Target
 from tasks_app.notifications.recipients import preferences_of
+from tasks_app.notifications.targets import set_personal_chat, validate_url
 from tasks_app.notifications.timing import time_zone_names
 from tasks_app.permissions import (
     Principal,
@@ -31,8 +31,8 @@ MEDIA = (Medium.PAGE, Medium.EMAIL, Medium.CHAT)
 class NotificationSettings:
     """A user's complete notification settings. `chat` is a new URL, `forget_chat` removes the present one."""
 
-    wishes: Mapping[str, Mapping[str, str]]
-    reach: str
+    subscriptions: Mapping[str, Mapping[str, str]]
+    project_selection: str
     projects: Iterable[Project]
     time_zone: str
     quiet_from: time | None
@@ -49,8 +49,11 @@ def notification_settings_of(principal: Principal) -> NotificationSettings:
     visible = projects_visible_to(principal)
     chosen = preferences.projects.filter(pk__in=visible.values("pk")) if preferences.pk else visible.none()
     return NotificationSettings(
-        wishes={one: {medium: preferences.extent(one, medium) for medium in MEDIA} for one in OCCASIONS},
-        reach=preferences.reach,
+        subscriptions={
+            one: {medium: preferences.selected_tasks(one, medium) for medium in MEDIA}
+            for one in TASK_EVENT_TYPES
+        },
+        project_selection=preferences.project_selection,
         projects=list(chosen),
         time_zone=preferences.time_zone,
         quiet_from=preferences.quiet_from,
@@ -71,8 +74,8 @@ def save_preferences(principal: Principal, choice: NotificationSettings) -> None
     user = principal.user
     url = validate_url(Medium.CHAT, choice.chat) if choice.chat else ""
     values: dict[str, Any] = {
-        "wishes": {occasion: dict(media) for occasion, media in choice.wishes.items()},
-        "reach": choice.reach,
+        "subscriptions": {event_type: dict(media) for event_type, media in choice.subscriptions.items()},
+        "project_selection": choice.project_selection,
         "time_zone": choice.time_zone,
         "quiet_from": choice.quiet_from,
         "quiet_until": choice.quiet_until,

@@ -14,12 +14,12 @@ from django.utils import timezone
 from tasks_app.core.errors import BadInput
 from tasks_app.history.audit import record
 from tasks_app.models import (
-    OCCASIONS,
+    TASK_EVENT_TYPES,
     Action,
     Delivery,
     DeliveryState,
+    EventType,
     Medium,
-    Occasion,
     Project,
     Target,
     User,
@@ -38,12 +38,12 @@ MAX_TARGETS = 20
 
 @dataclass(frozen=True)
 class NewTarget:
-    """Input for a new target; `address` is its URL."""
+    """Input for a new target; `url` is where messages go."""
 
     medium: str
     name: str
-    address: str
-    occasions: Sequence[str]
+    url: str
+    event_types: Sequence[str]
 
 
 def add_target(project: Project, new: NewTarget, *, by: Principal) -> tuple[Target, str]:
@@ -52,18 +52,18 @@ def add_target(project: Project, new: NewTarget, *, by: Principal) -> tuple[Targ
     Raises NotAllowed for all but maintainers, and BadInput for an invalid URL.
     """
     require_maintainer(by, project, MANAGE_NOTIFICATIONS)
-    url = validate_url(new.medium, new.address)
+    url = validate_url(new.medium, new.url)
     secret = _new_secret() if new.medium == Medium.WEBHOOK else ""
     with transaction.atomic():
         if Target.objects.filter(project=project).count() >= MAX_TARGETS:
-            raise BadInput(f"A project can have at most {MAX_TARGETS} webhooks and chats.", where="address")
+            raise BadInput(f"A project can have at most {MAX_TARGETS} webhooks and chats.", where="url")
         target = Target.objects.create(
             project=project,
             medium=new.medium,
             name=new.name,
-            occasions=_valid_occasions(new.occasions),
-            sealed_address=encrypt(url),
-            sealed_secret=encrypt(secret) if secret else "",
+            event_types=_valid_event_types(new.event_types),
+            encrypted_url=encrypt(url),
+            encrypted_secret=encrypt(secret) if secret else "",
             shown=masked_url(new.medium, url),
         )
         _record(project, by.user, added=_audit_details(target))
@@ -71,15 +71,15 @@ def add_target(project: Project, new: NewTarget, *, by: Principal) -> tuple[Targ
 
 
 def change_target(
-    target: Target, *, name: str, occasions: Sequence[str], active: bool, by: Principal
+    target: Target, *, name: str, event_types: Sequence[str], active: bool, by: Principal
 ) -> None:
     """Change a target. Raises NotAllowed for all but maintainers."""
     project = _project(target)
     require_maintainer(by, project, MANAGE_NOTIFICATIONS)
     before = _audit_details(target)
-    target.name, target.occasions, target.active = name, _valid_occasions(occasions), active
+    target.name, target.event_types, target.active = name, _valid_event_types(event_types), active
     with transaction.atomic():
-        target.save(update_fields=["name", "occasions", "active"])
+        target.save(update_fields=["name", "event_types", "active"])
         _record(project, by.user, before=before, after=_audit_details(target))
 
 
@@ -93,9 +93,9 @@ def renew_secret(target: Target, *, by: Principal) -> str:
     if target.medium != Medium.WEBHOOK:
         raise BadInput("Only webhooks have a secret.")
     secret = _new_secret()
-    target.sealed_secret = encrypt(secret)
+    target.encrypted_secret = encrypt(secret)
     with transaction.atomic():
-        target.save(update_fields=["sealed_secret"])
+        target.save(update_fields=["encrypted_secret"])
         _record(project, by.user, new_secret=_audit_details(target))
     return secret
 
@@ -119,7 +119,7 @@ def try_target(target: Target, *, by: Principal) -> Delivery:
     if not target.active:
         raise BadInput("It is switched off. Switch it on first.")
     return Delivery.objects.create(
-        occasion=Occasion.TEST, medium=target.medium, target=target, due_at=timezone.now()
+        event_type=EventType.TEST, medium=target.medium, target=target, due_at=timezone.now()
     )
 
 
@@ -138,7 +138,7 @@ def set_personal_chat(user: User, url: str) -> None:
     values = {
         "medium": Medium.CHAT,
         "name": "own chat",
-        "sealed_address": encrypt(url),
+        "encrypted_url": encrypt(url),
         "shown": masked_url(Medium.CHAT, url),
         "active": True,
     }
@@ -149,13 +149,13 @@ def validate_url(medium: str, url: str) -> str:
     """Return the stripped URL. Raises BadInput. Takes too long for a transaction, as it runs apprise."""
     url = url.strip()
     if len(url) > _MAX_URL_LENGTH or not url.isascii() or not url.isprintable() or " " in url:
-        raise BadInput("Enter the URL in ASCII characters, without spaces.", where="address")
+        raise BadInput("Enter the URL in ASCII characters, without spaces.", where="url")
     if medium == Medium.WEBHOOK:
         return _validate_webhook_url(url)
     try:
         chat.check(url)
     except NotSent as error:
-        raise BadInput(str(error), where="address") from None
+        raise BadInput(str(error), where="url") from None
     return url
 
 
@@ -166,9 +166,9 @@ def _validate_webhook_url(url: str) -> str:
     except ValueError:
         usable = False
     if not usable:
-        raise BadInput("must be an https:// or http:// URL.", where="address")
+        raise BadInput("must be an https:// or http:// URL.", where="url")
     if parts.username or parts.password:
-        raise BadInput("must not contain a user or password. Requests are signed instead.", where="address")
+        raise BadInput("must not contain a user or password. Requests are signed instead.", where="url")
     return parts._replace(fragment="").geturl()
 
 
@@ -185,8 +185,8 @@ def _project(target: Target) -> Project:
     return target.project
 
 
-def _valid_occasions(occasions: Sequence[str]) -> list[str]:
-    return [occasion.value for occasion in OCCASIONS if occasion in occasions]
+def _valid_event_types(event_types: Sequence[str]) -> list[str]:
+    return [event_type.value for event_type in TASK_EVENT_TYPES if event_type in event_types]
 
 
 def _audit_details(target: Target) -> dict[str, object]:
@@ -195,7 +195,7 @@ def _audit_details(target: Target) -> dict[str, object]:
         "name": target.name,
         "medium": target.medium,
         "shown": target.shown,
-        "occasions": list(target.occasions),
+        "event_types": list(target.event_types),
         "active": target.active,
     }
 
