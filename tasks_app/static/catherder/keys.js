@@ -1,5 +1,5 @@
 // Keys that every page has: j and k go from card to card or from row to row, Enter and o open the task of a
-// card, ? lists all keys. None of them while something is typed.
+// card, g and a letter go to a page, n to a new task, ? lists all keys. None of them while something is typed.
 (() => {
   "use strict";
   const TYPING = "textarea, select, [contenteditable], input:not([type=radio], [type=checkbox], [type=button], [type=submit])";
@@ -29,9 +29,22 @@
     if (help && !help.open) help.showModal();
   }
 
+  // g and then a letter, within a second and a half: the links are those of the navigation.
+  let goUntil = 0;
+  const link = (key) => document.querySelector(`nav [data-go="${key}"]`);
+
+  function go(event) {
+    const going = performance.now() < goUntil;
+    goUntil = event.key === "g" && !going ? performance.now() + 1500 : 0;
+    const target = going ? link(event.key) : event.key === "n" && link("n");
+    if (target) { event.preventDefault(); target.click(); }
+    return going || Boolean(target) || event.key === "g";
+  }
+
   document.addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
     if (isTyping(event.target) || document.querySelector("dialog[open]")) return;
+    if (go(event)) return;
     if (event.key === "j") move(1);
     else if (event.key === "k") move(-1);
     else if (event.key === "?") showKeys();
