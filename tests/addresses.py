@@ -37,6 +37,7 @@ FOR_ONESELF = {
     *("me_theme", "me_sessions_end", "me_session_end", "me_unlink"),
     *("notices_read", "me_notifications_test", "me_token_revoke", "tasks_bulk"),
     *("thread_change", "thread_remove", "diff_viewed"),
+    "first_steps_dismiss",
 }
 #: What changes something that maintainers look after.
 FOR_MAINTAINERS = {

@@ -21,6 +21,10 @@ class User(AbstractUser):
     """A person with an account. Superusers are site admins, who may see and do everything."""
 
     theme = models.CharField(max_length=10, choices=Theme, default=Theme.AUTO)
+    time_zone = models.CharField(
+        max_length=64, blank=True, help_text="For times on pages if the browser does not say its own."
+    )
+    first_steps_dismissed = models.BooleanField(default=False, editable=False)
 
     def clean(self) -> None:
         """Lowercase the e-mail address, as login and invitations look it up in lower case."""

@@ -1,4 +1,4 @@
-"""Changes of one's own account: name, theme, e-mail address, linked logins."""
+"""Changes of one's own account: name, theme, time zone, e-mail address, linked logins."""
 
 from __future__ import annotations
 
@@ -24,6 +24,18 @@ def change_theme(user: User, theme: Theme) -> None:
     """Set the theme of pages. A personal preference, so the audit log does not record it."""
     user.theme = theme
     user.save(update_fields=["theme"])
+
+
+def change_time_zone(user: User, name: str) -> None:
+    """Set the zone of times on pages for browsers that do not say theirs; "" is UTC. Not recorded either."""
+    user.time_zone = name
+    user.save(update_fields=["time_zone"])
+
+
+def dismiss_first_steps(user: User) -> None:
+    """Hide the checklist of a new installation from this user."""
+    user.first_steps_dismissed = True
+    user.save(update_fields=["first_steps_dismissed"])
 
 
 def change_email(user: User, email: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import and_, or_
+from typing import Any
 
 from django.db.models import Case, IntegerField, Q, QuerySet, Value, When
 
@@ -52,7 +53,7 @@ def _closed() -> Case:
     return Case(When(state="open", then=Value(0)), default=Value(1), output_field=IntegerField())
 
 
-def _best(rows: QuerySet, text: str, names: tuple[str, ...], *, number: str = "") -> QuerySet:  # type: ignore[type-arg]
+def _best(rows: QuerySet[Any], text: str, names: tuple[str, ...], *, number: str = "") -> QuerySet[Any]:
     """Filter the rows; `rank` is 0 for the row with this number, 1 for exact matches, 2 for similar ones."""
     words = words_of(text)
     exact = reduce(and_, (_has(names, word) for word in words), Q())
@@ -62,7 +63,9 @@ def _best(rows: QuerySet, text: str, names: tuple[str, ...], *, number: str = ""
         by_number = Q(**{number: int(words[0])})
         similar |= by_number
         ranks.insert(0, When(by_number, then=Value(0)))
-    return rows.filter(similar).annotate(rank=Case(*ranks, default=Value(2), output_field=IntegerField()))
+    rank = Case(*ranks, default=Value(2), output_field=IntegerField())
+    found: QuerySet[Any] = rows.filter(similar).annotate(rank=rank)
+    return found
 
 
 def _has(names: tuple[str, ...], word: str) -> Q:

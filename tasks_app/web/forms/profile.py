@@ -8,6 +8,7 @@ from allauth.account.internal.userkit import filter_users_by_email
 from django import forms
 
 from tasks_app.models import Theme, User
+from tasks_app.notifications.timing import time_zone_names
 
 
 class ProfileForm(forms.Form):
@@ -17,11 +18,16 @@ class ProfileForm(forms.Form):
     )
     theme = forms.ChoiceField(choices=Theme, widget=forms.RadioSelect)
 
+    time_zone = forms.ChoiceField(required=False)
+
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         given = {"name": user.get_full_name(), "email": user.email, "theme": user.theme}
+        given["time_zone"] = user.time_zone
         kwargs["initial"] = given
         super().__init__(*args, **kwargs)
         self._user = user
+        zones = [("", "UTC"), *((name, name) for name in time_zone_names() if name != "UTC")]
+        self.fields["time_zone"].choices = zones  # type: ignore[attr-defined]
         self.fields["name"].widget.attrs["placeholder"] = user.get_username()
 
     def clean_name(self) -> str:

@@ -27,8 +27,9 @@ from tasks_app.permissions import (
 )
 from tasks_app.reporting.search.paging import rows_in_order
 from tasks_app.services.bulk import DONE, BulkAction, act_on_tasks
-from tasks_app.web.pages.access import actable_projects, is_htmx, principal_of
+from tasks_app.web.pages.access import actable_projects, current_user, is_htmx, principal_of
 from tasks_app.web.pages.activity import activities, shown_steps
+from tasks_app.web.pages.first_steps import first_steps
 
 PAGE = 50
 #: Tasks that one bulk action changes at most.
@@ -127,6 +128,7 @@ def dashboard(request: HttpRequest) -> HttpResponse:
         return render(request, "dashboard/_groups.html", context)
     visible = projects_visible_to(principal_of(request))
     context["projects"] = list(visible.order_by("name").values_list("name", flat=True)[:_MOST_NAMES])
+    context["first_steps"] = first_steps(current_user(request))
     return render(request, "dashboard/page.html", context)
 
 

@@ -1,4 +1,4 @@
-"""Times in the zone of the reader: the browser tells its zone in a cookie, which time_zone.js sets."""
+"""Times in the zone of the reader: of the browser, from the cookie of time_zone.js, or of the profile."""
 
 from __future__ import annotations
 
@@ -19,12 +19,16 @@ GetResponse = Callable[[HttpRequest], HttpResponseBase]
 
 
 def reader_time_zone(get_response: GetResponse) -> GetResponse:
-    """Render pages in the reader's time zone; in UTC if it is unknown."""
+    """Render pages in the time zone of the browser, else of the user's profile, else in UTC."""
     known = frozenset(time_zone_names())
 
     def respond(request: HttpRequest) -> HttpResponseBase:
+        if request.path.startswith(_ALWAYS_UTC):
+            return get_response(request)
         name = unquote(request.COOKIES.get(COOKIE, ""))
-        if name not in known or request.path.startswith(_ALWAYS_UTC):
+        if name not in known:
+            name = getattr(request.user, "time_zone", "")  # a stranger has none
+        if name not in known:
             return get_response(request)
         with timezone.override(ZoneInfo(name)):
             return get_response(request)

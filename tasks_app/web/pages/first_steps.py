@@ -1,0 +1,108 @@
+"""The checklist of a new installation, on the dashboard of site admins until it is done or dismissed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Exists, OuterRef
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_POST
+
+from tasks_app.core.phases import Phase
+from tasks_app.models import Invitation, Project, Task, User
+from tasks_app.services.account import dismiss_first_steps
+from tasks_app.web.pages.access import current_user, is_htmx
+from tasks_app.web.pages.context_processors import sandbox
+
+#: The project that `up` adds to a new installation.
+_SAMPLE = "sample"
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    """`how` says what to do, or what it is good for; `url` leads there, if it is a page."""
+
+    title: str
+    how: str
+    done: bool
+    url: str = ""
+
+
+def first_steps(user: User) -> list[FirstStep]:
+    """Return the steps; none if all are done, for those who dismissed them, and for all but site admins."""
+    if not user.is_superuser or user.first_steps_dismissed:
+        return []
+    steps = _steps(user)
+    return [] if all(step.done for step in steps) else steps
+
+
+@require_GET
+def first_steps_part(request: HttpRequest) -> HttpResponse:
+    """Render the checklist alone, for the dashboard that is open while something gets done."""
+    return render(request, "dashboard/_first_steps.html", {"first_steps": first_steps(current_user(request))})
+
+
+@require_POST
+def first_steps_dismiss(request: HttpRequest) -> HttpResponse:
+    dismiss_first_steps(current_user(request))
+    return HttpResponse() if is_htmx(request) else redirect("dashboard")
+
+
+def _steps(user: User) -> list[FirstStep]:
+    facts = _facts(user)
+    sample = facts["sample"]
+    return [
+        FirstStep(
+            "Run the sample task",
+            "See how an agent works, asks and goes on. It costs nothing in rehearsal.",
+            facts["sample_done"],
+            reverse("task", args=[sample]) if sample else "",
+        ),
+        FirstStep(
+            "Connect the real model",
+            "Set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN and restart the portal.",
+            not settings.ENVIRONMENT.rehearsal,
+        ),
+        FirstStep(
+            "Install the sandbox",
+            "apt install bubblewrap: agents then see the files of their task and no others.",
+            sandbox().active,
+        ),
+        FirstStep(
+            "Add your own repository",
+            "A path, or an https or ssh URL. The portal works on its own copy.",
+            facts["own_project"],
+            reverse("projects"),
+        ),
+        FirstStep(
+            "Invite somebody",
+            "On the page Members of a project. Questions reach whoever can answer them.",
+            facts["invited"],
+            reverse("project_members", args=[facts["project"]]) if facts["project"] else "",
+        ),
+    ]
+
+
+def _facts(user: User) -> dict[str, Any]:
+    """Return what the database knows of the steps, by one query."""
+    of_sample = Task.objects.filter(project__name=_SAMPLE).order_by("pk")
+    others = User.objects.exclude(pk=OuterRef("pk")).filter(is_active=True)
+    own = Project.objects.exclude(name=_SAMPLE).order_by("-pk")
+    facts = (
+        User.objects.filter(pk=user.pk)
+        .annotate(
+            sample=of_sample.values("pk")[:1],
+            sample_done=Exists(of_sample.filter(phase=Phase.DONE)),
+            own_project=Exists(own),
+            project=own.values("pk")[:1],
+            other_user=Exists(others),
+            invitation=Exists(Invitation.objects.all()),
+        )
+        .values("sample", "sample_done", "own_project", "project", "other_user", "invitation")
+        .get()
+    )
+    return {**facts, "invited": bool(facts["other_user"] or facts["invitation"])}
