@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from functools import wraps
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
@@ -37,60 +38,61 @@ def review_part(request: HttpRequest, task_id: int) -> HttpResponse:
     return render(request, "reviews/_state.html", context)
 
 
-@require_POST
-def thread_add(request: HttpRequest, task_id: int) -> HttpResponse:
+def _thread_action(act: Callable[..., ReviewThread | None]) -> Callable[..., HttpResponse]:
+    """Make a page of a function that acts on a thread and returns it, or None if it is gone.
+
+    The response is the thread as it is then, or the reason of a refusal.
+    """
+
+    @require_POST
+    @wraps(act)
+    def page(request: HttpRequest, task_id: int, **place: int) -> HttpResponse:
+        task = task_or_404(request, task_id)
+        try:
+            thread = act(request, task, **place)
+        except CatHerderError as error:
+            return _refused(request, task, error)
+        return _thread_response(request, task, thread)
+
+    return page
+
+
+@_thread_action
+def thread_add(request: HttpRequest, task: Task) -> ReviewThread:
     """Add a comment to the user's draft; the form says on which line of which result."""
-    task = task_or_404(request, task_id)
-
-    def add() -> ReviewThread:
-        commit = request.POST.get("commit", "")
-        return add_to_draft(task, _new_thread(request), by=principal_of(request), commit=commit)
-
-    return _thread_response(request, task, add)
+    commit = request.POST.get("commit", "")
+    return add_to_draft(task, _new_thread(request), by=principal_of(request), commit=commit)
 
 
-@require_POST
-def thread_change(request: HttpRequest, task_id: int, thread_id: int) -> HttpResponse:
-    thread = permissions.draft_thread_or_404(principal_of(request), task_id, thread_id)
-
-    def change() -> ReviewThread:
-        change_draft(thread, request.POST.get("text", ""), by=principal_of(request))
-        return thread
-
-    return _thread_response(request, thread.task, change)
+@_thread_action
+def thread_change(request: HttpRequest, task: Task, thread_id: int) -> ReviewThread:
+    by = principal_of(request)
+    thread = permissions.draft_thread_or_404(by, task.pk, thread_id)
+    change_draft(thread, request.POST.get("text", ""), by=by)
+    return thread
 
 
-@require_POST
-def thread_remove(request: HttpRequest, task_id: int, thread_id: int) -> HttpResponse:
-    thread = permissions.draft_thread_or_404(principal_of(request), task_id, thread_id)
-
-    def remove() -> None:
-        remove_from_draft(thread, by=principal_of(request))
-
-    return _thread_response(request, thread.task, remove)
+@_thread_action
+def thread_remove(request: HttpRequest, task: Task, thread_id: int) -> None:
+    by = principal_of(request)
+    remove_from_draft(permissions.draft_thread_or_404(by, task.pk, thread_id), by=by)
 
 
-@require_POST
-def thread_reply(request: HttpRequest, task_id: int, number: int) -> HttpResponse:
-    thread = permissions.thread_or_404(principal_of(request), task_id, number)
-
-    def reply() -> ReviewThread:
-        reply_to(thread, request.POST.get("text", ""), by=principal_of(request))
-        return thread
-
-    return _thread_response(request, thread.task, reply)
+@_thread_action
+def thread_reply(request: HttpRequest, task: Task, number: int) -> ReviewThread:
+    by = principal_of(request)
+    thread = permissions.thread_or_404(by, task.pk, number)
+    reply_to(thread, request.POST.get("text", ""), by=by)
+    return thread
 
 
-@require_POST
-def thread_resolve(request: HttpRequest, task_id: int, number: int) -> HttpResponse:
+@_thread_action
+def thread_resolve(request: HttpRequest, task: Task, number: int) -> ReviewThread:
     """Resolve the thread; `reopen=yes` opens it again."""
-    thread = permissions.thread_or_404(principal_of(request), task_id, number)
-
-    def settle() -> ReviewThread:
-        resolve(thread, by=principal_of(request), reopen=request.POST.get("reopen") == "yes")
-        return thread
-
-    return _thread_response(request, thread.task, settle)
+    by = principal_of(request)
+    thread = permissions.thread_or_404(by, task.pk, number)
+    resolve(thread, by=by, reopen=request.POST.get("reopen") == "yes")
+    return thread
 
 
 @require_POST
@@ -163,21 +165,7 @@ def _number(request: HttpRequest, name: str) -> int | None:
     return int(given)
 
 
-def _thread_response(
-    request: HttpRequest, task: Task, act: Callable[[], ReviewThread | None]
-) -> HttpResponse:
-    """Act on a thread and return it as it is then, or the reason of a refusal."""
-    try:
-        thread = act()
-    except NotAllowed as error:
-        if not is_htmx(request):
-            raise PermissionDenied(str(error)) from error
-        return _refusal(request, "find .thread-refusal", error)
-    except CatHerderError as error:
-        if not is_htmx(request):
-            messages.error(request, str(error))
-            return redirect("task_diff", task.pk)
-        return _refusal(request, "find .thread-refusal", error)
+def _thread_response(request: HttpRequest, task: Task, thread: ReviewThread | None) -> HttpResponse:
     if not is_htmx(request):
         return redirect("task_diff", task.pk)
     if thread is None:
@@ -187,6 +175,15 @@ def _thread_response(
         response = render(request, "reviews/_thread.html", {"shown": shown, "task": task})
     response["HX-Trigger"] = _CHANGED
     return response
+
+
+def _refused(request: HttpRequest, task: Task, error: CatHerderError) -> HttpResponse:
+    if is_htmx(request):
+        return _refusal(request, "find .thread-refusal", error)
+    if isinstance(error, NotAllowed):
+        raise PermissionDenied(str(error)) from error
+    messages.error(request, str(error))
+    return redirect("task_diff", task.pk)
 
 
 def _refusal(request: HttpRequest, place: str, error: CatHerderError) -> HttpResponse:

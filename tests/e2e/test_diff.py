@@ -1,0 +1,122 @@
+"""The diff page in a browser: the tree, files that load, threads that appear while somebody writes."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.e2e.conftest import SignIn
+from tests.portal import UpPortal
+
+pytestmark = pytest.mark.browser
+
+#: A done task whose result adds 30 files, made with git alone.
+RESULT = """
+from tasks_app.core.phases import Phase
+from tasks_app.models import paths
+from tasks_app.permissions import Principal
+from tasks_app.services.tasks import create_task
+project = Project.objects.get(name="sample")
+admin = Principal.unrestricted(User.objects.get(username="admin"))
+task = create_task(project, "# Thirty files", by=admin, where="test")
+git = paths.repository(project).git
+identity = ("-c", "user.name=x", "-c", "user.email=x@example.org")
+
+def commit(content):
+    blob = git.run("hash-object", "-w", "--stdin", stdin=content).decode().strip()
+    entries = "".join(f"100644 blob {blob}\\tfile{n:02}.py\\n" for n in range(30)).encode()
+    tree = git.run("mktree", stdin=entries).decode().strip()
+    return git.run(*identity, "commit-tree", tree, "-m", "x").decode().strip()
+
+base = commit(b"one = 1\\ntwo = 2\\n")
+head = commit(b"one = 1\\ntwo = 3\\n" + b"more = 4\\n" * 40)
+Task.objects.filter(pk=task.pk).update(phase=Phase.DONE, base_commit=base, head_commit=head)
+result = task.pk
+"""
+#: Somebody else sends a review with a thread on line 2 of the first file, and one on the whole result.
+REVIEW = """
+from tasks_app.models import Channel, ReviewVerdict
+from tasks_app.permissions import Principal
+from tasks_app.services.reviews import NewThread, send_review
+task = Task.objects.get(pk={task})
+other, _ = User.objects.get_or_create(username="reviewer", is_superuser=True)
+threads = [NewThread("Why three?", "file00.py", line=2), NewThread("Thirty files?")]
+by = Principal.unrestricted(other)
+send_review(task, ReviewVerdict.COMMENT, by=by, via=Channel.WEB, threads=threads)
+"""
+
+
+@pytest.fixture
+def diff(portal: UpPortal, sign_in: SignIn) -> tuple[int, Page]:
+    task = portal.rows(RESULT)
+    page = sign_in(portal)
+    page.goto(f"{portal.url}/tasks/{task}/diff/")
+    return task, page
+
+
+def test_files_load_when_they_come_into_view_and_viewed_ones_are_folded(diff: tuple[int, Page]) -> None:
+    """V2: with the keyboard in the tree."""
+    _, page = diff
+    last = page.locator(".file-box", has_text="file29.py")
+    expect(last.locator(".dl")).to_have_count(0)
+    page.locator(".tree-filter").fill("29")
+    expect(page.locator(".tree-row:visible")).to_have_count(1)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(last.locator(".dl-add")).to_have_count(41)
+    expect(last.locator(".s-n").first).to_have_text("1")
+    last.get_by_role("checkbox").check()
+    expect(last.locator(".dl").first).to_be_hidden()
+    expect(page.locator("#viewed-count")).to_have_text("1 of 30 viewed")
+    page.reload()
+    expect(last.get_by_role("checkbox")).to_be_checked()
+    expect(last.locator("details")).not_to_have_attribute("open", "")
+
+
+def test_threads_of_others_appear_while_somebody_writes(portal: UpPortal, diff: tuple[int, Page]) -> None:
+    """V3: live for everybody who looks; what is being typed stays, through a reload too."""
+    task, page = diff
+    file = page.locator(".file-box", has_text="file00.py")
+    file.locator(".dl[data-line='1'] .dn").first.click()
+    page.keyboard.type("half a comm")
+    portal.rows(REVIEW.format(task=task))
+    expect(file.locator(".dl[data-line='2'] + .thread")).to_contain_text("Why three?")
+    expect(page.locator(".threads-elsewhere")).to_contain_text("Thirty files?")
+    expect(page.locator(".diff-news")).to_contain_text("2 threads have news.")
+    expect(page.locator(".tree-row", has_text="file00.py").locator(".tree-threads")).to_have_text("1")
+    form = page.locator(".thread-form[data-new] textarea")
+    expect(form).to_have_value("half a comm")
+    assert form.evaluate("one => one === document.activeElement")
+
+    reply = file.locator(".thread details")
+    reply.locator("summary").click()
+    reply.locator("textarea").fill("Because")
+    portal.rows(
+        f"thread = ReviewThread.objects.get(task={task}, number=1)\n"
+        "ThreadComment.objects.create(thread=thread, author=thread.review.author, text='Never mind.')\n"
+        f"Change.objects.create(task_id={task}, kind='task')"
+    )
+    expect(file.locator(".thread-open")).to_contain_text("Never mind.")
+    expect(reply.locator("textarea")).to_have_value("Because")
+    page.reload()
+    expect(reply.locator("textarea")).to_have_value("Because")
+    expect(form).to_have_value("half a comm")
+
+
+def test_a_file_and_the_whole_result_are_commented_on(diff: tuple[int, Page]) -> None:
+    """V3"""
+    _, page = diff
+    file = page.locator(".file-box", has_text="file01.py")
+    file.locator("[data-comment-file]").click()
+    page.keyboard.type("About this file.")
+    page.keyboard.press("Control+Enter")
+    expect(file.locator(".thread-draft")).to_contain_text("About this file.")
+    page.locator("[data-comment-whole]").click()
+    page.keyboard.type("About it all.")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator("#review-state")).to_contain_text("2 comments")
+    page.get_by_role("button", name="Only comment").click()
+    page.wait_for_url("**/tasks/*/")
+    page.get_by_role("link", name="Review changes").click()
+    expect(page.locator(".threads-elsewhere")).to_contain_text("About it all.")
+    expect(file.locator(".thread-open")).to_contain_text("About this file.")
