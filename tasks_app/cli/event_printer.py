@@ -14,7 +14,7 @@ from tasks_app.history import statistics
 from tasks_app.history.events.tools import summarise
 from tasks_app.models import Channel, Event, EventKind, Reason, Run, Task
 from tasks_app.web.rendering import words
-from tasks_app.web.rendering.entries import one_line
+from tasks_app.web.rendering.entries import event_summary
 
 _THOUGHT_LENGTH = 400
 _ERROR_LINES = 6
@@ -59,7 +59,7 @@ class EventPrinter:
         if event.run_id != self._run:
             self._run = event.run_id
             self._print_heading(event.run)
-        self.last_action = one_line(event) or self.last_action
+        self.last_action = event_summary(event) or self.last_action
         if printer := self._PRINTERS.get(EventKind(event.kind)):
             printer(self, event.payload)
 

@@ -85,6 +85,12 @@ class Kind:
             return schema
         return next(dict(one) for one in variants if isinstance(one, Mapping) and one.get("type") != "null")
 
+    @property
+    def max_length(self) -> int | None:
+        """Return the length of the longest text that may be stored, or None if the value is no free text."""
+        longest = self.schema.get("maxLength")
+        return longest if isinstance(longest, int) else None
+
     def check(self, value: object) -> Any:
         """Return the value. Raise BadInput, whose message continues the label, if it is not usable."""
         try:

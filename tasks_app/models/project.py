@@ -65,9 +65,13 @@ class Project(models.Model):
         null=True, blank=True, validators=[SettingValidator("threshold")]
     )
     default_pipeline = models.CharField(
-        max_length=100, blank=True, validators=[SettingValidator("default_pipeline")]
+        max_length=SETTINGS["default_pipeline"].kind.max_length,
+        blank=True,
+        validators=[SettingValidator("default_pipeline")],
     )
-    model = models.CharField(max_length=100, blank=True, validators=[SettingValidator("model")])
+    model = models.CharField(
+        max_length=SETTINGS["model"].kind.max_length, blank=True, validators=[SettingValidator("model")]
+    )
     wait_for_reset = models.BooleanField(
         null=True, blank=True, validators=[SettingValidator("wait_for_reset")]
     )
@@ -84,7 +88,11 @@ class Project(models.Model):
     check_timeout = models.PositiveIntegerField(
         null=True, blank=True, validators=[SettingValidator("check_timeout")]
     )
-    ask_before = models.TextField(blank=True, max_length=10_000, validators=[SettingValidator("ask_before")])
+    ask_before = models.TextField(
+        blank=True,
+        max_length=SETTINGS["ask_before"].kind.max_length,
+        validators=[SettingValidator("ask_before")],
+    )
     network = models.CharField(max_length=10, blank=True, validators=[SettingValidator("network")])
     # Where results go. Not in cat-herder.yaml: a change of a repository must not redirect the credential.
     publish_url = models.CharField(

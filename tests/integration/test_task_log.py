@@ -14,7 +14,7 @@ from django.urls import reverse
 from tasks_app.history.events.append import NewEvent, append
 from tasks_app.models import Event, EventKind, Run, Task
 from tasks_app.web.pages.task_log import PAGE
-from tasks_app.web.rendering.entries import one_line
+from tasks_app.web.rendering.entries import event_summary
 from tests.browser import signed_in
 from tests.factories import RunFactory, TaskFactory, UserFactory
 
@@ -154,7 +154,7 @@ def test_a_question_shows_every_part(browser: Client) -> None:
     text = part(browser, run.step.task)
     parts = "<li>&lt;Colour&gt;?</li><li><code>Size</code>?</li><li>Shape?</li>"
     assert f'<ol class="said said-parts">{parts}</ol>' in text
-    assert one_line(Event.objects.get(pk=asked)) == "<Colour>? and 2 more"
+    assert event_summary(Event.objects.get(pk=asked)) == "<Colour>? and 2 more"
 
 
 def test_what_a_human_turned_down_is_no_failure(browser: Client) -> None:

@@ -14,6 +14,8 @@ from tasks_app.core.errors import BadInput
 
 #: The choice that leaves a setting to cat-herder.yaml.
 NO_OVERRIDE = "no override"
+#: Of numbers, durations and choices.
+_MAX_SHORT_TEXT = 20
 
 
 class SettingField(forms.CharField):
@@ -25,12 +27,11 @@ class SettingField(forms.CharField):
     def __init__(self, setting: Setting, *, choices: Choices = ()) -> None:
         self.setting = setting
         self.choices = choices
-        longest = setting.kind.schema.get("maxLength", 20)
         super().__init__(
             required=False,
             label=setting.label,
             help_text=setting.text_help,
-            max_length=longest if isinstance(longest, int) else None,
+            max_length=setting.kind.max_length or _MAX_SHORT_TEXT,
             widget=self._widget_for(setting),
         )
 

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from tasks_app.core.phases import Phase
 from tasks_app.models import Event, EventKind, Outcome, Run, Step, Task
-from tasks_app.web.rendering.entries import one_line
+from tasks_app.web.rendering.entries import event_summary
 
 #: Events of a run that are looked at. An agent makes a few calls at once, never as many.
 _NEWEST = 12
@@ -60,13 +60,13 @@ class Activity:
     @property
     def command(self) -> str:
         """The call in one line: `$ make test`."""
-        return one_line(self.call) if self.call else ""
+        return event_summary(self.call) if self.call else ""
 
     @property
     def lines(self) -> list[tuple[Event, str]]:
         """The last events that say something, each in one line, without the current call."""
         events = [event for event in self.events if event.kind not in _NOT_LISTED and event is not self.call]
-        listed = [(event, one_line(event)) for event in events]
+        listed = [(event, event_summary(event)) for event in events]
         return [(event, line) for event, line in listed if line][-_LINES:]
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from django.conf import settings
 
 from tasks_app.config.pipeline import DEFAULT_TASK_FOLDER
+from tasks_app.config.threshold import resolve_threshold
 from tasks_app.core.errors import BadInput, CatHerderError
 from tasks_app.models import Project
 from tasks_app.reporting.task_files import RepositoryTaskFiles
@@ -62,7 +63,8 @@ class ChosenProject:
         if self.head is None or self.head.config is None:
             return None
         chosen = self.head.config.interaction_threshold
-        return settings.ENVIRONMENT.threshold if chosen is None else chosen
+        installation = settings.ENVIRONMENT.threshold
+        return resolve_threshold(explicit=None, task=None, project=chosen, installation=installation)
 
     @cached_property
     def files(self) -> Listing:

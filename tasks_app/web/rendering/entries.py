@@ -175,7 +175,7 @@ def entries_of(events: Iterable[Event], *, last_run: int | None = None) -> list[
     return entries
 
 
-def one_line(event: Event) -> str:
+def event_summary(event: Event) -> str:
     """Return an event in one line, for lists of current events."""
     payload = event.payload
     if event.kind == EventKind.TOOL_USE:
