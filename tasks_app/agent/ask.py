@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     reply.add_argument("thread", type=int, help="the number of the thread")
     reply.add_argument("text", nargs="+", help="the reply, in double quotes")
     given = parser.parse_args(arguments)
-    return _ask(ask, given) if given.command == "ask" else _reply(reply, given)
+    return _ask(ask, given) if given.command == "ask" else _send_reply(reply, given)
 
 
 def _ask(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
@@ -56,7 +56,7 @@ def _ask(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     return 3
 
 
-def _reply(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
+def _send_reply(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     folder = os.environ.get("CAT_HERDER_REPLIES")
     if not folder:
         print(OUTSIDE.format(command="reply"), end="", file=sys.stderr)

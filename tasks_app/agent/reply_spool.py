@@ -46,11 +46,11 @@ def spooled_replies(home: Path, *, known: Collection[str] = ()) -> SpooledReplie
     Files with a `known` key are not read again: this is called each second, and the agent writes them.
     """
     documents = spooled_documents(home, FOLDER, limit=_MAX_REPLIES, known=known)
-    replies = [reply for document in documents for reply in _reply(document)]
+    replies = [reply for document in documents for reply in _read_reply(document)]
     return SpooledReplies(replies, frozenset(document.key for document in documents))
 
 
-def _reply(document: SpooledDocument) -> Iterator[SpooledReply]:
+def _read_reply(document: SpooledDocument) -> Iterator[SpooledReply]:
     with suppress(KeyError, TypeError, ValueError, OverflowError):
         number, text = int(document.content["thread"]), str(document.content["text"]).strip()
         if 0 < number < 2**31 and text:

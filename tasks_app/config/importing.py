@@ -189,12 +189,12 @@ class _Conversion:
                 self.note(f"{place}.{key} is not known here{did_you_mean(key, known)}")
         new = {key: old[key] for key in known if key in old}
         if "check" in new:
-            new["check"] = self._check(new["check"], f"{place}.check")
+            new["check"] = self._import_checks(new["check"], f"{place}.check")
         if isinstance(new.get("fileAccess"), dict):
             new["fileAccess"] = self._only(new["fileAccess"], ("allowWrite",), f"{place}.fileAccess")
         return {key: value for key, value in new.items() if value is not None}
 
-    def _check(self, old: Any, place: str) -> Any:
+    def _import_checks(self, old: Any, place: str) -> Any:
         checks = old if isinstance(old, list) else [old]
         new = [made for index, one in enumerate(checks) for made in self._one_check(one, f"{place}[{index}]")]
         return new[0] if len(new) == 1 else new

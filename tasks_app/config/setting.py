@@ -188,7 +188,7 @@ def _whole_number(text: str) -> int:
     return int(text)
 
 
-def _number(text: str) -> float:
+def _decimal_number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
@@ -230,7 +230,7 @@ COUNT = Kind(
 DOLLARS = Kind(
     stored=Annotated[float, Strict(), Field(ge=0.01, le=1_000_000, allow_inf_nan=False)] | None,
     widget="number",
-    from_text=_number,
+    from_text=_decimal_number,
 )
 DURATION = Kind(
     stored=Annotated[int, Strict(), Field(ge=1, le=LONGEST_SECONDS)] | None,

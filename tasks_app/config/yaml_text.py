@@ -111,17 +111,17 @@ class _Reading:
         self._problems: list[Problem] = []
 
     def document(self, node: yaml.Node | None) -> YamlDocument:
-        self._lines[()] = self._first_line if node is None else self._line(node)
-        value = None if node is None else self._value(node, ())
+        self._lines[()] = self._first_line if node is None else self._line_of_node(node)
+        value = None if node is None else self._value_of_node(node, ())
         return YamlDocument(value, self._lines, tuple(self._problems))
 
-    def _line(self, node: yaml.Node) -> int:
+    def _line_of_node(self, node: yaml.Node) -> int:
         return int(node.start_mark.line) + self._first_line
 
     def _fault(self, node: yaml.Node, location: Location, message: str) -> None:
-        self._problems.append(Problem(self._line(node), key_path(location) or "the file", message))
+        self._problems.append(Problem(self._line_of_node(node), key_path(location) or "the file", message))
 
-    def _value(self, node: yaml.Node, location: Location) -> object:
+    def _value_of_node(self, node: yaml.Node, location: Location) -> object:
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, location)
         if isinstance(node, yaml.SequenceNode):
@@ -133,8 +133,8 @@ class _Reading:
     def _sequence(self, node: yaml.SequenceNode, location: Location) -> list[object]:
         items = []
         for index, item in enumerate(node.value):
-            self._lines[(*location, index)] = self._line(item)
-            items.append(self._value(item, (*location, index)))
+            self._lines[(*location, index)] = self._line_of_node(item)
+            items.append(self._value_of_node(item, (*location, index)))
         return items
 
     def _mapping(self, node: yaml.MappingNode, location: Location) -> dict[str, object]:
@@ -147,8 +147,8 @@ class _Reading:
             if key in self._lines:
                 self._fault(key_node, key, f"is there twice, first in line {self._lines[key]}")
                 continue
-            self._lines[key] = self._line(key_node)
-            items[str(key_node.value)] = self._value(value_node, key)
+            self._lines[key] = self._line_of_node(key_node)
+            items[str(key_node.value)] = self._value_of_node(value_node, key)
         return items
 
 
@@ -162,12 +162,12 @@ def _scalar(node: yaml.Node) -> object:
         case "int":
             return int(text) if _INTEGER.fullmatch(text) else text
         case "float":
-            return _number(text)
+            return _decimal_or_text(text)
         case _:
             return text
 
 
-def _number(text: str) -> object:
+def _decimal_or_text(text: str) -> object:
     if not _DECIMAL.fullmatch(text):
         return text
     try:

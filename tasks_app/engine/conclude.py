@@ -96,7 +96,7 @@ def ask_humans(
     """
     state = QuestionState.WITHDRAWN if task.phase == Phase.CANCELLED else QuestionState.OPEN
     for ask in asks:
-        question = _question(task, run, ask, deferred=deferred, state=state)
+        question = _store_question(task, run, ask, deferred=deferred, state=state)
         recorder.write(NewEvent(EventKind.QUESTION, _event_payload(question)))
         record(
             Action.ASKED, task=task, subject=question.headline, question=question.number,
@@ -110,7 +110,7 @@ def ask_humans(
         _move_both(run.step, task, Phase.WAITING_FOR_INPUT, reason="the agent asked", epoch=epoch)
 
 
-def _question(task: Task, run: Run, ask: Ask, *, deferred: str, state: QuestionState) -> Question:
+def _store_question(task: Task, run: Run, ask: Ask, *, deferred: str, state: QuestionState) -> Question:
     return Question.objects.create(
         task=task,
         step=run.step,

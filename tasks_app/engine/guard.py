@@ -29,7 +29,7 @@ def guard_report(run: Run) -> CheckReport | None:
             False, title, problem="What the step changed could not be recorded, so it cannot be judged."
         )
     repository = paths.repository(step.task.project)
-    changed = _changed(repository, step.base_commit, run.head_commit) - _made_by_checks(repository, run)
+    changed = _changed_paths(repository, step.base_commit, run.head_commit) - _made_by_checks(repository, run)
     changed |= _changed_ignored(repository, run)
     outside = sorted(path for path in changed if not allowed(path, list(globs)))
     if not outside:
@@ -53,8 +53,8 @@ def _made_by_checks(repository: Repository, run: Run) -> set[str]:
     """Return files that checks of the step's earlier runs changed and the agent has not changed since."""
     made: set[str] = set()
     for earlier in run.step.current_runs.filter(number__lt=run.number).exclude(checked_commit=""):
-        by_checks = _changed(repository, earlier.head_commit, earlier.checked_commit)
-        made |= by_checks - _changed(repository, earlier.checked_commit, run.head_commit)
+        by_checks = _changed_paths(repository, earlier.head_commit, earlier.checked_commit)
+        made |= by_checks - _changed_paths(repository, earlier.checked_commit, run.head_commit)
     return made
 
 
@@ -84,7 +84,7 @@ def _new_or_changed(repository: Repository, list_before: str, list_after: str) -
     return {path for path, fingerprint in after.items() if before.get(path) != fingerprint}
 
 
-def _changed(repository: Repository, base: str, head: str) -> set[str]:
+def _changed_paths(repository: Repository, base: str, head: str) -> set[str]:
     """Return the paths that differ between two commits; for a renamed file both its paths."""
     changes = changed_files(repository, base=base, head=head)
     return {path for change in changes for path in (change.path, change.old_path) if path}

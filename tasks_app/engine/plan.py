@@ -45,11 +45,11 @@ def begin_plan(step: Step, lease: Lease) -> None:
     """
     for earlier in step.task.steps.filter(position__lt=step.position, phase=Phase.DONE, plan=None):
         if writes_plan(step_from_json(earlier.config)):  # it ended before plans were stored
-            _store(earlier, _plan_in_workspace(earlier), lease)
+            _store_plan(earlier, _plan_in_workspace(earlier), lease)
     if step.current_runs.exists() or not is_plan_step(step):
         return
     replace_file(paths.workspace(step.task).path, PLAN_FILE, None)
-    _store(step, "", lease)
+    _store_plan(step, "", lease)
 
 
 def store_plan(run: Run, lease: Lease) -> None:
@@ -60,7 +60,7 @@ def store_plan(run: Run, lease: Lease) -> None:
         return
     found = _plan_in_workspace(step)
     if own or (found and earlier is not None and found != earlier.plan):
-        _store(step, found, lease)
+        _store_plan(step, found, lease)
 
 
 def _plan_in_workspace(step: Step) -> str:
@@ -68,7 +68,7 @@ def _plan_in_workspace(step: Step) -> str:
     return storable_text(text[:PLAN_LIMIT]) if text.strip() else ""
 
 
-def _store(step: Step, plan: str, lease: Lease) -> None:
+def _store_plan(step: Step, plan: str, lease: Lease) -> None:
     if step.plan == plan:
         return
     with lease.fenced() as task:

@@ -258,7 +258,7 @@ class Publisher(threading.Thread):
             for publication_id in due:
                 self._start(publication_id)
         except Exception as error:
-            _log("looking for publications failed", error)
+            _log_error("looking for publications failed", error)
             return FAULT_SECONDS
         return POLL_SECONDS
 
@@ -272,11 +272,11 @@ def _carry_out_or_log(publication_id: int) -> None:
     try:
         carry_out(publication_id)
     except Exception as error:
-        _log(f"publication {publication_id} was interrupted and will be tried again", error)
+        _log_error(f"publication {publication_id} was interrupted and will be tried again", error)
     finally:
         connection.close()
 
 
-def _log(what: str, error: Exception) -> None:
+def _log_error(what: str, error: Exception) -> None:
     # A passing fault gets one line without a traceback: it may be logged every second for hours.
     logger.error("%s: %s", what, error, exc_info=None if passing_fault(error) else error)

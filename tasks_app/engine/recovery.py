@@ -42,17 +42,17 @@ def recover(lease: Lease) -> list[RecoveredRun]:
 def close_crashed_run(task: Task, recovered: RecoveredRun, lease: Lease) -> None:
     """Close a run whose worker died. Must be called inside `lease.fenced()`."""
     note = "The worker of this run died. The next run continues from here."
-    if _close(task, recovered, lease, Outcome.CRASHED, note=note):
+    if _close_run(task, recovered, lease, Outcome.CRASHED, note=note):
         fail_if_hopeless(recovered.run.step, lease)
 
 
 def close_interrupted_run(task: Task, recovered: RecoveredRun, lease: Lease, fault: str) -> None:
     """Close a run that a passing fault interrupted. Must be called inside `lease.fenced()`."""
     note = f"{fault}. The run was interrupted and is tried again."
-    _close(task, recovered, lease, Outcome.INTERRUPTED, note=note)
+    _close_run(task, recovered, lease, Outcome.INTERRUPTED, note=note)
 
 
-def _close(task: Task, recovered: RecoveredRun, lease: Lease, outcome: Outcome, *, note: str) -> bool:
+def _close_run(task: Task, recovered: RecoveredRun, lease: Lease, outcome: Outcome, *, note: str) -> bool:
     """Store the end of the run. Return whether it had not ended by itself, so that `outcome` was stored.
 
     Its usage counts, its open questions are asked now, and a run that had reported its result has finished.

@@ -97,10 +97,10 @@ def handle_request(request: dict[str, Any]) -> dict[str, Any]:
     if request.get("check"):
         return {"ok": True}
     service.verify_certificate, service.redirects = True, False
-    return _send(service, request)
+    return _send_one(service, request)
 
 
-def _send(service: Any, request: dict[str, Any]) -> dict[str, Any]:
+def _send_one(service: Any, request: dict[str, Any]) -> dict[str, Any]:
     import apprise
     import requests
 

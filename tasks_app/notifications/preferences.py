@@ -70,7 +70,7 @@ def save_preferences(principal: Principal, choice: NotificationSettings) -> None
     projects, because the choice concerns all.
     """
     require_unrestricted(principal, "change what you are told, which concerns all projects")
-    _check(choice)
+    _check_input(choice)
     user = principal.user
     url = validate_url(Medium.CHAT, choice.chat) if choice.chat else ""
     values: dict[str, Any] = {
@@ -99,7 +99,7 @@ def save_preferences(principal: Principal, choice: NotificationSettings) -> None
         )
 
 
-def _check(choice: NotificationSettings) -> None:
+def _check_input(choice: NotificationSettings) -> None:
     if (choice.quiet_from is None) != (choice.quiet_until is None):
         raise BadInput("Enter both a beginning and an end, or neither.", where="quiet_until")
     if choice.digest == Digest.DAILY and choice.digest_at is None:

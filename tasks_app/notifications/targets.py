@@ -66,7 +66,7 @@ def add_target(project: Project, new: NewTarget, *, by: Principal) -> tuple[Targ
             encrypted_secret=encrypt(secret) if secret else "",
             shown=masked_url(new.medium, url),
         )
-        _record(project, by.user, added=_audit_details(target))
+        _audit(project, by.user, added=_audit_details(target))
     return target, secret
 
 
@@ -80,7 +80,7 @@ def change_target(
     target.name, target.event_types, target.active = name, _valid_event_types(event_types), active
     with transaction.atomic():
         target.save(update_fields=["name", "event_types", "active"])
-        _record(project, by.user, before=before, after=_audit_details(target))
+        _audit(project, by.user, before=before, after=_audit_details(target))
 
 
 def renew_secret(target: Target, *, by: Principal) -> str:
@@ -96,7 +96,7 @@ def renew_secret(target: Target, *, by: Principal) -> str:
     target.encrypted_secret = encrypt(secret)
     with transaction.atomic():
         target.save(update_fields=["encrypted_secret"])
-        _record(project, by.user, new_secret=_audit_details(target))
+        _audit(project, by.user, new_secret=_audit_details(target))
     return secret
 
 
@@ -109,7 +109,7 @@ def remove_target(target: Target, *, by: Principal) -> None:
     project = _project(target)
     require_maintainer(by, project, MANAGE_NOTIFICATIONS)
     with transaction.atomic():
-        _record(project, by.user, removed=_audit_details(target))
+        _audit(project, by.user, removed=_audit_details(target))
         target.delete()
 
 
@@ -200,5 +200,5 @@ def _audit_details(target: Target) -> dict[str, object]:
     }
 
 
-def _record(project: Project, by: User, **detail: dict[str, object]) -> None:
+def _audit(project: Project, by: User, **detail: dict[str, object]) -> None:
     record(Action.NOTIFICATIONS_CHANGED, by=by, project=project, **cast(Any, detail))

@@ -90,12 +90,12 @@ def _exchange_files(fresh: Path, aside: Path, stamp: str) -> list[str]:
 def _exchange_schemas(cursor: CursorWrapper, fresh: str, aside: str) -> list[str]:
     cursor.execute("SELECT current_schema()")
     (here,) = cursor.fetchone()
-    tables = [name for name in _names(cursor, _TABLES, here) if _is_portal_table(name)]
+    tables = [name for name in _query_names(cursor, _TABLES, here) if _is_portal_table(name)]
     moved = bool(tables)
     if moved:
         cursor.execute(f"CREATE SCHEMA {_quote(aside)}")
-        _move(cursor, here, aside, tables, functions=_names(cursor, _FUNCTIONS, fresh, column=1))
-    _move(cursor, fresh, here, _names(cursor, _TABLES, fresh))
+        _move(cursor, here, aside, tables, functions=_query_names(cursor, _FUNCTIONS, fresh, column=1))
+    _move(cursor, fresh, here, _query_names(cursor, _TABLES, fresh))
     cursor.execute(f"DROP SCHEMA {_quote(fresh)}")
     return [f"schema {aside} of the database"] if moved else []
 
@@ -113,7 +113,7 @@ def _move(
             cursor.execute(f"ALTER FUNCTION {which} SET SCHEMA {_quote(target)}")
 
 
-def _names(cursor: CursorWrapper, query: str, schema: str, *, column: int = 0) -> list[str]:
+def _query_names(cursor: CursorWrapper, query: str, schema: str, *, column: int = 0) -> list[str]:
     cursor.execute(query, [schema])
     return [row[column] for row in cursor.fetchall()]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from tasks_app.prompting.criteria import Criteria, criteria_text
-from tasks_app.prompting.escaping import escape, head, quote, section
+from tasks_app.prompting.escaping import escape, escaped_line, head, quote, section
 
 PLAN_FILE = "PLAN.md"
 #: Characters of a plan that a prompt includes.
@@ -115,7 +115,7 @@ def _diff_command(parts: PromptParts) -> str:
 
 def _sequence(folder: str) -> str:
     return (
-        f"This task belongs to a sequence: the task files in the folder `{_escaped_line(folder)}`, done one "
+        f"This task belongs to a sequence: the task files in the folder `{escaped_line(folder)}`, done one "
         "after the other in the order of their names, on one branch. You may add tasks that follow this "
         "one as new files `NN-name.md` in that folder; files whose names begin with `_` are ignored."
     )
@@ -158,7 +158,7 @@ def _history(history: Sequence[HistoryEntry]) -> str:
 
 
 def _answer_entry(number: int, entry: HistoryEntry) -> str:
-    task = f"Task: {_escaped_line(entry.task)}\n   " if entry.task else ""
+    task = f"Task: {escaped_line(entry.task)}\n   " if entry.task else ""
     answer = f"   Answer:\n{quote(entry.answer, indent='   ')}"
     if entry.outcome == "Dismissed":
         notes = f" Notes:\n{quote(entry.answer, indent='   ')}" if entry.answer else ""
@@ -167,7 +167,7 @@ def _answer_entry(number: int, entry: HistoryEntry) -> str:
         f"{number}. {task}Step: {entry.step}\n"
         f"   Asked at: {_utc(entry.asked_at)}\n"
         f"   {entry.outcome} at: {_utc(entry.answered_at)}\n"
-        f"   {entry.outcome} by: {_escaped_line(entry.answered_by)}\n"
+        f"   {entry.outcome} by: {escaped_line(entry.answered_by)}\n"
         f"   Question:\n{quote(entry.question, indent='   ')}\n{answer}{_descriptions(entry)}"
     )
 
@@ -180,14 +180,10 @@ def _descriptions(entry: HistoryEntry) -> str:
 
 def _verdict_entry(number: int, entry: HistoryEntry) -> str:
     """Return one line; the answer begins with the verdict."""
-    task = f"Task “{_escaped_line(entry.task)}”, " if entry.task else ""
-    question, answer, user = map(_escaped_line, (entry.question, entry.answer, entry.answered_by))
+    task = f"Task “{escaped_line(entry.task)}”, " if entry.task else ""
+    question, answer, user = map(escaped_line, (entry.question, entry.answer, entry.answered_by))
     verdict = f"{question} {answer} (by {user})"
     return f"{number}. {task}Step {entry.step}, {_utc(entry.answered_at)}: {verdict}"
-
-
-def _escaped_line(text: str) -> str:
-    return " ".join(escape(text).split())
 
 
 def _utc(time: datetime) -> str:

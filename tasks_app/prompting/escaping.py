@@ -63,3 +63,8 @@ def head(text: str, *, limit: int) -> str:
     if len(text) <= limit:
         return text
     return f"{text[:limit]}\n[… {len(text) - limit:,} more characters are left out …]"
+
+
+def escaped_line(text: str) -> str:
+    """Return the escaped text in one line."""
+    return " ".join(escape(text).split())

@@ -35,10 +35,12 @@ def answer_feedback(answered: Sequence[AnsweredQuestion], *, answered_by: str) -
     who = " ".join(escape(answered_by).split())
     all_answers = all(one.outcome == "Answered" for one in answered)
     opening = f"You stopped to ask a human. {who} has {'answered' if all_answers else 'replied'}:"
-    return Feedback("\n\n".join([opening, *map(_reply, answered), "Take this as decided and act on it."]))
+    return Feedback(
+        "\n\n".join([opening, *map(_answer_text, answered), "Take this as decided and act on it."])
+    )
 
 
-def _reply(one: AnsweredQuestion) -> str:
+def _answer_text(one: AnsweredQuestion) -> str:
     question = f"Question:\n{quote(one.question)}"
     if one.outcome == "Answered":
         return f"{question}\n\nAnswer:\n{quote(one.answer)}"

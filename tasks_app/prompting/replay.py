@@ -43,7 +43,7 @@ def replay(
     lines say what is left out. Without actions, or without feedback, the prompt has no such section.
     """
     parts = [original_prompt.rstrip("\n")]
-    if log := _log(actions, limit=limit):
+    if log := _actions_text(actions, limit=limit):
         parts.append(section("PREVIOUS ACTIONS LOG", log))
     if feedback:
         parts.append(section("FEEDBACK", feedback))
@@ -55,7 +55,7 @@ def with_feedback(original_prompt: str, feedback: Feedback) -> str:
     return "\n\n".join([original_prompt.rstrip("\n"), section("FEEDBACK", feedback)]) + "\n"
 
 
-def _log(actions: Iterable[PastAction], *, limit: int) -> str:
+def _actions_text(actions: Iterable[PastAction], *, limit: int) -> str:
     entries = [_entry(action, limit=min(limit, _MAX_ACTION)) for action in actions if action.text.strip()]
     kept = _newest_that_fit(entries, limit=limit)
     if left_out := len(entries) - len(kept):

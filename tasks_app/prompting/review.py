@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tasks_app.prompting.escaping import escape, fence, head, quote
+from tasks_app.prompting.escaping import escaped_line, fence, head, quote
 from tasks_app.prompting.feedback import Feedback
 
 _MAX_CODE = 4_000
@@ -36,12 +36,14 @@ class OpenThread:
 
 def review_feedback(reviews: Sequence[Remark], threads: Sequence[OpenThread]) -> Feedback:
     """Tell that reviewers request changes: what they wrote in general, then each open thread by number."""
-    names = " and ".join(dict.fromkeys(_name(review.by) for review in reviews)) or "A reviewer"
+    names = " and ".join(dict.fromkeys(escaped_line(review.by) for review in reviews)) or "A reviewer"
     parts = [f"{names} reviewed your work and requests changes."]
-    parts += [f"{_name(review.by)} wrote:\n{quote(review.text)}" for review in reviews if review.text.strip()]
+    parts += [
+        f"{escaped_line(review.by)} wrote:\n{quote(review.text)}" for review in reviews if review.text.strip()
+    ]
     if threads:
-        parts.append(_REPLIES.format(count=_count(len(threads))))
-        parts += map(_thread, threads)
+        parts.append(_REPLIES.format(count=_threads_in_words(len(threads))))
+        parts += map(_thread_text, threads)
     parts.append("Afterwards your work is checked again, and the steps that follow run again.")
     return Feedback("\n\n".join(parts))
 
@@ -53,20 +55,16 @@ _REPLIES = (
 )
 
 
-def _count(threads: int) -> str:
+def _threads_in_words(threads: int) -> str:
     return "1 thread is" if threads == 1 else f"{threads} threads are"
 
 
-def _name(name: str) -> str:
-    return " ".join(escape(name).split())
-
-
-def _thread(thread: OpenThread) -> str:
-    parts = [f"Thread {thread.number}: {_name(thread.place)}"]
+def _thread_text(thread: OpenThread) -> str:
+    parts = [f"Thread {thread.number}: {escaped_line(thread.place)}"]
     if thread.code:
         then = "The code as it was, which has changed since:" if thread.is_outdated else "The code:"
         parts.append(f"{then}\n\n{fence(head(thread.code, limit=_MAX_CODE))}")
-    parts += [f"{_name(remark.by)} wrote:\n{quote(remark.text)}" for remark in thread.remarks]
+    parts += [f"{escaped_line(remark.by)} wrote:\n{quote(remark.text)}" for remark in thread.remarks]
     return "\n\n".join(parts)
 
 

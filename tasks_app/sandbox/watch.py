@@ -182,14 +182,14 @@ def _descendants(pid: int) -> Iterator[int]:
     while waiting:
         process = waiting.pop()
         yield process
-        for task in _tasks(process):
+        for task in _thread_ids(process):
             try:
                 waiting += map(int, Path(f"/proc/{process}/task/{task}/children").read_text().split())
             except OSError:
                 continue
 
 
-def _tasks(pid: int) -> list[str]:
+def _thread_ids(pid: int) -> list[str]:
     try:
         return [path.name for path in Path(f"/proc/{pid}/task").iterdir()]
     except OSError:

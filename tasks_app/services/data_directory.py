@@ -77,7 +77,7 @@ def ownership() -> Ownership:
         database=database_name(),
         folder_id=_stored_id(paths.data_dir()),
         database_id=row.identity if row else None,
-        work=_work(paths.data_dir()),
+        work=_count_work(paths.data_dir()),
         has_projects=Project._meta.db_table in tables and Project.objects.exists(),
     )
 
@@ -235,7 +235,7 @@ def _stored_id(folder: Path) -> UUID | None:
         ) from error
 
 
-def _work(folder: Path) -> dict[str, int]:
+def _count_work(folder: Path) -> dict[str, int]:
     """Return the number of folders by kind; kinds without folders are left out."""
     counts = {}
     for kind in _WORK:

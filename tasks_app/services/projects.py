@@ -29,7 +29,7 @@ def add_project(name: str, source: str, *, by: User | None = None, is_sample: bo
     For the terminal: a user with a shell on the portal's machine needs no permission. The user who adds the
     project becomes its maintainer. Raises BadInput or WorkspaceError that names the error, and adds nothing.
     """
-    project = _store(name, source, by=by, is_sample=is_sample, seconds=NETWORK_SECONDS)
+    project = _store_project(name, source, by=by, is_sample=is_sample, seconds=NETWORK_SECONDS)
     try:
         fetch(project)
     except BaseException:
@@ -55,7 +55,7 @@ def add_project_meanwhile(
     Raises NotAllowed for others. The project's page shows a fetch that fails later.
     """
     require_site_admin(by, "add a project")
-    project = _store(name, source, by=by.user, is_sample=False, seconds=INSPECTING_SECONDS)
+    project = _store_project(name, source, by=by.user, is_sample=False, seconds=INSPECTING_SECONDS)
     ended = fetch_meanwhile(project, by=by, patience=patience)
     project.refresh_from_db()
     if ended and project.fetched_at is None:
@@ -66,7 +66,7 @@ def add_project_meanwhile(
     return project
 
 
-def _store(name: str, source: str, *, by: User | None, is_sample: bool, seconds: float) -> Project:
+def _store_project(name: str, source: str, *, by: User | None, is_sample: bool, seconds: float) -> Project:
     facts = inspect_source(source, seconds=seconds)
     project = Project(name=name, source=facts.source, branch=facts.head_branch, is_sample=is_sample)
     try:

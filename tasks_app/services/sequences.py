@@ -73,7 +73,7 @@ def create_sequence(
     plan = plan_task(project, text, base=base, where=where, threshold=threshold, pipeline=pipeline)
     for candidate in free_names(project, PurePosixPath(folder).name):
         try:
-            return _store(
+            return _store_sequence(
                 project, folder, names[0], plan, by=by.user, slug=candidate,
                 threshold=threshold, pipeline=pipeline, form_key=form_key,
             )  # fmt: skip
@@ -89,7 +89,7 @@ def _created_before(project: Project, folder: str, *, by: User, form_key: str) -
     return Sequence.objects.filter(project=project, created_by=by, form_key=form_key, folder=folder).first()
 
 
-def _store(
+def _store_sequence(
     project: Project, folder: str, file: str, plan: TaskPlan, *, by: User, slug: str,
     threshold: int | None, pipeline: str | None, form_key: str,
 ) -> Sequence:  # fmt: skip
@@ -100,11 +100,11 @@ def _store(
             threshold=threshold, base_commit=plan.base_commit, created_by=by, form_key=form_key,
         )  # fmt: skip
         record(Action.SEQUENCE_CREATED, by=by, project=project, subject=folder)
-        _add(sequence, file, plan)
+        _add_task(sequence, file, plan)
     return sequence
 
 
-def _add(sequence: Sequence, file: str, plan: TaskPlan) -> Task:
+def _add_task(sequence: Sequence, file: str, plan: TaskPlan) -> Task:
     for slug in _slugs(sequence, file):
         try:
             return store_task(
@@ -206,7 +206,7 @@ def _newest(sequence: Sequence) -> str:
 def proceed(sequence: Sequence, upcoming: NextTask, *, notify: bool = True, by: User | None = None) -> None:
     """Queue the next task, or end the sequence. Called in the transaction that ended the previous task."""
     if upcoming.plan is not None:
-        task = _add(sequence, upcoming.file, upcoming.plan)
+        task = _add_task(sequence, upcoming.file, upcoming.plan)
         Task.objects.filter(pk=task.pk).update(queued_at=timezone.now())
         move_between_tasks(sequence, Phase.PENDING, by=by)
         if notify:

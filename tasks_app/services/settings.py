@@ -91,7 +91,7 @@ def change_settings(project: Project, overrides: Overrides, *, by: Principal, co
             repository_settings(project, commit=commit), explicit=overrides.default_pipeline, task=None
         )
     values = {name: getattr(overrides, name) for name in SETTINGS}
-    _save(project, values, by=by, changed=_changed(before, overrides))
+    _save(project, values, by=by, changed=_changed_values(before, overrides))
 
 
 def change_branch(project: Project, branch: str, *, by: Principal) -> None:
@@ -120,7 +120,7 @@ def _save(project: Project, values: dict[str, Any], *, by: Principal, changed: d
         record(Action.SETTINGS_CHANGED, by=by.user, project=project, changed=changed)
 
 
-def _changed(before: Overrides, after: Overrides) -> dict[str, list[Any]]:
+def _changed_values(before: Overrides, after: Overrides) -> dict[str, list[Any]]:
     """Return the old and the new value of each setting that changes."""
     pairs = {name: [getattr(before, name), getattr(after, name)] for name in SETTINGS}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

@@ -42,7 +42,7 @@ def questions_in(command: str) -> list[str]:
     if "cat-herder" not in command:
         return []
     try:
-        found = [_question(words) for words in possible_commands(command) if isinstance(words, list)]
+        found = [_question_of(words) for words in possible_commands(command) if isinstance(words, list)]
     except (ValueError, RecursionError):  # the command cannot be parsed: take all text after `cat-herder ask`
         return [
             text.strip().strip("\"'") or NO_QUESTION
@@ -51,7 +51,7 @@ def questions_in(command: str) -> list[str]:
     return list(dict.fromkeys(question for question in found if question))
 
 
-def _question(words: list[str]) -> str:
+def _question_of(words: list[str]) -> str:
     """Return the question that a command asks; empty for any other command."""
     if words[:1] and words[0] in SHELLS:  # `bash cat-herder ask …`
         words = [program_name(word) for word in words[1:2]] + words[2:]

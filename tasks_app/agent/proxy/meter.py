@@ -128,7 +128,7 @@ class RunMeter:
         Several requests at once must not spend the same dollars: each except the first must fit into what the
         others leave over, even if they cost as much as they can.
         """
-        self._check(request)
+        self._check_request(request)
         may_cost = highest_cost(request.model, body_bytes=request.size, max_tokens=request.max_tokens)
         with self._lock:
             limit = self.limits.max_cost_usd
@@ -160,7 +160,7 @@ class RunMeter:
         """Store when the limit resets, according to the headers of a 429."""
         self.resets_at = reset_time(headers, now=datetime.now(UTC))
 
-    def _check(self, request: RequestReader) -> None:
+    def _check_request(self, request: RequestReader) -> None:
         for model in (request.model, *sorted(request.more_models)):
             if not self.limits.allows(model):
                 self.refused_models.add(model[:100])

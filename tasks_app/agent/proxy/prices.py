@@ -72,15 +72,18 @@ def usage_of(model: str, usage: Mapping[str, Any]) -> Usage:
 
 def _usage_of_model(model: str, usage: Mapping[str, Any]) -> Usage:
     table = _table()
-    read, write = _count(usage, "cache_read_input_tokens"), _count(usage, "cache_creation_input_tokens")
-    given, output = _count(usage, "input_tokens"), _count(usage, "output_tokens")
+    read, write = (
+        _token_count(usage, "cache_read_input_tokens"),
+        _token_count(usage, "cache_creation_input_tokens"),
+    )
+    given, output = _token_count(usage, "input_tokens"), _token_count(usage, "output_tokens")
     price = price_of(model).for_prompt(given + read + write)
-    one_hour = min(write, _count(_object(usage, "cache_creation"), "ephemeral_1h_input_tokens"))
+    one_hour = min(write, _token_count(_object(usage, "cache_creation"), "ephemeral_1h_input_tokens"))
     dollars = given * price.input + output * price.output + read * price.cache_read
     dollars += one_hour * price.cache_write_1h + (write - one_hour) * price.cache_write_5m
     dollars *= table.fast_factor if usage.get("speed") == "fast" else 1
     dollars *= table.us_only_factor if usage.get("inference_geo") == "us" else 1
-    searches = _count(_object(usage, "server_tool_use"), "web_search_requests")
+    searches = _token_count(_object(usage, "server_tool_use"), "web_search_requests")
     return Usage(given, output, write, read, dollars / MILLION + searches * table.web_search)
 
 
@@ -91,7 +94,7 @@ def highest_cost(model: str, *, body_bytes: int, max_tokens: int) -> float:
     return (body_bytes / 4 * price.cache_write_1h + max_tokens * price.output) / MILLION
 
 
-def _count(usage: Mapping[str, Any], name: str) -> int:
+def _token_count(usage: Mapping[str, Any], name: str) -> int:
     value = usage.get(name)
     return value if type(value) is int and 0 <= value <= MOST_TOKENS else 0
 

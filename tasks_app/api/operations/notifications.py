@@ -145,7 +145,7 @@ def change_preferences(request: HttpRequest, body: PreferencesPatch) -> Preferen
     """Change your notification settings. Your own chat is set on the page. Not with a restricted token."""
     principal = principal_of(request)
     try:
-        save_preferences(principal, _changed(principal, body))
+        save_preferences(principal, _merged_settings(principal, body))
     except BadInput as error:
         raise BadInput(error.message, where=f"body.{error.where}") from None
     return _preferences(replace(principal, user=User.objects.get(pk=principal.user.pk)))
@@ -185,7 +185,7 @@ def _clock(at: time | None) -> str | None:
     return f"{at:%H:%M}" if at else None
 
 
-def _changed(principal: Principal, body: PreferencesPatch) -> NotificationSettings:
+def _merged_settings(principal: Principal, body: PreferencesPatch) -> NotificationSettings:
     """Return the present settings with those that the body names."""
     choice = notification_settings_of(principal)
     changes = body.model_dump(exclude_unset=True)

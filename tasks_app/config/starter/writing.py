@@ -44,7 +44,7 @@ def _written(file: StarterFile, context: RepositoryContext, *, dry_run: bool) ->
     if context.leads_out(path.parent):
         raise BadInput("its folder is a link that leads out of the repository", where=file.name)
     try:
-        made = not _exists(path) if dry_run else _make(path, file.text)
+        made = not _exists(path) if dry_run else _write_new(path, file.text)
     except OSError as fault:
         raise BadInput(f"the file cannot be written: {fault.strerror}", where=file.name) from fault
     if made:
@@ -57,7 +57,7 @@ def _exists(path: Path) -> bool:
     return path.is_symlink() or path.exists()
 
 
-def _make(path: Path, text: str) -> bool:
+def _write_new(path: Path, text: str) -> bool:
     """False if something of that name is there, a link that leads nowhere included."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:

@@ -56,13 +56,13 @@ def laid_out(
         layout.lay([file for file in files if file.path == CONFIG_FILE], reads=lambda file: True)
         folder = (read_settings_file(context).task_folder or DEFAULT_TASK_FOLDER).strip("/") + "/"
         reads = partial(_is_read, task_folder=folder)
-        words = _words(root)
+        words = _settings_text(root)
         rest = [file for file in files if file.path != CONFIG_FILE]
         layout.lay([file for file in rest if reads(file) or _may_be_meant(file, words)], reads=reads)
         yield context
 
 
-def _words(root: Path) -> str:
+def _settings_text(root: Path) -> str:
     path = root / CONFIG_FILE
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 

@@ -33,7 +33,7 @@ def git_state(root: Path) -> GitState:
     except (WorkspaceError, BadInput) as fault:
         return GitState((error(REPOSITORY, str(fault)),))
     try:
-        return GitState(tuple(_uncommitted(git)), frozenset(_names(git.run("ls-files", "-z"))))
+        return GitState(tuple(_uncommitted(git)), frozenset(_split_names(git.run("ls-files", "-z"))))
     except WorkspaceError as fault:
         return GitState((error(REPOSITORY, str(fault)),))
 
@@ -50,7 +50,7 @@ def is_repository(root: Path) -> bool:
 def _uncommitted(git: Git) -> Iterator[Finding]:
     status = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal")
     listed = git.run("--no-optional-locks", *_without_filters(git), *status, "--ignore-submodules=all")
-    if names := [entry[3:] for entry in _names(listed)]:
+    if names := [entry[3:] for entry in _split_names(listed)]:
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         what = f"not committed: {', '.join(names[:_NAMED])}{more}"
         yield warning(REPOSITORY, f"{what}. Tasks start from the last commit and do not see this.")
@@ -62,12 +62,12 @@ def _without_filters(git: Git) -> Iterator[str]:
         found = git.run("config", "--null", "--name-only", "--get-regexp", r"^filter\.")
     except WorkspaceError:  # there are none
         return
-    for name in _names(found):
+    for name in _split_names(found):
         value = "false" if name.endswith(".required") else ""
         if "=" in name:
             raise WorkspaceError(f"The setting {name} of the repository cannot be switched off.")
         yield from ("-c", f"{name}={value}")
 
 
-def _names(output: bytes) -> list[str]:
+def _split_names(output: bytes) -> list[str]:
     return [name for name in output.decode("utf-8", errors="replace").split("\0") if name]

@@ -83,7 +83,7 @@ def with_added(text: str, at: int, value: object, *, key: str | None = None) -> 
     """
     present = spans(text, at)
     gap = text[at + 1 : present[0].begin] if present else _gap_of_empty(text, at)
-    words = _words(value, key=key, indent=_unit(text) if "\n" in gap else None)
+    words = _member_text(value, key=key, indent=_unit(text) if "\n" in gap else None)
     words = words.replace("\n", gap if "\n" in gap else " ")
     if not present:
         close = _skip(text, at + 1)
@@ -92,7 +92,7 @@ def with_added(text: str, at: int, value: object, *, key: str | None = None) -> 
     return text[:last] + "," + (gap or " ") + words + text[last:]
 
 
-def _words(value: object, *, key: str | None, indent: str | None) -> str:
+def _member_text(value: object, *, key: str | None, indent: str | None) -> str:
     words = json.dumps(value, ensure_ascii=False, indent=indent)
     return words if key is None else f"{json.dumps(key, ensure_ascii=False)}: {words}"
 

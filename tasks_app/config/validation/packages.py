@@ -79,7 +79,7 @@ def make_called(words: Sequence[Word]) -> MakeCall | None:
     options = list(words[1:])
     if None in options:
         return None
-    file = _value(options, ("-f", "--file", "--makefile"))
+    file = _option_value(options, ("-f", "--file", "--makefile"))
     folder, plain = _split(options)
     # `-j 4` leaves its number behind, and A=B is a variable.
     targets = tuple(word for word in plain if "=" not in word and not word.isdecimal())
@@ -96,12 +96,12 @@ def make_targets(makefile: str) -> frozenset[str] | None:
 
 def _split(options: list[Word]) -> tuple[str, list[str]]:
     """Return the folder that the options lead to, and the words that are no options."""
-    folder = _value(options, _INTO_FOLDER)
+    folder = _option_value(options, _INTO_FOLDER)
     plain = [word for word in options if word is not None and not word.startswith("-")]
     return folder or ".", plain
 
 
-def _value(options: list[Word], names: tuple[str, ...]) -> str | None:
+def _option_value(options: list[Word], names: tuple[str, ...]) -> str | None:
     """Return the value of an option, taken out of the list: `-C DIR`, `--prefix DIR`, `--prefix=DIR`."""
     for index, word in enumerate(options):
         name, equals, value = (word or "").partition("=")

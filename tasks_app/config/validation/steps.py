@@ -31,11 +31,11 @@ def step_findings(settings: SettingsFile, context: RepositoryContext) -> Iterato
     """Faults of every step, each at its own line of cat-herder.yaml or in the file that it names."""
     yield from _model(settings, ("model",), settings.values.get("model"))
     for step in settings.steps():
-        yield from _prompt(settings, step, context)
+        yield from _prompt_findings(settings, step, context)
         yield from _model(settings, (*step.location, "model"), step.values.get("model"))
         yield from _tools(settings, step)
         for location, check in _checks(step):
-            yield from _check(settings, location, check, context)
+            yield from _check_findings(settings, location, check, context)
 
 
 def unknown_model(name: object) -> str | None:
@@ -51,7 +51,7 @@ def _model(settings: SettingsFile, location: Location, name: object) -> Iterator
         yield Finding(CONFIG_FILE, settings.problem(location, message), Severity.WARNING)
 
 
-def _prompt(settings: SettingsFile, step: RawStep, context: RepositoryContext) -> Iterator[Finding]:
+def _prompt_findings(settings: SettingsFile, step: RawStep, context: RepositoryContext) -> Iterator[Finding]:
     command = step.values.get("command")
     if not isinstance(command, str) or command == SELF or _has_fault(settings, step, "command"):
         return
@@ -111,7 +111,7 @@ def _checks(step: RawStep) -> Iterator[tuple[Location, Mapping[str, object]]]:
             yield (*step.location, "check", index), one
 
 
-def _check(
+def _check_findings(
     settings: SettingsFile, location: Location, check: Mapping[str, object], context: RepositoryContext
 ) -> Iterator[Finding]:
     path, command = check.get("path"), check.get("command")

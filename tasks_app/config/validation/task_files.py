@@ -53,10 +53,10 @@ def read_task_files(settings: SettingsFile, context: RepositoryContext) -> list[
     folder = settings.task_folder
     if folder is None or context.leads_out(context.root / folder):
         return []
-    return [_task_file(name, settings, context) for name in _names(context.root, folder)]
+    return [_task_file(name, settings, context) for name in _markdown_names(context.root, folder)]
 
 
-def _names(root: Path, folder: str) -> Iterator[str]:
+def _markdown_names(root: Path, folder: str) -> Iterator[str]:
     for place, folders, files in os.walk(root / folder):
         folders[:] = sorted(name for name in folders if not name.startswith(("_", ".")))
         # A folder of that name is no task, but somebody meant it to be one.
@@ -74,7 +74,7 @@ def _task_file(name: str, settings: SettingsFile, context: RepositoryContext) ->
         return TaskFile(name, ())
     document = _front_matter(text, name)
     findings = (*_own_faults(text, name), *_references(name, document, settings))
-    threshold = _value(document, "interactionThreshold")
+    threshold = _front_matter_value(document, "interactionThreshold")
     if not isinstance(threshold, int) or threshold_fault(threshold):
         return TaskFile(name, findings)
     return TaskFile(name, findings, threshold, document.line_of(("interactionThreshold",)))
@@ -95,14 +95,14 @@ def _front_matter(text: str, name: str) -> YamlDocument:
 
 
 def _references(name: str, document: YamlDocument, settings: SettingsFile) -> Iterator[Finding]:
-    pipeline, known = _value(document, "pipeline"), settings.pipelines
+    pipeline, known = _front_matter_value(document, "pipeline"), settings.pipelines
     if isinstance(pipeline, str) and known is not None and pipeline not in known:
         listed = f"known are: {', '.join(known) or 'none'}{did_you_mean(pipeline, known)}"
         message = f"is {shown(pipeline)}, which is no pipeline of {CONFIG_FILE}; {listed}"
         yield error(name, message, line=document.line_of(("pipeline",)), key="pipeline")
-    if message := unknown_model(_value(document, "model")) or "":
+    if message := unknown_model(_front_matter_value(document, "model")) or "":
         yield warning(name, message, line=document.line_of(("model",)), key="model")
 
 
-def _value(document: YamlDocument, key: str) -> object:
+def _front_matter_value(document: YamlDocument, key: str) -> object:
     return document.value.get(key) if isinstance(document.value, dict) else None

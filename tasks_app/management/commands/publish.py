@@ -45,7 +45,7 @@ examples:
         principal = acting_principal(options["username"])
         task = find_task(options["task"], tasks=tasks_visible_to(principal))
         publication = publish(task, by=principal, squash=options["squash"], update=options["update"])
-        _finish(publication)
+        _carry_out(publication)
         if options["json"]:
             self.write_json(PublicationOut.of(publication))
         else:
@@ -63,7 +63,7 @@ examples:
             self.stdout.write(publication.answer)
 
 
-def _finish(publication: Publication) -> None:
+def _carry_out(publication: Publication) -> None:
     """Carry out the publication here, or wait for the worker that does."""
     while publication.is_pending:
         if not carry_out(publication.pk):

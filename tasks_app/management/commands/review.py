@@ -80,7 +80,7 @@ examples:
         changed = self._change_threads(task, principal, options)
         verdict = _verdict(options)
         if verdict != ReviewVerdict.COMMENT or threads or options["body"]:
-            self._send(task, verdict, threads, principal, options)
+            self._send_review(task, verdict, threads, principal, options)
         elif not changed and options["here"]:
             raise BadInput("--here needs --request-changes", where="review")
         code = Exit.DONE
@@ -102,7 +102,7 @@ examples:
             resolve(_thread(task, number, where="--reopen"), by=principal, reopen=True)
         return bool(options["reply"] or options["resolve"] or options["reopen"])
 
-    def _send(
+    def _send_review(
         self,
         task: Task,
         verdict: ReviewVerdict,

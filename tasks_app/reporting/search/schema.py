@@ -142,9 +142,9 @@ def mend(connection: BaseDatabaseWrapper) -> bool:
 
 def is_whole(connection: BaseDatabaseWrapper) -> bool:
     """Return whether the triggers are complete. PostgreSQL needs none."""
-    if connection.vendor != "sqlite" or "search_tasks" not in _names(connection, "table"):
+    if connection.vendor != "sqlite" or "search_tasks" not in _existing_names(connection, "table"):
         return True
-    return set(_SQLITE_TRIGGERS) <= _names(connection, "trigger")
+    return set(_SQLITE_TRIGGERS) <= _existing_names(connection, "trigger")
 
 
 def mend_after_migration(using: str, **kwargs: Any) -> None:
@@ -171,7 +171,7 @@ def _execute(connection: BaseDatabaseWrapper, statements: Any) -> None:
             cursor.execute(statement)
 
 
-def _names(connection: BaseDatabaseWrapper, kind: str) -> set[str]:
+def _existing_names(connection: BaseDatabaseWrapper, kind: str) -> set[str]:
     with connection.cursor() as cursor:
         cursor.execute("SELECT name FROM sqlite_master WHERE type = %s", [kind])
         return {row[0] for row in cursor.fetchall()}

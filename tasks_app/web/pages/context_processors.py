@@ -73,15 +73,15 @@ class Installation:
         unread = notices_visible_to(principal).unread().order_by().values("user")
         newest = Notice.objects.filter(user=self._user).order_by().values("user")
         now = User.objects.filter(pk=self._user.pk).annotate(
-            open_questions=_number(counted),
+            open_questions=_number_or_zero(counted),
             worker=WorkerBeat.objects.some_seen_recently(),
-            unread=_number(unread.annotate(number=Count("pk", distinct=True)).values("number")),
-            newest=_number(newest.annotate(number=Max("pk")).values("number")),
+            unread=_number_or_zero(unread.annotate(number=Count("pk", distinct=True)).values("number")),
+            newest=_number_or_zero(newest.annotate(number=Max("pk")).values("number")),
         )
         return now.values_list("open_questions", "worker", "unread", "newest").get()
 
 
-def _number(query: QuerySet[Any, Any]) -> Coalesce:
+def _number_or_zero(query: QuerySet[Any, Any]) -> Coalesce:
     return Coalesce(Subquery(query, output_field=IntegerField()), 0)
 
 

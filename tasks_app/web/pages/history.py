@@ -67,7 +67,9 @@ def history(request: HttpRequest) -> HttpResponse:
     principal, filters = principal_of(request), HistoryFilters.of(request.GET)
     kind = QUESTIONS if request.GET.get("kind") == QUESTIONS else TASKS
     place = PageCursor.of(request.GET)
-    context = _tasks(principal, filters, place) if kind == TASKS else _questions(principal, filters, place)
+    context = (
+        _found_tasks(principal, filters, place) if kind == TASKS else _questions(principal, filters, place)
+    )
     context |= {"filters": filters, "kind": kind, "place": place, **_urls(filters, kind, place)}
     if is_htmx(request):
         return render(request, "history/_results.html", {**context, "alone": True})
@@ -89,7 +91,7 @@ def history_export(request: HttpRequest, form: str) -> StreamingHttpResponse:
     return downloads.export_rows(columns, rows, name=kind, file_format=form)
 
 
-def _tasks(principal: Principal, filters: HistoryFilters, place: PageCursor) -> dict[str, Any]:
+def _found_tasks(principal: Principal, filters: HistoryFilters, place: PageCursor) -> dict[str, Any]:
     part = page_of_ids(filters.matching_tasks(principal), place, PER_PAGE)
     tasks = rows_in_order(_tasks_for_display(filters), part.ids)
     metrics = statistics.of_tasks(tasks)
@@ -210,17 +212,17 @@ def _recent(principal: Principal) -> dict[str, list[str]]:
     )
     rows = list(tasks.values_list("pipeline", "created_by__username").distinct())
     return {
-        "pipelines": _names(pipeline for pipeline, _ in rows),
-        "people": _names(username for _, username in rows),
-        "models": _names(runs.values_list("model", flat=True).distinct()),
+        "pipelines": _sorted_names(pipeline for pipeline, _ in rows),
+        "people": _sorted_names(username for _, username in rows),
+        "models": _sorted_names(runs.values_list("model", flat=True).distinct()),
     }
 
 
 def _recent_answerers(principal: Principal) -> list[str]:
     ids = page_of_ids(HistoryFilters().matching_questions(principal), PageCursor(), _RECENT).ids
     questions = Question.objects.filter(pk__in=ids).order_by()
-    return _names(questions.values_list("answered_by__username", flat=True).distinct())
+    return _sorted_names(questions.values_list("answered_by__username", flat=True).distinct())
 
 
-def _names(found: Iterable[str | None]) -> list[str]:
+def _sorted_names(found: Iterable[str | None]) -> list[str]:
     return sorted({name for name in found if name})

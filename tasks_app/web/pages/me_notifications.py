@@ -30,7 +30,7 @@ def me_notifications(request: HttpRequest) -> HttpResponse:
         "form": form,
         "chat": Target.objects.filter(user=principal.user).first(),
         "sends_email": settings.SENDS_EMAIL,
-        "deliveries": _log(request),
+        "deliveries": _recent_deliveries(request),
     }
     return render(request, "me/notifications.html", context, status=400 if form.errors else 200)
 
@@ -45,7 +45,7 @@ def _saved(request: HttpRequest, form: PreferencesForm) -> bool:
     return True
 
 
-def _log(request: HttpRequest) -> list[Delivery]:
+def _recent_deliveries(request: HttpRequest) -> list[Delivery]:
     user = current_user(request)
     mine = Delivery.objects.filter(user=user) | Delivery.objects.filter(target__user=user)
     related = mine.select_related("target", "transition__task__project")

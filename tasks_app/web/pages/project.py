@@ -34,7 +34,7 @@ def project(request: HttpRequest, project_id: int) -> HttpResponse:
         "trouble": trouble,
         "may_act": may_act(request, found),
         "limits": _limits(),
-        **_tasks(found),
+        **_tasks_context(found),
     }
     return render(request, "projects/page.html", context)
 
@@ -67,7 +67,7 @@ def _limits() -> tuple[EnforcedLimit, ...]:
         return ()
 
 
-def _tasks(found: Project) -> dict[str, Any]:
+def _tasks_context(found: Project) -> dict[str, Any]:
     """Return the number of tasks by phase, and the newest tasks."""
     counted = dict(found.tasks.order_by().values_list("phase").annotate(Count("pk")))
     recent = found.tasks.select_related("project", "created_by").defer("text", "body")

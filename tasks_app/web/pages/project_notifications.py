@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
-from tasks_app.core.errors import BadInput, NotAllowed
+from tasks_app.core.errors import BadInput
 from tasks_app.models import TASK_EVENT_TYPES, Delivery, DeliveryState, EventType, Project, Target
 from tasks_app.notifications.targets import (
     MANAGE_NOTIFICATIONS,
@@ -26,6 +25,7 @@ from tasks_app.notifications.targets import (
 from tasks_app.permissions import may_maintain, require_maintainer
 from tasks_app.web.forms.notifications import NewTargetForm, TargetForm
 from tasks_app.web.pages.access import is_htmx, principal_of, project_or_404
+from tasks_app.web.pages.actions import run_if_allowed
 
 LOGGED = 25
 #: What the form for another target begins with.
@@ -38,7 +38,7 @@ def project_notifications(request: HttpRequest, project_id: int) -> HttpResponse
     project = project_or_404(request, project_id)
     if request.method == "GET":
         return _render_page(request, project, NewTargetForm(initial=_FIRST))
-    _allowed(lambda: require_maintainer(principal_of(request), project, MANAGE_NOTIFICATIONS))
+    run_if_allowed(lambda: require_maintainer(principal_of(request), project, MANAGE_NOTIFICATIONS))
     form = NewTargetForm(request.POST)
     if not form.is_valid():
         return _render_page(request, project, form, status=400)
@@ -144,7 +144,7 @@ def target_test(request: HttpRequest, project_id: int, target_id: int) -> HttpRe
 @require_POST
 def delivery_retry(request: HttpRequest, project_id: int, delivery_id: int) -> HttpResponse:
     project = project_or_404(request, project_id)
-    _allowed(lambda: require_maintainer(principal_of(request), project, MANAGE_NOTIFICATIONS))
+    run_if_allowed(lambda: require_maintainer(principal_of(request), project, MANAGE_NOTIFICATIONS))
     deliveries = Delivery.objects.filter(target__project=project).select_related("target__project")
     delivery = get_object_or_404(deliveries, pk=delivery_id)
     assert delivery.target  # noqa: S101 (the filter)
@@ -157,7 +157,7 @@ def delivery_retry(request: HttpRequest, project_id: int, delivery_id: int) -> H
 def _target_or_404(request: HttpRequest, project_id: int, target_id: int) -> Target:
     """Return the target. Checks for maintainers first."""
     project = project_or_404(request, project_id)
-    _allowed(lambda: require_maintainer(principal_of(request), project, MANAGE_NOTIFICATIONS))
+    run_if_allowed(lambda: require_maintainer(principal_of(request), project, MANAGE_NOTIFICATIONS))
     return get_object_or_404(Target.objects.select_related("project"), project=project, pk=target_id)
 
 
@@ -166,15 +166,8 @@ def _act_and_return(
 ) -> HttpResponse:
     """Do it and go back to the list, with a sentence."""
     try:
-        _allowed(act)
+        run_if_allowed(act)
         (messages.error if failed else messages.success)(request, said)
     except BadInput as error:
         messages.error(request, str(error))
     return redirect("project_notifications", target.project_id)
-
-
-def _allowed(act: Callable[[], object]) -> None:
-    try:
-        act()
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from error

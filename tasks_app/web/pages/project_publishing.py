@@ -7,13 +7,12 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
-from tasks_app.core.errors import BadInput, NotAllowed
+from tasks_app.core.errors import BadInput
 from tasks_app.models import Project
 from tasks_app.permissions import may_maintain, require_maintainer
 from tasks_app.services.publish_settings import (
@@ -28,6 +27,7 @@ from tasks_app.services.publish_settings import (
 )
 from tasks_app.web.forms.publishing import CREDENTIAL_FORMS, KeyForm, PublishingForm, TokenForm
 from tasks_app.web.pages.access import principal_of, project_or_404
+from tasks_app.web.pages.actions import run_if_allowed
 
 
 @sensitive_post_parameters("secret")
@@ -37,7 +37,7 @@ def project_publishing(request: HttpRequest, project_id: int) -> HttpResponse:
     project = project_or_404(request, project_id)
     if request.method == "GET":
         return _render_page(request, project)
-    _allowed(lambda: require_maintainer(principal_of(request), project, MANAGE_PUBLISHING))
+    run_if_allowed(lambda: require_maintainer(principal_of(request), project, MANAGE_PUBLISHING))
     return (
         _post_credential(request, project) if "secret" in request.POST else _post_settings(request, project)
     )
@@ -46,7 +46,7 @@ def project_publishing(request: HttpRequest, project_id: int) -> HttpResponse:
 @require_POST
 def project_credential_remove(request: HttpRequest, project_id: int) -> HttpResponse:
     project = project_or_404(request, project_id)
-    _allowed(lambda: remove_credential(project, by=principal_of(request)))
+    run_if_allowed(lambda: remove_credential(project, by=principal_of(request)))
     messages.success(request, "Credential removed.")
     return redirect("project_publishing", project.pk)
 
@@ -68,13 +68,13 @@ def _post_credential(request: HttpRequest, project: Project) -> HttpResponse:
     form = _credential_form(project, request.POST)
     if form is None:
         return redirect("project_publishing", project.pk)  # the repository was changed meanwhile
-    if form.is_valid() and _try(form, lambda: _store(request, project, form)):
+    if form.is_valid() and _try(form, lambda: _store_credential(request, project, form)):
         messages.success(request, "Credential stored.")
         return redirect("project_publishing", project.pk)
     return _render_page(request, project, status=400, credential_form=form)
 
 
-def _store(request: HttpRequest, project: Project, form: TokenForm | KeyForm) -> None:
+def _store_credential(request: HttpRequest, project: Project, form: TokenForm | KeyForm) -> None:
     store_credential(project, form.credential(), by=principal_of(request))
 
 
@@ -87,19 +87,12 @@ def _credential_form(project: Project, given: Any = None) -> TokenForm | KeyForm
 def _try(form: forms.Form, action: Callable[[], None]) -> bool:
     """Run the action; return False and add an error to the form, at its field, if the input is refused."""
     try:
-        _allowed(action)
+        run_if_allowed(action)
     except BadInput as error:
         field = error.where if error.where in form.fields else None
         form.add_error(field, error.message if field else str(error))
         return False
     return True
-
-
-def _allowed(action: Callable[[], None]) -> None:
-    try:
-        action()
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from error
 
 
 def _render_page(request: HttpRequest, project: Project, *, status: int = 200, **given: Any) -> HttpResponse:

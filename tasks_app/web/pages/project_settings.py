@@ -18,7 +18,7 @@ from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.pipeline import load_project_config
 from tasks_app.config.project_settings import SETTINGS
 from tasks_app.config.setting import value_in_words
-from tasks_app.core.errors import CatHerderError, NotAllowed
+from tasks_app.core.errors import CatHerderError
 from tasks_app.models import Action, AuditEntry, Project, QuestionState, paths
 from tasks_app.permissions import may_maintain
 from tasks_app.services.projects import change_source, remove_project
@@ -32,6 +32,7 @@ from tasks_app.services.settings import (
 )
 from tasks_app.web.forms.project_settings import NO_OVERRIDE, BranchForm, ProjectSettingsForm, SourceForm
 from tasks_app.web.pages.access import principal_of, project_or_404
+from tasks_app.web.pages.actions import run_if_allowed
 from tasks_app.web.pages.project_at_head import at_head
 
 _CHANGES = 20
@@ -80,7 +81,7 @@ def project_remove(request: HttpRequest, project_id: int) -> HttpResponse:
         fault = f"Nothing was removed. Type “{project.name}” to remove the project."
         return _render_page(request, project, status=400, remove_fault=fault, typed=typed)
     try:
-        _allowed(lambda: remove_project(project, by=principal_of(request)))
+        run_if_allowed(lambda: remove_project(project, by=principal_of(request)))
     except CatHerderError as error:
         return _render_page(request, project, status=409, remove_fault=str(error), typed=typed)
     messages.success(request, f"Project “{typed}” removed. Its source was not touched.")
@@ -152,19 +153,12 @@ def _post_settings(request: HttpRequest, project: Project) -> HttpResponse:
 def _try_action(form: forms.Form, action: Callable[[], None]) -> bool:
     """Run the action; return False and add a form error if it was refused."""
     try:
-        _allowed(action)
+        run_if_allowed(action)
     except CatHerderError as error:
         form.is_valid()
         form.add_error(None, str(error))
         return False
     return True
-
-
-def _allowed(action: Callable[[], None]) -> None:
-    try:
-        action()
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from error
 
 
 def _may_change(request: HttpRequest, project: Project) -> bool:
@@ -179,7 +173,7 @@ def _render_page(request: HttpRequest, project: Project, *, status: int = 200, *
         "may_move": _may_move(request),
         "source_form": SourceForm(initial={"source": project.source}),
         "branch_form": BranchForm(initial={"branch": project.branch}, branches=_branches(project)),
-        "changes": _changes(project),
+        "changes": _recent_changes(project),
         **_setting_rows(project, given.pop("form", None)),
         **given,
     }
@@ -215,7 +209,7 @@ def _branches(project: Project) -> list[str]:
     return own if project.branch in own else [project.branch, *own]
 
 
-def _changes(project: Project) -> list[Change]:
+def _recent_changes(project: Project) -> list[Change]:
     entries = AuditEntry.objects.filter(project=project, action=Action.SETTINGS_CHANGED)[:_CHANGES]
     return [Change(one.at, one.actor_name, list(_what(one.detail))) for one in entries]
 

@@ -151,12 +151,12 @@ def _new_thread(request: HttpRequest) -> NewThread:
         request.POST.get("text", ""),
         request.POST.get("path", ""),
         side,
-        _number(request, "line"),
-        _number(request, "first_line"),
+        _line_number(request, "line"),
+        _line_number(request, "first_line"),
     )
 
 
-def _number(request: HttpRequest, name: str) -> int | None:
+def _line_number(request: HttpRequest, name: str) -> int | None:
     given = request.POST.get(name, "")
     if not given:
         return None

@@ -93,7 +93,7 @@ def _act(request: HttpRequest, sequence_id: int, action: Callable[..., object]) 
 
 
 def _sequence_details(sequence: Sequence) -> SequenceDetails:
-    tasks = _tasks(sequence)
+    tasks = _tasks_in_order(sequence)
     metrics = statistics.of_tasks(tasks)
     to_come, trouble = files_to_come(sequence)
     return SequenceDetails(
@@ -105,7 +105,7 @@ def _sequence_details(sequence: Sequence) -> SequenceDetails:
     )
 
 
-def _tasks(sequence: Sequence) -> list[Task]:
+def _tasks_in_order(sequence: Sequence) -> list[Task]:
     """Return the tasks in order, with the number of questions and the open one."""
     asked = Question.objects.open().filter(task=OuterRef("pk")).order_by("asked_at", "pk")
     rows = sequence.tasks.select_related("project").defer("text", "body").order_by("pk")

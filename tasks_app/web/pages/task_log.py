@@ -213,7 +213,7 @@ def task_log(request: HttpRequest, task_id: int) -> HttpResponse:
         "task": task,
         "log": part or LogPart([], 0, 0, only=log.only),
         "kinds": list(Only),
-        "words": _words(request),
+        "words": _search_words(request),
     }
     return render(request, "tasks/log_page.html", context)
 
@@ -228,8 +228,8 @@ def task_event(request: HttpRequest, task_id: int, event_id: int) -> HttpRespons
 
 
 def _wanted(request: HttpRequest, log: Log) -> LogPart | None:
-    if words := _words(request):
-        near = {name: _number(request, name) for name in ("after", "before") if name in request.GET}
+    if words := _search_words(request):
+        near = {name: _event_id(request, name) for name in ("after", "before") if name in request.GET}
         return log.find(words, **near)
     if "beginning" in request.GET:
         return log.beginning()
@@ -243,7 +243,7 @@ def _wanted(request: HttpRequest, log: Log) -> LogPart | None:
     }
     for name, way in ways.items():
         if name in request.GET:
-            return way(_number(request, name))
+            return way(_event_id(request, name))
     return log.latest()
 
 
@@ -254,12 +254,12 @@ def _only(request: HttpRequest) -> Only:
         raise Http404("There is no such part of a log.") from None
 
 
-def _words(request: HttpRequest) -> str:
+def _search_words(request: HttpRequest) -> str:
     """Return what is searched for; a NUL, which no database compares, is left out."""
     return request.GET.get("find", "").replace("\0", "").strip()[:_LONGEST_WORDS]
 
 
-def _number(request: HttpRequest, name: str) -> int:
+def _event_id(request: HttpRequest, name: str) -> int:
     value = request.GET[name]
     if not value.isdecimal() or len(value) > 18:
         raise Http404(f"“{value}” is not the number of an event.")

@@ -72,7 +72,7 @@ def result_of(task: Task) -> TaskResult | None:
     """Return the result; None unless the task is done."""
     if task.phase != Phase.DONE:
         return None
-    files, trouble = _changed(task)
+    files, trouble = _changed_files(task)
     return TaskResult(
         closing=_closing_message(task),
         files=[ShownChange(file, in_one_line(file.path)) for file in files[:_FILES]],
@@ -108,7 +108,7 @@ def _closing_message(task: Task) -> str:
     return str(payload.get("text", ""))[:_CLOSING_CHARACTERS]
 
 
-def _changed(task: Task) -> tuple[list[ChangedFile], str]:
+def _changed_files(task: Task) -> tuple[list[ChangedFile], str]:
     """Return the changed files, or why they cannot be listed."""
     difference = difference_of(task)
     if difference is None:

@@ -164,7 +164,7 @@ def _file(lines: list[str]) -> FileDiff:
 
 
 def _header(lines: list[str]) -> FileDiff:
-    file = FileDiff(path=_path(lines[0].removeprefix("diff --git ")))
+    file = FileDiff(path=_parse_path(lines[0].removeprefix("diff --git ")))
     for line in lines[1:]:
         if line.startswith("new file"):
             file.status = "new"
@@ -185,7 +185,7 @@ def _header(lines: list[str]) -> FileDiff:
     return file
 
 
-def _path(names: str) -> str:
+def _parse_path(names: str) -> str:
     """Return NAME of `a/NAME b/NAME`: both halves are equal, so ` b/` in a name is harmless.
 
     Those of a renamed file are not the same; they stand in lines of their own.

@@ -55,11 +55,11 @@ def diff_lines(text: str) -> list[DiffLine]:
     for line in text.splitlines():
         in_header = line.startswith("diff --git ") or (in_header and bool(_HEADER.match(line)))
         if not in_header:
-            lines.append(_line(line))
+            lines.append(_diff_line(line))
     return lines
 
 
-def _line(line: str) -> DiffLine:
+def _diff_line(line: str) -> DiffLine:
     if line.startswith("@@"):
         return DiffLine("hunk", line.rpartition("@@")[2].strip())
     kinds: dict[str, LineKind] = {"+": "add", "-": "del"}
