@@ -168,7 +168,7 @@ def start_worker(installation: Installation, server: RehearsalServer) -> subproc
     ],
     ids=["run", "check"],
 )
-def test_a_worker_killed_in_the_middle_leaves_nothing_running_and_the_next_goes_on(
+def test_a_worker_killed_in_the_middle_leaves_nothing_running_and_the_next_resumes(
     installation: Installation, server: RehearsalServer, text: str, config: str, sign: str
 ) -> None:
     """R2, and a fault of the reference tool: the orphan went on working beside its successor."""

@@ -262,7 +262,7 @@ def renamed(portal: WebServer, table: str) -> Iterator[None]:
         portal.rows(rename.format("elsewhere", table))
 
 
-def test_too_many_attempts_are_told_accessibly(
+def test_too_many_attempts_are_reported_accessibly(
     browser: Browser, seeded: tuple[WebServer, dict[str, Any]]
 ) -> None:
     portal, _ = seeded

@@ -25,7 +25,7 @@ def test_on_a_phone_the_filters_of_the_history_are_folded(portal: UpPortal, sign
     expect(fold).to_have_text("1 filter")
 
 
-def test_where_there_is_room_nothing_is_folded(portal: UpPortal, sign_in: SignIn) -> None:
+def test_wide_screens_fold_nothing(portal: UpPortal, sign_in: SignIn) -> None:
     page = sign_in(portal, viewport=WIDE)
     page.goto(f"{portal.url}/history/")
     expect(page.get_by_label("Project")).to_be_visible()

@@ -101,7 +101,9 @@ def test_a_folder_shows_what_would_run(page: Page) -> None:
     expect(page).to_have_url(re.compile(r"/tasks/new/$"))
 
 
-def test_a_draft_gives_way_only_when_told(page: Page, served: tuple[WebServer, list[Any]]) -> None:
+def test_a_draft_is_kept_beside_a_file_until_it_is_restored(
+    page: Page, served: tuple[WebServer, list[Any]]
+) -> None:
     page.goto("/tasks/new/")
     page.fill("#id_text", "# Mine")
     page.goto(f"/tasks/new/?project={served[1][0]}&file=tasks/round.md")

@@ -40,9 +40,7 @@ def test_the_banner_comes_and_goes_with_the_worker(portal: UpPortal, sign_in: Si
     expect(banner).to_be_hidden()
 
 
-def test_a_worker_that_dies_is_started_again_before_anybody_is_told(
-    portal: UpPortal, sign_in: SignIn
-) -> None:
+def test_a_dead_worker_is_restarted_before_a_banner_appears(portal: UpPortal, sign_in: SignIn) -> None:
     page = sign_in(portal)
     (pid,) = portal.rows(WORKER)
     os.kill(pid, signal.SIGKILL)

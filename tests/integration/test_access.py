@@ -76,14 +76,14 @@ def test_every_address_has_a_name_and_is_known_to_the_walks() -> None:
         assert described <= set(PATTERNS)
 
 
-def test_a_stranger_is_sent_to_the_login(question: Question, subtests: pytest.Subtests) -> None:
+def test_an_anonymous_visitor_is_sent_to_the_login(question: Question, subtests: pytest.Subtests) -> None:
     for name in sorted(set(NAMES) - OPEN_TO_ALL):
         with subtests.test(name), undone():
             page = ask(name, question, None)
             assert page.status_code == 302 and page["Location"].startswith("/login/?next=/")
 
 
-def test_a_way_in_tells_a_stranger_nothing(question: Question, subtests: pytest.Subtests) -> None:
+def test_pages_before_the_login_reveal_nothing(question: Question, subtests: pytest.Subtests) -> None:
     for name in sorted(OPEN_TO_ALL):
         with subtests.test(name), undone():
             page = ask(name, question, None)

@@ -110,7 +110,7 @@ def test_of_several_calls_the_last_one_without_a_result_is_shown(browser: Client
     assert activity(browser, run.step.task) == "for 4 min 5 s · last output 3 s ago"
 
 
-def test_a_run_that_ended_has_no_command_and_its_checks_are_told(browser: Client, run: Run) -> None:
+def test_after_a_run_no_command_is_shown_but_its_checks_are(browser: Client, run: Run) -> None:
     call(run, "one", "make test", seconds_ago=30)
     run.outcome, run.ended_at = Outcome.FINISHED, timezone.now()
     run.save()

@@ -282,7 +282,7 @@ def test_an_edited_task_keeps_the_phase_that_it_got_meanwhile(root: Client, task
     assert (task.title, task.phase) == ("Better", Phase.RUNNING)
 
 
-def test_an_edited_task_is_told_to_open_pages(root: Client, task: Task) -> None:
+def test_an_edited_task_is_announced_to_open_pages(root: Client, task: Task) -> None:
     before = task.changes.count()
 
     root.post(address("change", Task, task.pk), {"title": "Better", "threshold": 3, "model": ""})

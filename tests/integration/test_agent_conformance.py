@@ -299,7 +299,7 @@ def test_an_error_of_the_recorder_ends_the_run_and_is_raised(any_bench: Bench) -
     assert marked_processes(any_bench.workspace) == []
 
 
-def test_a_stopped_session_goes_on_with_a_prompt(bench: Bench) -> None:
+def test_a_stopped_session_resumes_with_a_prompt(bench: Bench) -> None:
     """R2: from its last recorded point."""
 
     def stop() -> None:
@@ -325,7 +325,7 @@ def test_its_events_can_be_read_again_from_their_raw_messages(bench: Bench) -> N
     assert stream.usage(cost_before=0.0) == asked.usage
 
 
-def test_a_usage_limit_is_told_from_a_failure(bench: Bench) -> None:
+def test_a_usage_limit_is_distinguished_from_a_failure(bench: Bench) -> None:
     """P8."""
     result = bench.start("overloaded")
     assert result.ending is Ending.LIMIT

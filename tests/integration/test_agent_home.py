@@ -145,7 +145,7 @@ def test_a_new_session_finds_nothing_that_the_program_kept_of_an_earlier_one(tmp
     assert (home / ".npm" / "cache.txt").exists()
 
 
-def test_a_session_that_goes_on_keeps_its_own(tmp_path: Path) -> None:
+def test_a_resumed_session_keeps_its_own_files(tmp_path: Path) -> None:
     assert (laid_out(tmp_path, resume=True) / ".claude" / "CLAUDE.md").exists()
 
 

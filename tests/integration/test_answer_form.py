@@ -146,7 +146,7 @@ def test_a_choice_and_a_text_that_contradict_are_400(browser: Client, question: 
     assert stored(question) == {}
 
 
-def test_htmx_is_told_of_a_refusal_beside_what_was_typed(browser: Client, question: Question) -> None:
+def test_htmx_gets_the_refusal_beside_the_input(browser: Client, question: Question) -> None:
     page = send(browser, question, headers=HTMX)
     assert page.status_code == 400
     assert page["HX-Retarget"] == f"#question-{question.pk}-refusal-item-0"

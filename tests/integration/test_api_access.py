@@ -214,7 +214,7 @@ def test_every_operation_has_a_line() -> None:
     assert set(LINES) == set(OPERATIONS)
 
 
-def test_a_stranger_gets_401(question: Question, subtests: pytest.Subtests) -> None:
+def test_an_anonymous_request_gets_401(question: Question, subtests: pytest.Subtests) -> None:
     for name in OPERATIONS:
         with subtests.test(name), undone():
             told(answer := call(name, question, Script(None)), 401, question)

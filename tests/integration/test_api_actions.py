@@ -50,7 +50,7 @@ def test_a_question_is_dismissed_and_never_looks_answered(question: Question, an
     assert Task.objects.get().phase == Phase.PENDING
 
 
-def test_who_dismisses_or_answers_too_late_is_told_what_was_settled(question: Question, ann: Script) -> None:
+def test_a_late_dismissal_or_answer_shows_the_outcome(question: Question, ann: Script) -> None:
     """H5"""
     address = f"/questions/{question.pk}"
     ann.post(f"{address}/dismiss", {"notes": "Either."})
@@ -83,7 +83,7 @@ def test_a_decision_is_taken_with_its_verdict_and_notes(
     assert AuditEntry.objects.filter(action=action, token="script").count() == 1
 
 
-def test_who_decides_too_late_is_told_the_verdict_and_by_whom(question: Question, ann: Script) -> None:
+def test_a_late_decision_shows_the_verdict_and_by_whom(question: Question, ann: Script) -> None:
     """H5"""
     address = f"/questions/{approval(question).pk}/decide"
     ann.post(address, {"verdict": "denied", "notes": "Not on production."})
@@ -204,7 +204,7 @@ def test_a_restricted_token_of_an_admin_finds_only_in_its_projects(question: Que
     assert ids(script.get("/questions"), "id") == ids(script.get("/tasks", q="half cents")) == []
 
 
-def test_a_page_of_found_tasks_goes_on_with_the_same_filters(question: Question, ann: Script) -> None:
+def test_the_next_page_of_results_keeps_the_filters(question: Question, ann: Script) -> None:
     made = [TaskFactory.create(project=question.task.project, title=f"tax {n}").pk for n in range(3)]
     first = ann.get("/tasks", q="tax", sort="oldest", limit=2)
     assert ids(first) == made[:2]

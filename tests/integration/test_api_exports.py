@@ -103,7 +103,7 @@ def test_a_text_is_previewed_and_nothing_is_stored(ann: Script) -> None:
     assert not Task.objects.exists()
 
 
-def test_the_preview_tells_the_faults_that_creating_it_would_tell(ann: Script) -> None:
+def test_the_preview_reports_the_faults_that_creating_it_would_report(ann: Script) -> None:
     wrong = {"project": "shop", "text": "---\npipeline: slow\n---\n# Do it\n"}
     preview, created = ann.post("/tasks/preview", wrong), ann.post("/tasks", wrong)
     assert preview.status_code == 400
@@ -111,7 +111,7 @@ def test_the_preview_tells_the_faults_that_creating_it_would_tell(ann: Script) -
     assert preview.json()["errors"][0]["where"] == "task:2"
 
 
-def test_tasks_are_taken_away_whole_as_csv_or_json(ann: Script, shop: Project) -> None:
+def test_tasks_are_exported_in_full_as_csv_or_json(ann: Script, shop: Project) -> None:
     TaskFactory.create(project=shop, title="=1+1", phase="failed")
     TaskFactory.create(project=shop, title="Round prices")
     TaskFactory.create(title="Elsewhere")
@@ -126,7 +126,7 @@ def test_tasks_are_taken_away_whole_as_csv_or_json(ann: Script, shop: Project) -
     assert entry.detail["filters"] == {"phase": ["failed"]}
 
 
-def test_questions_are_taken_away_whole(ann: Script, shop: Project) -> None:
+def test_questions_are_exported_in_full(ann: Script, shop: Project) -> None:
     QuestionFactory.create(task__project=shop, task__title="Round prices")
     QuestionFactory.create(task__title="Elsewhere")
     answer = ann.get("/questions/export", state="open", format="json")

@@ -92,7 +92,7 @@ def test_a_key_is_one_persons_alone(question: Question) -> None:
     assert (other.status_code, "Idempotency-Replayed" in other) == (409, False)
 
 
-def test_a_key_tells_a_narrower_token_nothing(question: Question) -> None:
+def test_an_idempotency_key_reveals_nothing_to_a_narrower_token(question: Question) -> None:
     """It is the same person's, but whoever holds it may see one other project alone."""
     ann = member(question)
     user, address, body = ann.token.user, f"/questions/{question.pk}/answer", {"answer": "Half up"}

@@ -67,7 +67,7 @@ def test_who_is_no_maintainer_learns_nothing_of_logins_or_invitations(project: P
     refused(member.get("/projects/shop/invitations"), 403)
 
 
-def test_an_invitation_tells_its_link_once(ann: Script, project: Project, settings: Any) -> None:
+def test_an_invitation_shows_its_link_once(ann: Script, project: Project, settings: Any) -> None:
     """The portal keeps a hash of the link, so a repeated answer has none."""
     settings.SENDS_EMAIL = False
     body = {"email": "Bob@example.org", "role": "member"}

@@ -72,7 +72,7 @@ class TestUsage:
         first.update(state="answered", answered_at=asked.replace(minute=5))
         return project
 
-    def test_it_is_added_up_and_told_apart(self, ann: User, shop: Project) -> None:
+    def test_usage_is_summed_and_split(self, ann: User, shop: Project) -> None:
         said = Script(ann).get("/usage", **{"from": "2026-03-01", "to": "2026-03-31", "by": "person"}).json()
         assert (said["since"], said["until"], said["cost_usd"]) == ("2026-03-01", "2026-03-31", 0.75)
         assert said["tokens"]["output"] == 20 and said["before"]["cost_usd"] == 0
@@ -103,7 +103,7 @@ class TestUsage:
             ({"by": "colour"}, "query.by"),
         ],
     )
-    def test_a_period_that_cannot_be_is_told(self, ann: User, asked: dict[str, str], where: str) -> None:
+    def test_an_impossible_period_is_reported(self, ann: User, asked: dict[str, str], where: str) -> None:
         refused(Script(ann).get("/usage", **asked), 400, where)
 
 
@@ -131,7 +131,7 @@ class TestAudit:
         assert root.get("/audit", q="prices logged").json()["items"] == []
         refused(root.get("/audit", via="pigeon"), 400, "query.via")
 
-    def test_it_is_taken_away_as_it_is_narrowed(self, root: Script, ann: User) -> None:
+    def test_the_export_has_the_same_filters(self, root: Script, ann: User) -> None:
         record(Action.TASK_CANCELLED, by=ann, task=TaskFactory.create(title="=1+1"))
         record(Action.LOGGED_OUT, by=UserFactory.create(username="ben"))
         only = root.get("/audit/export", person="ann")
@@ -272,7 +272,7 @@ class TestProjects:
         assert maintainer.send("patch", "/projects/shop", {"branch": "release"}).json()["branch"] == "release"
 
     @pytest.mark.django_db(transaction=True)
-    def test_what_is_wrong_at_the_newest_commit_is_told(
+    def test_problems_at_the_newest_commit_are_reported(
         self, maintainer: Script, source: GitRepository
     ) -> None:
         source.commit(**{"cat-herder.yaml": f"interactionThreshold: 9\n{ONE_STEP}"})
@@ -346,11 +346,11 @@ class TestTellingPeople:
             {"event_types": ["test"]},
         ],
     )
-    def test_what_cannot_be_told_is_not_added(self, maintainer: Script, given: dict[str, Any]) -> None:
+    def test_invalid_targets_are_not_added(self, maintainer: Script, given: dict[str, Any]) -> None:
         refused(maintainer.post("/projects/shop/targets", {**self.HOOK, **given}), 400)
         assert not Target.objects.exists()
 
-    def test_what_one_is_told_is_changed_in_parts(self, maintainer: Script) -> None:
+    def test_preferences_can_be_changed_in_parts(self, maintainer: Script) -> None:
         before = maintainer.get("/me/preferences").json()
         assert before["subscriptions"]["question"] == {"page": "all", "email": "mine", "chat": "all"}
         wanted = {

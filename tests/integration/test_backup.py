@@ -89,7 +89,7 @@ def databases(request: pytest.FixtureRequest) -> list[dict[str, str]]:
 
 @pytest.mark.bubblewrap
 @pytest.mark.postgres
-def test_a_waiting_task_goes_on_in_another_portal_from_a_backup(
+def test_a_waiting_task_resumes_in_another_portal_from_a_backup(
     databases: list[dict[str, str]], tmp_path: Path
 ) -> None:
     """With the real agent program: the same session, with the answer, in another folder and another kind of
@@ -193,7 +193,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 class TestFiles:
-    def test_a_file_that_is_there_is_replaced_only_when_told(
+    def test_an_existing_file_is_replaced_only_on_request(
         self, installation: Installation, backup: Path
     ) -> None:
         before = backup.read_bytes()

@@ -154,9 +154,7 @@ class TestMaking:
         assert "leads out of the repository" in err
         assert list((tmp_path / "outside").iterdir()) == []
 
-    def test_errors_that_were_there_are_told_and_fail(
-        self, manage: Manage, repository: GitRepository
-    ) -> None:
+    def test_existing_errors_are_reported_and_fail(self, manage: Manage, repository: GitRepository) -> None:
         repository.commit(**{"cat-herder.yaml": "model: 3\n"})
         code, out, _ = manage("init_project", repository.path)
         assert code == 1
@@ -324,7 +322,7 @@ def test_r5_a_file_to_import_that_is_not_there(manage: Manage, repository: GitRe
     assert "no.js: there is no such file to import" in err
 
 
-def test_r5_without_node_that_is_said(
+def test_r5_without_node_that_is_reported(
     repository: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "empty").mkdir()

@@ -101,7 +101,7 @@ def test_long_lists_are_cut_and_say_so(manage: Manage) -> None:
     assert len(manage("status", "--all")[1].splitlines()) == 52
 
 
-def test_the_workers_are_told_and_that_there_is_none(manage: Manage, worker: WorkerBeat) -> None:
+def test_status_shows_the_workers_or_that_there_is_none(manage: Manage, worker: WorkerBeat) -> None:
     TaskFactory.create()
     assert "No worker" not in manage("status")[1]
     told = json.loads(manage("status", "--json")[1])["workers"]
@@ -134,9 +134,7 @@ def used() -> None:
         ("project", {"billing": 2.25, "shop": 1.5}),
     ],
 )
-def test_what_was_used_can_be_told_apart(
-    manage: Manage, used: None, by: str, costs: dict[str, float]
-) -> None:
+def test_usage_can_be_split(manage: Manage, used: None, by: str, costs: dict[str, float]) -> None:
     """P11."""
     told = json.loads(manage("stats", "--by", by, "--json")[1])
     parts = {name: part["cost_usd"] for name, part in told["parts"].items()}
@@ -200,7 +198,7 @@ def test_bad_words_are_refused_with_what_and_where(manage: Manage, words: tuple[
     assert told in err
 
 
-def test_an_unknown_step_is_told_with_the_known_ones(manage: Manage, asked: Task) -> None:
+def test_an_unknown_step_is_reported_with_the_known_ones(manage: Manage, asked: Task) -> None:
     code, _, err = manage("task_log", asked.pk, "--step", "deploy")
     assert code == 2
     assert err == f"--step: Task {asked.pk} has no step “deploy”. Its steps: 1 plan, 2 implement.\n"

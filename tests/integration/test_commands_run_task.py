@@ -226,7 +226,7 @@ def test_a_command_to_copy_is_one_line_in_a_narrow_terminal(
     assert f"Fetch the result with  {fetch}\n" in terminal.seen
 
 
-def test_the_terminal_answers_first_and_the_web_is_told(
+def test_the_terminal_answers_first_and_the_web_says_so(
     plain: tuple[Installation, tuple[str, ...]],
 ) -> None:
     installation, command = plain
@@ -361,7 +361,7 @@ def test_words_that_the_parser_refuses_are_wrong_use(installation: Installation)
     assert "the following arguments are required: PATH|ID" in refused.stderr
 
 
-def test_a_database_that_is_not_prepared_is_told(tmp_path: Path) -> None:
+def test_a_database_without_migrations_is_reported(tmp_path: Path) -> None:
     refused = Installation(tmp_path).manage("status")
     assert refused.returncode == 2
     assert "Run `make up` once, or `manage.py migrate`" in refused.stderr
@@ -424,7 +424,7 @@ def test_a_tool_call_is_denied_at_the_prompt(guarded: tuple[Installation, tuple[
     assert "no tag is made" in terminal.seen
 
 
-def test_a_tool_call_is_approved_by_command_and_the_task_goes_on(
+def test_a_tool_call_is_approved_by_command_and_the_task_resumes(
     guarded: tuple[Installation, tuple[str, ...]],
 ) -> None:
     installation, command = guarded

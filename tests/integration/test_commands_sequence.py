@@ -138,7 +138,7 @@ def test_a_task_that_fails_stops_it_until_it_is_continued(
     assert "Now it fits." in out and "Done: tasks/prices" in out
 
 
-def test_without_continue_a_failed_sequence_is_begun_anew_and_it_is_said(
+def test_without_continue_a_failed_sequence_begins_anew_and_says_so(
     manage: Manage, project: Project, agents: FakeAgents
 ) -> None:
     agents.acts["first"] = [fake_script.Fail("API Error: no")]
@@ -194,7 +194,7 @@ def test_threshold_and_pipeline_hold_for_all_tasks(
         ([FOLDER, "--project", "shop", "--as", "vic"], "does not allow this"),
     ],
 )
-def test_wrong_use_is_told_and_makes_nothing(
+def test_wrong_use_is_reported_and_creates_nothing(
     manage: Manage, project: Project, agents: FakeAgents, words: list[str], told: str
 ) -> None:
     """R5."""
@@ -368,7 +368,7 @@ def test_a_sequence_made_in_the_portal_is_started_by_its_number(
     assert code == 0 and "Done: tasks/prices, 2 task(s)" in out
 
 
-def test_leaving_between_two_tasks_is_told(
+def test_leaving_between_two_tasks_prints_how_to_continue(
     manage: Manage, project: Project, agents: FakeAgents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl+C in the moment in which a task ends: the next must not begin."""

@@ -120,7 +120,7 @@ def test_a_project_is_found_by_its_name(validate: Manage, repository: GitReposit
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("path", ["no-such-place", "/etc/hostname"])
-def test_r5_what_is_no_folder_is_wrong_use(validate: Manage, path: str) -> None:
+def test_r5_a_path_that_is_not_a_folder_is_wrong_use(validate: Manage, path: str) -> None:
     code, _, err = validate(path)
     assert code == 2
     assert path in err

@@ -90,7 +90,7 @@ class TestOnce:
         manage(*ONCE)
         assert list(phases()) == ["a", "b"]
 
-    def test_faulty_files_are_told_with_their_line_and_the_others_run(
+    def test_faulty_files_are_reported_with_their_line_and_the_others_run(
         self, manage: Manage, folder: Path, agents: FakeAgents
     ) -> None:
         (folder / "a.md").write_text("---\ntitle: A\ninteractionThreshold: 9\n---\nDo it.\n")
@@ -111,7 +111,7 @@ class TestOnce:
         assert manage(*ONCE)[0] == 1
         assert phases() == {"a": "failed", "b": "done"}
 
-    def test_a_task_that_waits_does_not_hold_up_the_next_and_goes_on_later(
+    def test_a_waiting_task_does_not_delay_the_next_and_resumes_later(
         self, manage: Manage, folder: Path, agents: FakeAgents
     ) -> None:
         agents.acts["a"] = [
@@ -178,7 +178,7 @@ class TestOnce:
         (("--as", "vic"), "does not allow this"),
     ],
 )
-def test_wrong_use_is_told(
+def test_wrong_use_is_reported(
     manage: Manage, project: Project, agents: FakeAgents, words: tuple[str, ...], told: str
 ) -> None:
     MembershipFactory.create(project=project, user__username="vic", role="viewer")
@@ -186,7 +186,7 @@ def test_wrong_use_is_told(
     assert code == 2 and told in err
 
 
-def test_a_faulty_configuration_is_told_with_its_line(
+def test_a_faulty_configuration_is_reported_with_its_line(
     manage: Manage, project: Project, agents: FakeAgents
 ) -> None:
     (Path(project.source) / "cat-herder.yaml").write_text("taskFolder: [1]\n")
@@ -202,7 +202,7 @@ def test_a_project_elsewhere_needs_a_folder_here(
     assert code == 2 and "is not on this machine: name a folder here." in err
 
 
-def test_work_on_the_projects_own_branch_is_said_before_it_begins(
+def test_work_on_the_projects_own_branch_is_announced_before_it_begins(
     manage: Manage, project: Project, folder: Path, agents: FakeAgents
 ) -> None:
     GitRepository(Path(project.source)).commit(
@@ -214,7 +214,9 @@ def test_work_on_the_projects_own_branch_is_said_before_it_begins(
     assert out.index("works directly on the project's branch") < out.index("The a is done.")
 
 
-def test_a_task_that_may_not_be_started_is_told_and_the_watch_goes_on(project: Project, folder: Path) -> None:
+def test_a_task_that_may_not_be_started_is_reported_and_watching_continues(
+    project: Project, folder: Path
+) -> None:
     """Somebody took the role away while the watch ran."""
     admin = acting(UserFactory.create(is_superuser=True))
     for word in ("a", "b"):
@@ -262,7 +264,7 @@ class TestUnderWatch:
         assert terminal.end() == 0
         assert installation.row("SELECT count(*) FROM tasks_app_task WHERE phase = 'done'") == (2,)
 
-    def test_ctrl_c_at_work_interrupts_the_task_and_the_next_watch_goes_on(
+    def test_ctrl_c_interrupts_the_task_and_the_next_watch_resumes_it(
         self, installation: Installation, todo: Path
     ) -> None:
         (todo / "slow.md").write_text("# Take your time\n\nrehearsal: slow\n")

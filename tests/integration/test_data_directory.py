@@ -135,7 +135,7 @@ def test_directories_of_several_hosts_belong_to_one_database(runner: Runner, set
 
 
 @pytest.mark.bubblewrap
-def test_an_installation_from_before_goes_on_with_its_waiting_task(
+def test_an_older_installation_resumes_its_waiting_task(
     real: Runner, before_keys: pytest.MonkeyPatch
 ) -> None:
     """R1: the upgrade keeps the path under which the agent's session is stored, so that it is resumed."""

@@ -149,7 +149,7 @@ def test_the_same_decision_by_the_same_person_changes_nothing_and_any_other_is_l
     assert AuditEntry.objects.filter(action=Action.DENIED).count() == 1
 
 
-def test_who_comes_after_a_dismissal_is_told_of_a_dismissal() -> None:
+def test_an_answer_after_a_dismissal_is_told_of_it() -> None:
     question = asked()
     ada = member_of(question)
     dismiss_question(question, by=acting(ada), via=WEB)

@@ -304,7 +304,7 @@ def test_threads_on_a_file_and_on_the_whole_stand_where_they_belong(shop: Shop) 
     assert "data-comment-file" in page and "data-comment-whole" in page
 
 
-def test_what_others_write_is_told_without_the_diff(shop: Shop) -> None:
+def test_what_others_write_is_reported_without_the_diff(shop: Shop) -> None:
     """V3: live for everybody who looks."""
     base = shop.source.git("rev-parse", "HEAD")
     task = shop.task(base, shop.commit(**{"a.txt": "1\n2\n"}))

@@ -81,7 +81,7 @@ def test_a_check_that_fails_itself_is_a_finding_and_keeps_no_other_from_being_ma
     assert found[1].level is Level.OK
 
 
-def test_a_machine_without_git_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_git_is_reported_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     finding = only(machine.git())
     assert finding.level is Level.PROBLEM and "apt install git" in finding.advice
@@ -133,9 +133,7 @@ def test_a_limit_that_nothing_holds_is_a_warning_with_what_to_do(monkeypatch: py
     assert "Temporary files no limit" in only(machine.limits()).text
 
 
-def test_a_network_that_cannot_be_kept_from_steps_is_told(
-    monkeypatch: pytest.MonkeyPatch, settings: Any
-) -> None:
+def test_a_network_that_cannot_be_blocked_is_reported(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     use_sandbox(monkeypatch, SANDBOX)
     assert only(machine.network()).level is Level.OK
     use_sandbox(monkeypatch, replace(SANDBOX, network_reason="no loopback"))
@@ -146,7 +144,7 @@ def test_a_network_that_cannot_be_kept_from_steps_is_told(
     assert finding.level is Level.PROBLEM and "CATHERDER_NETWORK=none" in finding.advice
 
 
-def test_a_limit_of_open_files_that_is_too_low_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_low_limit_of_open_files_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda which: (256, 1024))
     finding = only(machine.open_files())
     assert finding.level is Level.WARNING and "LimitNOFILE" in finding.advice
@@ -157,7 +155,7 @@ class TestServices:
     def test_the_database_is_sound_and_its_clock_is_ours(self) -> None:
         assert {finding.level for finding in services.database()} == {Level.OK}
 
-    def test_a_clock_that_is_off_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_wrong_clock_is_reported(self, monkeypatch: pytest.MonkeyPatch) -> None:
         late = timezone.now() + timedelta(minutes=5)
         monkeypatch.setattr(timezone, "now", lambda: late)
         finding = services._clock()
@@ -186,7 +184,7 @@ class TestServices:
         finding = only(services.model())
         assert finding.level is Level.WARNING and "terms" in finding.advice
 
-    def test_a_source_that_is_gone_is_told(self) -> None:
+    def test_a_missing_source_is_reported(self) -> None:
         ProjectFactory.create(name="shop", source="/nowhere/at/all")
         ProjectFactory.create(name="far", source="https://git.example.org/far.git")
         gone, count = services.sources()
@@ -196,7 +194,7 @@ class TestServices:
 
 @pytest.mark.django_db
 class TestRepositories:
-    def test_one_that_is_gone_or_lacks_a_commit_is_a_problem(self, runner: Runner) -> None:
+    def test_a_repository_that_is_missing_or_lacks_a_commit_is_a_problem(self, runner: Runner) -> None:
         project = runner.project()
         assert told(data.repositories(deep=True)) == [("ok", "1 looked at, every object read")]
         TaskFactory.create(project=project, base_commit="1" * 40)

@@ -81,7 +81,7 @@ def test_a_task_waits_for_an_approval_as_for_a_question(runner: Runner, threshol
     assert (order.prompt, order.may_ask) == (None, threshold > 0)
 
 
-def test_a_denial_reaches_the_agent_with_its_reason_and_the_run_goes_on(runner: Runner) -> None:
+def test_a_denial_reaches_the_agent_with_its_reason_and_the_run_continues(runner: Runner) -> None:
     task = runner.advance(runner.task([Turn(calls=(GUARDED,)), say("I heard: {result}")], config=RULED))
     settle(runner, task, "denied", "Not today.")
     assert runner.advance(task).phase == Phase.DONE

@@ -201,7 +201,7 @@ def test_an_agent_that_is_killed_after_its_last_word_is_interrupted_all_the_same
         (SandboxMode.OFF, "claude"),
     ],
 )
-def test_a_real_agent_that_is_killed_is_told_from_one_that_fails(
+def test_a_killed_real_agent_is_distinguished_from_a_failed_one(
     tmp_path: Path, mode: SandboxMode, name: str
 ) -> None:
     """The kernel takes the agent inside the sandbox, an operator perhaps the sandbox itself."""

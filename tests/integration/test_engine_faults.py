@@ -241,7 +241,7 @@ def test_a_pause_does_not_outlast_a_clock_that_was_set_back(runner: Runner) -> N
     assert Task.objects.due().get() == task
 
 
-def test_people_are_told_what_is_in_the_way_and_when_it_is_tried_again(
+def test_pages_show_what_prevents_a_task_and_when_it_is_tried_again(
     runner: Runner, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """R3: on the page, in the terminal and in the API."""
@@ -265,7 +265,7 @@ def test_people_are_told_what_is_in_the_way_and_when_it_is_tried_again(
     assert (known.fault, known.retry_at) == ("The disk is full", task.retry_at)
 
 
-def test_what_passes_is_told_by_the_error_itself() -> None:
+def test_the_error_itself_says_whether_it_is_temporary() -> None:
     """Only a few of the errors of a class pass: a missing table is an OperationalError of SQLite, too."""
     assert passing_fault(OSError(errno.ENOSPC, "full")) == "The disk is full"
     assert passing_fault(OSError(errno.ENOENT, "gone")) == ""

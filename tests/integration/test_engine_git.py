@@ -149,7 +149,7 @@ def test_a_disk_that_is_too_full_for_agents_is_cleaned(runner: Runner) -> None:
     assert not one.kept and not paths.workspace(task).path.exists()
 
 
-def test_a_cleaned_task_goes_on_from_what_was_recorded(runner: Runner) -> None:
+def test_a_task_whose_workspace_was_cleaned_resumes_from_the_recording(runner: Runner) -> None:
     play = {**PLAY, "implement": [Turn(calls=(write("paint.txt", "blue"),)), say("Painted.")]}
     config = TWO_STEPS + '      check: {type: shell, command: "test -e never"}\n'
     task = runner.advance(runner.task(play, config=config))

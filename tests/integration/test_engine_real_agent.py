@@ -193,7 +193,7 @@ for n in range({WAITING}):
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.once(on="sqlite")
-def test_an_agent_that_takes_all_memory_has_failed_and_is_told_why(real: Runner) -> None:
+def test_an_agent_that_takes_all_memory_fails_with_the_reason(real: Runner) -> None:
     """M7, P6: a failed attempt; sent back, the same session is told and goes on."""
     assert isinstance(real.agent, ClaudeAgent)
     real.agent.sandbox = real.agent.sandbox.with_limits(Limits(memory=1 << 30), cgroup=None)

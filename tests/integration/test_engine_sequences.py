@@ -204,7 +204,7 @@ def test_a_file_of_any_name_is_a_task(agents: FakeAgents) -> None:
     assert len(odd.slug) <= 160 and re.fullmatch(r"[\w-]+", odd.slug)
 
 
-def test_a_name_that_is_no_text_fails_the_sequence_and_is_told(agents: FakeAgents) -> None:
+def test_a_file_name_that_is_not_text_fails_the_sequence_with_a_reason(agents: FakeAgents) -> None:
     command = f"printf 'x' > \"$(printf '{FOLDER}/03-\\377.md')\""
     agents.acts["second"] = [fake_script.Turn(calls=(fake_script.shell(command),))]
     sequence = agents.start()
@@ -224,7 +224,7 @@ def test_a_name_that_is_no_text_fails_the_sequence_and_is_told(agents: FakeAgent
         ("", f"{FOLDER}/02-a.md:1: the task has no text"),
     ],
 )
-def test_a_faulty_next_file_fails_the_sequence_which_goes_on_when_it_is_mended(
+def test_a_faulty_next_file_fails_the_sequence_which_resumes_after_a_fix(
     agents: FakeAgents, text: str, told: str
 ) -> None:
     agents.acts["first"] = [fake_script.Turn(calls=(write_task("02-a.md", text),))]
@@ -244,7 +244,9 @@ def test_a_faulty_next_file_fails_the_sequence_which_goes_on_when_it_is_mended(
     assert list(agents.phases())[1] == "02-a.md"
 
 
-def test_people_are_told_that_the_sequence_cannot_go_on_and_not_that_all_is_well(agents: FakeAgents) -> None:
+def test_people_are_notified_that_the_sequence_cannot_continue_and_not_that_all_is_well(
+    agents: FakeAgents,
+) -> None:
     """W6: the last task is done, nothing runs, and nobody looks at the page."""
     agents.acts["first"] = [fake_script.Turn(calls=(write_task("02-a.md", ""),))]
     sequence = agents.start()
@@ -268,7 +270,7 @@ def test_people_are_told_that_the_sequence_cannot_go_on_and_not_that_all_is_well
     assert drop_reason(Delivery.objects.get()) == "The sequence was resumed meanwhile."
 
 
-def test_of_a_sequence_that_goes_on_each_task_is_told_as_done(agents: FakeAgents) -> None:
+def test_of_a_continuing_sequence_each_task_is_reported_as_done(agents: FakeAgents) -> None:
     agents.start()
     target = hook(agents.tasks[0])
     create_notifications()
@@ -276,7 +278,7 @@ def test_of_a_sequence_that_goes_on_each_task_is_told_as_done(agents: FakeAgents
     assert Delivery.objects.filter(target=target).count() == 3
 
 
-def test_only_one_of_two_who_say_go_on_at_once_makes_the_next_task(agents: FakeAgents) -> None:
+def test_only_one_of_two_resumptions_at_once_creates_the_next_task(agents: FakeAgents) -> None:
     """R1: the second was an error page."""
     agents.acts["first"] = [fake_script.Turn(calls=(write_task("02-a.md", ""),))]
     sequence = agents.start()
@@ -315,7 +317,7 @@ def test_a_folder_that_became_a_link_elsewhere_is_gone(agents: FakeAgents, tmp_p
     assert agents.start().failure.startswith(f"The folder {FOLDER} is gone")
 
 
-def test_a_sequence_whose_workspace_was_cleaned_away_goes_on_from_what_was_recorded(
+def test_a_sequence_whose_workspace_was_cleaned_resumes_from_the_recording(
     agents: FakeAgents,
 ) -> None:
     agents.acts["first"] = [fake_script.Turn(calls=(write_task("02-a.md", ""),))]
@@ -428,7 +430,7 @@ class TestHalting:
         assert not Transition.objects.filter(target=Phase.WAITING_FOR_INPUT).exists()
         assert not agents.sequence.transitions.filter(target=Phase.WAITING_FOR_INPUT).exists()
 
-    def test_an_answer_lets_it_go_on_and_later_tasks_know_it(self, agents: FakeAgents) -> None:
+    def test_an_answer_resumes_the_task_and_later_tasks_know_it(self, agents: FakeAgents) -> None:
         agents.acts["first"] = [
             fake_script.Turn(calls=(fake_script.ask("Round half cents up?"),)),
             fake_script.say("{result}"),
@@ -463,7 +465,7 @@ class TestHalting:
 
 
 class TestStopping:
-    def test_a_failed_task_stops_the_sequence_until_it_is_told_to_go_on(self, agents: FakeAgents) -> None:
+    def test_a_failed_task_stops_the_sequence_until_it_is_resumed(self, agents: FakeAgents) -> None:
         agents.acts["second"] = [fake_script.Fail("API Error: 500 for a while")]
         sequence = agents.start()
         assert (sequence.phase, len(agents.tasks)) == (Phase.FAILED, 2)
@@ -479,7 +481,7 @@ class TestStopping:
         assert agents.work().phase == Phase.DONE
         assert (resumed.failure, len(agents.tasks)) == ("", 3)
 
-    def test_a_sequence_is_cancelled_with_its_task_and_goes_on(self, agents: FakeAgents) -> None:
+    def test_a_sequence_is_cancelled_with_its_task_and_can_be_resumed(self, agents: FakeAgents) -> None:
         agents.acts["second"] = [
             fake_script.Turn(calls=(fake_script.ask("Round?"),)),
             fake_script.say("{result}"),
@@ -495,7 +497,7 @@ class TestStopping:
         agents.answer("Yes")
         assert agents.work().phase == Phase.DONE
 
-    def test_there_is_nothing_to_go_on_with_after_the_end(self, agents: FakeAgents) -> None:
+    def test_a_sequence_cannot_be_resumed_after_its_end(self, agents: FakeAgents) -> None:
         sequence = agents.start()
         with pytest.raises(IllegalMove):
             resume_sequence(sequence, by=acting(agents.person))
@@ -519,7 +521,7 @@ class TestStopping:
             action(sequence, by=acting(viewer))  # type: ignore[operator]
 
 
-def test_who_takes_the_next_task_up_itself_rings_nobody(
+def test_a_process_that_works_on_the_next_task_itself_notifies_nobody(
     agents: FakeAgents, django_capture_on_commit_callbacks: object
 ) -> None:
     agents.make()
@@ -541,7 +543,9 @@ def test_a_project_takes_its_sequences_workspaces_with_it(agents: FakeAgents) ->
     assert Path(agents.project.source).exists()
 
 
-def test_a_folder_that_cannot_be_read_is_told(agents: FakeAgents, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_read_is_reported(
+    agents: FakeAgents, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The portal may run as a user to whom the agent closed the folder; as root nothing is closed."""
     agents.make()
 

@@ -67,7 +67,7 @@ def test_a_cancel_stops_the_agent_at_work(runner: Runner) -> None:
     assert run.input_tokens > 0, "what was used counts"
 
 
-def test_a_cancelled_task_goes_on_in_the_same_session(runner: Runner) -> None:
+def test_a_cancelled_task_resumes_in_the_same_session(runner: Runner) -> None:
     task = runner.task(HANGS)
     once_at_work(runner, lambda: cancel_task(task, by=acting(runner.user)))
     runner.advance(task)
@@ -154,7 +154,7 @@ def test_a_shutdown_puts_the_task_back_and_the_next_worker_finishes_it(
     assert [run.outcome for run in runs(task)] == [Outcome.INTERRUPTED, Outcome.FINISHED]
 
 
-def test_an_interrupt_waits_until_somebody_says_go_on(
+def test_an_interrupted_task_waits_until_somebody_resumes_it(
     runner: Runner, stopping: Callable[[StopReason], None]
 ) -> None:
     task = runner.task(HANGS)

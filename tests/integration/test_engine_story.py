@@ -199,7 +199,7 @@ def test_two_questions_in_one_message_are_answered_together(runner: Runner) -> N
     assert "Large" in told
 
 
-def test_questions_of_equal_words_are_told_apart() -> None:
+def test_questions_of_equal_words_are_distinguished() -> None:
     items = items_json(Ask("t", "command", (AskItem("Version 2"), AskItem("Version 2"), AskItem("Why?"))))
     assert [item["question"] for item in items] == ["Version 2", "Version 2 (2)", "Why?"]
 
@@ -249,7 +249,7 @@ def test_a_task_may_choose_replay(runner: Runner) -> None:
     assert "Red it is" in runs(task)[1].prompt.split("--- FEEDBACK ---")[1]
 
 
-def test_a_replay_that_crashed_goes_on_in_its_own_session_without_telling_the_answer_twice(
+def test_a_crashed_replay_resumes_in_its_own_session_without_repeating_the_answer(
     runner: Runner,
 ) -> None:
     """R1: the call that waited for the answer is not in the new session."""
@@ -292,7 +292,7 @@ def test_a_check_that_keeps_failing_fails_the_task_with_its_last_output(runner: 
     assert step(task).phase == Phase.FAILED
 
 
-def test_go_on_after_a_failed_check_tries_again(runner: Runner) -> None:
+def test_resuming_after_a_failed_check_tries_again(runner: Runner) -> None:
     from tasks_app.services.tasks import resume_task
 
     task = runner.advance(runner.task([say("Done.")], config=checked("test -e made.txt")))
@@ -325,7 +325,7 @@ def test_a_usage_limit_fails_the_task_and_names_the_time(runner: Runner) -> None
     assert "2096-10-02" in task.failure
 
 
-def test_a_task_that_may_wait_for_the_reset_goes_on_by_itself(runner: Runner) -> None:
+def test_a_task_that_may_wait_for_the_reset_resumes_by_itself(runner: Runner) -> None:
     """P8, H11."""
     config = "waitForRateLimitReset: true\n" + checked("true")
     task = runner.advance(runner.task([Limit(4_000_000_000), say("Again.")], config=config))
@@ -370,7 +370,7 @@ def test_a_later_steps_prompt_carries_the_history(runner: Runner) -> None:
     assert "--- HUMAN INTERACTION HISTORY ---" not in runs(task)[0].prompt
 
 
-def test_with_a_threshold_of_nought_nobody_is_asked(runner: Runner) -> None:
+def test_with_threshold_0_nobody_is_asked(runner: Runner) -> None:
     """H1, H13."""
     task = runner.advance(runner.task(ASKS_ONCE, threshold=0))
     assert task.phase == Phase.DONE
@@ -394,7 +394,7 @@ def test_what_the_portal_itself_fails_at_fails_the_task_and_leaves_no_open_run(r
     assert [run.outcome for run in runs(task)] == [Outcome.FAILED]
 
 
-def test_clocks_do_not_decide_which_run_was_told_an_answer(runner: Runner) -> None:
+def test_clocks_do_not_decide_which_run_got_an_answer(runner: Runner) -> None:
     """R1: the web server's clock is ahead of the worker's; the answer is told once, then the failed check."""
     text = "---\nresume: replay\n---\n# Paint it\n\nIn some colour.\n"
     task = runner.task(
@@ -422,7 +422,7 @@ def test_an_interrupted_run_shows_its_diff(runner: Runner) -> None:
     assert "half.txt" in diff_of(task)
 
 
-def test_ten_megabytes_of_output_are_cut_and_the_cut_is_said(runner: Runner) -> None:
+def test_ten_megabytes_of_output_are_cut_and_the_cut_is_mentioned(runner: Runner) -> None:
     """H8, R5: multi-byte text undamaged, the limit marked, the raw message whole."""
     shout = Call("Bash", {"command": "shout"}, lambda workspace: "ä☃\n" * 3_500_000)
     task = runner.advance(runner.task([Turn(calls=(shout,)), say("Done.")]))

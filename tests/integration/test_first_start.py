@@ -20,7 +20,7 @@ def given(settings: Any, password: str | None) -> None:
 
 
 @pytest.mark.parametrize("password", ["x", "password1234", "12345678", "herder12"])
-def test_a_password_that_nobody_else_may_have_is_refused(settings: Any, password: str) -> None:
+def test_a_weak_password_is_refused(settings: Any, password: str) -> None:
     given(settings, password)
     with pytest.raises(BadInput, match=r"^CATHERDER_ADMIN_PASSWORD: "):
         ensure_admin()

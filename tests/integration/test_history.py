@@ -149,7 +149,7 @@ def test_a_sequence_is_a_filter(client: Client, varied: dict[str, Task]) -> None
         "from=%00", "sequence=%C2%B2", "kind=questions&state=odd", "kind=questions&via=pigeon",
     ],
 )  # fmt: skip
-def test_a_value_that_cannot_be_used_is_said_and_left_out(
+def test_an_unusable_value_is_reported_and_left_out(
     client: Client, varied: dict[str, Task], query: str
 ) -> None:
     page = client.get(f"/history/?{query}")
@@ -221,7 +221,7 @@ def test_questions_are_listed_in_plain_words(client: Client, project: Project) -
     assert "The rules are <mark>silent</mark>." in client.get("/history/?kind=questions&q=silent").text
 
 
-def test_a_question_without_an_answer_leaves_no_room_for_one(client: Client, project: Project) -> None:
+def test_a_question_without_an_answer_shows_no_empty_line(client: Client, project: Project) -> None:
     QuestionFactory.create(task__project=project)
     page = client.get("/history/?kind=questions").text
     assert "How should half cents be rounded?" in page and "row-answer" not in page
@@ -370,7 +370,7 @@ def test_an_export_is_recorded(client: Client, viewer: User) -> None:
     assert entry.detail == {"form": "csv", "filters": {"phase": ["failed"]}}
 
 
-def test_nothing_of_another_project_can_be_taken_away(client: Client) -> None:
+def test_nothing_of_another_project_can_be_exported(client: Client) -> None:
     QuestionFactory.create(task__title="Secret")
     assert json.loads(taken(client, "/history/export.json")) == []
     assert json.loads(taken(client, "/history/export.json?kind=questions")) == []

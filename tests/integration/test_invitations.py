@@ -90,7 +90,7 @@ def test_a_mail_that_cannot_be_sent_shows_the_link_instead(
     assert "The e-mail could not be sent" in page and "http://testserver/invitations/" in page
 
 
-def test_a_newcomer_makes_a_login_and_is_in(project: Project, boss: User) -> None:
+def test_an_invited_person_creates_an_account_and_is_logged_in(project: Project, boss: User) -> None:
     client = Client()
     link = link_for(project, boss)
     assert 'value="ann"' in client.get(link).text
@@ -244,7 +244,7 @@ def test_inviting_the_same_address_again_renews_it(project: Project, boss: User)
     assert Invitation.objects.count() == 1
 
 
-def test_a_withdrawn_link_works_no_more_and_that_is_told(project: Project, boss: User, at: Client) -> None:
+def test_a_withdrawn_link_stops_working_and_says_so(project: Project, boss: User, at: Client) -> None:
     link = link_for(project, boss)
     where = reverse("invitation_withdraw", args=[project.pk, Invitation.objects.get().pk])
     assert "withdrawn. Its link no longer works." in at.post(where, follow=True).text

@@ -147,7 +147,9 @@ def refusal(answer: tuple[int, bytes]) -> tuple[int, str, str]:
     return answer[0], fault["type"], fault["message"]
 
 
-def test_a_request_with_a_run_token_goes_on_with_the_real_key(proxy: ApiKeyProxy, upstream: Upstream) -> None:
+def test_a_request_with_a_run_token_is_forwarded_with_the_real_key(
+    proxy: ApiKeyProxy, upstream: Upstream
+) -> None:
     upstream.go_on.set()
     with proxy.run_token() as (token, _):
         answer = post(proxy, token)
@@ -218,7 +220,7 @@ def port_of(proxy: ApiKeyProxy) -> int:
     return int(proxy.url.rpartition(":")[2])
 
 
-def test_connections_are_bounded_and_the_longest_silent_one_makes_room(
+def test_connections_are_limited_and_the_longest_idle_one_is_closed(
     proxy: ApiKeyProxy, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """M7: descriptors of the worker are not for agents to use up, nor can one agent shut the others out."""

@@ -41,7 +41,7 @@ def test_a_limit_has_the_time_that_the_answer_named(bench: Bench) -> None:
     assert before <= result.resets_at - timedelta(hours=1) <= after
 
 
-def test_a_limit_of_which_nothing_is_said_has_no_time(bench: Bench) -> None:
+def test_a_limit_without_a_reset_time_has_none(bench: Bench) -> None:
     result = bench.start("overloaded-until-unknown")
     assert result.ending is Ending.LIMIT
     assert result.resets_at is None

@@ -98,7 +98,9 @@ async def test_a_change_of_another_process_arrives_and_nothing_is_missed_over_a_
 
 
 @pytest.mark.postgres
-async def test_a_row_that_commits_late_with_a_lower_id_is_told(postgres_url: str, tmp_path: Path) -> None:
+async def test_a_row_that_commits_late_with_a_lower_id_is_delivered(
+    postgres_url: str, tmp_path: Path
+) -> None:
     portal = WebServer(tmp_path / "data", DATABASE_URL=postgres_url).start()
     try:
         browser = Browser(portal)

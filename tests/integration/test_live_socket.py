@@ -127,11 +127,11 @@ async def refusal(client: Client, **handshake: str) -> Any:
     return message
 
 
-async def test_a_stranger_is_refused(world: World) -> None:
+async def test_an_anonymous_visitor_is_refused(world: World) -> None:
     assert await refusal(Client()) == {"type": "websocket.close", "code": 4401}
 
 
-async def test_a_person_has_so_many_sockets_and_no_more(world: World, settings: Any) -> None:
+async def test_the_number_of_sockets_of_a_user_is_limited(world: World, settings: Any) -> None:
     """Each costs the portal a file and work for every change; a page without one polls."""
     settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"sockets_of_one": 5})
     async with AsyncExitStack() as stack:
@@ -167,14 +167,14 @@ async def test_an_unknown_address_is_refused_without_a_traceback(world: World) -
     assert (await refusal(world.client, path="/ws/other/"))["type"] == "websocket.close"
 
 
-async def test_the_first_frame_says_up_to_where_the_browser_is_told(world: World) -> None:
+async def test_the_first_frame_names_the_position_of_the_browser(world: World) -> None:
     last = await world.change(world.ours)
 
     async with Browser(world.client) as browser:
         assert browser.hello == {"hello": True, "upto": last}
 
 
-async def test_a_member_is_told_in_one_frame_per_task(world: World) -> None:
+async def test_a_member_gets_one_frame_per_task(world: World) -> None:
     async with Browser(world.client) as browser:
         await Change.objects.acreate(task=world.ours, kind="question")
         last = await world.change(world.ours)
@@ -187,7 +187,7 @@ async def test_a_member_is_told_in_one_frame_per_task(world: World) -> None:
 
 
 @pytest.mark.parametrize("role", ["outsider", *Role.values, "site admin"])
-async def test_each_is_told_of_the_tasks_that_they_may_see_and_of_no_others(world: World, role: str) -> None:
+async def test_users_get_updates_only_of_the_tasks_that_they_may_see(world: World, role: str) -> None:
     """W1: a stranger gets no connection at all, see above."""
     await world.membership.adelete()
     if role in Role.values:
@@ -203,7 +203,7 @@ async def test_each_is_told_of_the_tasks_that_they_may_see_and_of_no_others(worl
 
 
 @pytest.mark.parametrize("ending", ["password", "elsewhere", "logout"])
-async def test_a_session_that_is_over_closes_the_socket_before_anything_more_is_told(
+async def test_an_expired_session_closes_the_socket_before_anything_more_is_sent(
     world: World, ending: str
 ) -> None:
     """W1: whatever ended it. The answer to "who is this" counts for a second (VISIBILITY_SECONDS)."""
@@ -223,7 +223,7 @@ def _end(world: World, how: str) -> None:
         world.client.post("/logout/")
 
 
-async def test_nobody_is_told_of_projects_that_he_may_not_see(world: World) -> None:
+async def test_nobody_is_notified_of_projects_that_they_may_not_see(world: World) -> None:
     async with Browser(world.client) as browser:
         await world.change(world.theirs)
         await world.change(world.ours)
@@ -231,7 +231,7 @@ async def test_nobody_is_told_of_projects_that_he_may_not_see(world: World) -> N
         assert (await browser.update())["task"] == world.ours.pk
 
 
-async def test_a_site_admin_is_told_of_everything(world: World) -> None:
+async def test_a_site_admin_is_notified_of_everything(world: World) -> None:
     await User.objects.aupdate(is_superuser=True)
 
     async with Browser(world.client) as browser:
@@ -240,7 +240,7 @@ async def test_a_site_admin_is_told_of_everything(world: World) -> None:
         assert (await browser.update())["task"] == world.theirs.pk
 
 
-async def test_a_removed_member_is_told_nothing_more(world: World) -> None:
+async def test_a_removed_member_gets_no_more_updates(world: World) -> None:
     """The permission is looked at again for every notice, here without any time of grace."""
     await Membership.objects.acreate(user=world.ann, project=await Project.objects.aget(name="theirs"))
     async with Browser(world.client) as browser:
@@ -296,7 +296,7 @@ async def test_a_browser_that_comes_back_is_told_what_it_missed(world: World) ->
 
 
 @pytest.mark.parametrize("after", ["999999", "-1", "abc", "1" * 30, "²"])
-async def test_a_browser_whose_place_is_unknown_is_told_to_refresh(world: World, after: str) -> None:
+async def test_a_browser_with_an_unknown_position_is_told_to_refresh(world: World, after: str) -> None:
     await world.change(world.ours)
 
     async with Browser(world.client, f"after={after}") as browser:
@@ -321,7 +321,7 @@ async def test_what_browsers_say_is_ignored(world: World) -> None:
         assert (await browser.update())["task"] == world.ours.pk
 
 
-async def test_a_browser_that_is_stuck_holds_up_nobody(world: World) -> None:
+async def test_a_stuck_browser_does_not_delay_the_others(world: World) -> None:
     """The stuck one's `send` never returns; the other gets its frame."""
     stuck = asyncio.Event()
     entered = asyncio.Event()

@@ -48,7 +48,7 @@ def test_name_and_address_both_log_in(ann: User, client: Client, name: str) -> N
     assert (entry.actor, entry.address) == (ann, "127.0.0.1")
 
 
-def test_who_was_on_the_way_to_a_page_is_told_so(client: Client) -> None:
+def test_the_login_mentions_the_page_that_was_asked_for(client: Client) -> None:
     words = "Log in to open the page"
     assert words in client.get("/tasks/1/", follow=True).text
     assert words not in client.get("/", follow=True).text
@@ -78,7 +78,7 @@ class TestAFormThatIsSentAfterTheLoginEnded:
         given = {**RIGHT, "next": page.context["redirect_field_value"]}
         assert client.post(login, given)["Location"] == back
 
-    def test_it_is_said_after_a_wrong_password_too(self, client: Client) -> None:
+    def test_it_is_shown_after_a_wrong_password_too(self, client: Client) -> None:
         login = self.sent(client, "http://testserver/tasks/1/")["Location"]
         page = client.post(login, {"username": "ann", "password": "hunter2", "next": "/tasks/1/"})
         assert "what you sent was not saved" in page.text
@@ -148,7 +148,7 @@ class TestThrottling:
             client.post("/login/", RIGHT)
             assert is_in(client)
 
-    def test_an_address_that_tries_all_names_is_told_to_wait(self, client: Client) -> None:
+    def test_an_ip_address_that_tries_all_names_has_to_wait(self, client: Client) -> None:
         for number in range(120):
             client.post("/login/", {"username": f"name{number}"})
         page = client.post("/login/", {"username": "another"})

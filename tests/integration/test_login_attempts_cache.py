@@ -60,9 +60,7 @@ class Bomb:
 
 
 @pytest.mark.parametrize("poison", [pickle.dumps(Bomb()), b"\xff", b"", b"[]", b"7", b"[]:1abc:xyz"])
-def test_what_others_put_into_redis_is_not_run_and_counting_goes_on(
-    server: RedisServer, poison: bytes
-) -> None:
+def test_foreign_jobs_in_redis_are_not_run_and_counting_continues(server: RedisServer, poison: bytes) -> None:
     """A service on loopback may have no password, and the network is shared with agents."""
     try_in()
     with redis.Redis.from_url(server.url) as client:

@@ -52,7 +52,7 @@ def replace_by_a_file(repository: Repository) -> None:
     repository.path.write_text("not a repository")
 
 
-def test_a_task_goes_on_from_its_last_recorded_commit_after_a_power_cut(runner: Runner) -> None:
+def test_a_task_resumes_from_its_last_recorded_commit_after_a_power_cut(runner: Runner) -> None:
     """Its clone was lost as well; its recorded commit was not."""
     task = waiting(runner)
     cut_power(paths.repository(task.project))

@@ -52,7 +52,7 @@ def test_a_name_of_two_parts_stays_whole(ann: User, inside: Client) -> None:
     assert User.objects.get().get_full_name() == "Ann Example"
 
 
-def test_saving_what_is_there_tells_nothing(ann: User, inside: Client) -> None:
+def test_saving_unchanged_values_is_not_audited(ann: User, inside: Client) -> None:
     save(inside)
     assert not AuditEntry.objects.filter(action=Action.ACCOUNT_CHANGED).exists()
 
@@ -100,7 +100,7 @@ def test_the_address_of_somebody_else_is_refused(ann: User, inside: Client) -> N
     "given",
     [{"email": "x"}, {"email": "a\0@b.example"}, {"name": "\0"}, {"name": "x" * 151}, {"theme": "pink"}],
 )
-def test_what_cannot_be_used_is_said(ann: User, inside: Client, given: dict[str, str]) -> None:
+def test_unusable_values_are_reported(ann: User, inside: Client, given: dict[str, str]) -> None:
     page = save(inside, **given)
     assert (page.status_code == 400 and 'role="alert"' in page.text) or "theme" in given
     assert User.objects.get().email == "ann@example.org"
@@ -127,5 +127,5 @@ class TestTheLook:
         inside.post("/me/theme/", {"theme": theme})
         assert User.objects.get().theme == "auto"
 
-    def test_a_stranger_has_what_the_system_prefers(self) -> None:
+    def test_an_anonymous_visitor_gets_the_theme_of_the_system(self) -> None:
         assert "data-theme" not in Client().get("/login/").text

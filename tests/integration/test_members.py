@@ -55,7 +55,7 @@ def test_invited_addresses_are_shown_to_maintainers_only(
     assert "new@example.org" not in signed_in(ann.user).get(members(project)).text
 
 
-def test_a_role_is_changed_and_told(project: Project, boss: User, ann: Membership) -> None:
+def test_a_change_of_a_role_is_audited(project: Project, boss: User, ann: Membership) -> None:
     signed_in(boss).post(reverse("project_member_role", args=[project.pk, ann.pk]), {"role": "viewer"})
     assert role_of("ann") == "viewer"
     entry = AuditEntry.objects.get(action=Action.ROLE_GIVEN)
@@ -63,7 +63,7 @@ def test_a_role_is_changed_and_told(project: Project, boss: User, ann: Membershi
     assert entry.detail == {"role": "viewer", "before": "member"}
 
 
-def test_the_same_role_again_tells_nothing(project: Project, boss: User, ann: Membership) -> None:
+def test_the_same_role_again_is_not_audited(project: Project, boss: User, ann: Membership) -> None:
     signed_in(boss).post(reverse("project_member_role", args=[project.pk, ann.pk]), {"role": "member"})
     assert not AuditEntry.objects.filter(action=Action.ROLE_GIVEN).exists()
 
@@ -129,7 +129,7 @@ def test_who_has_a_login_is_added_at_once(project: Project, boss: User, who: str
     assert AuditEntry.objects.get(action=Action.ROLE_GIVEN).subject == "ben"
 
 
-def test_an_address_that_nobody_confirmed_is_invited_and_not_added(project: Project, boss: User) -> None:
+def test_an_unconfirmed_email_is_invited_and_not_added(project: Project, boss: User) -> None:
     """Else somebody could claim the address of a colleague who is about to be added."""
     UserFactory.create(username="mallory", email="boss2@example.org")
     signed_in(boss).post(members(project), {"user": "boss2@example.org", "role": "maintainer"})
@@ -148,7 +148,7 @@ def test_an_address_that_nobody_confirmed_is_invited_and_not_added(project: Proj
         ({"user": "ben@example.org", "role": "root"}, "not one of the available choices"),
     ],
 )
-def test_who_cannot_be_added_is_said_and_what_was_typed_stays(
+def test_a_person_who_cannot_be_added_is_reported_and_the_input_stays(
     project: Project, boss: User, ann: Membership, given: dict[str, str], said: str
 ) -> None:
     UserFactory.create(username="off", is_active=False)
@@ -202,7 +202,7 @@ class TestInTheAuditRoom:
     def root(self) -> Client:
         return signed_in(User.objects.create_superuser("root"))
 
-    def test_roles_given_changed_and_taken_are_told(self, root: Client, project: Project) -> None:
+    def test_roles_given_changed_and_taken_are_audited(self, root: Client, project: Project) -> None:
         ben = UserFactory.create(username="ben")
         given = {"user": ben.pk, "project": project.pk, "role": "viewer"}
         root.post(reverse("admin:tasks_app_membership_add"), given)
@@ -216,13 +216,13 @@ class TestInTheAuditRoom:
             ("role_taken", {"role": "member"}),
         ]
 
-    def test_many_taken_at_once_are_told_one_by_one(self, root: Client, project: Project) -> None:
+    def test_events_claimed_together_are_handled_one_by_one(self, root: Client, project: Project) -> None:
         rows = [MembershipFactory.create(project=project).pk for _ in range(3)]
         posted = {"action": "delete_selected", "_selected_action": rows, "post": "yes"}
         root.post(reverse("admin:tasks_app_membership_changelist"), posted)
         assert AuditEntry.objects.filter(action=Action.ROLE_TAKEN).count() == 3
 
-    def test_accounts_made_and_changed_are_told(self, root: Client) -> None:
+    def test_accounts_created_and_changed_are_audited(self, root: Client) -> None:
         new = {"username": "new", "password1": "long enough 1", "password2": "long enough 1"}
         root.post(reverse("admin:tasks_app_user_add"), {**new, "usable_password": "true"})
         user = User.objects.get(username="new")

@@ -41,7 +41,7 @@ def test_the_counts_are_those_of_the_model_s_answers(bench: Bench) -> None:
     assert result.reported_cost_usd == pytest.approx(result.usage.cost_usd, rel=0.05)
 
 
-def test_counts_are_told_before_the_event_that_they_belong_to(bench: Bench) -> None:
+def test_counts_are_recorded_before_the_event_that_they_belong_to(bench: Bench) -> None:
     """What a worker's death leaves has the counts of every event that is stored."""
     at_event: list[tuple[str, int]] = []
     bench.recorder.heard = lambda event: at_event.append((event.kind, len(bench.recorder.used)))

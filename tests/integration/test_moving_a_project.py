@@ -82,7 +82,7 @@ def test_without_the_branch_tasks_start_from_the_one_that_is_checked_out(
         ("x\0y", "Null characters are not allowed"),
     ],
 )
-def test_a_place_without_a_repository_is_told_and_nothing_changes(
+def test_a_folder_without_a_repository_is_reported_and_nothing_changes(
     typed: str, fault: str, project: Project, root: User
 ) -> None:
     client, address = page_of(project, root)

@@ -93,7 +93,7 @@ def test_a_contradiction_names_line_and_key_and_keeps_what_was_typed(project: Pr
         ("# x\n" + "y" * 1_000_001, "larger than 1,000,000 bytes"),
     ],
 )
-def test_a_faulty_text_is_told_with_its_line(project: Project, text: str, words: str) -> None:
+def test_a_faulty_text_is_reported_with_its_line(project: Project, text: str, words: str) -> None:
     page = post(browser_of(project), project, text=text)
     assert page.status_code == 400 and words in page.text
     assert not Task.objects.exists()
@@ -125,7 +125,7 @@ def test_a_file_of_the_repository_is_taken_with_its_path(project: Project) -> No
 
 
 @pytest.mark.parametrize("path", ["evil.txt", "../x.md", "no\0pe.md", "tasks", "/etc/passwd", "x" * 5000])
-def test_a_file_that_is_none_is_said(project: Project, path: str) -> None:
+def test_a_missing_file_is_reported(project: Project, path: str) -> None:
     page = browser_of(project).get(PAGE, {"project": str(project.pk), "file": path})
     assert page.status_code == 200 and "There is no Markdown file" in page.text
 

@@ -117,7 +117,7 @@ def posts(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 # ---- telling ----
 
 
-def test_a_question_is_told_once_in_the_page_to_those_who_may_answer() -> None:
+def test_a_question_makes_one_notice_for_each_user_who_may_answer() -> None:
     question = asked()
     told = member(question.task)
     viewer, stranger = member(question.task, role=Role.VIEWER), UserFactory.create()
@@ -132,7 +132,7 @@ def test_a_question_is_told_once_in_the_page_to_those_who_may_answer() -> None:
     assert Change.objects.filter(task=question.task, kind=ChangeKind.NOTICE).count() == 1
 
 
-def test_every_kind_of_end_is_told_to_who_created_the_task() -> None:
+def test_the_creator_is_notified_of_every_kind_of_end() -> None:
     creator = MembershipFactory.create().user
     project = creator.memberships.get().project
     for phase in (Phase.DONE, Phase.FAILED, Phase.CANCELLED):
@@ -147,7 +147,7 @@ def test_every_kind_of_end_is_told_to_who_created_the_task() -> None:
     assert sorted(told) == [("cancelled", ""), ("done", ""), ("failed", "The tests fail.")]
 
 
-def test_moving_a_task_is_what_is_told_and_its_steps_are_not() -> None:
+def test_transitions_of_tasks_are_announced_and_those_of_steps_are_not() -> None:
     task = TaskFactory.create(phase=Phase.RUNNING)
     user = member(task, subscriptions=EVERYTHING)
     step = task.steps.get(position=1)
@@ -161,7 +161,7 @@ def test_moving_a_task_is_what_is_told_and_its_steps_are_not() -> None:
     assert Notice.objects.get(user=user).step == step.name
 
 
-def test_nobody_is_told_what_they_did_themselves() -> None:
+def test_nobody_is_notified_of_what_they_did_themselves() -> None:
     task = TaskFactory.create(phase=Phase.CANCELLED)
     one, other = member(task, subscriptions=EVERYTHING), member(task, subscriptions=EVERYTHING)
     halted(task, Phase.CANCELLED, actor=one)
@@ -169,14 +169,14 @@ def test_nobody_is_told_what_they_did_themselves() -> None:
     assert [notice.user for notice in Notice.objects.all()] == [other]
 
 
-def test_what_happened_before_yesterday_is_not_told_any_more() -> None:
+def test_events_older_than_a_day_are_not_notified() -> None:
     question = asked()
     member(question.task)
     Transition.objects.update(at=timezone.now() - timedelta(days=2))
     assert create_notifications() == 0 and not Notice.objects.exists()
 
 
-def test_a_question_that_was_answered_before_is_told_to_nobody(posts: list[Any]) -> None:
+def test_an_answered_question_notifies_nobody(posts: list[Any]) -> None:
     question = asked()
     member(question.task)
     hook(question.task)
@@ -213,7 +213,7 @@ def test_users_are_notified_of_the_projects_that_they_selected(project_selection
     assert Notice.objects.count() == {"mine": 1, "all": 3, "chosen": 1}[project_selection]
 
 
-def test_an_inactive_person_is_told_nothing() -> None:
+def test_an_inactive_user_is_not_notified() -> None:
     question = asked()
     user = member(question.task)
     User.objects.filter(pk=user.pk).update(is_active=False)

@@ -89,7 +89,7 @@ def test_what_is_chosen_is_kept_and_recorded() -> None:
         ({"quiet_from": "99:99", "quiet_until": "nul\x00l"}, "valid time"),
     ],
 )
-def test_a_wrong_choice_is_said_and_nothing_is_changed(wrong: dict[str, str], message: str) -> None:
+def test_an_invalid_choice_is_reported_and_nothing_changes(wrong: dict[str, str], message: str) -> None:
     user = UserFactory.create()
     page = signed_in(user).post(reverse("me_notifications"), chosen(**wrong))
     assert page.status_code == 400 and message in page.text
@@ -180,7 +180,7 @@ def test_a_chat_has_no_secret_to_renew() -> None:
         ("", "required"),
     ],
 )
-def test_a_wrong_address_is_said_and_what_was_typed_stays(address: str, message: str) -> None:
+def test_an_invalid_url_is_reported_and_the_input_stays(address: str, message: str) -> None:
     project = ProjectFactory.create()
     given = {"medium": "webhook", "name": "My hook", "url": address, "event_types": ["done"]}
     page = maintainer(project).post(list_of(project), given)

@@ -112,7 +112,7 @@ def test_a_refusal_is_noted_with_its_status(receiver: Receiver, status: int, per
     assert (refusal.value.status, refusal.value.permanent) == (status, permanent)
 
 
-def test_nobody_there_is_a_plain_failure() -> None:
+def test_an_absent_server_is_a_plain_failure() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     with pytest.raises(NotSent, match="The connection failed"):

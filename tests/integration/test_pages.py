@@ -100,7 +100,7 @@ def test_login_leads_to_where_one_wanted_to_go() -> None:
 
 
 @pytest.mark.parametrize("address", ["/login/", "/", "/live/", "/tasks/new/", "/nowhere/", "/admin/"])
-def test_rehearsal_is_said_on_every_page(browser: Client, address: str) -> None:
+def test_rehearsal_is_shown_on_every_page(browser: Client, address: str) -> None:
     page = (Client() if address == "/login/" else browser).get(address)
     assert "Rehearsal." in page.text and "ANTHROPIC_API_KEY" in page.text
 
@@ -112,7 +112,7 @@ def test_a_real_key_ends_the_rehearsal(browser: Client, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("address", ["/login/", "/", "/nowhere/"])
-def test_a_missing_sandbox_is_said_with_its_reason(
+def test_a_missing_sandbox_is_reported_with_its_reason(
     browser: Client, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     monkeypatch.setattr(context_processors, "sandbox", lambda: Sandbox(None, "bubblewrap is not installed."))
@@ -365,7 +365,7 @@ def test_a_cancelled_task_says_who_cancelled_it_and_when(browser: Client) -> Non
     assert re.search(rf"Cancelled by {name}, <time [^>]+>\d\d:\d\d</time>", page)
 
 
-def test_start_cancel_and_go_on_are_buttons(browser: Client) -> None:
+def test_start_cancel_and_resume_are_buttons(browser: Client) -> None:
     task = TaskFactory.create()
     for action, phase in (
         ("start", Phase.PENDING),

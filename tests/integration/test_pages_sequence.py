@@ -63,7 +63,7 @@ def test_it_shows_what_was_begun_and_what_is_to_come(browser: Client, sequence: 
     assert "Nobody has started this sequence yet." in page
 
 
-def test_start_cancel_and_go_on_are_buttons(browser: Client, sequence: Sequence) -> None:
+def test_start_cancel_and_resume_are_buttons(browser: Client, sequence: Sequence) -> None:
     for button, phase, offered in (
         ("start", Phase.PENDING, "sequence_cancel"),
         ("cancel", Phase.CANCELLED, "sequence_go_on"),
@@ -136,7 +136,7 @@ def test_tasks_name_their_sequence(browser: Client, sequence: Sequence) -> None:
         assert link in browser.get(address).text
 
 
-def test_a_sequence_that_cannot_go_on_is_on_the_dashboard(browser: Client, sequence: Sequence) -> None:
+def test_a_sequence_that_cannot_continue_is_on_the_dashboard(browser: Client, sequence: Sequence) -> None:
     """Its tasks are all done, so no row of theirs tells."""
     sequence.tasks.update(phase=Phase.DONE)
     Sequence.objects.update(

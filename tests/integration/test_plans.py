@@ -260,7 +260,7 @@ def test_the_page_shows_the_plan_and_offers_it_as_a_file(runner: Runner, client:
     assert client.get(reverse("step_plan", args=[task.pk, 2])).status_code == 404
 
 
-def test_a_stranger_gets_no_plan(runner: Runner, client: Client) -> None:
+def test_an_anonymous_visitor_gets_no_plan(runner: Runner, client: Client) -> None:
     """W1"""
     task = runner.advance(runner.task(planning(), config=CHECKED))
     client.force_login(User.objects.create_user("eve"))

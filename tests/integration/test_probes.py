@@ -55,7 +55,7 @@ async def test_head_has_the_headers_alone_and_nothing_can_be_posted() -> None:
         assert status == 405 and headers[b"allow"] == b"GET, HEAD"
 
 
-async def test_what_is_wrong_is_said_with_503() -> None:
+async def test_problems_are_reported_with_503() -> None:
     status, body, _ = await asked(probes_with(lambda: ("The database cannot be used.",)), "/readyz")
     assert (status, body) == (503, "The database cannot be used.\n")
 
@@ -73,7 +73,7 @@ async def test_a_hundred_probes_at_once_look_once() -> None:
     assert len(looks) == 1
 
 
-async def test_a_database_that_never_answers_is_told_and_holds_one_thread(
+async def test_a_database_that_never_answers_is_reported_and_blocks_one_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(probes, "PATIENCE_SECONDS", 0.05)
@@ -95,7 +95,7 @@ async def test_a_database_that_never_answers_is_told_and_holds_one_thread(
         await asyncio.sleep(0.01)
 
 
-async def test_a_fault_of_the_look_itself_tells_nobody_its_words(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_error_of_the_probe_itself_does_not_leak_its_text(caplog: pytest.LogCaptureFixture) -> None:
     def look() -> tuple[str, ...]:
         raise RuntimeError("password=secret")
 

@@ -126,7 +126,7 @@ def test_only_maintainers_change_settings(runner: Runner, project: Project, role
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_broken_file_is_told_on_the_page(runner: Runner) -> None:
+def test_a_broken_file_is_reported_on_the_page(runner: Runner) -> None:
     project = runner.project("interactionThreshold: 9\n")
     page = browser_of(project, Role.VIEWER).get(reverse("project_settings", args=[project.pk]))
     assert "cat-herder.yaml:1" in page.text
@@ -202,7 +202,7 @@ def test_a_viewer_sees_what_holds_and_has_no_buttons(runner: Runner, project: Pr
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_bad_pattern_is_told_with_its_line_and_what_was_typed_stays(
+def test_a_bad_pattern_is_reported_with_its_line_and_the_input_stays(
     runner: Runner, project: Project
 ) -> None:
     typed = "Bash(git push*)\n\ngit push\n"
@@ -249,7 +249,7 @@ def test_the_network_chosen_here_is_the_most_that_a_step_gets(runner: Runner) ->
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_network_that_cannot_be_kept_out_is_said_on_the_project_s_page(
+def test_a_network_that_cannot_be_blocked_is_reported_on_the_project_s_page(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(project_at_head, "sandbox", lambda: Sandbox(None, "bubblewrap is not installed."))

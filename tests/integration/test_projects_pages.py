@@ -72,7 +72,7 @@ def test_the_list_shows_roles_and_how_tasks_stand() -> None:
     assert "Add a project" not in page
 
 
-def test_who_has_no_project_is_told_who_can_help() -> None:
+def test_a_user_without_projects_is_told_who_can_help() -> None:
     assert "You are not a member of any project" in signed_in(UserFactory.create()).get(LIST).text
     assert "No projects yet" in admin().get(LIST).text
 
@@ -114,7 +114,9 @@ def test_an_admin_adds_a_repository(tmp_path: Path) -> None:
         ({"name": "shop", "source": "a\0b"}, "Null characters are not allowed"),
     ],
 )
-def test_a_repository_that_cannot_be_added_is_told_and_kept(given: dict[str, str], words: str) -> None:
+def test_a_repository_that_cannot_be_added_is_reported_and_the_input_stays(
+    given: dict[str, str], words: str
+) -> None:
     ProjectFactory.create(name="taken")
     page = admin().post(LIST, given)
     assert page.status_code == 400 and words in page.text
@@ -195,7 +197,7 @@ def test_hostile_files_are_only_text(runner: Runner) -> None:
     assert script not in page and "&lt;script&gt;" in page
 
 
-def test_a_huge_file_is_told_and_not_shown(runner: Runner) -> None:
+def test_a_huge_file_is_listed_but_not_shown(runner: Runner) -> None:
     assert "larger than" in overview(runner.project("# " + "x" * 1_100_000))
     assert "more lines" in overview(runner.project("# x\n" * 5000))
 
@@ -224,7 +226,7 @@ def test_a_fetch_that_fails_says_why(runner: Runner) -> None:
     assert "The last fetch failed" in page and "Fetch now" in page
 
 
-def test_a_long_fetch_is_shown_as_it_goes_on(runner: Runner) -> None:
+def test_a_long_fetch_is_shown_while_it_runs(runner: Runner) -> None:
     project = runner.project()
     Project.objects.filter(pk=project.pk).update(fetching_since=timezone.now())
     assert not fetch_meanwhile(project, by=acting(runner.user))
@@ -241,7 +243,7 @@ def test_a_fetch_whose_process_died_does_not_stop_the_next(runner: Runner) -> No
     assert project.fetching_since is None and project.fetch_fault == ""
 
 
-def test_a_fault_nobody_thought_of_is_told_too(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_is_reported_too(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     project = runner.project()
     monkeypatch.setattr("tasks_app.git.Repository.fetch", lambda self, **options: 1 / 0)
     with pytest.raises(ZeroDivisionError):

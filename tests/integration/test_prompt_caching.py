@@ -114,7 +114,7 @@ class _Then:
         ("plan-first", PLANNING),
     ],
 )
-def test_what_goes_on_after_a_halt_begins_with_what_was_sent_before(
+def test_the_request_after_a_halt_begins_with_what_was_sent_before(
     real: Runner, server: RehearsalServer, scenario: str, config: str
 ) -> None:
     """H7: a question by tool, by command, beside other work; an approval; a plan."""

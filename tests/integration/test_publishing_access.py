@@ -133,9 +133,7 @@ def test_a_credential_is_for_one_repository(web: Project, maintainer: Any) -> No
         remote_of(web)
 
 
-def test_another_secret_key_of_the_installation_is_told(
-    web: Project, maintainer: Any, settings: Any, result: Task
-) -> None:
+def test_a_changed_secret_key_is_reported(web: Project, maintainer: Any, settings: Any, result: Task) -> None:
     store_credential(web, BY_TOKEN, by=maintainer)
     settings.SECRET_KEY = "another"
     publication = Publication.objects.create(

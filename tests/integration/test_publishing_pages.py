@@ -64,12 +64,12 @@ def test_a_refusal_is_shown_and_can_be_tried_again(task: Task) -> None:
     assert "&lt;b&gt;not on a Friday" in page and 'id="do-publish"' in page
 
 
-def test_new_work_is_told_apart_from_what_was_published(task: Task) -> None:
+def test_new_work_is_distinguished_from_what_was_published(task: Task) -> None:
     ended(task, commit="c" * 40, published_commit="c" * 40, state="pushed")
     assert "Published an earlier result as" in page_of(task)
 
 
-def test_what_hinders_is_said_instead_of_a_button(task: Task) -> None:
+def test_hindrances_are_shown_instead_of_a_button(task: Task) -> None:
     Task.objects.update(head_commit=task.base_commit)
     page = page_of(task)
     assert "The task has changed nothing." in page and 'id="do-publish"' not in page

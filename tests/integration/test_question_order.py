@@ -9,7 +9,7 @@ from tests.factories import COLUMNS, FILE_NAME, ROUNDING, QuestionFactory
 
 
 @pytest.mark.django_db
-def test_answers_are_told_in_the_order_of_the_questions() -> None:
+def test_answers_are_listed_in_the_order_of_the_questions() -> None:
     items = [ROUNDING, COLUMNS, FILE_NAME]
     given = {item["question"]: f"answer {number}" for number, item in enumerate(items)}
     asked = QuestionFactory.create(items=items)

@@ -344,7 +344,7 @@ def test_a_stale_lock_of_the_portals_repository_does_not_stop_a_recording(runner
     assert "a.txt" in published(task) and not lock.exists()
 
 
-def test_what_a_check_saw_and_the_branch_lacks_is_said(runner: Runner) -> None:
+def test_files_that_a_check_saw_and_the_branch_lacks_are_mentioned(runner: Runner) -> None:
     project = runner.project(**{".gitignore": ".env\nout/\n"})
     task = runner.task(
         [Turn(calls=(shell("echo k > .env; mkdir out; echo o > out/o"),)), say("Done.")], project=project

@@ -310,7 +310,7 @@ async def test_of_two_questions_in_one_message_the_last_result_can_carry_both_an
     assert '"Which size?"="Large"' in done.result
 
 
-async def test_another_server_goes_on_where_the_first_one_stopped(
+async def test_another_server_continues_where_the_first_one_stopped(
     agent: Agent, server: RehearsalServer
 ) -> None:
     """R2: the script's place follows from the conversation alone."""

@@ -145,7 +145,9 @@ def test_damage_that_was_met_is_repaired_by_any_fetch(desk: Desk, damage: Callab
 
 
 @pytest.mark.parametrize("damage", [empty_refs, no_head, bad_config, packs_away, deleted])
-def test_damage_is_told_with_the_project_and_what_to_do(desk: Desk, damage: Callable[[Desk], None]) -> None:
+def test_damage_is_reported_with_the_project_and_what_to_do(
+    desk: Desk, damage: Callable[[Desk], None]
+) -> None:
     damage(desk)
     with pytest.raises(
         RepositoryDamaged, match=r"repository of shop is damaged \(.+\)\. Fetch the project again"

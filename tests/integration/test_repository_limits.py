@@ -37,7 +37,7 @@ def repository(tmp_path: Path) -> tuple[Repository, str, str]:
     return repository, base, head
 
 
-def test_a_large_text_is_said_to_be_too_large_and_takes_little_memory(
+def test_a_text_that_is_too_large_is_refused_and_takes_little_memory(
     repository: tuple[Repository, str, str],
 ) -> None:
     """Comparing it line by line took 1.6 GB. Counted for the largest git of a process of its own."""

@@ -84,7 +84,7 @@ def text_of(message: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_the_session_goes_on_with_the_reason(real: Runner, server: RehearsalServer, case: Case) -> None:
+def test_the_session_resumes_with_the_reason(real: Runner, server: RehearsalServer, case: Case) -> None:
     """One conversation: what was done before, then why it goes on."""
     task = real.task(text=f"# Paint it\n\nrehearsal: {case.scenario}\n", config=case.config)
     case.happen(real, task)

@@ -251,7 +251,7 @@ def test_off_runs_without_a_sandbox_and_says_why(tmp_path: Path, monkeypatch: py
     assert "GIVEN=yes" in done.output and "very-secret" not in done.output
 
 
-def test_a_missing_bubblewrap_is_said_and_refused_where_it_is_required(
+def test_a_missing_bubblewrap_is_reported_and_refused_where_it_is_required(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")

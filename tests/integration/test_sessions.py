@@ -151,7 +151,7 @@ def test_the_list_costs_no_more_queries_for_more_sessions(ann: User) -> None:
     assert counts[0] == counts[1]
 
 
-def test_a_session_that_is_ended_elsewhere_is_told(ann: User) -> None:
+def test_a_session_that_was_ended_elsewhere_shows_a_message(ann: User) -> None:
     for agent in ("curl/8.1", "Wget/1.21"):
         logged_in(**{"User-Agent": agent})
     here = logged_in()

@@ -129,7 +129,7 @@ def test_an_address_that_one_side_did_not_verify_opens_nothing(
     assert all(user.check_password("correct horse") for user in User.objects.all())
 
 
-def test_with_sign_up_a_newcomer_gets_an_account_without_any_role(
+def test_with_sign_up_a_new_user_gets_an_account_without_any_role(
     client: Client, there: Provider, settings: Any
 ) -> None:
     configure(settings, there, signup="yes")
@@ -172,7 +172,7 @@ def test_a_login_that_is_switched_off_stays_off(client: Client, there: Provider)
 
 
 @pytest.mark.parametrize("broken", ["token", "userinfo", "audience", "refused"])
-def test_whatever_is_wrong_there_is_said(client: Client, there: Provider, broken: str) -> None:
+def test_every_fault_there_is_reported(client: Client, there: Provider, broken: str) -> None:
     someone()
     there.broken = broken
     page = log_in(client)
@@ -186,7 +186,7 @@ def test_a_person_without_a_name_is_an_error_of_the_other_side(client: Client, t
 
 
 @pytest.mark.parametrize("case", ["configuration", "away"])
-def test_a_provider_that_cannot_be_asked_is_said(
+def test_an_unreachable_provider_is_reported(
     client: Client, there: Provider, settings: Any, case: str
 ) -> None:
     there.broken = case
@@ -303,7 +303,7 @@ class TestGitHub:
         assert "You have no account here" in self.log_in(client).text
         assert not is_in(client) and not SocialAccount.objects.exists()
 
-    def test_with_sign_up_a_newcomer_gets_an_account_without_any_role(
+    def test_with_sign_up_a_new_user_gets_an_account_without_any_role(
         self, client: Client, hub: github.GitHub, settings: Any
     ) -> None:
         self.configure(settings, sso_signup="yes")

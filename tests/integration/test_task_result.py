@@ -55,7 +55,7 @@ def test_v1_approvals_stand_at_the_result(runner: Runner) -> None:
     assert "Approved by" not in page and "No files were changed." in page
 
 
-def test_v1_a_lost_commit_is_said(runner: Runner) -> None:
+def test_v1_a_lost_commit_is_reported(runner: Runner) -> None:
     task = runner.advance(runner.task([Turn(calls=(write("paint.txt", "red\n"),)), say("Painted.")]))
     Task.objects.update(head_commit="1" * 40)
     assert "no longer has the commit" in page_of(runner, task)

@@ -19,7 +19,7 @@ from tests.runner import Runner, results, runs, step
 ASKS = [Turn("I ask.", (ask("Red?"),)), say("Painted. {result}")]
 
 
-def test_who_waits_is_told_of_the_new_threshold_with_the_answer(runner: Runner) -> None:
+def test_a_waiting_agent_gets_the_new_threshold_with_the_answer(runner: Runner) -> None:
     """H7: the same session goes on; what the human wrote stays as it was written."""
     task = runner.task(ASKS, threshold=5)
     runner.advance(task)
@@ -54,7 +54,7 @@ def test_a_new_session_knows_only_the_new_threshold(runner: Runner) -> None:
     assert run.threshold == 0 and "threshold" not in run.prompt and "cat-herder ask" not in run.prompt
 
 
-def test_a_session_that_goes_on_by_prompt_is_told_once(runner: Runner) -> None:
+def test_a_session_that_resumes_by_prompt_gets_the_answer_once(runner: Runner) -> None:
     checked = (
         "pipelines:\n  default:\n    - name: do\n      command: self\n"
         '      check: {type: shell, command: "test -e never"}\n      retry: 2\n'
@@ -76,7 +76,7 @@ def test_a_session_that_goes_on_by_prompt_is_told_once(runner: Runner) -> None:
     assert "the interaction threshold is now 4" in second.prompt and "cat-herder ask" in second.prompt
 
 
-def test_who_died_before_it_was_told_is_told_again(runner: Runner) -> None:
+def test_an_agent_that_died_before_it_got_the_new_threshold_gets_it_again(runner: Runner) -> None:
     task = runner.task(ASKS, threshold=5)
     runner.advance(task)
     change_threshold(task, 2, by=acting(runner.user))

@@ -72,5 +72,5 @@ def test_the_api_stays_in_utc(question: Question) -> None:
     assert answer.status_code == 200 and "+09:00" not in answer.text
 
 
-def test_every_page_tells_its_zone_also_the_login(client: Client) -> None:
+def test_every_page_sends_its_time_zone_also_the_login(client: Client) -> None:
     assert "catherder/time_zone" in client.get("/login/").text

@@ -83,7 +83,9 @@ def test_a_login_that_was_left_open_is_not_enough(inside: Client, monkeypatch: p
         ({"projects": ["9" * 30]}, "There is no such project, or you cannot see it."),
     ],
 )
-def test_what_cannot_be_made_is_told_and_kept(inside: Client, given: dict[str, Any], told: str) -> None:
+def test_an_invalid_form_is_reported_and_the_input_stays(
+    inside: Client, given: dict[str, Any], told: str
+) -> None:
     page = inside.post("/me/tokens/", {**GIVEN, **given})
     assert page.status_code == 400 and told in page.text
     assert not ApiToken.objects.exists()
@@ -98,7 +100,7 @@ def test_a_project_that_one_does_not_see_cannot_be_chosen(inside: Client) -> Non
     assert page.status_code == 400 and "secret-shop" not in page.text
 
 
-def test_a_revoked_token_opens_nothing_and_that_is_told(inside: Client) -> None:
+def test_a_revoked_token_is_refused_with_a_reason(inside: Client) -> None:
     secret = secret_in(inside.post("/me/tokens/", GIVEN))
     token = ApiToken.objects.get()
     page = inside.post(f"/me/tokens/{token.pk}/revoke/", follow=True)

@@ -68,7 +68,7 @@ def test_days_are_those_of_utc_and_both_ends_are_in(viewer: User, project: Proje
     }
 
 
-def test_what_was_used_is_told_apart(viewer: User, project: Project) -> None:
+def test_usage_is_split(viewer: User, project: Project) -> None:
     used(project, NOON, 1, "opus")
     used(project, NOON, 2, "haiku")
     used(ProjectFactory.create(), NOON, 100)
@@ -81,7 +81,7 @@ def test_what_was_used_is_told_apart(viewer: User, project: Project) -> None:
     assert usage_in_period(acting(viewer), MARCH, "nowhere", By.MODEL).total.cost_usd == 0
 
 
-def test_a_model_that_used_nothing_is_not_told(viewer: User, project: Project) -> None:
+def test_a_model_without_usage_is_not_listed(viewer: User, project: Project) -> None:
     used(project, NOON, 1, "opus")
     failed = used(project, NOON, 0, "<synthetic>")
     Run.objects.filter(pk=failed.pk).update(output_tokens=0)
@@ -180,7 +180,7 @@ def test_odd_periods_are_no_error(client: Client, query: str) -> None:
         ("from=1990-01-01", "A period can be at most ten years."),
     ],
 )
-def test_what_of_a_period_cannot_be_used_is_said(client: Client, query: str, said: str) -> None:
+def test_an_unusable_period_is_reported(client: Client, query: str, said: str) -> None:
     assert said in client.get(f"/usage/?{query}").text
 
 
@@ -196,7 +196,7 @@ def test_all_begins_with_the_first_run(client: Client, project: Project) -> None
     assert client.get("/usage/?period=all").context["choice"].period.since == NOON.date()
 
 
-def test_nothing_of_another_project_is_told(client: Client) -> None:
+def test_nothing_of_another_project_is_revealed(client: Client) -> None:
     secret = used(ProjectFactory.create(name="secret"), timezone.now(), 5, "secret-m")
     secret.step.task.created_by = UserFactory.create(username="secret-person")
     secret.step.task.save()

@@ -55,7 +55,7 @@ def test_a_commit_has_the_findings_of_its_folder(tmp_path: Path) -> None:
     assert len(report.findings) >= 7
 
 
-def test_links_that_lead_out_are_told_and_lead_nowhere(tmp_path: Path) -> None:
+def test_links_that_lead_outside_are_reported_and_not_followed(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.mkdir()
     (secret / "Makefile").write_text("root-password:\n\ttrue\n")

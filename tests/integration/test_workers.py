@@ -45,7 +45,7 @@ def test_every_page_says_that_no_worker_is_running(browser: Client, address: str
     assert SAID not in browser.get(address).text
 
 
-def test_a_stranger_is_not_told(client: Client) -> None:
+def test_an_anonymous_visitor_does_not_see_the_banner(client: Client) -> None:
     assert SAID not in client.get("/login/").text
 
 
@@ -110,7 +110,7 @@ def test_old_workers_are_forgotten() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_heartbeat_goes_on_after_a_failure_and_says_goodbye(
+def test_the_heartbeat_continues_after_a_failure_and_is_removed_at_the_end(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     said: list[bool] = []

@@ -629,7 +629,7 @@ def test_a_workspace_that_is_gone_is_an_error(desk: Desk) -> None:
         desk.snapshot()
 
 
-def test_a_machine_without_git_is_told_so(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_git_is_reported(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(CatHerderError, match="git cannot be started"):
         desk.repository.fetch()

@@ -132,7 +132,7 @@ def test_who_is_let_go_does_not_come_back_by_a_link_of_their_own(how: str) -> No
         accept_invitation(found, by=UserFactory.create())
 
 
-def test_a_login_like_somebody_elses_address_gets_nothing_that_was_meant_for_them() -> None:
+def test_a_login_like_another_users_email_gets_nothing_of_theirs() -> None:
     by = MembershipFactory.create(role=Role.MAINTAINER)
     thief = UserFactory.create(username="victim@example.org")
     client = signed_in(by.user)
@@ -142,7 +142,7 @@ def test_a_login_like_somebody_elses_address_gets_nothing_that_was_meant_for_the
 
 
 @pytest.mark.parametrize(("login", "status"), [("victim@example.org", 400), ("Own@example.org", 302)])
-def test_no_newcomer_takes_the_address_of_another_for_a_login(login: str, status: int) -> None:
+def test_an_invited_person_cannot_take_another_users_email_as_login(login: str, status: int) -> None:
     by = MembershipFactory.create(role=Role.MAINTAINER)
     _, token = invite(by.project, "own@example.org", Role.VIEWER, by=acting(by.user))
     given = {"username": login, "password": "battery staple"}
@@ -152,7 +152,7 @@ def test_no_newcomer_takes_the_address_of_another_for_a_login(login: str, status
 @pytest.mark.parametrize(
     "known", ["ann", "ann@example.org", "ann@example.com", "nobody", "nobody@example.org"]
 )
-def test_how_long_a_login_takes_tells_nobody_who_is_known(
+def test_the_duration_of_a_login_does_not_reveal_who_is_known(
     known: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A known address took twice as long: its password was looked at twice."""

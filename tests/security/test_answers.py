@@ -96,7 +96,7 @@ def test_an_answer_at_the_moment_of_a_cancel_is_kept_or_refused(round_: int, run
     assert results(task) == ['The user answered: "First?"="Yes". Go on from there.']
 
 
-def test_of_two_who_let_it_go_on_one_does(runner: Runner) -> None:
+def test_of_two_resumptions_at_once_one_succeeds(runner: Runner) -> None:
     task, _ = waiting(runner)
     cancel_task(task, by=acting(runner.user))
     outcomes = at_once(*[lambda: resume_task(Task.objects.get(pk=task.pk), by=acting(runner.user))] * 4)

@@ -24,7 +24,7 @@ def clerk(*permissions: str) -> tuple[Client, User]:
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
-def test_the_audit_is_taken_away_only_by_who_may_look_at_it(form: str) -> None:
+def test_the_audit_log_is_exported_only_by_those_who_may_see_it(form: str) -> None:
     address = reverse("admin:tasks_app_auditentry_export", args=[form])
     assert clerk("view_user")[0].get(address).status_code == 403
     assert clerk("view_auditentry")[0].get(address).status_code == 200

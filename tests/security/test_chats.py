@@ -42,7 +42,7 @@ def test_only_chat_services_are_spoken_to(address: str) -> None:
         chat.check(address)
 
 
-def test_a_chat_service_is_told_of_no_file_whatever_its_address_says(tmp_path: Path) -> None:
+def test_a_chat_service_never_gets_a_local_file_whatever_its_url_says(tmp_path: Path) -> None:
     """The second wall: the process that speaks to services reads no file of the portal."""
     secret = tmp_path / "secret_key"
     secret.write_text("secret")

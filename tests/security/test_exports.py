@@ -68,7 +68,7 @@ class Large:
 
 
 @pytest.mark.django_db
-def test_who_reads_slowly_keeps_only_so_many_gits_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_readers_occupy_only_a_limited_number_of_gits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has a large file of the repository whole in its memory: forty slow readers were 4 GB."""
     large, (ann, ben) = Large(), (UserFactory.create(), UserFactory.create())
     monkeypatch.setattr(downloads, "difference_of", lambda _: large)

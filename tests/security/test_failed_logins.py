@@ -62,7 +62,7 @@ def test_many_addresses_are_counted_together() -> None:
     assert last.detail["count"] == 32 and len(last.detail["addresses"]) == 20
 
 
-def test_what_is_left_at_the_end_of_an_hour_is_told_with_the_next_failure(
+def test_the_count_left_at_the_end_of_an_hour_is_logged_with_the_next_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fail(failed_login_audit.ENTRIES_PER_IP_ADDRESS + 7)

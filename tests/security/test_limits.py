@@ -72,7 +72,9 @@ def _report(sandbox: Sandbox, limits: Limits, command: str, folders: Folders) ->
     return report.problem
 
 
-def test_a_check_that_takes_more_memory_is_ended_and_told_why(sandbox: Sandbox, folders: Folders) -> None:
+def test_a_check_that_exceeds_its_memory_is_ended_and_reported_with_the_reason(
+    sandbox: Sandbox, folders: Folders
+) -> None:
     """Spread over several processes, as no rlimit would see it."""
     holding = "x = bytearray(60 << 20); x[::4096] = b'1' * len(x[::4096])"
     hog = f'python3 -c "import time; {holding}; time.sleep(60)"'

@@ -104,7 +104,7 @@ def test_who_hides_is_one_unless_somebody_else_is_seen(
     assert not street.called_by_agent()
 
 
-def test_nobody_else_is_taken_for_an_agent(street: Street) -> None:
+def test_no_other_process_is_mistaken_for_an_agent(street: Street) -> None:
     """Although there are agents, and one hides."""
     street.start("hidden")
     assert street.called_by_agent()

@@ -80,7 +80,7 @@ def test_the_keys_of_the_session_are_out_of_reach(tmp_path: Path) -> None:
         assert done.stdout.strip() == said
 
 
-def test_a_pipe_that_nobody_reads_ends_the_program_as_anywhere(tmp_path: Path) -> None:
+def test_a_closed_pipe_ends_the_program_as_usual(tmp_path: Path) -> None:
     """Python ignores that signal, and so would all that it becomes."""
     done = sandboxed(tmp_path, "bash", "-c", "yes | head -1; echo ${PIPESTATUS[0]}")
     assert done == Finished(0, "y\n141\n")

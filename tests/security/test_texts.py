@@ -212,7 +212,7 @@ def answer_all(runner: Runner, question: Any, answers: dict[str, str]) -> None:
     answer_question(question, Reply(answers), by=acting(runner.user), via=Channel.WEB)
 
 
-def test_items_are_told_apart_without_changing_the_first() -> None:
+def test_items_are_distinguished_without_changing_the_first() -> None:
     items = items_json(Ask("t", "command", tuple(map(AskItem, ["X", "X (2)", "X"]))))
     assert [item["question"] for item in items] == ["X", "X (2)", "X (3)"]
 

@@ -159,7 +159,7 @@ def test_json_needs_the_token_as_well(question: Question) -> None:
         assert response.status_code == 403
 
 
-def test_a_session_that_a_stranger_chose_does_not_become_the_users() -> None:
+def test_a_session_chosen_by_an_attacker_does_not_become_the_users() -> None:
     User.objects.create_user("ann", password="correct horse")
     client = browser()
     client.get("/login/")
@@ -239,7 +239,7 @@ def test_half_characters_and_nul_in_an_answer_lose_nothing(question: Question) -
 
 
 @pytest.mark.parametrize("login", [True, False])
-def test_a_missing_sandbox_is_said_on_every_page(
+def test_a_missing_sandbox_is_reported_on_every_page(
     login: bool, question: Question, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(context_processors, "sandbox", lambda: Sandbox(None, "It was switched off."))
@@ -250,7 +250,7 @@ def test_a_missing_sandbox_is_said_on_every_page(
         assert "It was switched off." in response.text, page
 
 
-def test_a_project_is_not_told_of_by_the_form_for_tasks() -> None:
+def test_the_form_for_tasks_does_not_reveal_hidden_projects() -> None:
     """Its name stays unknown to who is no member, whatever number is sent."""
     hidden = MembershipFactory.create().project
     own = MembershipFactory.create()
@@ -303,7 +303,7 @@ async def test_a_body_past_all_bounds_is_not_kept(wire: Wire, status: int) -> No
     ("path", "kind"),
     [("/api/v1/tasks", b"application/problem+json"), ("/tasks/", b"text/plain; charset=utf-8")],
 )
-async def test_a_script_that_sends_too_much_is_told_by_a_problem(path: str, kind: bytes) -> None:
+async def test_a_request_that_is_too_large_gets_a_problem(path: str, kind: bytes) -> None:
     """R5"""
     wire, said = Wire(declared=11), []
 
@@ -331,7 +331,7 @@ def test_a_body_with_very_many_faults_gets_a_short_answer() -> None:
     assert (answer.status_code, len(answer.json()["errors"])) == (400, MAX_ERRORS)
 
 
-def test_a_stranger_does_not_fill_the_log() -> None:
+def test_an_anonymous_visitor_does_not_fill_the_log() -> None:
     """Each request with very many parameters left a traceback of 7 kB."""
     assert browser().get(f"/login/?{'a&' * 2_000}").status_code == 400
     for fault in ("TooManyFieldsSent", "TooManyFilesSent", "RequestDataTooBig", "DisallowedHost"):

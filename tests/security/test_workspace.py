@@ -64,6 +64,6 @@ def test_nor_does_the_folder_of_a_file(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["../portal/tasks", "/etc", "link/tasks", "a/tasks/own.md", "", ".", "a\0b"])
-def test_what_is_no_folder_of_the_workspace_has_no_names(workspace: Path, path: str) -> None:
+def test_a_path_that_is_not_a_folder_of_the_workspace_has_no_names(workspace: Path, path: str) -> None:
     assert "secret.md" not in working_names(workspace, path)
     assert "passwd" not in working_names(workspace, path)

@@ -102,7 +102,7 @@ def test_v4_a_reply_is_noted_to_the_letter(text: str, tmp_path: Path) -> None:
         (("1",), "required: text"),
     ],
 )
-def test_v4_a_reply_that_cannot_be_told_is_refused(
+def test_v4_a_reply_that_cannot_be_delivered_is_refused(
     words: tuple[str, ...], fault: str, tmp_path: Path
 ) -> None:
     done = _reply(tmp_path, *words)

@@ -203,7 +203,7 @@ class TestAnswersToTheCommand:
         said = printed(answered(commanded(), "Red", notes="Mind the contrast."), folder=tmp_path)
         assert said == "Red\n\nNotes from the human: Mind the contrast.\n"
 
-    def test_two_questions_of_one_command_are_told_apart(self, tmp_path: Path) -> None:
+    def test_two_questions_of_one_command_are_distinguished(self, tmp_path: Path) -> None:
         ask = commanded('cat-herder ask "A?"; cat-herder ask "B?"')
         said = printed(answered(ask, "Red", "Blue"), folder=tmp_path)
         assert said.startswith("A?\nRed\n") and "B?\nBlue\n" in said

@@ -70,7 +70,7 @@ def test_p1_the_old_name_of_the_threshold_counts_where_the_new_one_is_not() -> N
     assert imported(autonomyLevel=1, interactionThreshold=1).notes == ()
 
 
-def test_what_is_not_carried_over_is_said_also_in_the_file() -> None:
+def test_what_is_not_carried_over_is_reported_also_in_the_file() -> None:
     exported = Exported(
         {
             "statePath": "a",
@@ -135,7 +135,7 @@ def test_a_folder_within_the_repository_becomes_relative(folder: str, written: s
         ({"pipelines": {"a": [3]}}, r"pipelines\.a\[0\] must be a mapping"),
     ],
 )
-def test_r5_wrong_values_stay_and_are_told_by_the_line_of_the_new_file(
+def test_r5_invalid_values_stay_and_are_reported_by_the_line_of_the_new_file(
     values: dict[str, Any], fault: str
 ) -> None:
     text = to_yaml(imported(**values), source="old.js").replace("\n\n", "\n\n\n", 1)

@@ -106,7 +106,7 @@ def test_p1_p2_every_key_is_read() -> None:
     assert config.pipelines[1].steps[0].command == "self"
 
 
-def test_p1_all_faults_of_a_file_are_told_at_once_with_line_and_key() -> None:
+def test_p1_all_faults_of_a_file_are_reported_at_once_with_line_and_key() -> None:
     text = """\
 taskfolder: x
 interactionThreshold: high
@@ -152,7 +152,7 @@ pipelines:
     ]
 
 
-def test_a_pattern_that_names_no_tool_call_is_told_with_its_line() -> None:
+def test_a_pattern_that_names_no_tool_call_is_reported_with_its_line() -> None:
     text = f"""\
 askBefore:
   - Bash(git push*)

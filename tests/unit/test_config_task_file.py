@@ -100,7 +100,7 @@ def test_r5_a_fault_is_named_with_file_and_line(text: str, message: str) -> None
     assert str(caught.value).startswith(message)
 
 
-def test_r5_all_faults_of_front_matter_are_told_at_once() -> None:
+def test_r5_all_faults_of_front_matter_are_reported_at_once() -> None:
     with pytest.raises(ConfigInvalid) as caught:
         parse_task("---\npipline: x\ninteractionThreshold: 6\n---\nx", where="t.md")
     assert [problem.line for problem in caught.value.problems] == [2, 3]

@@ -36,7 +36,7 @@ def admitted(register: Register, address: str, *members: Fake) -> list[bool]:
 
 
 class TestRegister:
-    def test_the_oldest_silent_connection_of_an_address_makes_room(self) -> None:
+    def test_the_oldest_idle_connection_of_an_ip_address_is_closed(self) -> None:
         register = Register(most=100, most_of_one=3)
         busy, first, second, third = Fake(waits_for_request=False), Fake(), Fake(), Fake()
         assert admitted(register, "192.0.2.1", busy, first, second, third) == [True] * 4
@@ -233,7 +233,7 @@ async def test_who_does_not_read_the_answer_is_cut_off(monkeypatch: pytest.Monke
 
 
 @in_a_loop
-async def test_silent_connections_make_room_and_busy_ones_do_not() -> None:
+async def test_idle_connections_are_closed_for_new_ones_and_busy_ones_are_not() -> None:
     async with serving(most=3) as server:
         silent = [await server.call(b"") for _ in range(3)]
         busy = [await server.call(POST) for _ in range(3)]
@@ -249,14 +249,14 @@ def record(message: str, *args: Any, name: str = "asyncio") -> logging.LogRecord
     return logging.LogRecord(name, logging.WARNING, __file__, 1, message, args, None)
 
 
-def test_what_a_stranger_can_cause_at_will_is_told_once_in_a_while() -> None:
+def test_what_anonymous_visitors_can_cause_at_will_is_logged_now_and_then() -> None:
     seldom = Seldom(seconds=60)
     heard = [seldom.filter(record("Forbidden (%s): %s", "no token", f"/{number}")) for number in range(500)]
     assert heard == [True, *[False] * 499]
     assert seldom.filter(record("something else"))
 
 
-def test_how_often_it_was_is_told_with_the_next_one() -> None:
+def test_the_number_of_repeats_is_logged_with_the_next_one() -> None:
     seldom = Seldom(seconds=60)
     again = record("no more files")
     assert seldom.filter(record("no more files")) and not seldom.filter(again)
@@ -266,7 +266,7 @@ def test_how_often_it_was_is_told_with_the_next_one() -> None:
     assert again.getMessage() == "no more files (412 more like this before)"
 
 
-def test_two_faults_in_one_place_of_code_are_one_and_another_fault_is_told() -> None:
+def test_two_errors_at_one_place_of_code_are_logged_once_and_another_error_too() -> None:
     seldom = Seldom(seconds=60)
 
     def failed(fault: Exception) -> bool:
@@ -303,7 +303,7 @@ def test_no_secret_of_a_path_is_in_the_log(path: str) -> None:
     assert "s3cr3t" not in access.getMessage() and access.args and len(access.args) == 5
 
 
-def test_other_paths_are_told_as_they_are() -> None:
+def test_other_paths_are_shown_unchanged() -> None:
     for path in ("/projects/7/invitations/12/again/", "/tasks/7/", "/password/reset/sent/"):
         shown = Formatter("%(message)s").format(record("Forbidden: %s", path))
         assert shown == f"Forbidden: {path}"

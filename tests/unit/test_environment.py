@@ -215,7 +215,7 @@ def test_no_proxy_is_believed_but_where_there_must_be_one() -> None:
     assert load(named).proxies == (ip_network("10.1.0.0/16"),)
 
 
-def test_a_variable_that_is_nearly_one_of_ours_is_told() -> None:
+def test_a_misspelt_variable_is_reported() -> None:
     given = {
         "CATHERDER_SANBOX": "require",
         "CATHERDER_WORKERS": "2",
@@ -246,7 +246,7 @@ def test_people_find_the_portal_where_it_listens_unless_an_address_is_given(
         ({"CATHERDER_URL": "https://herd.example"}, "https://herd.example"),
     ],
 )
-def test_who_is_not_told_where_the_portal_listens_knows_it_from_the_data_directory(
+def test_commands_find_the_address_of_the_portal_in_the_data_directory(
     given: dict[str, str], address: str, tmp_path: Path
 ) -> None:
     store_url(tmp_path, "http://127.0.0.1:8303")
@@ -318,7 +318,7 @@ def test_half_of_a_setting_is_refused(given: str, lacking: str) -> None:
     assert "s3cret" not in str(refusal.value)
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     with pytest.raises(BadSetting) as refusal:
         load({"CATHERDER_BIND": "x", "CATHERDER_SANDBOX": "on", "CATHERDER_WORKERS": "many"})
     named = {line.split(":")[0] for line in str(refusal.value).splitlines()}

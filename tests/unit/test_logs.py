@@ -18,14 +18,14 @@ def record_of(fault: Exception) -> logging.LogRecord:
     )
 
 
-def test_redis_that_is_away_is_told_once_in_a_while_and_without_a_traceback() -> None:
+def test_an_unreachable_redis_is_logged_now_and_then_without_a_traceback() -> None:
     seldom = SeldomWithoutServices(seconds=60)
     first, second = record_of(RedisAway("Connection refused.")), record_of(RedisAway("Connection refused."))
     assert seldom.filter(first) and not seldom.filter(second)
     assert first.getMessage() == "Error reading from queue: Connection refused." and not first.exc_info
 
 
-def test_it_is_told_again_after_a_while() -> None:
+def test_it_is_logged_again_after_a_while() -> None:
     seldom = SeldomWithoutServices(seconds=0)
     assert seldom.filter(record_of(RedisAway("gone"))) and seldom.filter(record_of(RedisAway("gone")))
 

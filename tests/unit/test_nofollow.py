@@ -71,7 +71,7 @@ def test_nothing_else_is_opened(root: Path, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["a/b", "a/pipe"])
-def test_what_is_no_file_is_refused_at_once(root: Path, path: str) -> None:
+def test_a_path_that_is_not_a_file_is_refused_at_once(root: Path, path: str) -> None:
     with pytest.raises(NotRegularFile):
         read(root, path)
 

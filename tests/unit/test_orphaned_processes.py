@@ -88,7 +88,7 @@ def test_who_keeps_forking_is_ended(workspace: Path, fifo: Fifo, tmp_path: Path)
     assert marked_processes(workspace) == []
 
 
-def test_the_agent_of_another_workspace_goes_on(workspace: Path, fifo: Fifo, tmp_path: Path) -> None:
+def test_the_agent_of_another_workspace_continues(workspace: Path, fifo: Fifo, tmp_path: Path) -> None:
     """Fault of the reference tool: two tasks with similar paths shared one state."""
     other = Path(f"{workspace}-2")
     agent = start(other, tmp_path / "alive", "echo up >&9; exec sleep 600")
@@ -119,7 +119,7 @@ def test_what_cannot_be_ended_in_time_is_an_error(workspace: Path, fifo: Fifo, t
     [None, Claim(7, 2), Claim(7, 3), Claim(6, 9), Claim(8, 1)],
     ids=["unmarked", "earlier", "own", "task-before", "task-after"],
 )
-def test_the_holder_ends_what_nobody_holds(
+def test_the_holder_of_a_workspace_ends_its_orphaned_processes(
     workspace: Path, fifo: Fifo, tmp_path: Path, other: Claim | None
 ) -> None:
     """Tasks of a sequence share a workspace, and one of them has a holder."""

@@ -87,11 +87,11 @@ class TestTheTable:
         assert MOVES[phase]
 
     @pytest.mark.parametrize("phase", sorted(RESUMABLE))
-    def test_what_can_be_told_to_go_on_can_become_pending(self, phase: Phase) -> None:
+    def test_what_can_be_resumed_can_become_pending(self, phase: Phase) -> None:
         assert allowed(phase, Phase.PENDING)
 
     @pytest.mark.parametrize("phase", sorted(CANCELLABLE))
-    def test_what_can_be_called_off_can_become_cancelled(self, phase: Phase) -> None:
+    def test_what_can_be_cancelled_can_become_cancelled(self, phase: Phase) -> None:
         assert allowed(phase, Phase.CANCELLED)
 
 
@@ -186,7 +186,7 @@ class TestMoves:
         assert row(thing)["phase"] == Phase.DONE
 
     @KINDS
-    def test_who_read_the_phase_before_it_changed_is_told(self, kind: str) -> None:
+    def test_a_stale_phase_is_refused(self, kind: str) -> None:
         thing = a_thing(kind, Phase.RUNNING)
         stale = type(thing).objects.get(pk=thing.pk)
         move(thing, Phase.DONE)
@@ -221,7 +221,7 @@ class TestMovesBetweenTasks:
         moved = [(row.source, row.target, row.reason) for row in SequenceTransition.objects.all()]
         assert moved == ([(source, target, "No luck.")] if source != target else [])
 
-    def test_who_read_the_phase_before_it_changed_is_told(self) -> None:
+    def test_a_stale_phase_is_refused(self) -> None:
         sequence = SequenceFactory.create(phase=Phase.RUNNING)
         stale = Sequence.objects.get()
         move_between_tasks(sequence, Phase.DONE)

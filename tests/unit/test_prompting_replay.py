@@ -45,7 +45,7 @@ LIMIT = usage_limit_feedback(reset_at=datetime(2025, 3, 1, 15, 0, tzinfo=UTC))
         ("interruption", interruption_feedback()),
     ],
 )
-def test_h9_the_prompt_that_goes_on_without_the_session(name: str, feedback: Feedback) -> None:
+def test_h9_the_prompt_that_resumes_without_the_session(name: str, feedback: Feedback) -> None:
     assert_golden(f"replay-{name}", replay(ORIGINAL, actions=ACTIONS, feedback=feedback))
 
 
@@ -79,7 +79,7 @@ def test_h9_without_feedback_its_section_is_left_out() -> None:
     assert "FEEDBACK" not in replay(ORIGINAL, actions=ACTIONS, feedback=None)
 
 
-def test_h9_of_a_long_log_the_newest_is_kept_and_the_cut_is_said() -> None:
+def test_h9_of_a_long_log_the_newest_part_is_kept_and_the_cut_is_mentioned() -> None:
     actions = [PastAction("reasoning", f"thought {number} " + "x" * 900) for number in range(200)]
     prompt = replay(ORIGINAL, actions=actions, feedback=None)
     assert len(prompt) - len(ORIGINAL) < 61_000

@@ -53,7 +53,7 @@ def test_the_latest_counts_and_allowances_that_are_left_do_not() -> None:
     "value",
     ["", "soon", "-5", "nan", "inf", "1e9", "٣", "Sun, 99 Mar 2026 13:00:00 GMT", "2026-13-01T00:00Z"],
 )
-def test_what_is_no_time_is_passed_over(value: str) -> None:
+def test_a_value_that_is_not_a_time_is_ignored(value: str) -> None:
     headers = {"retry-after": value, **spent("requests", value)}
     assert reset_time(headers, now=NOW) is None
     assert reset_time({**headers, **spent("tokens", "2026-03-01T12:30:00Z")}, now=NOW) == NOW + timedelta(

@@ -55,7 +55,7 @@ class TestUsage:
         assert Usage(1, 2, 3, 4).read_tokens == 8
         assert Usage(cache_read_tokens=1).any and not Usage().any
 
-    def test_of_a_task_is_that_of_all_its_runs_and_told_by_model(self) -> None:
+    def test_usage_of_a_task_is_that_of_all_its_runs_by_model(self) -> None:
         task = TaskFactory.create()
         plan, implement = task.steps.all()
         used(plan, model="opus")
@@ -124,7 +124,7 @@ class TestDurations:
         assert stats.paused_until_now(task) == HOUR
         assert stats.of_task(task).duration.working == near(4 * HOUR)
 
-    def test_an_ended_task_stands_still_until_it_goes_on(self) -> None:
+    def test_an_ended_task_does_not_move_until_it_is_resumed(self) -> None:
         """What lies between its failure and the word to go on was no work."""
         task = TaskFactory.create(started_at=ago(5), ended_at=ago(4), phase=Phase.FAILED)
         moved(task, (Phase.RUNNING, 5), (Phase.FAILED, 4))

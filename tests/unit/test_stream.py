@@ -288,7 +288,7 @@ class TestForgedNumbers:
         assert events[0][1]["cost_usd"] == MOST_DOLLARS
 
     @pytest.mark.parametrize("claimed", NO_NUMBERS)
-    def test_what_is_no_number_counts_nothing(self, claimed: Any) -> None:
+    def test_a_value_that_is_not_a_number_counts_as_zero(self, claimed: Any) -> None:
         told = {"total_cost_usd": claimed, "num_turns": claimed, "duration_ms": claimed}
         stream, events = read({"type": "result", "usage": dict.fromkeys(self.KEYS, claimed), **told})
         assert stream.usage(cost_before=0) == Usage()

@@ -115,7 +115,7 @@ pipelines:
     assert len(repository.told()) == 9
 
 
-def test_r5_errors_and_warnings_are_told_apart_as_json(repository: Repository) -> None:
+def test_r5_errors_and_warnings_are_separate_in_json(repository: Repository) -> None:
     repository.write("cat-herder.yaml", "interactionThreshold: 6\nmodel: gpt-4\n")
     facts = ReportOut.of(repository.report()).model_dump()
     assert facts["ok"] is False
@@ -134,7 +134,7 @@ def test_r5_errors_and_warnings_are_told_apart_as_json(repository: Repository) -
 
 
 class TestSettings:
-    def test_what_is_no_yaml_is_told_with_its_line_and_tasks_are_read_all_the_same(
+    def test_invalid_yaml_is_reported_with_its_line_and_tasks_are_read_all_the_same(
         self, repository: Repository
     ) -> None:
         repository.write("cat-herder.yaml", "model: a\n\tb: c\n").write("cat-herder-tasks/a.md", "\n")
@@ -163,7 +163,7 @@ class TestSettings:
             "E cat-herder.yaml:None: there is a link in the way; tasks do not follow links to find this file"
         ]
 
-    def test_binary_text_is_told_with_its_line(self, repository: Repository) -> None:
+    def test_binary_text_is_reported_with_its_line(self, repository: Repository) -> None:
         repository.write("cat-herder.yaml", b"model: sonnet\n\xff\n")
         assert repository.told() == ["E cat-herder.yaml:2: this is not UTF-8 text"]
 
@@ -205,7 +205,7 @@ class TestPrompts:
         (told,) = repository.told()
         assert told.startswith("E .claude/commands/plan-task.md:None: there is a link in the way")
 
-    def test_a_command_that_is_no_name_is_told_once(self, repository: Repository) -> None:
+    def test_a_command_that_is_not_a_name_is_reported_once(self, repository: Repository) -> None:
         repository.pipeline("{name: a, command: ../../etc/passwd}")
         (told,) = repository.told()
         assert told.startswith("E cat-herder.yaml:3: pipelines.default[0].command must be letters, digits")
@@ -218,7 +218,7 @@ class TestIntro:
         shutil.copytree(PROMPTS, repository.prompts)
         return repository.prompts / "interaction-intro.md"
 
-    def test_h2_all_faults_of_the_instructions_for_asking_are_told(
+    def test_h2_all_faults_of_the_instructions_for_asking_are_reported(
         self, repository: Repository, intro: Path
     ) -> None:
         text = intro.read_text()
@@ -235,7 +235,7 @@ class TestIntro:
             ]
         )
 
-    def test_h2_an_empty_section_and_a_lost_number_are_told(
+    def test_h2_an_empty_section_and_a_missing_number_are_reported(
         self, repository: Repository, intro: Path
     ) -> None:
         text = "".join(
@@ -248,7 +248,7 @@ class TestIntro:
             f"E {intro}:5: the section LOW is empty",
         ]
 
-    def test_h2_a_file_that_is_gone_is_told(self, repository: Repository, intro: Path) -> None:
+    def test_h2_a_missing_file_is_reported(self, repository: Repository, intro: Path) -> None:
         intro.unlink()
         (told,) = repository.told()
         assert told.startswith(f"E {intro}:None: the file cannot be read")
@@ -454,7 +454,7 @@ class TestPermissionToAsk:
             ),
         ],
     )
-    def test_h12_what_the_file_lacks_is_told_with_its_line(
+    def test_h12_what_the_file_lacks_is_reported_with_its_line(
         self, repository: Repository, text: str, fault: str
     ) -> None:
         repository.write("cat-herder.yaml", "interactionThreshold: 3\n").write(".claude/settings.json", text)
@@ -482,7 +482,7 @@ class TestChecks:
             "'unclosed",
         ],
     )
-    def test_what_can_be_run_or_cannot_be_told_is_no_fault(
+    def test_what_can_be_run_or_is_undecidable_is_no_fault(
         self, repository: Repository, command: str
     ) -> None:
         repository.write(
@@ -575,7 +575,7 @@ class TestChecks:
         (repository.root / "package.json").symlink_to("web/package.json")
         assert repository.told() == []
 
-    def test_a_broken_package_json_is_told_once_at_its_line(self, repository: Repository) -> None:
+    def test_a_broken_package_json_is_reported_once_at_its_line(self, repository: Repository) -> None:
         repository.write("package.json", '{\n  "scripts": {\n    "test": }\n}').pipeline(
             "{name: a, command: implement, check: {type: shell, command: npm test}}",
             "{name: b, command: implement, check: {type: shell, command: npm run x}}",
