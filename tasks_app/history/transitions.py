@@ -112,3 +112,11 @@ def _conditional_update(
     if epoch is not None:
         rows = rows.filter(**{"lease_epoch" if isinstance(thing, Task) else "task__lease_epoch": epoch})
     return rows.update(phase=target, **fields)
+
+
+def cancellation_of(task: Task) -> Transition | None:
+    """Return the newest cancellation of a cancelled task, with its actor; None if it is not cancelled."""
+    if task.phase != Phase.CANCELLED:
+        return None
+    moves = Transition.objects.filter(task=task, step=None, target=Phase.CANCELLED)
+    return moves.select_related("actor").order_by("-pk").first()

@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from tasks_app.core.phases import Phase
-from tasks_app.models import Project, Sequence, Task, User
+from tasks_app.models import Event, EventKind, Project, Sequence, Task, User
 from tasks_app.services.projects import add_project
 from tasks_app.services.sequences import create_sequence
 from tests.browser import signed_in
@@ -123,10 +123,64 @@ def test_a_failure_is_shown_plainly_and_nothing_of_it_is_taken_for_html(browser:
         assert "<script>alert" not in page and "&lt;script&gt;" in page
 
 
-def test_a_part_is_fetched_again_without_the_page_around_it(browser: Client, sequence: Sequence) -> None:
-    """W3."""
-    part = browser.get(page_of(sequence), headers={"HX-Request": "true"}).text
-    assert "Task 01-a" in part and "<html" not in part
+@pytest.mark.parametrize(
+    ("part", "shown"),
+    [("header", "Nobody has started"), ("tasks", "Task 01-a"), ("details", "Created"), ("questions", "")],
+)
+def test_a_part_is_fetched_again_without_the_page_around_it(
+    browser: Client, sequence: Sequence, part: str, shown: str
+) -> None:
+    """W3: each by itself, so that nothing that is written in a card is lost."""
+    address = page_of(sequence)
+    address = (
+        reverse("sequence_questions", args=[sequence.pk]) if part == "questions" else f"{address}?part={part}"
+    )
+    text = browser.get(address, headers={"HX-Request": "true"}).text
+    assert shown in text and "<html" not in text and "<form class" not in text
+
+
+def test_a_question_of_any_task_is_answered_on_the_page(browser: Client) -> None:
+    """W2, H5: with the card that the task's page has; one that the page knows does not come again."""
+    sequence = SequenceFactory.create(phase=Phase.WAITING_FOR_INPUT)
+    task = TaskFactory.create(
+        project=sequence.project, sequence=sequence, file="01.md", phase=Phase.WAITING_FOR_INPUT
+    )
+    question = QuestionFactory.create(task=task)
+    QuestionFactory.create()
+    card = f'id="question-{question.pk}"'
+    page = browser.get(page_of(sequence)).text
+    assert page.count('<article class="card') == 1 and card in page
+    address = reverse("sequence_questions", args=[sequence.pk])
+    assert card in browser.get(address, {"known": "0"}).text
+    assert card not in browser.get(address, {"known": str(question.pk)}).text
+
+
+def test_a_done_sequence_opens_with_its_result(browser: Client) -> None:
+    """V1: what its last agent said, the checks of all tasks and all decisions."""
+    sequence = SequenceFactory.create(phase=Phase.DONE)
+    for number in (1, 2):
+        task = TaskFactory.create(
+            project=sequence.project, sequence=sequence, file=f"{number}.md", phase=Phase.DONE
+        )
+        check = {"check": f"make check-{number}", "passed": True}
+        run = RunFactory.create(step=task.steps.first(), outcome="finished", checks=[check])
+        say = {
+            "kind": EventKind.RESULT,
+            "at": timezone.now(),
+            "payload": {"text": f"Closing words {number}."},
+        }
+        Event.objects.create(run=run, seq=0, **say)
+    page = browser.get(page_of(sequence)).text
+    assert "Closing words 2." in page and "Closing words 1." not in page
+    assert "make check-1" in page and "make check-2" in page
+    Sequence.objects.update(phase=Phase.RUNNING)
+    assert "Closing words" not in browser.get(page_of(sequence)).text
+
+
+def test_a_cancelled_sequence_says_by_whom(browser: Client, admin: User, sequence: Sequence) -> None:
+    browser.post(reverse("sequence_start", args=[sequence.pk]))
+    browser.post(reverse("sequence_cancel", args=[sequence.pk]))
+    assert f"Cancelled by {admin.shown_name}, <time" in browser.get(page_of(sequence)).text
 
 
 def test_tasks_name_their_sequence(browser: Client, sequence: Sequence) -> None:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
-from django.db.models import Count, OuterRef, Q, Subquery
+from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from tasks_app.core.phases import CANCELLABLE, RESUMABLE, Phase
 from tasks_app.history import statistics
 from tasks_app.history.statistics import Metrics
-from tasks_app.models import Question, QuestionState, Sequence, Task
+from tasks_app.history.transitions import cancellation_of
+from tasks_app.models import Question, QuestionState, Sequence, Task, Transition
 from tasks_app.reporting.commands import fetch_command
 from tasks_app.services.sequences import cancel_sequence, files_to_come, resume_sequence, start_sequence
-from tasks_app.web.pages.access import is_htmx, may_act, sequence_or_404
+from tasks_app.web.pages.access import may_act, sequence_or_404
 from tasks_app.web.pages.actions import run_action
 from tasks_app.web.pages.activity import activities, shown_steps
+from tasks_app.web.pages.cards import cards_of, unknown_cards
+from tasks_app.web.pages.results import result_of
 
 
 @dataclass(frozen=True)
@@ -56,20 +61,53 @@ class SequenceDetails:
         phase = self.current.phase if self.current else self.sequence.phase
         return phase in RESUMABLE
 
+    @cached_property
+    def cancelled(self) -> Transition | None:
+        """Who cancelled the current task, and with it the sequence, and when."""
+        return cancellation_of(self.current) if self.current else None
+
+    @property
+    def diff_url(self) -> str:
+        """The changes of all tasks: those of the newest one, compared with the beginning of the sequence."""
+        changed = [task for task, _ in self.tasks if task.head_commit]
+        return f"{reverse('task_diff', args=[changed[-1].pk])}?from=sequence" if changed else ""
+
     @property
     def fetch(self) -> str:
         return fetch_command(self.sequence.project, self.sequence.branch)
 
 
+#: Parts of the page that are fetched again, each by itself, so that a card with a draft stays as it is.
+_PARTS = {
+    "header": "sequences/_header.html",
+    "tasks": "sequences/_tasks.html",
+    "details": "sequences/_details.html",
+}
+
+
 def sequence_page(request: HttpRequest, sequence_id: int) -> HttpResponse:
+    """Show a sequence; `?part=header|tasks|details`: that part alone."""
     sequence = sequence_or_404(request, sequence_id)
     details = _sequence_details(sequence)
     context = {
         "details": details,
         "activities": activities(task for task, _ in details.tasks),
+        "cards": cards_of(request, _open_questions(sequence)),
+        "result": result_of(sequence),
         "may_act": may_act(request, sequence.project),
     }
-    return render(request, "sequences/_body.html" if is_htmx(request) else "sequences/page.html", context)
+    template = _PARTS.get(request.GET.get("part", ""), "sequences/page.html")
+    return render(request, template, context)
+
+
+def sequence_questions(request: HttpRequest, sequence_id: int) -> HttpResponse:
+    """Render open questions of a sequence that are not among `?known=N`."""
+    return unknown_cards(request, cards_of(request, _open_questions(sequence_or_404(request, sequence_id))))
+
+
+def _open_questions(sequence: Sequence) -> QuerySet[Question]:
+    questions = Question.objects.open().filter(task__sequence=sequence)
+    return questions.select_related("task__project", "step", "run", "answered_by").order_by("asked_at", "pk")
 
 
 @require_POST

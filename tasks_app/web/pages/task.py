@@ -12,10 +12,10 @@ from tasks_app.models import Task
 from tasks_app.web.pages.access import may_act, task_or_404
 from tasks_app.web.pages.activity import activities
 from tasks_app.web.pages.cards import cards_of
+from tasks_app.web.pages.results import result_of
 from tasks_app.web.pages.task_details import task_details
 from tasks_app.web.pages.task_log import Log, Only
 from tasks_app.web.pages.task_publishing import publishing_details
-from tasks_app.web.pages.task_result import result_of
 
 
 def task_page(request: HttpRequest, task_id: int) -> HttpResponse:

@@ -13,6 +13,7 @@ from tasks_app.core.phases import CANCELLABLE, RESUMABLE, RETRYABLE, Phase
 from tasks_app.core.types import Usage
 from tasks_app.engine.wait_sentences import fault_words, reset_words
 from tasks_app.history import statistics
+from tasks_app.history.transitions import cancellation_of
 from tasks_app.models import Outcome, Run, Step, Task, Transition
 from tasks_app.reporting.commands import fetch_command
 from tasks_app.services.retries import has_successor
@@ -115,10 +116,7 @@ class TaskDetails:
     @cached_property
     def cancelled(self) -> Transition | None:
         """Return who cancelled the task and when, or None."""
-        if self.phase is not Phase.CANCELLED:
-            return None
-        moves = Transition.objects.filter(task=self.task, step=None, target=Phase.CANCELLED)
-        return moves.select_related("actor").order_by("-pk").first()
+        return cancellation_of(self.task)
 
     @property
     def limit(self) -> str:

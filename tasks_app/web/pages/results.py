@@ -1,4 +1,4 @@
-"""The result of a done task: what a reader wants to know before the log."""
+"""The result of a done task or sequence: what a reader wants to know before the log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.shortcuts import render
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.phases import Phase
 from tasks_app.git import ChangedFile, changed_files
-from tasks_app.models import Event, EventKind, Outcome, Question, Review, Run, Task
+from tasks_app.models import Event, EventKind, Outcome, Question, Review, ReviewThread, Run, Sequence, Task
 from tasks_app.services.difference import difference_of
 from tasks_app.services.reviews import approvals_of
 from tasks_app.web.pages.access import may_act, task_or_404
@@ -49,8 +49,11 @@ class Decided:
 
 
 @dataclass(frozen=True)
-class TaskResult:
-    """What came of a done task. `files` are up to 12; `trouble` says why they cannot be listed."""
+class Result:
+    """What came of a done task or sequence.
+
+    `files` are up to 12; `trouble` says why they cannot be listed. `approvals`: of the newest commit.
+    """
 
     closing: str
     files: list[ShownChange]
@@ -68,24 +71,23 @@ class TaskResult:
         return self.file_count - len(self.files)
 
 
-def result_of(task: Task) -> TaskResult | None:
-    """Return the result; None unless the task is done."""
-    if task.phase != Phase.DONE:
+def result_of(done: Task | Sequence) -> Result | None:
+    """Return the result; None unless it is done."""
+    if done.phase != Phase.DONE:
         return None
-    files, trouble = _changed_files(task)
-    return TaskResult(
-        closing=_closing_message(task),
+    tasks = [done] if isinstance(done, Task) else list(done.tasks.order_by("pk"))
+    files, trouble = _changed_files(done)
+    settled = Question.objects.settled().filter(task__in=tasks).select_related("answered_by")
+    return Result(
+        closing=_closing_message(tasks),
         files=[ShownChange(file, in_one_line(file.path)) for file in files[:_FILES]],
         file_count=len(files),
         added=sum(file.added for file in files),
         removed=sum(file.removed for file in files),
-        checks=_passed_checks(task),
-        decisions=[
-            Decided(question, headline(question.headline))
-            for question in task.questions.settled().select_related("answered_by").order_by("number")
-        ],
-        approvals=approvals_of(task),
-        open_threads=task.threads.open().count(),
+        checks=_passed_checks(tasks),
+        decisions=[Decided(one, headline(one.headline)) for one in settled.order_by("task", "number")],
+        approvals=approvals_of(tasks[-1]) if tasks else [],
+        open_threads=ReviewThread.objects.open().filter(task__in=tasks).count(),
         trouble=trouble,
     )
 
@@ -101,16 +103,16 @@ def task_result(request: HttpRequest, task_id: int) -> HttpResponse:
     return render(request, "tasks/_result.html", context)
 
 
-def _closing_message(task: Task) -> str:
+def _closing_message(tasks: list[Task]) -> str:
     """Return what the agent of the last run said at its end."""
-    ends = Event.objects.filter(run__step__task=task, kind=EventKind.RESULT)
+    ends = Event.objects.filter(run__step__task__in=tasks[-1:], kind=EventKind.RESULT)
     payload = ends.order_by("-pk").values_list("payload", flat=True).first() or {}
     return str(payload.get("text", ""))[:_CLOSING_CHARACTERS]
 
 
-def _changed_files(task: Task) -> tuple[list[ChangedFile], str]:
+def _changed_files(done: Task | Sequence) -> tuple[list[ChangedFile], str]:
     """Return the changed files, or why they cannot be listed."""
-    difference = difference_of(task)
+    difference = difference_of(done)
     if difference is None:
         return [], ""
     try:
@@ -120,11 +122,13 @@ def _changed_files(task: Task) -> tuple[list[ChangedFile], str]:
     return list(files), ""
 
 
-def _passed_checks(task: Task) -> list[PassedCheck]:
+def _passed_checks(tasks: list[Task]) -> list[PassedCheck]:
     """Return the checks that the newest finished run of each step passed, in the order of the steps."""
     newest: dict[int, Run] = {}
-    finished = Run.objects.filter(step__task=task, outcome=Outcome.FINISHED).exclude(checks=None)
-    for run in finished.select_related("step").defer("prompt").order_by("step__position", "number"):
+    finished = Run.objects.filter(step__task__in=tasks, outcome=Outcome.FINISHED).exclude(checks=None)
+    for run in (
+        finished.select_related("step").defer("prompt").order_by("step__task", "step__position", "number")
+    ):
         newest[run.step_id] = run
     return [
         PassedCheck(run.step.name, str(report.get("check", "")))
