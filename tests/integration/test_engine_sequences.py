@@ -159,6 +159,20 @@ def test_each_task_shows_what_it_changed_itself(agents: FakeAgents) -> None:
     assert "second.txt" in page.text and "first.txt" not in page.text
 
 
+def test_its_result_and_its_diff_have_what_all_tasks_changed(agents: FakeAgents) -> None:
+    """V1, V2: the page of the sequence leads to the whole, that of a task to its own part."""
+    sequence = agents.start()
+    browser, last = signed_in(agents.person), agents.tasks[-1]
+    page = browser.get(reverse("sequence", args=[sequence.pk])).text
+    whole = f"{reverse('task_diff', args=[last.pk])}?from=sequence"
+    assert f'href="{whole}"' in page and page.count('class="plus">+1<') == 3
+    shown = browser.get(whole).text
+    assert "Changes of the sequence" in shown and "first.txt" in shown and "last.txt" in shown
+    own = browser.get(reverse("task_diff", args=[last.pk])).text
+    assert "first.txt" not in own and "last.txt" in own and 'href="?from=sequence"' not in own
+    assert f'href="{whole}"' in own
+
+
 def test_each_commit_of_the_branch_has_the_title_of_its_own_task(agents: FakeAgents) -> None:
     """P9, P10. Without commits of the agents all work was one commit with the last task's title."""
     sequence = agents.start()

@@ -1,4 +1,4 @@
-"""What a diff page compares: a whole task, a step, a run, or the newest result with a review's commit."""
+"""What a diff page compares: a task, its sequence, a step, a run, or the newest result with a review's."""
 
 from __future__ import annotations
 
@@ -20,12 +20,16 @@ _PATH = 4096
 
 @dataclass(frozen=True)
 class Comparison:
-    """The whole task, one `step` of it, one `run`, or the newest result `since` a review."""
+    """The whole task, one `step` of it, one `run`, or the newest result `since` a review.
+
+    `of_sequence`: the task's result with the beginning of its sequence.
+    """
 
     task: Task
     step: Step | None = None
     run: Run | None = None
     since: Review | None = None
+    of_sequence: bool = False
 
     @cached_property
     def difference(self) -> Difference | None:
@@ -33,6 +37,8 @@ class Comparison:
         difference = difference_of(self.run or self.step or self.task)
         if difference and self.since:
             return replace(difference, base=self.since.commit)
+        if difference and self.of_sequence and self.task.sequence:
+            return replace(difference, base=self.task.sequence.base_commit)
         return difference
 
     @property
@@ -42,6 +48,8 @@ class Comparison:
             return {"step": self.run.step.position, "run": self.run.number}
         if self.step:
             return {"step": self.step.position}
+        if self.of_sequence:
+            return {"from": "sequence"}
         return {"since": self.since.number or 0} if self.since else {}
 
     @property
@@ -75,9 +83,13 @@ class Comparison:
 
 
 def chosen_comparison(request: HttpRequest, task: Task) -> Comparison:
-    """Return what `?step=N`, `?step=N&run=M` or `?since=N` compares; else the whole task. Raises Http404."""
+    """Return what the URL chooses; else the whole task. Raises Http404.
+
+    `?step=N`, `?step=N&run=M`, `?since=N` (a review) or `?from=sequence`.
+    """
     step = chosen_step(request, task)
-    return Comparison(task, step, _chosen_run(request, step), _chosen_review(request, task))
+    of_sequence = request.GET.get("from") == "sequence" and task.sequence_id is not None
+    return Comparison(task, step, _chosen_run(request, step), _chosen_review(request, task), of_sequence)
 
 
 def chosen_step(request: HttpRequest, task: Task) -> Step | None:

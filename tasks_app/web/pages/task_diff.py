@@ -48,7 +48,8 @@ _MOST_EXPANDED = 5_000
 def task_diff(request: HttpRequest, task_id: int) -> HttpResponse:
     """Show what changed, with the threads of reviewers.
 
-    `?step=N`: by one step; `?step=N&run=M`: by one run; `?since=N`: since review N; else by the whole task.
+    `?step=N`: by one step; `?step=N&run=M`: by one run; `?since=N`: since review N;
+    `?from=sequence`: by its sequence up to it; else by the whole task.
     `?file=PATH`: one file of it. `?view=split`: old and new lines beside each other.
     """
     task = task_or_404(request, task_id)
@@ -85,6 +86,7 @@ def _page_context(request: HttpRequest, compared: Comparison) -> dict[str, Any]:
         "step": compared.step,
         "run": compared.run,
         "since": compared.since,
+        "of_sequence": compared.of_sequence,
         "steps": task.steps.exclude(head_commit=""),
         "runs": compared.step.runs.exclude(head_commit="") if compared.step else [],
         "last_review": own_last_review(request, task),
