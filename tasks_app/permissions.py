@@ -16,6 +16,7 @@ from django.shortcuts import get_object_or_404
 
 from tasks_app.core.errors import NotAllowed
 from tasks_app.models import (
+    SHOWN_WITH,
     ApiToken,
     Membership,
     Notice,
@@ -184,7 +185,7 @@ def draft_thread_or_404(principal: Principal, task_id: int, thread_id: int) -> R
 
 
 def question_or_404(principal: Principal, question_id: int) -> Question:
-    questions = questions_visible_to(principal).select_related("task__project", "step", "run", "answered_by")
+    questions = questions_visible_to(principal).select_related(*SHOWN_WITH)
     return get_object_or_404(questions, pk=question_id)
 
 

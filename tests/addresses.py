@@ -62,6 +62,7 @@ FORMS = {
         "account_reset_password",
         "account_reauthenticate",
     ),
+    "question_claim",
     *("mfa_authenticate", "mfa_reauthenticate", "account_change_password", "account_set_password"),
     *("mfa_activate_totp", "mfa_deactivate_totp", "mfa_generate_recovery_codes", "me_tokens"),
 }

@@ -26,7 +26,16 @@ from tasks_app.models.publication import (
     PublicationState,
     PublishCredential,
 )
-from tasks_app.models.question import VERDICTS, Channel, Question, QuestionKind, QuestionState, Verdict
+from tasks_app.models.question import (
+    CLAIM_LASTS,
+    SHOWN_WITH,
+    VERDICTS,
+    Channel,
+    Question,
+    QuestionKind,
+    QuestionState,
+    Verdict,
+)
 from tasks_app.models.review import (
     Review,
     ReviewThread,
@@ -46,7 +55,9 @@ from tasks_app.models.user import Membership, Role, Theme, User
 from tasks_app.models.worker import WorkerBeat
 
 __all__ = [
+    "CLAIM_LASTS",
     "EVENT_TYPE_OF",
+    "SHOWN_WITH",
     "TASK_EVENT_TYPES",
     "VERDICTS",
     "Action",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection
+from datetime import timedelta
 from typing import Any, Self
 
 from django.db import models
 from django.db.models import F, Q
+from django.utils import timezone
 
 from tasks_app.models.run import Run
 from tasks_app.models.task import Step, Task
@@ -49,8 +51,15 @@ class Channel(models.TextChoices):
     API = "api", "API"
 
 
+#: How long “NAME is answering” is shown unless that user says it again.
+CLAIM_LASTS = timedelta(minutes=3)
+
 #: States in which a named human has dealt with a question.
 SETTLED = (QuestionState.ANSWERED, QuestionState.DISMISSED)
+
+
+#: The related rows that the card of a question shows.
+SHOWN_WITH = ("task__project", "step", "run", "answered_by", "claimed_by")
 
 
 class QuestionQuerySet(models.QuerySet["Question"]):
@@ -65,7 +74,7 @@ class QuestionQuerySet(models.QuerySet["Question"]):
         """Return the open questions of many tasks by task id, with one query."""
         found: dict[int, list[Question]] = defaultdict(list)
         questions = self.open().filter(task__in=[task.pk for task in tasks])
-        for question in questions.select_related("task__project", "step", "run", "answered_by"):
+        for question in questions.select_related(*SHOWN_WITH):
             found[question.task_id].append(question)
         return found
 
@@ -129,6 +138,16 @@ class Question(models.Model):
         null=True, blank=True, help_text="When the agent was seen to have the answer."
     )
 
+    claimed_by = models.ForeignKey(
+        User,
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        help_text="Who last began to answer. This informs others and blocks nobody.",
+    )
+    claimed_at = models.DateTimeField(null=True, blank=True)
+
     objects = QuestionQuerySet.as_manager()
 
     class Meta:
@@ -167,6 +186,17 @@ class Question(models.Model):
     @property
     def is_open(self) -> bool:
         return self.state == QuestionState.OPEN
+
+    @property
+    def claim_lasts(self) -> int:
+        """The seconds for which somebody is still shown to be answering."""
+        if not self.is_open or self.claimed_by_id is None or self.claimed_at is None:
+            return 0
+        return max(0, int((self.claimed_at + CLAIM_LASTS - timezone.now()).total_seconds()))
+
+    @property
+    def is_claimed(self) -> bool:
+        return self.claim_lasts > 0
 
     @property
     def answers_in_order(self) -> dict[str, str]:

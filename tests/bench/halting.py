@@ -109,7 +109,7 @@ def _signed_in(page: Page, portal: UpPortal) -> Page:
     page.fill("[name=password]", PASSWORD)
     page.keyboard.press("Enter")
     page.wait_for_url(f"{portal.url}/")
-    page.goto(f"{portal.url}/live/")
+    page.goto(f"{portal.url}/inbox/")
     page.evaluate(WATCH)
     return page
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.e2e.conftest import SignIn
-from tests.portal import UpPortal
+from tests.portal import PASSWORD, UpPortal
 
 pytestmark = pytest.mark.browser
 
@@ -112,12 +112,13 @@ def test_a_question_that_is_asked_appears_beside_one_that_is_being_answered(
 ) -> None:
     _, number = asked
     page = sign_in(portal)
-    page.goto(f"{portal.url}/live/")
+    page.goto(f"{portal.url}/inbox/?question={number}")
     page.locator(f"#question-{number} [name=notes]").fill("in the middle of")
     _, other = portal.rows(ASK)
-    expect(page.locator(f"#question-{other}")).to_be_visible()
+    expect(page.locator(f"#inbox-row-{other}")).to_be_visible()
     expect(page.locator(f"#question-{number} [name=notes]")).to_have_value("in the middle of")
-    expect(page).to_have_title(re.compile(r"^\(\d+\) Live · Cat Herder$"))
+    expect(page.locator(f"#question-{number} [name=notes]")).to_be_focused()
+    expect(page).to_have_title(re.compile(r"^\(\d+\) Inbox · Cat Herder$"))
     assert page.locator("#favicon").get_attribute("href") == "/static/catherder/favicon-waiting.svg"
 
 
@@ -135,17 +136,24 @@ def test_a_result_joins_its_call_though_it_comes_later(
     expect(page.locator("#log-box .entry")).to_have_count(1)
 
 
-def test_the_inbox_needs_no_mouse(portal: UpPortal, sign_in: SignIn, asked: tuple[int, int]) -> None:
-    (_, first), (_, second) = portal.rows(ASK), portal.rows(ASK)
+@pytest.fixture
+def inbox(portal: UpPortal, asked: tuple[int, int]) -> list[int]:
+    """Three open questions and no other; their numbers."""
+    portal.rows("Question.objects.filter(state='open').update(state='withdrawn')")
+    return [portal.rows(ASK)[1] for _ in range(3)]
+
+
+def test_the_inbox_needs_no_mouse(portal: UpPortal, sign_in: SignIn, inbox: list[int]) -> None:
     page = sign_in(portal)
     page.goto(f"{portal.url}/inbox/")
-    one, two = page.locator(f"#question-{first}"), page.locator(f"#question-{second}")
+    one, two = (page.locator(f"#question-{number}") for number in inbox[:2])
     page.keyboard.press("j")
     expect(one).to_be_focused()
     page.keyboard.press("j")
     expect(two).to_be_focused()
     expect(two).to_be_in_viewport()
     page.keyboard.press("k")
+    expect(one).to_be_focused()
     page.keyboard.press("ArrowDown")
     expect(one.get_by_role("radio", name="Comma", exact=False)).to_be_checked()
     page.keyboard.press("Enter")
@@ -153,14 +161,107 @@ def test_the_inbox_needs_no_mouse(portal: UpPortal, sign_in: SignIn, asked: tupl
     one.locator("[name=item-1-other]").fill("jok?")
     page.keyboard.press("Control+Enter")
     expect(one).to_contain_text("Answered by admin")
+    expect(one).to_be_focused()
+    expect(page.get_by_role("link", name="Open 2")).to_be_visible()
+    page.keyboard.press("j")
     expect(two).to_be_focused()
-    expect(page.get_by_role("link", name="Open 1")).to_be_visible()
     page.keyboard.press("?")
     expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
     page.keyboard.press("Escape")
     expect(two).to_be_focused()
     page.keyboard.press("o")
     page.wait_for_url("**/tasks/*/")
+
+
+def hold(page: Page, pattern: re.Pattern[str]) -> list[Route]:
+    """The requests that are held back from now on."""
+    held: list[Route] = []
+    page.route(pattern, lambda route: held.append(route))
+    return held
+
+
+def newest(page: Page, held: list[Route]) -> Route:
+    """The last request that is held back, as soon as there is one."""
+    while not held:
+        page.evaluate("1")  # lets the handler of the route run
+    return held.pop()
+
+
+def test_keys_count_while_cards_are_on_their_way(portal: UpPortal, sign_in: SignIn, inbox: list[int]) -> None:
+    """The selection moves at once: it does not depend on a card that may still be fetched."""
+    page = sign_in(portal)
+    page.goto(f"{portal.url}/inbox/")
+    one, two, three = (page.locator(f"#question-{number}") for number in inbox)
+    page.keyboard.press("j")
+    expect(one).to_be_focused()
+    held = hold(page, re.compile(f"question={inbox[2]}&part=question"))
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    expect(page.locator(f"#inbox-row-{inbox[2]}")).to_have_attribute("aria-current", "true")
+    expect(one).to_be_visible()
+    newest(page, held).continue_()
+    expect(three).to_be_focused()
+    page.keyboard.press("k")
+    expect(two).to_be_focused()
+
+
+def test_a_card_that_is_fetched_anew_keeps_the_focus(
+    portal: UpPortal, sign_in: SignIn, inbox: list[int]
+) -> None:
+    """As if its state had changed, the server gives the whole card instead of 204."""
+    refresh = "document.body.dispatchEvent(new CustomEvent('catherder:refresh'))"
+    whole = f"{portal.url}/questions/{inbox[0]}/"
+    page = sign_in(portal)
+    page.goto(f"{portal.url}/inbox/")
+    one, two = (page.locator(f"#question-{number}") for number in inbox[:2])
+    page.keyboard.press("j")
+    expect(one).to_be_focused()
+    held = hold(page, re.compile(f"questions/{inbox[0]}/.shown=open"))
+    one.evaluate("card => card.classList.add('is-old')")
+    page.evaluate(refresh)
+    newest(page, held).continue_(url=whole)
+    expect(page.locator(".is-old")).to_have_count(0)
+    expect(one).to_be_focused()
+    page.evaluate(refresh)
+    late = newest(page, held)
+    page.keyboard.press("j")
+    late.continue_(url=whole)
+    expect(two).to_be_focused()
+
+
+def test_approving_and_denying_have_keys(portal: UpPortal, sign_in: SignIn, inbox: list[int]) -> None:
+    number = inbox[0]
+    portal.rows(APPROVAL.format(number=number))
+    page = sign_in(portal)
+    page.goto(f"{portal.url}/inbox/")
+    card = page.locator(f"#question-{number}")
+    page.keyboard.press("d")
+    expect(card.get_by_label("Reason (required)")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(card.get_by_role("button", name="Approve")).to_be_visible()
+    page.keyboard.press("a")
+    expect(card.get_by_role("button", name="Approve")).to_be_focused()
+    expect(card).to_have_attribute("data-state", "open")
+    card.focus()
+    page.keyboard.press("Control+Enter")
+    expect(card).to_contain_text("Approved by admin")
+
+
+def test_others_see_who_is_answering_until_that_user_leaves(
+    portal: UpPortal, sign_in: SignIn, inbox: list[int]
+) -> None:
+    portal.rows(f"User.objects.create_superuser('ann', password={PASSWORD!r}, first_name='Ann')")
+    page, other = sign_in(portal), sign_in(portal, "ann")
+    page.goto(f"{portal.url}/inbox/")
+    other.goto(f"{portal.url}/inbox/?question={inbox[0]}")
+    other.locator(f"#question-{inbox[0]} [name=notes]").fill("I think")
+    row, card = page.locator(f"#inbox-row-{inbox[0]}"), page.locator(f"#question-{inbox[0]}")
+    expect(row).to_contain_text("Ann is answering")
+    expect(card).to_contain_text("Ann is answering")
+    expect(other.locator("#inbox-list")).not_to_contain_text("is answering")
+    other.goto(f"{portal.url}/")
+    expect(row).not_to_contain_text("Ann is answering")
+    expect(card).not_to_contain_text("Ann is answering")
 
 
 def test_boxes_are_walked_with_the_arrows(portal: UpPortal, sign_in: SignIn, asked: tuple[int, int]) -> None:
@@ -215,7 +316,7 @@ def test_a_denial_wants_a_reason_and_nothing_is_approved_by_a_key(
     expect(card.locator(".evidence")).to_contain_text("make deploy")
     card.focus()
     page.evaluate("window.isTheSamePage = true")
-    for key in ("1", "Enter", "Control+Enter"):
+    for key in ("1", "Enter"):
         page.keyboard.press(key)
     card.get_by_text("Deny…").click()
     assert page.evaluate("window.isTheSamePage"), "Enter opened the page that was open"

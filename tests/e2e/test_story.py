@@ -144,10 +144,10 @@ def test_every_open_browser_learns_who_answered(portal: UpPortal, sign_in: SignI
 
 
 def test_an_open_card_turns_into_the_answer_without_a_reload(portal: UpPortal, sign_in: SignIn) -> None:
-    """W3: the live page of somebody else shows the answer as it is given, and keeps what was typed there."""
+    """W3: the inbox of somebody else shows the answer as it is given, and keeps what was typed there."""
     task = portal.new_task("# Live\n\nrehearsal: ask-and-end\n")
     watching = sign_in(portal)
-    watching.goto(f"{portal.url}/live/")
+    watching.goto(f"{portal.url}/inbox/")
     card = watching.locator(f"article.card:has(a[href='/tasks/{task}/'])")
     expect(card).to_be_visible()
     in_own_words(card, "half an answ")

@@ -1,4 +1,4 @@
-"""The inbox (W2, H5): what became of questions, filters in the address, pages, and what an empty one says."""
+"""The inbox (W2, H5): what became of questions, filters in the URL, the selected one, who is answering."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from tasks_app.models import Question, QuestionKind, QuestionState, User
+from tasks_app.history.events.append import NewEvent, append
+from tasks_app.models import (
+    CLAIM_LASTS,
+    Change,
+    EventKind,
+    Question,
+    QuestionKind,
+    QuestionState,
+    User,
+)
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, QuestionFactory, UserFactory
 
@@ -39,8 +48,8 @@ def look(user: User, **query: Any) -> str:
     return str(page.text)
 
 
-def cards(page: str) -> int:
-    return page.count('<article class="card')
+def listed(page: str) -> int:
+    return page.count('<li class="inbox-row">')
 
 
 def test_each_state_has_its_tab_with_a_count(admin: User) -> None:
@@ -61,11 +70,11 @@ def test_the_filters_are_in_the_address_and_stay_from_tab_to_tab(admin: User) ->
     ways = [{"project": old.task.project.name}, {"age": "1d"}, {"person": "mine"}, {"kind": "clarification"}]
     for query in ways:
         page = look(admin, **query)
-        assert cards(page) == 1 and "Old?" in page, query
+        assert listed(page) == 1 and "Old?" in page, query
         name, value = next(iter(query.items()))
         assert f"?state=answered&amp;{name}={value}" in page
-    assert cards(look(admin, step="plan")) == 2
-    assert cards(look(admin, step="implement")) == 0
+    assert listed(look(admin, step="plan")) == 2
+    assert listed(look(admin, step="implement")) == 0
 
 
 def test_what_a_person_answered_can_be_found(admin: User) -> None:
@@ -93,7 +102,7 @@ def test_where_nothing_matches_the_filters_can_be_cleared(admin: User) -> None:
 def test_garbage_in_the_address_is_no_error(admin: User, garbage: str) -> None:
     asked("Still open?")
     garbage = garbage.encode(errors="replace").decode()
-    names = ("state", "project", "step", "kind", "age", "person", "page")
+    names = ("state", "project", "step", "kind", "age", "person", "page", "question")
     for name in names:
         look(admin, **{name: garbage})
     look(admin, **dict.fromkeys(names, garbage))
@@ -103,30 +112,118 @@ def test_names_of_projects_steps_and_people_that_one_may_not_see_are_not_offered
     answered("Secret?", UserFactory.create(username="secret-person"), task__project__name="secret-project")
     outsider = MembershipFactory.create().user
     page = look(outsider, state="answered")
-    assert "secret-" not in page and cards(page) == 0
-    assert cards(look(outsider, state="answered", project="secret-project", person="secret-person")) == 0
+    assert "secret-" not in page and listed(page) == 0
+    assert listed(look(outsider, state="answered", project="secret-project", person="secret-person")) == 0
 
 
 def test_it_pages_and_its_queries_do_not_grow(admin: User) -> None:
     client = signed_in(admin)
     counts = []
-    for many in (1, 30):
+    for many in (1, 55):
         for number in range(many):
             answered(f"Number {number}?", UserFactory.create())
-            QuestionFactory.create()
+        QuestionFactory.create_batch(3)
         for state in ("open", "answered"):
             with CaptureQueriesContext(connection) as queries:
                 page = client.get(reverse("inbox"), {"state": state})
             counts.append(len(queries))
     assert counts[:2] == counts[2:]
-    assert cards(page.text) == 20 and "Page 1 of 2" in page.text
+    assert listed(page.text) == 50 and "Page 1 of 2" in page.text
 
 
-def test_a_page_in_use_is_given_the_questions_that_it_lacks(admin: User) -> None:
+def test_the_first_question_is_shown_beside_the_list_and_any_by_its_number(admin: User) -> None:
+    first, second = asked("One?"), asked("Two?")
+    run = second.run
+    append(run, [NewEvent(EventKind.TEXT, {"text": "I looked at the file."})], seq=run.next_seq())
+    page = look(admin)
+    assert f'id="question-{first.pk}"' in page and f'id="question-{second.pk}"' not in page
+    assert f'question={first.pk}" aria-current="true">' in page
+    page = look(admin, question=second.pk)
+    assert f'id="question-{second.pk}"' in page and "I looked at the file." in page and "inbox-chosen" in page
+    done = answered("Settled?", admin)
+    assert f'id="question-{done.pk}"' in look(admin, question=done.pk)  # though the list has only open ones
+
+
+@pytest.mark.parametrize("number", ["", "0", "-1", "x", "9" * 40])
+def test_a_question_that_does_not_exist_gives_the_first(admin: User, number: str) -> None:
+    first = asked("One?")
+    assert f'id="question-{first.pk}"' in look(admin, question=number)
+
+
+def test_a_question_that_one_may_not_see_is_not_shown(admin: User) -> None:
+    secret = asked("Secret?")
+    outsider = MembershipFactory.create().user
+    assert "Secret?" not in look(outsider, question=secret.pk)
+
+
+def test_a_page_in_use_fetches_its_parts(admin: User) -> None:
     first, second = asked("One?"), asked("Two?")
     client = signed_in(admin)
-    address, htmx = reverse("inbox"), {"HX-Request": "true"}
-    part = client.get(address, {"known": ["0", str(first.pk)]}, headers=htmx).text
-    assert "Two?" in part and "One?" not in part and "<html" not in part
-    both = {"known": [first.pk, second.pk]}
-    assert client.get(address, both, headers=htmx).status_code == 204
+
+    def part(name: str, **query: Any) -> str:
+        return str(client.get(reverse("inbox"), {"part": name, **query}, headers={"HX-Request": "true"}).text)
+
+    assert listed(part("list")) == 2 and "<article" not in part("list")
+    pane = part("question", question=second.pk)
+    assert "Two?" in pane and "One?" not in pane and "<html" not in pane
+    assert "Open" in part("tabs") and str(first) not in part("tabs")
+
+
+# ---- claims ----
+
+
+def claim(user: User, question: Question, **fields: str) -> Any:
+    return signed_in(user).post(reverse("question_claim", args=[question.pk]), fields)
+
+
+def said(user: User, question: Question) -> str:
+    return str(signed_in(user).get(reverse("question_claim", args=[question.pk])).text).strip()
+
+
+def test_others_see_who_is_answering_and_the_answerer_does_not(admin: User) -> None:
+    question = asked("Who?")
+    ann = MembershipFactory.create(project=question.task.project, user__first_name="Ann").user
+    changes = Change.objects.count()
+    assert claim(ann, question).status_code == 200
+    assert "Ann is answering" in said(admin, question) and "is answering" in look(admin)
+    assert said(ann, question) == "" and "is answering" not in look(ann)
+    assert Change.objects.count() == changes + 1, "other pages are told"
+
+
+def test_the_first_claim_holds_and_blocks_no_answer(admin: User) -> None:
+    question = asked("Who?")
+    ann = MembershipFactory.create(project=question.task.project).user
+    claim(ann, question)
+    claim(admin, question)
+    question.refresh_from_db()
+    assert question.claimed_by == ann
+    answer = {"item-0-other": "Me."}
+    done = signed_in(admin).post(reverse("question_answer", args=[question.pk]), answer)
+    assert done.status_code == 200
+    question.refresh_from_db()
+    assert question.answered_by == admin and not question.is_claimed
+    assert "is answering" not in look(admin, state="answered")
+
+
+def test_a_claim_ends_by_itself_and_when_its_user_leaves(admin: User) -> None:
+    question = asked("Who?")
+    ann = MembershipFactory.create(project=question.task.project).user
+    claim(ann, question)
+    claim(admin, question, release="yes")
+    assert "is answering" in said(admin, question), "nobody ends the claim of another"
+    claim(ann, question, release="yes")
+    assert said(admin, question) == ""
+    claim(ann, question)
+    Question.objects.filter(pk=question.pk).update(claimed_at=timezone.now() - CLAIM_LASTS)
+    assert said(admin, question) == ""
+    claim(admin, question)
+    question.refresh_from_db()
+    assert question.claimed_by == admin
+
+
+def test_a_viewer_claims_nothing() -> None:
+    question = asked("Who?")
+    viewer = MembershipFactory.create(project=question.task.project, role="viewer").user
+    assert claim(viewer, question).status_code == 403
+    question.refresh_from_db()
+    assert question.claimed_by is None

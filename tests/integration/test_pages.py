@@ -640,29 +640,29 @@ def test_a_diff_that_cannot_be_made_says_why(browser: Client, project: Any) -> N
 # ---- live ----
 
 
-def test_the_live_page_shows_questions_first_then_what_runs(browser: Client) -> None:
-    question = QuestionFactory.create()
-    run = RunFactory.create()
+def test_the_live_page_has_a_tile_for_each_running_task_and_no_questions(browser: Client) -> None:
+    question, run = QuestionFactory.create(), RunFactory.create()
     say(run, *((EventKind.TEXT, {"text": f"line {n}."}) for n in range(20)))
     page = browser.get("/live/").text
-    assert page.index(f'id="question-{question.pk}"') < page.index(run.step.task.title)
+    assert page.count('<article class="tile"') == Task.objects.filter(phase=Phase.RUNNING).count() > 0
+    assert run.step.task.title in page and 'class="progress"' in page
     assert "line 19." in page and "line 16." in page and "line 15." not in page
+    assert f'id="question-{question.pk}"' not in page
 
 
-def test_the_live_page_says_where_the_other_questions_are(
-    browser: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_wall_says_where_the_others_are(browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tasks_app.web.pages.live.MOST", 2)
-    asked = [QuestionFactory.create() for _ in range(2)]
-    assert "Show all in the inbox" not in browser.get("/live/").text
-    asked.append(QuestionFactory.create())
+    for number in range(3):
+        assert ("Show all" in browser.get("/live/").text) is False, number
+        RunFactory.create()
     page = browser.get("/live/").text
-    assert page.count("card-open") == 2 and f'id="question-{asked[2].pk}"' not in page
-    assert "These are the 2 oldest. Show all in the inbox." in re.sub(r"<[^>]+>", "", page)
+    assert page.count('<article class="tile"') == 2
+    assert "These are the 2 newest." in page and "?group=running" in page
 
 
 def test_the_empty_live_page_says_what_to_do(browser: Client) -> None:
-    assert "No task is running." in browser.get("/live/").text
+    page = browser.get("/live/").text
+    assert "No running tasks" in page and "Create a task" in page
 
 
 def test_a_task_on_the_projects_own_branch_says_so(browser: Client) -> None:

@@ -144,7 +144,8 @@
 
   // What asked: htmx overwrites `detail.elt` with the element on which it tells the event.
   const askerOf = (event) => event.detail.requestConfig?.elt || event.detail.elt;
-  const isOwnFetch = (event) => askerOf(event)?.matches?.("[data-question]");
+  // Parts of a card fetch themselves as well; only its forms send an answer.
+  const isAnswer = (event) => askerOf(event)?.matches?.("[data-question] form");
 
   // Approve, Deny and Skip stand outside of their form, where htmx does not see them.
   document.addEventListener("htmx:configRequest", (event) => {
@@ -157,14 +158,14 @@
   document.addEventListener("htmx:beforeRequest", (event) => {
     const card = cardOf(askerOf(event));
     if (!card) return;
-    if (!isOwnFetch(event)) { sending.add(idOf(card)); clearRefusals(card); }
+    if (isAnswer(event)) { sending.add(idOf(card)); clearRefusals(card); }
     else if (sending.has(idOf(card))) event.preventDefault();
   });
 
   document.addEventListener("htmx:beforeSwap", (event) => {
     const card = cardOf(askerOf(event));
     if (!card) return;
-    if (isOwnFetch(event)) {
+    if (!isAnswer(event)) {
       if (sending.has(idOf(card))) event.detail.shouldSwap = false;
     } else if (event.detail.xhr.status === 200) {
       forget(idOf(card));
@@ -189,7 +190,7 @@
   // Refused: go to the field that it is about, which says so until something is typed.
   document.addEventListener("htmx:afterSwap", (event) => {
     const card = cardOf(askerOf(event));
-    if (!card || isOwnFetch(event) || event.detail.xhr?.status !== 400) return;
+    if (!card || !isAnswer(event) || event.detail.xhr?.status !== 400) return;
     const field = event.detail.target.closest(".item, .notes")?.querySelector(".choice > input, textarea:not(:disabled)");
     field?.setAttribute("aria-invalid", "true");
     field?.focus();
@@ -201,7 +202,7 @@
   }
 
   function refuse(event, text) {
-    const card = !isOwnFetch(event) && cardOf(askerOf(event));
+    const card = isAnswer(event) && cardOf(askerOf(event));
     const place = card && card.querySelector(`#question-${idOf(card)}-refusal`);
     if (!place) return;
     const words = document.createElement("p");
@@ -217,7 +218,7 @@
 
   document.addEventListener("htmx:afterRequest", (event) => {
     const card = cardOf(askerOf(event));
-    if (card && !isOwnFetch(event)) sending.delete(idOf(card));
+    if (card && isAnswer(event)) sending.delete(idOf(card));
   });
 
   // ---- keys ----
@@ -256,7 +257,7 @@
   // What the card's one visible button does: after Deny, Send back or Skip was chosen, that.
   function send(event) {
     const card = cardOf(event.target);
-    if (!event.target.closest("form.answer, .instead") || sending.has(idOf(card))) return;
+    if (!formOf(card) || event.target.closest(".confirm") || sending.has(idOf(card))) return;
     event.preventDefault();
     (card.querySelector(".instead[open] button") || card.querySelector(".card-buttons > .primary")).click();
   }

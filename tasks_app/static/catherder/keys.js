@@ -5,9 +5,15 @@
   const TYPING = "textarea, select, [contenteditable], input:not([type=radio], [type=checkbox], [type=button], [type=submit])";
   const isTyping = (element) => Boolean(element?.closest?.(TYPING));
   const cardOf = (element) => element?.closest?.("[data-question]");
-  const stops = () => [...document.querySelectorAll("main [data-question], main .rows .row-title > a")];
+  const stops = () => [...document.querySelectorAll("main [data-question], main .rows .row-title > a, main .inbox-row > a")];
+
+  // A page with a list that keeps its own selection moves that.
+  function moveIn(list, by) {
+    return list && !list.dispatchEvent(new CustomEvent("catherder:move", { detail: by, cancelable: true }));
+  }
 
   function move(by) {
+    if (moveIn(document.getElementById("inbox-list"), by)) return;
     const all = stops();
     const here = all.indexOf(cardOf(document.activeElement) || document.activeElement);
     const next = all[here < 0 ? (by > 0 ? 0 : all.length - 1) : here + by];

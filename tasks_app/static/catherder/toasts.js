@@ -4,7 +4,7 @@
   "use strict";
   const MAX_TOASTS = 3;
   //: These show every question themselves, and the first one every failure.
-  const PAGES_WITH_QUESTIONS = ["/", "/inbox/", "/live/"];
+  const PAGES_WITH_QUESTIONS = ["/", "/inbox/"];
   const shown = new Set();
 
   const linkOf = (toast) => toast.querySelector("a");

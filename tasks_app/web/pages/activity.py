@@ -65,9 +65,7 @@ class Activity:
     @property
     def lines(self) -> list[tuple[Event, str]]:
         """The last events that say something, each in one line, without the current call."""
-        events = [event for event in self.events if event.kind not in _NOT_LISTED and event is not self.call]
-        listed = [(event, event_summary(event)) for event in events]
-        return [(event, line) for event, line in listed if line][-_LINES:]
+        return _lines([event for event in self.events if event is not self.call])[-_LINES:]
 
 
 def activities(tasks: Iterable[Task]) -> dict[int, Activity]:
@@ -80,6 +78,17 @@ def activities(tasks: Iterable[Task]) -> dict[int, Activity]:
         run = runs.get(task.pk)
         found[task.pk] = Activity(task, run, events.get(run.pk, []) if run else [])
     return found
+
+
+def last_lines(run: Run) -> list[tuple[Event, str]]:
+    """Return the last events of a run that say something, each in one line, without its questions."""
+    events = run.events.exclude(kind=EventKind.QUESTION).defer("raw").order_by("-seq")[:_NEWEST]
+    return _lines(reversed(events))
+
+
+def _lines(events: Iterable[Event]) -> list[tuple[Event, str]]:
+    listed = [(event, event_summary(event)) for event in events if event.kind not in _NOT_LISTED]
+    return [(event, line) for event, line in listed if line]
 
 
 def shown_steps() -> Prefetch[str]:

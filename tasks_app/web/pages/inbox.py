@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from urllib.parse import urlencode
@@ -13,15 +14,19 @@ from django.shortcuts import render
 from django.utils import timezone
 
 from tasks_app.core.storable import storable_text
-from tasks_app.models import Question, QuestionKind, QuestionState, User
+from tasks_app.models import SHOWN_WITH, Question, QuestionKind, QuestionState, User
+from tasks_app.models.question import QuestionQuerySet
 from tasks_app.permissions import Principal, projects_visible_to, questions_visible_to
 from tasks_app.web.pages.access import is_htmx, principal_of
-from tasks_app.web.pages.cards import cards_of, unknown_cards
-from tasks_app.web.rendering.words import STATE_LABELS
+from tasks_app.web.pages.activity import last_lines
+from tasks_app.web.pages.cards import card_of
+from tasks_app.web.rendering.words import STATE_LABELS, headline
 
-PER_PAGE = 20
+PER_PAGE = 50
 #: More names than fit into a list help nobody.
 _MOST_NAMES = 200
+#: What the agent did last, below the card.
+_LINES = 8
 
 AGES = {
     "1h": ("an hour", timedelta(hours=1)),
@@ -84,32 +89,60 @@ class Tab:
     query: str
 
 
-def inbox(request: HttpRequest) -> HttpResponse:
-    """Show open questions as cards with forms, others as a list.
+@dataclass(frozen=True)
+class InboxRow:
+    """A question in the list."""
 
-    HTMX gets the cards that it does not show yet, or the tabs with their counts (`?part=tabs`).
+    question: Question
+
+    @property
+    def headline(self) -> str:
+        return headline(self.question.headline_by_evidence)
+
+
+def inbox(request: HttpRequest) -> HttpResponse:
+    """Show the list of questions beside the selected one, by default the first.
+
+    `?part=` is what HTMX fetches alone: `tabs` with their counts, the `list`, or the selected `question`.
     """
     principal, state, filters = principal_of(request), _state(request), InboxFilters.of(request)
+    part = request.GET.get("part") if is_htmx(request) else None
     seen = questions_visible_to(principal)
     matching = seen.filter(filters.of_questions(principal.user))
-    if is_htmx(request) and request.GET.get("part") == "tabs":
+    if part == "tabs":
         return render(request, "inbox/_tabs.html", {"tabs": _tabs(matching, filters), "state": state})
     page = Paginator(_order(matching, state), PER_PAGE).get_page(request.GET.get("page"))
-    cards = cards_of(request, page)
-    if is_htmx(request):
-        return unknown_cards(request, cards)
-    query = urlencode({"state": state, **filters.query()})
     context = {
-        "cards": cards,
+        "rows": [InboxRow(question) for question in page],
         "page": page,
         "state": state,
         "label": STATE_LABELS[state],
-        "tabs": _tabs(matching, filters),
         "filters": filters,
-        "query": query,
-        **_filter_values(principal, seen),
+        "query": urlencode({"state": state, **filters.query()}),
     }
+    if part == "list":
+        return render(request, "inbox/_list.html", context)
+    context |= _selected(request, seen, list(page))
+    if part == "question":
+        return render(request, "inbox/_question.html", context)
+    context |= {"tabs": _tabs(matching, filters), **_filter_values(principal, seen)}
     return render(request, "inbox/page.html", context)
+
+
+def _selected(request: HttpRequest, seen: QuestionQuerySet, listed: list[Question]) -> dict[str, object]:
+    """Return the card of the selected question, which need not be in the list any more, or of the first."""
+    wanted = request.GET.get("question", "")
+    is_id = re.fullmatch("[0-9]{1,18}", wanted)
+    explicit = seen.filter(pk=int(wanted)).select_related(*SHOWN_WITH).first() if is_id else None
+    question = explicit or (listed[0] if listed else None)
+    if question is None:
+        return {}
+    return {
+        "card": card_of(request, question),
+        "selected": question.pk,
+        "explicit": explicit is not None,
+        "lines": last_lines(question.run)[-_LINES:],
+    }
 
 
 def _state(request: HttpRequest) -> str:
@@ -119,7 +152,7 @@ def _state(request: HttpRequest) -> str:
 
 def _order(questions: QuerySet[Question], state: str) -> QuerySet[Question]:
     """Order open questions by age, others by their last change."""
-    related = questions.filter(state=state).select_related("task__project", "step", "run", "answered_by")
+    related = questions.filter(state=state).select_related(*SHOWN_WITH)
     if state == QuestionState.OPEN:
         return related.order_by("asked_at", "pk")
     return related.order_by("-answered_at" if state == QuestionState.ANSWERED else "-asked_at", "-pk")

@@ -1,4 +1,4 @@
-"""The live page: open questions, then running tasks with their last events."""
+"""The live page: a wall of what runs, with a tile for each running task."""
 
 from __future__ import annotations
 
@@ -6,31 +6,23 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from tasks_app.core.phases import Phase
-from tasks_app.permissions import questions_visible_to, tasks_visible_to
+from tasks_app.permissions import tasks_visible_to
 from tasks_app.web.pages.access import principal_of
-from tasks_app.web.pages.activity import Activity, activities, shown_steps
-from tasks_app.web.pages.cards import Card, cards_of
+from tasks_app.web.pages.activity import activities, shown_steps
 
 MOST = 50
 
 
 def live(request: HttpRequest) -> HttpResponse:
-    cards = waiting(request, most=MOST + 1)
-    context = {"cards": cards[:MOST], "more": len(cards) > MOST, "running": _running(request)}
-    return render(request, "live/page.html", context)
+    return render(request, "live/page.html", _running(request))
 
 
 def live_running(request: HttpRequest) -> HttpResponse:
-    return render(request, "live/_running.html", {"running": _running(request)})
+    return render(request, "live/_running.html", _running(request))
 
 
-def waiting(request: HttpRequest, *, most: int = MOST) -> list[Card]:
-    questions = questions_visible_to(principal_of(request)).open()
-    related = questions.select_related("task__project", "step", "run", "answered_by")
-    return cards_of(request, related.order_by("asked_at", "pk")[:most])
-
-
-def _running(request: HttpRequest) -> list[Activity]:
+def _running(request: HttpRequest) -> dict[str, object]:
     tasks = tasks_visible_to(principal_of(request)).filter(phase=Phase.RUNNING).select_related("project")
-    shown = tasks.defer("text", "body").prefetch_related(shown_steps()).order_by("-started_at")[:MOST]
-    return list(activities(shown).values())
+    newest = tasks.defer("text", "body").prefetch_related(shown_steps()).order_by("-started_at", "-pk")
+    found = list(activities(newest[: MOST + 1]).values())
+    return {"running": found[:MOST], "more": len(found) > MOST}

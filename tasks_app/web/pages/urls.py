@@ -54,7 +54,6 @@ _everywhere = [
     path("notices/", notices.notices, name="notices"),
     path("notices/read/", notices.notices_read, name="notices_read"),
     path("live/", live.live, name="live"),
-    path("live/questions/", questions.live_questions, name="live_questions"),
     path("live/running/", live.live_running, name="live_running"),
 ]
 
@@ -197,6 +196,7 @@ _tasks = [
 
 _questions = [
     path("questions/<int:question_id>/", questions.question, name="question"),
+    path("questions/<int:question_id>/claim/", questions.question_claim, name="question_claim"),
     path("questions/<int:question_id>/answer/", answers.question_answer, name="question_answer"),
     path("questions/<int:question_id>/dismiss/", answers.question_dismiss, name="question_dismiss"),
     path("questions/<int:question_id>/decide/", answers.question_decide, name="question_decide"),

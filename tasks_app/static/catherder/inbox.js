@@ -1,0 +1,94 @@
+// The inbox as two panes: the list keeps the selection, and the card of the selected question is fetched beside
+// it. The selection moves at once and does not depend on the focus, so that a card that is still on its way, or
+// is fetched anew, takes no key press with it.
+//
+// j and k move, a goes to Approve, d opens Deny, Send back or Skip. On a narrow screen the rows are links.
+(() => {
+  "use strict";
+  const TYPING = "textarea, select, [contenteditable], input:not([type=radio], [type=checkbox])";
+  const wide = matchMedia("(min-width: 1000px)");
+  const list = document.getElementById("inbox-list");
+  const pane = document.getElementById("inbox-question");
+  const rows = () => [...list.querySelectorAll("[data-row]")];
+  const cardOf = () => pane.querySelector("[data-question]");
+
+  // `place` is where the selected row stands, or stood before its question was answered.
+  const state = { selected: cardOf()?.dataset.question || null, place: 0, wantsFocus: false };
+
+  function mark() {
+    const all = rows();
+    for (const row of all) row.toggleAttribute("aria-current", false);
+    const row = all.find((one) => one.dataset.row === state.selected);
+    if (!row) return;
+    row.setAttribute("aria-current", "true");
+    state.place = all.indexOf(row);
+  }
+
+  function select(row, { focus }) {
+    state.selected = row.dataset.row;
+    state.wantsFocus = focus;
+    mark();
+    row.scrollIntoView({ block: "nearest" });
+    history.replaceState(null, "", row.href);
+    const url = new URL(row.href);
+    url.searchParams.set("part", "question");
+    const options = { source: pane, target: pane, swap: "innerHTML" };
+    window.htmx.ajax("GET", url.pathname + url.search, options).catch(() => {}); // the next one replaced it
+  }
+
+  // The first key press goes to the question that is shown; then from one to the next.
+  function move(by) {
+    const all = rows();
+    const here = all.findIndex((row) => row.dataset.row === state.selected);
+    if (here >= 0 && !isActive()) { focusCard(); return; }
+    const gone = here < 0;
+    const next = all[gone ? (by > 0 ? Math.min(state.place, all.length - 1) : state.place - 1) : here + by];
+    if (next) select(next, { focus: true });
+  }
+
+  const isActive = () => state.wantsFocus || pane.contains(document.activeElement) || list.contains(document.activeElement);
+
+  function focusCard() {
+    const card = cardOf();
+    if (card?.dataset.question !== state.selected) return; // another one is on its way
+    state.wantsFocus = false;
+    card.focus({ preventScroll: true });
+    card.scrollIntoView({ block: "nearest" });
+  }
+
+  function decide(key) {
+    const card = cardOf();
+    if (key === "a") card?.querySelector(".card-buttons > .primary[name=verdict]")?.focus();
+    else card?.querySelector(".instead:not([open]) > summary")?.click();
+  }
+
+  list.addEventListener("click", (event) => {
+    const row = event.target.closest("[data-row]");
+    if (!row || !wide.matches || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    select(row, { focus: true });
+  });
+
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.defaultPrevented) return;
+    if (event.target.closest?.(TYPING) || document.querySelector("dialog[open]")) return;
+    if (/^[ad]$/.test(event.key) && cardOf()) { event.preventDefault(); decide(event.key); }
+  });
+
+  // Told by keys.js.
+  list.addEventListener("catherder:move", (event) => {
+    if (!wide.matches) return;
+    event.preventDefault();
+    move(event.detail);
+  });
+
+  document.addEventListener("htmx:afterSwap", (event) => {
+    if (event.detail.target === list) {
+      mark();
+      const first = rows()[0];
+      if (!state.selected && first && wide.matches) select(first, { focus: false });
+    } else if (event.detail.target === pane && state.wantsFocus) focusCard();
+  });
+
+  mark();
+})();

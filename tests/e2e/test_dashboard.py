@@ -1,0 +1,53 @@
+"""Many tasks at once, with the keyboard alone, while the lists are fetched again (W2, W7)."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.e2e.conftest import SignIn
+from tests.portal import UpPortal
+
+pytestmark = pytest.mark.browser
+
+
+def test_a_selection_outlives_the_lists_and_its_result_names_each_task(
+    portal: UpPortal, sign_in: SignIn
+) -> None:
+    tasks = [portal.new_task(f"# Tidy shelf {number}", started=False) for number in range(2)]
+    page = sign_in(portal)
+    page.goto(f"{portal.url}/?q=tidy")
+    before = page.locator("#groups").bounding_box()
+    for task in tasks:
+        page.locator(f"#row-{task}-link").focus()
+        page.keyboard.press("x")
+    expect(page.locator("#bulk-count")).to_have_text("2 selected")
+    assert page.locator("#groups").bounding_box() == before, "no row moves"
+    with page.expect_response(lambda response: "q=tidy" in response.url):
+        portal.rows(f"Change.objects.create(task_id={tasks[0]}, kind='task')")
+    for task in tasks:
+        expect(page.locator(f"#pick-{task}")).to_be_checked()
+    portal.rows(f"Task.objects.filter(pk={tasks[0]}).update(phase='done')")
+    page.locator("#bulk-cancel summary").focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Cancel the tasks").focus()
+    page.keyboard.press("Enter")
+    result = page.locator("#bulk-results")
+    expect(result).to_contain_text("1 of 2 cancelled")
+    expect(result.locator("li").first).to_contain_text(re.compile("Tidy shelf 0.*cannot become cancelled"))
+    expect(page.locator("#bulk-count")).to_have_text("0 selected")
+    page.keyboard.press("Escape")
+    expect(result).to_be_empty()
+
+
+def test_filters_are_kept_in_the_url(portal: UpPortal, sign_in: SignIn) -> None:
+    tasks = [portal.new_task(f"# {title}", started=False) for title in ("Sweep the yard", "Wash up")]
+    page = sign_in(portal)
+    page.locator("#q").fill("sweep")
+    expect(page.locator(f"#row-{tasks[1]}")).to_have_count(0)
+    expect(page).to_have_url(f"{portal.url}/?q=sweep")
+    page.reload()
+    expect(page.locator(f"#row-{tasks[0]}")).to_be_visible()
+    expect(page.locator(f"#row-{tasks[1]}")).to_have_count(0)
