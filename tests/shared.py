@@ -16,8 +16,8 @@ FOLDER = Path(os.environ["CATHERDER_TEST_SHARED"])
 
 
 @contextmanager
-def alone() -> Iterator[None]:
-    """Let one process at a time do what is in the block."""
-    with (FOLDER / "lock").open("w") as lock:
+def alone(what: str = "lock") -> Iterator[None]:
+    """Let one process at a time do what is in the block. Blocks within each other need different names."""
+    with (FOLDER / what).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.models import Project, Question, User
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import SandboxMode, detect
-from tests import machine
+from tests import machine, shared
 from tests.agents import connection_to, rehearsal
 from tests.factories import ProjectFactory, QuestionFactory
 from tests.installation import Installation
@@ -93,11 +94,17 @@ def agents(monkeypatch: pytest.MonkeyPatch) -> FakeAgents:
 
 
 @pytest.fixture(scope="session")
-def installation_template(tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    """Made once and copied: migrating and making repositories takes seconds."""
-    data_dir = tmp_path_factory.mktemp("template") / "data"
-    data_dir.mkdir()
-    return Installation.make(data_dir)
+def installation_template() -> Installation:
+    """Made once for all workers and copied: to make users and repositories takes seconds."""
+    data_dir, made = shared.FOLDER / "installation", shared.FOLDER / "installation-made"
+    with shared.alone("installation-lock"):
+        if made.exists():
+            return Installation(data_dir)
+        shutil.rmtree(data_dir, ignore_errors=True)  # of a worker that failed half-way
+        data_dir.mkdir()
+        template = Installation.make(data_dir)
+        made.touch()
+        return template
 
 
 @pytest.fixture
