@@ -58,6 +58,7 @@ ON_SQLITE = (
     "integration/test_commands_validate.py",
     "integration/test_engine_git.py",
     "integration/test_file_guard.py",
+    "integration/test_forges.py",
     "integration/test_git_publishing.py",
     "integration/test_moving_a_project.py",
     "integration/test_project_settings.py",

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
+from tasks_app.core.allowed_networks import Network
 from tasks_app.core.errors import BadInput
-from tasks_app.notifications.allowed_networks import Network
 from tasks_app.notifications.errors import NotSent
 from tasks_app.notifications.message import Message
 from tasks_app.notifications.plain_text import neutralise_markup, one_line

@@ -12,7 +12,7 @@ import sys
 from ipaddress import ip_address, ip_network
 from typing import Any
 
-from tasks_app.notifications.allowed_networks import is_allowed
+from tasks_app.core.allowed_networks import is_allowed
 
 #: Supported services: apprise's class and the URL's scheme.
 SERVICES = {

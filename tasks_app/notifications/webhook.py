@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from tasks_app.notifications.allowed_networks import IpAddressRefused, Network, resolve
+from tasks_app.core.allowed_networks import IpAddressRefused, Network, resolve
 from tasks_app.notifications.errors import NotSent
 
 #: Timeouts of one step and of the whole exchange, because a receiver may answer very slowly.

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from tasks_app.core.allowed_networks import IpAddressRefused, is_allowed, resolve
 from tasks_app.models import Digest, Preferences
-from tasks_app.notifications.allowed_networks import IpAddressRefused, is_allowed, resolve
 from tasks_app.notifications.chat_child import option_error
 from tasks_app.notifications.plain_text import neutralise_markup, one_line, to_lines
 from tasks_app.notifications.timing import MAX_ATTEMPTS, after_quiet_hours, retry_delay, when_due

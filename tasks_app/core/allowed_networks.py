@@ -1,7 +1,7 @@
 """Protection against server-side request forgery: only the internet and listed networks may be reached.
 
-Users enter the URLs of webhooks, and the portal may be inside a network that they cannot access. Host names
-are therefore resolved once, and the connection goes to the IP address that was checked.
+Users enter the URLs of webhooks and forges, and the portal may be inside a network that they cannot access.
+Host names are therefore resolved once, and the connection goes to the IP address that was checked.
 """
 
 from __future__ import annotations

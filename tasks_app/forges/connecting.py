@@ -1,0 +1,24 @@
+"""Make the adapter for a kind of forge. Its library, which takes a second, is imported when it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tasks_app.core.allowed_networks import Network
+from tasks_app.forges.addresses import ForgeAddress
+from tasks_app.forges.port import Forge, ForgeKind
+
+
+def connect(address: ForgeAddress, token: str, *, listed: Iterable[Network] = ()) -> Forge:
+    """Return the repository's forge. Nothing is sent yet."""
+    if address.kind == ForgeKind.GITHUB:
+        from tasks_app.forges.github import GitHub
+
+        return GitHub(address.api_url, address.repository, token, listed=listed)
+    if address.kind == ForgeKind.GITLAB:
+        from tasks_app.forges.gitlab import GitLab
+
+        return GitLab(address.api_url, address.repository, token, listed=listed)
+    from tasks_app.forges.forgejo import Forgejo
+
+    return Forgejo(address.api_url, address.repository, token, listed=listed)

@@ -1,0 +1,194 @@
+"""Forgejo, and Gitea, of which it is a fork: their REST API. No client for it is well kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote
+
+import requests
+
+from tasks_app.core.allowed_networks import IpAddressRefused, Network
+from tasks_app.forges.http import AnswerTooLong, refused, session, unreachable
+from tasks_app.forges.port import (
+    CheckState,
+    ForgeError,
+    ForgeKind,
+    NewPullRequest,
+    PullRequestState,
+    RemoteCheck,
+    RemoteComment,
+    RemotePullRequest,
+)
+from tasks_app.forges.reading import MOST_PAGES, Json, login, readable, text, web_url
+
+_CHECKS = {
+    "success": CheckState.PASSED,
+    "warning": CheckState.PASSED,
+    "skipped": CheckState.SKIPPED,
+    "pending": CheckState.PENDING,
+}
+_NAME = "Forgejo"
+_PAGE = 50
+
+
+class Forgejo:
+    """A repository at Forgejo. `api_url` is https://HOST/api/v1."""
+
+    kind = ForgeKind.FORGEJO
+
+    def __init__(self, api_url: str, repository: str, token: str, *, listed: Iterable[Network] = ()) -> None:
+        self._session = session(listed)
+        self._session.headers.update({"Authorization": f"token {token}", "User-Agent": "Cat-Herder"})
+        self._api_url = api_url
+        self._repo = f"/repos/{quote(repository)}"
+
+    def find(self, head: str, base: str) -> RemotePullRequest | None:
+        for raw in self._list(f"{self._repo}/pulls", state="open"):
+            with readable(_NAME):
+                if (raw["head"]["ref"], raw["base"]["ref"]) == (head, base):
+                    return _pull_request(raw)
+        return None
+
+    def open(self, new: NewPullRequest) -> RemotePullRequest:
+        title = f"WIP: {new.title}" if new.draft else new.title
+        body = {"head": new.head, "base": new.base, "title": title, "body": new.body}
+        return self._pull_request(self._call("POST", f"{self._repo}/pulls", body))
+
+    def update(self, number: int, *, body: str) -> RemotePullRequest:
+        return self._pull_request(self._call("PATCH", self._pull(number), {"body": body}))
+
+    def request_reviews(self, number: int, reviewers: tuple[str, ...]) -> None:
+        people = [name for name in reviewers if "/" not in name]
+        teams = [name.partition("/")[2] for name in reviewers if "/" in name]
+        body = {"reviewers": people, "team_reviewers": teams}
+        self._call("POST", f"{self._pull(number)}/requested_reviewers", body)
+
+    def read(self, number: int) -> RemotePullRequest:
+        return self._pull_request(self._call("GET", self._pull(number)))
+
+    def comments(self, number: int) -> list[RemoteComment]:
+        found: list[RemoteComment] = []
+        for review in self._list(f"{self._pull(number)}/reviews"):
+            with readable(_NAME):
+                found += self._of_review(number, review)
+        for raw in self._list(f"{self._repo}/issues/{number}/comments", limit=None):
+            with readable(_NAME):
+                name = f"i{raw['id']}"
+                found.append(RemoteComment(name, name, login(raw["user"]), text(raw["body"])))
+        return found
+
+    def _of_review(self, number: int, review: Json) -> list[RemoteComment]:
+        if review.get("state") == "PENDING":
+            return []
+        found = []
+        if text(review.get("body")):
+            name = f"r{review['id']}"
+            found.append(RemoteComment(name, name, login(review["user"]), text(review["body"])))
+        if review.get("comments_count"):
+            comments = self._call("GET", f"{self._pull(number)}/reviews/{int(review['id'])}/comments")
+            found += map(_line_comment, comments)
+        return found
+
+    def checks(self, commit: str) -> list[RemoteCheck]:
+        found = self._call("GET", f"{self._repo}/commits/{commit}/status")
+        with readable(_NAME):
+            return [
+                RemoteCheck(
+                    text(raw["context"]),
+                    _CHECKS.get(raw["status"], CheckState.FAILED),
+                    web_url(raw.get("target_url")),
+                )
+                for raw in found.get("statuses") or []
+            ]
+
+    def reply(self, number: int, comment: RemoteComment, text: str) -> str:
+        """Comment on the same line, which Forgejo shows in the same conversation; else on the whole."""
+        if not (comment.path and comment.line):
+            made = self._call("POST", f"{self._repo}/issues/{number}/comments", {"body": text})
+            with readable(_NAME):
+                return f"i{made['id']}"
+        side = "old_position" if comment.old_side else "new_position"
+        body = {
+            "event": "COMMENT",
+            "commit_id": comment.commit,
+            "comments": [{"path": comment.path, "body": text, side: comment.line}],
+        }
+        review = self._call("POST", f"{self._pull(number)}/reviews", body)
+        with readable(_NAME):
+            comments = self._call("GET", f"{self._pull(number)}/reviews/{int(review['id'])}/comments")
+            return f"d{comments[0]['id']}"
+
+    def _pull(self, number: int) -> str:
+        return f"{self._repo}/pulls/{number}"
+
+    def _pull_request(self, raw: Json) -> RemotePullRequest:
+        with readable(_NAME):
+            return _pull_request(raw)
+
+    def _list(self, path: str, **query: object) -> list[Json]:
+        found: list[Json] = []
+        if "limit" in query:  # this list has no pages
+            return list(self._call("GET", path) or [])
+        for page in range(1, MOST_PAGES + 1):
+            some = self._call("GET", path, query={**query, "limit": _PAGE, "page": page})
+            found += some
+            if len(some) < _PAGE:
+                break
+        return found
+
+    def _call(self, verb: str, path: str, body: Json | None = None, *, query: Json | None = None) -> Any:
+        try:
+            response = self._session.request(
+                verb, f"{self._api_url}{path}", params=query, json=body, allow_redirects=False
+            )
+        except (requests.RequestException, IpAddressRefused, AnswerTooLong, OSError) as error:
+            raise unreachable(_NAME, error) from None
+        if not 200 <= response.status_code < 300:
+            raise self._refused(response)
+        with readable(_NAME):
+            return response.json()
+
+    def _refused(self, response: requests.Response) -> ForgeError:
+        try:
+            said = text(response.json()["message"])
+        except (ValueError, KeyError, TypeError):
+            said = ""
+        return refused(_NAME, response.status_code, said, response.headers, now=time.time())
+
+
+def _pull_request(raw: Json) -> RemotePullRequest:
+    state = PullRequestState.OPEN if raw["state"] == "open" else PullRequestState.CLOSED
+    if raw.get("merged"):
+        state = PullRequestState.MERGED
+    title = text(raw["title"])
+    return RemotePullRequest(
+        number=int(raw["number"]),
+        url=web_url(raw["html_url"]),
+        state=state,
+        draft=bool(raw.get("draft")) or title.startswith("WIP:"),
+        title=title.removeprefix("WIP: "),
+        body=text(raw["body"]),
+        head_commit=text(raw["head"]["sha"]),
+        ended_by=login(raw.get("merged_by")),
+    )
+
+
+def _line_comment(raw: Json) -> RemoteComment:
+    """Read a comment on a line. Those on the same line of a file are one conversation."""
+    line, old_side = raw.get("position"), False
+    commit = raw.get("commit_id")
+    if not line:
+        line, commit = raw.get("original_position"), raw.get("original_commit_id")
+        old_side = bool(line)
+    return RemoteComment(
+        id=f"d{raw['id']}",
+        discussion=f"{raw['path']}:{'old' if old_side else 'new'}:{line}",
+        author=login(raw["user"]),
+        text=text(raw["body"]),
+        path=text(raw["path"]),
+        line=line or None,
+        old_side=old_side,
+        commit=text(commit),
+    )

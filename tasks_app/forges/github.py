@@ -1,0 +1,245 @@
+"""GitHub, and GitHub Enterprise: REST through PyGithub, with a token or as an app."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import requests
+from github import Auth, Github, GithubException
+from github.Requester import HTTPRequestsConnectionClass, HTTPSRequestsConnectionClass, Requester
+
+from tasks_app.core.allowed_networks import IpAddressRefused, Network
+from tasks_app.forges.http import AnswerTooLong, guard, refused, unreachable
+from tasks_app.forges.port import (
+    CheckState,
+    ForgeKind,
+    NewPullRequest,
+    PullRequestState,
+    RemoteCheck,
+    RemoteComment,
+    RemotePullRequest,
+)
+from tasks_app.forges.reading import MOST_PAGES, PAGE, Json, login, readable, text, web_url
+
+_CONCLUSIONS = {
+    "success": CheckState.PASSED,
+    "neutral": CheckState.PASSED,
+    "skipped": CheckState.SKIPPED,
+    "cancelled": CheckState.SKIPPED,
+    "stale": CheckState.SKIPPED,
+}
+_STATES = {"success": CheckState.PASSED, "pending": CheckState.PENDING}
+_NAME = "GitHub"
+
+
+@dataclass(frozen=True)
+class AppKey:
+    """The private key of a GitHub app, which is exchanged for a token that is valid for an hour."""
+
+    app_id: str
+    private_key: str = field(repr=False)
+
+
+class GitHub:
+    """A repository at GitHub. `api_url` is https://api.github.com, or https://HOST/api/v3."""
+
+    kind = ForgeKind.GITHUB
+
+    def __init__(self, api_url: str, repository: str, token: str, *, listed: Iterable[Network] = ()) -> None:
+        self._requester = _requester(api_url, Auth.Token(token), tuple(listed))
+        self._repo = f"/repos/{repository}"
+
+    def find(self, head: str, base: str) -> RemotePullRequest | None:
+        owner = self._repo.split("/")[2]
+        query = {"head": f"{owner}:{head}", "base": base, "state": "open"}
+        found = self._list(f"{self._repo}/pulls", **query)
+        with readable(_NAME):
+            return _pull_request(found[0]) if found else None
+
+    def open(self, new: NewPullRequest) -> RemotePullRequest:
+        body = {
+            "head": new.head, "base": new.base, "title": new.title, "body": new.body, "draft": new.draft,
+        }  # fmt: skip
+        return self._pull_request(self._call("POST", f"{self._repo}/pulls", body))
+
+    def update(self, number: int, *, body: str) -> RemotePullRequest:
+        return self._pull_request(self._call("PATCH", self._pull(number), {"body": body}))
+
+    def request_reviews(self, number: int, reviewers: tuple[str, ...]) -> None:
+        people = [name for name in reviewers if "/" not in name]
+        teams = [name.partition("/")[2] for name in reviewers if "/" in name]
+        body = {"reviewers": people, "team_reviewers": teams}
+        self._call("POST", f"{self._pull(number)}/requested_reviewers", body)
+
+    def read(self, number: int) -> RemotePullRequest:
+        found = self._pull_request(raw := self._call("GET", self._pull(number)))
+        if found.state == PullRequestState.CLOSED:
+            issue = self._call("GET", f"{self._repo}/issues/{number}")
+            with readable(_NAME):
+                return _pull_request(raw, closed_by=login(issue.get("closed_by")))
+        return found
+
+    def comments(self, number: int) -> list[RemoteComment]:
+        on_lines = self._list(f"{self._pull(number)}/comments")
+        of_reviews = self._list(f"{self._pull(number)}/reviews")
+        on_all = self._list(f"{self._repo}/issues/{number}/comments")
+        with readable(_NAME):
+            whole = [("r", raw) for raw in of_reviews if raw.get("submitted_at") and text(raw.get("body"))]
+            whole += [("i", raw) for raw in on_all]
+            return [
+                *map(_line_comment, on_lines),
+                *(
+                    RemoteComment(
+                        f"{kind}{raw['id']}", f"{kind}{raw['id']}", login(raw["user"]), text(raw["body"])
+                    )
+                    for kind, raw in whole
+                ),
+            ]
+
+    def checks(self, commit: str) -> list[RemoteCheck]:
+        at = f"{self._repo}/commits/{commit}"
+        runs = self._call("GET", f"{at}/check-runs?per_page={PAGE}&filter=latest")
+        statuses = self._call("GET", f"{at}/status?per_page={PAGE}")
+        with readable(_NAME):
+            return [
+                *(
+                    RemoteCheck(text(raw["name"]), _run_state(raw), web_url(raw["html_url"]))
+                    for raw in runs["check_runs"]
+                ),
+                *(
+                    RemoteCheck(
+                        text(raw["context"]),
+                        _STATES.get(raw["state"], CheckState.FAILED),
+                        web_url(raw["target_url"]),
+                    )
+                    for raw in statuses["statuses"]
+                ),
+            ]
+
+    def reply(self, number: int, comment: RemoteComment, text: str) -> str:
+        is_on_lines = comment.discussion.startswith("d")
+        place = f"{self._pull(number)}/comments/{comment.discussion[1:]}/replies"
+        if not is_on_lines:
+            place = f"{self._repo}/issues/{number}/comments"
+        made = self._call("POST", place, {"body": text})
+        with readable(_NAME):
+            return f"{'d' if is_on_lines else 'i'}{made['id']}"
+
+    def _pull(self, number: int) -> str:
+        return f"{self._repo}/pulls/{number}"
+
+    def _pull_request(self, raw: Json) -> RemotePullRequest:
+        with readable(_NAME):
+            return _pull_request(raw)
+
+    def _list(self, path: str, **query: object) -> list[Json]:
+        found: list[Json] = []
+        for page in range(1, MOST_PAGES + 1):
+            some = self._call("GET", path, query={**query, "per_page": PAGE, "page": page})
+            found += some
+            if len(some) < PAGE:
+                break
+        return found
+
+    def _call(self, verb: str, path: str, body: Json | None = None, *, query: Json | None = None) -> Any:
+        return _call(self._requester, verb, path, body, query=query)
+
+
+def installation_token(api_url: str, repository: str, key: AppKey, *, listed: Iterable[Network] = ()) -> str:
+    """Exchange the key of an app for a token of its installation at the repository. Raises ForgeError."""
+    with readable("The key of the GitHub app or an answer"):
+        requester = _requester(api_url, Auth.AppAuth(key.app_id, key.private_key), tuple(listed))
+        installation = _call(requester, "GET", f"/repos/{repository}/installation")
+        made = _call(requester, "POST", f"/app/installations/{int(installation['id'])}/access_tokens", {})
+        return str(made["token"])
+
+
+def _requester(api_url: str, auth: Auth.Auth, listed: tuple[Network, ...]) -> Requester:
+    class Plain(HTTPRequestsConnectionClass):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            guard(self.session, listed)
+
+    class Secure(HTTPSRequestsConnectionClass):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            guard(self.session, listed)
+
+    # The classes belong to the library as a whole. An installation has one list of networks.
+    Requester.injectConnectionClasses(Plain, Secure)
+    client = Github(
+        base_url=api_url, auth=auth, retry=None, user_agent="Cat-Herder",
+        seconds_between_requests=None, seconds_between_writes=None,
+    )  # fmt: skip
+    return client.requester
+
+
+def _call(
+    requester: Requester, verb: str, path: str, body: Json | None = None, *, query: Json | None = None
+) -> Any:
+    try:
+        return requester.requestJsonAndCheck(verb, path, parameters=query, input=body)[1]
+    except GithubException as error:
+        raise refused(
+            _NAME, error.status, _reason(error.data), error.headers or {}, now=time.time()
+        ) from None
+    except (requests.RequestException, IpAddressRefused, AnswerTooLong, OSError) as error:
+        raise unreachable(_NAME, error) from None
+
+
+def _reason(data: object) -> str:
+    """Return what GitHub says is wrong: its message, and that of each error."""
+    if not isinstance(data, dict):
+        return text(data)
+    errors = data.get("errors")
+    details = errors if isinstance(errors, list) else [errors]
+    said = [text(one.get("message") if isinstance(one, dict) else one) for one in details]
+    return ": ".join(filter(None, [text(data.get("message")), "; ".join(filter(None, said))]))
+
+
+def _pull_request(raw: Json, *, closed_by: str = "") -> RemotePullRequest:
+    state = PullRequestState.OPEN if raw["state"] == "open" else PullRequestState.CLOSED
+    if raw.get("merged_at"):
+        state = PullRequestState.MERGED
+    return RemotePullRequest(
+        number=int(raw["number"]),
+        url=web_url(raw["html_url"]),
+        state=state,
+        draft=bool(raw.get("draft")),
+        title=text(raw["title"]),
+        body=text(raw["body"]),
+        head_commit=text(raw["head"]["sha"]),
+        ended_by=login(raw.get("merged_by")) or closed_by,
+    )
+
+
+def _line_comment(raw: Json) -> RemoteComment:
+    # A comment whose line was changed has no `line` any more. It is anchored where it was written.
+    line, commit = raw.get("line"), raw["commit_id"]
+    first, side = raw.get("start_line"), raw.get("side")
+    if line is None and raw.get("subject_type") != "file":
+        line, commit, first = (
+            raw.get("original_line"),
+            raw["original_commit_id"],
+            raw.get("original_start_line"),
+        )
+    return RemoteComment(
+        id=f"d{raw['id']}",
+        discussion=f"d{raw.get('in_reply_to_id') or raw['id']}",
+        author=login(raw["user"]),
+        text=text(raw["body"]),
+        path=text(raw["path"]),
+        line=line,
+        first_line=first,
+        old_side=side == "LEFT",
+        commit=text(commit),
+    )
+
+
+def _run_state(raw: Json) -> CheckState:
+    if raw["status"] != "completed":
+        return CheckState.PENDING
+    return _CONCLUSIONS.get(raw["conclusion"], CheckState.FAILED)

@@ -1,0 +1,166 @@
+"""GitLab: merge requests, through python-gitlab, with a project or personal access token."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote
+
+import requests
+from gitlab import Gitlab
+from gitlab.exceptions import GitlabError
+
+from tasks_app.core.allowed_networks import IpAddressRefused, Network
+from tasks_app.forges.http import AnswerTooLong, refused, session, unreachable
+from tasks_app.forges.port import (
+    CheckState,
+    ForgeError,
+    ForgeKind,
+    NewPullRequest,
+    PullRequestState,
+    RemoteCheck,
+    RemoteComment,
+    RemotePullRequest,
+)
+from tasks_app.forges.reading import MOST_PAGES, PAGE, Json, login, readable, text, web_url
+
+_STATES = {"merged": PullRequestState.MERGED, "closed": PullRequestState.CLOSED}
+_CHECKS = {
+    "success": CheckState.PASSED,
+    "failed": CheckState.FAILED,
+    "canceled": CheckState.SKIPPED,
+    "skipped": CheckState.SKIPPED,
+}
+_NAME = "GitLab"
+
+
+class GitLab:
+    """A project at GitLab. `api_url` is https://HOST/api/v4."""
+
+    kind = ForgeKind.GITLAB
+
+    def __init__(self, api_url: str, repository: str, token: str, *, listed: Iterable[Network] = ()) -> None:
+        self._client = Gitlab(
+            api_url.removesuffix("/api/v4"), private_token=token, session=session(listed),
+            user_agent="Cat-Herder", retry_transient_errors=False, keep_base_url=True,
+        )  # fmt: skip
+        self._project = f"/projects/{quote(repository, safe='')}"
+
+    def find(self, head: str, base: str) -> RemotePullRequest | None:
+        query = {"source_branch": head, "target_branch": base, "state": "opened"}
+        found = self._list(f"{self._project}/merge_requests", **query)
+        return self._merge_request(found[0]) if found else None
+
+    def open(self, new: NewPullRequest) -> RemotePullRequest:
+        title = f"Draft: {new.title}" if new.draft else new.title
+        body = {
+            "source_branch": new.head, "target_branch": new.base, "title": title, "description": new.body,
+        }  # fmt: skip
+        return self._merge_request(self._call("post", f"{self._project}/merge_requests", body))
+
+    def update(self, number: int, *, body: str) -> RemotePullRequest:
+        return self._merge_request(self._call("put", self._at(number), {"description": body}))
+
+    def request_reviews(self, number: int, reviewers: tuple[str, ...]) -> None:
+        present = self._call("get", self._at(number))
+        with readable(_NAME):
+            wanted = [int(one["id"]) for one in present.get("reviewers") or []]
+        for name in reviewers:
+            found = self._list("/users", username=name)
+            if not found:
+                raise ForgeError(f"{_NAME} has no user {name}.")
+            wanted.append(int(found[0]["id"]))
+        self._call("put", self._at(number), {"reviewer_ids": list(dict.fromkeys(wanted))})
+
+    def read(self, number: int) -> RemotePullRequest:
+        return self._merge_request(self._call("get", self._at(number)))
+
+    def comments(self, number: int) -> list[RemoteComment]:
+        discussions = self._list(f"{self._at(number)}/discussions")
+        with readable(_NAME):
+            return [
+                _comment(text(discussion["id"]), note)
+                for discussion in discussions
+                for note in discussion["notes"]
+                if not note.get("system")
+            ]
+
+    def checks(self, commit: str) -> list[RemoteCheck]:
+        found = self._list(f"{self._project}/repository/commits/{commit}/statuses")
+        with readable(_NAME):
+            return [
+                RemoteCheck(
+                    text(raw["name"]),
+                    # A job that may fail does not fail the pipeline.
+                    CheckState.SKIPPED
+                    if raw["status"] == "failed" and raw.get("allow_failure")
+                    else _CHECKS.get(raw["status"], CheckState.PENDING),
+                    web_url(raw.get("target_url")),
+                )
+                for raw in found
+            ]
+
+    def reply(self, number: int, comment: RemoteComment, text: str) -> str:
+        path = f"{self._at(number)}/discussions/{quote(comment.discussion, safe='')}/notes"
+        made = self._call("post", path, {"body": text})
+        with readable(_NAME):
+            return str(made["id"])
+
+    def _at(self, number: int) -> str:
+        return f"{self._project}/merge_requests/{number}"
+
+    def _merge_request(self, raw: Json) -> RemotePullRequest:
+        with readable(_NAME):
+            merged_by = raw.get("merge_user") or raw.get("merged_by")
+            return RemotePullRequest(
+                number=int(raw["iid"]),
+                url=web_url(raw["web_url"]),
+                state=_STATES.get(raw["state"], PullRequestState.OPEN),
+                draft=bool(raw.get("draft")),
+                title=text(raw["title"]).removeprefix("Draft: "),
+                body=text(raw["description"]),
+                head_commit=text(raw["sha"]),
+                ended_by=login(merged_by) or login(raw.get("closed_by")),
+            )
+
+    def _list(self, path: str, **query: object) -> list[Json]:
+        found: list[Json] = []
+        for page in range(1, MOST_PAGES + 1):
+            some = self._call("get", path, query={**query, "per_page": PAGE, "page": page})
+            found += some
+            if len(some) < PAGE:
+                break
+        return found
+
+    def _call(self, verb: str, path: str, body: Json | None = None, *, query: Json | None = None) -> Any:
+        try:
+            response = self._client.http_request(
+                verb, path, query_data=query, post_data=body, obey_rate_limit=False
+            )
+        except GitlabError as error:
+            status = error.response_code or 0
+            raise refused(_NAME, status, str(error.error_message), {}, now=time.time()) from None
+        except (requests.RequestException, IpAddressRefused, AnswerTooLong, OSError) as error:
+            raise unreachable(_NAME, error) from None
+        with readable(_NAME):
+            return response.json()
+
+
+def _comment(discussion: str, note: Json) -> RemoteComment:
+    position = note.get("position") or {}
+    line, old_side = position.get("new_line"), False
+    if line is None and position.get("old_line"):
+        line, old_side = position["old_line"], True
+    path = position.get("old_path" if old_side else "new_path")
+    commit = position.get("base_sha" if old_side else "head_sha")
+    return RemoteComment(
+        id=str(note["id"]),
+        discussion=discussion,
+        author=login(note["author"]),
+        text=text(note["body"]),
+        path=text(path),
+        line=line,
+        old_side=old_side,
+        commit=text(commit),
+    )
