@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tasks_app.core.phases import Phase
 from tasks_app.engine.publisher import carry_out
@@ -30,7 +31,7 @@ class Result:
     def by(self) -> Principal:
         return acting(self.runner.user)
 
-    def publish(self, **options: bool) -> Publication:
+    def publish(self, **options: Any) -> Publication:
         """Ask for a publication and carry it out."""
         publication = publish(self.task, by=self.by, **options)
         carry_out(publication.pk)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks_app.core.errors import BadInput
+from tasks_app.forges.port import ForgeKind
 from tasks_app.models import CredentialKind, Project
 from tasks_app.services.publish_settings import NewCredential, credential_kind_for, target_of
 
@@ -34,6 +35,13 @@ def add_publishing_arguments(actions: Any) -> None:
         metavar="N",
         help="approvals that a result needs first, not counting one by who started the task",
     )
+    publishing.add_argument(
+        "--forge", choices=["", *ForgeKind], metavar="KIND",
+        help=f"what the repository is at: {', '.join(ForgeKind)}; an empty text means as its host says",
+    )  # fmt: skip
+    publishing.add_argument(
+        "--forge-api-url", metavar="URL", help="the forge's API, if its host does not say"
+    )
     credential = actions.add_parser(
         "credential",
         help="store the credential for publishing, or remove it",
@@ -45,6 +53,10 @@ def add_publishing_arguments(actions: Any) -> None:
     credential.add_argument(
         "--known-hosts", metavar="FILE", help="the host keys of the server, as ssh-keyscan prints them"
     )
+    credential.add_argument(
+        "--api-token", action="store_true", help="with a key: ask for a token for pull requests, too"
+    )
+    credential.add_argument("--app-id", metavar="ID", help="the key is that of a GitHub app with this id")
     credential.add_argument("--remove", action="store_true", help="remove the stored credential")
 
 
@@ -56,22 +68,36 @@ def changed_publishing(options: dict[str, Any]) -> dict[str, Any]:
         "protected_branches": None if protect is None else "\n".join(protect),
         "author": options["author"],
         "required_approvals": options["approvals"],
+        "forge": options["forge"],
+        "forge_api_url": options["forge_api_url"],
     }
     return {name: value for name, value in given.items() if value is not None}
 
 
 def read_credential(project: Project, options: dict[str, Any]) -> NewCredential:
     """Read the secret, never from the arguments: every user of the machine can read those."""
+    if options["app_id"]:
+        return NewCredential(CredentialKind.GITHUB_APP, _read_key(), username=options["app_id"])
     if credential_kind_for(target_of(project)) is CredentialKind.TOKEN:
         return NewCredential(
             CredentialKind.TOKEN, _read_secret("Token: "), username=options["token_user"] or ""
         )
     known_hosts = _read_file(options["known_hosts"]) if options["known_hosts"] else ""
-    return NewCredential(CredentialKind.SSH_KEY, _read_key(), known_hosts=known_hosts)
+    key = _read_key()
+    api_token = _read_api_token() if options["api_token"] else ""
+    return NewCredential(CredentialKind.SSH_KEY, key, known_hosts=known_hosts, api_token=api_token)
 
 
 def _read_secret(prompt: str) -> str:
     return getpass(prompt) if sys.stdin.isatty() else sys.stdin.readline()
+
+
+def _read_api_token() -> str:
+    """Ask for the token in the terminal: standard input is the key."""
+    try:
+        return getpass("API token: ")
+    except EOFError:
+        raise BadInput("a terminal is needed to ask for the API token", where="--api-token") from None
 
 
 def _read_key() -> str:

@@ -16,7 +16,7 @@ from tasks_app.core.types import Usage
 from tasks_app.history import statistics
 from tasks_app.history.statistics import Metrics
 from tasks_app.models import Project, Question, Sequence, Step, Task
-from tasks_app.services.publish_settings import author_of, stored_credential, target_of
+from tasks_app.services.publish_settings import author_of, forge_address_of, stored_credential, target_of
 from tasks_app.services.settings import SettingInEffect
 
 _STYLES: dict[Tone, str] = {
@@ -102,6 +102,7 @@ def settings_table(settings: Iterable[SettingInEffect]) -> Table:
 def publishing_table(project: Project) -> Table:
     """Return where and how the project's results are published."""
     rows, stored = table("PUBLISHING", ""), stored_credential(project)
+    address = forge_address_of(project)
     credential = f"{stored.get_kind_display()}, {stored.shown}, for {stored.url}" if stored else "none"
     for name, value in (
         ("Repository", target_of(project)),
@@ -109,6 +110,7 @@ def publishing_table(project: Project) -> Table:
         ("Protected branches", project.protected_branches),
         ("Author of squashed commits", "{} <{}>".format(*author_of(project))),
         ("Required approvals", str(project.required_approvals)),
+        ("Pull requests", f"{address.kind.label}, {address.api_url}" if address else "at no known forge"),
     ):
         rows.add_row(name, Text(strip_controls(value)))
     return rows

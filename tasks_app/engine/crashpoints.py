@@ -29,6 +29,7 @@ PUBLISHING_POINTS = (
     "publication-claimed",
     "publication-checked",
     "publication-pushed",
+    "pull-request-opened",
 )
 
 _armed = os.environ.get("CATHERDER_CRASH_AT", "")

@@ -1,4 +1,4 @@
-"""Carry out publications: the worker's thread that pushes results.
+"""Carry out publications and watch pull requests: the worker's thread that pushes results.
 
 The row is the truth. Each attempt first asks the remote where its branch is, so that a worker that takes over
 from a killed one neither pushes again what has arrived nor loses what has not.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from django.db import close_old_connections, connection
@@ -16,9 +16,10 @@ from django.db import close_old_connections, connection
 from tasks_app.core.errors import CatHerderError, LeaseLost, MergeConflict, PublishingFailed, WorkspaceError
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.passing_faults import passing_fault
+from tasks_app.engine.pull_requests import look, open_or_update
 from tasks_app.git import Repository
 from tasks_app.git.publishing import Remote, make_commit, merged_tree
-from tasks_app.models import Publication, Task, paths
+from tasks_app.models import Publication, PullRequest, Task, paths
 from tasks_app.models.publication import CLAIM_SECONDS
 from tasks_app.services.difference import base_of
 from tasks_app.services.fetching import fetch
@@ -38,6 +39,8 @@ logger = logging.getLogger(__name__)
 POLL_SECONDS = 1.0
 #: Number of publications at the same time: one remote that hangs must not delay the others.
 MAX_PUSHES = 4
+#: Number of pull requests that are looked at, at the same time.
+MAX_LOOKS = 2
 #: The same after a look that failed: whatever is in the way, for example the database, is logged each time.
 FAULT_SECONDS = 10.0
 _RENEW_SECONDS = CLAIM_SECONDS / 4
@@ -65,7 +68,8 @@ def carry_out(publication_id: int) -> bool:
                 publication, f"The portal failed ({type(error).__name__}). Its log has the reason."
             )
         else:
-            record_published(publication, commit, answer)
+            fault = open_or_update(publication) if publication.pull_request else ""
+            record_published(publication, commit, answer, fault=fault)
     return True
 
 
@@ -228,15 +232,17 @@ def _keep_claimed(publication: Publication) -> Iterator[None]:
 
 
 class Publisher(threading.Thread):
-    """Polls every POLL_SECONDS until stopped. Errors are logged, and the next round tries again.
+    """Looks for publications and pull requests every POLL_SECONDS until stopped.
 
-    Each worker has one. It uses no jobs in the queue: agents may occupy all of a worker's slots for hours.
+    Errors are logged, and the next round tries again. Each worker has one. It uses no jobs in the queue:
+    agents may occupy all of a worker's slots for hours.
     """
 
     def __init__(self) -> None:
         super().__init__(name="publisher", daemon=True)
         self._stop_wanted = threading.Event()
         self._pushes: list[threading.Thread] = []
+        self._looks: list[threading.Thread] = []
 
     def run(self) -> None:
         while not self._stop_wanted.is_set():
@@ -256,16 +262,21 @@ class Publisher(threading.Thread):
             free = MAX_PUSHES - len(self._pushes)
             due = Publication.objects.due().order_by("attempts", "pk").values_list("pk", flat=True)[:free]
             for publication_id in due:
-                self._start(publication_id)
+                self._pushes.append(_start(_carry_out_or_log, publication_id))
+            self._looks = [thread for thread in self._looks if thread.is_alive()]
+            free = MAX_LOOKS - len(self._looks)
+            for pull_request_id in PullRequest.objects.due().values_list("pk", flat=True)[:free]:
+                self._looks.append(_start(_look_or_log, pull_request_id))
         except Exception as error:
             _log_error("looking for publications failed", error)
             return FAULT_SECONDS
         return POLL_SECONDS
 
-    def _start(self, publication_id: int) -> None:
-        thread = threading.Thread(target=_carry_out_or_log, args=[publication_id], daemon=True)
-        thread.start()
-        self._pushes.append(thread)
+
+def _start(what: Callable[[int], None], number: int) -> threading.Thread:
+    thread = threading.Thread(target=what, args=[number], daemon=True)
+    thread.start()
+    return thread
 
 
 def _carry_out_or_log(publication_id: int) -> None:
@@ -273,6 +284,15 @@ def _carry_out_or_log(publication_id: int) -> None:
         carry_out(publication_id)
     except Exception as error:
         _log_error(f"publication {publication_id} was interrupted and will be tried again", error)
+    finally:
+        connection.close()
+
+
+def _look_or_log(pull_request_id: int) -> None:
+    try:
+        look(pull_request_id)
+    except Exception as error:
+        _log_error(f"looking at pull request {pull_request_id} failed", error)
     finally:
         connection.close()
 

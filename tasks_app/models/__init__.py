@@ -26,6 +26,7 @@ from tasks_app.models.publication import (
     PublicationState,
     PublishCredential,
 )
+from tasks_app.models.pull_request import PullRequest
 from tasks_app.models.question import (
     CLAIM_LASTS,
     SHOWN_WITH,
@@ -87,6 +88,7 @@ __all__ = [
     "Publication",
     "PublicationState",
     "PublishCredential",
+    "PullRequest",
     "Question",
     "QuestionKind",
     "QuestionState",

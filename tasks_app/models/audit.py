@@ -34,6 +34,8 @@ class Action(models.TextChoices):
     PUBLISH_REQUESTED = "publish_requested", "asked to publish the result of"
     PUBLISHED = "published", "published the result of"
     NOT_PUBLISHED = "not_published", "could not publish the result of"
+    PULL_REQUEST_OPENED = "pull_request_opened", "opened a pull request for"
+    PULL_REQUEST_ENDED = "pull_request_ended", "recorded the end of the pull request of"
     CREDENTIAL_STORED = "credential_stored", "stored the credential for publishing of"
     CREDENTIAL_REMOVED = "credential_removed", "removed the credential for publishing of"
     REVIEWED = "reviewed", "reviewed the task"

@@ -12,6 +12,7 @@ from django.utils.deconstruct import deconstructible
 
 from tasks_app.config.project_settings import SETTINGS
 from tasks_app.core.errors import BadInput
+from tasks_app.forges.port import ForgeKind
 from tasks_app.models.installation import new_folder_key
 
 NAME = RegexValidator(
@@ -110,6 +111,13 @@ class Project(models.Model):
         default=0, validators=[MaxValueValidator(20)],
         help_text="Approvals that a result needs before it is published, not by who started the task.",
     )  # fmt: skip
+    forge = models.CharField(
+        max_length=10, blank=True, choices=[(kind.value, kind.label) for kind in ForgeKind],
+        help_text="What the repository that results are published to is at; empty: as its host says.",
+    )  # fmt: skip
+    forge_api_url = models.CharField(
+        max_length=500, blank=True, help_text="The forge's API; empty: as its host says."
+    )
     # State of the portal's copy of the source.
     fetched_at = models.DateTimeField(null=True, blank=True)
     fetching_since = models.DateTimeField(null=True, blank=True, editable=False)

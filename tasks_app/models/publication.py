@@ -23,13 +23,14 @@ _MAX_CLAIM_FACTOR = 2
 class CredentialKind(models.TextChoices):
     TOKEN = "token", "user name and token"
     SSH_KEY = "ssh_key", "SSH key"
+    GITHUB_APP = "github_app", "GitHub app"
 
 
 class PublishCredential(models.Model):
     """With what the portal pushes to the repository at `url`. No agent and no page ever gets the secret.
 
     `encrypted_secret` is a token or a private key, encrypted with the installation's key; `shown` describes
-    it.
+    it. `encrypted_api_token` is for the forge's API, where the secret is an SSH key.
     """
 
     project = models.OneToOneField(Project, on_delete=models.CASCADE, related_name="publish_credential")
@@ -37,6 +38,7 @@ class PublishCredential(models.Model):
     url = models.CharField(max_length=500, help_text="The only repository that it is used for.")
     username = models.CharField(max_length=200, blank=True)
     encrypted_secret = models.TextField(editable=False)
+    encrypted_api_token = models.TextField(blank=True, editable=False)
     known_hosts = models.TextField(blank=True, help_text="The host keys that the server may have.")
     shown = models.CharField(max_length=200, help_text="The user name, or the fingerprint of the key.")
     stored_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
@@ -98,6 +100,15 @@ class Publication(models.Model):
     )
     url = models.CharField(max_length=500, help_text="The repository that it is published to.")
     branch = models.CharField(max_length=200, help_text="The branch there.")
+    pull_request = models.BooleanField(default=False, help_text="Open or update a pull request.")
+    draft = models.BooleanField(default=False, help_text="Open it as a draft.")
+    reviewers = models.JSONField(default=list, blank=True, help_text="Whom to ask for reviews of it.")
+    opened = models.ForeignKey(
+        "PullRequest", null=True, blank=True, on_delete=models.SET_NULL, related_name="publications"
+    )
+    fault = models.TextField(
+        blank=True, help_text="Why there is no pull request, although the branch was published."
+    )
     published_commit = models.CharField(max_length=64, blank=True)
     state = models.CharField(
         max_length=10, choices=PublicationState, default=PublicationState.PENDING, db_index=True

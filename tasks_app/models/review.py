@@ -133,7 +133,14 @@ class ReviewThread(models.Model):
     """
 
     task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="threads")
-    review = models.ForeignKey(Review, on_delete=models.CASCADE, related_name="threads")
+    review = models.ForeignKey(
+        Review, null=True, blank=True, on_delete=models.CASCADE, related_name="threads",
+        help_text="The review that opened it; empty: it comes from a pull request.",
+    )  # fmt: skip
+    pull_request = models.ForeignKey(
+        "PullRequest", null=True, blank=True, on_delete=models.CASCADE, related_name="threads"
+    )
+    discussion = models.CharField(max_length=200, blank=True, help_text="Its id at the forge.")
     number = models.PositiveIntegerField(
         null=True, blank=True, help_text="Counts the task's threads from 1; that of a draft has none."
     )
@@ -157,6 +164,15 @@ class ReviewThread(models.Model):
             models.CheckConstraint(
                 condition=Q(state="resolved") ^ Q(resolved_at=None), name="a_resolved_thread_has_a_time"
             ),
+            models.CheckConstraint(
+                condition=Q(review=None) ^ Q(pull_request=None),
+                name="a_thread_is_of_a_review_or_a_pull_request",
+            ),
+            models.UniqueConstraint(
+                fields=["pull_request", "discussion"],
+                condition=Q(pull_request__isnull=False),
+                name="one_thread_per_discussion",
+            ),
         ]
 
     def __str__(self) -> str:
@@ -176,7 +192,10 @@ class ReviewThread(models.Model):
 
 
 class ThreadComment(models.Model):
-    """One comment of a thread, by a human (`author`) or by the agent of a `run`. Never changed."""
+    """One comment of a thread, by a human (`author`) or by the agent of a `run`. Never changed.
+
+    A comment from a pull request has neither, but the name of who wrote it there (`forge_author`).
+    """
 
     thread = models.ForeignKey(ReviewThread, on_delete=models.CASCADE, related_name="comments")
     author = models.ForeignKey(
@@ -184,6 +203,10 @@ class ThreadComment(models.Model):
     )
     run = models.ForeignKey(
         Run, null=True, blank=True, on_delete=models.CASCADE, related_name="thread_comments"
+    )
+    forge_author = models.CharField(max_length=200, blank=True, help_text="Who wrote it, at a forge.")
+    forge_id = models.CharField(
+        max_length=64, blank=True, editable=False, help_text="Its id in the pull request, if it is there."
     )
     text = models.TextField()
     at = models.DateTimeField(auto_now_add=True)
@@ -201,7 +224,13 @@ class ThreadComment(models.Model):
                 fields=["thread", "key"], condition=~Q(key=""), name="one_comment_per_reply"
             ),
             models.CheckConstraint(
-                condition=Q(author=None) ^ Q(run=None), name="a_comment_is_of_a_human_or_an_agent"
+                condition=Q(author__isnull=False, run=None, forge_author="")
+                | Q(author=None, run__isnull=False, forge_author="")
+                | (Q(author=None, run=None) & ~Q(forge_author="")),
+                name="a_comment_is_of_a_human_or_an_agent",
+            ),
+            models.UniqueConstraint(
+                fields=["thread", "forge_id"], condition=~Q(forge_id=""), name="one_comment_per_forge_id"
             ),
         ]
 
@@ -210,7 +239,10 @@ class ThreadComment(models.Model):
 
     @property
     def by(self) -> str:
-        """The name of who wrote it."""
+        """The name of who wrote it. It cannot be taken for that of a user here."""
+        if self.forge_author:
+            kind = self.thread.pull_request.forge_label if self.thread.pull_request else "the forge"
+            return f"{self.forge_author} on {kind}"
         return (
             self.author.shown_name if self.author else f"agent of {self.run.step.name if self.run else '?'}"
         )

@@ -12,11 +12,15 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import ssh_key_fingerprint
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from tasks_app.core.errors import BadInput
 from tasks_app.core.storable import storable_text
+from tasks_app.forges.addresses import ForgeAddress, forge_address
+from tasks_app.forges.connecting import connect
+from tasks_app.forges.port import Forge, ForgeKind
 from tasks_app.git import AUTHOR
 from tasks_app.git.publishing import Credential, HttpsToken, Remote, SshKey
 from tasks_app.git.source import is_url, normalise_source
@@ -28,16 +32,22 @@ from tasks_app.services.encryption import Purpose, decrypt, encrypt
 #: Completes “Its maintainers …”.
 MANAGE_PUBLISHING = "say how its results are published"
 _LONGEST_SECRET = 20_000
+#: With which user name GitHub takes the token of an app.
+_APP_USER = "x-access-token"
 
 
 @dataclass(frozen=True)
 class NewCredential:
-    """Input for a credential: a token with its user name, or a private key with the server's host keys."""
+    """Input for a credential: a token with its user name, or a private key with the server's host keys.
+
+    With a key, `api_token` is for pull requests. For a GitHub app, `username` is its id.
+    """
 
     kind: str
     secret: str = field(repr=False)
     username: str = ""
     known_hosts: str = ""
+    api_token: str = field(default="", repr=False)
 
 
 def target_of(project: Project) -> str:
@@ -76,14 +86,64 @@ def remote_of(project: Project) -> Remote:
     if fault := credential_fault(project):
         raise BadInput(fault)
     stored = stored_credential(project)
-    return Remote(target_of(project), _decrypted(stored) if stored else None)
+    return Remote(target_of(project), _decrypted(stored, project) if stored else None)
 
 
-def _decrypted(stored: PublishCredential) -> Credential:
+def _decrypted(stored: PublishCredential, project: Project) -> Credential:
     secret = decrypt(stored.encrypted_secret, Purpose.PUBLISHING)
     if stored.kind == CredentialKind.TOKEN:
         return HttpsToken(stored.username, secret)
+    if stored.kind == CredentialKind.GITHUB_APP:
+        return HttpsToken(_APP_USER, _app_token(stored, secret, project))
     return SshKey(secret, stored.known_hosts)
+
+
+def forge_address_of(project: Project) -> ForgeAddress | None:
+    """Return at which forge the project's results are published; None if that is not known."""
+    return forge_address(target_of(project), kind=project.forge, api_url=project.forge_api_url)
+
+
+def pull_request_hindrance(project: Project) -> str:
+    """Return why no pull requests can be opened for the project, or ""."""
+    if forge_address_of(project) is None:
+        return (
+            f"{target_of(project)} is at no forge that the portal knows. The page Publishing of the project "
+            "says which one it is: GitHub, GitLab or Forgejo."
+        )
+    stored = stored_credential(project)
+    if stored is None:
+        return "Pull requests need a credential. Store one on the page Publishing of the project."
+    if stored.kind == CredentialKind.SSH_KEY and not stored.encrypted_api_token:
+        return "Pull requests need an API token besides the SSH key. Store both on the page Publishing."
+    return ""
+
+
+def forge_of(project: Project) -> Forge:
+    """Return the forge of the repository that results are published to. Only for the worker.
+
+    Raises BadInput if there is none or its token is missing, CannotDecrypt, or ForgeError.
+    """
+    stored, address = stored_credential(project), forge_address_of(project)
+    fault = pull_request_hindrance(project) or credential_fault(project)
+    if fault or stored is None or address is None:
+        raise BadInput(fault)
+    encrypted = stored.encrypted_api_token or stored.encrypted_secret
+    token = decrypt(encrypted, Purpose.PUBLISHING)
+    if stored.kind == CredentialKind.GITHUB_APP:
+        token = _app_token(stored, token, project)
+    return connect(address, token, listed=settings.ENVIRONMENT.webhook_allow)
+
+
+def _app_token(stored: PublishCredential, private_key: str, project: Project) -> str:
+    """Exchange the app's key for a token that is valid for an hour. Raises BadInput or ForgeError."""
+    from tasks_app.forges.github import AppKey, installation_token  # takes a second
+
+    address = forge_address_of(project)
+    if address is None or address.kind != ForgeKind.GITHUB:
+        raise BadInput("The stored credential is of a GitHub app, and the repository is not at GitHub.")
+    key = AppKey(stored.username, private_key)
+    listed = settings.ENVIRONMENT.webhook_allow
+    return installation_token(address.api_url, address.repository, key, listed=listed)
 
 
 def author_of(project: Project) -> tuple[str, str]:
@@ -107,14 +167,17 @@ def change_publishing(
     protected_branches: str,
     author: str,
     required_approvals: int | None = None,
+    forge: str | None = None,
+    forge_api_url: str | None = None,
     by: Principal,
 ) -> None:
     """Change where and how results are published; `url` may be "" for the source.
 
-    Without a number, the `required_approvals` stay as they are.
+    What is None stays as it is: the number of `required_approvals`, the kind of `forge`, and its API's URL.
 
-    Raises NotAllowed for all but maintainers, and for another `url` for all but site admins: it may be any
-    folder on the portal's machine. Raises BadInput for a value that is not usable.
+    Raises NotAllowed for all but maintainers, and for another `url` or `forge_api_url` for all but site
+    admins: the first may be any folder on the portal's machine, and the second gets the token. Raises
+    BadInput for a value that is not usable.
     """
     require_maintainer(by, project, MANAGE_PUBLISHING)
     url = normalise_source(url) if url.strip() else ""
@@ -127,7 +190,22 @@ def change_publishing(
     }
     if required_approvals is not None:
         values["required_approvals"] = required_approvals
+    if forge is not None:
+        values["forge"] = forge
+    if forge_api_url is not None:
+        values["forge_api_url"] = _checked_api_url(forge_api_url.strip().rstrip("/"))
+        if values["forge_api_url"] != project.forge_api_url:
+            require_site_admin(by, "say where the API of a project's forge is")
     _save(project, values, by=by)
+
+
+def _checked_api_url(url: str) -> str:
+    parts = urlsplit(url)
+    if url and (parts.scheme not in ("https", "http") or not parts.hostname or parts.username or parts.query):
+        raise BadInput(
+            "Enter the URL of the API, such as https://git.example.org/api/v4.", where="forge_api_url"
+        )
+    return url
 
 
 def _save(project: Project, values: dict[str, str | int], *, by: Principal) -> None:
@@ -156,8 +234,10 @@ def store_credential(project: Project, new: NewCredential, *, by: Principal) -> 
     """
     require_maintainer(by, project, MANAGE_PUBLISHING)
     url = target_of(project)
-    values = _checked_token(new, url) if new.kind == CredentialKind.TOKEN else _checked_key(new, url)
-    values["encrypted_secret"] = encrypt(values["encrypted_secret"], Purpose.PUBLISHING)
+    check = {CredentialKind.TOKEN: _checked_token, CredentialKind.GITHUB_APP: _checked_app}
+    values = check.get(CredentialKind(new.kind), _checked_key)(new, url)
+    for name in ("encrypted_secret", "encrypted_api_token"):
+        values[name] = encrypt(values[name], Purpose.PUBLISHING) if values[name] else ""
     with transaction.atomic():
         stored, _ = PublishCredential.objects.update_or_create(
             project=project, defaults={**values, "url": url, "stored_by": by.user}
@@ -183,14 +263,35 @@ def _checked_token(new: NewCredential, url: str) -> dict[str, str]:
     if credential_kind_for(url) is not CredentialKind.TOKEN:
         raise BadInput(f"A token is for an https URL, and results are published to {url}.", where="kind")
     token, username = new.secret.strip(), new.username.strip()
-    if not token or not token.isascii() or not token.isprintable() or len(token) > _LONGEST_SECRET:
-        raise BadInput("Enter the token, in ASCII characters on one line.", where="secret")
+    _require_token(token, where="secret")
     if not username or len(username) > 200 or not username.isprintable():
         raise BadInput("Enter the user name that belongs to the token.", where="username")
     return {
         "kind": CredentialKind.TOKEN, "username": username, "encrypted_secret": token, "known_hosts": "",
-        "shown": f"user {username}",
+        "encrypted_api_token": "", "shown": f"user {username}",
     }  # fmt: skip
+
+
+def _require_token(token: str, *, where: str) -> None:
+    if not token or not token.isascii() or not token.isprintable() or len(token) > _LONGEST_SECRET:
+        raise BadInput("Enter the token, in ASCII characters on one line.", where=where)
+
+
+def _checked_app(new: NewCredential, url: str) -> dict[str, str]:
+    if credential_kind_for(url) is not CredentialKind.TOKEN:
+        raise BadInput(f"An app is for an https URL, and results are published to {url}.", where="kind")
+    app_id = new.username.strip()
+    if not app_id.isascii() or (not app_id.isalnum() and not app_id.replace(".", "").isalnum()):
+        raise BadInput("Enter the id of the app, as its settings show it.", where="username")
+    key = _private_key(new)
+    return {
+        "kind": CredentialKind.GITHUB_APP, "username": app_id[:200], "encrypted_secret": key,
+        "known_hosts": "", "encrypted_api_token": "", "shown": f"app {app_id}, key {_fingerprint(key)}"[:200],
+    }  # fmt: skip
+
+
+def _private_key(new: NewCredential) -> str:
+    return new.secret.replace("\r\n", "\n").strip() + "\n"
 
 
 def _checked_key(new: NewCredential, url: str) -> dict[str, str]:
@@ -203,10 +304,13 @@ def _checked_key(new: NewCredential, url: str) -> dict[str, str]:
             "them with those that its operator publishes.",
             where="known_hosts",
         )
-    key = new.secret.replace("\r\n", "\n").strip() + "\n"
+    key, api_token = _private_key(new), new.api_token.strip()
+    if api_token:
+        _require_token(api_token, where="api_token")
     return {
         "kind": CredentialKind.SSH_KEY, "username": "", "encrypted_secret": key,
-        "known_hosts": f"{known_hosts}\n", "shown": f"key {_fingerprint(key)}",
+        "encrypted_api_token": api_token, "known_hosts": f"{known_hosts}\n",
+        "shown": f"key {_fingerprint(key)}",
     }  # fmt: skip
 
 

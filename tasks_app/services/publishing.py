@@ -6,6 +6,9 @@ often that is begun again.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from django.db import transaction
@@ -18,12 +21,20 @@ from tasks_app.history.audit import record
 from tasks_app.models import Action, Change, ChangeKind, Publication, PublicationState, Task
 from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.difference import base_of
-from tasks_app.services.publish_settings import credential_fault, protecting_pattern, target_of
+from tasks_app.services.publish_settings import (
+    credential_fault,
+    protecting_pattern,
+    pull_request_hindrance,
+    target_of,
+)
 from tasks_app.services.retries import has_successor
 from tasks_app.services.reviews import counted_approvals
 from tasks_app.services.tasks import locked
 
 _LONGEST_ANSWER = 4000
+#: Names of users at a forge; with a slash, of a team.
+REVIEWER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(/[A-Za-z0-9_.-]{1,100})?")
+MOST_REVIEWERS = 15
 
 
 class CannotPublish(IllegalMove):
@@ -66,36 +77,80 @@ def _missing_approvals(task: Task, commit: str) -> str:
     )
 
 
-def publish(task: Task, *, by: Principal, squash: bool = False, update: bool = False) -> Publication:
+@dataclass(frozen=True)
+class PublishOptions:
+    """How a result is published.
+
+    `squash`: one commit replaces the checkpoints. `update`: the newest commit of the project's branch is
+    merged first. `pull_request`: one is opened or updated, as a `draft` if it is new, and the `reviewers` are
+    asked for reviews.
+    """
+
+    squash: bool = False
+    update: bool = False
+    pull_request: bool = False
+    draft: bool = False
+    reviewers: tuple[str, ...] = ()
+
+
+def publish(
+    task: Task,
+    *,
+    by: Principal,
+    squash: bool = False,
+    update: bool = False,
+    pull_request: bool = False,
+    draft: bool = False,
+    reviewers: Sequence[str] = (),
+) -> Publication:
     """Ask for the task's result to be published, and return the publication, which a worker carries out.
 
-    With `squash`, one commit replaces the checkpoints; with `update`, the newest commit of the project's
-    branch is merged first. A commit that the remote already has is not pushed again. While
+    `PublishOptions` explains the options. A commit that the remote already has is not pushed again. While
     the same publication is pending, that one is returned. Raises NotAllowed for viewers, CannotPublish for a
-    result that must not be published, and IllegalMove while the task is being published otherwise.
+    result that must not be published, BadInput for reviewers who cannot be, and IllegalMove while the task
+    is being published otherwise.
     """
     require_actor(by, task.project)
+    options = PublishOptions(squash, update, pull_request, draft, _checked_reviewers(reviewers))
+    if (draft or reviewers) and not pull_request:
+        raise BadInput("a draft and reviewers need a pull request", where="pull_request")
     with transaction.atomic():
         task = locked(task)
         if pending := task.publications.filter(state=PublicationState.PENDING).first():
-            return _require_same(pending, task, squash=squash, update=update)
-        if hindrances := publication_hindrances(task, task.head_commit):
+            return _require_same(pending, task, options)
+        hindrances = publication_hindrances(task, task.head_commit)
+        if pull_request and (hindrance := pull_request_hindrance(task.project)):
+            hindrances.append(hindrance)
+        if hindrances:
             raise CannotPublish(task, hindrances)
-        return _create(task, squash=squash, update=update, by=by)
+        return _create(task, options, by=by)
 
 
-def _require_same(pending: Publication, task: Task, *, squash: bool, update: bool) -> Publication:
-    if (pending.commit, pending.squash, pending.update) != (task.head_commit, squash, update):
+def _checked_reviewers(names: Sequence[str]) -> tuple[str, ...]:
+    found = tuple(dict.fromkeys(name.strip().removeprefix("@") for name in names if name.strip()))
+    if bad := next((name for name in found if not REVIEWER.fullmatch(name)), None):
+        raise BadInput(f"{bad!r} is not a user name", where="reviewers")
+    if len(found) > MOST_REVIEWERS:
+        raise BadInput(f"name up to {MOST_REVIEWERS} reviewers", where="reviewers")
+    return found
+
+
+def _require_same(pending: Publication, task: Task, options: PublishOptions) -> Publication:
+    if (pending.commit, _options_of(pending)) != (task.head_commit, options):
         raise IllegalMove(f"Task “{task}”", "being published", "published again; wait until that has ended")
     return pending
 
 
-def _create(task: Task, *, squash: bool, update: bool, by: Principal) -> Publication:
+def _options_of(publication: Publication) -> PublishOptions:
+    values = {one.name: getattr(publication, one.name) for one in fields(PublishOptions)}
+    return PublishOptions(**{**values, "reviewers": tuple(publication.reviewers)})
+
+
+def _create(task: Task, options: PublishOptions, *, by: Principal) -> Publication:
     publication = Publication.objects.create(
         task=task,
         commit=task.head_commit,
-        squash=squash,
-        update=update,
+        **{**asdict(options), "reviewers": list(options.reviewers)},
         url=target_of(task.project),
         branch=task.branch,
         by=by.user,
@@ -126,9 +181,9 @@ def record_merged(publication: Publication, commit: str) -> None:
     publication.merged_commit = commit
 
 
-def record_published(publication: Publication, commit: str, answer: str) -> None:
-    """Store that the remote's branch is at `commit`, and what the remote answered."""
-    _end(publication, PublicationState.PUSHED, Action.PUBLISHED, commit, answer)
+def record_published(publication: Publication, commit: str, answer: str, *, fault: str = "") -> None:
+    """Store that the remote's branch is at `commit`, what the remote answered, and what failed afterwards."""
+    _end(publication, PublicationState.PUSHED, Action.PUBLISHED, commit, answer, fault=fault)
 
 
 def record_refused(publication: Publication, reason: str) -> None:
@@ -136,12 +191,21 @@ def record_refused(publication: Publication, reason: str) -> None:
     _end(publication, PublicationState.REFUSED, Action.NOT_PUBLISHED, "", reason)
 
 
-def _end(publication: Publication, state: PublicationState, action: Action, commit: str, answer: str) -> None:
+def _end(
+    publication: Publication,
+    state: PublicationState,
+    action: Action,
+    commit: str,
+    answer: str,
+    *,
+    fault: str = "",
+) -> None:
     """End the publication, unless its claim was lost: then another worker says how it ended."""
     values = {
         "state": state,
         "published_commit": commit,
         "answer": storable_text(answer)[:_LONGEST_ANSWER],
+        "fault": storable_text(fault)[:_LONGEST_ANSWER],
         "ended_at": timezone.now(),
         "claimed_until": None,
     }
@@ -160,6 +224,7 @@ def _audit_details(publication: Publication) -> dict[str, Any]:
         "commit": publication.commit,
         "squash": publication.squash,
         "update": publication.update,
+        **({"pull_request": True} if publication.pull_request else {}),
         "url": publication.url,
         "branch": publication.branch,
     }

@@ -262,7 +262,7 @@ def _require_own_draft(thread: ReviewThread, by: Principal) -> None:
     thread.refresh_from_db(fields=["number"])
     if thread.number is not None:
         raise BadInput("this comment was sent already; reply to it instead", where="thread")
-    if thread.review.author_id != by.user.pk:
+    if thread.review is None or thread.review.author_id != by.user.pk:
         raise BadInput("this draft is somebody else’s", where="thread")
 
 

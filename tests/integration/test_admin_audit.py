@@ -45,6 +45,7 @@ from tasks_app.models import (
     Project,
     Publication,
     PublishCredential,
+    PullRequest,
     Question,
     Reason,
     Review,
@@ -137,6 +138,10 @@ def make(name: str) -> Task:
     PublishCredential.objects.create(
         project=project, kind="token", url="u", shown="user", encrypted_secret="x"
     )
+    PullRequest.objects.create(
+        project=project, task=task, kind="github", url="u", number=1, title=name, base="main",
+        next_look_at=timezone.now(),
+    )  # fmt: skip
     record(Action.TASK_CREATED, by=user, task=task)
     ApiToken.objects.create(user=user, name=name, digest=name)
     IdempotencyKey.objects.create(user=user, key=name, fingerprint=name)

@@ -19,7 +19,7 @@ from tasks_app.services.publishing import publish
 
 router = Router(tags=["Publishing"])
 #: A request without a body.
-_AS_IT_IS = Publish(squash=False, update=False)
+_AS_IT_IS = Publish.model_validate({})
 
 
 @router.post(
@@ -35,7 +35,7 @@ def publish_task(request: HttpRequest, task_id: TaskId, body: Publish = _AS_IT_I
     """
     principal = principal_of(request)
     task = permissions.task_or_404(principal, task_id)
-    made = publish(task, by=principal, squash=body.squash, update=body.update)
+    made = publish(task, by=principal, **body.model_dump())
     return Status(202, PublicationOut.of(made))
 
 
@@ -44,7 +44,7 @@ def publish_task(request: HttpRequest, task_id: TaskId, body: Publish = _AS_IT_I
 )
 def list_publications(request: HttpRequest, task_id: TaskId, paging: Query[Paging]) -> PublicationPage:
     """List the publications of a task, the newest first."""
-    rows = permissions.task_or_404(principal_of(request), task_id).publications.select_related("by")
+    rows = permissions.task_or_404(principal_of(request), task_id).publications.select_related("by", "opened")
     found, following = page_of(request, rows, paging)
     return PublicationPage(items=[PublicationOut.of(row) for row in found], next=following)
 
@@ -70,6 +70,8 @@ def change_publishing(request: HttpRequest, project: ProjectName, body: Publishi
         "protected_branches": found.protected_branches,
         "author": found.publish_author,
         "required_approvals": found.required_approvals,
+        "forge": found.forge,
+        "forge_api_url": found.forge_api_url,
     }
     wanted = {**present, **body.model_dump(exclude_none=True)}
     actions.change_publishing(
@@ -78,6 +80,8 @@ def change_publishing(request: HttpRequest, project: ProjectName, body: Publishi
         protected_branches=wanted["protected_branches"],
         author=wanted["author"],
         required_approvals=wanted["required_approvals"],
+        forge=str(wanted["forge"]),
+        forge_api_url=wanted["forge_api_url"],
         by=principal_of(request),
     )
     return PublishingOut.of(found)
@@ -91,7 +95,7 @@ def change_publishing(request: HttpRequest, project: ProjectName, body: Publishi
 def store_credential(request: HttpRequest, project: ProjectName, body: CredentialIn) -> CredentialOut:
     """Store the credential for publishing, in place of an earlier one. The secret is never returned."""
     found = permissions.project_named_or_404(principal_of(request), project)
-    new = actions.NewCredential(body.kind, body.secret, body.username, body.known_hosts)
+    new = actions.NewCredential(body.kind, body.secret, body.username, body.known_hosts, body.api_token)
     return CredentialOut.of(actions.store_credential(found, new, by=principal_of(request)))
 
 

@@ -140,6 +140,8 @@ examples:
                 "protected_branches": project.protected_branches,
                 "author": project.publish_author,
                 "required_approvals": project.required_approvals,
+                "forge": project.forge,
+                "forge_api_url": project.forge_api_url,
             }
             change_publishing(project, **{**present, **changes}, by=principal)
         self._report_publishing(project, options)

@@ -26,11 +26,12 @@ to, by default its source. Prints what that repository answered.
 
 A branch that somebody else pushed to, the default branch and protected branches are never overwritten."""
     examples = """\
-exit codes: 0 published (or published before), 1 not published, 2 wrong usage
+exit codes: 0 published (or published before), 1 not published or without pull request, 2 wrong usage
 
 examples:
   manage.py publish 12
-  manage.py publish billing/rounding --squash"""
+  manage.py publish billing/rounding --squash
+  manage.py publish billing/rounding --pull-request --draft --reviewer octocat"""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("task", metavar="TASK", help="a task's id, or PROJECT/TASK")
@@ -38,19 +39,36 @@ examples:
         parser.add_argument(
             "--update", action="store_true", help="first merge the newest commit of the project's branch"
         )
+        parser.add_argument(
+            "--pull-request", action="store_true", help="open a pull request, or update the one that is open"
+        )
+        parser.add_argument("--draft", action="store_true", help="open it as a draft")
+        parser.add_argument(
+            "--reviewer", metavar="NAME", action="append", default=[],
+            help="ask this user of the forge for a review of it; may be repeated",
+        )  # fmt: skip
         parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
         add_user_argument(parser)
 
     def work(self, options: dict[str, Any]) -> int:
         principal = acting_principal(options["username"])
         task = find_task(options["task"], tasks=tasks_visible_to(principal))
-        publication = publish(task, by=principal, squash=options["squash"], update=options["update"])
+        publication = publish(
+            task,
+            by=principal,
+            squash=options["squash"],
+            update=options["update"],
+            pull_request=options["pull_request"],
+            draft=options["draft"],
+            reviewers=options["reviewer"],
+        )
         _carry_out(publication)
         if options["json"]:
             self.write_json(PublicationOut.of(publication))
         else:
             self._report(publication)
-        return Exit.DONE if publication.state == PublicationState.PUSHED else Exit.FAILED
+        done = publication.state == PublicationState.PUSHED and not publication.fault
+        return Exit.DONE if done else Exit.FAILED
 
     def _report(self, publication: Publication) -> None:
         if publication.state != PublicationState.PUSHED:
@@ -61,6 +79,10 @@ examples:
         )
         if publication.answer:
             self.stdout.write(publication.answer)
+        if row := publication.opened:
+            self.stdout.write(f"Pull request {row}: {row.web_url}")
+        if publication.fault:
+            self.stderr.write(publication.fault)
 
 
 def _carry_out(publication: Publication) -> None:

@@ -6,9 +6,64 @@ from typing import Self
 
 from pydantic import Field
 
-from tasks_app.models import CredentialKind, Project, Publication, PublicationState, PublishCredential
+from tasks_app.forges.port import CheckState, ForgeKind, PullRequestState
+from tasks_app.models import (
+    CredentialKind,
+    Project,
+    Publication,
+    PublicationState,
+    PublishCredential,
+    PullRequest,
+)
 from tasks_app.reporting.schemas.base import DateTime, Out, UserOut, user_or_none
-from tasks_app.services.publish_settings import credential_fault, stored_credential, target_of
+from tasks_app.services.publish_settings import (
+    credential_fault,
+    forge_address_of,
+    stored_credential,
+    target_of,
+)
+
+
+class CheckOut(Out):
+    """The result of one check of the forge's CI."""
+
+    name: str = Field(description="What CI calls it.")
+    state: CheckState = Field(description="`skipped` says nothing about the code.")
+    url: str = Field(description="Where CI shows it; may be empty.")
+
+
+class PullRequestOut(Out):
+    """A pull request, as the forge said when the portal last looked."""
+
+    forge: ForgeKind = Field(description="What kind of forge it is at.")
+    number: int = Field(description="Its number there.")
+    url: str = Field(description="Its page.")
+    title: str = Field(description="Its title.")
+    base: str = Field(description="The branch that it is to be merged into.")
+    draft: bool = Field(description="Whether it is a draft.")
+    state: PullRequestState = Field(description="Whether it is open, merged or closed.")
+    ended_by: str = Field(description="Who merged or closed it there; empty if nobody is known.")
+    head_commit: str = Field(description="The commit of its branch.")
+    checks: list[CheckOut] = Field(description="CI's results for that commit.")
+    looked_at: DateTime | None = Field(description="When the portal last looked; null if it did not yet.")
+    fault: str = Field(description="Why the last look failed; else empty.")
+
+    @classmethod
+    def of(cls, row: PullRequest) -> Self:
+        return cls(
+            forge=ForgeKind(row.kind),
+            number=row.number,
+            url=row.web_url,
+            title=row.title,
+            base=row.base,
+            draft=row.draft,
+            state=PullRequestState(row.state),
+            ended_by=row.ended_by,
+            head_commit=row.head_commit,
+            checks=[CheckOut(**check) for check in row.checks],
+            looked_at=row.looked_at,
+            fault=row.fault,
+        )
 
 
 class PublicationOut(Out):
@@ -28,6 +83,14 @@ class PublicationOut(Out):
     update: bool = Field(description="Whether the newest commit of the project's branch is merged first.")
     merged_commit: str = Field(description="That commit; empty until it is known.")
     published_commit: str = Field(description="The commit at the remote; empty until it is there.")
+    pull_request: PullRequestOut | None = Field(
+        description="The pull request that was opened or updated; null if there is none."
+    )
+    draft: bool = Field(description="Whether it was to be opened as a draft.")
+    reviewers: list[str] = Field(description="Who was to be asked for reviews of it.")
+    fault: str = Field(
+        description="What failed after the branch was pushed, such as opening the pull request; else empty."
+    )
     requested_by: UserOut | None = Field(description="Who asked for it; null if nobody is known.")
     requested_at: DateTime = Field(description="When it was asked for.")
     ended_at: DateTime | None = Field(description="When it ended; null while it is pending.")
@@ -46,6 +109,10 @@ class PublicationOut(Out):
             update=publication.update,
             merged_commit=publication.merged_commit,
             published_commit=publication.published_commit,
+            pull_request=PullRequestOut.of(publication.opened) if publication.opened else None,
+            draft=publication.draft,
+            reviewers=publication.reviewers,
+            fault=publication.fault,
             requested_by=user_or_none(publication.by),
             requested_at=publication.requested_at,
             ended_at=publication.ended_at,
@@ -55,10 +122,13 @@ class PublicationOut(Out):
 class CredentialOut(Out):
     """A stored credential, without its secret, which nobody can read again."""
 
-    kind: CredentialKind = Field(description="`token`: a user name and a token; `ssh_key`: a private key.")
+    kind: CredentialKind = Field(
+        description="`token`: user name and token; `ssh_key`: a private key; `github_app`: that of an app."
+    )
     url: str = Field(description="The only repository that it is used for.")
     shown: str = Field(description="The user name, or the fingerprint of the key.")
     known_hosts: str = Field(description="For a key: the host keys that the server may have.")
+    has_api_token: bool = Field(description="For a key: whether a token of the forge's API is stored too.")
     stored_by: UserOut | None = Field(description="Who stored it; null if nobody is known.")
     stored_at: DateTime = Field(description="When it was stored.")
 
@@ -69,6 +139,7 @@ class CredentialOut(Out):
             url=stored.url,
             shown=stored.shown,
             known_hosts=stored.known_hosts,
+            has_api_token=bool(stored.encrypted_api_token),
             stored_by=user_or_none(stored.stored_by),
             stored_at=stored.stored_at,
         )
@@ -84,6 +155,8 @@ class PublishingOut(Out):
         "always protected."
     )
     author: str = Field(description="The author of squashed commits; empty: Cat Herder.")
+    forge: ForgeKind | None = Field(description="What the repository is at; null if that is not known.")
+    forge_api_url: str = Field(description="The URL of its API; empty if there is none.")
     required_approvals: int = Field(
         description="Approvals that a result needs before it is published, not by who started the task."
     )
@@ -92,12 +165,14 @@ class PublishingOut(Out):
 
     @classmethod
     def of(cls, project: Project) -> Self:
-        stored = stored_credential(project)
+        stored, address = stored_credential(project), forge_address_of(project)
         return cls(
             url=target_of(project),
             own_url=project.publish_url,
             protected_branches=project.protected_branches,
             author=project.publish_author,
+            forge=address.kind if address else None,
+            forge_api_url=address.api_url if address else "",
             required_approvals=project.required_approvals,
             credential=CredentialOut.of(stored) if stored else None,
             fault=credential_fault(project),

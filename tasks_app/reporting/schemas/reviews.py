@@ -47,7 +47,7 @@ class ThreadOut(Out):
     def of(cls, thread: ReviewThread, place: Place | None) -> Self:
         return cls(
             number=thread.number or 0,
-            review=thread.review.number or 0,
+            review=(thread.review.number or 0) if thread.review else 0,
             state=ThreadState(thread.state),
             path=thread.path,
             side=Side(thread.side),

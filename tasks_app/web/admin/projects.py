@@ -41,7 +41,7 @@ class ProjectAdmin(AuditsEdits, AuditsDeletions, ProtectsHistory, SiteAdminsOnly
     list_filter = ["is_sample"]
     search_fields = ["name", "source"]
     date_hierarchy = "created_at"
-    readonly_fields = ["created_at", "required_approvals"]
+    readonly_fields = ["created_at", "required_approvals", "forge", "forge_api_url"]
     inlines = [MembershipInline]
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:

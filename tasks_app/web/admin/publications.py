@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 
 from tasks_app.history.audit import record
-from tasks_app.models import Action, Publication, PublishCredential, User
+from tasks_app.models import Action, Publication, PublishCredential, PullRequest, User
 from tasks_app.web.admin.base import AuditsDeletions, ReadOnly
 
 
@@ -17,6 +17,15 @@ class PublicationAdmin(ReadOnly):
     list_select_related = ["task", "by"]
     search_fields = ["task__title", "url", "branch", "commit", "published_commit", "answer"]
     date_hierarchy = "requested_at"
+
+
+@admin.register(PullRequest)
+class PullRequestAdmin(ReadOnly):
+    list_display = ["__str__", "task", "state", "title", "ended_by", "opened_at", "looked_at"]
+    list_filter = ["state", "kind", "project"]
+    list_select_related = ["task"]
+    search_fields = ["task__title", "url", "title", "web_url", "fault"]
+    date_hierarchy = "opened_at"
 
 
 @admin.register(PublishCredential)

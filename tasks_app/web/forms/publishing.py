@@ -6,6 +6,7 @@ from typing import Any
 
 from django import forms
 
+from tasks_app.forges.port import ForgeKind
 from tasks_app.models import CredentialKind, Project
 from tasks_app.services.publish_settings import NewCredential
 
@@ -32,6 +33,10 @@ class PublishingForm(forms.Form):
         widget=forms.TextInput({"autocomplete": "off", "placeholder": "Name <address@example.org>"}),
     )
 
+    forge = forms.ChoiceField(
+        required=False, choices=[("", "As its host says"), *((kind.value, kind.label) for kind in ForgeKind)]
+    )
+    forge_api_url = forms.CharField(required=False, max_length=500, widget=forms.TextInput(_PLAIN))
     required_approvals = forms.IntegerField(min_value=0, max_value=20, initial=0)
 
     @staticmethod
@@ -40,6 +45,8 @@ class PublishingForm(forms.Form):
             "url": project.publish_url,
             "protected_branches": project.protected_branches,
             "author": project.publish_author,
+            "forge": project.forge,
+            "forge_api_url": project.forge_api_url,
             "required_approvals": project.required_approvals,
         }
 
@@ -56,17 +63,33 @@ class TokenForm(forms.Form):
         return NewCredential(CredentialKind.TOKEN, **self.cleaned_data)
 
 
+class AppForm(forms.Form):
+    """The private key of a GitHub app, for an https URL."""
+
+    username = forms.CharField(max_length=200, widget=forms.TextInput(_PLAIN | {"inputmode": "numeric"}))
+    secret = forms.CharField(max_length=20_000, widget=_WriteOnlyText(_PLAIN | {"rows": "5"}))
+
+    def credential(self) -> NewCredential:
+        return NewCredential(CredentialKind.GITHUB_APP, **self.cleaned_data)
+
+
 class KeyForm(forms.Form):
-    """A private key for an ssh URL."""
+    """A private key for an ssh URL, and a token for pull requests."""
 
     secret = forms.CharField(max_length=20_000, widget=_WriteOnlyText(_PLAIN | {"rows": "5"}))
     known_hosts = forms.CharField(max_length=20_000, widget=forms.Textarea(_PLAIN | {"rows": "3"}))
+    api_token = forms.CharField(
+        required=False,
+        max_length=20_000,
+        widget=forms.PasswordInput({"autocomplete": "new-password"}, render_value=False),
+    )
 
     def credential(self) -> NewCredential:
         return NewCredential(CredentialKind.SSH_KEY, **self.cleaned_data)
 
 
-CREDENTIAL_FORMS: dict[CredentialKind, type[TokenForm | KeyForm]] = {
+CREDENTIAL_FORMS: dict[CredentialKind, type[TokenForm | AppForm | KeyForm]] = {
     CredentialKind.TOKEN: TokenForm,
+    CredentialKind.GITHUB_APP: AppForm,
     CredentialKind.SSH_KEY: KeyForm,
 }

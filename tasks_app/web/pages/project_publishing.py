@@ -13,24 +13,29 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
 from tasks_app.core.errors import BadInput
-from tasks_app.models import Project
+from tasks_app.forges.port import ForgeKind
+from tasks_app.models import CredentialKind, Project
 from tasks_app.permissions import may_maintain, require_maintainer
 from tasks_app.services.publish_settings import (
     MANAGE_PUBLISHING,
     change_publishing,
     credential_fault,
     credential_kind_for,
+    forge_address_of,
     remove_credential,
     store_credential,
     stored_credential,
     target_of,
 )
-from tasks_app.web.forms.publishing import CREDENTIAL_FORMS, KeyForm, PublishingForm, TokenForm
+from tasks_app.web.forms.publishing import CREDENTIAL_FORMS, AppForm, KeyForm, PublishingForm, TokenForm
 from tasks_app.web.pages.access import principal_of, project_or_404
 from tasks_app.web.pages.actions import run_if_allowed
 
+#: Ids of the fields of a second form on the page.
+_APP_IDS = "app_%s"
 
-@sensitive_post_parameters("secret")
+
+@sensitive_post_parameters("secret", "api_token")
 @require_http_methods(["GET", "POST"])
 def project_publishing(request: HttpRequest, project_id: int) -> HttpResponse:
     """A POST with a secret stores the credential, any other changes the settings."""
@@ -65,22 +70,28 @@ def _change(request: HttpRequest, project: Project, form: PublishingForm) -> Non
 
 
 def _post_credential(request: HttpRequest, project: Project) -> HttpResponse:
-    form = _credential_form(project, request.POST)
+    is_app = request.POST.get("kind") == CredentialKind.GITHUB_APP
+    form = _credential_form(project, request.POST, is_app=is_app)
     if form is None:
         return redirect("project_publishing", project.pk)  # the repository was changed meanwhile
     if form.is_valid() and _try(form, lambda: _store_credential(request, project, form)):
         messages.success(request, "Credential stored.")
         return redirect("project_publishing", project.pk)
-    return _render_page(request, project, status=400, credential_form=form)
+    given = {"app_form" if is_app else "credential_form": form}
+    return _render_page(request, project, status=400, **given)
 
 
-def _store_credential(request: HttpRequest, project: Project, form: TokenForm | KeyForm) -> None:
+def _store_credential(request: HttpRequest, project: Project, form: TokenForm | AppForm | KeyForm) -> None:
     store_credential(project, form.credential(), by=principal_of(request))
 
 
-def _credential_form(project: Project, given: Any = None) -> TokenForm | KeyForm | None:
+def _credential_form(
+    project: Project, given: Any = None, *, is_app: bool = False
+) -> TokenForm | AppForm | KeyForm | None:
     """Return the form for the kind of credential that the repository takes; None for a folder."""
     kind = credential_kind_for(target_of(project))
+    if is_app and kind:
+        return AppForm(given, auto_id=_APP_IDS)
     return CREDENTIAL_FORMS[kind](given) if kind else None
 
 
@@ -97,8 +108,13 @@ def _try(form: forms.Form, action: Callable[[], None]) -> bool:
 
 def _render_page(request: HttpRequest, project: Project, *, status: int = 200, **given: Any) -> HttpResponse:
     """Render the page; `given` are submitted forms with errors."""
+    address = forge_address_of(project)
+    is_https = credential_kind_for(target_of(project)) is CredentialKind.TOKEN
+    takes_app = address is not None and address.kind == ForgeKind.GITHUB
     context = {
         "project": project,
+        "address": address,
+        "app_form": AppForm(auto_id=_APP_IDS) if takes_app and is_https else None,
         "target": target_of(project),
         "stored": stored_credential(project),
         "fault": credential_fault(project),

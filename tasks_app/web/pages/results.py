@@ -11,8 +11,9 @@ from django.shortcuts import render
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.phases import Phase
 from tasks_app.git import ChangedFile, changed_files
-from tasks_app.models import Event, EventKind, Outcome, Question, Review, ReviewThread, Run, Sequence, Task
+from tasks_app.models import Question, Review, ReviewThread, Sequence, Task
 from tasks_app.services.difference import difference_of
+from tasks_app.services.results import PassedCheck, closing_message, passed_checks
 from tasks_app.services.reviews import approvals_of
 from tasks_app.web.pages.access import may_act, task_or_404
 from tasks_app.web.pages.task_details import task_details
@@ -21,7 +22,6 @@ from tasks_app.web.rendering.words import headline
 
 #: Files that are listed; the others are counted.
 _FILES = 12
-_CLOSING_CHARACTERS = 20_000
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,6 @@ class ShownChange:
 
     file: ChangedFile
     name: str
-
-
-@dataclass(frozen=True)
-class PassedCheck:
-    """A check that the newest run of a step passed."""
-
-    step: str
-    check: str
 
 
 @dataclass(frozen=True)
@@ -79,12 +71,12 @@ def result_of(done: Task | Sequence) -> Result | None:
     files, trouble = _changed_files(done)
     settled = Question.objects.settled().filter(task__in=tasks).select_related("answered_by")
     return Result(
-        closing=_closing_message(tasks),
+        closing=closing_message(tasks),
         files=[ShownChange(file, in_one_line(file.path)) for file in files[:_FILES]],
         file_count=len(files),
         added=sum(file.added for file in files),
         removed=sum(file.removed for file in files),
-        checks=_passed_checks(tasks),
+        checks=passed_checks(tasks),
         decisions=[Decided(one, headline(one.headline)) for one in settled.order_by("task", "number")],
         approvals=approvals_of(tasks[-1]) if tasks else [],
         open_threads=ReviewThread.objects.open().filter(task__in=tasks).count(),
@@ -103,13 +95,6 @@ def task_result(request: HttpRequest, task_id: int) -> HttpResponse:
     return render(request, "tasks/_result.html", context)
 
 
-def _closing_message(tasks: list[Task]) -> str:
-    """Return what the agent of the last run said at its end."""
-    ends = Event.objects.filter(run__step__task__in=tasks[-1:], kind=EventKind.RESULT)
-    payload = ends.order_by("-pk").values_list("payload", flat=True).first() or {}
-    return str(payload.get("text", ""))[:_CLOSING_CHARACTERS]
-
-
 def _changed_files(done: Task | Sequence) -> tuple[list[ChangedFile], str]:
     """Return the changed files, or why they cannot be listed."""
     difference = difference_of(done)
@@ -120,19 +105,3 @@ def _changed_files(done: Task | Sequence) -> tuple[list[ChangedFile], str]:
     except WorkspaceError as error:
         return [], str(error)
     return list(files), ""
-
-
-def _passed_checks(tasks: list[Task]) -> list[PassedCheck]:
-    """Return the checks that the newest finished run of each step passed, in the order of the steps."""
-    newest: dict[int, Run] = {}
-    finished = Run.objects.filter(step__task__in=tasks, outcome=Outcome.FINISHED).exclude(checks=None)
-    for run in (
-        finished.select_related("step").defer("prompt").order_by("step__task", "step__position", "number")
-    ):
-        newest[run.step_id] = run
-    return [
-        PassedCheck(run.step.name, str(report.get("check", "")))
-        for run in newest.values()
-        for report in run.checks or []
-        if report.get("passed") and report.get("check")
-    ]

@@ -10,9 +10,10 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from tasks_app.core.phases import Phase
-from tasks_app.models import Publication, PublicationState, Task
-from tasks_app.services.publish_settings import target_of
+from tasks_app.models import Publication, PublicationState, PullRequest, Task
+from tasks_app.services.publish_settings import forge_address_of, pull_request_hindrance, target_of
 from tasks_app.services.publishing import publication_hindrances, publish
+from tasks_app.services.pull_requests import newest_pull_request
 from tasks_app.web.pages.access import task_or_404
 from tasks_app.web.pages.actions import run_action
 
@@ -21,13 +22,16 @@ from tasks_app.web.pages.actions import run_action
 class PublishingDetails:
     """Where the result of a task goes, its last publication, and why it cannot be published now.
 
-    `is_published`: whether the last publication was one of the present result, and arrived.
+    `is_published`: whether the last publication was one of the present result, and arrived. `forge`: the
+    name of the forge at which pull requests can be opened, "" if they cannot.
     """
 
     target: str
     last: Publication | None
     hindrances: list[str]
     is_published: bool
+    forge: str
+    pull_request: PullRequest | None
 
     @property
     def can_publish(self) -> bool:
@@ -36,7 +40,8 @@ class PublishingDetails:
 
 def publishing_details(task: Task) -> PublishingDetails | None:
     """Return the facts, or None if nothing was published and the task is not done."""
-    last = task.publications.select_related("by").first()
+    last = task.publications.select_related("by", "opened").first()
+    address = forge_address_of(task.project)
     if last is None and (task.phase != Phase.DONE or not task.head_commit):
         return None
     return PublishingDetails(
@@ -45,12 +50,26 @@ def publishing_details(task: Task) -> PublishingDetails | None:
         publication_hindrances(task, task.head_commit),
         is_published=last is not None
         and (last.commit, last.state) == (task.head_commit, PublicationState.PUSHED),
+        forge=address.kind.label if address and not pull_request_hindrance(task.project) else "",
+        pull_request=newest_pull_request(task),
     )
 
 
 @require_POST
 def task_publish(request: HttpRequest, task_id: int) -> HttpResponse:
-    """Publish the result; `squash=yes`: as one commit, `update=yes`: with the project's branch merged."""
-    squash, update = (request.POST.get(name) == "yes" for name in ("squash", "update"))
-    run_action(request, task_or_404(request, task_id), partial(publish, squash=squash, update=update))
+    """Publish the result. `squash`, `update`, `pull_request` and `draft` are options if they are `yes`.
+
+    `reviewers` are names, separated by commas or blanks; they and `draft` count with a pull request only.
+    """
+    names = ("squash", "update", "pull_request", "draft")
+    squash, update, pull_request, draft = (request.POST.get(name) == "yes" for name in names)
+    action = partial(
+        publish,
+        squash=squash,
+        update=update,
+        pull_request=pull_request,
+        draft=draft and pull_request,
+        reviewers=request.POST.get("reviewers", "").replace(",", " ").split() if pull_request else (),
+    )
+    run_action(request, task_or_404(request, task_id), action)
     return redirect("task", task_id)

@@ -1,0 +1,322 @@
+"""Pull requests of results (V7): opened once, watched, ended here as there, with the fake forge."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from tasks_app.core.errors import BadInput
+from tasks_app.core.phases import Phase
+from tasks_app.engine import pull_requests as engine
+from tasks_app.engine.publisher import carry_out
+from tasks_app.engine.pull_requests import look
+from tasks_app.forges.fake import FakeForge
+from tasks_app.forges.port import CheckState, ForgeError, PullRequestState
+from tasks_app.models import (
+    Action,
+    AuditEntry,
+    Change,
+    Channel,
+    Project,
+    PublicationState,
+    PublishCredential,
+    PullRequest,
+    ReviewThread,
+    ReviewVerdict,
+    Step,
+    Task,
+    ThreadComment,
+    ThreadState,
+)
+from tasks_app.services.encryption import Purpose, encrypt
+from tasks_app.services.publish_settings import forge_address_of, pull_request_hindrance
+from tasks_app.services.publishing import CannotPublish, publish
+from tasks_app.services.pull_request_text import (
+    BEGIN,
+    END,
+    harmless,
+    pull_request_body,
+    replace_own_part,
+)
+from tasks_app.services.reviews import send_review
+from tests.factories import QuestionFactory, RunFactory
+from tests.results import Result, make_result
+from tests.runner import Runner
+
+
+@pytest.fixture
+def forge(monkeypatch: pytest.MonkeyPatch) -> FakeForge:
+    fake = FakeForge()
+    monkeypatch.setattr(engine, "forge_of", lambda project: fake)
+    monkeypatch.setattr("tasks_app.services.publishing.pull_request_hindrance", lambda project: "")
+    return fake
+
+
+@pytest.fixture
+def done(runner: Runner) -> Result:
+    return make_result(runner)
+
+
+@pytest.fixture
+def opened(done: Result, forge: FakeForge) -> PullRequest:
+    publication = done.publish(pull_request=True)
+    assert publication.opened is not None, publication.fault or publication.answer
+    return publication.opened
+
+
+def _step(task: Task) -> Step:
+    step, _ = Step.objects.get_or_create(
+        task=task, name="paint", defaults={"position": 9, "phase": Phase.DONE, "config": {}}
+    )
+    return step
+
+
+def look_now(row: PullRequest) -> None:
+    PullRequest.objects.filter(pk=row.pk).update(next_look_at=timezone.now() - timedelta(seconds=1))
+    assert look(row.pk)
+    row.refresh_from_db()
+
+
+def test_it_is_opened_after_the_push(done: Result, forge: FakeForge) -> None:
+    publication = done.publish(pull_request=True, draft=True, reviewers=("octocat", "@ann"))
+    assert (publication.state, publication.fault) == (PublicationState.PUSHED, "")
+    row = publication.opened
+    assert row is not None and (row.number, row.state, row.draft) == (1, "open", True)
+    made = forge.pull_requests[1]
+    assert (forge.branches[1], made.title) == ((done.task.branch, "main"), "Paint it")
+    assert forge.reviewers == {1: ["octocat", "ann"]}
+    assert AuditEntry.objects.filter(action=Action.PULL_REQUEST_OPENED, task=done.task).count() == 1
+
+
+def test_a_second_publication_updates_it(done: Result, forge: FakeForge, opened: PullRequest) -> None:
+    done.work_on("red\n")
+    again = done.publish(pull_request=True)
+    assert again.opened == opened and PullRequest.objects.count() == 1
+    assert forge.calls.count("open") == 1
+
+
+def test_taken_over_from_a_killed_worker_it_is_opened_once(done: Result, forge: FakeForge) -> None:
+    publication = publish(done.task, by=done.by, pull_request=True)
+    done.publish(pull_request=True)  # the same one, carried out
+    PullRequest.objects.all().delete()  # the worker died before it stored it
+    type(publication).objects.update(state=PublicationState.PENDING, claimed_until=None)
+    carry_out(publication.pk)
+    assert forge.calls.count("open") == 1 and PullRequest.objects.get().number == 1
+
+
+def test_what_fails_after_the_push_is_said_and_can_be_tried_again(done: Result, forge: FakeForge) -> None:
+    forge.faults = [ForgeError("The rate limit of GitHub is reached.")]
+    publication = done.publish(pull_request=True)
+    assert publication.state == PublicationState.PUSHED and publication.opened is None
+    assert "rate limit" in publication.fault and "was published" in publication.fault
+    assert done.publish(pull_request=True).fault == ""
+    assert forge.calls.count("open") == 1
+
+
+def test_reviewers_who_cannot_be_asked_are_named(done: Result, forge: FakeForge) -> None:
+    def refuse(number: int, reviewers: tuple[str, ...]) -> None:
+        raise ForgeError("GitHub has no user nobody.")
+
+    forge.request_reviews = refuse  # type: ignore[method-assign]
+    publication = done.publish(pull_request=True, reviewers=("nobody",))
+    assert publication.opened is not None and "nobody could not be asked" in publication.fault
+
+
+@pytest.mark.parametrize("name", ["a b", "x" * 300, "../../etc", "a\nb", "-o"])
+def test_reviewers_are_names(done: Result, forge: FakeForge, name: str) -> None:
+    with pytest.raises(BadInput, match="not a user name"):
+        publish(done.task, by=done.by, pull_request=True, reviewers=[name])
+
+
+def test_a_draft_needs_a_pull_request(done: Result) -> None:
+    with pytest.raises(BadInput, match="need a pull request"):
+        publish(done.task, by=done.by, draft=True)
+
+
+def test_without_a_known_forge_the_settings_are_named(done: Result) -> None:
+    with pytest.raises(CannotPublish, match="at no forge that the portal knows"):
+        publish(done.task, by=done.by, pull_request=True)
+
+
+def test_the_forge_follows_from_the_url_or_the_settings(done: Result) -> None:
+    project = done.task.project
+    project.publish_url = "https://github.com/team/shop.git"
+    found = forge_address_of(project)
+    assert found is not None
+    assert (found.kind, found.api_url, found.repository) == ("github", "https://api.github.com", "team/shop")
+    project.publish_url, project.forge = "git@git.example.org:group/sub/shop.git", "gitlab"
+    found = forge_address_of(project)
+    assert found is not None
+    assert (found.api_url, found.repository) == ("https://git.example.org/api/v4", "group/sub/shop")
+    assert "need a credential" in pull_request_hindrance(project)
+    stored = PublishCredential(project=project, kind="ssh_key", url=project.publish_url, shown="key")
+    stored.encrypted_secret = encrypt("key", Purpose.PUBLISHING)
+    stored.save()
+    assert "API token" in pull_request_hindrance(project)
+
+
+def test_the_description_says_what_why_who_answered_and_what_it_cost(done: Result) -> None:
+    step = _step(done.task)
+    run = RunFactory.create(
+        task=done.task,
+        step=step,
+        outcome="finished",
+        cost_usd=0.25,
+        checks=[{"check": "make test", "passed": True}],
+    )
+    QuestionFactory.create(
+        task=done.task, step=step, run=run, state="answered", answered_by=done.runner.user,
+        answered_at=timezone.now(), items=[{"question": "Which blue?"}], answers={"Which blue?": "Navy"},
+    )  # fmt: skip
+    body = pull_request_body(done.task)
+    assert body.startswith(BEGIN) and body.endswith(END)
+    for part in ("## Why", "In some colour.", "**Which blue?**", "Navy", "`make test`", "$0.25"):
+        assert part in body
+    assert f"answered by {done.runner.user.shown_name}" in body
+
+
+def test_text_of_agents_mentions_nobody_and_closes_nothing() -> None:
+    text = harmless("Thanks @octocat, fixes #3, a@b.example, <!-- cat-herder: end -->")
+    assert "@octocat" not in text and "fixes #3" not in text and "<!--" not in text
+    assert "a@b.example" in text
+
+
+def test_what_people_wrote_around_the_portals_part_stays() -> None:
+    body = f"Ours\n{BEGIN}\nold\n{END}\nCloses #5"
+    assert replace_own_part(body, f"{BEGIN}\nnew\n{END}") == f"Ours\n{BEGIN}\nnew\n{END}\nCloses #5"
+    assert replace_own_part("Mine alone", f"{BEGIN}new{END}") == "Mine alone"
+
+
+def test_comments_there_become_threads_here_once(opened: PullRequest, forge: FakeForge) -> None:
+    task = opened.task
+    line = forge.comment(1, "Why blue?", path="paint.txt", line=1, commit=task.head_commit)
+    forge.comment(1, "Indeed.", author="ann", discussion=line.discussion, path="paint.txt", line=1)
+    forge.comment(1, "Nice work.")
+    before = Change.objects.count()
+    look_now(opened)
+    look_now(opened)
+    first, second = ReviewThread.objects.filter(task=task).order_by("number")
+    assert (first.number, first.place, first.line_text, first.state) == (1, "paint.txt:1", "blue", "open")
+    assert [comment.by for comment in first.comments.all()] == ["octocat on GitHub", "ann on GitHub"]
+    assert (second.place, [comment.text for comment in second.comments.all()]) == ("", ["Nice work."])
+    assert Change.objects.count() == before + 1
+
+
+def test_a_new_comment_opens_a_thread_again(opened: PullRequest, forge: FakeForge) -> None:
+    asked = forge.comment(1, "Why blue?")
+    look_now(opened)
+    ReviewThread.objects.update(state=ThreadState.ANSWERED)
+    forge.comment(1, "Still not clear.", discussion=asked.discussion)
+    look_now(opened)
+    assert ReviewThread.objects.get().state == ThreadState.OPEN
+
+
+@pytest.mark.parametrize("path", ["../../etc/passwd", "/etc/passwd", "gone.txt", "a\0b"])
+def test_a_comment_on_a_file_that_is_not_here_is_about_the_whole(
+    opened: PullRequest, forge: FakeForge, path: str
+) -> None:
+    forge.comment(1, "Look.", path=path, line=3, commit="f" * 40)
+    look_now(opened)
+    assert ReviewThread.objects.get().place == ""
+
+
+def test_comments_from_there_ride_along_when_changes_are_requested(
+    done: Result, opened: PullRequest, forge: FakeForge
+) -> None:
+    forge.comment(1, "Make it red.", path="paint.txt", line=1, commit=done.task.head_commit)
+    look_now(opened)
+    step = _step(done.task)
+    RunFactory.create(task=done.task, step=step, outcome="finished")
+    done.task.refresh_from_db()
+    review = send_review(done.task, ReviewVerdict.REQUEST_CHANGES, by=done.by, via=Channel.WEB, notify=False)
+    from tasks_app.engine.review_requests import request_text
+
+    step.refresh_from_db()
+    text = str(request_text(step, [review]))
+    assert "Make it red." in text and "octocat on GitHub" in text and "paint.txt" in text
+
+
+def test_the_agents_replies_are_posted_once(done: Result, opened: PullRequest, forge: FakeForge) -> None:
+    forge.comment(1, "Why blue?")
+    look_now(opened)
+    thread = ReviewThread.objects.get()
+    run = RunFactory.create(task=done.task, step=_step(done.task))
+    reply = ThreadComment.objects.create(thread=thread, run=run, text="Because of @ann.", key="1")
+    done.publish(pull_request=True)
+    (posted,) = [comment for comment in forge.written[1] if comment.author == "cat-herder[bot]"]
+    assert posted.text.startswith("Because of") and "@ann" not in posted.text
+    reply.refresh_from_db()
+    assert reply.forge_id == posted.id and reply.text == "Because of @ann."
+    ThreadComment.objects.filter(pk=reply.pk).update(forge_id="")  # the worker died before it stored it
+    done.publish(pull_request=True)
+    look_now(opened)
+    assert forge.calls.count("reply") == 1 and thread.comments.count() == 2
+
+
+def test_results_of_ci_are_shown(opened: PullRequest, forge: FakeForge) -> None:
+    forge.pull_requests[1] = forge.pull_requests[1].__class__(
+        **{**vars(forge.pull_requests[1]), "head_commit": "a" * 40}
+    )
+    forge.report("a" * 40, "tests", CheckState.FAILED)
+    forge.report("a" * 40, "lint", CheckState.PASSED)
+    look_now(opened)
+    assert (opened.checks_state, opened.checks_in_words) == ("failed", "1 failed, 1 passed")
+
+
+@pytest.mark.parametrize("state", [PullRequestState.MERGED, PullRequestState.CLOSED])
+def test_ended_there_it_is_ended_here(opened: PullRequest, forge: FakeForge, state: PullRequestState) -> None:
+    forge.end(1, state, by="ann")
+    look_now(opened)
+    assert (opened.state, opened.ended_by) == (state, "ann")
+    entry = AuditEntry.objects.get(action=Action.PULL_REQUEST_ENDED)
+    assert entry.actor is None and entry.actor_name == "ann on GitHub"
+    assert Task.objects.get(pk=opened.task_id).phase == Phase.DONE
+    assert not PullRequest.objects.due().exists()
+
+
+@pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.WAITING_FOR_INPUT, Phase.PENDING])
+def test_work_that_goes_on_ends_with_the_merge(opened: PullRequest, forge: FakeForge, phase: Phase) -> None:
+    Task.objects.update(phase=phase, queued_at=timezone.now())
+    forge.end(1, PullRequestState.MERGED, by="ann")
+    look_now(opened)
+    task = Task.objects.get(pk=opened.task_id)
+    assert task.phase == Phase.CANCELLED
+    assert "ann merged" in task.transitions.order_by("-pk")[0].reason
+
+
+def test_a_look_that_fails_is_said_and_waits_for_the_rate_limit(
+    opened: PullRequest, forge: FakeForge
+) -> None:
+    forge.faults = [ForgeError("The rate limit of GitHub is reached.", retry_after=1800)]
+    look_now(opened)
+    assert "rate limit" in opened.fault
+    assert opened.next_look_at > timezone.now() + timedelta(seconds=1700)
+    look_now(opened)
+    assert opened.fault == ""
+
+
+def test_two_workers_do_not_look_at_the_same_time(opened: PullRequest, forge: FakeForge) -> None:
+    PullRequest.objects.update(next_look_at=timezone.now() - timedelta(seconds=1))
+    assert PullRequest.objects.claim(opened.pk) is not None
+    assert not look(opened.pk)
+
+
+def test_where_nothing_happens_looks_become_rare(opened: PullRequest) -> None:
+    look_now(opened)
+    assert opened.next_look_at < timezone.now() + timedelta(seconds=61)
+    PullRequest.objects.update(changed_at=timezone.now() - timedelta(days=2))
+    look_now(opened)
+    assert opened.next_look_at > timezone.now() + timedelta(seconds=800)
+
+
+def test_a_project_that_changed_its_forge_says_so(
+    opened: PullRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tasks_app.services.publish_settings import forge_of
+
+    monkeypatch.setattr(engine, "forge_of", forge_of)
+    Project.objects.update(publish_url="")
+    look_now(opened)
+    assert "no forge" in opened.fault
