@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from tasks_app.core.phases import Phase
 from tasks_app.models.project import Project
+from tasks_app.models.review import Review
 from tasks_app.models.task import Task
 from tasks_app.models.transition import Transition
 from tasks_app.models.user import User
@@ -25,6 +26,7 @@ class EventType(models.TextChoices):
     FAILED = "failed", "a task fails"
     DONE = "done", "a task is done"
     CANCELLED = "cancelled", "a task is cancelled"
+    REVIEWED = "reviewed", "a result is reviewed"
     TEST = "test", "a test is sent"
 
 
@@ -36,7 +38,13 @@ EVENT_TYPE_OF: dict[str, EventType] = {
     Phase.CANCELLED: EventType.CANCELLED,
 }
 #: EventTypes that users can choose.
-TASK_EVENT_TYPES = (EventType.QUESTION, EventType.FAILED, EventType.DONE, EventType.CANCELLED)
+TASK_EVENT_TYPES = (
+    EventType.QUESTION,
+    EventType.FAILED,
+    EventType.DONE,
+    EventType.CANCELLED,
+    EventType.REVIEWED,
+)
 
 
 class Medium(models.TextChoices):
@@ -91,6 +99,11 @@ def default_subscriptions() -> dict[str, dict[str, str]]:
             Medium.EMAIL: TaskSelection.OFF,
             Medium.CHAT: TaskSelection.OFF,
         },
+        EventType.REVIEWED: {
+            Medium.PAGE: TaskSelection.MINE,
+            Medium.EMAIL: TaskSelection.MINE,
+            Medium.CHAT: TaskSelection.MINE,
+        },
     }
 
 
@@ -118,7 +131,8 @@ class Preferences(models.Model):
         return f"preferences of {self.user}"
 
     def selected_tasks(self, event_type: str, medium: str) -> str:
-        return str(self.subscriptions.get(event_type, {}).get(medium, TaskSelection.OFF))
+        known = default_subscriptions() | self.subscriptions  # saved before there was such an event type
+        return str(known.get(event_type, {}).get(medium, TaskSelection.OFF))
 
 
 class Target(models.Model):
@@ -177,7 +191,12 @@ class Notice(models.Model):
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="notices")
     task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="notices")
-    transition = models.ForeignKey(Transition, on_delete=models.CASCADE, related_name="notices")
+    transition = models.ForeignKey(
+        Transition, null=True, blank=True, on_delete=models.CASCADE, related_name="notices"
+    )
+    review = models.ForeignKey(
+        Review, null=True, blank=True, on_delete=models.CASCADE, related_name="notices"
+    )
     event_type = models.CharField(max_length=10, choices=EventType)
     step = models.CharField(max_length=100, blank=True)
     headline = models.CharField(max_length=300, blank=True, help_text="The question, or why it failed.")
@@ -188,7 +207,13 @@ class Notice(models.Model):
 
     class Meta:
         ordering = ["-pk"]
-        constraints = [models.UniqueConstraint(fields=["user", "transition"], name="one_notice_per_occasion")]
+        constraints = [
+            models.UniqueConstraint(fields=["user", "transition"], name="one_notice_per_occasion"),
+            models.UniqueConstraint(fields=["user", "review"], name="one_notice_per_review"),
+            models.CheckConstraint(
+                condition=Q(transition=None) ^ Q(review=None), name="notice_of_a_transition_or_a_review"
+            ),
+        ]
         indexes = [
             models.Index(fields=["user", "-id"], name="notice_of_a_user"),
             models.Index(fields=["user"], condition=Q(read_at=None), name="notice_unread"),
@@ -222,10 +247,17 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
         token = uuid.uuid4()
         until = Now() + timedelta(seconds=seconds)
         self.due().filter(pk__in=ids).update(token=token, taken_until=until, attempts=F("attempts") + 1)
-        related = ("transition__task__project", "transition__task__created_by", "transition__task__sequence")
+        task = ("task__project", "task__created_by", "task__sequence")
+        related = [f"{event}__{one}" for event in ("transition", "review") for one in task]
         return list(
             self.filter(token=token)
-            .select_related(*related, "user__preferences", "target__user__preferences", "target__project")
+            .select_related(
+                *related,
+                "review__author",
+                "user__preferences",
+                "target__user__preferences",
+                "target__project",
+            )
             .order_by("pk")
         )
 
@@ -244,6 +276,9 @@ class Delivery(models.Model):
     key = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     transition = models.ForeignKey(
         Transition, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries"
+    )
+    review = models.ForeignKey(
+        Review, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries"
     )
     event_type = models.CharField(max_length=10, choices=EventType)
     medium = models.CharField(max_length=10, choices=Medium)
@@ -278,6 +313,16 @@ class Delivery(models.Model):
                 condition=Q(transition__isnull=False, target__isnull=False),
                 name="one_delivery_per_target",
             ),
+            models.UniqueConstraint(
+                fields=["review", "user"],
+                condition=Q(review__isnull=False, user__isnull=False),
+                name="one_mail_per_review",
+            ),
+            models.UniqueConstraint(
+                fields=["review", "target"],
+                condition=Q(review__isnull=False, target__isnull=False),
+                name="one_delivery_of_a_review_per_target",
+            ),
             models.CheckConstraint(condition=Q(user=None) ^ Q(target=None), name="delivery_to_one_place"),
         ]
         indexes = [
@@ -287,6 +332,11 @@ class Delivery(models.Model):
 
     def __str__(self) -> str:
         return f"{self.event_type} by {self.medium}"
+
+    @property
+    def event(self) -> Transition | Review | None:
+        """What it tells; None for a test."""
+        return self.transition or self.review
 
     @property
     def recipient(self) -> User | None:

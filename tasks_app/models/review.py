@@ -82,11 +82,17 @@ class Review(models.Model):
     delivered_at = models.DateTimeField(
         null=True, blank=True, help_text="When the agent was seen to have the review."
     )
+    announced_at = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="When it was told to those who want to know."
+    )
 
     objects = ReviewQuerySet.as_manager()
 
     class Meta:
         ordering = ["task", "number", "pk"]
+        indexes = [
+            models.Index(fields=["sent_at"], condition=Q(announced_at=None), name="review_unannounced"),
+        ]
         constraints = [
             models.UniqueConstraint(fields=["task", "number"], name="one_review_per_number"),
             models.UniqueConstraint(

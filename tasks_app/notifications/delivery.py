@@ -123,10 +123,11 @@ def drop_reason(delivery: Delivery) -> str:
         return f"The account of {recipient.shown_name} is deactivated."
     if delivery.user and not delivery.user.email:
         return f"{delivery.user.shown_name} no longer has an e-mail address."
+    event = delivery.event
+    if recipient and event and not may_see(Principal.unrestricted(recipient), event.task.project):
+        return f"{recipient.shown_name} no longer has a role in the project."
     if transition is None:
         return ""
-    if recipient and not may_see(Principal.unrestricted(recipient), transition.task.project):
-        return f"{recipient.shown_name} no longer has a role in the project."
     if delivery.event_type == EventType.FAILED != event_type_of(transition):
         return "The sequence was resumed meanwhile."
     return "The question was answered meanwhile." if is_over(transition) else ""

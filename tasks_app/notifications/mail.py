@@ -22,6 +22,7 @@ _COUNTED_NAMES = {
     EventType.FAILED: ("failure", "failures"),
     EventType.DONE: ("task done", "tasks done"),
     EventType.CANCELLED: ("cancelled task", "cancelled tasks"),
+    EventType.REVIEWED: ("review", "reviews"),
     EventType.TEST: ("test", "tests"),
 }
 _SUBJECT_PREFIXES = {EventType.QUESTION: "Question: "}

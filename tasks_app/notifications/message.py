@@ -19,6 +19,7 @@ from tasks_app.models import (
     EventType,
     Question,
     QuestionKind,
+    Review,
     Sequence,
     Target,
     Task,
@@ -61,6 +62,7 @@ class Message:
     questions: list[OpenQuestion] = field(default_factory=list)
     failure: str = ""
     actor: str = ""
+    verdict: str = ""
 
     @property
     def path(self) -> str:
@@ -82,6 +84,7 @@ class Message:
             EventType.FAILED: f"Failed: {task}",
             EventType.DONE: f"Done: {task}",
             EventType.CANCELLED: f"Cancelled by {actor}: {task}",
+            EventType.REVIEWED: f"{actor} {self.verdict}: {task}",
         }.get(self.event_type, "Test: notifications from Cat Herder arrive here.")
 
     def as_json(self) -> dict[str, Any]:
@@ -106,9 +109,11 @@ class Message:
 
 
 def message_of(delivery: Delivery) -> Message:
-    transition = delivery.transition
-    if transition is None:
+    if delivery.review:
+        return _review_message(delivery, delivery.review)
+    if delivery.transition is None:
         return _test_message(delivery)
+    transition = delivery.transition
     task, event_type = transition.task, EventType(delivery.event_type)
     questions = _open_questions(task) if event_type == EventType.QUESTION else []
     sequence = stopped_sequence(transition)
@@ -127,6 +132,22 @@ def message_of(delivery: Delivery) -> Message:
         questions=questions,
         failure=truncate((sequence or task).failure, _MAX_FAILURE) if event_type == EventType.FAILED else "",
         actor=transition.actor.shown_name if transition.actor else "",
+    )
+
+
+def _review_message(delivery: Delivery, review: Review) -> Message:
+    task = review.task
+    return Message(
+        key=str(delivery.key),
+        event_type=EventType.REVIEWED,
+        at=review.sent_at or timezone.now(),
+        project=task.project.name,
+        project_id=task.project_id,
+        url=absolute_url(reverse("task_diff", args=[task.pk])),
+        task=task.title,
+        task_id=task.pk,
+        actor=review.author.shown_name,
+        verdict=review.get_verdict_display(),
     )
 
 
@@ -173,6 +194,12 @@ def headline_of(transition: Transition) -> str:
     elif event_type_of(transition) == EventType.FAILED:
         text = (stopped_sequence(transition) or task).failure
     return storable_text(one_line(text, _MAX_HEADLINE))
+
+
+def review_headline(review: Review) -> str:
+    """Return the headline of a notice about a review: who did what, and what they said about the whole."""
+    text = f"{review.author.shown_name} {review.get_verdict_display()}"
+    return storable_text(one_line(f"{text}: {review.body}" if review.body else text, _MAX_HEADLINE))
 
 
 def step_of(task: Task) -> str:

@@ -1,103 +1,145 @@
-"""Turn transitions into notices in the portal and deliveries by other media."""
+"""Turn transitions and reviews into notices in the portal and deliveries by other media."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from tasks_app.models import Change, ChangeKind, Delivery, EventType, Medium, Notice, Target, Transition, User
+from tasks_app.models import (
+    Change,
+    ChangeKind,
+    Delivery,
+    EventType,
+    Medium,
+    Notice,
+    Review,
+    Target,
+    Task,
+    Transition,
+    User,
+)
 from tasks_app.models.transition import ANNOUNCED
-from tasks_app.notifications.message import event_type_of, headline_of, is_over, step_of
+from tasks_app.notifications.message import event_type_of, headline_of, is_over, review_headline, step_of
 from tasks_app.notifications.recipients import Recipient, recipients_of
 from tasks_app.notifications.timing import when_due
 
 logger = logging.getLogger(__name__)
 
-#: Older transitions make no notifications, so that an upgrade or a long downtime floods nobody.
+#: Older ones make no notifications, so that an upgrade or a long downtime floods nobody.
 MAX_AGE = timedelta(days=1)
 _BATCH_SIZE = 100
 
 
+@dataclass(frozen=True)
+class _Event:
+    """What is announced: a `transition` of a task, or a `review` of its result."""
+
+    task: Task
+    event_type: EventType
+    headline: str
+    by: int | None
+    step: str = ""
+    transition: Transition | None = None
+    review: Review | None = None
+
+    def delivery(self, **to: Any) -> Delivery:
+        return Delivery(transition=self.transition, review=self.review, event_type=self.event_type, **to)
+
+
 def create_notifications() -> int:
-    """Create notices and deliveries of all new transitions; return the number of transitions.
+    """Create notices and deliveries of all new transitions and reviews; return how many of these there were.
 
-    Each transition is marked by a conditional UPDATE in the same transaction: if several workers try, one
-    wins, and a crash leaves either everything or nothing.
+    Each is marked by a conditional UPDATE in the same transaction: if several workers try, one wins, and a
+    crash leaves either everything or nothing.
     """
-    waiting = Transition.objects.filter(step=None, announced_at=None, target__in=ANNOUNCED)
-    fresh = waiting.filter(at__gt=timezone.now() - MAX_AGE).order_by("at", "pk")
-    return sum(_try_announce(pk) for pk in list(fresh.values_list("pk", flat=True)[:_BATCH_SIZE]))
+    since = timezone.now() - MAX_AGE
+    waiting = Transition.objects.filter(step=None, announced_at=None, target__in=ANNOUNCED, at__gt=since)
+    transitions = list(waiting.order_by("at", "pk").values_list("pk", flat=True)[:_BATCH_SIZE])
+    sent = Review.objects.filter(announced_at=None, sent_at__gt=since)
+    reviews = list(sent.order_by("sent_at", "pk").values_list("pk", flat=True)[:_BATCH_SIZE])
+    announced = sum(_try_announce(_announce_transition, pk) for pk in transitions)
+    return announced + sum(_try_announce(_announce_review, pk) for pk in reviews)
 
 
-def _try_announce(transition_id: int) -> bool:
-    """Return whether this call announced it. An error must not stop the other transitions."""
+def _try_announce(announce: Callable[[int], bool], row_id: int) -> bool:
+    """Return whether this call announced it. An error must not stop the other ones."""
     try:
-        return _announce(transition_id)
+        return announce(row_id)
     except Exception:
-        logger.exception("transition %s could not be announced; it is tried again", transition_id)
+        logger.exception("%s of %s failed; it is tried again", announce.__name__, row_id)
         return False
+
+
+_RELATED = ("task__project", "task__created_by", "task__sequence")
 
 
 @transaction.atomic
-def _announce(transition_id: int) -> bool:
+def _announce_transition(transition_id: int) -> bool:
     now = timezone.now()
     if not Transition.objects.filter(pk=transition_id, announced_at=None).update(announced_at=now):
         return False
-    related = ("task__project", "task__created_by", "task__sequence")
-    transition = Transition.objects.select_related(*related).get(pk=transition_id)
+    transition = Transition.objects.select_related(*_RELATED).get(pk=transition_id)
     Notice.objects.filter(task=transition.task_id, read_at=None).update(read_at=now)
     if not is_over(transition):
-        _create_all(transition, now)
+        _create_all(_event_of(transition), now)
     return True
 
 
-def _create_all(transition: Transition, now: datetime) -> None:
-    event_type = event_type_of(transition)
-    recipients = recipients_of(transition.task, except_user=transition.actor_id)
-    notices = Notice.objects.bulk_create(_notices(transition, event_type, recipients))
-    personal, of_project = (
-        _personal_deliveries(transition, event_type, recipients, now),
-        _project_deliveries(transition, event_type, now),
-    )
+def _event_of(transition: Transition) -> _Event:
+    task, headline = transition.task, headline_of(transition)
+    step = step_of(task)[:100]
+    return _Event(task, event_type_of(transition), headline, transition.actor_id, step, transition=transition)
+
+
+@transaction.atomic
+def _announce_review(review_id: int) -> bool:
+    now = timezone.now()
+    if not Review.objects.filter(pk=review_id, announced_at=None).update(announced_at=now):
+        return False
+    review = Review.objects.select_related(*_RELATED, "author").get(pk=review_id)
+    event_type, headline = EventType.REVIEWED, review_headline(review)
+    _create_all(_Event(review.task, event_type, headline, review.author_id, review=review), now)
+    return True
+
+
+def _create_all(event: _Event, now: datetime) -> None:
+    recipients = recipients_of(event.task, except_user=event.by)
+    notices = Notice.objects.bulk_create(_notices(event, recipients))
+    personal, of_project = _personal_deliveries(event, recipients, now), _project_deliveries(event, now)
     Delivery.objects.bulk_create([*personal, *of_project])
     if notices:
-        Change.objects.create(task_id=transition.task_id, kind=ChangeKind.NOTICE)
+        Change.objects.create(task=event.task, kind=ChangeKind.NOTICE)
 
 
-def _notices(transition: Transition, event_type: EventType, recipients: Iterable[Recipient]) -> list[Notice]:
-    users = [one.user for one in recipients if one.wants(event_type, Medium.PAGE, transition.task)]
-    if not users:
-        return []
+def _notices(event: _Event, recipients: Iterable[Recipient]) -> list[Notice]:
     about = {
-        "task": transition.task,
-        "transition": transition,
-        "event_type": event_type,
-        "step": step_of(transition.task)[:100],
-        "headline": headline_of(transition),
+        "task": event.task,
+        "transition": event.transition,
+        "review": event.review,
+        "event_type": event.event_type,
+        "step": event.step,
+        "headline": event.headline,
     }
+    users = [one.user for one in recipients if one.wants(event.event_type, Medium.PAGE, event.task)]
     return [Notice(user=user, **about) for user in users]
 
 
-def _personal_deliveries(
-    transition: Transition, event_type: EventType, recipients: Iterable[Recipient], now: datetime
-) -> Iterator[Delivery]:
+def _personal_deliveries(event: _Event, recipients: Iterable[Recipient], now: datetime) -> Iterator[Delivery]:
     for one in recipients:
-        if settings.SENDS_EMAIL and one.user.email and one.wants(event_type, Medium.EMAIL, transition.task):
+        if settings.SENDS_EMAIL and one.user.email and one.wants(event.event_type, Medium.EMAIL, event.task):
             due = when_due(now, one.preferences, digest=True)
-            yield Delivery(
-                transition=transition, event_type=event_type, medium=Medium.EMAIL, user=one.user, due_at=due
-            )
+            yield event.delivery(medium=Medium.EMAIL, user=one.user, due_at=due)
         chat = _personal_chat(one.user)
-        if chat and one.wants(event_type, Medium.CHAT, transition.task):
+        if chat and one.wants(event.event_type, Medium.CHAT, event.task):
             due = when_due(now, one.preferences, digest=False)
-            yield Delivery(
-                transition=transition, event_type=event_type, medium=Medium.CHAT, target=chat, due_at=due
-            )
+            yield event.delivery(medium=Medium.CHAT, target=chat, due_at=due)
 
 
 def _personal_chat(user: User) -> Target | None:
@@ -107,9 +149,7 @@ def _personal_chat(user: User) -> Target | None:
         return None
 
 
-def _project_deliveries(transition: Transition, event_type: EventType, now: datetime) -> Iterator[Delivery]:
-    for target in Target.objects.filter(project=transition.task.project_id, active=True):
-        if event_type in target.event_types:
-            yield Delivery(
-                transition=transition, event_type=event_type, medium=target.medium, target=target, due_at=now
-            )
+def _project_deliveries(event: _Event, now: datetime) -> Iterator[Delivery]:
+    for target in Target.objects.filter(project=event.task.project_id, active=True):
+        if event.event_type in target.event_types:
+            yield event.delivery(medium=target.medium, target=target, due_at=now)

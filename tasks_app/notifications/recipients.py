@@ -27,9 +27,11 @@ class Recipient:
     preferences: Preferences
     role: str | None
     chose_project: bool
+    is_reviewer: bool = False
 
     def wants(self, event_type: str, medium: Medium, task: Task) -> bool:
-        mine = task.created_by_id == self.user.pk
+        """Return whether to tell them. A task is theirs if they created or reviewed it."""
+        mine = task.created_by_id == self.user.pk or self.is_reviewer
         if not self._includes_project(mine):
             return False
         selected_tasks = self.preferences.selected_tasks(event_type, medium)
@@ -59,7 +61,8 @@ def recipients_of(task: Task, *, except_user: int | None) -> list[Recipient]:
     users = others.annotate(project_role=Subquery(role))
     choices = Preferences.projects.through.objects.filter(project=task.project_id)
     chosen_by = set(choices.values_list("preferences__user", flat=True))
+    reviewers = set(task.reviews.sent().values_list("author", flat=True))
     return [
-        Recipient(user, preferences_of(user), user.project_role, user.pk in chosen_by)
+        Recipient(user, preferences_of(user), user.project_role, user.pk in chosen_by, user.pk in reviewers)
         for user in users.select_related("preferences", "chat_target").order_by("pk")
     ]

@@ -36,15 +36,22 @@ from tasks_app.models import (
 )
 from tasks_app.models.notification import default_subscriptions
 from tasks_app.notifications import delivery, webhook
-from tasks_app.notifications.delivery import deliver
+from tasks_app.notifications.delivery import deliver, drop_reason
 from tasks_app.notifications.errors import NotSent
-from tasks_app.notifications.message import step_of
+from tasks_app.notifications.message import message_of, step_of
 from tasks_app.notifications.notices import create_notifications
 from tasks_app.notifications.targets import try_target
 from tasks_app.notifications.timing import MAX_ATTEMPTS
 from tasks_app.permissions import notices_visible_to
 from tasks_app.services.encryption import encrypt
-from tests.factories import MembershipFactory, ProjectFactory, QuestionFactory, TaskFactory, UserFactory
+from tests.factories import (
+    MembershipFactory,
+    ProjectFactory,
+    QuestionFactory,
+    ReviewFactory,
+    TaskFactory,
+    UserFactory,
+)
 from tests.people import acting
 
 pytestmark = pytest.mark.django_db
@@ -528,3 +535,40 @@ def test_the_defaults_leave_people_in_peace_about_what_is_not_theirs() -> None:
     subscriptions = default_subscriptions()
     assert subscriptions["question"] == {"page": "all", "email": "mine", "chat": "all"}
     assert subscriptions["done"]["email"] == "off"
+
+
+def test_a_review_is_told_to_the_owner_and_to_other_reviewers() -> None:
+    """V3, W6: not to its author, and by the media that they chose; the agent's end to the reviewers too."""
+    owner = UserFactory.create(email="owner@example.org")
+    task = TaskFactory.create(phase=Phase.DONE, created_by=owner)
+    MembershipFactory.create(project=task.project, user=owner)
+    members = [MembershipFactory.create(project=task.project).user for _ in range(3)]
+    earlier, author, onlooker = members
+    ReviewFactory.create(task=task, author=earlier, number=1, announced_at=timezone.now())
+    ReviewFactory.create(task=task, author=author, number=2, verdict="request_changes", body="Round up.")
+    assert (create_notifications(), create_notifications()) == (1, 0)
+    told = {notice.user: notice for notice in Notice.objects.all()}
+    assert set(told) == {owner, earlier}
+    assert told[owner].headline == f"{author.shown_name} requested changes: Round up."
+    halted(task, Phase.DONE)
+    create_notifications()
+    done = Notice.objects.filter(event_type=EventType.DONE)
+    assert {notice.user for notice in done} == {owner, earlier, author} and onlooker not in told
+
+
+def test_the_message_of_a_review_leads_to_the_diff() -> None:
+    review = ReviewFactory.create(verdict="approve")
+    target = hook(review.task, EventType.REVIEWED)
+    create_notifications()
+    delivery = Delivery.objects.get(target=target)
+    message = message_of(delivery).as_json()
+    assert message["event"] == "reviewed" and message["by"] == review.author.shown_name
+    assert message["headline"] == f"{review.author.shown_name} approved: {review.task.title}"
+    assert message["url"].endswith(f"/tasks/{review.task_id}/diff/")
+    assert drop_reason(delivery) == ""
+
+
+def test_settings_saved_before_there_were_reviews_have_their_default() -> None:
+    saved = Preferences(subscriptions={"done": {"page": "off"}})
+    assert saved.selected_tasks(EventType.REVIEWED, Medium.PAGE) == "mine"
+    assert saved.selected_tasks(EventType.DONE, Medium.PAGE) == "off"

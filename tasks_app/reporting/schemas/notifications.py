@@ -97,7 +97,7 @@ class DeliveryOut(Out):
             id=delivery.pk,
             target=delivery.target_id or 0,
             event_type=EventType(delivery.event_type),
-            task=delivery.transition.task_id if delivery.transition else None,
+            task=delivery.event.task_id if delivery.event else None,
             state=DeliveryState(delivery.state),
             attempts=delivery.attempts,
             due_at=delivery.due_at,
