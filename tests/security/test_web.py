@@ -196,10 +196,13 @@ def test_odd_parameters_break_no_page(value: str, question: Question) -> None:
     client = root()
     for name in ("after", "before", "around", "run", "error", "only"):
         assert client.get(address("task_log", question), {name: value}).status_code in (200, 204, 404)
-    for page, name in (("dashboard", "group"), ("dashboard", "page"), ("task_new", "project")):
+    for page, name in (
+        *(("dashboard", "group"), ("dashboard", "page"), ("task_new", "project")),
+        *(("inbox", "question"), ("inbox", "page")),
+    ):
         assert client.get(address(page, question), {name: value}).status_code in (200, 404)
     assert client.get(address("task_diff", question), {"step": value}).status_code in (200, 404)
-    assert client.get(address("live_questions", question), {"known": value}).status_code in (200, 204)
+    assert client.get(address("task_questions", question), {"known": value}).status_code in (200, 204)
 
 
 @pytest.mark.parametrize("path", ["../manage.py", "%2e%2e/manage.py", "catherder/..%2f..%2fmodels/task.py"])
