@@ -13,7 +13,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "catherder_site.settings")
 gc.disable()  # while modules are imported there is no garbage; TasksConfig switches it on again
 pages = get_asgi_application()
 
-from catherder_site.bounds import Application, BoundedBodies  # noqa: E402 - only now are there settings
+from catherder_site.body_limits import Application, LimitedBodies  # noqa: E402 - only now are there settings
 from catherder_site.probes import Probes, Readiness  # noqa: E402
 from catherder_site.proxies import ForwardedClients  # noqa: E402
 from catherder_site.sandboxed_peers import RefuseSandboxedPeers  # noqa: E402
@@ -38,7 +38,7 @@ def _entered(inner: Application) -> Application:
 application = ProtocolTypeRouter(
     {
         # Well above what forms may hold, so that those can say it in their own words.
-        "http": BoundedBodies(
+        "http": LimitedBodies(
             _entered(Probes(pages, readiness=Readiness(not_ready))),
             limit=10 * settings.DATA_UPLOAD_MAX_MEMORY_SIZE,
         ),

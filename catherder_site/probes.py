@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from catherder_site.bounds import Application, Message, Receive, Send
+from catherder_site.body_limits import Application, Message, Receive, Send
 
 logger = logging.getLogger(__name__)
 

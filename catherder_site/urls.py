@@ -18,4 +18,4 @@ urlpatterns = [
 ]
 
 #: Also where the database itself is why nothing could be shown.
-handler500 = "catherder_site.failing.something_broke"
+handler500 = "catherder_site.error_responses.something_broke"

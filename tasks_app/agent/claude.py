@@ -40,7 +40,7 @@ from tasks_app.agent.sockets import ProcessOnSockets, use_in_sdk
 from tasks_app.agent.stream import Stream
 from tasks_app.agent.tools import USUAL
 from tasks_app.agent.transcripts import OwnSession, SdkSessionStore, stored_transcript, write_transcript
-from tasks_app.core.errors import CatHerderError, PassingFault, machine_fault
+from tasks_app.core.errors import CatHerderError, TemporaryFault, machine_fault
 from tasks_app.core.types import Usage
 from tasks_app.sandbox import Sandbox, SandboxedCommand, Watch
 
@@ -116,7 +116,7 @@ class ClaudeAgent:
         finally:
             try:
                 kill_own_processes(order.paths.workspace, order.claim)
-            except PassingFault:  # it must not hide the run's result: the next run refuses to start
+            except TemporaryFault:  # it must not hide the run's result: the next run refuses to start
                 logger.exception("processes of a run in %s are still alive", order.paths.workspace)
 
 
@@ -207,7 +207,7 @@ class _ClaudeRun:
             exit_code, problem = self._failure(error)
         except (ClaudeSDKError, OSError) as error:
             if fault := machine_fault(error) or machine_fault(error.__cause__):
-                raise PassingFault(fault) from error
+                raise TemporaryFault(fault) from error
             exit_code = None
             verb = "started" if isinstance(error, OSError) else "run"
             problem = f"The agent could not be {verb}: {error}"
@@ -216,10 +216,10 @@ class _ClaudeRun:
     def _failure(self, error: ProcessError) -> tuple[int | None, str]:
         """Return exit code and problem of a process that failed; no code if it exceeded a limit.
 
-        Raises PassingFault if it never began, because another agent still runs.
+        Raises TemporaryFault if it never began, because another agent still runs.
         """
         if error.exit_code == launch.BUSY and self._stream.is_silent:
-            raise PassingFault("Another agent still runs in this workspace.") from error
+            raise TemporaryFault("Another agent still runs in this workspace.") from error
         if over_limit := self._watch.final_problem() if self._watch else "":
             return None, f"The agent was ended. {over_limit}"
         return error.exit_code, f"The agent's process ended with exit code {error.exit_code}."

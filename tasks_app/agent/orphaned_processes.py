@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks_app.core.errors import PassingFault
+from tasks_app.core.errors import TemporaryFault
 
 WORKSPACE_VARIABLE = "CAT_HERDER_WORKSPACE"
 _CLAIM_VARIABLE = "CAT_HERDER_CLAIM"
@@ -43,8 +43,8 @@ def marked_processes(workspace: Path) -> list[int]:
 def kill_own_processes(workspace: Path, claim: Claim, *, patience: float = 10.0) -> int:
     """Kill the processes that were started under this claim. Return their number.
 
-    Allowed at any time: a worker that has lost the task cleans up after itself, too. Raises PassingFault if a
-    process cannot be killed within `patience` seconds.
+    Allowed at any time: a worker that has lost the task cleans up after itself, too. Raises TemporaryFault
+    if a process cannot be killed within `patience` seconds.
     """
     return _kill(workspace, lambda other: other == claim, patience)
 
@@ -54,7 +54,7 @@ def kill_earlier_processes(workspace: Path, claim: Claim, *, patience: float = 1
 
     Only the holder of the lease may call it, directly after a check that it still holds the lease. Processes
     of other tasks are killed, too: these belong to the same sequence, in which only one task has a holder.
-    Raises PassingFault if a process cannot be killed within `patience` seconds.
+    Raises TemporaryFault if a process cannot be killed within `patience` seconds.
     """
 
     def is_not_later(other: Claim | None) -> bool:
@@ -69,7 +69,7 @@ def _kill(workspace: Path, is_chosen: Callable[[Claim | None], bool], patience: 
     deadline = time.monotonic() + patience
     while pids := [pid for pid, claim in _processes_with_claims(workspace) if is_chosen(claim)]:
         if time.monotonic() > deadline:
-            raise PassingFault(f"processes {pids} of an earlier run in {workspace} cannot be killed")
+            raise TemporaryFault(f"processes {pids} of an earlier run in {workspace} cannot be killed")
         for pid in pids:
             try:
                 os.kill(pid, signal.SIGKILL)

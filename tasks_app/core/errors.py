@@ -54,7 +54,7 @@ class MergeConflict(WorkspaceError):
         self.files = files
 
 
-class PassingFault(CatHerderError):
+class TemporaryFault(CatHerderError):
     """A temporary error, after which the work is tried again."""
 
 

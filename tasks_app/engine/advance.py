@@ -13,10 +13,10 @@ from tasks_app.core.phases import Phase
 from tasks_app.engine.conclude import fail, postpone
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.lease import Lease, keep_renewed, renewer
-from tasks_app.engine.passing_faults import passing_fault, retry_during_faults
 from tasks_app.engine.recovery import close_crashed_run, close_interrupted_run, recover
 from tasks_app.engine.steps import work_on
 from tasks_app.engine.stopping import Stopped, StopReason
+from tasks_app.engine.temporary_faults import retry_during_faults, temporary_fault
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.engine.workspace import commit_for_sequence, tidy_repository
 from tasks_app.history.statistics import paused_until_now
@@ -48,7 +48,7 @@ def advance(task_id: int, *, owner: str, context: WorkerContext) -> bool:
             logger.warning("%s", lost)
             return worked
         except Exception as error:
-            if not (fault := passing_fault(error)):
+            if not (fault := temporary_fault(error)):
                 raise
             # The fault could not even be stored. The task is due again once the lease has lapsed.
             logger.warning("task %s is retried when its lease has lapsed: %s", task_id, fault)
@@ -68,7 +68,7 @@ def _claim(task_id: int, owner: str) -> Lease | None:
     try:
         return Lease.claim(task_id, owner=owner)
     except Exception as error:
-        if not (fault := passing_fault(error)):
+        if not (fault := temporary_fault(error)):
             raise
         logger.warning("task %s cannot be claimed now: %s", task_id, fault)
         connection.close()
@@ -79,7 +79,7 @@ def _release(lease: Lease) -> None:
     try:
         lease.release()
     except Exception as error:
-        if not passing_fault(error):
+        if not temporary_fault(error):
             raise
         connection.close()  # the lease lapses by itself
 
@@ -95,7 +95,7 @@ def _work(lease: Lease, context: WorkerContext) -> None:
     except IllegalMove as error:
         retry_during_faults(partial(_accept_other_phase, lease, error))
     except Exception as error:
-        if fault := passing_fault(error):
+        if fault := temporary_fault(error):
             logger.warning("task %s is postponed: %s (%s)", lease.task_id, fault, error)
             retry_during_faults(partial(_postpone, lease, fault))
         else:

@@ -18,9 +18,9 @@ from tasks_app.core.phases import Phase
 from tasks_app.core.storable import storable, storable_text
 from tasks_app.core.types import Ask, Json
 from tasks_app.engine.lease import Lease
-from tasks_app.engine.passing_faults import retry_pause
 from tasks_app.engine.review_requests import mark_delivered
 from tasks_app.engine.run_recorder import RunRecorder
+from tasks_app.engine.temporary_faults import retry_pause
 from tasks_app.history.audit import record
 from tasks_app.history.events.append import NewEvent
 from tasks_app.history.transitions import move

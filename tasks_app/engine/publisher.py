@@ -15,8 +15,8 @@ from django.db import close_old_connections, connection
 
 from tasks_app.core.errors import CatHerderError, LeaseLost, MergeConflict, PublishingFailed, WorkspaceError
 from tasks_app.engine.crashpoints import crash_point
-from tasks_app.engine.passing_faults import passing_fault
 from tasks_app.engine.pull_requests import look, open_or_update
+from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.git import Repository
 from tasks_app.git.publishing import Remote, make_commit, merged_tree
 from tasks_app.models import Publication, PullRequest, Task, paths
@@ -61,7 +61,7 @@ def carry_out(publication_id: int) -> bool:
         except CatHerderError as error:
             record_refused(publication, str(error))
         except Exception as error:
-            if passing_fault(error):
+            if temporary_fault(error):
                 raise
             logger.exception("publication %s failed", publication.pk)
             record_refused(
@@ -298,5 +298,5 @@ def _look_or_log(pull_request_id: int) -> None:
 
 
 def _log_error(what: str, error: Exception) -> None:
-    # A passing fault gets one line without a traceback: it may be logged every second for hours.
-    logger.error("%s: %s", what, error, exc_info=None if passing_fault(error) else error)
+    # A temporary fault gets one line without a traceback: it may be logged every second for hours.
+    logger.error("%s: %s", what, error, exc_info=None if temporary_fault(error) else error)

@@ -1,4 +1,4 @@
-"""Closing runs that have no end, because their worker died or a passing fault interrupted them."""
+"""Closing runs that have no end, because their worker died or a temporary fault interrupted them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def close_crashed_run(task: Task, recovered: RecoveredRun, lease: Lease) -> None
 
 
 def close_interrupted_run(task: Task, recovered: RecoveredRun, lease: Lease, fault: str) -> None:
-    """Close a run that a passing fault interrupted. Must be called inside `lease.fenced()`."""
+    """Close a run that a temporary fault interrupted. Must be called inside `lease.fenced()`."""
     note = f"{fault}. The run was interrupted and is tried again."
     _close_run(task, recovered, lease, Outcome.INTERRUPTED, note=note)
 

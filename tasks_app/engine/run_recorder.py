@@ -18,9 +18,9 @@ from tasks_app.core.types import Usage
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.database_transcripts import DatabaseTranscriptStore
 from tasks_app.engine.lease import SECONDS, Lease
-from tasks_app.engine.passing_faults import PATIENCE, retry_during_faults
 from tasks_app.engine.replies import ReplyCollector
 from tasks_app.engine.stopping import Stopped, StopReason, StopSignal
+from tasks_app.engine.temporary_faults import PATIENCE, retry_during_faults
 from tasks_app.history.events.append import NewEvent, append
 from tasks_app.models import EventKind, Run, SessionEntry
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from django.db import close_old_connections
 
-from tasks_app.engine.passing_faults import passing_fault
+from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.models import Change, IdempotencyKey, Task
 
 logger = logging.getLogger(__name__)
@@ -50,8 +50,8 @@ class Sweeper(threading.Thread):
                 Change.objects.prune_changes(CHANGES_KEPT)
                 IdempotencyKey.objects.prune(KEYS_KEPT)
             except Exception as error:
-                # A passing fault gets one line without a traceback: it may be logged every 10 s for hours.
-                trace = None if passing_fault(error) else error
+                # A temporary fault gets one line without a traceback: it may be logged every 10 s for hours.
+                trace = None if temporary_fault(error) else error
                 logger.error("a sweep failed (%s); the next is in %s s", error, SECONDS, exc_info=trace)
             finally:
                 close_old_connections()

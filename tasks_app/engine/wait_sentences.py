@@ -1,4 +1,4 @@
-"""Sentences about usage limits and passing faults (P8)."""
+"""Sentences about usage limits and temporary faults (P8)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHORTEST_WAIT = timedelta(minutes=1)
 
 
 def fault_words(task: Task) -> str:
-    """Return which passing fault delays the task and when it is tried again; empty if none does."""
+    """Return which temporary fault delays the task and when it is tried again; empty if none does."""
     if not task.waits_for_retry or task.retry_at is None or task.fault_at is None:
         return ""
     return f"{task.fault} ({task.fault_at:%H:%M} UTC). Tried again at {task.retry_at:%H:%M} UTC."

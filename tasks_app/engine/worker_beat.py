@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from django.db import close_old_connections, connection
 from django.db.models.functions import Now
 
-from tasks_app.engine.passing_faults import passing_fault
+from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.models import Task, WorkerBeat
 from tasks_app.models.worker import BEAT_SECONDS
 
@@ -54,7 +54,7 @@ class Heartbeat(threading.Thread):
                 WorkerBeat.objects.prune()
             beat(slots=self._slots, ended=ended)
         except Exception as error:
-            trace = None if passing_fault(error) else error
+            trace = None if temporary_fault(error) else error
             logger.error("a heartbeat failed (%s); the next is in %s s", error, BEAT_SECONDS, exc_info=trace)
 
 

@@ -11,8 +11,8 @@ from tasks_app.config.pipeline import step_from_json
 from tasks_app.core.errors import SandboxError, WorkspaceError
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.lease import Lease
-from tasks_app.engine.passing_faults import passing_fault
 from tasks_app.engine.record_again import RECORDED_AGAIN, restore_lost_work
+from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.git import AUTHOR, EMPTY_LIST, Snapshot
 from tasks_app.history.events.append import append_one
@@ -100,7 +100,7 @@ def _ignored_before(step: Step, lease: Lease, context: WorkerContext) -> str:
         label = f"{step.task_id}-{step.position:02d}-before"
         before = _snapshot(step.task, context, lease, label=label, manifest=True)
     except RECORDING_ERRORS as error:
-        if passing_fault(error):
+        if temporary_fault(error):
             raise
         logger.warning("task %s: the files before step %s: %s", step.task_id, step.name, error)
         note = f"The files before step {step.name} could not be recorded: {error}"
@@ -171,7 +171,7 @@ def _put_files_back(step: Step, lease: Lease, context: WorkerContext) -> None:
         try:
             _snapshot(task, context, lease, label=label)
         except RECORDING_ERRORS as error:
-            if passing_fault(error):
+            if temporary_fault(error):
                 raise
             _move_aside(step, lease, label, error)
     with lease.fenced():
@@ -216,7 +216,7 @@ def record_after_checks(run: Run, lease: Lease, context: WorkerContext) -> str:
             run.step.task, context, lease, label=label, message="After the checks", manifest=True
         )
     except RECORDING_ERRORS as error:
-        if passing_fault(error):
+        if temporary_fault(error):
             raise
         logger.warning("task %s: %s", run.step.task_id, error)
         return str(error)
@@ -244,7 +244,7 @@ def record_work(run: Run, lease: Lease, context: WorkerContext) -> str:
             manifest=_has_guarded_step(step.task),
         )
     except RECORDING_ERRORS as error:
-        if passing_fault(error):
+        if temporary_fault(error):
             raise
         logger.warning("task %s: %s", step.task_id, error)
         with lease.fenced():  # an answer may have been noted in the run since it halted

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks_app.core.errors import PassingFault
+from tasks_app.core.errors import TemporaryFault
 from tasks_app.sandbox.limits import Limits, format_size, ran_out_of_memory
 
 #: Seconds between two checks of processes and free space, and of folders, which take longer.
@@ -46,7 +46,7 @@ class Watch:
     def problem(self) -> str:
         """Return which limit is exceeded, in a sentence, or "". It may be called often: it checks rarely.
 
-        Raises PassingFault if the disk has less free space than it must keep: that is no fault of the
+        Raises TemporaryFault if the disk has less free space than it must keep: that is no fault of the
         sandbox, unless its own files are the reason.
         """
         now = time.monotonic()
@@ -95,7 +95,7 @@ class Watch:
                     " of a task may hold (CATHERDER_AGENT_DISK)."
                 )
         if disk_is_full:
-            raise PassingFault(
+            raise TemporaryFault(
                 f"The disk of {self._folders[0]} is nearly full: less than"
                 f" {format_size(self._limits.free_disk)} is free (CATHERDER_KEEP_FREE_DISK), or room for few"
                 " more files. Make room; `manage.py clean_workspaces` helps."

@@ -12,7 +12,7 @@ import pytest
 from tasks_app.agent.claude import ClaudeAgent, Connection
 from tasks_app.agent.orphaned_processes import Claim, marked_processes
 from tasks_app.agent.port import Ending, Stop
-from tasks_app.core.errors import PassingFault
+from tasks_app.core.errors import TemporaryFault
 from tasks_app.sandbox import Sandbox
 from tests.agents import Bench
 
@@ -178,7 +178,7 @@ def test_what_cannot_be_ended_afterwards_does_not_hide_how_the_run_ended(
 
     def stuck_at_the_end(workspace: Path, claim: Claim) -> int:
         asked.append(workspace)
-        raise PassingFault("processes [7] of an earlier run cannot be ended")
+        raise TemporaryFault("processes [7] of an earlier run cannot be ended")
 
     monkeypatch.setattr("tasks_app.agent.claude.kill_own_processes", stuck_at_the_end)
     result = speaking(tmp_path, json.dumps(ASSISTANT) + "\n").start("no-questions")

@@ -20,10 +20,10 @@ from django.utils import timezone
 
 from tasks_app.agent.fake_script import say
 from tasks_app.agent.port import RunResult
-from tasks_app.core.errors import PassingFault, WorkspaceError
+from tasks_app.core.errors import TemporaryFault, WorkspaceError
 from tasks_app.core.phases import Phase
-from tasks_app.engine import passing_faults
-from tasks_app.engine.passing_faults import passing_fault, retry_pause
+from tasks_app.engine import temporary_faults
+from tasks_app.engine.temporary_faults import retry_pause, temporary_fault
 from tasks_app.git import Workspace
 from tasks_app.models import Outcome, Task, User
 from tasks_app.reporting.schemas.tasks import TaskOut
@@ -79,7 +79,7 @@ def lock(monkeypatch: pytest.MonkeyPatch, runner: Runner) -> Iterator[Lock]:
     with closing(holder):
         lock = Lock(holder)
         clock = SimpleNamespace(monotonic=lambda: lock.now, sleep=lock.pause)
-        monkeypatch.setattr(passing_faults, "time", clock)
+        monkeypatch.setattr(temporary_faults, "time", clock)
         yield lock
     connection.close()
 
@@ -139,7 +139,7 @@ def test_a_database_that_stays_away_lets_the_lease_lapse(
     """Nothing at all can be written: the next one that comes takes the run up as if the worker had died."""
     task = runner.task(SAYS)
     lock.lasts = 60
-    for name in ("run_recorder.PATIENCE", "run_recorder.SECONDS", "passing_faults.PATIENCE"):
+    for name in ("run_recorder.PATIENCE", "run_recorder.SECONDS", "temporary_faults.PATIENCE"):
         monkeypatch.setattr(f"tasks_app.engine.{name}", 1.0)
     locked_once_at_work(runner, lock)
     from tasks_app.engine.advance import advance
@@ -248,7 +248,7 @@ def test_pages_show_what_prevents_a_task_and_when_it_is_tried_again(
     task = runner.task(SAYS)
 
     def run(order: object, recorder: object) -> RunResult:
-        raise PassingFault("The disk is full.")
+        raise TemporaryFault("The disk is full.")
 
     runner.fake.run = run  # type: ignore[method-assign]
     runner.advance(task)
@@ -267,13 +267,13 @@ def test_pages_show_what_prevents_a_task_and_when_it_is_tried_again(
 
 def test_the_error_itself_says_whether_it_is_temporary() -> None:
     """Only a few of the errors of a class pass: a missing table is an OperationalError of SQLite, too."""
-    assert passing_fault(OSError(errno.ENOSPC, "full")) == "The disk is full"
-    assert passing_fault(OSError(errno.ENOENT, "gone")) == ""
-    assert passing_fault(PassingFault("Something is left.")) == "Something is left"
-    assert passing_fault(TypeError("No")) == ""
+    assert temporary_fault(OSError(errno.ENOSPC, "full")) == "The disk is full"
+    assert temporary_fault(OSError(errno.ENOENT, "gone")) == ""
+    assert temporary_fault(TemporaryFault("Something is left.")) == "Something is left"
+    assert temporary_fault(TypeError("No")) == ""
     wrapped = WorkspaceError("git cannot be started")
     wrapped.__cause__ = OSError(errno.EMFILE, "too many")
-    assert passing_fault(wrapped) == "The portal has too many open files"
+    assert temporary_fault(wrapped) == "The portal has too many open files"
 
 
 @pytest.mark.django_db
@@ -281,7 +281,7 @@ def test_the_error_itself_says_whether_it_is_temporary() -> None:
 def test_a_mistake_in_a_statement_does_not_pass(statement: str) -> None:
     with pytest.raises(DatabaseError) as raised, transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(statement)
-    assert passing_fault(raised.value) == ""
+    assert temporary_fault(raised.value) == ""
 
 
 if not machine.ON_POSTGRES:  # only SQLite has a full disk on demand
@@ -295,6 +295,6 @@ if not machine.ON_POSTGRES:  # only SQLite has a full disk on demand
         try:
             with pytest.raises(OperationalError) as raised:
                 User.objects.create(username="x", first_name="y" * 3_000_000)
-            assert passing_fault(raised.value) == "The disk of the database is full"
+            assert temporary_fault(raised.value) == "The disk of the database is full"
         finally:
             connection.close()

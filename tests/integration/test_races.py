@@ -15,7 +15,7 @@ from django.utils import timezone
 from tasks_app.agent.fake import FakeAgent
 from tasks_app.agent.fake_script import Fail, Turn, ask, say
 from tasks_app.agent.port import RunOrder, RunResult
-from tasks_app.core.errors import PassingFault
+from tasks_app.core.errors import TemporaryFault
 from tasks_app.core.phases import Phase
 from tasks_app.engine.advance import advance
 from tasks_app.engine.conclude import fail
@@ -341,7 +341,7 @@ def test_a_cancel_while_a_fault_puts_the_task_off(rows: Rows, project: Project) 
     """R3: it stays cancelled, and is not tried again by itself."""
 
     def run(order: RunOrder, recorder: Any) -> RunResult:
-        raise PassingFault("The disk is full")
+        raise TemporaryFault("The disk is full")
 
     for number in range(ROUNDS):
         rows.agent = FakeAgent(lambda prompt: [])

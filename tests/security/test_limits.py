@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 import pytest
 
 from tasks_app import composition
-from tasks_app.core.errors import PassingFault
+from tasks_app.core.errors import TemporaryFault
 from tasks_app.engine.checks import Shell, run_checks
 from tasks_app.operations import local_sandbox
 from tasks_app.sandbox import Limits, Sandbox, SandboxMode, detect, run
@@ -106,7 +106,7 @@ def test_files_that_together_are_too_large_end_a_check(
 
 def test_a_full_disk_is_nobodys_failed_attempt(folders: Folders) -> None:
     watch = Watch(Limits(free_disk=10**18), os.getpid(), folders=[folders["workspace"], folders["home"]])
-    with pytest.raises(PassingFault, match="CATHERDER_KEEP_FREE_DISK"):
+    with pytest.raises(TemporaryFault, match="CATHERDER_KEEP_FREE_DISK"):
         watch.problem()
 
 

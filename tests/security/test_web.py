@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from catherder_site import settings as as_installed
 from catherder_site.asgi import application
-from catherder_site.bounds import BoundedBodies
+from catherder_site.body_limits import LimitedBodies
 from tasks_app.api.problems import MAX_ERRORS
 from tasks_app.history.events.append import append_one
 from tasks_app.models import EventKind, Project, Question, QuestionState, User
@@ -298,7 +298,7 @@ async def test_a_body_past_all_bounds_is_not_kept(wire: Wire, status: int) -> No
             pass
         await send({"type": "http.response.start", "status": 200})
 
-    await BoundedBodies(page, limit=10)(wire.scope, wire.receive, wire.send)
+    await LimitedBodies(page, limit=10)(wire.scope, wire.receive, wire.send)
     assert wire.status == status
 
 
@@ -316,14 +316,14 @@ async def test_a_request_that_is_too_large_gets_a_problem(path: str, kind: bytes
     async def send(message: Any) -> None:
         said.append(message)
 
-    await BoundedBodies(page, limit=10)({**wire.scope, "path": path}, wire.receive, send)
+    await LimitedBodies(page, limit=10)({**wire.scope, "path": path}, wire.receive, send)
     assert said[0]["status"] == 413 and dict(said[0]["headers"])[b"content-type"] == kind
     assert b"10 bytes" in said[1]["body"]
 
 
 def test_the_bound_is_in_force_and_above_that_of_forms() -> None:
     bounded = application.application_mapping["http"]
-    assert isinstance(bounded, BoundedBodies)
+    assert isinstance(bounded, LimitedBodies)
     assert bounded._limit > as_installed.DATA_UPLOAD_MAX_MEMORY_SIZE
 
 

@@ -16,7 +16,7 @@ from tasks_app.agent.orphaned_processes import (
     kill_own_processes,
     marked_processes,
 )
-from tasks_app.core.errors import PassingFault
+from tasks_app.core.errors import TemporaryFault
 from tests.integration.fifo import Fifo
 
 CLAIM = Claim(task_id=7, epoch=3)
@@ -108,7 +108,7 @@ def test_the_caller_itself_is_never_a_leftover(workspace: Path, monkeypatch: pyt
 def test_what_cannot_be_ended_in_time_is_an_error(workspace: Path, fifo: Fifo, tmp_path: Path) -> None:
     agent = start(workspace, tmp_path / "alive", "echo up >&9; exec sleep 600")
     fifo.wait_for("up")
-    with pytest.raises(PassingFault, match=str(agent.pid)):
+    with pytest.raises(TemporaryFault, match=str(agent.pid)):
         kill_earlier_processes(workspace, CLAIM, patience=-1)
     agent.kill()
     agent.wait()

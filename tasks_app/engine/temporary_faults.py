@@ -1,4 +1,4 @@
-"""Faults that pass by themselves: recognising them, describing them to people, and waiting for their end.
+"""Temporary faults, which end by themselves: recognise them, describe them, and wait for their end.
 
 A locked or unreachable database and a full disk are not the fault of a task, so they fail none. Writes wait
 for a while; after that the task is postponed and retried with growing pauses.
@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from django.db import DatabaseError, InterfaceError, connection
 
-from tasks_app.core.errors import MACHINE_FAULTS, PassingFault, machine_fault
+from tasks_app.core.errors import MACHINE_FAULTS, TemporaryFault, machine_fault
 from tasks_app.models.database_errors import database_failure
 from tasks_app.models.task import LONGEST_RETRY_SECONDS
 
@@ -33,7 +33,7 @@ _FIRST_RETRY = 5.0
 _PROGRAM_ERRORS = {os.strerror(number): words for number, words in MACHINE_FAULTS.items()}
 
 
-def passing_fault(error: BaseException) -> str:
+def temporary_fault(error: BaseException) -> str:
     """Return what is in the way, as a sentence without full stop; "" if the error does not pass by itself."""
     cause: BaseException | None = error
     while cause is not None:
@@ -44,7 +44,7 @@ def passing_fault(error: BaseException) -> str:
 
 
 def _description(error: BaseException) -> str:
-    if isinstance(error, PassingFault):
+    if isinstance(error, TemporaryFault):
         return str(error).rstrip(".")
     if isinstance(error, DatabaseError | InterfaceError):
         failure = database_failure(error)
@@ -62,7 +62,7 @@ def retry_during_faults(
     check: Callable[[], None] = lambda: None,
     patience: float | None = None,
 ) -> T:
-    """Return what `action` returns; repeat it for up to `patience` seconds while a passing fault prevents it.
+    """Return what `action` returns. A temporary fault has it repeated for up to `patience` seconds.
 
     After a fault `again` is called instead, if given: a commit may have been made although its confirmation
     was lost. `check` is called before each further attempt and may raise to give up. Inside a transaction
@@ -74,7 +74,7 @@ def retry_during_faults(
         try:
             return action()
         except Exception as error:
-            fault = passing_fault(error)
+            fault = temporary_fault(error)
             if not fault or connection.in_atomic_block or time.monotonic() + pause > until:
                 raise
         if pause == _FIRST_PAUSE:

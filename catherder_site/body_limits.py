@@ -17,7 +17,7 @@ class _TooLarge(Exception):
     """The body is longer than declared or allowed."""
 
 
-class BoundedBodies:
+class LimitedBodies:
     """Responds with 413 to bodies of more than `limit` bytes."""
 
     def __init__(self, application: Application, *, limit: int) -> None:
