@@ -18,6 +18,7 @@ from tasks_app.core.errors import NotAllowed
 from tasks_app.models import (
     SHOWN_WITH,
     ApiToken,
+    AuditEntry,
     Membership,
     Notice,
     Project,
@@ -122,6 +123,13 @@ def tokens_visible_to(principal: Principal) -> QuerySet[ApiToken]:
     if principal.token is not None and principal.token.restricted:
         return own.filter(pk=principal.token.pk)
     return own
+
+
+def audit_entries_visible_to(principal: Principal) -> QuerySet[AuditEntry]:
+    """Return all entries for site admins; for others those of the projects that they maintain."""
+    if principal.is_site_admin:
+        return AuditEntry.objects.all()
+    return AuditEntry.objects.filter(project__in=projects_maintained_by(principal))
 
 
 def users_who_see(project_id: int) -> QuerySet[User]:

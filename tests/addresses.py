@@ -20,6 +20,7 @@ API = "api/"
 #: What a stranger may ask for: the ways in.
 OPEN_TO_ALL = {
     *("login", "account_login", "logout", "account_logout", "login_through", "mfa_authenticate"),
+    *("manifest", "service_worker", "offline"),
     *("account_inactive", "socialaccount_login_cancelled", "openid_connect_callback", "github_callback"),
     *("account_reset_password", "account_reset_password_done", "account_reset_password_from_key"),
     *("account_reset_password_from_key_done", "account_confirm_email", "invitation"),
@@ -37,7 +38,7 @@ FOR_ONESELF = {
     *("me_theme", "me_sessions_end", "me_session_end", "me_unlink"),
     *("notices_read", "me_notifications_test", "me_token_revoke", "tasks_bulk"),
     *("thread_change", "thread_remove", "diff_viewed"),
-    "first_steps_dismiss",
+    *("first_steps_dismiss", "push_subscribe", "push_remove", "push_test"),
 }
 #: What changes something that maintainers look after.
 FOR_MAINTAINERS = {
@@ -75,6 +76,8 @@ NOT_THERE = {
     *(
         "me_notifications_test",
         "me_token_revoke",
+        "push_remove",
+        "push_test",
         "mfa_deactivate_totp",
         "mfa_view_recovery_codes",
         "mfa_download_recovery_codes",
@@ -120,6 +123,7 @@ def values(question: Question) -> dict[str, Any]:
         "invitation_id": 9999,
         "token": "no-such-token",
         "token_id": 9999,
+        "subscription_id": 9999,
     }
 
 

@@ -24,6 +24,7 @@ ON_POSTGRES = (
     "integration/test_api_exports.py",
     "integration/test_api_members.py",
     "integration/test_api_resources.py",
+    "integration/test_audit_page.py",
     "integration/test_commands_answer.py",
     "integration/test_commands_listing.py",
     "integration/test_dashboard.py",

@@ -27,6 +27,7 @@ from tasks_app.models.publication import (
     PublishCredential,
 )
 from tasks_app.models.pull_request import PullRequest
+from tasks_app.models.push import PushSubscription
 from tasks_app.models.question import (
     CLAIM_LASTS,
     SHOWN_WITH,
@@ -89,6 +90,7 @@ __all__ = [
     "PublicationState",
     "PublishCredential",
     "PullRequest",
+    "PushSubscription",
     "Question",
     "QuestionKind",
     "QuestionState",

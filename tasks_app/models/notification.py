@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from tasks_app.core.phases import Phase
 from tasks_app.models.project import Project
+from tasks_app.models.push import PushSubscription
 from tasks_app.models.review import Review
 from tasks_app.models.task import Task
 from tasks_app.models.transition import Transition
@@ -52,6 +53,7 @@ class Medium(models.TextChoices):
     EMAIL = "email", "e-mail"
     CHAT = "chat", "chat"
     WEBHOOK = "webhook", "webhook"
+    PUSH = "push", "browser"
 
 
 class TaskSelection(models.TextChoices):
@@ -257,6 +259,7 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
                 "user__preferences",
                 "target__user__preferences",
                 "target__project",
+                "browser__user__preferences",
             )
             .order_by("pk")
         )
@@ -285,6 +288,9 @@ class Delivery(models.Model):
     user = models.ForeignKey(User, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries")
     target = models.ForeignKey(
         Target, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries"
+    )
+    browser = models.ForeignKey(
+        PushSubscription, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries"
     )
     state = models.CharField(max_length=10, choices=DeliveryState, default=DeliveryState.WAITING)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -323,7 +329,17 @@ class Delivery(models.Model):
                 condition=Q(review__isnull=False, target__isnull=False),
                 name="one_delivery_of_a_review_per_target",
             ),
-            models.CheckConstraint(condition=Q(user=None) ^ Q(target=None), name="delivery_to_one_place"),
+            models.UniqueConstraint(
+                fields=["transition", "browser"],
+                condition=Q(transition__isnull=False, browser__isnull=False),
+                name="one_delivery_per_browser",
+            ),
+            models.CheckConstraint(
+                condition=Q(user=None, target=None, browser__isnull=False)
+                | Q(user=None, target__isnull=False, browser=None)
+                | Q(user__isnull=False, target=None, browser=None),
+                name="delivery_to_one_place",
+            ),
         ]
         indexes = [
             models.Index(fields=["due_at"], condition=Q(state="waiting"), name="delivery_waiting"),
@@ -341,4 +357,6 @@ class Delivery(models.Model):
     @property
     def recipient(self) -> User | None:
         """The user to whom it goes; None for a target of a project."""
+        if self.browser:
+            return self.browser.user
         return self.user or (self.target.user if self.target else None)

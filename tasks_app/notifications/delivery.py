@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
 from django.conf import settings
 from django.utils import timezone
 
+from tasks_app.core.allowed_networks import Network
 from tasks_app.core.errors import CatHerderError
-from tasks_app.models import Delivery, DeliveryState, EventType, Medium, Target
-from tasks_app.notifications import chat, mail, webhook
+from tasks_app.models import Delivery, DeliveryState, EventType, Medium, PushSubscription, Target
+from tasks_app.notifications import chat, mail, web_push, webhook
+from tasks_app.notifications.browsers import browser_of
 from tasks_app.notifications.errors import NotSent
-from tasks_app.notifications.message import event_type_of, is_over, message_of
+from tasks_app.notifications.message import Message, event_type_of, is_over, message_of
 from tasks_app.notifications.recipients import preferences_of
 from tasks_app.notifications.timing import MAX_ATTEMPTS, after_quiet_hours, retry_delay
 from tasks_app.permissions import Principal, may_see
-from tasks_app.services.encryption import decrypt
+from tasks_app.services.encryption import CannotDecrypt, decrypt
 
 logger = logging.getLogger(__name__)
 
@@ -95,11 +97,13 @@ def _send(batch: Sequence[Delivery]) -> int | None:
     """Send one delivery, or several e-mails together. Raises NotSent."""
     messages = [message_of(delivery) for delivery in batch]
     delivery, message = batch[0], messages[0]
+    listed = settings.ENVIRONMENT.webhook_allow
     if delivery.user:
         mail.send(delivery.user, messages)
         return None
+    if delivery.browser:
+        return _push(delivery.browser, message, listed)
     assert delivery.target  # noqa: S101 (a constraint of the table)
-    listed = settings.ENVIRONMENT.webhook_allow
     try:
         url, secret = _decrypt_target(delivery.target)
     except CatHerderError as error:
@@ -108,6 +112,17 @@ def _send(batch: Sequence[Delivery]) -> int | None:
         return chat.send(url, message, listed=listed)
     key, now = str(delivery.key), int(time.time())
     return webhook.post(url, message.as_json(), secret=secret, key=key, at=now, listed=listed)
+
+
+def _push(subscription: PushSubscription, message: Message, listed: Iterable[Network]) -> int:
+    """Push to a browser. One that has unsubscribed is forgotten, with its deliveries."""
+    try:
+        return web_push.send(browser_of(subscription), message, listed=listed)
+    except web_push.BrowserGone:
+        subscription.delete()
+        raise
+    except CannotDecrypt as error:
+        raise NotSent(str(error), permanent=True) from None
 
 
 def _decrypt_target(target: Target) -> tuple[str, str]:

@@ -19,6 +19,7 @@ from tasks_app.models import (
     EventType,
     Medium,
     Notice,
+    PushSubscription,
     Review,
     Target,
     Task,
@@ -26,6 +27,7 @@ from tasks_app.models import (
     User,
 )
 from tasks_app.models.transition import ANNOUNCED
+from tasks_app.notifications.browsers import PUSHED
 from tasks_app.notifications.message import event_type_of, headline_of, is_over, review_headline, step_of
 from tasks_app.notifications.recipients import Recipient, recipients_of
 from tasks_app.notifications.timing import when_due
@@ -140,6 +142,20 @@ def _personal_deliveries(event: _Event, recipients: Iterable[Recipient], now: da
         if chat and one.wants(event.event_type, Medium.CHAT, event.task):
             due = when_due(now, one.preferences, digest=False)
             yield event.delivery(medium=Medium.CHAT, target=chat, due_at=due)
+    yield from _pushes(event, recipients, now)
+
+
+def _pushes(event: _Event, recipients: Iterable[Recipient], now: datetime) -> Iterator[Delivery]:
+    """Push to the browsers of those who want to know in the page."""
+    if event.event_type not in PUSHED:
+        return
+    due = {
+        one.user.pk: when_due(now, one.preferences, digest=False)
+        for one in recipients
+        if one.wants(event.event_type, Medium.PAGE, event.task)
+    }
+    for browser in PushSubscription.objects.filter(user__in=due):
+        yield event.delivery(medium=Medium.PUSH, browser=browser, due_at=due[browser.user_id])
 
 
 def _personal_chat(user: User) -> Target | None:

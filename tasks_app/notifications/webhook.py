@@ -10,7 +10,7 @@ import json
 import socket
 import ssl
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -34,17 +34,20 @@ def post(
     url: str, payload: dict[str, Any], *, secret: str, key: str, at: int, listed: Iterable[Network] = ()
 ) -> int:
     """Post and return the status, which is 2xx. Raises NotSent. Redirects are not followed."""
-    parts = urlsplit(url)
     body = json.dumps(payload, ensure_ascii=False).encode()
     headers = {
-        "Host": parts.netloc,
         "Content-Type": "application/json; charset=utf-8",
-        "User-Agent": "Cat-Herder",
         "X-Cat-Herder-Event": str(payload["event"]),
         "X-Cat-Herder-Delivery": key,
         "X-Cat-Herder-Signature": signature(secret, body, at=at),
-        "Connection": "close",
     }
+    return exchange(url, body, headers, listed=listed)
+
+
+def exchange(url: str, body: bytes, headers: Mapping[str, str], *, listed: Iterable[Network]) -> int:
+    """Post to a URL that a user or a browser named; return the status, which is 2xx. Raises NotSent."""
+    parts = urlsplit(url)
+    headers = {"Host": parts.netloc, "User-Agent": "Cat-Herder", **headers, "Connection": "close"}
     try:
         return _require_success(_exchange(parts, body, headers, listed))
     except IpAddressRefused as error:

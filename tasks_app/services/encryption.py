@@ -18,6 +18,7 @@ class Purpose(Enum):
 
     TARGETS = b"cat-herder targets"
     PUBLISHING = b"cat-herder publishing"
+    PUSH = b"cat-herder push"
 
 
 class CannotDecrypt(CatHerderError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -120,6 +121,12 @@ def clock(at: datetime) -> SafeString:
 def threshold(level: int) -> str:
     """Describe a threshold: `Asks about hard-to-undo decisions (3 of 5)`."""
     return f"{LEVELS[level].partition(';')[0].rstrip('.')} ({level} of 5)"
+
+
+@register.filter
+def json_text(value: object) -> str:
+    """Return the value as readable JSON."""
+    return json.dumps(value, ensure_ascii=False, indent=2, default=str)
 
 
 @register.filter

@@ -46,6 +46,7 @@ from tasks_app.models import (
     Publication,
     PublishCredential,
     PullRequest,
+    PushSubscription,
     Question,
     Reason,
     Review,
@@ -93,6 +94,7 @@ HISTORY: list[type[Model]] = [
     ReviewThread,
     ThreadComment,
     ViewedFile,
+    PushSubscription,
 ]
 
 
@@ -167,6 +169,9 @@ def make(name: str) -> Task:
 def _tell(user: User, moved: Transition) -> None:
     """One row of everything that has to do with being told."""
     Preferences.objects.create(user=user)
+    PushSubscription.objects.create(
+        user=user, endpoint_digest=user.username, encrypted="x", host="push.example"
+    )
     Notice.objects.create(user=user, task=moved.task, transition=moved, event_type=EventType.DONE)
     target = Target.objects.create(
         project=moved.task.project, medium=Medium.WEBHOOK, name=user.username, encrypted_url="x", shown="y"

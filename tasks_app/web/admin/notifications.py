@@ -8,7 +8,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 
 from tasks_app.history.audit import record
-from tasks_app.models import Action, Delivery, Notice, Preferences, Target, User
+from tasks_app.models import Action, Delivery, Notice, Preferences, PushSubscription, Target, User
 from tasks_app.web.admin.base import AuditsDeletions, AuditsEdits, NoAddOrDelete, ReadOnly
 
 
@@ -52,6 +52,14 @@ def _record_target_change(target: Target, *, by: User, **detail: Any) -> None:
         target=target.name,
         **detail,
     )
+
+
+@admin.register(PushSubscription)
+class PushSubscriptionAdmin(ReadOnly):
+    list_display = ["user", "browser", "host", "created_at"]
+    list_select_related = ["user"]
+    search_fields = ["user__username", "browser", "host"]
+    date_hierarchy = "created_at"
 
 
 @admin.register(Notice)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.contrib import messages
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
 from tasks_app.core.errors import BadInput
-from tasks_app.models import Delivery, Target
+from tasks_app.models import Delivery, PushSubscription, Target
 from tasks_app.notifications.preferences import save_preferences
 from tasks_app.notifications.recipients import preferences_of
 from tasks_app.notifications.targets import try_target
+from tasks_app.notifications.web_push import application_server_key
 from tasks_app.web.forms.notifications import PreferencesForm
 from tasks_app.web.pages.access import current_user, principal_of
 
@@ -31,6 +33,8 @@ def me_notifications(request: HttpRequest) -> HttpResponse:
         "chat": Target.objects.filter(user=principal.user).first(),
         "sends_email": settings.SENDS_EMAIL,
         "deliveries": _recent_deliveries(request),
+        "browsers": PushSubscription.objects.filter(user=principal.user),
+        "push_key": application_server_key(),
     }
     return render(request, "me/notifications.html", context, status=400 if form.errors else 200)
 
@@ -47,7 +51,7 @@ def _saved(request: HttpRequest, form: PreferencesForm) -> bool:
 
 def _recent_deliveries(request: HttpRequest) -> list[Delivery]:
     user = current_user(request)
-    mine = Delivery.objects.filter(user=user) | Delivery.objects.filter(target__user=user)
+    mine = Delivery.objects.filter(Q(user=user) | Q(target__user=user) | Q(browser__user=user))
     related = mine.select_related("target", "transition__task__project")
     return list(related.order_by("-pk")[:LOGGED])
 

@@ -55,7 +55,10 @@ _PAGES = (
     ("me_notifications", "My notification settings", "e-mail chat push quiet hours"),
     ("me_tokens", "API tokens", "access scripts"),
 )
-_ADMIN_PAGES = (("admin:index", "Admin", "administration users"),)
+_ADMIN_PAGES = (
+    ("audit", "Audit log", "who did what entries"),
+    ("admin:index", "Admin", "administration users"),
+)
 _ACTIONS = (
     ("task_new", "New task", "create start run"),
     ("me_tokens", "Create an API token", "new"),

@@ -6,6 +6,8 @@ from django.urls import path
 
 from tasks_app.web.pages import (
     answers,
+    app,
+    audit,
     dashboard,
     downloads,
     first_steps,
@@ -46,6 +48,11 @@ _everywhere = [
     path("inbox/", inbox.inbox, name="inbox"),
     path("first-steps/", first_steps.first_steps_part, name="first_steps"),
     path("first-steps/dismiss/", first_steps.first_steps_dismiss, name="first_steps_dismiss"),
+    path("manifest.webmanifest", app.manifest, name="manifest"),
+    path("service-worker.js", app.service_worker, name="service_worker"),
+    path("offline/", app.offline, name="offline"),
+    path("audit/", audit.audit, name="audit"),
+    path("audit/export.csv", audit.audit_export, name="audit_export"),
     path("search/", quick_search.quick_search, name="quick_search"),
     path("history/", history.history, name="history"),
     path("history/export.<str:form>", history.history_export, name="history_export"),
@@ -68,6 +75,9 @@ _me = [
     path("me/security/linked/<int:account_id>/unlink/", me.unlink, name="me_unlink"),
     path("me/notifications/", me_notifications.me_notifications, name="me_notifications"),
     path("me/notifications/test/", me_notifications.me_notifications_test, name="me_notifications_test"),
+    path("me/browsers/", app.push_subscribe, name="push_subscribe"),
+    path("me/browsers/<int:subscription_id>/remove/", app.push_remove, name="push_remove"),
+    path("me/browsers/<int:subscription_id>/test/", app.push_test, name="push_test"),
     path("me/tokens/", tokens.me_tokens, name="me_tokens"),
     path("me/tokens/<int:token_id>/revoke/", tokens.me_token_revoke, name="me_token_revoke"),
 ]

@@ -1,0 +1,160 @@
+"""Send to a browser by Web Push: encrypted for it (RFC 8291), signed for its push service (RFC 8292).
+
+Written with `cryptography` instead of a client library, because the connection must go to the IP address that
+was checked: the URL comes from a browser, so from anybody who is logged in.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from django.conf import settings
+
+from tasks_app.core.allowed_networks import Network
+from tasks_app.core.errors import BadInput
+from tasks_app.notifications.errors import NotSent
+from tasks_app.notifications.message import Message
+from tasks_app.notifications.plain_text import one_line
+from tasks_app.notifications.webhook import exchange
+
+#: A push service keeps a message for this long while the browser is closed.
+_KEPT_SECONDS = 24 * 3600
+#: The signature of a request is valid for this long.
+_SIGNED_SECONDS = 3600
+_RECORD_SIZE = 4096
+_GONE = (404, 410)
+
+
+class BrowserGone(NotSent):
+    """The browser has unsubscribed, or its subscription has expired."""
+
+
+@dataclass(frozen=True)
+class Browser:
+    """Where a browser is reached and how it decrypts: the push service's URL, its public key and a secret."""
+
+    endpoint: str
+    p256dh: str
+    auth: str
+
+    @classmethod
+    def checked(cls, endpoint: str, p256dh: str, auth: str) -> Browser:
+        """Raises BadInput unless it can be sent to. The IP address is checked each time it is sent to."""
+        try:
+            parts = urlsplit(endpoint)
+            usable = parts.scheme in ("https", "http") and parts.hostname and parts.port != 0
+        except ValueError:
+            usable = None
+        if not usable or parts.username or len(endpoint) > 2000 or not endpoint.isascii():
+            raise BadInput("must be the URL of a push service.", where="endpoint")
+        browser = cls(endpoint, p256dh, auth)
+        try:
+            browser.encrypt(b"")
+        except (ValueError, TypeError):
+            raise BadInput("are not the keys of a browser.", where="keys") from None
+        return browser
+
+    def encrypt(self, text: bytes) -> bytes:
+        """Return the text as one record of aes128gcm. Raises ValueError for keys that are none."""
+        theirs = _decode(self.p256dh)
+        secret = _decode(self.auth)
+        if len(secret) != 16:
+            raise ValueError("the secret must have 16 bytes")
+        public = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), theirs)
+        own = ec.generate_private_key(ec.SECP256R1())
+        ours = _point(own)
+        shared = own.exchange(ec.ECDH(), public)
+        salt = os.urandom(16)
+        material = _derive(shared, salt=secret, info=b"WebPush: info\x00" + theirs + ours, length=32)
+        key = _derive(material, salt=salt, info=b"Content-Encoding: aes128gcm\x00", length=16)
+        nonce = _derive(material, salt=salt, info=b"Content-Encoding: nonce\x00", length=12)
+        header = salt + _RECORD_SIZE.to_bytes(4, "big") + bytes([len(ours)]) + ours
+        return header + AESGCM(key).encrypt(nonce, text + b"\x02", None)
+
+
+def application_server_key() -> str:
+    """Return the public key that browsers subscribe with."""
+    return _encode(_point(_signing_key()))
+
+
+def send(browser: Browser, message: Message, *, listed: Iterable[Network] = ()) -> int:
+    """Send a message; return the HTTP status. Raises BrowserGone or another NotSent."""
+    headers = {
+        "Content-Type": "application/octet-stream",
+        "Content-Encoding": "aes128gcm",
+        "TTL": str(_KEPT_SECONDS),
+        "Urgency": "high",
+        "Authorization": f"vapid t={_token(browser.endpoint)}, k={application_server_key()}",
+    }
+    body = browser.encrypt(json.dumps(payload(message)).encode())
+    try:
+        return exchange(browser.endpoint, body, headers, listed=listed)
+    except NotSent as error:
+        if error.status in _GONE:
+            raise BrowserGone("This browser has unsubscribed.", status=error.status, permanent=True) from None
+        raise
+
+
+def payload(message: Message) -> dict[str, object]:
+    """Return what the service worker shows. The texts fit in one record."""
+    first = message.questions[0] if message.questions else None
+    actions = [{"action": "open", "title": "Answer"}, {"action": "inbox", "title": "Inbox"}] if first else []
+    return {
+        "title": one_line(message.headline, 200) or "Cat Herder",
+        "body": one_line(message.path, 300),
+        "url": urlsplit(message.url).path,
+        "tag": f"task-{message.task_id}" if message.task_id else "test",
+        "actions": actions,
+    }
+
+
+def _token(endpoint: str) -> str:
+    """Return the signed claim by which a push service recognises this portal (a JWT with ES256)."""
+    parts = urlsplit(endpoint)
+    claims = {
+        "aud": f"{parts.scheme}://{parts.netloc}",
+        "exp": int(time.time()) + _SIGNED_SECONDS,
+        "sub": settings.ENVIRONMENT.address,
+    }
+    signed = f"{_encode_json({'typ': 'JWT', 'alg': 'ES256'})}.{_encode_json(claims)}"
+    r, s = decode_dss_signature(_signing_key().sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
+    return f"{signed}.{_encode(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
+
+
+def _signing_key() -> ec.EllipticCurvePrivateKey:
+    """Return the portal's key, derived from its secret key: so all machines have one, and a backup has it."""
+    # 31 bytes are less than the order of the curve.
+    number = _derive(settings.SECRET_KEY.encode(), salt=b"", info=b"cat-herder web push", length=31)
+    return ec.derive_private_key(int.from_bytes(number, "big"), ec.SECP256R1())
+
+
+def _derive(secret: bytes, *, salt: bytes, info: bytes, length: int) -> bytes:
+    return HKDF(algorithm=hashes.SHA256(), length=length, salt=salt, info=info).derive(secret)
+
+
+def _point(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+
+
+def _encode_json(value: object) -> str:
+    return _encode(json.dumps(value, separators=(",", ":")).encode())
+
+
+def _encode(data: bytes) -> str:
+    return urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _decode(text: str) -> bytes:
+    return urlsafe_b64decode(text + "=" * (-len(text) % 4))

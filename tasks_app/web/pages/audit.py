@@ -1,0 +1,69 @@
+"""The audit log: who did what, when and from where. Site admins see all, maintainers their projects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlencode
+
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_GET
+
+from tasks_app.history.audit import record, truncated_query
+from tasks_app.models import Action, AuditEntry, Project
+from tasks_app.permissions import Principal, audit_entries_visible_to, projects_maintained_by
+from tasks_app.reporting import downloads
+from tasks_app.reporting.audit import AuditFilters
+from tasks_app.reporting.exports import BATCH_SIZE
+from tasks_app.reporting.schemas.audit import AuditEntryOut
+from tasks_app.reporting.search.paging import PageCursor, iterate_ids, page_of_ids, rows_in_order
+from tasks_app.web.pages.access import is_htmx, principal_of
+
+PER_PAGE = 50
+#: Projects that are offered to choose from.
+_MOST_PROJECTS = 200
+
+
+@require_GET
+def audit(request: HttpRequest) -> HttpResponse:
+    """List the entries, the newest first. HTMX gets only the list."""
+    principal, filters = principal_of(request), AuditFilters.of(request.GET)
+    part = page_of_ids(_entries(principal, filters), PageCursor.of(request.GET), PER_PAGE)
+    related = AuditEntry.objects.select_related("actor")
+    context: dict[str, Any] = {
+        "filters": filters,
+        "entries": rows_in_order(related, part.ids),
+        "slice": part,
+        "filtered": urlencode(filters.url_parameters()),
+    }
+    if is_htmx(request):
+        return render(request, "audit/_entries.html", context)
+    context |= {"actions": Action.choices, "projects": _project_names(principal)}
+    return render(request, "audit/page.html", context)
+
+
+@require_GET
+def audit_export(request: HttpRequest) -> StreamingHttpResponse:
+    """Export all filtered entries as CSV, and record the export."""
+    principal, filters = principal_of(request), AuditFilters.of(request.GET)
+    searched = truncated_query(request.GET)
+    record(Action.EXPORTED, by=principal.user, subject="audit entries", form="csv", filters=searched)
+    rows, columns = _rows(_entries(principal, filters)), list(AuditEntryOut.model_fields)
+    return downloads.export_rows(columns, rows, name="audit", file_format="csv")
+
+
+def _entries(principal: Principal, filters: AuditFilters) -> QuerySet[AuditEntry]:
+    return filters.matching(audit_entries_visible_to(principal))
+
+
+def _rows(entries: QuerySet[AuditEntry]) -> Iterator[dict[str, Any]]:
+    for ids in iterate_ids(entries, BATCH_SIZE):
+        for entry in rows_in_order(AuditEntry.objects.all(), ids):
+            yield AuditEntryOut.of(entry).model_dump()
+
+
+def _project_names(principal: Principal) -> list[str]:
+    own: QuerySet[Project] = projects_maintained_by(principal)
+    return list(own.order_by("name").values_list("name", flat=True)[:_MOST_PROJECTS])

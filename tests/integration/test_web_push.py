@@ -1,0 +1,214 @@
+"""Questions and failures are pushed to browsers, encrypted for them (W6)."""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterator
+from ipaddress import ip_network
+from typing import Any
+
+import pytest
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from django.test import Client
+
+from tasks_app.core.phases import Phase
+from tasks_app.models import Delivery, DeliveryState, PushSubscription, Question, Transition, User
+from tasks_app.notifications.browsers import send_test, subscribe
+from tasks_app.notifications.delivery import deliver
+from tasks_app.notifications.notices import create_notifications
+from tasks_app.notifications.web_push import Browser, application_server_key
+from tests.browser import signed_in
+from tests.factories import MembershipFactory, QuestionFactory
+from tests.integration.receivers import Receiver, receiving
+
+pytestmark = pytest.mark.django_db
+
+CURVE = ec.SECP256R1()
+
+
+def encoded(data: bytes) -> str:
+    return urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def decoded(text: str) -> bytes:
+    return urlsafe_b64decode(text + "==")
+
+
+class FakeBrowser:
+    """What a browser keeps of its subscription; it reads what arrives as RFC 8291 says."""
+
+    def __init__(self) -> None:
+        self.key = ec.generate_private_key(CURVE)
+        self.point = self.key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+        self.auth = bytes(range(16))
+
+    def at(self, endpoint: str) -> Browser:
+        return Browser.checked(endpoint, encoded(self.point), encoded(self.auth))
+
+    def read(self, body: bytes) -> dict[str, Any]:
+        salt, length = body[:16], body[20]
+        sender, record = body[21 : 21 + length], body[21 + length :]
+        shared = self.key.exchange(ec.ECDH(), ec.EllipticCurvePublicKey.from_encoded_point(CURVE, sender))
+        material = derive(shared, self.auth, b"WebPush: info\x00" + self.point + sender, 32)
+        key = derive(material, salt, b"Content-Encoding: aes128gcm\x00", 16)
+        nonce = derive(material, salt, b"Content-Encoding: nonce\x00", 12)
+        text = AESGCM(key).decrypt(nonce, record, None)
+        assert text.endswith(b"\x02")
+        read: dict[str, Any] = json.loads(text[:-1])
+        return read
+
+
+def derive(secret: bytes, salt: bytes, info: bytes, length: int) -> bytes:
+    return HKDF(algorithm=hashes.SHA256(), length=length, salt=salt, info=info).derive(secret)
+
+
+@pytest.fixture
+def service(settings: Any) -> Iterator[Receiver]:
+    listed = (ip_network("127.0.0.0/8"),)
+    settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"webhook_allow": listed})
+    with receiving(status=201) as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def question() -> Question:
+    question: Question = QuestionFactory.create(task__phase=Phase.WAITING_FOR_INPUT)
+    Transition.objects.create(
+        task=question.task, source=Phase.RUNNING, target=Phase.WAITING_FOR_INPUT, reason="asked"
+    )
+    return question
+
+
+@pytest.fixture
+def ann(question: Question) -> User:
+    user: User = MembershipFactory.create(project=question.task.project).user
+    return user
+
+
+def test_a_question_reaches_each_browser_of_who_wants_to_know(
+    service: Receiver, question: Question, ann: User
+) -> None:
+    browsers = [FakeBrowser(), FakeBrowser()]
+    for number, browser in enumerate(browsers):
+        subscribe(ann, browser.at(f"{service.address()}&browser={number}"), name="Firefox")
+    create_notifications()
+    assert deliver() == 2
+    for path, headers, body in service.posts:
+        told = browsers[int(path[-1])].read(body)
+        assert told["title"] == question.headline
+        assert told["url"] == f"/tasks/{question.task_id}/"
+        assert [action["action"] for action in told["actions"]] == ["open", "inbox"]
+        assert headers["Content-Encoding"] == "aes128gcm" and int(headers["TTL"]) > 0
+        assert question.headline.encode() not in body
+    assert set(Delivery.objects.values_list("state", flat=True)) == {DeliveryState.SENT}
+
+
+def test_requests_are_signed_for_the_push_service(service: Receiver, ann: User) -> None:
+    subscription = subscribe(ann, FakeBrowser().at(service.address()), name="")
+    send_test(subscription)
+    deliver()
+    scheme, token, key = service.posts[0][1]["Authorization"].replace(",", "").split()
+    assert (scheme, key) == ("vapid", f"k={application_server_key()}")
+    signed, _, signature = token.removeprefix("t=").rpartition(".")
+    claims = json.loads(decoded(signed.partition(".")[2]))
+    assert claims["aud"] == f"http://127.0.0.1:{service.port}"
+    public = ec.EllipticCurvePublicKey.from_encoded_point(CURVE, decoded(application_server_key()))
+    raw = decoded(signature)
+    both = encode_dss_signature(int.from_bytes(raw[:32], "big"), int.from_bytes(raw[32:], "big"))
+    public.verify(both, signed.encode(), ec.ECDSA(hashes.SHA256()))
+    with pytest.raises(InvalidSignature):
+        public.verify(both, b"another claim", ec.ECDSA(hashes.SHA256()))
+
+
+@pytest.mark.parametrize("status", [404, 410])
+def test_a_browser_that_is_gone_is_forgotten(service: Receiver, ann: User, status: int) -> None:
+    service.status = status
+    send_test(subscribe(ann, FakeBrowser().at(service.address()), name=""))
+    deliver()
+    assert not PushSubscription.objects.exists() and not Delivery.objects.exists()
+
+
+def test_a_push_service_that_fails_is_tried_again(service: Receiver, ann: User) -> None:
+    service.status = 503
+    send_test(subscribe(ann, FakeBrowser().at(service.address()), name=""))
+    deliver()
+    delivery = Delivery.objects.get()
+    assert (delivery.state, delivery.attempts) == (DeliveryState.WAITING, 1)
+    assert PushSubscription.objects.exists()
+
+
+def test_a_browser_cannot_make_the_portal_reach_into_its_network(
+    service: Receiver, ann: User, settings: Any
+) -> None:
+    settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"webhook_allow": ()})
+    send_test(subscribe(ann, FakeBrowser().at(service.address()), name=""))
+    deliver()
+    delivery = Delivery.objects.get()
+    assert delivery.state == DeliveryState.FAILED and "inside a network" in delivery.error
+    assert not service.posts
+
+
+def test_nothing_is_pushed_to_who_no_longer_sees_the_project(
+    service: Receiver, question: Question, ann: User
+) -> None:
+    subscribe(ann, FakeBrowser().at(service.address()), name="")
+    create_notifications()
+    ann.memberships.all().delete()
+    deliver()
+    assert Delivery.objects.get().state == DeliveryState.DROPPED and not service.posts
+
+
+class TestPage:
+    def posted(self, client: Client, endpoint: str, **changed: str) -> None:
+        browser = FakeBrowser()
+        keys = {"p256dh": encoded(browser.point), "auth": encoded(browser.auth), **changed}
+        assert client.post("/me/browsers/", {"endpoint": endpoint, **keys}).status_code == 302
+
+    def test_a_browser_is_stored_once_and_encrypted(self, ann: User) -> None:
+        client = signed_in(ann)
+        for _ in range(2):
+            self.posted(client, "https://push.example/abc")
+        subscription = PushSubscription.objects.get()
+        assert subscription.user == ann and "abc" not in subscription.encrypted
+        page = client.get("/me/notifications/").content.decode()
+        assert "push.example" in page and "/abc" not in page
+
+    @pytest.mark.parametrize("endpoint", ["", "file:///etc/passwd", "https://", "https://u:p@x.example/"])
+    def test_what_is_no_url_of_a_push_service_is_refused(self, ann: User, endpoint: str) -> None:
+        self.posted(signed_in(ann), endpoint)
+        assert not PushSubscription.objects.exists()
+
+    @pytest.mark.parametrize("changed", [{"p256dh": "AAAA"}, {"auth": "AAAA"}, {"auth": "ü"}])
+    def test_keys_that_are_none_are_refused(self, ann: User, changed: dict[str, str]) -> None:
+        self.posted(signed_in(ann), "https://push.example/abc", **changed)
+        assert not PushSubscription.objects.exists()
+
+    def test_a_browser_changes_hands_with_who_is_logged_in(self, ann: User) -> None:
+        bob: User = MembershipFactory.create().user
+        for user in (ann, bob):
+            self.posted(signed_in(user), "https://push.example/abc")
+        assert PushSubscription.objects.get().user == bob
+
+    def test_only_ones_own_browsers_can_be_removed(self, ann: User) -> None:
+        self.posted(signed_in(ann), "https://push.example/abc")
+        url = f"/me/browsers/{PushSubscription.objects.get().pk}/remove/"
+        assert signed_in(MembershipFactory.create().user).post(url).status_code == 404
+        assert signed_in(ann).post(url).status_code == 302
+        assert not PushSubscription.objects.exists()
+
+
+def test_strangers_get_what_an_app_needs(client: Client) -> None:
+    manifest = client.get("/manifest.webmanifest")
+    assert manifest["Content-Type"] == "application/manifest+json"
+    assert manifest.json()["display"] == "standalone"
+    worker = client.get("/service-worker.js")
+    assert worker["Content-Type"].startswith("text/javascript")
+    assert "cache.put" not in worker.content.decode()
+    assert client.get("/offline/").status_code == 200
