@@ -29,8 +29,9 @@ PUBLISHING_POINTS = (
     "publication-claimed",
     "publication-checked",
     "publication-pushed",
-    "pull-request-opened",
 )
+#: The same for a worker that opens a pull request.
+PULL_REQUEST_POINTS = ("pull-request-opened",)
 
 _armed = os.environ.get("CATHERDER_CRASH_AT", "")
 

@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from tasks_app.engine.crashpoints import PUBLISHING_POINTS
+from tasks_app.engine.crashpoints import PUBLISHING_POINTS, PULL_REQUEST_POINTS
 from tasks_app.engine.publisher import carry_out
-from tasks_app.models import Action, AuditEntry, Publication, Task
+from tasks_app.forges.port import ForgeKind
+from tasks_app.models import Action, AuditEntry, Publication, PullRequest, Task
 from tasks_app.services.publishing import publish
 from tests.crash.test_sweep import dies_at
+from tests.forges.servers import forge_server
 from tests.git_servers import count_pushes
 from tests.integration.git_repository import GitRepository
 from tests.people import acting
@@ -51,6 +53,25 @@ def test_a_death_at_any_point(runner: Runner, task: Task, point: str, squash: bo
     assert not carry_out(publication.pk), "the claim of the dead worker still holds"
     bury()
     assert carry_out(publication.pk)
+    assert_published_once(task, pushes)
+
+
+@pytest.mark.parametrize("point", PULL_REQUEST_POINTS)
+def test_v7_a_death_after_a_pull_request_was_opened(
+    runner: Runner, task: Task, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The forge outlives the worker; the next one finds the pull request by its branch."""
+    pushes = count_pushes(Path(task.project.publish_url))
+    monkeypatch.setattr("tasks_app.services.publishing.pull_request_hindrance", lambda project: "")
+    with forge_server(ForgeKind.FORGEJO) as server:
+        monkeypatch.setattr("tasks_app.engine.pull_requests.forge_of", lambda project: server.forge)
+        publication = publish(task, by=acting(runner.user), pull_request=True)
+        assert dies_at(point, lambda: carry_out(publication.pk)) == 137
+        bury()
+        assert carry_out(publication.pk)
+        assert server.people.calls.count("open") == 1
+        assert server.description.problems == []
+    assert PullRequest.objects.get().number == 1
     assert_published_once(task, pushes)
 
 
