@@ -42,7 +42,7 @@ def test_the_sample_story_with_a_reload_and_a_restart_while_it_waits(
 ) -> None:
     """H4, H5, H7, V6, R1-R3: nothing runs while it waits, all survives, the result is published."""
     page = sign_in(own_portal)
-    expect(page.get_by_text("Rehearsal.")).to_be_visible()
+    expect(page.get_by_text("Rehearsal.", exact=True)).to_be_visible()
     start_sample(page)
 
     card = page.locator("article.card")
