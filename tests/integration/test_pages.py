@@ -363,6 +363,9 @@ def test_a_cancelled_task_says_who_cancelled_it_and_when(browser: Client) -> Non
     page = browser.post(reverse("task_cancel", args=[task.pk]), follow=True).text
     name = User.objects.get(is_superuser=True).shown_name
     assert re.search(rf"Cancelled by {name}, <time [^>]+>\d\d:\d\d</time>", page)
+    assert f'<p class="row-question">by {name}</p>' in browser.get("/").text
+    browser.post(reverse("task_go_on", args=[task.pk]))
+    assert f"by {name}</p>" not in browser.get("/").text
 
 
 def test_start_cancel_and_resume_are_buttons(browser: Client) -> None:
@@ -417,6 +420,12 @@ def test_everything_that_others_wrote_is_harmless_on_the_page(browser: Client) -
         (EventKind.ANSWER, {"text": HOSTILE, "by": HOSTILE, "via": HOSTILE}),
         (EventKind.CHECK, {"check": HOSTILE, "problem": HOSTILE, "output": HOSTILE, "exit_code": HOSTILE}),
         (EventKind.RESULT, {"text": HOSTILE, "is_error": True}),
+    )
+    at_work = RunFactory.create(task=TaskFactory.create(phase=Phase.RUNNING, title=HOSTILE))
+    say(
+        at_work,
+        (EventKind.TEXT, text),
+        (EventKind.TOOL_USE, {"name": HOSTILE, "input": {"command": HOSTILE}}),
     )
     for address in (page_of(task), "/", "/live/", f"/questions/{question.pk}/"):
         page = browser.get(address).text

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import cast
+from typing import NamedTuple, cast
 
 from allauth.account import app_settings
 from allauth.account.internal.flows.login import get_authentication_records
 from allauth.account.internal.flows.reauthentication import raise_if_reauthentication_required
+from django.db.models import Exists, OuterRef
 from django.http import HttpRequest
 
 from tasks_app import permissions
@@ -25,12 +26,28 @@ def principal_of(request: HttpRequest) -> Principal:
     return Principal.unrestricted(current_user(request))
 
 
+class VisibleProject(NamedTuple):
+    """A project that the user may see, and whether they may create tasks and answer questions in it."""
+
+    id: int
+    name: str
+    may_act: bool
+
+
+def visible_projects(request: HttpRequest) -> list[VisibleProject]:
+    """Return the projects that the user may see, by name; one query per request."""
+    if not hasattr(request, "_visible_projects"):
+        principal = principal_of(request)
+        actable = permissions.projects_actable_by(principal).filter(pk=OuterRef("pk"))
+        rows = permissions.projects_visible_to(principal).annotate(may_act=Exists(actable))
+        found = [VisibleProject(*row) for row in rows.order_by("name").values_list("pk", "name", "may_act")]
+        request._visible_projects = found  # type: ignore[attr-defined]
+    return request._visible_projects  # type: ignore[attr-defined, no-any-return]
+
+
 def actable_projects(request: HttpRequest) -> frozenset[int]:
-    """Return the ids of the projects in which the user may create tasks and answer; one query per request."""
-    if not hasattr(request, "_actable_projects"):
-        ids = permissions.projects_actable_by(principal_of(request)).values_list("pk", flat=True)
-        request._actable_projects = frozenset(ids)  # type: ignore[attr-defined]
-    return request._actable_projects  # type: ignore[attr-defined, no-any-return]
+    """Return the ids of the projects in which the user may create tasks and answer."""
+    return frozenset(project.id for project in visible_projects(request) if project.may_act)
 
 
 def may_act(request: HttpRequest, project: Project) -> bool:

@@ -10,14 +10,15 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.core.paginator import Page, Paginator
-from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery, Value
+from django.db.models.functions import Coalesce, Concat, NullIf, Trim
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST
 
 from tasks_app.core.phases import Phase
 from tasks_app.core.storable import storable_text
-from tasks_app.models import Question, Sequence, Task
+from tasks_app.models import Question, Sequence, Task, Transition
 from tasks_app.permissions import (
     Principal,
     projects_actable_by,
@@ -27,7 +28,13 @@ from tasks_app.permissions import (
 )
 from tasks_app.reporting.search.paging import rows_in_order
 from tasks_app.services.bulk import DONE, BulkAction, act_on_tasks
-from tasks_app.web.pages.access import actable_projects, current_user, is_htmx, principal_of
+from tasks_app.web.pages.access import (
+    actable_projects,
+    current_user,
+    is_htmx,
+    principal_of,
+    visible_projects,
+)
 from tasks_app.web.pages.activity import activities, shown_steps
 from tasks_app.web.pages.first_steps import first_steps
 
@@ -126,8 +133,7 @@ def dashboard(request: HttpRequest) -> HttpResponse:
     context["activities"] = activities(task for listed in context["groups"] for task in listed.tasks)
     if is_htmx(request):
         return render(request, "dashboard/_groups.html", context)
-    visible = projects_visible_to(principal_of(request))
-    context["projects"] = list(visible.order_by("name").values_list("name", flat=True)[:_MOST_NAMES])
+    context["projects"] = [project.name for project in visible_projects(request)[:_MOST_NAMES]]
     context["first_steps"] = first_steps(current_user(request))
     return render(request, "dashboard/page.html", context)
 
@@ -210,11 +216,12 @@ def _ids_in_group(request: HttpRequest, filters: DashboardFilters, group: Group)
 
 
 def _load_tasks(numbers: Iterable[int]) -> list[Task]:
-    """Return these tasks with their steps and oldest open question."""
+    """Return these tasks with their steps, their oldest open question and who cancelled them."""
     rows = Task.objects.select_related("project", "sequence").defer("text", "body")
     rows = rows.prefetch_related(shown_steps()).annotate(
         question_items=Subquery(_oldest_question().values("items")[:1]),
         asked_at=Subquery(_oldest_question().values("asked_at")[:1]),
+        cancelled_by=_cancelled_by(),
     )
     return rows_in_order(rows, list(numbers))
 
@@ -222,3 +229,12 @@ def _load_tasks(numbers: Iterable[int]) -> list[Task]:
 def _oldest_question() -> QuerySet[Question]:
     """Return the oldest open question of a task."""
     return Question.objects.open().filter(task=OuterRef("pk")).order_by("asked_at", "pk")
+
+
+def _cancelled_by() -> Subquery:
+    """Return who cancelled a cancelled task last, as User.shown_name is."""
+    full_name = NullIf(Trim(Concat("actor__first_name", Value(" "), "actor__last_name")), Value(""))
+    of_task = Transition.objects.filter(
+        task=OuterRef("pk"), task__phase=Phase.CANCELLED, step=None, target=Phase.CANCELLED
+    )
+    return Subquery(of_task.order_by("-pk").values(name=Coalesce(full_name, "actor__username"))[:1])
