@@ -1,7 +1,7 @@
 """A worker dies at each named point, on SQLite and on PostgreSQL; its successor reaches the very same end.
 
 The worker is a fork of this process and its agent the quick one, so that both databases can be swept at
-little cost; `test_crash_points.py` repeats with the real program, on SQLite, where that has a part in it.
+little cost; `test_crash_points.py` sweeps the same points with the real program, on SQLite.
 """
 
 from __future__ import annotations
