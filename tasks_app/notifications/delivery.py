@@ -110,6 +110,8 @@ def _send(batch: Sequence[Delivery]) -> int | None:
         raise NotSent(str(error), permanent=True) from None
     if delivery.medium == Medium.CHAT:
         return chat.send(url, message, listed=listed)
+    if delivery.medium != Medium.WEBHOOK:
+        raise NotSent(f"the medium “{delivery.medium}” is unknown", permanent=True)
     key, now = str(delivery.key), int(time.time())
     return webhook.post(url, message.as_json(), secret=secret, key=key, at=now, listed=listed)
 

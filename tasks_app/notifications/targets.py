@@ -152,6 +152,8 @@ def validate_url(medium: str, url: str) -> str:
         raise BadInput("Enter the URL in ASCII characters, without spaces.", where="url")
     if medium == Medium.WEBHOOK:
         return _validate_webhook_url(url)
+    if medium != Medium.CHAT:
+        raise BadInput("choose webhook or chat.", where="medium")
     try:
         chat.check(url)
     except NotSent as error:

@@ -87,6 +87,26 @@ def test_a_machine_without_git_is_reported_with_what_to_install(monkeypatch: pyt
     assert finding.level is Level.PROBLEM and "apt install git" in finding.advice
 
 
+@pytest.mark.parametrize(
+    ("version", "level", "advice"),
+    [
+        ("git version 2.31.9", Level.PROBLEM, "git 2.32 or newer"),
+        ("git version 2.37.1 (Apple Git-137.1)", Level.WARNING, "git 2.38 or newer"),
+        ("git version 2.38.0", Level.OK, ""),
+        ("git version unknown", Level.OK, ""),
+    ],
+)
+def test_a_git_that_is_too_old_for_something_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, level: Level, advice: str
+) -> None:
+    program = tmp_path / "git"
+    program.write_text(f"#!/bin/sh\necho '{version}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    finding = only(machine.git())
+    assert finding.level is level and advice in finding.advice
+
+
 def test_make_up_without_git_says_so_at_once(tmp_path: Path) -> None:
     """And installs nothing before."""
     make = shutil.which("make")

@@ -21,6 +21,7 @@ from tasks_app.models import EventType, User
 from tasks_app.notifications import chat, mail, webhook
 from tasks_app.notifications.errors import NotSent
 from tasks_app.notifications.message import Message, OpenQuestion
+from tasks_app.notifications.targets import validate_url
 from tests.integration.receivers import Receiver, certificate, mail_server, receiving
 
 LOOPBACK = [ip_network("127.0.0.0/8")]
@@ -222,6 +223,13 @@ def test_a_chat_service_that_refuses_is_tried_again(receiver: Receiver) -> None:
     with pytest.raises(NotSent, match="answered 500") as refusal:
         chat.send(address, message(), listed=LOOPBACK)
     assert not refusal.value.permanent
+
+
+@pytest.mark.parametrize("medium", ["page", "email", "pigeon", ""])
+def test_only_webhooks_and_chats_have_a_url(medium: str) -> None:
+    with pytest.raises(BadInput, match="choose webhook or chat") as refused:
+        validate_url(medium, "https://example.org/")
+    assert refused.value.where == "medium"
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,8 @@ from tasks_app.sandbox import TEMPORARY_FILES, Sandbox, run
 
 #: The first version with `git repack --geometric`, which joins the packs of many recordings.
 OLDEST_GIT = (2, 32)
+#: The first version with `git merge-tree --write-tree`, by which a result is updated before it is published.
+UPDATING_GIT = (2, 38)
 #: Open files that a web server with many browsers needs.
 OPEN_FILES = 4096
 #: Bytes of memory of an agent, without the programs that it starts.
@@ -47,12 +49,24 @@ def git() -> Iterator[Finding]:
     output = subprocess.run(
         [program, "--version"], capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=True
     )
-    found = re.search(r"(\d+)\.(\d+)[.\d]*", output.stdout)
-    if found and (int(found[1]), int(found[2])) < OLDEST_GIT:
-        oldest = ".".join(map(str, OLDEST_GIT))
-        yield problem("git", f"{found[0]} is too old", f"Install git {oldest} or newer.")
-    else:
-        yield ok("git", found[0] if found else output.stdout.strip())
+    yield _git_finding(output.stdout.strip())
+
+
+def _git_finding(version: str) -> Finding:
+    found = re.search(r"(\d+)\.(\d+)[.\d]*", version)
+    if found is None:
+        return ok("git", version)
+    number = (int(found[1]), int(found[2]))
+    if number < OLDEST_GIT:
+        return problem("git", f"{found[0]} is too old", f"Install git {_dotted(OLDEST_GIT)} or newer.")
+    if number < UPDATING_GIT:
+        advice = f"Install git {_dotted(UPDATING_GIT)} or newer to update results before they are published."
+        return warning("git", f"{found[0]} cannot update a result", advice)
+    return ok("git", found[0])
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))
 
 
 def sandbox() -> Iterator[Finding]:
