@@ -17,7 +17,7 @@ WIDE = {"width": 1440, "height": 900}
 def test_on_a_phone_the_filters_of_the_history_are_folded(portal: UpPortal, sign_in: SignIn) -> None:
     page = sign_in(portal, viewport=PHONE)
     page.goto(f"{portal.url}/history/")
-    fold, project = page.locator(".folding > summary"), page.get_by_label("Project")
+    fold, project = page.locator(".folding > summary"), page.locator("select[name=project]")
     expect(fold).to_have_text("Filter")
     expect(project).to_be_hidden()
     fold.click()
@@ -28,5 +28,5 @@ def test_on_a_phone_the_filters_of_the_history_are_folded(portal: UpPortal, sign
 def test_wide_screens_fold_nothing(portal: UpPortal, sign_in: SignIn) -> None:
     page = sign_in(portal, viewport=WIDE)
     page.goto(f"{portal.url}/history/")
-    expect(page.get_by_label("Project")).to_be_visible()
+    expect(page.locator("select[name=project]")).to_be_visible()
     expect(page.locator(".folding > summary")).to_be_hidden()

@@ -137,7 +137,8 @@ def test_a_viewer_is_nowhere_asked_for_an_answer(kind: QuestionKind, subtests: p
     )
     for where in (question_page, task_page, "/", "/inbox/", "/live/", "/history/"):
         with subtests.test(where):
-            page = client.get(where).text
+            # The list of keys is the same for everybody.
+            page = re.sub(r'<dialog id="keys".*?</dialog>', "", client.get(where).text, flags=re.DOTALL)
             assert not re.search(r"needs your|needs you|Answer and|Approve|Deny|Skip…", page, re.IGNORECASE)
             assert 'name="notes"' not in page and 'name="item-0' not in page
             assert 'data-open="0"' in page and not re.search(r"<title>\s*\(", page)

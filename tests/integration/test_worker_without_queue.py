@@ -76,4 +76,5 @@ def test_with_a_damaged_queue_file_due_tasks_are_found(
         wait_until(lambda: installation.phase() == "done")
         installation.python(START)
         wait_until(lambda: installation.phase(2) == "done")
-    assert len(lines_of_queue(log)) <= 2
+    for message in ("cannot be used", "was damaged", "works again"):
+        assert sum(message in line for line in lines_of_queue(log)) <= 1

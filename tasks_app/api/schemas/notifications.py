@@ -17,7 +17,7 @@ from tasks_app.reporting.schemas.notifications import (
     TaskEventType,
 )
 
-EventTypes = Annotated[list[TaskEventType], Field(min_length=1, max_length=4)]
+EventTypes = Annotated[list[TaskEventType], Field(min_length=1, max_length=len(TaskEventType))]
 TargetName = Annotated[Storable, Field(min_length=1, max_length=60, pattern=r"^[^\x00]*\S[^\x00]*$")]
 
 

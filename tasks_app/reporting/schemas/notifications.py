@@ -26,6 +26,7 @@ class TaskEventType(StrEnum):
     FAILED = "failed"
     DONE = "done"
     CANCELLED = "cancelled"
+    REVIEWED = "reviewed"
 
 
 class ProjectMedium(StrEnum):
