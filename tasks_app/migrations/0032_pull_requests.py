@@ -81,11 +81,6 @@ class Migration(migrations.Migration):
             field=models.CharField(blank=True, help_text='Its id at the forge.', max_length=200),
         ),
         migrations.AddField(
-            model_name='task',
-            name='publish',
-            field=models.JSONField(blank=True, editable=False, help_text='The `publish:` key of its pipeline, as it began.', null=True),
-        ),
-        migrations.AddField(
             model_name='threadcomment',
             name='forge_author',
             field=models.CharField(blank=True, help_text='Who wrote it, at a forge.', max_length=200),

@@ -135,9 +135,6 @@ class Task(Phased):
     max_turns = models.PositiveIntegerField(null=True, blank=True, help_text="Turns that one run may take.")
     max_cost_usd = models.FloatField(null=True, blank=True, help_text="Dollars that the whole task may cost.")
     auto_commit = models.BooleanField(default=False, help_text="Commit a checkpoint after each step.")
-    publish = models.JSONField(
-        null=True, blank=True, editable=False, help_text="The `publish:` key of its pipeline, as it began."
-    )
     publish_plan = models.BooleanField(default=False, help_text="Leave PLAN.md in the result.")
     ask_before: models.JSONField[list[str], list[str]] = models.JSONField(
         default=list, blank=True, help_text="Patterns of tool calls that a human must approve."
