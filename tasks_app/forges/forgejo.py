@@ -21,7 +21,7 @@ from tasks_app.forges.port import (
     RemoteComment,
     RemotePullRequest,
 )
-from tasks_app.forges.reading import MOST_PAGES, Json, login, readable, text, web_url
+from tasks_app.forges.reading import Json, all_pages, login, readable, text, wanted_reviewers, web_url
 
 _CHECKS = {
     "success": CheckState.PASSED,
@@ -60,10 +60,7 @@ class Forgejo:
         return self._pull_request(self._call("PATCH", self._pull(number), {"body": body}))
 
     def request_reviews(self, number: int, reviewers: tuple[str, ...]) -> None:
-        people = [name for name in reviewers if "/" not in name]
-        teams = [name.partition("/")[2] for name in reviewers if "/" in name]
-        body = {"reviewers": people, "team_reviewers": teams}
-        self._call("POST", f"{self._pull(number)}/requested_reviewers", body)
+        self._call("POST", f"{self._pull(number)}/requested_reviewers", wanted_reviewers(reviewers))
 
     def read(self, number: int) -> RemotePullRequest:
         return self._pull_request(self._call("GET", self._pull(number)))
@@ -73,7 +70,7 @@ class Forgejo:
         for review in self._list(f"{self._pull(number)}/reviews"):
             with readable(_NAME):
                 found += self._of_review(number, review)
-        for raw in self._list(f"{self._repo}/issues/{number}/comments", limit=None):
+        for raw in self._call("GET", f"{self._repo}/issues/{number}/comments") or []:  # without pages
             with readable(_NAME):
                 name = f"i{raw['id']}"
                 found.append(RemoteComment(name, name, login(raw["user"]), text(raw["body"])))
@@ -128,15 +125,9 @@ class Forgejo:
             return _pull_request(raw)
 
     def _list(self, path: str, **query: object) -> list[Json]:
-        found: list[Json] = []
-        if "limit" in query:  # this list has no pages
-            return list(self._call("GET", path) or [])
-        for page in range(1, MOST_PAGES + 1):
-            some = self._call("GET", path, query={**query, "limit": _PAGE, "page": page})
-            found += some
-            if len(some) < _PAGE:
-                break
-        return found
+        return all_pages(
+            lambda page: self._call("GET", path, query={**query, "limit": _PAGE, "page": page}), size=_PAGE
+        )
 
     def _call(self, verb: str, path: str, body: Json | None = None, *, query: Json | None = None) -> Any:
         try:

@@ -22,7 +22,7 @@ from tasks_app.forges.port import (
     RemoteComment,
     RemotePullRequest,
 )
-from tasks_app.forges.reading import MOST_PAGES, PAGE, Json, login, readable, text, web_url
+from tasks_app.forges.reading import PAGE, Json, all_pages, login, readable, text, wanted_reviewers, web_url
 
 _CONCLUSIONS = {
     "success": CheckState.PASSED,
@@ -69,10 +69,7 @@ class GitHub:
         return self._pull_request(self._call("PATCH", self._pull(number), {"body": body}))
 
     def request_reviews(self, number: int, reviewers: tuple[str, ...]) -> None:
-        people = [name for name in reviewers if "/" not in name]
-        teams = [name.partition("/")[2] for name in reviewers if "/" in name]
-        body = {"reviewers": people, "team_reviewers": teams}
-        self._call("POST", f"{self._pull(number)}/requested_reviewers", body)
+        self._call("POST", f"{self._pull(number)}/requested_reviewers", wanted_reviewers(reviewers))
 
     def read(self, number: int) -> RemotePullRequest:
         found = self._pull_request(raw := self._call("GET", self._pull(number)))
@@ -136,13 +133,9 @@ class GitHub:
             return _pull_request(raw)
 
     def _list(self, path: str, **query: object) -> list[Json]:
-        found: list[Json] = []
-        for page in range(1, MOST_PAGES + 1):
-            some = self._call("GET", path, query={**query, "per_page": PAGE, "page": page})
-            found += some
-            if len(some) < PAGE:
-                break
-        return found
+        return all_pages(
+            lambda page: self._call("GET", path, query={**query, "per_page": PAGE, "page": page})
+        )
 
     def _call(self, verb: str, path: str, body: Json | None = None, *, query: Json | None = None) -> Any:
         return _call(self._requester, verb, path, body, query=query)

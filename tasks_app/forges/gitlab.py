@@ -23,7 +23,7 @@ from tasks_app.forges.port import (
     RemoteComment,
     RemotePullRequest,
 )
-from tasks_app.forges.reading import MOST_PAGES, PAGE, Json, login, readable, text, web_url
+from tasks_app.forges.reading import PAGE, Json, all_pages, login, readable, text, web_url
 
 _STATES = {"merged": PullRequestState.MERGED, "closed": PullRequestState.CLOSED}
 _CHECKS = {
@@ -125,13 +125,9 @@ class GitLab:
             )
 
     def _list(self, path: str, **query: object) -> list[Json]:
-        found: list[Json] = []
-        for page in range(1, MOST_PAGES + 1):
-            some = self._call("get", path, query={**query, "per_page": PAGE, "page": page})
-            found += some
-            if len(some) < PAGE:
-                break
-        return found
+        return all_pages(
+            lambda page: self._call("get", path, query={**query, "per_page": PAGE, "page": page})
+        )
 
     def _call(self, verb: str, path: str, body: Json | None = None, *, query: Json | None = None) -> Any:
         try:

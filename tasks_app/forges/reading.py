@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,3 +41,22 @@ def web_url(value: object) -> str:
     """Return a link that pages may show; "" for anything but http and https."""
     url = text(value)
     return url if url.startswith(("https://", "http://")) else ""
+
+
+def all_pages(fetch: Callable[[int], list[Json]], *, size: int = PAGE) -> list[Json]:
+    """Return the entries of up to MOST_PAGES pages of `size`. `fetch` gets the number of a page, from 1."""
+    found: list[Json] = []
+    for page in range(1, MOST_PAGES + 1):
+        some = fetch(page)
+        found += some
+        if len(some) < size:
+            break
+    return found
+
+
+def wanted_reviewers(names: tuple[str, ...]) -> Json:
+    """Return what GitHub and Forgejo want to be told. A name with a slash is that of a team."""
+    return {
+        "reviewers": [name for name in names if "/" not in name],
+        "team_reviewers": [name.partition("/")[2] for name in names if "/" in name],
+    }
