@@ -21,6 +21,7 @@ from servestatic.middleware import ServeStaticMiddleware
 
 from tasks_app.api import limits
 from tests import bytecode, databases, machine, rounds, static_files
+from tests.git_servers import HttpsServer, SshServer, https_server, ssh_server
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
@@ -135,3 +136,26 @@ def postgres_url() -> Iterator[str]:
 def redis_url() -> str:
     """The address of a Redis that others use too. For tests with the mark `redis`."""
     return machine.REDIS
+
+
+@pytest.fixture(scope="module")
+def served_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The repositories that `https` and `ssh` serve."""
+    return tmp_path_factory.mktemp("servers")
+
+
+@pytest.fixture(scope="module")
+def https(served_folder: Path) -> Iterator[HttpsServer]:
+    """A git server over https whose certificate this process trusts."""
+    with https_server(served_folder) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GIT_SSL_CAINFO", str(server.authority))
+        patch.setenv("NO_PROXY", "localhost,127.0.0.1")
+        patch.setenv("no_proxy", "localhost,127.0.0.1")
+        yield server
+
+
+@pytest.fixture(scope="module")
+def ssh(served_folder: Path) -> Iterator[SshServer]:
+    """A git server over ssh."""
+    with ssh_server(served_folder) as server:
+        yield server

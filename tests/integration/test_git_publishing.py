@@ -1,8 +1,7 @@
-"""Pushing to real servers: a folder, https with a password, ssh (V6)."""
+"""Pushing to real servers: a served_folder, https with a password, ssh (V6)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -24,7 +23,6 @@ from tests.git_servers import (
     refuse_pushes,
     silent_server,
     ssh_key,
-    ssh_server,
 )
 from tests.integration.git_repository import GitRepository
 
@@ -32,30 +30,10 @@ BRANCH = "cat-herder/paint-it"
 GOOD = HttpsToken(USER, TOKEN)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("servers")
-
-
-@pytest.fixture(scope="module")
-def https(folder: Path) -> Iterator[HttpsServer]:
-    with https_server(folder) as server, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GIT_SSL_CAINFO", str(server.authority))
-        patch.setenv("NO_PROXY", "localhost,127.0.0.1")
-        patch.setenv("no_proxy", "localhost,127.0.0.1")
-        yield server
-
-
-@pytest.fixture(scope="module")
-def ssh(folder: Path) -> Iterator[SshServer]:
-    with ssh_server(folder) as server:
-        yield server
-
-
 @pytest.fixture
-def name(folder: Path) -> str:
+def name(served_folder: Path) -> str:
     """The name of a new empty repository on all servers."""
-    return bare_repository(folder / f"{uuid4().hex}.git").name
+    return bare_repository(served_folder / f"{uuid4().hex}.git").name
 
 
 @pytest.fixture
@@ -71,8 +49,8 @@ def own(work: GitRepository, tmp_path: Path) -> Repository:
     return repository
 
 
-def commits(folder: Path, name: str) -> str:
-    return GitRepository(folder / name).git("for-each-ref", "--format=%(refname) %(objectname)")
+def commits(served_folder: Path, name: str) -> str:
+    return GitRepository(served_folder / name).git("for-each-ref", "--format=%(refname) %(objectname)")
 
 
 def commands() -> list[str]:
@@ -96,8 +74,8 @@ def assert_publishes(remote: Remote, own: Repository, work: GitRepository) -> No
     assert remote.read(BRANCH).commit == second
 
 
-def test_to_a_folder(folder: Path, name: str, own: Repository, work: GitRepository) -> None:
-    assert_publishes(Remote(str(folder / name)), own, work)
+def test_to_a_folder(served_folder: Path, name: str, own: Repository, work: GitRepository) -> None:
+    assert_publishes(Remote(str(served_folder / name)), own, work)
 
 
 def test_over_https(https: HttpsServer, name: str, own: Repository, work: GitRepository) -> None:
@@ -110,31 +88,31 @@ def test_over_ssh(ssh: SshServer, name: str, own: Repository, work: GitRepositor
 
 
 def test_a_remote_says_which_branch_is_its_default(
-    folder: Path, name: str, own: Repository, work: GitRepository
+    served_folder: Path, name: str, own: Repository, work: GitRepository
 ) -> None:
-    remote = Remote(str(folder / name))
+    remote = Remote(str(served_folder / name))
     assert remote.read("main") == RemoteState("", "")  # without a commit it does not say
-    work.git("push", "--quiet", str(folder / name), "HEAD:main")
+    work.git("push", "--quiet", str(served_folder / name), "HEAD:main")
     assert remote.read("main") == RemoteState("main", work.git("rev-parse", "HEAD"))
 
 
 def test_commits_of_others_are_not_overwritten(
-    folder: Path, name: str, own: Repository, work: GitRepository
+    served_folder: Path, name: str, own: Repository, work: GitRepository
 ) -> None:
-    ours, remote = work.git("rev-parse", "HEAD"), Remote(str(folder / name))
+    ours, remote = work.git("rev-parse", "HEAD"), Remote(str(served_folder / name))
     remote.push(own, ours, BRANCH, expected="")
     theirs = work.commit(**{"theirs.txt": "x"})
-    work.git("push", "--quiet", str(folder / name), f"HEAD:{BRANCH}")
+    work.git("push", "--quiet", str(served_folder / name), f"HEAD:{BRANCH}")
     for expected in ("", ours):
         with pytest.raises(PublishingFailed, match=f"refused the branch {BRANCH}: stale info"):
             remote.push(own, ours, BRANCH, expected=expected)
-    assert theirs in commits(folder, name)
+    assert theirs in commits(served_folder, name)
 
 
 def test_what_a_hook_of_the_server_says_is_passed_on(
-    https: HttpsServer, folder: Path, name: str, own: Repository, work: GitRepository
+    https: HttpsServer, served_folder: Path, name: str, own: Repository, work: GitRepository
 ) -> None:
-    refuse_pushes(folder / name, f"not on a Friday, {TOKEN}")
+    refuse_pushes(served_folder / name, f"not on a Friday, {TOKEN}")
     with pytest.raises(PublishingFailed, match="pre-receive hook declined") as failed:
         Remote(https.url(name), GOOD).push(own, work.git("rev-parse", "HEAD"), BRANCH, expected="")
     assert "not on a Friday, …" in str(failed.value) and TOKEN not in str(failed.value)

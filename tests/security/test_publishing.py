@@ -17,7 +17,7 @@ from tasks_app.models import Publication, PublishCredential, Task
 from tasks_app.services.encryption import Purpose, decrypt
 from tasks_app.services.publish_settings import NewCredential, store_credential
 from tasks_app.services.publishing import publish
-from tests.git_servers import TOKEN, USER, HttpsServer, SshServer, bare_repository, https_server, ssh_server
+from tests.git_servers import TOKEN, USER, HttpsServer, SshServer, bare_repository
 from tests.people import acting
 from tests.results import make_result
 from tests.runner import Runner
@@ -29,26 +29,6 @@ for process in /proc/[0-9]*; do
     cat $process/cmdline $process/environ 2>/dev/null | tr '\\0' '\\n'
 done > {notes}
 """
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("servers")
-
-
-@pytest.fixture(scope="module")
-def https(folder: Path) -> Iterator[HttpsServer]:
-    with https_server(folder) as server, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GIT_SSL_CAINFO", str(server.authority))
-        patch.setenv("NO_PROXY", "localhost,127.0.0.1")
-        patch.setenv("no_proxy", "localhost,127.0.0.1")
-        yield server
-
-
-@pytest.fixture(scope="module")
-def ssh(folder: Path) -> Iterator[SshServer]:
-    with ssh_server(folder) as server:
-        yield server
 
 
 def published(runner: Runner, url: str, new: NewCredential) -> Publication:
@@ -77,8 +57,8 @@ def all_rows() -> str:
 
 
 def all_files(*folders: Path) -> Iterator[tuple[Path, bytes]]:
-    for folder in folders:
-        for where, _, names in os.walk(folder):
+    for served_folder in folders:
+        for where, _, names in os.walk(served_folder):
             for path in (Path(where) / name for name in names):
                 if path.is_file():
                     yield path, path.read_bytes()
