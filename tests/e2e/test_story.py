@@ -69,6 +69,7 @@ def test_the_sample_story_with_a_reload_and_a_restart_while_it_waits(
 
     card.get_by_role("button", name="Answer and resume").click()
     expect(card).to_contain_text("Answered by admin")
+    expect(card).to_be_in_viewport()  # it says how to take the answer back
     expect(page.get_by_text(DONE)).to_be_visible()
     expect(card).not_to_contain_text("resuming")
     expect(page).not_to_have_title(re.compile(r"^\("))

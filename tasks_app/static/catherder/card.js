@@ -184,7 +184,7 @@
     const open = openCards();
     const next = card.dataset.state === "open" ? card : open.find((other) => card.compareDocumentPosition(other) & Node.DOCUMENT_POSITION_FOLLOWING) || open[0];
     (next || card).focus({ preventScroll: true });
-    next?.scrollIntoView({ block: "nearest" });
+    (next || card).scrollIntoView({ block: "nearest" });
   });
 
   // Refused: go to the field that it is about, which says so until something is typed.
