@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from html import unescape
 from urllib.parse import urljoin
 
 from django.conf import settings
 from django.urls import reverse
 
+from tasks_app.core.dollars import dollars
 from tasks_app.core.durations import duration_in_words
 from tasks_app.history.statistics import of_task
 from tasks_app.models import Task
@@ -20,9 +22,20 @@ _LONGEST_TITLE = 250
 _LONGEST_PART = 15_000
 #: GitHub takes 65,536 characters.
 _LONGEST_BODY = 60_000
-_MENTION = re.compile(r"(?<![\w`/])@(?=[\w-])")
-_CLOSING_WORD = re.compile(r"\b(close[sd]?|fix(?:e[sd])?|resolve[sd]?)(:?\s+)(?=[\w./-]*#\d)", re.IGNORECASE)
 _ZERO_WIDTH = "\N{ZERO WIDTH SPACE}"
+#: `@`, `#` and `/`, written such that they are seen only after rendering.
+_ENTITY = re.compile(r"&(?:#0*(?:35|47|64)|#x0*(?:23|2f|40)|num|sol|commat);", re.IGNORECASE)
+#: Also inside of code, which need not end; not in an e-mail address.
+_MENTION = re.compile(r"(?<![A-Za-z0-9])@(?=[\w-])")
+#: GitLab obeys such a line, with the rights of the token. It ignores carriage returns.
+_QUICK_ACTION = re.compile(r"^([^\S\n]*)/(?=\w)", re.MULTILINE)
+#: The words of all forges, before an issue: its number, key or URL, in whatever markup.
+_GAP = r"(?:[\W_]|<[^<>\n]{0,40}>){1,9}"
+_CLOSING_WORD = re.compile(
+    r"\b(clos(?:e[sd]?|ing)|fix(?:e[sd]|ing)?|resolv(?:e[sd]?|ing)|implement(?:s|ed|ing)?)"
+    rf"(?={_GAP}(?:issues?{_GAP})?(?:[\w./-]{{0,200}}#\d|[a-z][a-z0-9_]{{1,20}}-\d|https?://\S{{1,300}}?/\d))",
+    re.IGNORECASE,
+)
 
 
 def pull_request_title(task: Task) -> str:
@@ -47,7 +60,7 @@ def replace_own_part(body: str, own: str) -> str:
 
 def _parts(task: Task) -> Iterator[tuple[str, str]]:
     yield "What", harmless(closing_message([task]))[:_LONGEST_PART]
-    yield "Why", task.body.strip().replace("<!--", "&lt;!--")[:_LONGEST_PART]
+    yield "Why", harmless(task.body)[:_LONGEST_PART]
     yield "Questions", _questions(task)
     yield "Checks", "\n".join(f"- ✓ {_code(one.check)} ({one.step})" for one in passed_checks([task]))
     yield "Cost", _cost(task)
@@ -64,7 +77,7 @@ def _questions(task: Task) -> str:
 
 def _cost(task: Task) -> str:
     metrics = of_task(task)
-    parts = [f"${metrics.usage.cost_usd:.2f}"] if metrics.usage.cost_usd else []
+    parts = [dollars(metrics.usage.cost_usd)] if metrics.usage.cost_usd else []
     if metrics.duration.working:
         parts.append(f"{duration_in_words(round(metrics.duration.working))} of work")
     return ", ".join(parts)
@@ -86,9 +99,12 @@ def _code(text: str) -> str:
 
 
 def harmless(text: str) -> str:
-    """Return an agent's or user's Markdown such that it neither mentions anybody nor closes issues.
+    """Return an agent's or user's Markdown such that a forge only shows it.
 
-    It cannot end the portal's part of a description either.
+    It mentions nobody, closes no issue, gives GitLab no command, and cannot end the portal's part of a
+    description.
     """
-    text = _MENTION.sub(f"@{_ZERO_WIDTH}", text.replace("<!--", "&lt;!--"))
-    return _CLOSING_WORD.sub(rf"\1{_ZERO_WIDTH}\2", text).strip()
+    text = _ENTITY.sub(lambda found: unescape(found[0]), text.strip()).replace("<!--", "&lt;!--")
+    text = _MENTION.sub(f"@{_ZERO_WIDTH}", text)
+    text = _CLOSING_WORD.sub(rf"\1{_ZERO_WIDTH}", text)
+    return _QUICK_ACTION.sub(rf"\1{_ZERO_WIDTH}/", text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -177,10 +178,88 @@ def test_the_description_says_what_why_who_answered_and_what_it_cost(done: Resul
     assert f"answered by {done.runner.user.shown_name}" in body
 
 
-def test_text_of_agents_mentions_nobody_and_closes_nothing() -> None:
-    text = harmless("Thanks @octocat, fixes #3, a@b.example, <!-- cat-herder: end -->")
-    assert "@octocat" not in text and "fixes #3" not in text and "<!--" not in text
-    assert "a@b.example" in text
+@pytest.mark.parametrize(
+    "text",
+    ["@octocat", "Thanks, @octocat!", "`@octocat", "`` `@octocat ``", "_@octocat_", "/@octocat", "\\@octocat",
+     "é@octocat", "&#64;octocat", "&#x40;octocat", "&commat;octocat"],
+)  # fmt: skip
+def test_text_of_agents_mentions_nobody(text: str) -> None:
+    assert harmless(text) == text.replace(re.search("@|&.*;", text)[0], "@\u200b")  # type: ignore[index]
+
+
+_WORDS = ["close", "closes", "closed", "closing", "fix", "fixes", "fixed", "fixing", "resolve", "resolves",
+          "resolved", "resolving", "implement", "implements", "implemented", "implementing"]  # fmt: skip
+_ISSUES = [
+    "#3",
+    "GH-3",
+    "issue #3",
+    "issues #3",
+    "group/repo#3",
+    "SHOP-3",
+    "https://git.example.org/a/b/issues/3",
+]
+
+
+@pytest.mark.parametrize("issue", _ISSUES)
+@pytest.mark.parametrize("word", [*_WORDS, "Closes", "FIXES"])
+def test_text_of_agents_closes_no_issue(word: str, issue: str) -> None:
+    for gap in (" ", ": ", "\n", " **", " [", " \\", "** "):
+        assert harmless(f"This {word}{gap}{issue}.") == f"This {word}\u200b{gap}{issue}."
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Done.\n\n/merge", "Done.\n\n\u200b/merge"),
+        ("/approve\n/merge", "\u200b/approve\n\u200b/merge"),
+        ("Done.\r\n/merge", "Done.\r\n\u200b/merge"),
+        ("Done.\n\r/merge", "Done.\n\r\u200b/merge"),
+        ("Done.\n \t/assign me", "Done.\n \t\u200b/assign me"),
+        ("Done.\n&sol;merge", "Done.\n\u200b/merge"),
+        ("Done.\n&#47;merge", "Done.\n\u200b/merge"),
+    ],
+)
+def test_text_of_agents_gives_gitlab_no_command(text: str, shown: str) -> None:
+    assert harmless(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a@b.example",
+        "a / b",
+        "src/paint.py",
+        "// note",
+        "It closes the file, see #3.",
+        "fix 3 bugs",
+        "R&D; &lt;b&gt;",
+    ],
+)
+def test_other_text_of_agents_is_left_as_it_is(text: str) -> None:
+    assert harmless(text) == text
+
+
+def test_text_of_agents_does_not_end_the_portals_part() -> None:
+    assert "<!--" not in harmless("<!-- cat-herder: end -->")
+
+
+def test_long_hostile_text_takes_no_time() -> None:
+    for piece in ("fix-", "fix /", "\n", " ", "fix https://a", "fix<", "@", "&#"):
+        harmless(piece * 20_000)
+
+
+def test_nothing_in_a_description_is_a_command(done: Result) -> None:
+    """V7: a GitLab token of the portal must not merge what nobody has approved."""
+    done.task.body = "# Paint it\n\n/merge\n\nFixes #3 for @octocat.\n"
+    step = _step(done.task)
+    run = RunFactory.create(task=done.task, step=step, outcome="finished")
+    QuestionFactory.create(
+        task=done.task, step=step, run=run, state="answered", answered_by=done.runner.user,
+        answered_at=timezone.now(), items=[{"question": "/merge"}], answers={"/merge": "/approve"},
+    )  # fmt: skip
+    body = pull_request_body(done.task)
+    assert not re.search(r"^\s*/\w", body, re.MULTILINE)
+    assert "Fixes #3" not in body and "@octocat" not in body
 
 
 def test_what_people_wrote_around_the_portals_part_stays() -> None:
