@@ -12,7 +12,7 @@ from tasks_app.api.idempotency import once
 from tasks_app.api.schemas.base import TaskId
 from tasks_app.api.schemas.reviews import ReplyIn, Resolution, ReviewIn, Reviews, ThreadNumber, Threads
 from tasks_app.models import Channel, Scope
-from tasks_app.reporting.schemas.reviews import ReviewOut, ThreadOut, reviews_out, threads_out
+from tasks_app.reporting.schemas.reviews import ReviewOut, ReviewsOut, ThreadOut, threads_out
 from tasks_app.services import threads as threads_service
 from tasks_app.services.reviews import send_review
 
@@ -21,8 +21,12 @@ router = Router(tags=["Reviews"])
 
 @router.get("/tasks/{task_id}/reviews", response=responses(Reviews, 404), auth=authenticators(Scope.READ))
 def list_reviews(request: HttpRequest, task_id: TaskId) -> Reviews:
-    """List the reviews of a task's result, the oldest first, with their threads."""
-    return Reviews(items=reviews_out(permissions.task_or_404(principal_of(request), task_id)))
+    """List the reviews of a task's result, the oldest first, with their threads.
+
+    Threads that were opened in the pull request follow in `threads`.
+    """
+    found = ReviewsOut.of(permissions.task_or_404(principal_of(request), task_id))
+    return Reviews(items=found.reviews, threads=found.threads)
 
 
 @router.post(
@@ -48,7 +52,7 @@ def create_review(request: HttpRequest, task_id: TaskId, body: ReviewIn) -> Stat
         threads=[given.thread(f"body.threads.{index}") for index, given in enumerate(body.threads)],
         commit=body.commit,
     )
-    made = next(one for one in reviews_out(review.task) if one.number == review.number)
+    made = next(one for one in ReviewsOut.of(review.task).reviews if one.number == review.number)
     return Status(201, made)
 
 

@@ -56,6 +56,7 @@ class Resolution(Input):
 
 class Reviews(Schema):
     items: list[ReviewOut] = Field(description="The reviews, the oldest first.")
+    threads: list[ThreadOut] = Field(description="The threads that were opened in the pull request.")
 
 
 class Threads(Schema):

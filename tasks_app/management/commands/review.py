@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from django.core.management.base import CommandParser
+from django.db import transaction
 
 from tasks_app.cli.acting_user import acting_principal, add_user_argument
 from tasks_app.cli.command import Exit, TerminalCommand
@@ -16,7 +17,7 @@ from tasks_app.cli.screen import Screen
 from tasks_app.core.errors import BadInput
 from tasks_app.models import Channel, ReviewThread, ReviewVerdict, Side, Task
 from tasks_app.permissions import Principal, tasks_visible_to
-from tasks_app.reporting.schemas.reviews import ReviewOut, ReviewsOut, ThreadOut, reviews_out
+from tasks_app.reporting.schemas.reviews import ReviewOut, ReviewsOut, ThreadOut
 from tasks_app.services.reviews import NewThread, send_review
 from tasks_app.services.threads import reply_to, resolve
 
@@ -77,30 +78,21 @@ examples:
             *(_new_thread(text, Side.NEW) for text in options["comment"]),
             *(_new_thread(text, Side.OLD) for text in options["before"]),
         ]
-        changed = self._change_threads(task, principal, options)
         verdict = _verdict(options)
-        if verdict != ReviewVerdict.COMMENT or threads or options["body"]:
-            self._send_review(task, verdict, threads, principal, options)
-        elif not changed and options["here"]:
+        if options["here"] and verdict != ReviewVerdict.REQUEST_CHANGES:
             raise BadInput("--here needs --request-changes", where="review")
+        with transaction.atomic():  # what is refused at the end leaves nothing behind
+            _change_threads(task, principal, options)
+            if verdict != ReviewVerdict.COMMENT or threads or options["body"]:
+                self._send_review(task, verdict, threads, principal, options)
         code = Exit.DONE
-        if options["here"] and verdict == ReviewVerdict.REQUEST_CHANGES:
+        if options["here"]:
             task.refresh_from_db()
             screen = self.screen_for(options)
             code = run_task_locally(task, principal, screen, may_prompt=not options["no_input"])
         task.refresh_from_db()
         self._show(task, options)
         return code
-
-    def _change_threads(self, task: Task, principal: Principal, options: dict[str, Any]) -> bool:
-        """Reply to threads, resolve and reopen them. Return whether any was named."""
-        for number, text in options["reply"]:
-            reply_to(_thread(task, number, where="--reply"), text, by=principal)
-        for number in options["resolve"]:
-            resolve(_thread(task, number, where="--resolve"), by=principal)
-        for number in options["reopen"]:
-            resolve(_thread(task, number, where="--reopen"), by=principal, reopen=True)
-        return bool(options["reply"] or options["resolve"] or options["reopen"])
 
     def _send_review(
         self,
@@ -116,15 +108,29 @@ examples:
         )  # fmt: skip
 
     def _show(self, task: Task, options: dict[str, Any]) -> None:
-        reviews = reviews_out(task)
+        found = ReviewsOut.of(task)
         if options["json"]:
-            self.write_json(ReviewsOut(task=task.pk, commit=task.head_commit, reviews=reviews))
+            self.write_json(found)
             return
         screen = self.screen_for(options)
-        if not reviews:
+        if not found.reviews:
             screen.say(f"Nobody has reviewed task {task.pk} yet: {task.title}")
-        for review in reviews:
+        for review in found.reviews:
             _show_review(review, screen)
+        if found.threads:
+            screen.say("From the pull request", style="bold")
+        for thread in found.threads:
+            _show_thread(thread, screen)
+
+
+def _change_threads(task: Task, principal: Principal, options: dict[str, Any]) -> None:
+    """Reply to threads, resolve and reopen them."""
+    for number, text in options["reply"]:
+        reply_to(_thread(task, number, where="--reply"), text, by=principal)
+    for number in options["resolve"]:
+        resolve(_thread(task, number, where="--resolve"), by=principal)
+    for number in options["reopen"]:
+        resolve(_thread(task, number, where="--reopen"), by=principal, reopen=True)
 
 
 def _verdict(options: dict[str, Any]) -> ReviewVerdict:
@@ -162,8 +168,11 @@ _AGENT = {
 }
 
 
+_ENDED = ", ended: the code has changed, or a later review replaced it"
+
+
 def _show_review(review: ReviewOut, screen: Screen) -> None:
-    ended = ", ended: the code has changed" if review.verdict == "approve" and not review.holds else ""
+    ended = _ENDED if review.verdict == ReviewVerdict.APPROVE and not review.holds else ""
     says = f"{review.author.name} {ReviewVerdict(review.verdict).label}{_AGENT[review.agent]}{ended}"
     screen.say(f"Review {review.number} · {says} · {review.commit[:10]}", style="bold")
     if review.body:
@@ -178,5 +187,4 @@ def _show_thread(thread: ThreadOut, screen: Screen) -> None:
     outdated = ", outdated" if thread.outdated else ""
     screen.say(f"Thread {thread.number} · {place} · {thread.state.label}{outdated}", indent=2)
     for comment in thread.comments:
-        who = comment.by.name if comment.by else f"agent of {comment.step}"
-        screen.say(f"{who}: {comment.text}", indent=4)
+        screen.say(f"{comment.author}: {comment.text}", indent=4)

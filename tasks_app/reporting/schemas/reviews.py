@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Literal, Self
 
 from pydantic import Field
 
 from tasks_app.models import Review, ReviewThread, ReviewVerdict, Side, Task, ThreadComment, ThreadState
 from tasks_app.reporting.schemas.base import DateTime, Out, UserOut, user_or_none
+from tasks_app.services.reviews import approvals_of
 from tasks_app.services.threads import Place, places_now
 
 
 class CommentOut(Out):
     """One comment of a thread."""
 
-    by: UserOut | None = Field(description="Who wrote it; null for the agent.")
-    step: str = Field(description="The step whose agent wrote it; empty for a human.")
+    author: str = Field(description="Who wrote it: a user, the agent of a step, or a user of the forge.")
+    by: UserOut | None = Field(description="The user who wrote it; null for the agent and the forge.")
+    step: str = Field(description="The step whose agent wrote it; empty for humans.")
     at: DateTime = Field(description="When it was written.")
     text: str = Field(description="The text.")
 
     @classmethod
     def of(cls, comment: ThreadComment) -> Self:
         step = comment.run.step.name if comment.run else ""
-        return cls(by=user_or_none(comment.author), step=step, at=comment.at, text=comment.text)
+        return cls(
+            author=comment.by, by=user_or_none(comment.author), step=step, at=comment.at, text=comment.text
+        )
 
 
 class ThreadOut(Out):
     """A conversation about lines of the result, a file, or all of it."""
 
     number: int = Field(description="Counts the task's threads from 1; the agent replies to this number.")
-    review: int = Field(description="The number of the review that opened it.")
+    review: int | None = Field(description="The number of the review that opened it; else null.")
+    pull_request: int | None = Field(
+        description="The number of the pull request in which it was opened; else null."
+    )
     state: ThreadState = Field(description="`open` until the agent answers or a human resolves it.")
     path: str = Field(description="The file; empty for the whole result.")
     side: Side = Field(description="`new`: the line after the change; `old`: before it.")
@@ -47,7 +54,8 @@ class ThreadOut(Out):
     def of(cls, thread: ReviewThread, place: Place | None) -> Self:
         return cls(
             number=thread.number or 0,
-            review=(thread.review.number or 0) if thread.review else 0,
+            review=thread.review.number if thread.review else None,
+            pull_request=thread.pull_request.number if thread.pull_request else None,
             state=ThreadState(thread.state),
             path=thread.path,
             side=Side(thread.side),
@@ -64,8 +72,9 @@ class ThreadOut(Out):
 
 def threads_out(task: Task) -> list[ThreadOut]:
     """Return all sent threads of a task, in order."""
-    related = ("comments__author", "comments__run__step")
-    threads = list(task.threads.sent().select_related("review").prefetch_related(*related).order_by("number"))
+    related = ("comments__author", "comments__run__step", "comments__thread__pull_request")
+    rows = task.threads.sent().select_related("review", "pull_request").prefetch_related(*related)
+    threads = list(rows.order_by("number"))
     places = places_now(task, threads)
     return [ThreadOut.of(thread, places[thread.pk]) for thread in threads]
 
@@ -79,14 +88,16 @@ class ReviewOut(Out):
     body: str = Field(description="What the reviewer wrote about the whole.")
     commit: str = Field(description="The result that was looked at.")
     sent_at: DateTime = Field(description="When it was sent.")
-    holds: bool = Field(description="For an approval: whether it is of the newest result.")
+    holds: bool = Field(
+        description="Whether it is an approval that counts: its author’s last one, of the newest result."
+    )
     agent: Literal["", "waiting", "handed_over", "received"] = Field(
         description="For a request for changes: whether the agent has it; else empty."
     )
     threads: list[ThreadOut] = Field(description="The threads that it opened.")
 
     @classmethod
-    def of(cls, review: Review, threads: Collection[ThreadOut]) -> Self:
+    def of(cls, review: Review, threads: Iterable[ThreadOut], approvals: Collection[Review]) -> Self:
         return cls(
             number=review.number or 0,
             author=UserOut.of(review.author),
@@ -94,7 +105,7 @@ class ReviewOut(Out):
             body=review.body,
             commit=review.commit,
             sent_at=review.sent_at or review.created_at,
-            holds=review.approves,
+            holds=review in approvals,
             agent=_delivery(review),
             threads=[thread for thread in threads if thread.review == review.number],
         )
@@ -108,11 +119,11 @@ def _delivery(review: Review) -> Literal["", "waiting", "handed_over", "received
     return "handed_over" if review.handed_in_id else "waiting"
 
 
-def reviews_out(task: Task) -> list[ReviewOut]:
+def reviews_out(task: Task, threads: Iterable[ThreadOut]) -> list[ReviewOut]:
     """Return the reviews of a task, the oldest first, with their threads."""
-    threads = threads_out(task)
+    approvals = approvals_of(task)
     rows = task.reviews.sent().select_related("author", "task").order_by("number")
-    return [ReviewOut.of(review, threads) for review in rows]
+    return [ReviewOut.of(review, threads, approvals) for review in rows]
 
 
 class ReviewsOut(Out):
@@ -121,3 +132,14 @@ class ReviewsOut(Out):
     task: int = Field(description="The task's id.")
     commit: str = Field(description="The newest commit of its result.")
     reviews: list[ReviewOut] = Field(description="Its reviews, the oldest first.")
+    threads: list[ThreadOut] = Field(description="The threads that were opened in its pull request.")
+
+    @classmethod
+    def of(cls, task: Task) -> Self:
+        threads = threads_out(task)
+        return cls(
+            task=task.pk,
+            commit=task.head_commit,
+            reviews=reviews_out(task, threads),
+            threads=[thread for thread in threads if thread.review is None],
+        )
