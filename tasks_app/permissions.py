@@ -31,6 +31,7 @@ from tasks_app.models import (
     Task,
     User,
 )
+from tasks_app.models.audit import AuditEntryQuerySet
 from tasks_app.models.notification import NoticeQuerySet
 from tasks_app.models.question import QuestionQuerySet
 from tasks_app.models.task import TaskQuerySet
@@ -125,7 +126,7 @@ def tokens_visible_to(principal: Principal) -> QuerySet[ApiToken]:
     return own
 
 
-def audit_entries_visible_to(principal: Principal) -> QuerySet[AuditEntry]:
+def audit_entries_visible_to(principal: Principal) -> AuditEntryQuerySet:
     """Return all entries for site admins; for others those of the projects that they maintain."""
     if principal.is_site_admin:
         return AuditEntry.objects.all()

@@ -1,10 +1,11 @@
-"""Filters of the audit log, parsed from a URL."""
+"""Filters of the audit log, and its entries as rows: the same for the page and the API."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from django.db.models import Q, QuerySet
 from django.http import QueryDict
@@ -12,26 +13,34 @@ from django.utils import timezone
 
 from tasks_app.core.storable import storable_text
 from tasks_app.models import Action, AuditEntry
-from tasks_app.models.audit import AuditEntryQuerySet
+from tasks_app.permissions import Principal, audit_entries_visible_to
+from tasks_app.reporting.exports import BATCH_SIZE
+from tasks_app.reporting.schemas.audit import AuditEntryOut
+from tasks_app.reporting.search.paging import iterate_ids, rows_in_order
 
 _MAX_LENGTH = 300
 
 
 @dataclass(frozen=True)
 class AuditFilters:
-    """Unset filters are empty. `since` and `until` are days of the reader, both included."""
+    """Unset filters are empty. `since` and `until` are days of the reader, both included.
+
+    The page offers all but `via` and `task`.
+    """
 
     q: str = ""
     person: str = ""
     action: str = ""
     project: str = ""
+    via: str = ""
+    task: int | None = None
     since: date | None = None
     until: date | None = None
 
     @classmethod
     def of(cls, query: QueryDict) -> Self:
         """Values that are not possible are ignored."""
-        texts = {name: _text(query, name) for name in ("q", "person", "project")}
+        texts: dict[str, Any] = {name: _text(query, name) for name in ("q", "person", "project")}
         action = query.get("action", "")
         return cls(
             **texts,
@@ -48,7 +57,8 @@ class AuditFilters:
         values = {names.get(one.name, one.name): getattr(self, one.name) for one in fields(self)}
         return {name: value for name, value in values.items() if value}
 
-    def matching(self, entries: QuerySet[AuditEntry]) -> QuerySet[AuditEntry]:
+    def entries_visible_to(self, principal: Principal) -> QuerySet[AuditEntry]:
+        """Return the matching entries that the principal may see."""
         wanted = Q()
         if self.person:
             wanted &= Q(actor__username__iexact=self.person) | Q(actor_name__icontains=self.person)
@@ -56,11 +66,22 @@ class AuditFilters:
             wanted &= Q(action=self.action)
         if self.project:
             wanted &= Q(project_name=self.project)
+        if self.via:
+            wanted &= Q(via=self.via)
+        if self.task:
+            wanted &= Q(task=self.task)
         if self.since:
             wanted &= Q(at__gte=_midnight(self.since))
         if self.until:
             wanted &= Q(at__lt=_midnight(self.until + timedelta(days=1)))
-        return cast(AuditEntryQuerySet, entries.filter(wanted)).search(self.q)
+        return audit_entries_visible_to(principal).filter(wanted).search(self.q)
+
+
+def audit_rows(entries: QuerySet[AuditEntry]) -> Iterator[dict[str, Any]]:
+    """Yield the entries as rows of an export, the newest first."""
+    for ids in iterate_ids(entries, BATCH_SIZE):
+        for entry in rows_in_order(AuditEntry.objects.all(), ids):
+            yield AuditEntryOut.of(entry).model_dump()
 
 
 def _text(query: QueryDict, name: str) -> str:

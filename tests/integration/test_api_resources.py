@@ -145,13 +145,31 @@ class TestAudit:
         assert told.detail == {"form": "csv", "filters": {"person": ["ann"], "format": ["csv"]}}
 
     @pytest.mark.parametrize("place", ["/audit", "/audit/export"])
-    def test_nobody_else_reads_it(self, ann: User, place: str) -> None:
-        MembershipFactory.create(user=ann, role=Role.MAINTAINER)
-        refused(Script(ann).get(place), 403)
+    def test_maintainers_read_what_the_page_shows_them(self, ann: User, place: str) -> None:
+        shop: Project = ProjectFactory.create(name="shop")
+        record(Action.TASK_CANCELLED, by=ann, task=TaskFactory.create(project=shop, title="Round prices"))
+        record(Action.TASK_CANCELLED, by=ann, task=TaskFactory.create(title="Move the money"))
+        MembershipFactory.create(user=ann, project=shop, role=Role.MAINTAINER)
+        viewer = MembershipFactory.create(project=shop, role=Role.VIEWER).user
         admin = UserFactory.create(is_superuser=True)
-        refused(Script(admin, projects=[ProjectFactory.create()]).get(place), 403)
-        ApiToken.objects.all().delete()
+        elsewhere = MembershipFactory.create(user=ann, role=Role.MAINTAINER).project
+        for user, projects, sees in (
+            (ann, None, {"Round prices"}),
+            (ann, [elsewhere], set()),
+            (viewer, None, set()),
+            (admin, None, {"Round prices", "Move the money"}),
+            (admin, [shop], {"Round prices"}),
+        ):
+            shown = text_of(Script(user, projects=projects).get(place, action="task_cancelled"))
+            assert {title for title in ("Round prices", "Move the money") if title in shown} == sees
+            ApiToken.objects.all().delete()
         refused(Script(admin, Scope.READ, Scope.WRITE).get(place), 403)
+
+    def test_a_person_is_found_as_on_the_page(self, root: Script, ann: User) -> None:
+        record(Action.LOGGED_OUT, by=UserFactory.create(username="ben", first_name="Benedict"))
+        for person in ("BEN", "bened"):
+            (entry,) = root.get("/audit", person=person, action="logged_out").json()["items"]
+            assert entry["actor"] == "Benedict"
 
 
 class TestNotices:

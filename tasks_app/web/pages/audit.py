@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode
 
@@ -13,12 +12,11 @@ from django.views.decorators.http import require_GET
 
 from tasks_app.history.audit import record, truncated_query
 from tasks_app.models import Action, AuditEntry, Project
-from tasks_app.permissions import Principal, audit_entries_visible_to, projects_maintained_by
+from tasks_app.permissions import Principal, projects_maintained_by
 from tasks_app.reporting import downloads
-from tasks_app.reporting.audit import AuditFilters
-from tasks_app.reporting.exports import BATCH_SIZE
+from tasks_app.reporting.audit import AuditFilters, audit_rows
 from tasks_app.reporting.schemas.audit import AuditEntryOut
-from tasks_app.reporting.search.paging import PageCursor, iterate_ids, page_of_ids, rows_in_order
+from tasks_app.reporting.search.paging import PageCursor, page_of_ids, rows_in_order
 from tasks_app.web.pages.access import is_htmx, principal_of
 
 PER_PAGE = 50
@@ -30,7 +28,7 @@ _MOST_PROJECTS = 200
 def audit(request: HttpRequest) -> HttpResponse:
     """List the entries, the newest first. HTMX gets only the list."""
     principal, filters = principal_of(request), AuditFilters.of(request.GET)
-    part = page_of_ids(_entries(principal, filters), PageCursor.of(request.GET), PER_PAGE)
+    part = page_of_ids(filters.entries_visible_to(principal), PageCursor.of(request.GET), PER_PAGE)
     related = AuditEntry.objects.select_related("actor")
     context: dict[str, Any] = {
         "filters": filters,
@@ -50,18 +48,8 @@ def audit_export(request: HttpRequest) -> StreamingHttpResponse:
     principal, filters = principal_of(request), AuditFilters.of(request.GET)
     searched = truncated_query(request.GET)
     record(Action.EXPORTED, by=principal.user, subject="audit entries", form="csv", filters=searched)
-    rows, columns = _rows(_entries(principal, filters)), list(AuditEntryOut.model_fields)
+    rows, columns = audit_rows(filters.entries_visible_to(principal)), list(AuditEntryOut.model_fields)
     return downloads.export_rows(columns, rows, name="audit", file_format="csv")
-
-
-def _entries(principal: Principal, filters: AuditFilters) -> QuerySet[AuditEntry]:
-    return filters.matching(audit_entries_visible_to(principal))
-
-
-def _rows(entries: QuerySet[AuditEntry]) -> Iterator[dict[str, Any]]:
-    for ids in iterate_ids(entries, BATCH_SIZE):
-        for entry in rows_in_order(AuditEntry.objects.all(), ids):
-            yield AuditEntryOut.of(entry).model_dump()
 
 
 def _project_names(principal: Principal) -> list[str]:
