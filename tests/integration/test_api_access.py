@@ -135,6 +135,8 @@ LINES = {
     "answer_question": writes({"answer": "Half up"}, scope=Scope.ANSWER),
     "dismiss_question": writes({}, scope=Scope.ANSWER),
     "decide_question": writes({"verdict": "approved"}, member=400, scope=Scope.ANSWER),
+    "claim_question": writes(scope=Scope.ANSWER),
+    "release_question": writes(scope=Scope.ANSWER),
     "undo_question": writes(scope=Scope.ANSWER),
 }
 OPERATIONS = {

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from tasks_app.core.phases import Phase
-from tasks_app.models import AuditEntry, Question, QuestionKind, Role, Step, Task
+from tasks_app.models import CLAIM_LASTS, AuditEntry, Question, QuestionKind, Role, Step, Task
 from tests.api import PROBLEM, Script
 from tests.factories import (
     MembershipFactory,
@@ -103,6 +104,29 @@ def test_a_decision_that_cannot_be_taken_names_its_field(question: Question, ann
     refused(ann.post(address, {"verdict": "approved", "why": "x"}), 400, "body.why")
     refused(ann.post(f"/questions/{question.pk}/dismiss", {}), 400)
     assert Question.objects.get().is_open
+
+
+def test_a_claim_says_who_is_answering_and_blocks_nobody(question: Question, ann: Script) -> None:
+    bob = Script(MembershipFactory.create(project=question.task.project, user__username="bob").user)
+    url = f"/questions/{question.pk}"
+
+    def answering(answer: Any) -> str | None:
+        assert answer.status_code == 200, answer.content
+        claimed_by = answer.json()["claimed_by"]
+        return claimed_by and str(claimed_by["username"])
+
+    assert answering(ann.get(url)) is None
+    assert answering(ann.post(f"{url}/claim")) == "ann"
+    assert answering(bob.post(f"{url}/claim")) == "ann"  # the first keeps it
+    assert answering(bob.send("delete", f"{url}/claim")) == "ann"
+    assert answering(ann.send("delete", f"{url}/claim")) is None
+    assert answering(bob.post(f"{url}/claim")) == "bob"
+    Question.objects.update(claimed_at=timezone.now() - CLAIM_LASTS)
+    assert answering(ann.get(url)) is None
+    assert answering(bob.post(f"{url}/claim")) == "bob"
+    assert ann.post(f"{url}/dismiss", {}).status_code == 200
+    late = bob.post(f"{url}/claim")
+    assert answering(late) is None and late.json()["state"] == "dismissed"
 
 
 def test_keys_make_decisions_and_dismissals_harmless_to_repeat(question: Question, ann: Script) -> None:

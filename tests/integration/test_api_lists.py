@@ -70,7 +70,11 @@ def more(project: Project, task: Task) -> None:
     MembershipFactory.create(project=project)
     sequence = SequenceFactory.create(project=project, created_by=UserFactory.create())
     asked = QuestionFactory.create(
-        task__project=project, task__sequence=sequence, task__created_by=UserFactory.create()
+        task__project=project,
+        task__sequence=sequence,
+        task__created_by=UserFactory.create(),
+        claimed_by=UserFactory.create(),
+        claimed_at=timezone.now(),
     )
     TaskFactory.create(project=project, sequence=sequence, file="02.md")
     who = f"somebody-{sequence.pk}@example.org"

@@ -1,4 +1,4 @@
-"""Operations on questions: answer, dismiss, decide."""
+"""Operations on questions: claim, answer, dismiss, decide, undo."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from tasks_app.models import Channel, Question, QuestionKind, QuestionState, Sco
 from tasks_app.reporting.exports import QUESTION_COLUMNS, question_rows
 from tasks_app.reporting.schemas.questions import Answered, QuestionOut
 from tasks_app.services import answers as actions
+from tasks_app.services import claims
 from tasks_app.services.undo import undo_answer
 
 router = Router(tags=["Questions"])
@@ -69,6 +70,30 @@ def export_questions(
 def get_question(request: HttpRequest, question_id: QuestionId) -> QuestionOut:
     """Return a question with its answer, who gave it, and when."""
     return QuestionOut.of(permissions.question_or_404(principal_of(request), question_id))
+
+
+@router.post(
+    "/questions/{question_id}/claim", response=responses(QuestionOut, 404), auth=authenticators(Scope.ANSWER)
+)
+def claim_question(request: HttpRequest, question_id: QuestionId) -> QuestionOut:
+    """Say that you are answering a question, so that others see it. It blocks nobody.
+
+    The claim lasts three minutes, unless you claim the question again or give it up. `claimed_by` names
+    another user if they were first; it is null if the question is not open.
+    """
+    question = permissions.question_or_404(principal_of(request), question_id)
+    claims.claim_question(question, by=principal_of(request))
+    return get_question(request, question_id)
+
+
+@router.delete(
+    "/questions/{question_id}/claim", response=responses(QuestionOut, 404), auth=authenticators(Scope.ANSWER)
+)
+def release_question(request: HttpRequest, question_id: QuestionId) -> QuestionOut:
+    """Say that you are no longer answering a question. The claim of another user stays."""
+    question = permissions.question_or_404(principal_of(request), question_id)
+    claims.release_question(question, by=principal_of(request))
+    return get_question(request, question_id)
 
 
 @router.post(
@@ -150,4 +175,4 @@ def _outcome(question: Question, act: Callable[..., actions.Answered]) -> Status
 def _filtered_questions(request: HttpRequest, only: QuestionFilters) -> QuerySet[Question]:
     rows = only.filters(state=only.state or "", via=only.via or "").matching_questions(principal_of(request))
     wanted = only.model_dump(include={"kind", "task"}, exclude_none=True)
-    return rows.filter(**wanted).select_related("task__project", "step", "answered_by")
+    return rows.filter(**wanted).select_related("task__project", "step", "answered_by", "claimed_by")

@@ -54,6 +54,9 @@ class QuestionOut(Out):
     )
     asked_at: DateTime = Field(description="When it was asked.")
     items: list[ItemOut] = Field(description="One question or several, answered together.")
+    claimed_by: UserOut | None = Field(
+        description="Who is answering it just now; null if nobody is. This informs others and blocks nobody."
+    )
     answered_at: DateTime | None = Field(description="When it was answered.")
     answered_by: UserOut | None = Field(description="Who answered.")
     answered_via: Channel | Literal[""] = Field(
@@ -83,6 +86,7 @@ class QuestionOut(Out):
             state=QuestionState(question.state),
             asked_at=question.asked_at,
             items=[ItemOut.model_validate(item) for item in question.items],
+            claimed_by=user_or_none(question.claimed_by) if question.is_claimed else None,
             answered_at=question.answered_at,
             answered_by=user_or_none(question.answered_by),
             answered_via=Channel(question.answered_via) if question.answered_via else "",
