@@ -18,6 +18,7 @@ from tasks_app.web.rendering.diff import FileDiff, parse_diff
 from tasks_app.web.rendering.entries import Output
 from tasks_app.web.rendering.markdown import render_inline, render_markdown
 from tasks_app.web.rendering.tools import edit_lines, shown_input
+from tests.steps import steps
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -258,3 +259,20 @@ def test_changed_words_are_marked_where_a_line_replaces_one() -> None:
 )
 def test_what_is_replaced_as_a_whole_is_not_marked(lines: tuple[str, ...]) -> None:
     assert [line.parts for line in _hunk(*lines).lines] == [()] * len(lines)
+
+
+def test_comparing_words_costs_as_much_as_there_are() -> None:
+    """R4: agents choose the lines, and a matcher of all words takes the cube of their number."""
+
+    def cost(pairs: int) -> int:
+        return steps(lambda: _hunk("-x" + "(," * pairs + "y", "+z" + ",(" * pairs + "w"))
+
+    assert cost(190) < 2.2 * cost(95)
+
+
+def test_of_a_line_with_many_changes_all_between_the_first_and_the_last_is_marked() -> None:
+    old = [f"old_{number}" for number in range(25)]
+    new = [*old[:1], *(f"new_{number}" for number in range(1, 24)), *old[24:]]
+    same = "s " * 30
+    _, added = _hunk(f"-{same}{' '.join(old)} {same}", f"+{same}{' '.join(new)} {same}").lines
+    assert [text for text, changed in added.parts if changed] == [" ".join(new[1:24])]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from itertools import islice, takewhile
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString
@@ -31,6 +31,8 @@ Part = tuple[str, bool]
 #: Longer lines, and more removed lines in a row, are not compared word by word.
 _LONGEST_COMPARED = 400
 _MOST_COMPARED = 100
+#: Of longer stretches of words, that a line has between its common beginning and end, all counts as changed.
+_MOST_MATCHED = 40
 #: Lines with less in common than this are replaced, not changed: marks would only be noise.
 _LEAST_IN_COMMON = 0.5
 _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
@@ -261,13 +263,49 @@ def _compared(old: DiffLine, new: DiffLine) -> tuple[DiffLine, DiffLine]:
     if max(len(old.text), len(new.text)) > _LONGEST_COMPARED:
         return old, new
     before, after = _WORDS.findall(old.text), _WORDS.findall(new.text)
-    matcher = SequenceMatcher(None, before, after, autojunk=False)
-    if matcher.ratio() < _LEAST_IN_COMMON:
+    spans = _spans(before, after)
+    common = sum(span.end_before - span.before for span in spans if not span.changed)
+    if 2 * common < _LEAST_IN_COMMON * (len(before) + len(after)):
         return old, new
-    opcodes = matcher.get_opcodes()
-    old_parts = [("".join(before[i:j]), tag != "equal") for tag, i, j, _, _ in opcodes if j > i]
-    new_parts = [("".join(after[i:j]), tag != "equal") for tag, _, _, i, j in opcodes if j > i]
+    old_parts = [
+        ("".join(before[s.before : s.end_before]), s.changed) for s in spans if s.end_before > s.before
+    ]
+    new_parts = [("".join(after[s.after : s.end_after]), s.changed) for s in spans if s.end_after > s.after]
     return replace(old, parts=tuple(old_parts)), replace(new, parts=tuple(new_parts))
+
+
+class _Span(NamedTuple):
+    """Words from `before` to `end_before` of the old line, and those that the new one has in their place."""
+
+    changed: bool
+    before: int
+    end_before: int
+    after: int
+    end_after: int
+
+
+def _spans(before: Sequence[str], after: Sequence[str]) -> list[_Span]:
+    """Return the words of both lines in spans.
+
+    The common beginning and end cost one comparison a word. Between them only few words are matched: the time
+    of the matcher grows with the cube of their number, and agents choose the lines.
+    """
+    start = _common(before, after)
+    end = _common(before[start:][::-1], after[start:][::-1])
+    stop_before, stop_after = len(before) - end, len(after) - end
+    middle = (before[start:stop_before], after[start:stop_after])
+    spans = [_Span(False, 0, start, 0, start)]
+    if max(map(len, middle)) <= _MOST_MATCHED:
+        for tag, *places in SequenceMatcher(None, *middle, autojunk=False).get_opcodes():
+            spans.append(_Span(tag != "equal", *(place + start for place in places)))
+    else:
+        spans.append(_Span(True, start, stop_before, start, stop_after))
+    return [*spans, _Span(False, stop_before, len(before), stop_after, len(after))]
+
+
+def _common(before: Sequence[str], after: Sequence[str]) -> int:
+    """Return with how many equal words both begin."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))
 
 
 def shown_lines(content: bytes) -> list[str]:
