@@ -16,7 +16,7 @@ from tasks_app.models import Sequence, Step, Task, User
 from tasks_app.permissions import Principal
 from tasks_app.reporting.csv_text import csv_lines
 from tasks_app.reporting.streaming import stream_bytes, stream_text
-from tasks_app.services.difference import difference_of
+from tasks_app.services.difference import Difference, difference_of
 
 #: Formats of exported rows.
 FORMATS = ("csv", "json")
@@ -35,18 +35,22 @@ def download(pieces: Iterator[str], *, name: str, kind: str) -> StreamingHttpRes
 
 
 def download_patch(what: Task | Step | Sequence, *, by: Principal) -> StreamingHttpResponse:
-    """Return its changes for `git apply`, without a charset, because files can have different ones.
+    """Return its changes for `git apply`. Raises as download_difference does."""
+    return download_difference(difference_of(what), name=_file_stem(what), by=by)
+
+
+def download_difference(difference: Difference | None, *, name: str, by: Principal) -> StreamingHttpResponse:
+    """Return a difference for `git apply`, without a charset, because files can have different ones.
 
     Raises WorkspaceError if there is nothing to compare yet, if a commit is gone, or if the user already
     downloads `MAX_PATCHES`.
     """
-    difference = difference_of(what)
     if difference is None:
         raise WorkspaceError("There is nothing to compare yet.")
     _count_download(by.user)
     pieces = _uncount_at_end(by.user, difference.patch)
     next(pieces)
-    return _attachment(stream_bytes(pieces), name=f"{_file_stem(what)}.patch", content_type=PATCH_TYPE)
+    return _attachment(stream_bytes(pieces), name=f"{name}.patch", content_type=PATCH_TYPE)
 
 
 def _count_download(user: User) -> None:

@@ -29,6 +29,7 @@ from tasks_app.models import (
 )
 from tasks_app.permissions import Principal
 from tasks_app.services.reviews import NewThread, add_to_draft, send_review
+from tests.addresses import text_of
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, ProjectFactory, RunFactory, TaskFactory, UserFactory
 from tests.integration.git_repository import GitRepository
@@ -252,6 +253,32 @@ def test_a_run_has_its_own_diff(shop: Shop) -> None:
     assert shop.get("task_diff", task, step=1, run=9).status_code == 404
     assert shop.get("task_diff", task, run=1).status_code == 404
     assert Run.objects.count() == 2
+
+
+def test_the_patch_is_that_of_the_shown_diff(shop: Shop) -> None:
+    base = shop.source.git("rev-parse", "HEAD")
+    commits = [shop.commit(**{f"{name}.txt": "1\n"}) for name in ("first", "second", "third")]
+    task = shop.task(base, commits[1])
+    step = task.steps.first()
+    assert step
+    task.steps.filter(pk=step.pk).update(base_commit=base, head_commit=commits[1])
+    for number in (1, 2):
+        RunFactory.create(step=step, number=number, head_commit=commits[number - 1])
+    by = Principal.unrestricted(shop.user)
+    send_review(task, ReviewVerdict.COMMENT, by=by, via=Channel.WEB, body="Hm.", commit=commits[1])
+    Task.objects.filter(pk=task.pk).update(head_commit=commits[2])
+
+    def patch(**query: Any) -> tuple[str, set[str]]:
+        (link,) = re.findall(
+            r'href="([^"]+)" title="Download for git apply"', shop.get("task_diff", task, **query).text
+        )
+        answer = shop.browser.get(html.unescape(link))
+        name = answer["Content-Disposition"].partition("filename=")[2].strip('"')
+        return name, set(re.findall(r"^\+\+\+ b/(.*)$", text_of(answer), re.MULTILINE))
+
+    assert patch(step=1, run=2) == (f"task-{task.pk}-step-1-run-2.patch", {"second.txt"})
+    assert patch(step=1) == (f"task-{task.pk}-step-1.patch", {"first.txt", "second.txt"})
+    assert patch(since=1) == (f"task-{task.pk}-since-1.patch", {"third.txt"})
 
 
 def test_500_files_and_50_000_lines_cost_a_page_as_much_as_one(shop: Shop, git_processes: list[str]) -> None:

@@ -53,6 +53,12 @@ class Comparison:
         return {"since": self.since.number or 0} if self.since else {}
 
     @property
+    def name(self) -> str:
+        """The beginning of the names of files about it."""
+        words = [word for pair in self.query.items() for word in pair]
+        return "-".join(["task", str(self.task.pk), *map(str, words)])
+
+    @property
     def parameters(self) -> str:
         """The query of its URLs, with its question mark; "" for the whole task."""
         return f"?{urlencode(self.query)}" if self.query else ""

@@ -10,10 +10,10 @@ from django.urls import reverse
 
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.history.events.logs import LogKind, render_log
-from tasks_app.models import Sequence, Step, Task
-from tasks_app.reporting.downloads import download, download_patch
+from tasks_app.reporting.downloads import download, download_difference
+from tasks_app.services.difference import Difference, difference_of
 from tasks_app.web.pages.access import principal_of, sequence_or_404, step_or_404, task_or_404
-from tasks_app.web.pages.comparison import chosen_step
+from tasks_app.web.pages.comparison import chosen_comparison
 
 
 def step_log(request: HttpRequest, task_id: int, position: int, kind: str) -> StreamingHttpResponse:
@@ -32,20 +32,22 @@ def step_plan(request: HttpRequest, task_id: int, position: int) -> StreamingHtt
 
 
 def task_patch(request: HttpRequest, task_id: int) -> HttpResponseBase:
-    """`?step=N`: the change of one step; else that of the whole task."""
+    """Download the changes that the diff page with the same parameters shows."""
     task = task_or_404(request, task_id)
-    step = chosen_step(request, task)
-    return _patch(request, step or task, back=reverse("task", args=[task.pk]))
+    compared = chosen_comparison(request, task)
+    back = reverse("task", args=[task.pk])
+    return _patch(request, compared.difference, name=compared.name, back=back)
 
 
 def sequence_patch(request: HttpRequest, sequence_id: int) -> HttpResponseBase:
     sequence = sequence_or_404(request, sequence_id)
-    return _patch(request, sequence, back=reverse("sequence", args=[sequence.pk]))
+    back = reverse("sequence", args=[sequence.pk])
+    return _patch(request, difference_of(sequence), name=f"sequence-{sequence.pk}", back=back)
 
 
-def _patch(request: HttpRequest, what: Task | Step | Sequence, *, back: str) -> HttpResponseBase:
+def _patch(request: HttpRequest, difference: Difference | None, *, name: str, back: str) -> HttpResponseBase:
     try:
-        return download_patch(what, by=principal_of(request))
+        return download_difference(difference, name=name, by=principal_of(request))
     except WorkspaceError as error:
         messages.error(request, str(error))
         return redirect(back)

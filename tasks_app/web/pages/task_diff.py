@@ -94,6 +94,7 @@ def _page_context(request: HttpRequest, compared: Comparison) -> dict[str, Any]:
         "fresh_key": uuid.uuid4(),
         "is_split": _is_split(request),
         "is_embedded": "embedded" in request.GET,
+        "patch_url": compared.url("task_patch"),
         "threads_url": compared.url("diff_threads"),
         "split_url": compared.url("task_diff", view="split"),
         "unified_url": compared.url("task_diff", view="unified"),
