@@ -85,10 +85,14 @@
 
   // ---- viewed files ----
 
-  function viewedChanged(form, ok) {
+  function viewedChanged(form, xhr) {
     const box = form.closest(".file-box");
     const mark = form.elements.viewed;
-    if (!ok) { mark.checked = !mark.checked; return; }
+    if (xhr.status !== 204) { // htmx takes a 409 for a success
+      mark.checked = !mark.checked;
+      say(xhr.status === 409 ? xhr.responseText : "The mark was not saved. Try again.");
+      return;
+    }
     const file = box.querySelector("details");
     file.open = !mark.checked;
     if (mark.checked && box.getBoundingClientRect().top < 0) box.scrollIntoView();
@@ -96,6 +100,18 @@
     const counter = document.getElementById("viewed-count");
     const viewed = all(document, ".file-viewed [name=viewed]").filter((one) => one.checked).length;
     if (counter) counter.textContent = `${viewed} of ${counter.dataset.count} viewed`;
+  }
+
+  function say(text) {
+    const line = page()?.querySelector(".diff-news");
+    if (!line) return;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "small";
+    button.textContent = "Close";
+    button.addEventListener("click", () => { line.hidden = true; });
+    line.replaceChildren(`${text} `, button);
+    line.hidden = false;
   }
 
   // ---- the split view: a narrow window shows the unified one, and the choice is kept ----
@@ -146,6 +162,6 @@
   });
   document.addEventListener("htmx:afterRequest", (event) => {
     const form = event.detail.elt;
-    if (form.matches?.(".file-viewed")) viewedChanged(form, event.detail.successful);
+    if (form.matches?.(".file-viewed")) viewedChanged(form, event.detail.xhr);
   });
 })();
