@@ -170,5 +170,5 @@ def review_state(request: HttpRequest, task: Task) -> ReviewState:
 
 def own_last_review(request: HttpRequest, task: Task) -> Review | None:
     """Return the user's last review of the task if the code has changed since."""
-    mine = task.reviews.sent().filter(author=current_user(request)).exclude(commit=task.head_commit)
-    return mine.order_by("-number").first()
+    last = task.reviews.sent().filter(author=current_user(request)).order_by("-number").first()
+    return last if last and last.commit != task.head_commit else None
