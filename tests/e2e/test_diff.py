@@ -73,6 +73,37 @@ def test_files_load_when_they_come_into_view_and_viewed_ones_are_folded(diff: tu
     expect(last.locator("details")).not_to_have_attribute("open", "")
 
 
+def test_a_mark_that_is_refused_is_not_shown(portal: UpPortal, diff: tuple[int, Page]) -> None:
+    """V2: the file was changed since the page was loaded."""
+    task, page = diff
+    portal.rows(
+        "from django.db.models import F\n"
+        f"Task.objects.filter(pk={task}).update(base_commit=F('head_commit'), head_commit=F('base_commit'))"
+    )
+    file = page.locator(".file-box", has_text="file00.py")
+    file.get_by_role("checkbox").click()
+    expect(page.locator(".diff-news")).to_contain_text("file00.py has changed since this page was loaded.")
+    expect(file.get_by_role("checkbox")).not_to_be_checked()
+    expect(file.locator(".dl").first).to_be_visible()
+    page.locator(".diff-news button").click()
+    expect(page.locator(".diff-news")).to_be_hidden()
+
+
+def test_a_refused_review_says_why(portal: UpPortal, diff: tuple[int, Page]) -> None:
+    """V3: also where the portal has no words for it, and what was typed stays."""
+    task, page = diff
+    body = page.locator("#review-body")
+    body.fill("Nearly there.")
+    page.route("**/review/send/", lambda route: route.abort())
+    page.get_by_role("button", name="Only comment").click()
+    expect(page.locator("#review-form .refusal")).to_contain_text("could not be reached")
+    page.unroute("**/review/send/")
+    portal.rows(f"Task.objects.filter(pk={task}).update(head_commit=Task.objects.get(pk={task}).base_commit)")
+    page.get_by_role("button", name="Approve").click()
+    expect(page.locator("#review-form .refusal")).to_contain_text("has changed since you looked")
+    expect(body).to_have_value("Nearly there.")
+
+
 def test_threads_of_others_appear_while_somebody_writes(portal: UpPortal, diff: tuple[int, Page]) -> None:
     """V3: live for everybody who looks; what is being typed stays, through a reload too."""
     task, page = diff
@@ -82,7 +113,7 @@ def test_threads_of_others_appear_while_somebody_writes(portal: UpPortal, diff: 
     portal.rows(REVIEW.format(task=task))
     expect(file.locator(".dl[data-line='2'] + .thread")).to_contain_text("Why three?")
     expect(page.locator(".threads-elsewhere")).to_contain_text("Thirty files?")
-    expect(page.locator(".diff-news")).to_contain_text("2 threads have news.")
+    expect(page.locator(".diff-news")).to_contain_text("2 threads were updated.")
     expect(page.locator(".tree-row", has_text="file00.py").locator(".tree-threads")).to_have_text("1")
     form = page.locator(".thread-form[data-new] textarea")
     expect(form).to_have_value("half a comm")

@@ -107,7 +107,7 @@ def test_a_refused_review_keeps_the_draft(browser: Client, task: Task) -> None:
     Task.objects.update(head_commit=task.base_commit)  # the code has changed since
     answer = post(browser, "review_send", task.pk, verdict="approve", commit=task.head_commit)
     assert answer.status_code == 409 and "has changed since you looked" in answer.text
-    assert answer["HX-Retarget"] == f"#review-refusal-{task.pk}"
+    assert answer["HX-Retarget"] == "find .thread-refusal"
     assert Review.objects.drafts().get().threads.count() == 1
     assert post(browser, "review_send", task.pk, verdict="like it").status_code == 400
 
@@ -148,6 +148,9 @@ def test_since_my_last_review_shows_only_what_changed_since(
     since = diff_page(browser, task, "?since=1")
     assert "blue.txt" in since and 'data-path="paint.txt"' not in since
     assert browser.get(reverse("task_diff", args=[task.pk]) + "?since=9").status_code == 404
+    task.refresh_from_db()
+    post(browser, "review_send", task.pk, verdict="comment", body="Fine.", commit=task.head_commit)
+    assert "Since my last review" not in diff_page(browser, task), "nothing has changed since that one"
 
 
 def test_a_viewer_reads_threads_and_gets_no_form(browser: Client, task: Task) -> None:
@@ -157,6 +160,9 @@ def test_a_viewer_reads_threads_and_gets_no_form(browser: Client, task: Task) ->
     page = diff_page(signed_in(viewer), task)
     assert "Why?" in page and "review-form" not in page and "new-thread" not in page
     assert add(signed_in(viewer), task, "Mine.").status_code == 403
+    refused = post(signed_in(viewer), "review_send", task.pk, verdict="comment", body="Mine.")
+    assert refused.status_code == 403 and refused["HX-Retarget"] == "find .thread-refusal"
+    assert "does not allow" in refused.text or "may not" in refused.text
 
 
 def test_what_agents_and_people_write_is_text(browser: Client, task: Task) -> None:

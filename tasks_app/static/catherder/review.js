@@ -156,6 +156,20 @@
     if (sent.matches(NEW)) store(keyOf(placeOf(sent)), "");
     for (const field of sent.querySelectorAll(FIELD)) store(keyOfField(field), "");
   });
+  // A refusal that the portal words stands in the form. Others have no words, or a page of their own.
+  function refuse(event) {
+    const place = event.detail.requestConfig?.elt?.querySelector?.(".thread-refusal");
+    if (!place) return;
+    const words = document.createElement("p");
+    words.className = "refusal";
+    words.textContent = {
+      0: "The portal could not be reached. Your text is kept here. Try again.",
+      404: "This was removed in the meantime. Reload the page.",
+    }[event.detail.xhr.status] || "An internal error occurred. Your text is kept here. Try again.";
+    place.replaceChildren(words);
+  }
+  document.addEventListener("htmx:sendError", refuse);
+  document.addEventListener("htmx:responseError", refuse);
   document.addEventListener("htmx:afterRequest", (event) => {
     const { elt, xhr } = event.detail;
     if (elt.id === "review-form" && xhr.status === 200) store(`${PREFIX}review-body`, "");
@@ -304,7 +318,7 @@
   }
 
   function announce(threads) {
-    const text = threads.length === 1 ? "1 thread has news." : `${threads.length} threads have news.`;
+    const text = threads.length === 1 ? "1 thread was updated." : `${threads.length} threads were updated.`;
     say(text, "Show", () => {
       const fold = threads[0].closest("details.file");
       if (fold) fold.open = true;

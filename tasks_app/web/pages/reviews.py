@@ -111,13 +111,8 @@ def review_send(request: HttpRequest, task_id: int) -> HttpResponse:
             with_draft=True,
             form_key=_form_key(request),
         )
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from error
     except CatHerderError as error:
-        if is_htmx(request):
-            return _refusal(request, f"#review-refusal-{task.pk}", error)
-        messages.error(request, str(error))
-        return redirect("task_diff", task.pk)
+        return _refused(request, task, error)
     messages.success(request, _SENT[ReviewVerdict(review.verdict)])
     target = reverse("task", args=[task.pk])
     return HttpResponse(headers={"HX-Redirect": target}) if is_htmx(request) else redirect(target)
