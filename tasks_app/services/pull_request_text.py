@@ -32,14 +32,14 @@ _QUICK_ACTION = re.compile(r"^([^\S\n]*)/(?=\w)", re.MULTILINE)
 #: The words of all forges, before an issue: its number, key or URL, in whatever markup.
 _GAP = r"(?:[\W_]|<[^<>\n]{0,40}>){1,9}"
 _CLOSING_WORD = re.compile(
-    r"\b(clos(?:e[sd]?|ing)|fix(?:e[sd]|ing)?|resolv(?:e[sd]?|ing)|implement(?:s|ed|ing)?)"
+    r"\b(clos(?:e[sd]?|ing)|fix(?:e[sd]|ing)?|resolv(?:e[sd]?|ing)|implement(?:s|ed|ing)?|reopen(?:s|ed)?)"
     rf"(?={_GAP}(?:issues?{_GAP})?(?:[\w./-]{{0,200}}#\d|[a-z][a-z0-9_]{{1,20}}-\d|https?://\S{{1,300}}?/\d))",
     re.IGNORECASE,
 )
 
 
 def pull_request_title(task: Task) -> str:
-    title = " ".join(task.title.split())
+    title = harmless(" ".join(task.title.split()))  # squashed there, it is the message of a commit
     return title if len(title) <= _LONGEST_TITLE else f"{title[: _LONGEST_TITLE - 1]}…"
 
 
