@@ -32,6 +32,8 @@ PUBLISHING_POINTS = (
 )
 #: The same for a worker that opens a pull request.
 PULL_REQUEST_POINTS = ("pull-request-opened",)
+#: The same for a worker that posts an agent's reply there.
+REPLY_POINTS = ("reply-posted",)
 
 _armed = os.environ.get("CATHERDER_CRASH_AT", "")
 

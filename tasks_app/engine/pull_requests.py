@@ -9,11 +9,11 @@ import logging
 
 from tasks_app.core.errors import CatHerderError
 from tasks_app.engine.crashpoints import crash_point
-from tasks_app.forges.port import Forge, ForgeError, NewPullRequest, RemotePullRequest
+from tasks_app.engine.temporary_faults import temporary_fault
+from tasks_app.forges.port import Forge, ForgeError, NewPullRequest
 from tasks_app.models import Publication, PullRequest
 from tasks_app.services.publish_settings import forge_of
 from tasks_app.services.pull_request_text import (
-    harmless,
     pull_request_body,
     pull_request_title,
     replace_own_part,
@@ -32,20 +32,42 @@ logger = logging.getLogger(__name__)
 
 
 def open_or_update(publication: Publication) -> str:
-    """Let there be a pull request for the branch that was pushed. Return what failed, or ""."""
+    """Let there be a pull request for the branch that was pushed. Return what failed, or "".
+
+    Only temporary faults are raised: after one, the publication is carried out again.
+    """
     try:
-        forge, found = _open_or_update(publication)
-    except CatHerderError as error:
-        return f"The branch was published, but its pull request was not opened or updated: {error}"
+        forge, row = _open_or_update(publication)
+    except Exception as error:
+        return (
+            "The branch was published, but its pull request was not opened or updated: "
+            f"{_reason(error, f'the pull request of publication {publication.pk}')}"
+        )
+    faults = []
+    try:
+        _post_replies(forge, row)
+    except Exception as error:
+        faults.append(f"The agent’s replies were not all posted: {_reason(error, f'posting to {row}')}")
     try:
         if publication.reviewers:
-            forge.request_reviews(found.number, tuple(publication.reviewers))
-    except ForgeError as error:
-        return f"{', '.join(publication.reviewers)} could not be asked for a review: {error}"
-    return ""
+            forge.request_reviews(row.number, tuple(publication.reviewers))
+    except Exception as error:
+        names = ", ".join(publication.reviewers)
+        faults.append(f"{names} could not be asked for a review: {_reason(error, f'reviewers of {row}')}")
+    return " ".join(faults)
 
 
-def _open_or_update(publication: Publication) -> tuple[Forge, RemotePullRequest]:
+def _reason(error: Exception, what: str) -> str:
+    """Return the reason for people. Log an unexpected error, and raise a temporary fault again."""
+    if isinstance(error, CatHerderError):
+        return str(error)
+    if temporary_fault(error):
+        raise error
+    logger.error("%s failed", what, exc_info=error)
+    return f"The portal failed ({type(error).__name__}). Its log has the reason."
+
+
+def _open_or_update(publication: Publication) -> tuple[Forge, PullRequest]:
     task = publication.task
     forge = forge_of(task.project)
     base = task.project.branch
@@ -57,23 +79,21 @@ def _open_or_update(publication: Publication) -> tuple[Forge, RemotePullRequest]
         crash_point("pull-request-opened")
     elif (changed := replace_own_part(found.body, body)) != found.body:
         found = forge.update(found.number, body=changed)
-    row = record_pull_request(publication, forge.kind, found, base=base)
-    _post_replies(forge, row)
-    return forge, found
+    return forge, record_pull_request(publication, forge.kind, found, base=base)
 
 
 def _post_replies(forge: Forge, row: PullRequest) -> None:
-    """Post what the agent replied to comments from there."""
-    replies = unposted_replies(row)
-    if not replies:
+    """Post what the agent replied to comments from there. What a killed worker posted is found first."""
+    if not unposted_replies(row):
         return
-    comments = forge.comments(row.number)
-    record_look(row, Look(forge.read(row.number), comments, forge.checks(row.head_commit)))
-    first = {comment.discussion: comment for comment in reversed(comments)}
+    seen = _read(forge, row.number)
+    record_look(row, seen)
+    first = {comment.discussion: comment for comment in reversed(seen.comments)}
     for reply in unposted_replies(row):
         if asked := first.get(reply.thread.discussion):
-            reply.text = harmless(reply.text)
-            record_posted(reply, forge.reply(row.number, asked, reply_text(reply)))
+            forge_id = forge.reply(row.number, asked, reply_text(reply))
+            crash_point("reply-posted")
+            record_posted(reply, forge_id)
 
 
 def look(pull_request_id: int) -> bool:
@@ -82,14 +102,16 @@ def look(pull_request_id: int) -> bool:
     if row is None:
         return False
     try:
-        forge = forge_of(row.project)
-        remote = forge.read(row.number)
-        comments = forge.comments(row.number)
-        checks = forge.checks(remote.head_commit) if remote.head_commit else []
+        record_look(row, _read(forge_of(row.project), row.number))
     except ForgeError as error:
         record_fault(row, str(error), retry_after=error.retry_after)
-    except CatHerderError as error:
-        record_fault(row, str(error))
-    else:
-        record_look(row, Look(remote, comments, checks))
+    except Exception as error:
+        record_fault(row, _reason(error, f"looking at {row}"))
     return True
+
+
+def _read(forge: Forge, number: int) -> Look:
+    remote = forge.read(number)
+    comments = forge.comments(number)
+    checks = forge.checks(remote.head_commit) if remote.head_commit else []
+    return Look(remote, comments, checks)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache, partial
 
 from django.db import transaction
-from django.db.models import Max
 from django.utils import timezone
 
 from tasks_app.core.errors import WorkspaceError
-from tasks_app.core.phases import ENDED, Phase
+from tasks_app.core.phases import CANCELLABLE
 from tasks_app.core.storable import storable_text
 from tasks_app.forges.port import (
     ForgeKind,
@@ -22,15 +22,12 @@ from tasks_app.forges.port import (
 )
 from tasks_app.git import committed_text
 from tasks_app.history.audit import record
-from tasks_app.history.statistics import paused_until_now
-from tasks_app.history.transitions import move
 from tasks_app.models import (
     Action,
     Change,
     ChangeKind,
     Publication,
     PullRequest,
-    QuestionState,
     ReviewThread,
     Side,
     Task,
@@ -40,10 +37,13 @@ from tasks_app.models import (
 )
 from tasks_app.models.pull_request import LONGEST_PAUSE, SHORTEST_PAUSE
 from tasks_app.services.difference import base_of
-from tasks_app.services.tasks import locked
+from tasks_app.services.pull_request_text import harmless
+from tasks_app.services.tasks import cancel_locked, locked
+from tasks_app.services.threads import next_number, set_state
 
 #: Ends a comment that the portal posted, with the id of its row: a comment is posted once.
 _MARK = "<!-- cat-herder: comment {} -->"
+_MARK_AT_END = re.compile(r"<!-- cat-herder: comment ([1-9][0-9]{0,17}) -->\s*\Z")
 _LONGEST_COMMENT = 60_000
 _LINE_TEXT = 2_000
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -113,11 +113,12 @@ def record_fault(row: PullRequest, fault: str, *, retry_after: float | None = No
 
 def record_look(row: PullRequest, look: Look) -> None:
     """Store what the forge said: new comments as threads, CI's results, and how the pull request ended."""
+    anchors = _anchors(row, look.comments)  # before the transaction, because git may take long
     with transaction.atomic():
         task = locked(row.task)
         row = PullRequest.objects.select_for_update(of=("self",)).select_related("project").get(pk=row.pk)
         was_open = row.is_open
-        news = _store_comments(task, row, look.comments)
+        news = _store_comments(task, row, look.comments, anchors)
         news |= _store_state(row, look)
         if was_open and not row.is_open:
             _end(task, row)
@@ -156,55 +157,95 @@ def _pause(row: PullRequest) -> float:
 def _end(task: Task, row: PullRequest) -> None:
     """End the task with its pull request: work that goes on for it is cancelled."""
     by = row.ended_by or "somebody"
+    actor_name = f"{by} on {row.forge_label}"
     record(
-        Action.PULL_REQUEST_ENDED, task=task, actor_name=f"{by} on {row.forge_label}",
+        Action.PULL_REQUEST_ENDED, task=task, actor_name=actor_name,
         number=row.number, state=row.state, url=row.web_url,
     )  # fmt: skip
-    if task.phase in ENDED and task.phase != Phase.FAILED:
-        return
-    reason = f"{by} {row.state} {row} ({row.web_url})"[:300]
-    for step in task.steps.exclude(phase__in=[*ENDED, Phase.PENDING]):
-        move(step, Phase.CANCELLED, reason=reason)
-    if task.phase not in ENDED:
-        task.questions.open().update(state=QuestionState.WITHDRAWN)
-        Change.objects.create(task=task, kind=ChangeKind.QUESTION)
-        move(task, Phase.CANCELLED, reason=reason, paused_seconds=paused_until_now(task))
+    if task.phase in CANCELLABLE:
+        cancel_locked(task, reason=f"{by} {row.state} {row} ({row.web_url})"[:300], actor_name=actor_name)
 
 
 # Comments at the forge become threads here.
 
 
-def _store_comments(task: Task, row: PullRequest, comments: Iterable[RemoteComment]) -> bool:
-    known = set(
-        ThreadComment.objects.filter(thread__pull_request=row)
-        .exclude(forge_id="")
-        .values_list("forge_id", flat=True)
-    )
+@dataclass(frozen=True)
+class _Anchor:
+    """Where a thread begins in the commits that the portal has; without `path`, it is about the whole."""
+
+    commit: str
+    path: str = ""
+    side: Side = Side.NEW
+    line: int | None = None
+    first_line: int | None = None
+    line_text: str = ""
+
+
+def _anchors(row: PullRequest, comments: Iterable[RemoteComment]) -> dict[str, _Anchor]:
+    """Return where the discussions begin that have no thread yet, as many as may still get one."""
+    known = set(row.threads.values_list("discussion", flat=True))
+    lines_of = cache(partial(_lines_of, row.task))
+    found: dict[str, _Anchor] = {}
+    for comment in comments:
+        if len(known) + len(found) >= MOST_THREADS:
+            break
+        if comment.discussion not in known and comment.discussion not in found and _is_news(comment):
+            found[comment.discussion] = _anchor(row.task, comment, lines_of)
+    return found
+
+
+def _is_news(comment: RemoteComment) -> bool:
+    return bool(comment.text.strip()) and not _MARK_AT_END.search(comment.text)
+
+
+def _anchor(task: Task, comment: RemoteComment, lines_of: Callable[[str, str], list[str] | None]) -> _Anchor:
+    """Return the line as far as the portal has the commit; else the file or the whole."""
+    side = Side.OLD if comment.old_side else Side.NEW
+    commit, wanted = (base_of(task) if comment.old_side else comment.commit), comment.line
+    lines = lines_of(comment.path, commit)
+    if lines is None:  # somebody pushed to the branch there: the portal does not have that commit
+        commit, wanted = task.head_commit, None
+        lines = lines_of(comment.path, commit)
+    if lines is None:
+        return _Anchor(commit, side=side)
+    if not wanted or not 1 <= wanted <= len(lines):
+        return _Anchor(commit, comment.path, side)
+    first = comment.first_line if comment.first_line and comment.first_line < wanted else None
+    return _Anchor(commit, comment.path, side, wanted, first, lines[wanted - 1][:_LINE_TEXT])
+
+
+def _store_comments(
+    task: Task, row: PullRequest, comments: Iterable[RemoteComment], anchors: Mapping[str, _Anchor]
+) -> bool:
+    """Store new comments, each in the thread of its discussion; return whether there was one."""
+    of_row = ThreadComment.objects.filter(thread__pull_request=row)
+    known = set(of_row.exclude(forge_id="").values_list("forge_id", flat=True))
     threads = {thread.discussion: thread for thread in row.threads.all()}
     stored = False
     for comment in comments:
-        if comment.id in known or not comment.text.strip():
+        if comment.id in known or not comment.text.strip() or _is_ours(row, comment):
             continue
         thread = threads.get(comment.discussion)
-        if _is_ours(comment, thread):
-            continue
+        if thread is None and len(threads) >= MOST_THREADS:
+            continue  # later comments may belong to threads that are here
         if thread is None:
-            if len(threads) >= MOST_THREADS:
-                break
-            thread = threads[comment.discussion] = _open_thread(task, row, comment)
+            anchor = anchors.get(comment.discussion) or _Anchor(task.head_commit)
+            thread = threads[comment.discussion] = _open_thread(task, row, comment, anchor)
         _add(thread, comment)
         stored = True
     return stored
 
 
-def _is_ours(comment: RemoteComment, thread: ReviewThread | None) -> bool:
-    """Return whether the portal posted the comment, and store its id: a worker may have died before."""
-    _, mark, rest = comment.text.rpartition("<!-- cat-herder: comment ")
-    number = rest.partition(" ")[0]
-    if not mark or not number.isdigit() or thread is None:
+def _is_ours(row: PullRequest, comment: RemoteComment) -> bool:
+    """Return whether a worker posted the comment and died before it stored its id, and store it now.
+
+    Outside of lines, a reply is a discussion of its own at GitHub and Forgejo, so its thread is not asked.
+    """
+    mark = _MARK_AT_END.search(comment.text)
+    if mark is None:
         return False
-    ours = thread.comments.filter(pk=int(number), forge_author="")
-    return bool(ours.update(forge_id=comment.id))
+    replies = ThreadComment.objects.filter(thread__pull_request=row, run__isnull=False, forge_id="")
+    return bool(replies.filter(pk=int(mark[1])).update(forge_id=comment.id[:64]))
 
 
 def _add(thread: ReviewThread, comment: RemoteComment) -> None:
@@ -215,33 +256,21 @@ def _add(thread: ReviewThread, comment: RemoteComment) -> None:
         text=storable_text(comment.text)[:_LONGEST_COMMENT],
     )
     if thread.state != ThreadState.OPEN:
-        thread.state, thread.resolved_by, thread.resolved_at = ThreadState.OPEN, None, None
-        thread.save(update_fields=["state", "resolved_by", "resolved_at"])
+        set_state(thread, ThreadState.OPEN)
 
 
-def _open_thread(task: Task, row: PullRequest, comment: RemoteComment) -> ReviewThread:
-    """Open a thread at the line, as far as the portal has the commit; else about the file or the whole."""
-    commit = base_of(task) if comment.old_side else comment.commit
-    lines = _lines_of(task, comment.path, commit)
-    if lines is None:  # somebody pushed to the branch there: the portal does not have that commit
-        commit, wanted = task.head_commit, None
-        lines = _lines_of(task, comment.path, commit)
-    else:
-        wanted = comment.line
-    line = wanted if lines and wanted and 1 <= wanted <= len(lines) else None
-    first = comment.first_line if line and comment.first_line and comment.first_line < line else None
-    number = (task.threads.aggregate(last=Max("number"))["last"] or 0) + 1
+def _open_thread(task: Task, row: PullRequest, comment: RemoteComment, anchor: _Anchor) -> ReviewThread:
     return ReviewThread.objects.create(
         task=task,
         pull_request=row,
         discussion=comment.discussion[:200],
-        number=number,
-        path="" if lines is None else comment.path,
-        side=Side.OLD if comment.old_side else Side.NEW,
-        line=line,
-        first_line=first,
-        line_text=lines[line - 1][:_LINE_TEXT] if lines and line else "",
-        commit=commit,
+        number=next_number(task),
+        path=anchor.path,
+        side=anchor.side,
+        line=anchor.line,
+        first_line=anchor.first_line,
+        line_text=anchor.line_text,
+        commit=anchor.commit,
     )
 
 
@@ -267,8 +296,8 @@ def unposted_replies(row: PullRequest) -> list[ThreadComment]:
 
 
 def reply_text(comment: ThreadComment) -> str:
-    """Return what is posted for the agent's reply."""
-    return f"{comment.text}\n\n{_MARK.format(comment.pk)}"
+    """Return what is posted for the agent's reply, such that the forge only shows it."""
+    return f"{harmless(comment.text)[:_LONGEST_COMMENT]}\n\n{_MARK.format(comment.pk)}"
 
 
 def record_posted(comment: ThreadComment, forge_id: str) -> None:

@@ -32,6 +32,7 @@ from tasks_app.services.difference import base_of
 from tasks_app.services.question_outcomes import normalise, require_size
 from tasks_app.services.sending_back import resume_for_review, why_not_change
 from tasks_app.services.tasks import locked
+from tasks_app.services.threads import next_number
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 #: Characters of an anchored line that are stored.
@@ -147,8 +148,7 @@ def _store_threads(review: Review, rows: Sequence[ReviewThread], threads: Sequen
 
 
 def _number_threads(task: Task, threads: Iterable[ReviewThread]) -> None:
-    last = task.threads.aggregate(last=Max("number"))["last"] or 0
-    for number, thread in enumerate(threads, start=last + 1):
+    for number, thread in enumerate(threads, start=next_number(task)):
         thread.number = number
         thread.save(update_fields=["number"])
 

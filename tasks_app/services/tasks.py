@@ -223,13 +223,18 @@ def cancel_task(task: Task, *, by: Principal) -> None:
         task = locked(task)
         if task.phase not in CANCELLABLE:
             raise IllegalMove(f"Task “{task}”", task.phase, Phase.CANCELLED)
-        for step in task.steps.exclude(phase__in=[*ENDED, Phase.PENDING]):
-            move(step, Phase.CANCELLED, reason=reason, by=by.user)
-        paused = paused_until_now(task)
-        if task.questions.open().update(state=QuestionState.WITHDRAWN):
-            Change.objects.create(task=task, kind=ChangeKind.QUESTION)
-        move(task, Phase.CANCELLED, reason=reason, by=by.user, paused_seconds=paused)
-        record(Action.TASK_CANCELLED, by=by.user, task=task)
+        cancel_locked(task, reason=reason, by=by.user)
+
+
+def cancel_locked(task: Task, *, reason: str, by: User | None = None, actor_name: str = "") -> None:
+    """Cancel a task whose row the transaction has locked: by a user, or by somebody outside of the portal."""
+    for step in task.steps.exclude(phase__in=[*ENDED, Phase.PENDING]):
+        move(step, Phase.CANCELLED, reason=reason, by=by)
+    paused = paused_until_now(task)
+    if task.questions.open().update(state=QuestionState.WITHDRAWN):
+        Change.objects.create(task=task, kind=ChangeKind.QUESTION)
+    move(task, Phase.CANCELLED, reason=reason, by=by, paused_seconds=paused)
+    record(Action.TASK_CANCELLED, by=by, actor_name=actor_name, task=task)
 
 
 def resume_task(task: Task, *, by: Principal, notify: bool = True) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from django.db import transaction
+from django.db.models import Max
 from django.utils import timezone
 
 from tasks_app.core.errors import BadInput, WorkspaceError
@@ -56,7 +57,7 @@ def reply_to(thread: ReviewThread, text: str, *, by: Principal) -> ThreadComment
     with transaction.atomic():
         locked(thread.task)
         comment = ThreadComment.objects.create(thread=thread, author=by.user, text=text)
-        _set_state(thread, ThreadState.OPEN)
+        set_state(thread, ThreadState.OPEN)
         record(Action.THREAD_ANSWERED, by=by.user, task=thread.task, thread=thread.number)
     return comment
 
@@ -71,7 +72,7 @@ def resolve(thread: ReviewThread, *, by: Principal, reopen: bool = False) -> Non
             raise BadInput("this comment is not sent yet", where="thread")
         if thread.is_resolved != reopen:
             return
-        _set_state(thread, ThreadState.OPEN if reopen else ThreadState.RESOLVED, by=by)
+        set_state(thread, ThreadState.OPEN if reopen else ThreadState.RESOLVED, by=by)
         action = Action.THREAD_REOPENED if reopen else Action.THREAD_RESOLVED
         record(action, by=by.user, task=thread.task, thread=thread.number)
 
@@ -89,12 +90,18 @@ def store_agent_replies(run: Run, replies: Iterable[AgentReply]) -> int:
             continue
         ThreadComment.objects.create(thread=thread, run=run, text=reply.text, key=reply.key)
         if not thread.is_resolved:
-            _set_state(thread, ThreadState.ANSWERED)
+            set_state(thread, ThreadState.ANSWERED)
         stored += 1
     return stored
 
 
-def _set_state(thread: ReviewThread, state: ThreadState, *, by: Principal | None = None) -> None:
+def next_number(task: Task) -> int:
+    """Return the number of the task's next thread. Call it in a transaction that has locked the task."""
+    return (task.threads.aggregate(last=Max("number"))["last"] or 0) + 1
+
+
+def set_state(thread: ReviewThread, state: ThreadState, *, by: Principal | None = None) -> None:
+    """Store the state; `by` resolved it. Call it in a transaction that has locked the task."""
     resolved = state == ThreadState.RESOLVED
     thread.state = state
     thread.resolved_by = by.user if by and resolved else None

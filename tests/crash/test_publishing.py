@@ -11,12 +11,24 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from tasks_app.engine.crashpoints import PUBLISHING_POINTS, PULL_REQUEST_POINTS
+from tasks_app.core.phases import Phase
+from tasks_app.engine.crashpoints import PUBLISHING_POINTS, PULL_REQUEST_POINTS, REPLY_POINTS
 from tasks_app.engine.publisher import carry_out
+from tasks_app.engine.pull_requests import look
 from tasks_app.forges.port import ForgeKind
-from tasks_app.models import Action, AuditEntry, Publication, PullRequest, Task
+from tasks_app.models import (
+    Action,
+    AuditEntry,
+    Publication,
+    PullRequest,
+    ReviewThread,
+    Step,
+    Task,
+    ThreadComment,
+)
 from tasks_app.services.publishing import publish
 from tests.crash.test_sweep import dies_at
+from tests.factories import RunFactory
 from tests.forges.servers import forge_server
 from tests.git_servers import count_pushes
 from tests.integration.git_repository import GitRepository
@@ -73,6 +85,36 @@ def test_v7_a_death_after_a_pull_request_was_opened(
         assert server.description.problems == []
     assert PullRequest.objects.get().number == 1
     assert_published_once(task, pushes)
+
+
+@pytest.mark.parametrize("point", REPLY_POINTS)
+@pytest.mark.parametrize("kind", [ForgeKind.GITHUB, ForgeKind.FORGEJO, ForgeKind.GITLAB])
+@pytest.mark.parametrize("path", ["", "paint.txt"])
+def test_v7_a_death_after_a_reply_was_posted(
+    runner: Runner, task: Task, kind: ForgeKind, point: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next worker finds the reply by its mark, also where it is not in the discussion of the comment."""
+    monkeypatch.setattr("tasks_app.services.publishing.pull_request_hindrance", lambda project: "")
+    with forge_server(kind) as server:
+        monkeypatch.setattr("tasks_app.engine.pull_requests.forge_of", lambda project: server.forge)
+        carry_out(publish(task, by=acting(runner.user), pull_request=True).pk)
+        line, commit = (1, task.head_commit) if path else (None, "")
+        server.people.comment(1, "Why blue?", path=path, line=line, commit=commit)
+        PullRequest.objects.update(next_look_at=timezone.now() - timedelta(seconds=1))
+        assert look(PullRequest.objects.get().pk)
+        step = Step.objects.create(task=task, name="paint", position=9, phase=Phase.DONE, config={})
+        run = RunFactory.create(task=task, step=step)
+        reply = ReviewThread.objects.get().comments.create(run=run, text="Because.", key="1")
+        publication = publish(task, by=acting(runner.user), pull_request=True)
+        assert dies_at(point, lambda: carry_out(publication.pk)) == 137
+        bury()
+        assert carry_out(publication.pk)
+        assert sum("Because." in one.text for one in server.people.written[1]) == 1
+        assert server.description.problems == []
+    reply.refresh_from_db()
+    publication.refresh_from_db()
+    assert reply.forge_id and publication.fault == ""
+    assert ThreadComment.objects.count() == 2
 
 
 def test_the_push_of_a_dead_worker_may_arrive_late(runner: Runner, task: Task) -> None:

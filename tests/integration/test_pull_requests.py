@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from datetime import timedelta
 
@@ -14,7 +15,8 @@ from tasks_app.engine import pull_requests as engine
 from tasks_app.engine.publisher import carry_out
 from tasks_app.engine.pull_requests import look
 from tasks_app.forges.fake import FakeForge
-from tasks_app.forges.port import CheckState, ForgeError, PullRequestState
+from tasks_app.forges.port import CheckState, ForgeError, PullRequestState, RemoteComment
+from tasks_app.git import Repository
 from tasks_app.models import (
     Action,
     AuditEntry,
@@ -31,6 +33,7 @@ from tasks_app.models import (
     ThreadComment,
     ThreadState,
 )
+from tasks_app.services import pull_requests as service
 from tasks_app.services.encryption import Purpose, encrypt
 from tasks_app.services.publish_settings import forge_address_of, pull_request_hindrance
 from tasks_app.services.publishing import CannotPublish, publish
@@ -39,9 +42,12 @@ from tasks_app.services.pull_request_text import (
     END,
     harmless,
     pull_request_body,
+    pull_request_title,
     replace_own_part,
 )
+from tasks_app.services.pull_requests import reply_text
 from tasks_app.services.reviews import send_review
+from tasks_app.services.tasks import locked
 from tests.factories import QuestionFactory, RunFactory
 from tests.results import Result, make_result
 from tests.runner import Runner
@@ -188,7 +194,8 @@ def test_text_of_agents_mentions_nobody(text: str) -> None:
 
 
 _WORDS = ["close", "closes", "closed", "closing", "fix", "fixes", "fixed", "fixing", "resolve", "resolves",
-          "resolved", "resolving", "implement", "implements", "implemented", "implementing"]  # fmt: skip
+          "resolved", "resolving", "implement", "implements", "implemented", "implementing",
+          "reopen", "reopens", "reopened"]  # fmt: skip
 _ISSUES = [
     "#3",
     "GH-3",
@@ -257,6 +264,9 @@ def test_nothing_in_a_description_is_a_command(done: Result) -> None:
         task=done.task, step=step, run=run, state="answered", answered_by=done.runner.user,
         answered_at=timezone.now(), items=[{"question": "/merge"}], answers={"/merge": "/approve"},
     )  # fmt: skip
+    done.task.title = "Fixes #3 for @octocat"
+    title = pull_request_title(done.task)
+    assert "Fixes #3" not in title and "@octocat" not in title
     body = pull_request_body(done.task)
     assert not re.search(r"^\s*/\w", body, re.MULTILINE)
     assert "Fixes #3" not in body and "@octocat" not in body
@@ -334,6 +344,125 @@ def test_the_agents_replies_are_posted_once(done: Result, opened: PullRequest, f
     assert forge.calls.count("reply") == 1 and thread.comments.count() == 2
 
 
+@pytest.fixture
+def reply(opened: PullRequest, forge: FakeForge) -> ThreadComment:
+    """A reply of the agent that is not posted yet, to a comment on the whole."""
+    forge.comment(1, "Why blue?")
+    look_now(opened)
+    run = RunFactory.create(task=opened.task, step=_step(opened.task))
+    return ThreadComment.objects.create(thread=ReviewThread.objects.get(), run=run, text="Because.", key="1")
+
+
+def test_a_reply_outside_of_its_discussion_is_posted_once(
+    done: Result, reply: ThreadComment, forge: FakeForge
+) -> None:
+    """At GitHub and Forgejo, a comment on the whole begins a discussion of its own."""
+    posted = forge.comment(
+        1, reply_text(reply), author="cat-herder[bot]"
+    )  # the worker died before it stored it
+    done.publish(pull_request=True)
+    assert "reply" not in forge.calls
+    reply.refresh_from_db()
+    assert reply.forge_id == posted.id
+    assert ReviewThread.objects.count() == 1
+
+
+@pytest.mark.parametrize("mark", ["{} and more", "{}\n> quoted", "²", "٣", "0", "9" * 30])
+def test_what_somebody_else_wrote_is_not_taken_for_a_reply(
+    opened: PullRequest, reply: ThreadComment, forge: FakeForge, mark: str
+) -> None:
+    ending = f"<!-- cat-herder: comment {mark} -->"
+    forge.comment(1, reply_text(reply) + mark[2:] if mark.startswith("{}") else f"Mine. {ending}")
+    look_now(opened)
+    reply.refresh_from_db()
+    assert reply.forge_id == "" and ReviewThread.objects.count() == 2
+
+
+def test_a_copy_of_a_posted_reply_is_a_comment(
+    done: Result, opened: PullRequest, reply: ThreadComment, forge: FakeForge
+) -> None:
+    done.publish(pull_request=True)
+    reply.refresh_from_db()
+    forge.comment(1, reply_text(reply), author="ann")
+    look_now(opened)
+    assert ThreadComment.objects.get(forge_author="ann")
+    assert ThreadComment.objects.get(pk=reply.pk).forge_id == reply.forge_id
+
+
+def test_what_is_posted_gives_no_command(reply: ThreadComment) -> None:
+    reply.text = "Done.\n\n/merge\n\nCloses #3, @ann."
+    text = reply_text(reply)
+    assert not re.search(r"^\s*/\w", text, re.MULTILINE) and "Closes #3" not in text and "@ann" not in text
+
+
+def test_beyond_the_most_threads_known_discussions_go_on(
+    opened: PullRequest, forge: FakeForge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks_app.services.pull_requests.MOST_THREADS", 1)
+    first = forge.comment(1, "Why blue?")
+    forge.comment(1, "Why paint?")
+    forge.comment(1, "Why not red?", discussion=first.discussion)
+    look_now(opened)
+    assert [one.text for one in ReviewThread.objects.get().comments.all()] == ["Why blue?", "Why not red?"]
+
+
+def test_git_is_not_run_in_the_transaction(
+    opened: PullRequest, forge: FakeForge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows of task and pull request are locked in it."""
+    events: list[str] = []
+
+    def read(repository: Repository, *, commit: str, path: str) -> str:
+        events.append("git")
+        return "blue\n"
+
+    def lock(task: Task) -> Task:
+        events.append("lock")
+        return locked(task)
+
+    monkeypatch.setattr(service, "committed_text", read)
+    monkeypatch.setattr(service, "locked", lock)
+    forge.comment(1, "Why blue?", path="paint.txt", line=1, commit=opened.task.head_commit)
+    forge.comment(1, "Why one line?", path="paint.txt", line=1, commit=opened.task.head_commit)
+    look_now(opened)
+    assert events == ["git", "lock"] and ReviewThread.objects.count() == 2
+
+
+def test_an_unexpected_error_after_the_push_is_told_and_ends_the_publication(
+    done: Result, forge: FakeForge, caplog: pytest.LogCaptureFixture
+) -> None:
+    forge.faults = [TypeError("a bug")]  # type: ignore[list-item]
+    publication = done.publish(pull_request=True)
+    assert publication.state == PublicationState.PUSHED
+    assert "The portal failed (TypeError)" in publication.fault and "a bug" in caplog.text
+
+
+def test_a_temporary_fault_after_the_push_is_tried_again(done: Result, forge: FakeForge) -> None:
+    forge.faults = [OSError(errno.ENOSPC, "No space left on device")]  # type: ignore[list-item]
+    with pytest.raises(OSError, match="No space"):
+        done.publish(pull_request=True)
+    type(pending := done.task.publications.get()).objects.update(claimed_until=None)
+    assert carry_out(pending.pk)
+    pending.refresh_from_db()
+    assert (pending.state, pending.fault) == (PublicationState.PUSHED, "")
+
+
+def test_replies_that_cannot_be_posted_are_told(done: Result, reply: ThreadComment, forge: FakeForge) -> None:
+    def refuse(number: int, comment: RemoteComment, text: str) -> str:
+        raise ForgeError("GitHub is away.")
+
+    forge.reply = refuse  # type: ignore[method-assign]
+    publication = done.publish(pull_request=True, reviewers=("ann",))
+    assert publication.opened and "replies were not all posted: GitHub is away." in publication.fault
+    assert forge.reviewers == {1: ["ann"]}
+
+
+def test_an_unexpected_error_of_a_look_is_told(opened: PullRequest, forge: FakeForge) -> None:
+    forge.faults = [KeyError("a bug")]  # type: ignore[list-item]
+    look_now(opened)
+    assert "The portal failed (KeyError)" in opened.fault
+
+
 def test_results_of_ci_are_shown(opened: PullRequest, forge: FakeForge) -> None:
     forge.pull_requests[1] = forge.pull_requests[1].__class__(
         **{**vars(forge.pull_requests[1]), "head_commit": "a" * 40}
@@ -363,6 +492,8 @@ def test_work_that_goes_on_ends_with_the_merge(opened: PullRequest, forge: FakeF
     task = Task.objects.get(pk=opened.task_id)
     assert task.phase == Phase.CANCELLED
     assert "ann merged" in task.transitions.order_by("-pk")[0].reason
+    cancelled = AuditEntry.objects.get(action=Action.TASK_CANCELLED, task=task)
+    assert cancelled.actor is None and cancelled.actor_name == "ann on GitHub"
 
 
 def test_a_look_that_fails_is_said_and_waits_for_the_rate_limit(
