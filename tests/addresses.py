@@ -46,7 +46,17 @@ FOR_MAINTAINERS = {
     *("project_member_role", "project_member_remove", "invitation_again", "invitation_withdraw"),
     *("target_change", "target_secret", "target_remove", "target_test", "delivery_retry"),
 }
-POST_ONLY = {*FOR_MEMBERS, *FOR_MAINTAINERS, *FOR_ONESELF, "logout", "account_logout", "login_through"}
+#: What only works with the signature of a pushed notification.
+SIGNED = {"question_push_decide"}
+POST_ONLY = {
+    *FOR_MEMBERS,
+    *SIGNED,
+    *FOR_MAINTAINERS,
+    *FOR_ONESELF,
+    "logout",
+    "account_logout",
+    "login_through",
+}
 #: Forms: a GET shows them, a POST changes something.
 FORMS = {
     *(

@@ -270,7 +270,7 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
 
 
 class Delivery(models.Model):
-    """One notification to one mailbox or target; its rows are the delivery log.
+    """One notification to one mailbox, target or browser; its rows are the delivery log.
 
     Delivered at least once: if a worker dies between sending and saving, it is sent again with the same
     `key`, by which receivers recognise it. `token` identifies the current sender, until `taken_until`.

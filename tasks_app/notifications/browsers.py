@@ -17,6 +17,9 @@ from tasks_app.services.encryption import Purpose, decrypt, encrypt
 #: Events that are pushed, to users who want to know of them in the page.
 PUSHED = (EventType.QUESTION, EventType.FAILED)
 
+#: More browsers of one user are removed, the oldest first: each would get a request for each notification.
+MAX_BROWSERS = 20
+
 
 def subscribe(user: User, browser: Browser, *, name: str) -> PushSubscription:
     """Store the browser, which may have been another user's before. Doing so twice is harmless."""
@@ -32,6 +35,8 @@ def subscribe(user: User, browser: Browser, *, name: str) -> PushSubscription:
         subscription, _ = PushSubscription.objects.update_or_create(endpoint_digest=digest, defaults=values)
         if not known:
             _record(user, added=subscription)
+        for surplus in user.push_subscriptions.exclude(pk=subscription.pk)[MAX_BROWSERS - 1 :]:
+            unsubscribe(surplus)
     return subscription
 
 

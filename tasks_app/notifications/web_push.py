@@ -27,10 +27,9 @@ from tasks_app.core.errors import BadInput
 from tasks_app.notifications.errors import NotSent
 from tasks_app.notifications.message import Message
 from tasks_app.notifications.plain_text import one_line
+from tasks_app.notifications.push_decisions import KEPT_SECONDS, PushDecision
 from tasks_app.notifications.webhook import exchange
 
-#: A push service keeps a message for this long while the browser is closed.
-_KEPT_SECONDS = 24 * 3600
 #: The signature of a request is valid for this long.
 _SIGNED_SECONDS = 3600
 _RECORD_SIZE = 4096
@@ -89,16 +88,23 @@ def application_server_key() -> str:
     return _encode(_point(_signing_key()))
 
 
-def send(browser: Browser, message: Message, *, listed: Iterable[Network] = ()) -> int:
+def send(
+    browser: Browser,
+    message: Message,
+    decision: PushDecision | None = None,
+    *,
+    listed: Iterable[Network] = (),
+) -> int:
     """Send a message; return the HTTP status. Raises BrowserGone or another NotSent."""
     headers = {
         "Content-Type": "application/octet-stream",
         "Content-Encoding": "aes128gcm",
-        "TTL": str(_KEPT_SECONDS),
+        "TTL": str(KEPT_SECONDS),
         "Urgency": "high",
         "Authorization": f"vapid t={_token(browser.endpoint)}, k={application_server_key()}",
     }
-    body = browser.encrypt(json.dumps(payload(message)).encode())
+    # Escaped, characters of other scripts would need up to 12 bytes each: too many for one record.
+    body = browser.encrypt(json.dumps(payload(message, decision), ensure_ascii=False).encode())
     try:
         return exchange(browser.endpoint, body, headers, listed=listed)
     except NotSent as error:
@@ -107,17 +113,26 @@ def send(browser: Browser, message: Message, *, listed: Iterable[Network] = ()) 
         raise
 
 
-def payload(message: Message) -> dict[str, object]:
+def payload(message: Message, decision: PushDecision | None = None) -> dict[str, object]:
     """Return what the service worker shows. The texts fit in one record."""
-    first = message.questions[0] if message.questions else None
-    actions = [{"action": "open", "title": "Answer"}, {"action": "inbox", "title": "Inbox"}] if first else []
-    return {
+    told: dict[str, object] = {
         "title": one_line(message.headline, 200) or "Cat Herder",
         "body": one_line(message.path, 300),
         "url": urlsplit(message.url).path,
         "tag": f"task-{message.task_id}" if message.task_id else "test",
-        "actions": actions,
+        "actions": _actions(open="Answer", inbox="Inbox") if message.questions else [],
     }
+    if decision:
+        told["title"] = "May the agent run this command?"
+        told["body"] = f"{decision.command}\n{told['body']}"
+        told["actions"] = _actions(approved="Approve", denied="Deny")
+        told["decide"] = {"url": decision.url, "signature": decision.signature}
+    return told
+
+
+def _actions(**titles: str) -> list[dict[str, str]]:
+    """Return the buttons of a notification; browsers show two of them at most."""
+    return [{"action": action, "title": title} for action, title in titles.items()]
 
 
 def _token(endpoint: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator
 from ipaddress import ip_network
@@ -19,14 +20,31 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from django.test import Client
 
 from tasks_app.core.phases import Phase
-from tasks_app.models import Delivery, DeliveryState, PushSubscription, Question, Transition, User
+from tasks_app.models import (
+    Action,
+    AuditEntry,
+    Channel,
+    Delivery,
+    DeliveryState,
+    Membership,
+    PushSubscription,
+    Question,
+    QuestionKind,
+    Role,
+    Task,
+    Transition,
+    User,
+)
+from tasks_app.notifications import push_decisions
 from tasks_app.notifications.browsers import send_test, subscribe
 from tasks_app.notifications.delivery import deliver
 from tasks_app.notifications.notices import create_notifications
 from tasks_app.notifications.web_push import Browser, application_server_key
+from tasks_app.services.answers import decide
 from tests.browser import signed_in
-from tests.factories import MembershipFactory, QuestionFactory
+from tests.factories import MembershipFactory, QuestionFactory, UserFactory
 from tests.integration.receivers import Receiver, receiving
+from tests.people import acting
 
 pytestmark = pytest.mark.django_db
 
@@ -110,7 +128,7 @@ def test_a_question_reaches_each_browser_of_who_wants_to_know(
     assert set(Delivery.objects.values_list("state", flat=True)) == {DeliveryState.SENT}
 
 
-def test_requests_are_signed_for_the_push_service(service: Receiver, ann: User) -> None:
+def test_requests_are_signed_for_the_push_service(service: Receiver, ann: User, settings: Any) -> None:
     subscription = subscribe(ann, FakeBrowser().at(service.address()), name="")
     send_test(subscription)
     deliver()
@@ -119,6 +137,9 @@ def test_requests_are_signed_for_the_push_service(service: Receiver, ann: User) 
     signed, _, signature = token.removeprefix("t=").rpartition(".")
     claims = json.loads(decoded(signed.partition(".")[2]))
     assert claims["aud"] == f"http://127.0.0.1:{service.port}"
+    assert claims["sub"] == settings.ENVIRONMENT.address
+    assert time.time() < claims["exp"] <= time.time() + 24 * 3600, "a longer claim is refused (RFC 8292)"
+    assert json.loads(decoded(signed.partition(".")[0])) == {"typ": "JWT", "alg": "ES256"}
     public = ec.EllipticCurvePublicKey.from_encoded_point(CURVE, decoded(application_server_key()))
     raw = decoded(signature)
     both = encode_dss_signature(int.from_bytes(raw[:32], "big"), int.from_bytes(raw[32:], "big"))
@@ -163,6 +184,148 @@ def test_nothing_is_pushed_to_who_no_longer_sees_the_project(
     ann.memberships.all().delete()
     deliver()
     assert Delivery.objects.get().state == DeliveryState.DROPPED and not service.posts
+
+
+def test_long_texts_of_any_script_fit_in_one_record(service: Receiver, ann: User, question: Question) -> None:
+    long = "\U0001f408" * 500
+    Question.objects.update(items=[{**question.items[0], "question": long}])
+    Task.objects.update(title=long[:200])
+    browser = FakeBrowser()
+    subscribe(ann, browser.at(service.address()), name="")
+    create_notifications()
+    deliver()
+    (_, _, body) = service.posts[0]
+    assert len(body) <= 4096, "push services refuse more"
+    assert browser.read(body)["title"].startswith(long[:150])
+
+
+def test_a_user_has_the_twenty_newest_browsers(ann: User) -> None:
+    others = subscribe(UserFactory.create(), FakeBrowser().at("https://push.example/others"), name="")
+    made = [
+        subscribe(ann, FakeBrowser().at(f"https://push.example/{number}"), name="") for number in range(22)
+    ]
+    kept = [one.pk for one in PushSubscription.objects.filter(user=ann).order_by("pk")]
+    assert kept == [one.pk for one in made[2:]]
+    # An old row that comes from another user is the newest of its new one.
+    assert subscribe(ann, FakeBrowser().at("https://push.example/others"), name="").pk == others.pk
+    kept = [one.pk for one in PushSubscription.objects.filter(user=ann).order_by("pk")]
+    assert kept == [others.pk, *(one.pk for one in made[3:])]
+    removed = AuditEntry.objects.filter(
+        action=Action.NOTIFICATIONS_CHANGED, detail__browser__has_key="removed"
+    )
+    assert removed.count() == 3
+
+
+class TestDecidingInANotification:
+    @pytest.fixture
+    def approval(self, question: Question) -> Question:
+        Question.objects.update(
+            kind=QuestionKind.APPROVAL,
+            items=[{"question": "May the agent run `git push`?", "options": []}],
+            evidence=[{"kind": "command", "title": "Push", "text": "git push"}],
+        )
+        question.refresh_from_db()
+        return question
+
+    def told(self, service: Receiver, user: User) -> dict[str, Any]:
+        """What a browser of the user gets."""
+        browser = FakeBrowser()
+        subscribe(user, browser.at(service.address()), name="")
+        create_notifications()
+        assert deliver() == 1
+        return browser.read(service.posts[-1][2])
+
+    def decided(self, user: User, told: dict[str, Any], verdict: str) -> Any:
+        given = {"verdict": verdict, "signature": told["decide"]["signature"]}
+        return signed_in(user, enforce_csrf_checks=True).post(told["decide"]["url"], given)
+
+    def test_a_command_that_is_shown_whole_is_approved(
+        self, service: Receiver, approval: Question, ann: User
+    ) -> None:
+        told = self.told(service, ann)
+        assert told["title"] == "May the agent run this command?"
+        assert told["body"].splitlines()[0] == "git push"
+        assert [action["action"] for action in told["actions"]] == ["approved", "denied"]
+        answer = self.decided(ann, told, "approved")
+        assert (answer.status_code, answer.json()) == (200, {"message": "Approved."})
+        approval.refresh_from_db()
+        assert (approval.verdict, approval.answered_by, approval.answered_via) == ("approved", ann, "web")
+        assert approval.task.phase == Phase.PENDING
+
+    def test_a_denial_says_where_it_comes_from(
+        self, service: Receiver, approval: Question, ann: User
+    ) -> None:
+        assert self.decided(ann, self.told(service, ann), "denied").json() == {"message": "Denied."}
+        approval.refresh_from_db()
+        assert approval.verdict == "denied" and "no reason can be given" in approval.notes
+
+    def test_what_was_decided_already_stays_and_is_told(
+        self, service: Receiver, approval: Question, ann: User
+    ) -> None:
+        told = self.told(service, ann)
+        bob = MembershipFactory.create(project=approval.task.project, user__username="bob").user
+        decide(approval, "denied", by=acting(bob), via=Channel.WEB, notes="Not on Fridays.")
+        answer = self.decided(ann, told, "approved")
+        assert answer.status_code == 409 and "Denied by bob" in answer.json()["message"]
+        approval.refresh_from_db()
+        assert approval.verdict == "denied"
+
+    @pytest.mark.parametrize("case", ["nobody", "another user", "another question", "late", "made up"])
+    def test_the_signature_is_for_one_user_and_one_question(
+        self, case: str, service: Receiver, approval: Question, ann: User, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        told = self.told(service, ann)
+        other = QuestionFactory.create(task__project=approval.task.project, kind=QuestionKind.APPROVAL)
+        user = MembershipFactory.create(project=approval.task.project).user if case == "another user" else ann
+        url = f"/questions/{other.pk}/decide/pushed/" if case == "another question" else told["decide"]["url"]
+        signature = "x:y:z" if case == "made up" else told["decide"]["signature"]
+        if case == "late":
+            monkeypatch.setattr(push_decisions, "KEPT_SECONDS", -1)
+        client = Client() if case == "nobody" else signed_in(user, enforce_csrf_checks=True)
+        answer = client.post(url, {"verdict": "approved", "signature": signature})
+        assert answer.status_code == (302 if case == "nobody" else 403)
+        assert all(one.is_open for one in Question.objects.all())
+
+    def test_who_may_only_look_decides_nothing(
+        self, service: Receiver, approval: Question, ann: User
+    ) -> None:
+        told = self.told(service, ann)
+        Membership.objects.filter(user=ann).update(role=Role.VIEWER)
+        assert self.decided(ann, told, "approved").status_code == 403
+        approval.refresh_from_db()
+        assert approval.is_open
+
+    def test_a_verdict_that_does_not_exist_is_refused(
+        self, service: Receiver, approval: Question, ann: User
+    ) -> None:
+        assert self.decided(ann, self.told(service, ann), "sent_back").status_code == 400
+        approval.refresh_from_db()
+        assert approval.is_open
+
+    @pytest.mark.parametrize(
+        "evidence",
+        [
+            [{"kind": "command", "title": "", "text": "make\nrm -r /"}],
+            [{"kind": "command", "title": "", "text": "x" * 121}],
+            [{"kind": "command", "title": "", "text": "ls"}, {"kind": "text", "title": "", "text": "{}"}],
+            [{"kind": "file", "title": "a", "text": "b"}],
+            [],
+        ],
+        ids=["lines", "long", "options", "file", "nothing"],
+    )
+    def test_what_a_notification_cannot_show_is_decided_on_the_page(
+        self, evidence: list[dict[str, str]], service: Receiver, approval: Question, ann: User
+    ) -> None:
+        Question.objects.update(evidence=evidence)
+        told = self.told(service, ann)
+        assert "decide" not in told
+        assert [action["action"] for action in told["actions"]] == ["open", "inbox"]
+
+    def test_one_of_several_questions_is_decided_on_the_page(
+        self, service: Receiver, approval: Question, ann: User
+    ) -> None:
+        QuestionFactory.create(run=approval.run, step=approval.step, task=approval.task, number=2)
+        assert "decide" not in self.told(service, ann)
 
 
 class TestPage:

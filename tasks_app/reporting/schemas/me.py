@@ -64,8 +64,10 @@ class NoticeOut(Out):
     """A notification in the portal."""
 
     id: int = Field(description="The notice's id.")
-    event_type: EventType = Field(description="question, failed, done or cancelled.")
-    headline: str = Field(description="The question, or why the task failed; may be empty.")
+    event_type: EventType = Field(description="question, failed, done, cancelled or reviewed.")
+    headline: str = Field(
+        description="The question, why the task failed, or what the reviewer said; may be empty."
+    )
     project: str = Field(description="The project's name.")
     task: int = Field(description="The task's id.")
     title: str = Field(description="The task's title.")

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_not_required
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.templatetags.static import static
+from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_POST
 
-from tasks_app.core.errors import BadInput
-from tasks_app.models import PushSubscription
+from tasks_app.core.errors import BadInput, CatHerderError, NotAllowed, NotOpen
+from tasks_app.models import Channel, PushSubscription, Verdict
 from tasks_app.notifications.browsers import send_test, subscribe, unsubscribe
+from tasks_app.notifications.push_decisions import DENIED_NOTES, is_signed
 from tasks_app.notifications.web_push import Browser
+from tasks_app.services.answers import decide
 from tasks_app.web.accounts.user_agents import describe_browser
-from tasks_app.web.pages.access import current_user
+from tasks_app.web.pages.access import current_user, principal_of, question_or_404
 
 
 @login_not_required
@@ -68,6 +72,24 @@ def push_subscribe(request: HttpRequest) -> HttpResponse:
     send_test(subscription)
     messages.success(request, "This browser gets notifications now. A test is on its way.")
     return redirect("me_notifications")
+
+
+@csrf_exempt  # a service worker has no token; the signature stands in for it
+@require_POST
+def question_push_decide(request: HttpRequest, question_id: int) -> JsonResponse:
+    """Approve or deny in a pushed notification, which shows the message of the response."""
+    question = question_or_404(request, question_id)
+    if not is_signed(request.POST.get("signature", ""), question, current_user(request)):
+        raise PermissionDenied("This notification does not allow this. Open the question instead.")
+    verdict = request.POST.get("verdict", "")
+    notes = DENIED_NOTES if verdict == Verdict.DENIED else ""
+    try:
+        done = decide(question, verdict, by=principal_of(request), via=Channel.WEB, notes=notes)
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from error
+    except CatHerderError as error:
+        return JsonResponse({"message": str(error)}, status=409 if isinstance(error, NotOpen) else 400)
+    return JsonResponse({"message": f"{done.question.outcome}."})
 
 
 @require_POST

@@ -210,6 +210,7 @@ _questions = [
     path("questions/<int:question_id>/answer/", answers.question_answer, name="question_answer"),
     path("questions/<int:question_id>/dismiss/", answers.question_dismiss, name="question_dismiss"),
     path("questions/<int:question_id>/decide/", answers.question_decide, name="question_decide"),
+    path("questions/<int:question_id>/decide/pushed/", app.question_push_decide, name="question_push_decide"),
     path("questions/<int:question_id>/undo/", answers.question_undo, name="question_undo"),
 ]
 
