@@ -60,14 +60,21 @@ def repository_context(root: Path) -> RepositoryContext:
     return RepositoryContext(root, prompts=SHIPPED_PROMPTS, threshold=settings.ENVIRONMENT.threshold)
 
 
-def _source_of_project(name: str) -> str:
+def project_named(name: str) -> Project | None:
+    """Return the project that a command names; None if the name is that of a folder, a URL, or of nothing."""
+    if is_url(name) or Path(name).exists():
+        return None
     try:
-        found = Project.objects.filter(name=name).values_list("source", flat=True).first()
+        return Project.objects.filter(name=name).first()
     except DatabaseError:  # the database is not set up yet
-        found = None
+        return None
+
+
+def _source_of_project(name: str) -> str:
+    found = project_named(name)
     if found is None:
         raise BadInput("there is no such folder, and no project of that name", where=name)
-    return str(found)
+    return found.source
 
 
 def _is_bare(path: Path) -> bool:

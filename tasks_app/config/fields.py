@@ -18,6 +18,9 @@ from tasks_app.core.errors import BadInput
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # No leading dash, no blanks: the name becomes an argument of the agent's command line.
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@\[\]-]{0,199}")
+#: Names of users at a forge; with a slash, of a team.
+REVIEWER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(/[A-Za-z0-9_.-]{1,100})?")
+MOST_REVIEWERS = 15
 _DURATION = re.compile(r"([0-9]{1,9})\s*(s|m|h)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 #: The longest time limit of a run or a check: a week.
@@ -45,6 +48,13 @@ def check_model(text: str) -> str:
     if not _MODEL.fullmatch(text):
         raise fault(f"must be the name of a model, not {shown(text)}")
     return text
+
+
+def _check_reviewer(text: str) -> str:
+    name = text.removeprefix("@")
+    if not REVIEWER.fullmatch(name):
+        raise fault(f"must be the name of a user or a team at the forge, not {shown(text)}")
+    return name
 
 
 def _check_line(text: str) -> str:
@@ -140,6 +150,7 @@ Text = Annotated[str, Strict()]
 Flag = Annotated[bool, Strict()]
 Name = Annotated[Text, AfterValidator(_check_name)]
 ModelName = Annotated[Text, AfterValidator(check_model)]
+Reviewer = Annotated[Text, AfterValidator(_check_reviewer)]
 Line = Annotated[Text, AfterValidator(_check_line)]
 ShellCommand = Annotated[Text, AfterValidator(_check_command)]
 InsidePath = Annotated[Text, AfterValidator(_check_path)]

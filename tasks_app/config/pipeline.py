@@ -9,8 +9,9 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BeforeValidator, Discriminator, Field, Strict, ValidationError
 
 from tasks_app.config import setting
-from tasks_app.config.faults import Location, describe, did_you_mean, key_path, shown
+from tasks_app.config.faults import Location, describe, did_you_mean, fault, key_path, shown
 from tasks_app.config.fields import (
+    MOST_REVIEWERS,
     CallPattern,
     FileModel,
     Flag,
@@ -19,6 +20,7 @@ from tasks_app.config.fields import (
     Line,
     ModelName,
     Name,
+    Reviewer,
     Seconds,
     ShellCommand,
     Threshold,
@@ -128,6 +130,56 @@ class StepConfig(FileModel):
     def allow_write(self) -> tuple[str, ...] | None:
         """Return the globs that the step may write to; None: anywhere."""
         return self.file_access.allow_write if self.file_access else None
+
+
+class PublishConfig(FileModel):
+    """How the result of a task is published by itself when the task is done."""
+
+    squash: Flag = Field(default=False, description="Publish one commit instead of the checkpoints.")
+    update: Flag = Field(
+        default=False, description="First merge the newest commit of the branch that tasks start from."
+    )
+    pull_request: Flag = Field(
+        default=False, description="Open a pull request, or update the one that is open."
+    )
+    draft: Flag = Field(default=False, description="Open the pull request as a draft.")
+    reviewers: Annotated[tuple[Reviewer, ...], Field(max_length=MOST_REVIEWERS)] = Field(
+        default=(), description="Users of the forge who are asked for a review of the pull request."
+    )
+
+
+def _as_publish(value: object) -> object:
+    """Return a mapping for `true`, and nothing for `false`."""
+    if isinstance(value, bool):
+        return {} if value else None
+    if value is not None and not isinstance(value, (Mapping, PublishConfig)):
+        raise fault(f"must be true, false or a mapping, not {shown(value)}")
+    return value
+
+
+Publish: TypeAlias = Annotated[
+    PublishConfig | None, BeforeValidator(_as_publish, json_schema_input_type=bool | PublishConfig)
+]
+
+
+class PipelineConfig(FileModel):
+    """A pipeline that says more than its steps."""
+
+    steps: tuple[StepConfig, ...] = Field(description="Its steps, in order.")
+    publish: Publish = Field(
+        default=None,
+        description="Publish the result when a task is done: true pushes the branch; a mapping says more.",
+    )
+
+
+def _as_pipeline(value: object) -> object:
+    return value if isinstance(value, (Mapping, PipelineConfig)) else {"steps": value}
+
+
+PipelineValue: TypeAlias = Annotated[
+    PipelineConfig,
+    BeforeValidator(_as_pipeline, json_schema_input_type=tuple[StepConfig, ...] | PipelineConfig),
+]
 
 
 #: The time limits of a run and of a shell check if neither they nor the project name one.
@@ -263,17 +315,19 @@ class RepositorySettings(FileModel):
 class ProjectFile(RepositorySettings):
     """Settings of a repository for Cat Herder."""
 
-    pipelines: dict[Name, tuple[StepConfig, ...]] | None = Field(
-        default=None, description="Pipelines by name, each a list of steps."
+    pipelines: dict[Name, PipelineValue] | None = Field(
+        default=None,
+        description="Pipelines by name, each a list of steps, or a mapping with steps and publish.",
     )
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A named, ordered list of steps; at least one."""
+    """A named, ordered list of steps, at least one, and how results are published by itself, if at all."""
 
     name: str
     steps: tuple[StepConfig, ...]
+    publish: PublishConfig | None = None
 
 
 class ProjectConfig(RepositorySettings):
@@ -314,7 +368,10 @@ def load_project_config(text: str | None, *, where: str = "cat-herder.yaml") -> 
 
 
 def _project_config(file: ProjectFile) -> ProjectConfig:
-    pipelines = tuple(Pipeline(name=name, steps=steps) for name, steps in (file.pipelines or {}).items())
+    pipelines = tuple(
+        Pipeline(name=name, steps=one.steps, publish=one.publish)
+        for name, one in (file.pipelines or {}).items()
+    )
     values = {name: getattr(file, name) for name in RepositorySettings.model_fields}
     return ProjectConfig(pipelines=pipelines or (BUILT_IN_PIPELINE,), **values)
 
@@ -324,11 +381,16 @@ def _model_at(location: Location) -> type[FileModel]:
     inner: dict[str | int, type[FileModel]] = {
         "fileAccess": FileAccess,
         "limits": Limits,
+        "publish": PublishConfig,
         "none": NoCheck,
         "fileExists": FileExistsCheck,
         "shell": ShellCheck,
     }
-    return ProjectFile if len(location) == 1 else inner.get(location[-2], StepConfig)
+    if len(location) == 1:
+        return ProjectFile
+    if location[0] == "pipelines" and len(location) == 3:
+        return PipelineConfig
+    return inner.get(location[-2], StepConfig)
 
 
 def choose_pipeline(config: ProjectConfig, *, explicit: str | None, task: str | None) -> Pipeline:
@@ -354,6 +416,16 @@ def _named(config: ProjectConfig, name: str, *, source: str) -> Pipeline:
 def step_to_json(step: StepConfig) -> JsonObject:
     """A step as plain JSON in the words of `cat-herder.yaml`, for the snapshot that a task keeps."""
     return step.model_dump(mode="json", by_alias=True)
+
+
+def publish_to_json(publish: PublishConfig | None) -> JsonObject | None:
+    """Return how results are published, in the words of `cat-herder.yaml`; None if they are not."""
+    return publish.model_dump(mode="json", by_alias=True) if publish else None
+
+
+def publish_from_json(snapshot: Mapping[str, object]) -> PublishConfig:
+    """Return what `publish_to_json` wrote."""
+    return PublishConfig.model_validate(snapshot, by_alias=True, by_name=False)
 
 
 def step_from_json(snapshot: Mapping[str, object], *, where: str = "step snapshot") -> StepConfig:

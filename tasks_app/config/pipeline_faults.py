@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from tasks_app.config.faults import Location, Problem, did_you_mean, key_path, shown
+from tasks_app.config.written import WrittenPipeline, written_pipelines
 from tasks_app.config.yaml_text import YamlDocument
 
 SELF = "self"
 
 
 def pipeline_problems(document: YamlDocument, *, built_in: str) -> list[Problem]:
-    """Empty pipelines, steps of one name, `self` beside other steps, a `defaultPipeline` that is not there.
+    """Return faults of pipelines: no steps, equal names, `self` beside other steps, an unknown default.
 
     `built_in` is the name of the pipeline that a file without any has.
     """
@@ -33,17 +34,28 @@ def _all_pipelines(document: YamlDocument, pipelines: object) -> Iterator[Proble
         yield _problem(
             document, ("pipelines",), "must hold a pipeline; without the key the default one is used"
         )
-    elif isinstance(pipelines, dict) and ("pipelines",) in document.lines:
-        for name, steps in pipelines.items():
-            yield from _one_pipeline(document, ("pipelines", name), steps)
+    else:
+        for pipeline in written_pipelines(document.value):
+            yield from _one_pipeline(document, pipeline)
+            yield from _publish_without_pull_request(document, pipeline)
 
 
-def _one_pipeline(document: YamlDocument, place: Location, steps: object) -> Iterator[Problem]:
+def _one_pipeline(document: YamlDocument, pipeline: WrittenPipeline) -> Iterator[Problem]:
+    place, steps = pipeline.steps_place, pipeline.steps
     if steps in (None, []):
         yield _problem(document, place, "must have at least one step")
     elif isinstance(steps, list):
         yield from _same_names(document, place, steps)
         yield from _self_among_others(document, place, steps)
+
+
+def _publish_without_pull_request(document: YamlDocument, pipeline: WrittenPipeline) -> Iterator[Problem]:
+    publish = pipeline.publish
+    if publish.get("pullRequest"):
+        return
+    for key in ("draft", "reviewers"):
+        if publish.get(key):
+            yield _problem(document, (*pipeline.place, "publish", key), "needs pullRequest: true beside it")
 
 
 def _same_names(document: YamlDocument, place: Location, steps: list[object]) -> Iterator[Problem]:

@@ -10,6 +10,7 @@ from pydantic_core import ErrorDetails
 
 from tasks_app.config.faults import ConfigInvalid, Location, Problem, describe, did_you_mean, key_path
 from tasks_app.config.fields import FileModel
+from tasks_app.config.written import written_pipelines
 from tasks_app.config.yaml_text import YamlDocument
 
 Model = TypeVar("Model", bound=FileModel)
@@ -68,10 +69,21 @@ def file_keys(model: type[FileModel]) -> list[str]:
 
 
 def _as_written(location: Location, document: YamlDocument) -> Location:
-    """The place in the file: without pydantic's mark for keys, a check's type, the list made of one check."""
+    """Return the place in the file, without what the model added to it.
+
+    That is pydantic's mark for keys, `steps` of a pipeline that is a list, a check's type, and the list made
+    of one check.
+    """
     if location[-1] == "[key]":
         return location[:-1]
-    if location[3:4] != ("check",):
+    at = 3  # of the key of a step
+    if location[0] == "pipelines" and location[2:3] == ("steps",):
+        if location[:2] in {one.place for one in written_pipelines(document.value) if one.is_mapping}:
+            at = 4
+        else:
+            location = (*location[:2], *location[3:])
+    if location[at : at + 1] != ("check",):
         return location
-    in_list = (*location[:4], 0) in document.lines
-    return (*location[:4], *(location[4:5] if in_list else ()), *location[6:])
+    check = location[: at + 1]
+    in_list = (*check, 0) in document.lines
+    return (*check, *(location[at + 1 : at + 2] if in_list else ()), *location[at + 3 :])

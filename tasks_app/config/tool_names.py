@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tasks_app.agent.gate.patterns import CALL_PATTERN, call_pattern_fault, wild
 from tasks_app.agent.tools import KNOWN, MCP
 from tasks_app.config.faults import Location, Problem, did_you_mean, key_path, shown
+from tasks_app.config.written import written_pipelines
 from tasks_app.config.yaml_text import YamlDocument
 
 
@@ -40,11 +41,10 @@ def tool_problems(document: YamlDocument) -> list[Problem]:
     if not isinstance(value, dict):
         return []
     found = list(_in_list(document, ("askBefore",), value.get("askBefore")))
-    pipelines = value.get("pipelines")
-    for name, steps in pipelines.items() if isinstance(pipelines, dict) else ():
-        for index, step in enumerate(steps if isinstance(steps, list) else ()):
-            for key in ("askBefore", "allowedTools") if isinstance(step, dict) else ():
-                found += _in_list(document, ("pipelines", name, index, key), step.get(key))
+    for pipeline in written_pipelines(value):
+        for place, step in pipeline.each_step():
+            for key in ("askBefore", "allowedTools"):
+                found += _in_list(document, (*place, key), step.get(key))
     return found
 
 

@@ -160,7 +160,7 @@ def _finish_task(task: Task, lease: Lease, context: WorkerContext) -> bool:
     with lease.fenced() as task:
         if hand_over_waiting(task, epoch=lease.epoch):
             return False
-        move(task, Phase.DONE, epoch=lease.epoch)
+        move(task, Phase.DONE, epoch=lease.epoch, publish_due=task.publish is not None)
         if sequence and upcoming:
             sequence.refresh_from_db()
             proceed(sequence, upcoming, notify=context.queues_next)

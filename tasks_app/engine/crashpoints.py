@@ -30,6 +30,11 @@ PUBLISHING_POINTS = (
     "publication-checked",
     "publication-pushed",
 )
+#: The same for a worker that publishes as a pipeline says, before the points above.
+PIPELINE_PUBLISHING_POINTS = (
+    "pipeline-publication-due",
+    "pipeline-publication-stored",
+)
 #: The same for a worker that opens a pull request.
 PULL_REQUEST_POINTS = ("pull-request-opened",)
 #: The same for a worker that posts an agent's reply there.

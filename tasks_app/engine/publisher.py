@@ -23,6 +23,7 @@ from tasks_app.models import Publication, PullRequest, Task, paths
 from tasks_app.models.publication import CLAIM_SECONDS
 from tasks_app.services.difference import base_of
 from tasks_app.services.fetching import fetch
+from tasks_app.services.pipeline_publishing import publish_due, tasks_to_publish
 from tasks_app.services.publish_settings import author_of, remote_of
 from tasks_app.services.publishing import (
     last_published,
@@ -43,6 +44,8 @@ MAX_PUSHES = 4
 MAX_LOOKS = 2
 #: The same after a look that failed: whatever is in the way, for example the database, is logged each time.
 FAULT_SECONDS = 10.0
+#: Number of tasks whose pipelines publish that one round looks at.
+_BATCH = 100
 _RENEW_SECONDS = CLAIM_SECONDS / 4
 _ALREADY_THERE = "The branch is at this commit already; nothing was pushed."
 
@@ -92,6 +95,14 @@ def _publish(publication: Publication) -> tuple[str, str]:
         raise PublishingFailed(_changed_by_others(publication, state.commit, expected))
     crash_point("publication-checked")
     return commit, _push(remote, publication, commit, expected=state.commit)
+
+
+def ask_for_due(task_id: int) -> Publication | None:
+    """Ask for the publication that a task’s pipeline wants, if it is due. It is carried out as others are."""
+    crash_point("pipeline-publication-due")
+    publication = publish_due(task_id)
+    crash_point("pipeline-publication-stored")
+    return publication
 
 
 def _refuse_hindered(publication: Publication) -> None:
@@ -259,6 +270,8 @@ class Publisher(threading.Thread):
         """Start what is due, and return the seconds until the next look."""
         try:
             self._pushes = [thread for thread in self._pushes if thread.is_alive()]
+            for task_id in tasks_to_publish().order_by("pk").values_list("pk", flat=True)[:_BATCH]:
+                ask_for_due(task_id)
             free = MAX_PUSHES - len(self._pushes)
             due = Publication.objects.due().order_by("attempts", "pk").values_list("pk", flat=True)[:free]
             for publication_id in due:

@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from tasks_app.core.phases import Phase
 from tasks_app.models.project import Project
+from tasks_app.models.publication import Publication
 from tasks_app.models.push import PushSubscription
 from tasks_app.models.review import Review
 from tasks_app.models.task import Task
@@ -28,6 +29,7 @@ class EventType(models.TextChoices):
     DONE = "done", "a task is done"
     CANCELLED = "cancelled", "a task is cancelled"
     REVIEWED = "reviewed", "a result is reviewed"
+    NOT_PUBLISHED = "not_published", "a result cannot be published"
     TEST = "test", "a test is sent"
 
 
@@ -45,6 +47,7 @@ TASK_EVENT_TYPES = (
     EventType.DONE,
     EventType.CANCELLED,
     EventType.REVIEWED,
+    EventType.NOT_PUBLISHED,
 )
 
 
@@ -102,6 +105,11 @@ def default_subscriptions() -> dict[str, dict[str, str]]:
             Medium.CHAT: TaskSelection.OFF,
         },
         EventType.REVIEWED: {
+            Medium.PAGE: TaskSelection.MINE,
+            Medium.EMAIL: TaskSelection.MINE,
+            Medium.CHAT: TaskSelection.MINE,
+        },
+        EventType.NOT_PUBLISHED: {
             Medium.PAGE: TaskSelection.MINE,
             Medium.EMAIL: TaskSelection.MINE,
             Medium.CHAT: TaskSelection.MINE,
@@ -199,7 +207,10 @@ class Notice(models.Model):
     review = models.ForeignKey(
         Review, null=True, blank=True, on_delete=models.CASCADE, related_name="notices"
     )
-    event_type = models.CharField(max_length=10, choices=EventType)
+    publication = models.ForeignKey(
+        Publication, null=True, blank=True, on_delete=models.CASCADE, related_name="notices"
+    )
+    event_type = models.CharField(max_length=20, choices=EventType)
     step = models.CharField(max_length=100, blank=True)
     headline = models.CharField(max_length=300, blank=True, help_text="The question, or why it failed.")
     at = models.DateTimeField(auto_now_add=True, db_index=True)
@@ -212,8 +223,12 @@ class Notice(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["user", "transition"], name="one_notice_per_occasion"),
             models.UniqueConstraint(fields=["user", "review"], name="one_notice_per_review"),
+            models.UniqueConstraint(fields=["user", "publication"], name="one_notice_per_publication"),
             models.CheckConstraint(
-                condition=Q(transition=None) ^ Q(review=None), name="notice_of_a_transition_or_a_review"
+                condition=Q(transition__isnull=False, review=None, publication=None)
+                | Q(transition=None, review__isnull=False, publication=None)
+                | Q(transition=None, review=None, publication__isnull=False),
+                name="notice_of_one_event",
             ),
         ]
         indexes = [
@@ -250,12 +265,13 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
         until = Now() + timedelta(seconds=seconds)
         self.due().filter(pk__in=ids).update(token=token, taken_until=until, attempts=F("attempts") + 1)
         task = ("task__project", "task__created_by", "task__sequence")
-        related = [f"{event}__{one}" for event in ("transition", "review") for one in task]
+        related = [f"{event}__{one}" for event in ("transition", "review", "publication") for one in task]
         return list(
             self.filter(token=token)
             .select_related(
                 *related,
                 "review__author",
+                "publication__by",
                 "user__preferences",
                 "target__user__preferences",
                 "target__project",
@@ -283,7 +299,10 @@ class Delivery(models.Model):
     review = models.ForeignKey(
         Review, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries"
     )
-    event_type = models.CharField(max_length=10, choices=EventType)
+    publication = models.ForeignKey(
+        Publication, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries"
+    )
+    event_type = models.CharField(max_length=20, choices=EventType)
     medium = models.CharField(max_length=10, choices=Medium)
     user = models.ForeignKey(User, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries")
     target = models.ForeignKey(
@@ -330,6 +349,16 @@ class Delivery(models.Model):
                 name="one_delivery_of_a_review_per_target",
             ),
             models.UniqueConstraint(
+                fields=["publication", "user"],
+                condition=Q(publication__isnull=False, user__isnull=False),
+                name="one_mail_per_publication",
+            ),
+            models.UniqueConstraint(
+                fields=["publication", "target"],
+                condition=Q(publication__isnull=False, target__isnull=False),
+                name="one_delivery_of_a_publication_per_target",
+            ),
+            models.UniqueConstraint(
                 fields=["transition", "browser"],
                 condition=Q(transition__isnull=False, browser__isnull=False),
                 name="one_delivery_per_browser",
@@ -350,9 +379,9 @@ class Delivery(models.Model):
         return f"{self.event_type} by {self.medium}"
 
     @property
-    def event(self) -> Transition | Review | None:
+    def event(self) -> Transition | Review | Publication | None:
         """What it tells; None for a test."""
-        return self.transition or self.review
+        return self.transition or self.review or self.publication
 
     @property
     def recipient(self) -> User | None:

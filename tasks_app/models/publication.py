@@ -64,6 +64,10 @@ class PublicationQuerySet(models.QuerySet["Publication"]):
         free = Q(claimed_until=None) | Q(claimed_until__lt=Now()) | Q(claimed_until__gt=too_far)
         return self.filter(free, state=PublicationState.PENDING)
 
+    def failed(self) -> Self:
+        """Return those after which the branch or the pull request is not where it was to be."""
+        return self.filter(Q(state=PublicationState.REFUSED) | ~Q(fault=""))
+
     def claim(self, publication_id: int) -> Publication | None:
         """Claim this publication for CLAIM_SECONDS if it is due, and return it; otherwise None."""
         token = uuid.uuid4()
@@ -84,7 +88,7 @@ class PublicationQuerySet(models.QuerySet["Publication"]):
 
 
 class Publication(models.Model):
-    """One publication of a task's result, as a user asked for it.
+    """One publication of a task's result, as a user or the task's pipeline asked for it.
 
     `commit` is the result and `published_commit` what the remote gets: another one if the checkpoints are
     squashed, or if the newest commit of the project's branch (`merged_commit`) is merged. `claim`
@@ -115,7 +119,13 @@ class Publication(models.Model):
     )
     answer = models.TextField(blank=True, help_text="What the remote answered, or why it was not published.")
     by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="publications")
+    by_pipeline = models.BooleanField(
+        default=False, help_text="The pipeline asked for it, on behalf of who started the task."
+    )
     requested_at = models.DateTimeField(auto_now_add=True)
+    announced_at = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="When a failure was told to those who want to know."
+    )
     ended_at = models.DateTimeField(null=True, blank=True)
     attempts = models.PositiveIntegerField(default=0, editable=False)
     claim = models.UUIDField(null=True, editable=False, db_index=True)
@@ -125,6 +135,11 @@ class Publication(models.Model):
 
     class Meta:
         ordering = ["-pk"]
+        indexes = [
+            models.Index(
+                fields=["ended_at"], condition=Q(announced_at=None), name="publication_not_announced"
+            )
+        ]
         constraints = [
             models.UniqueConstraint(
                 fields=["task"], condition=Q(state="pending"), name="one_pending_publication_per_task"
@@ -133,6 +148,20 @@ class Publication(models.Model):
 
     def __str__(self) -> str:
         return f"{self.commit[:10]} of {self.task}"
+
+    @property
+    def asked_by(self) -> str:
+        """Return who asked for it, in words; "" if nobody is known."""
+        name = self.by.shown_name if self.by else ""
+        if not self.by_pipeline:
+            return name
+        pipeline = f"the pipeline {self.task.pipeline}"
+        return f"{pipeline} on behalf of {name}" if name else pipeline
+
+    @property
+    def actor(self) -> User | None:
+        """Return the user who asked for it; None for a pipeline, which acts on behalf of one."""
+        return None if self.by_pipeline else self.by
 
     @property
     def is_pending(self) -> bool:

@@ -13,6 +13,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from tasks_app.core.phases import ENDED, Phase
+from tasks_app.core.types import JsonObject
 from tasks_app.models.installation import new_folder_key
 from tasks_app.models.phased import Phased
 from tasks_app.models.project import Project
@@ -136,6 +137,12 @@ class Task(Phased):
     max_cost_usd = models.FloatField(null=True, blank=True, help_text="Dollars that the whole task may cost.")
     auto_commit = models.BooleanField(default=False, help_text="Commit a checkpoint after each step.")
     publish_plan = models.BooleanField(default=False, help_text="Leave PLAN.md in the result.")
+    publish: models.JSONField[JsonObject | None, JsonObject | None] = models.JSONField(
+        null=True, blank=True, help_text="How its pipeline publishes the result; null: it does not."
+    )
+    publish_due = models.BooleanField(
+        default=False, editable=False, help_text="Done, and to be published by its pipeline."
+    )
     ask_before: models.JSONField[list[str], list[str]] = models.JSONField(
         default=list, blank=True, help_text="Patterns of tool calls that a human must approve."
     )
@@ -204,6 +211,7 @@ class Task(Phased):
             models.Index(fields=["phase", "lease_expires"]),
             models.Index(fields=["project", "phase"]),
             models.Index(fields=["phase", "ended_at"]),
+            models.Index(fields=["id"], condition=Q(publish_due=True), name="task_publish_due"),
         ]
 
     def __str__(self) -> str:

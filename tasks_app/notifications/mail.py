@@ -23,6 +23,7 @@ _COUNTED_NAMES = {
     EventType.DONE: ("task done", "tasks done"),
     EventType.CANCELLED: ("cancelled task", "cancelled tasks"),
     EventType.REVIEWED: ("review", "reviews"),
+    EventType.NOT_PUBLISHED: ("result not published", "results not published"),
     EventType.TEST: ("test", "tests"),
 }
 _SUBJECT_PREFIXES = {EventType.QUESTION: "Question: "}

@@ -17,6 +17,7 @@ from tasks_app.models import (
     EVENT_TYPE_OF,
     Delivery,
     EventType,
+    Publication,
     Question,
     QuestionKind,
     Review,
@@ -84,6 +85,7 @@ class Message:
             EventType.FAILED: f"Failed: {task}",
             EventType.DONE: f"Done: {task}",
             EventType.CANCELLED: f"Cancelled by {actor}: {task}",
+            EventType.NOT_PUBLISHED: f"Not published: {task}",
             EventType.REVIEWED: f"{actor} {self.verdict}: {task}",
         }.get(self.event_type, "Test: notifications from Cat Herder arrive here.")
 
@@ -111,6 +113,8 @@ class Message:
 def message_of(delivery: Delivery) -> Message:
     if delivery.review:
         return _review_message(delivery, delivery.review)
+    if delivery.publication:
+        return _publication_message(delivery, delivery.publication)
     if delivery.transition is None:
         return _test_message(delivery)
     transition = delivery.transition
@@ -148,6 +152,22 @@ def _review_message(delivery: Delivery, review: Review) -> Message:
         task_id=task.pk,
         actor=review.author.shown_name,
         verdict=review.get_verdict_display(),
+    )
+
+
+def _publication_message(delivery: Delivery, publication: Publication) -> Message:
+    task = publication.task
+    return Message(
+        key=str(delivery.key),
+        event_type=EventType.NOT_PUBLISHED,
+        at=publication.ended_at or timezone.now(),
+        project=task.project.name,
+        project_id=task.project_id,
+        url=f"{task_url(task.pk)}#publishing-title",
+        task=task.title,
+        task_id=task.pk,
+        failure=truncate(publication.fault or publication.answer, _MAX_FAILURE),
+        actor=publication.asked_by,
     )
 
 
@@ -200,6 +220,12 @@ def review_headline(review: Review) -> str:
     """Return the headline of a notice about a review: who did what, and what they said about the whole."""
     text = f"{review.author.shown_name} {review.get_verdict_display()}"
     return storable_text(one_line(f"{text}: {review.body}" if review.body else text, _MAX_HEADLINE))
+
+
+def publication_headline(publication: Publication) -> str:
+    """Return the headline of a notice about a publication that failed: why it did."""
+    text = publication.fault or f"Not published: {publication.answer}"
+    return storable_text(one_line(text, _MAX_HEADLINE))
 
 
 def step_of(task: Task) -> str:

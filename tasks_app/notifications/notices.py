@@ -1,4 +1,4 @@
-"""Turn transitions and reviews into notices in the portal and deliveries by other media."""
+"""Turn transitions, reviews and failed publications into notices in the portal and other deliveries."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tasks_app.models import (
     EventType,
     Medium,
     Notice,
+    Publication,
     PushSubscription,
     Review,
     Target,
@@ -28,7 +29,14 @@ from tasks_app.models import (
 )
 from tasks_app.models.transition import ANNOUNCED
 from tasks_app.notifications.browsers import PUSHED
-from tasks_app.notifications.message import event_type_of, headline_of, is_over, review_headline, step_of
+from tasks_app.notifications.message import (
+    event_type_of,
+    headline_of,
+    is_over,
+    publication_headline,
+    review_headline,
+    step_of,
+)
 from tasks_app.notifications.recipients import Recipient, recipients_of
 from tasks_app.notifications.timing import when_due
 
@@ -41,7 +49,10 @@ _BATCH_SIZE = 100
 
 @dataclass(frozen=True)
 class _Event:
-    """What is announced: a `transition` of a task, or a `review` of its result."""
+    """What is announced: a `transition` of a task, a `review` of its result, or a failed `publication`.
+
+    `by`: who caused it and is not told. `concerns`: whose task it is as well.
+    """
 
     task: Task
     event_type: EventType
@@ -50,13 +61,19 @@ class _Event:
     step: str = ""
     transition: Transition | None = None
     review: Review | None = None
+    publication: Publication | None = None
+    concerns: int | None = None
 
     def delivery(self, **to: Any) -> Delivery:
-        return Delivery(transition=self.transition, review=self.review, event_type=self.event_type, **to)
+        return Delivery(**self.origin, event_type=self.event_type, **to)
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        return {"transition": self.transition, "review": self.review, "publication": self.publication}
 
 
 def create_notifications() -> int:
-    """Create notices and deliveries of all new transitions and reviews; return how many of these there were.
+    """Create notices and deliveries of all new events; return how many of these there were.
 
     Each is marked by a conditional UPDATE in the same transaction: if several workers try, one wins, and a
     crash leaves either everything or nothing.
@@ -66,8 +83,11 @@ def create_notifications() -> int:
     transitions = list(waiting.order_by("at", "pk").values_list("pk", flat=True)[:_BATCH_SIZE])
     sent = Review.objects.filter(announced_at=None, sent_at__gt=since)
     reviews = list(sent.order_by("sent_at", "pk").values_list("pk", flat=True)[:_BATCH_SIZE])
+    failed = Publication.objects.failed().filter(announced_at=None, ended_at__gt=since)
+    publications = list(failed.order_by("ended_at", "pk").values_list("pk", flat=True)[:_BATCH_SIZE])
     announced = sum(_try_announce(_announce_transition, pk) for pk in transitions)
-    return announced + sum(_try_announce(_announce_review, pk) for pk in reviews)
+    announced += sum(_try_announce(_announce_review, pk) for pk in reviews)
+    return announced + sum(_try_announce(_announce_publication, pk) for pk in publications)
 
 
 def _try_announce(announce: Callable[[int], bool], row_id: int) -> bool:
@@ -111,8 +131,22 @@ def _announce_review(review_id: int) -> bool:
     return True
 
 
+@transaction.atomic
+def _announce_publication(publication_id: int) -> bool:
+    now = timezone.now()
+    if not Publication.objects.filter(pk=publication_id, announced_at=None).update(announced_at=now):
+        return False
+    publication = Publication.objects.select_related(*_RELATED, "by").get(pk=publication_id)
+    event_type, headline = EventType.NOT_PUBLISHED, publication_headline(publication)
+    event = _Event(
+        publication.task, event_type, headline, by=None, publication=publication, concerns=publication.by_id
+    )
+    _create_all(event, now)
+    return True
+
+
 def _create_all(event: _Event, now: datetime) -> None:
-    recipients = recipients_of(event.task, except_user=event.by)
+    recipients = recipients_of(event.task, except_user=event.by, concerns=event.concerns)
     notices = Notice.objects.bulk_create(_notices(event, recipients))
     personal, of_project = _personal_deliveries(event, recipients, now), _project_deliveries(event, now)
     Delivery.objects.bulk_create([*personal, *of_project])
@@ -123,8 +157,7 @@ def _create_all(event: _Event, now: datetime) -> None:
 def _notices(event: _Event, recipients: Iterable[Recipient]) -> list[Notice]:
     about = {
         "task": event.task,
-        "transition": event.transition,
-        "review": event.review,
+        **event.origin,
         "event_type": event.event_type,
         "step": event.step,
         "headline": event.headline,

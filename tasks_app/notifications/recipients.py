@@ -27,11 +27,11 @@ class Recipient:
     preferences: Preferences
     role: str | None
     chose_project: bool
-    is_reviewer: bool = False
+    is_concerned: bool = False
 
     def wants(self, event_type: str, medium: Medium, task: Task) -> bool:
-        """Return whether to tell them. A task is theirs if they created or reviewed it."""
-        mine = task.created_by_id == self.user.pk or self.is_reviewer
+        """Return whether to tell them. A task is theirs if they created it or it concerns them."""
+        mine = task.created_by_id == self.user.pk or self.is_concerned
         if not self._includes_project(mine):
             return False
         selected_tasks = self.preferences.selected_tasks(event_type, medium)
@@ -54,15 +54,18 @@ def preferences_of(user: User) -> Preferences:
         return Preferences(user=user)
 
 
-def recipients_of(task: Task, *, except_user: int | None) -> list[Recipient]:
-    """Return all users who see the task's project, except the one who caused the event."""
+def recipients_of(task: Task, *, except_user: int | None, concerns: int | None = None) -> list[Recipient]:
+    """Return all users who see the task's project, except the one who caused the event.
+
+    A task concerns those who reviewed it, and the user with the id `concerns`.
+    """
     role = Membership.objects.filter(user=OuterRef("pk"), project=task.project_id).values("role")
     others = users_who_see(task.project_id).exclude(pk=except_user or 0)
     users = others.annotate(project_role=Subquery(role))
     choices = Preferences.projects.through.objects.filter(project=task.project_id)
     chosen_by = set(choices.values_list("preferences__user", flat=True))
-    reviewers = set(task.reviews.sent().values_list("author", flat=True))
+    concerned = {*task.reviews.sent().values_list("author", flat=True), concerns}
     return [
-        Recipient(user, preferences_of(user), user.project_role, user.pk in chosen_by, user.pk in reviewers)
+        Recipient(user, preferences_of(user), user.project_role, user.pk in chosen_by, user.pk in concerned)
         for user in users.select_related("preferences", "chat_target").order_by("pk")
     ]

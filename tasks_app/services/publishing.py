@@ -6,7 +6,6 @@ often that is begun again.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -14,11 +13,12 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
+from tasks_app.config.fields import MOST_REVIEWERS, REVIEWER
 from tasks_app.core.errors import BadInput, IllegalMove, LeaseLost
 from tasks_app.core.phases import Phase
 from tasks_app.core.storable import storable_text
 from tasks_app.history.audit import record
-from tasks_app.models import Action, Change, ChangeKind, Publication, PublicationState, Task
+from tasks_app.models import Action, Change, ChangeKind, Notice, Publication, PublicationState, Task, User
 from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.difference import base_of
 from tasks_app.services.publish_settings import (
@@ -32,9 +32,6 @@ from tasks_app.services.reviews import counted_approvals
 from tasks_app.services.tasks import locked
 
 _LONGEST_ANSWER = 4000
-#: Names of users at a forge; with a slash, of a team.
-REVIEWER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(/[A-Za-z0-9_.-]{1,100})?")
-MOST_REVIEWERS = 15
 
 
 class CannotPublish(IllegalMove):
@@ -50,7 +47,7 @@ def publication_hindrances(task: Task, commit: str) -> list[str]:
     if task.phase != Phase.DONE:
         return [f"Only the result of a task that is done can be published; this one is {task.phase}."]
     hindrances = []
-    if not commit or commit == base_of(task):
+    if not has_changes(task, commit):
         hindrances.append("The task has changed nothing.")
     if has_successor(task):
         hindrances.append("A later task of the sequence works on the same branch. Publish that task.")
@@ -58,14 +55,20 @@ def publication_hindrances(task: Task, commit: str) -> list[str]:
         hindrances.append(
             f"The branch {task.branch} is protected by “{pattern}”: nothing is published to it."
         )
-    if missing := _missing_approvals(task, commit):
+    if missing := missing_approvals(task, commit):
         hindrances.append(missing)
     if fault := credential_fault(task.project):
         hindrances.append(fault)
     return hindrances
 
 
-def _missing_approvals(task: Task, commit: str) -> str:
+def has_changes(task: Task, commit: str) -> bool:
+    """Return whether the commit is another than the one from which the task, or its sequence, started."""
+    start = task.sequence.base_commit if task.sequence else base_of(task)
+    return bool(commit) and commit != start
+
+
+def missing_approvals(task: Task, commit: str) -> str:
     """Return how many approvals of the commit are missing, or ""."""
     required = task.project.required_approvals
     approved = counted_approvals(task) if required and commit == task.head_commit else 0
@@ -123,7 +126,21 @@ def publish(
             hindrances.append(hindrance)
         if hindrances:
             raise CannotPublish(task, hindrances)
-        return _create(task, options, by=by)
+        return _create(task, options, by=by.user)
+
+
+def publish_for_pipeline(task: Task, options: PublishOptions, *, refused: str = "") -> Publication:
+    """Ask for a publication on behalf of who started the task; `refused` says why they may not.
+
+    Must be called in a transaction that has locked the task. What must not be published is stored as refused.
+    """
+    publication = _create(task, options, by=task.created_by, by_pipeline=True)
+    reasons = [refused] if refused else publication_hindrances(task, task.head_commit)
+    if options.pull_request and (hindrance := pull_request_hindrance(task.project)):
+        reasons.append(hindrance)
+    if reasons:
+        record_refused(publication, " ".join(reasons))
+    return publication
 
 
 def _checked_reviewers(names: Sequence[str]) -> tuple[str, ...]:
@@ -146,17 +163,20 @@ def _options_of(publication: Publication) -> PublishOptions:
     return PublishOptions(**{**values, "reviewers": tuple(publication.reviewers)})
 
 
-def _create(task: Task, options: PublishOptions, *, by: Principal) -> Publication:
+def _create(
+    task: Task, options: PublishOptions, *, by: User | None, by_pipeline: bool = False
+) -> Publication:
     publication = Publication.objects.create(
         task=task,
         commit=task.head_commit,
         **{**asdict(options), "reviewers": list(options.reviewers)},
         url=target_of(task.project),
         branch=task.branch,
-        by=by.user,
+        by=by,
+        by_pipeline=by_pipeline,
     )
     Change.objects.create(task=task, kind=ChangeKind.TASK)
-    record(Action.PUBLISH_REQUESTED, by=by.user, task=task, **_audit_details(publication))
+    _record(Action.PUBLISH_REQUESTED, publication)
     return publication
 
 
@@ -215,8 +235,21 @@ def _end(
         for name, value in values.items():
             setattr(publication, name, value)
         Change.objects.create(task=publication.task, kind=ChangeKind.TASK)
-        details = {**_audit_details(publication), "published_commit": commit, "answer": values["answer"]}
-        record(action, by=publication.by, task=publication.task, **details)
+        if state == PublicationState.PUSHED and not fault:
+            _settle_notices(publication.task)
+        _record(action, publication, published_commit=commit, answer=values["answer"])
+
+
+def _settle_notices(task: Task) -> None:
+    """Mark what was told of earlier failures as read: the result is there now."""
+    if Notice.objects.filter(publication__task=task, read_at=None).update(read_at=timezone.now()):
+        Change.objects.create(task=task, kind=ChangeKind.NOTICE)
+
+
+def _record(action: Action, publication: Publication, **details: Any) -> None:
+    """Record an action; one of a pipeline as done by it, and not by who started the task."""
+    by, name = publication.actor, publication.asked_by
+    record(action, by=by, actor_name=name, task=publication.task, **_audit_details(publication), **details)
 
 
 def _audit_details(publication: Publication) -> dict[str, Any]:

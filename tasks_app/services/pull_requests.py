@@ -81,8 +81,9 @@ def record_pull_request(
         )  # fmt: skip
         if is_new:
             record(
-                Action.PULL_REQUEST_OPENED, by=publication.by, task=task, number=row.number, url=row.web_url
-            )
+                Action.PULL_REQUEST_OPENED, by=publication.actor, actor_name=publication.asked_by, task=task,
+                number=row.number, url=row.web_url,
+            )  # fmt: skip
         Publication.objects.filter(pk=publication.pk).update(opened=row)
         Change.objects.create(task=task, kind=ChangeKind.TASK)
     publication.opened = row

@@ -12,7 +12,7 @@ from django.db.models import F
 from django.utils import timezone
 from django.utils.text import slugify
 
-from tasks_app.config.pipeline import Pipeline, ProjectConfig, choose_pipeline, step_to_json
+from tasks_app.config.pipeline import Pipeline, ProjectConfig, choose_pipeline, publish_to_json, step_to_json
 from tasks_app.config.project_settings import effective
 from tasks_app.config.task_file import TaskDefinition, front_matter, parse_task
 from tasks_app.config.threshold import resolve_threshold, threshold_fault
@@ -175,6 +175,7 @@ def store_task(
             wait_for_reset=plan.config.wait_for_rate_limit_reset,
             auto_commit=plan.config.auto_commit,
             publish_plan=plan.config.publish_plan,
+            publish=publish_to_json(plan.pipeline.publish),
             ask_before=list(plan.config.ask_before),
             max_turns=plan.config.limits.max_turns,
             max_cost_usd=plan.config.limits.max_cost_usd,

@@ -11,9 +11,15 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
+from tasks_app.config.pipeline import PublishConfig, publish_to_json
 from tasks_app.core.phases import Phase
-from tasks_app.engine.crashpoints import PUBLISHING_POINTS, PULL_REQUEST_POINTS, REPLY_POINTS
-from tasks_app.engine.publisher import carry_out
+from tasks_app.engine.crashpoints import (
+    PIPELINE_PUBLISHING_POINTS,
+    PUBLISHING_POINTS,
+    PULL_REQUEST_POINTS,
+    REPLY_POINTS,
+)
+from tasks_app.engine.publisher import ask_for_due, carry_out
 from tasks_app.engine.pull_requests import look
 from tasks_app.forges.port import ForgeKind
 from tasks_app.models import (
@@ -26,6 +32,7 @@ from tasks_app.models import (
     Task,
     ThreadComment,
 )
+from tasks_app.services.pipeline_publishing import tasks_to_publish
 from tasks_app.services.publishing import publish
 from tests.crash.test_sweep import dies_at
 from tests.factories import RunFactory
@@ -66,6 +73,28 @@ def test_a_death_at_any_point(runner: Runner, task: Task, point: str, squash: bo
     bury()
     assert carry_out(publication.pk)
     assert_published_once(task, pushes)
+
+
+@pytest.mark.parametrize("point", [*PIPELINE_PUBLISHING_POINTS, *PUBLISHING_POINTS])
+def test_v7_a_death_while_a_pipeline_publishes(runner: Runner, task: Task, point: str) -> None:
+    """The mark on the task and the publication change in one transaction; the next worker does the rest."""
+    pushes = count_pushes(Path(task.project.publish_url))
+    Task.objects.update(
+        publish=publish_to_json(PublishConfig()), publish_due=True, created_by=runner.user, pipeline="paint"
+    )
+
+    def work() -> None:
+        for task_id in tasks_to_publish().values_list("pk", flat=True):
+            ask_for_due(task_id)
+        for publication in Publication.objects.due():
+            carry_out(publication.pk)
+
+    assert dies_at(point, work) == 137
+    bury()
+    work()
+    work()
+    assert_published_once(task, pushes)
+    assert AuditEntry.objects.filter(action=Action.PUBLISH_REQUESTED).count() == 1
 
 
 @pytest.mark.parametrize("point", PULL_REQUEST_POINTS)

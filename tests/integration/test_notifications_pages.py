@@ -46,7 +46,7 @@ def list_of(project: Project) -> str:
 def chosen(**changed: Any) -> dict[str, Any]:
     subscriptions = {
         f"subscription-{one}-{medium}": "off"
-        for one in ("question", "failed", "done", "cancelled", "reviewed")
+        for one in ("question", "failed", "done", "cancelled", "reviewed", "not_published")
         for medium in ("page", "email", "chat")
     }
     return {

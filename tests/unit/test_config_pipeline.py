@@ -13,10 +13,13 @@ from tasks_app.config.pipeline import (
     Limits,
     NoCheck,
     ProjectConfig,
+    PublishConfig,
     ShellCheck,
     StepConfig,
     choose_pipeline,
     load_project_config,
+    publish_from_json,
+    publish_to_json,
     step_from_json,
     step_to_json,
 )
@@ -410,3 +413,65 @@ def test_p1_the_schema_for_editors_knows_every_key_and_describes_it() -> None:
     }
     assert schema["additionalProperties"] is False
     assert all("description" in key for key in [*schema["properties"].values(), *step["properties"].values()])
+
+
+PUBLISHING = """\
+pipelines:
+  feature:
+    steps:
+      - {name: do, command: implement, check: {type: shell, command: make test}}
+    publish: {pullRequest: true, draft: true, reviewers: [octocat, "@acme/team"]}
+  push: {steps: [{name: do, command: implement}], publish: true}
+  squash: {steps: [{name: do, command: implement}], publish: {squash: true, update: true}}
+  off: {steps: [{name: do, command: implement}], publish: false}
+  plain: [{name: do, command: implement}]
+"""
+
+
+def test_v7_a_pipeline_says_how_its_results_are_published() -> None:
+    publish = {one.name: one.publish for one in load_project_config(PUBLISHING).pipelines}
+    assert publish == {
+        "feature": PublishConfig(pull_request=True, draft=True, reviewers=("octocat", "acme/team")),
+        "push": PublishConfig(),
+        "squash": PublishConfig(squash=True, update=True),
+        "off": None,
+        "plain": None,
+    }
+    for one in filter(None, publish.values()):
+        snapshot = publish_to_json(one)
+        assert snapshot is not None and publish_from_json(json.loads(json.dumps(snapshot))) == one
+
+
+def test_v7_faults_of_a_pipeline_with_more_than_steps_are_named() -> None:
+    text = """\
+pipelines:
+  a:
+    publsh: true
+    steps:
+      - {name: x, command: y, check: {type: shell, command: ""}}
+      - {name: x, command: z, check: [{type: shel}], retries: 1}
+    publish: {pullrequest: true, squash: 3, reviewers: [octocat, "a b"]}
+  b: {publish: true}
+  c: {publish: now, steps: []}
+  d: {steps: [{name: x, command: y}], publish: {draft: true, reviewers: [ann]}}
+  limits: {steps: 3, extra: 1}
+"""
+    assert faults_of(text) == [
+        '3: pipelines.a.publsh is not a known key; did you mean "publish"?',
+        "5: pipelines.a.steps[0].check.command must not be empty",
+        '6: pipelines.a.steps[1].name is "x", as in line 5; names must differ',
+        '6: pipelines.a.steps[1].check[0] has the unknown type "shel"; '
+        "known are: 'none', 'fileExists', 'shell'",
+        '6: pipelines.a.steps[1].retries is not a known key; did you mean "retry"?',
+        "7: pipelines.a.publish.reviewers needs pullRequest: true beside it",
+        "7: pipelines.a.publish.squash must be true or false, not 3",
+        '7: pipelines.a.publish.reviewers[1] must be the name of a user or a team at the forge, not "a b"',
+        '7: pipelines.a.publish.pullrequest is not a known key; did you mean "pullRequest"?',
+        "8: pipelines.b.steps must have at least one step",
+        "9: pipelines.c.steps must have at least one step",
+        '9: pipelines.c.publish must be true, false or a mapping, not "now"',
+        "10: pipelines.d.publish.draft needs pullRequest: true beside it",
+        "10: pipelines.d.publish.reviewers needs pullRequest: true beside it",
+        "11: pipelines.limits.steps must be a list, not 3",
+        "11: pipelines.limits.extra is not a known key",
+    ]

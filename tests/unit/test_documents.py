@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 from pydantic import BaseModel
 
 from tasks_app.api.app import document as openapi
-from tasks_app.config.pipeline import Limits, ProjectFile, StepConfig, load_project_config
+from tasks_app.config.pipeline import Limits, ProjectFile, PublishConfig, StepConfig, load_project_config
 from tasks_app.config.reading import file_keys
 from tasks_app.config.task_file import FrontMatter, parse_task
 from tasks_app.core.environment import Environment
@@ -213,6 +213,7 @@ def test_every_command_that_a_page_names_exists(page: Path) -> None:
         ("pipelines.md", "Key of a step", StepConfig),
         ("pipelines.md", "Key of the file", ProjectFile),
         ("pipelines.md", "Key of `limits`", Limits),
+        ("pipelines.md", "Key of `publish`", PublishConfig),
         ("tasks.md", "Key of a task", FrontMatter),
     ],
 )

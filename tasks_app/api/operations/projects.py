@@ -13,16 +13,18 @@ from tasks_app.api.idempotency import once
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.schemas.base import ProjectName
 from tasks_app.api.schemas.projects import NewProject, ProjectPage, ProjectPatch, SettingsPatch
-from tasks_app.config.pipeline import ProjectConfig, StepConfig, step_to_json
+from tasks_app.config.pipeline import ProjectConfig, StepConfig, publish_to_json, step_to_json
 from tasks_app.config.project_settings import Overrides, effective
 from tasks_app.config.validation import validate_commit
 from tasks_app.core.types import JsonObject, least_network
+from tasks_app.git import committed_text
 from tasks_app.models import Membership, Project, Scope, User, paths
 from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.reporting.schemas.projects import Pipeline, Pipelines, ProjectOut, Validation
 from tasks_app.services import projects as actions
 from tasks_app.services import settings as settings_actions
 from tasks_app.services.fetching import fetch_meanwhile
+from tasks_app.services.pipeline_publishing import with_publishing
 
 router = Router(tags=["Projects"])
 
@@ -131,7 +133,12 @@ def list_pipelines(request: HttpRequest, project: ProjectName) -> Pipelines:
     """List the pipelines for new tasks, as of the last fetch."""
     config = _config(permissions.project_named_or_404(principal_of(request), project))
     pipelines = [
-        Pipeline(name=one.name, steps=[_step(step, config) for step in one.steps]) for one in config.pipelines
+        Pipeline(
+            name=one.name,
+            steps=[_step(step, config) for step in one.steps],
+            publish=publish_to_json(one.publish),
+        )
+        for one in config.pipelines
     ]
     return Pipelines(default=config.default_pipeline or config.pipelines[0].name, items=pipelines)
 
@@ -148,6 +155,8 @@ def get_validation(request: HttpRequest, project: ProjectName) -> Validation:
     commit = repository.head(found.branch)
     threshold = settings.ENVIRONMENT.threshold
     report = validate_commit(repository, commit, prompts=SHIPPED_PROMPTS, threshold=threshold)
+    text = committed_text(repository, commit=commit, path=settings_actions.CONFIG_FILE)
+    report = with_publishing(report, found, text)
     return Validation.of(report, commit=commit)
 
 

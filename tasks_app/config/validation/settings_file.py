@@ -18,6 +18,7 @@ from tasks_app.config.pipeline import (
 from tasks_app.config.threshold import threshold_fault
 from tasks_app.config.validation.findings import Finding, Severity, error, findings_in, warning
 from tasks_app.config.validation.repository_context import RepositoryContext, read_text
+from tasks_app.config.written import written_pipelines
 from tasks_app.config.yaml_text import YamlDocument, read_yaml
 
 CONFIG_FILE = "cat-herder.yaml"
@@ -69,13 +70,10 @@ class SettingsFile:
         """Return every step of every pipeline that has the form of one."""
         if self.document is None:
             return
-        pipelines = self.values.get("pipelines")
         if "pipelines" not in self.values:
             yield from (RawStep((), step_to_json(step)) for step in BUILT_IN_PIPELINE.steps)
-        for name, steps in pipelines.items() if isinstance(pipelines, dict) else ():
-            for index, step in enumerate(steps if isinstance(steps, list) else ()):
-                if isinstance(step, dict):
-                    yield RawStep(("pipelines", name, index), step)
+        for pipeline in written_pipelines(self.values):
+            yield from (RawStep(place, step) for place, step in pipeline.each_step())
 
     def line_of(self, location: Location) -> int | None:
         return self.document.line_of(location) if self.document and location else None

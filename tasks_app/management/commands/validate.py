@@ -8,14 +8,18 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.repository import OpenedRepository, open_repository, repository_context
+from tasks_app.cli.repository import OpenedRepository, open_repository, project_named, repository_context
 from tasks_app.cli.screen import Screen
 from tasks_app.cli.validation_report import show_report
+from tasks_app.config.faults import ConfigInvalid
 from tasks_app.config.schema import json_schema
 from tasks_app.config.validation import SETTINGS_FILE, Report, grant_permission, may_ask, validate
+from tasks_app.config.validation.repository_context import read_text
 from tasks_app.core.errors import BadInput
 from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.reporting.schemas.projects import ReportWithFixes
+from tasks_app.services.pipeline_publishing import with_publishing
+from tasks_app.services.settings import CONFIG_FILE
 
 
 class Command(TerminalCommand):
@@ -57,6 +61,8 @@ examples:
             return Exit.DONE
         with open_repository(options["path"]) as repository:
             report = _validate(repository)
+            if project := project_named(options["path"]):
+                report = with_publishing(report, project, _settings_text(repository))
             fixed = options["fix"] and self._fix(repository, report)
             if fixed:
                 report = _validate(repository)
@@ -88,6 +94,13 @@ examples:
         for name in files:
             screen.say(f"Fixed {name}: the agent may ask. Commit it, or tasks will not use it.\n")
         show_report(screen, report, repository=str(repository.name if repository.copy else repository.root))
+
+
+def _settings_text(repository: OpenedRepository) -> str | None:
+    try:
+        return read_text(repository_context(repository.root), CONFIG_FILE)
+    except ConfigInvalid:  # reported already
+        return None
 
 
 def _validate(repository: OpenedRepository) -> Report:

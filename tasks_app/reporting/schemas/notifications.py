@@ -27,6 +27,7 @@ class TaskEventType(StrEnum):
     DONE = "done"
     CANCELLED = "cancelled"
     REVIEWED = "reviewed"
+    NOT_PUBLISHED = "not_published"
 
 
 class ProjectMedium(StrEnum):

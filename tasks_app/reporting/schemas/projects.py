@@ -73,6 +73,10 @@ class Pipeline(Out):
 
     name: str = Field(description="Its name.")
     steps: list[Json] = Field(description="Its steps, as cat-herder.yaml has them.")
+    publish: Json | None = Field(
+        description="How results are published when a task is done, as cat-herder.yaml has it; null: they "
+        "are not."
+    )
 
 
 class Pipelines(Out):

@@ -92,6 +92,9 @@ class PublicationOut(Out):
         description="What failed after the branch was pushed, such as opening the pull request; else empty."
     )
     requested_by: UserOut | None = Field(description="Who asked for it; null if nobody is known.")
+    by_pipeline: bool = Field(
+        description="Whether the pipeline asked for it, on behalf of who started the task."
+    )
     requested_at: DateTime = Field(description="When it was asked for.")
     ended_at: DateTime | None = Field(description="When it ended; null while it is pending.")
 
@@ -114,6 +117,7 @@ class PublicationOut(Out):
             reviewers=publication.reviewers,
             fault=publication.fault,
             requested_by=user_or_none(publication.by),
+            by_pipeline=publication.by_pipeline,
             requested_at=publication.requested_at,
             ended_at=publication.ended_at,
         )

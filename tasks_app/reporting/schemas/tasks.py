@@ -38,6 +38,9 @@ class TaskOut(HasTimes, HasMetrics):
     failure: str = Field(description="Why it failed; else empty.")
     pipeline: str = Field(description="The pipeline that it runs through.")
     threshold: int = Field(description=SETTINGS["threshold"].help)
+    publish: Json | None = Field(
+        description="How the pipeline publishes the result, as cat-herder.yaml has it; null: it does not."
+    )
     question: QuestionOut | None = Field(description="The first open question.")
     questions: list[QuestionOut] = Field(description="All open questions.")
     resets_at: DateTime | None = Field(description="When the usage limit resets that it waits for.")
@@ -75,6 +78,7 @@ class TaskOut(HasTimes, HasMetrics):
             failure=task.failure,
             pipeline=task.pipeline,
             threshold=task.threshold,
+            publish=task.publish,
             question=questions[0] if questions else None,
             questions=questions,
             created_by=user_or_none(task.created_by),

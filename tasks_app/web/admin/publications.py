@@ -13,7 +13,7 @@ from tasks_app.web.admin.base import AuditsDeletions, ReadOnly
 @admin.register(Publication)
 class PublicationAdmin(ReadOnly):
     list_display = ["task", "state", "branch", "url", "by", "requested_at", "ended_at"]
-    list_filter = ["state", "squash", "task__project"]
+    list_filter = ["state", "squash", "by_pipeline", "task__project"]
     list_select_related = ["task", "by"]
     search_fields = ["task__title", "url", "branch", "commit", "published_commit", "answer"]
     date_hierarchy = "requested_at"

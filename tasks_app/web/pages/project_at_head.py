@@ -30,8 +30,10 @@ from tasks_app.git import CommitFacts, Repository, TreeFile, committed_text, com
 from tasks_app.models import Project, paths
 from tasks_app.prompting import SHIPPED_PROMPTS
 from tasks_app.prompting.instructions import SELF, repository_path
+from tasks_app.services.pipeline_publishing import publishing_findings
 from tasks_app.services.settings import CONFIG_FILE, overrides_of
 from tasks_app.web.pages.context_processors import sandbox
+from tasks_app.web.rendering.publishing import publishing_in_words
 
 _SHOWN_LINES = 2000
 _SHOWN_COLUMNS = 400
@@ -93,11 +95,12 @@ class ShownStep:
 
 @dataclass(frozen=True)
 class ShownPipeline:
-    """A pipeline; `is_default`: whether tasks use it by default."""
+    """A pipeline; `is_default`: whether tasks use it by default; `publishing`: what it does with results."""
 
     name: str
     steps: tuple[ShownStep, ...]
     is_default: bool
+    publishing: str
 
 
 @dataclass(frozen=True)
@@ -164,6 +167,7 @@ class ProjectAtHead:
                 one.name,
                 tuple(_shown(step, config, own) for step in one.steps),
                 one.name == self.default_pipeline,
+                publishing_in_words(one.publish),
             )
             for one in config.pipelines
         ]
@@ -201,6 +205,7 @@ class ProjectAtHead:
         return _starter(self.repository, self.commit.commit)
 
     def _notes(self) -> Iterable[ShownFinding]:
+        yield from map(_shown_finding, publishing_findings(self.project, self.text))
         if self.config and not self.default_pipeline:
             name = self.config.default_pipeline
             yield ShownFinding(

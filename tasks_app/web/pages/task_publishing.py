@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
+from tasks_app.config.pipeline import publish_from_json
 from tasks_app.core.phases import Phase
 from tasks_app.models import Publication, PublicationState, PullRequest, Task
 from tasks_app.services.publish_settings import forge_address_of, pull_request_hindrance, target_of
@@ -16,12 +17,14 @@ from tasks_app.services.publishing import publication_hindrances, publish
 from tasks_app.services.pull_requests import newest_pull_request
 from tasks_app.web.pages.access import task_or_404
 from tasks_app.web.pages.actions import run_action
+from tasks_app.web.rendering.publishing import publishing_in_words
 
 
 @dataclass(frozen=True)
 class PublishingDetails:
     """Where the result of a task goes, its last publication, and why it cannot be published now.
 
+    `by_pipeline`: what its pipeline does with the result, "" if nothing; `is_due`: it has not done that yet.
     `is_published`: whether the last publication was one of the present result, and arrived. `forge`: the
     name of the forge at which pull requests can be opened, "" if they cannot.
     """
@@ -32,6 +35,8 @@ class PublishingDetails:
     is_published: bool
     forge: str
     pull_request: PullRequest | None
+    by_pipeline: str
+    is_due: bool
 
     @property
     def can_publish(self) -> bool:
@@ -52,6 +57,8 @@ def publishing_details(task: Task) -> PublishingDetails | None:
         and (last.commit, last.state) == (task.head_commit, PublicationState.PUSHED),
         forge=address.kind.label if address and not pull_request_hindrance(task.project) else "",
         pull_request=newest_pull_request(task),
+        by_pipeline=publishing_in_words(publish_from_json(task.publish) if task.publish else None),
+        is_due=task.publish_due and task.phase == Phase.DONE,
     )
 
 
