@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import ssh_key_fingerprint
 from django.conf import settings
@@ -284,10 +285,25 @@ def _checked_app(new: NewCredential, url: str) -> dict[str, str]:
     if not app_id.isascii() or (not app_id.isalnum() and not app_id.replace(".", "").isalnum()):
         raise BadInput("Enter the id of the app, as its settings show it.", where="username")
     key = _private_key(new)
+    _require_rsa(key)
     return {
         "kind": CredentialKind.GITHUB_APP, "username": app_id[:200], "encrypted_secret": key,
         "known_hosts": "", "encrypted_api_token": "", "shown": f"app {app_id}, key {_fingerprint(key)}"[:200],
     }  # fmt: skip
+
+
+def _require_rsa(key: str) -> None:
+    """Raise BadInput for another key than GitHub gives an app: what signs for it reads no other."""
+    try:
+        loaded = serialization.load_pem_private_key(key.encode(), password=None)
+    except (TypeError, ValueError, UnsupportedAlgorithm):
+        loaded = None
+    if not isinstance(loaded, rsa.RSAPrivateKey):
+        raise BadInput(
+            "The key of a GitHub app is an RSA private key without a passphrase. Enter the file that GitHub "
+            "gave you: it begins with “-----BEGIN RSA PRIVATE KEY-----”.",
+            where="secret",
+        )
 
 
 def _private_key(new: NewCredential) -> str:

@@ -9,8 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
 
 from tasks_app.agent.fake_script import Turn, say, write
 from tasks_app.core.errors import BadInput, NotAllowed
@@ -36,6 +41,15 @@ from tests.runner import Runner
 pytestmark = pytest.mark.django_db
 
 TOKEN = "glpat-0123456789abcdef"
+_RSA_KEY = rsa.generate_private_key(65537, 2048)
+
+
+def _pem(key: Any, form: PrivateFormat, passphrase: str = "") -> str:
+    encryption = BestAvailableEncryption(passphrase.encode()) if passphrase else NoEncryption()
+    return str(key.private_bytes(Encoding.PEM, form, encryption).decode())
+
+
+_RSA = _pem(_RSA_KEY, PrivateFormat.TraditionalOpenSSL)
 BY_TOKEN = NewCredential("token", TOKEN, username="robot")
 
 
@@ -84,13 +98,38 @@ def test_a_key_is_known_by_its_fingerprint(project: Project, maintainer: Any, tm
 def test_a_key_in_pem_is_one_too(project: Project, maintainer: Any) -> None:
     Project.objects.update(publish_url="ssh://git.example/shop.git")
     project.refresh_from_db()
-    pem = rsa.generate_private_key(65537, 2048).private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.TraditionalOpenSSL,
-        serialization.NoEncryption(),
-    )
-    new = NewCredential("ssh_key", pem.decode(), known_hosts="host ssh-ed25519 AAAA")
+    new = NewCredential("ssh_key", _RSA, known_hosts="host ssh-ed25519 AAAA")
     assert store_credential(project, new, by=maintainer).shown.startswith("key SHA256:")
+
+
+@pytest.mark.parametrize("form", [PrivateFormat.TraditionalOpenSSL, PrivateFormat.PKCS8])
+def test_an_app_has_an_rsa_key(project: Project, maintainer: Any, form: PrivateFormat) -> None:
+    Project.objects.update(publish_url="https://github.com/team/shop")
+    project.refresh_from_db()
+    new = NewCredential("github_app", _pem(_RSA_KEY, form), username="12")
+    assert store_credential(project, new, by=maintainer).shown.startswith("app 12, key SHA256:")
+
+
+@pytest.mark.parametrize(
+    ("key", "form", "passphrase"),
+    [
+        (_RSA_KEY, PrivateFormat.OpenSSH, ""),
+        (_RSA_KEY, PrivateFormat.PKCS8, "secret"),
+        (ed25519.Ed25519PrivateKey.generate(), PrivateFormat.PKCS8, ""),
+        (ec.generate_private_key(ec.SECP256R1()), PrivateFormat.PKCS8, ""),
+    ],
+)
+def test_another_key_of_an_app_is_refused(
+    project: Project, maintainer: Any, key: Any, form: PrivateFormat, passphrase: str
+) -> None:
+    """What signs for an app reads no other key, and would fail only when a result is published."""
+    Project.objects.update(publish_url="https://github.com/team/shop")
+    project.refresh_from_db()
+    new = NewCredential("github_app", _pem(key, form, passphrase), username="12")
+    with pytest.raises(BadInput, match="is an RSA private key without a passphrase") as refused:
+        store_credential(project, new, by=maintainer)
+    assert refused.value.where == "secret"
+    assert not PublishCredential.objects.exists()
 
 
 @pytest.mark.parametrize(
@@ -101,6 +140,9 @@ def test_a_key_in_pem_is_one_too(project: Project, maintainer: Any) -> None:
         ("https://git.example/shop", NewCredential("token", "two\nlines", username="u"), "secret"),
         ("https://git.example/shop", NewCredential("token", "t", username=""), "username"),
         ("https://git.example/shop", NewCredential("token", "t", username="a\nquit=1"), "username"),
+        ("https://github.com/team/shop", NewCredential("github_app", "no key", username="12"), "secret"),
+        ("https://github.com/team/shop", NewCredential("github_app", _RSA, username="12; x"), "username"),
+        ("ssh://git@github.com/team/shop", NewCredential("github_app", _RSA, username="12"), "kind"),
         ("ssh://git.example/shop", NewCredential("ssh_key", "no key", known_hosts="h"), "secret"),
         ("ssh://git.example/shop", NewCredential("ssh_key", "k"), "known_hosts"),
     ],
