@@ -25,6 +25,8 @@ class FakeForge:
     pull_requests: dict[int, RemotePullRequest] = field(default_factory=dict)
     branches: dict[int, tuple[str, str]] = field(default_factory=dict)
     reviewers: dict[int, list[str]] = field(default_factory=dict)
+    #: Ids of comments that are the text of a review.
+    reviews: set[str] = field(default_factory=set)
     written: dict[int, list[RemoteComment]] = field(default_factory=dict)
     results: dict[str, list[RemoteCheck]] = field(default_factory=dict)
     faults: list[ForgeError] = field(default_factory=list)
@@ -86,6 +88,12 @@ class FakeForge:
         values: dict[str, object] = {"id": name, "discussion": name, **place}
         made = RemoteComment(author=author, text=text, **values)  # type: ignore[arg-type]
         self.written.setdefault(number, []).append(made)
+        return made
+
+    def review(self, number: int, text: str, *, author: str = "octocat") -> RemoteComment:
+        """Send a review with this text and without comments on lines."""
+        made = self.comment(number, text, author=author)
+        self.reviews.add(made.id)
         return made
 
     def end(self, number: int, state: PullRequestState, *, by: str = "octocat") -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
+from hashlib import sha256
 from typing import Any
 from urllib.parse import quote
 
 import requests
 
-from tasks_app.core.allowed_networks import IpAddressRefused, Network
-from tasks_app.forges.http import AnswerTooLong, refused, session, unreachable
+from tasks_app.core.allowed_networks import Network
+from tasks_app.forges.http import session
 from tasks_app.forges.port import (
     CheckState,
-    ForgeError,
     ForgeKind,
     NewPullRequest,
     PullRequestState,
@@ -21,7 +20,8 @@ from tasks_app.forges.port import (
     RemoteComment,
     RemotePullRequest,
 )
-from tasks_app.forges.reading import Json, all_pages, login, readable, text, wanted_reviewers, web_url
+from tasks_app.forges.reading import Json, login, readable, text, wanted_reviewers, web_url
+from tasks_app.forges.rest import RestForge
 
 _CHECKS = {
     "success": CheckState.PASSED,
@@ -30,13 +30,17 @@ _CHECKS = {
     "pending": CheckState.PENDING,
 }
 _NAME = "Forgejo"
-_PAGE = 50
+#: Characters of a discussion's name that are stored.
+_LONGEST_DISCUSSION = 200
 
 
-class Forgejo:
+class Forgejo(RestForge):
     """A repository at Forgejo. `api_url` is https://HOST/api/v1."""
 
     kind = ForgeKind.FORGEJO
+    name = _NAME
+    page_size = 50
+    size_parameter = "limit"
 
     def __init__(self, api_url: str, repository: str, token: str, *, listed: Iterable[Network] = ()) -> None:
         self._session = session(listed)
@@ -45,10 +49,10 @@ class Forgejo:
         self._repo = f"/repos/{quote(repository)}"
 
     def find(self, head: str, base: str) -> RemotePullRequest | None:
-        for raw in self._list(f"{self._repo}/pulls", state="open"):
+        for raw in self._list(f"{self._repo}/pulls", {"state": "open"}):
             with readable(_NAME):
                 if (raw["head"]["ref"], raw["base"]["ref"]) == (head, base):
-                    return _pull_request(raw)
+                    return self._read_pull_request(raw)
         return None
 
     def open(self, new: NewPullRequest) -> RemotePullRequest:
@@ -89,7 +93,9 @@ class Forgejo:
         return found
 
     def checks(self, commit: str) -> list[RemoteCheck]:
-        found = self._call("GET", f"{self._repo}/commits/{commit}/status")
+        found = self._list(
+            f"{self._repo}/commits/{commit}/status", of=lambda answer: answer.get("statuses") or []
+        )
         with readable(_NAME):
             return [
                 RemoteCheck(
@@ -97,7 +103,7 @@ class Forgejo:
                     _CHECKS.get(raw["status"], CheckState.FAILED),
                     web_url(raw.get("target_url")),
                 )
-                for raw in found.get("statuses") or []
+                for raw in found
             ]
 
     def reply(self, number: int, comment: RemoteComment, text: str) -> str:
@@ -120,50 +126,46 @@ class Forgejo:
     def _pull(self, number: int) -> str:
         return f"{self._repo}/pulls/{number}"
 
-    def _pull_request(self, raw: Json) -> RemotePullRequest:
-        with readable(_NAME):
-            return _pull_request(raw)
-
-    def _list(self, path: str, **query: object) -> list[Json]:
-        return all_pages(
-            lambda page: self._call("GET", path, query={**query, "limit": _PAGE, "page": page}), size=_PAGE
+    def _send(self, verb: str, path: str, query: Json | None, body: Json | None) -> Any:
+        response = self._session.request(
+            verb, f"{self._api_url}{path}", params=query, json=body, allow_redirects=False
         )
-
-    def _call(self, verb: str, path: str, body: Json | None = None, *, query: Json | None = None) -> Any:
-        try:
-            response = self._session.request(
-                verb, f"{self._api_url}{path}", params=query, json=body, allow_redirects=False
-            )
-        except (requests.RequestException, IpAddressRefused, AnswerTooLong, OSError) as error:
-            raise unreachable(_NAME, error) from None
         if not 200 <= response.status_code < 300:
-            raise self._refused(response)
+            raise self._refused(response.status_code, _message(response), response.headers)
         with readable(_NAME):
             return response.json()
 
-    def _refused(self, response: requests.Response) -> ForgeError:
-        try:
-            said = text(response.json()["message"])
-        except (ValueError, KeyError, TypeError):
-            said = ""
-        return refused(_NAME, response.status_code, said, response.headers, now=time.time())
+    @staticmethod
+    def _read_pull_request(raw: Json) -> RemotePullRequest:
+        state = PullRequestState.OPEN if raw["state"] == "open" else PullRequestState.CLOSED
+        if raw.get("merged"):
+            state = PullRequestState.MERGED
+        title = text(raw["title"])
+        return RemotePullRequest(
+            number=int(raw["number"]),
+            url=web_url(raw["html_url"]),
+            state=state,
+            draft=bool(raw.get("draft")) or title.startswith("WIP:"),
+            title=title.removeprefix("WIP: "),
+            body=text(raw["body"]),
+            head_commit=text(raw["head"]["sha"]),
+            ended_by=login(raw.get("merged_by")),
+        )
 
 
-def _pull_request(raw: Json) -> RemotePullRequest:
-    state = PullRequestState.OPEN if raw["state"] == "open" else PullRequestState.CLOSED
-    if raw.get("merged"):
-        state = PullRequestState.MERGED
-    title = text(raw["title"])
-    return RemotePullRequest(
-        number=int(raw["number"]),
-        url=web_url(raw["html_url"]),
-        state=state,
-        draft=bool(raw.get("draft")) or title.startswith("WIP:"),
-        title=title.removeprefix("WIP: "),
-        body=text(raw["body"]),
-        head_commit=text(raw["head"]["sha"]),
-        ended_by=login(raw.get("merged_by")),
-    )
+def _message(response: requests.Response) -> str:
+    try:
+        return text(response.json()["message"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def _discussion(path: str, side: str, line: object) -> str:
+    """Name the conversation on a line; a long path by its hash, because the whole name is stored."""
+    name = f"{path}:{side}:{line}"
+    if len(name) > _LONGEST_DISCUSSION:
+        return f"{sha256(path.encode()).hexdigest()}:{side}:{line}"
+    return name
 
 
 def _line_comment(raw: Json) -> RemoteComment:
@@ -175,7 +177,7 @@ def _line_comment(raw: Json) -> RemoteComment:
         old_side = bool(line)
     return RemoteComment(
         id=f"d{raw['id']}",
-        discussion=f"{raw['path']}:{'old' if old_side else 'new'}:{line}",
+        discussion=_discussion(text(raw["path"]), "old" if old_side else "new", line),
         author=login(raw["user"]),
         text=text(raw["body"]),
         path=text(raw["path"]),

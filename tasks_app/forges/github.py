@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import requests
 from github import Auth, Github, GithubException
 from github.Requester import HTTPRequestsConnectionClass, HTTPSRequestsConnectionClass, Requester
 
-from tasks_app.core.allowed_networks import IpAddressRefused, Network
-from tasks_app.forges.http import AnswerTooLong, guard, refused, unreachable
+from tasks_app.core.allowed_networks import Network
+from tasks_app.forges.http import guard
 from tasks_app.forges.port import (
     CheckState,
     ForgeKind,
@@ -22,7 +20,8 @@ from tasks_app.forges.port import (
     RemoteComment,
     RemotePullRequest,
 )
-from tasks_app.forges.reading import PAGE, Json, all_pages, login, readable, text, wanted_reviewers, web_url
+from tasks_app.forges.reading import Json, login, readable, text, wanted_reviewers, web_url
+from tasks_app.forges.rest import RestForge
 
 _CONCLUSIONS = {
     "success": CheckState.PASSED,
@@ -43,19 +42,44 @@ class AppKey:
     private_key: str = field(repr=False)
 
 
-class GitHub:
+class _Api(RestForge):
+    """GitHub's API as a user or as an app."""
+
+    name = _NAME
+
+    def __init__(self, api_url: str, auth: Auth.Auth, listed: Iterable[Network]) -> None:
+        self._requester = _requester(api_url, auth, tuple(listed))
+
+    def _send(self, verb: str, path: str, query: Json | None, body: Json | None) -> Any:
+        try:
+            return self._requester.requestJsonAndCheck(verb, path, parameters=query, input=body)[1]
+        except GithubException as error:
+            raise self._refused(error.status, _reason(error.data), error.headers or {}) from None
+
+    @staticmethod
+    def _read_pull_request(raw: Json) -> RemotePullRequest:
+        return _pull_request(raw)
+
+    def installation_token(self, repository: str) -> str:
+        """Return a token of the app's installation at the repository."""
+        installation = self._call("GET", f"/repos/{repository}/installation")
+        made = self._call("POST", f"/app/installations/{int(installation['id'])}/access_tokens", {})
+        return str(made["token"])
+
+
+class GitHub(_Api):
     """A repository at GitHub. `api_url` is https://api.github.com, or https://HOST/api/v3."""
 
     kind = ForgeKind.GITHUB
 
     def __init__(self, api_url: str, repository: str, token: str, *, listed: Iterable[Network] = ()) -> None:
-        self._requester = _requester(api_url, Auth.Token(token), tuple(listed))
+        super().__init__(api_url, Auth.Token(token), listed)
         self._repo = f"/repos/{repository}"
 
     def find(self, head: str, base: str) -> RemotePullRequest | None:
         owner = self._repo.split("/")[2]
         query = {"head": f"{owner}:{head}", "base": base, "state": "open"}
-        found = self._list(f"{self._repo}/pulls", **query)
+        found = self._list(f"{self._repo}/pulls", query)
         with readable(_NAME):
             return _pull_request(found[0]) if found else None
 
@@ -98,21 +122,18 @@ class GitHub:
 
     def checks(self, commit: str) -> list[RemoteCheck]:
         at = f"{self._repo}/commits/{commit}"
-        runs = self._call("GET", f"{at}/check-runs?per_page={PAGE}&filter=latest")
-        statuses = self._call("GET", f"{at}/status?per_page={PAGE}")
+        runs = self._list(f"{at}/check-runs", {"filter": "latest"}, of=lambda answer: answer["check_runs"])
+        statuses = self._list(f"{at}/status", of=lambda answer: answer["statuses"])
         with readable(_NAME):
             return [
-                *(
-                    RemoteCheck(text(raw["name"]), _run_state(raw), web_url(raw["html_url"]))
-                    for raw in runs["check_runs"]
-                ),
+                *(RemoteCheck(text(raw["name"]), _run_state(raw), web_url(raw["html_url"])) for raw in runs),
                 *(
                     RemoteCheck(
                         text(raw["context"]),
                         _STATES.get(raw["state"], CheckState.FAILED),
                         web_url(raw["target_url"]),
                     )
-                    for raw in statuses["statuses"]
+                    for raw in statuses
                 ),
             ]
 
@@ -128,26 +149,11 @@ class GitHub:
     def _pull(self, number: int) -> str:
         return f"{self._repo}/pulls/{number}"
 
-    def _pull_request(self, raw: Json) -> RemotePullRequest:
-        with readable(_NAME):
-            return _pull_request(raw)
-
-    def _list(self, path: str, **query: object) -> list[Json]:
-        return all_pages(
-            lambda page: self._call("GET", path, query={**query, "per_page": PAGE, "page": page})
-        )
-
-    def _call(self, verb: str, path: str, body: Json | None = None, *, query: Json | None = None) -> Any:
-        return _call(self._requester, verb, path, body, query=query)
-
 
 def installation_token(api_url: str, repository: str, key: AppKey, *, listed: Iterable[Network] = ()) -> str:
     """Exchange the key of an app for a token of its installation at the repository. Raises ForgeError."""
     with readable("The key of the GitHub app or an answer"):
-        requester = _requester(api_url, Auth.AppAuth(key.app_id, key.private_key), tuple(listed))
-        installation = _call(requester, "GET", f"/repos/{repository}/installation")
-        made = _call(requester, "POST", f"/app/installations/{int(installation['id'])}/access_tokens", {})
-        return str(made["token"])
+        return _Api(api_url, Auth.AppAuth(key.app_id, key.private_key), listed).installation_token(repository)
 
 
 def _requester(api_url: str, auth: Auth.Auth, listed: tuple[Network, ...]) -> Requester:
@@ -168,19 +174,6 @@ def _requester(api_url: str, auth: Auth.Auth, listed: tuple[Network, ...]) -> Re
         seconds_between_requests=None, seconds_between_writes=None,
     )  # fmt: skip
     return client.requester
-
-
-def _call(
-    requester: Requester, verb: str, path: str, body: Json | None = None, *, query: Json | None = None
-) -> Any:
-    try:
-        return requester.requestJsonAndCheck(verb, path, parameters=query, input=body)[1]
-    except GithubException as error:
-        raise refused(
-            _NAME, error.status, _reason(error.data), error.headers or {}, now=time.time()
-        ) from None
-    except (requests.RequestException, IpAddressRefused, AnswerTooLong, OSError) as error:
-        raise unreachable(_NAME, error) from None
 
 
 def _reason(data: object) -> str:

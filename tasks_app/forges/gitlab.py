@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -11,8 +10,8 @@ import requests
 from gitlab import Gitlab
 from gitlab.exceptions import GitlabError
 
-from tasks_app.core.allowed_networks import IpAddressRefused, Network
-from tasks_app.forges.http import AnswerTooLong, refused, session, unreachable
+from tasks_app.core.allowed_networks import Network
+from tasks_app.forges.http import session
 from tasks_app.forges.port import (
     CheckState,
     ForgeError,
@@ -23,7 +22,8 @@ from tasks_app.forges.port import (
     RemoteComment,
     RemotePullRequest,
 )
-from tasks_app.forges.reading import PAGE, Json, all_pages, login, readable, text, web_url
+from tasks_app.forges.reading import Json, login, readable, text, web_url
+from tasks_app.forges.rest import RestForge
 
 _STATES = {"merged": PullRequestState.MERGED, "closed": PullRequestState.CLOSED}
 _CHECKS = {
@@ -35,46 +35,50 @@ _CHECKS = {
 _NAME = "GitLab"
 
 
-class GitLab:
+class GitLab(RestForge):
     """A project at GitLab. `api_url` is https://HOST/api/v4."""
 
     kind = ForgeKind.GITLAB
+    name = _NAME
 
     def __init__(self, api_url: str, repository: str, token: str, *, listed: Iterable[Network] = ()) -> None:
+        own = session(listed)
+        own.hooks["response"].append(self._keep_headers)
+        self._headers: Mapping[str, str] = {}
         self._client = Gitlab(
-            api_url.removesuffix("/api/v4"), private_token=token, session=session(listed),
+            api_url.removesuffix("/api/v4"), private_token=token, session=own,
             user_agent="Cat-Herder", retry_transient_errors=False, keep_base_url=True,
         )  # fmt: skip
         self._project = f"/projects/{quote(repository, safe='')}"
 
     def find(self, head: str, base: str) -> RemotePullRequest | None:
         query = {"source_branch": head, "target_branch": base, "state": "opened"}
-        found = self._list(f"{self._project}/merge_requests", **query)
-        return self._merge_request(found[0]) if found else None
+        found = self._list(f"{self._project}/merge_requests", query)
+        return self._pull_request(found[0]) if found else None
 
     def open(self, new: NewPullRequest) -> RemotePullRequest:
         title = f"Draft: {new.title}" if new.draft else new.title
         body = {
             "source_branch": new.head, "target_branch": new.base, "title": title, "description": new.body,
         }  # fmt: skip
-        return self._merge_request(self._call("post", f"{self._project}/merge_requests", body))
+        return self._pull_request(self._call("POST", f"{self._project}/merge_requests", body))
 
     def update(self, number: int, *, body: str) -> RemotePullRequest:
-        return self._merge_request(self._call("put", self._at(number), {"description": body}))
+        return self._pull_request(self._call("PUT", self._at(number), {"description": body}))
 
     def request_reviews(self, number: int, reviewers: tuple[str, ...]) -> None:
-        present = self._call("get", self._at(number))
+        present = self._call("GET", self._at(number))
         with readable(_NAME):
             wanted = [int(one["id"]) for one in present.get("reviewers") or []]
         for name in reviewers:
-            found = self._list("/users", username=name)
+            found = self._list("/users", {"username": name})
             if not found:
                 raise ForgeError(f"{_NAME} has no user {name}.")
             wanted.append(int(found[0]["id"]))
-        self._call("put", self._at(number), {"reviewer_ids": list(dict.fromkeys(wanted))})
+        self._call("PUT", self._at(number), {"reviewer_ids": list(dict.fromkeys(wanted))})
 
     def read(self, number: int) -> RemotePullRequest:
-        return self._merge_request(self._call("get", self._at(number)))
+        return self._pull_request(self._call("GET", self._at(number)))
 
     def comments(self, number: int) -> list[RemoteComment]:
         discussions = self._list(f"{self._at(number)}/discussions")
@@ -103,44 +107,40 @@ class GitLab:
 
     def reply(self, number: int, comment: RemoteComment, text: str) -> str:
         path = f"{self._at(number)}/discussions/{quote(comment.discussion, safe='')}/notes"
-        made = self._call("post", path, {"body": text})
+        made = self._call("POST", path, {"body": text})
         with readable(_NAME):
             return str(made["id"])
 
     def _at(self, number: int) -> str:
         return f"{self._project}/merge_requests/{number}"
 
-    def _merge_request(self, raw: Json) -> RemotePullRequest:
-        with readable(_NAME):
-            merged_by = raw.get("merge_user") or raw.get("merged_by")
-            return RemotePullRequest(
-                number=int(raw["iid"]),
-                url=web_url(raw["web_url"]),
-                state=_STATES.get(raw["state"], PullRequestState.OPEN),
-                draft=bool(raw.get("draft")),
-                title=text(raw["title"]).removeprefix("Draft: "),
-                body=text(raw["description"]),
-                head_commit=text(raw["sha"]),
-                ended_by=login(merged_by) or login(raw.get("closed_by")),
-            )
-
-    def _list(self, path: str, **query: object) -> list[Json]:
-        return all_pages(
-            lambda page: self._call("get", path, query={**query, "per_page": PAGE, "page": page})
-        )
-
-    def _call(self, verb: str, path: str, body: Json | None = None, *, query: Json | None = None) -> Any:
+    def _send(self, verb: str, path: str, query: Json | None, body: Json | None) -> Any:
         try:
             response = self._client.http_request(
-                verb, path, query_data=query, post_data=body, obey_rate_limit=False
+                verb.lower(), path, query_data=query, post_data=body, obey_rate_limit=False
             )
         except GitlabError as error:
-            status = error.response_code or 0
-            raise refused(_NAME, status, str(error.error_message), {}, now=time.time()) from None
-        except (requests.RequestException, IpAddressRefused, AnswerTooLong, OSError) as error:
-            raise unreachable(_NAME, error) from None
+            raise self._refused(error.response_code or 0, str(error.error_message), self._headers) from None
         with readable(_NAME):
             return response.json()
+
+    def _keep_headers(self, response: requests.Response, **_: object) -> None:
+        """Keep what an error of the client does not have: how long a rate limit holds."""
+        self._headers = response.headers
+
+    @staticmethod
+    def _read_pull_request(raw: Json) -> RemotePullRequest:
+        merged_by = raw.get("merge_user") or raw.get("merged_by")
+        return RemotePullRequest(
+            number=int(raw["iid"]),
+            url=web_url(raw["web_url"]),
+            state=_STATES.get(raw["state"], PullRequestState.OPEN),
+            draft=bool(raw.get("draft")),
+            title=text(raw["title"]).removeprefix("Draft: "),
+            body=text(raw["description"]),
+            head_commit=text(raw["sha"]),
+            ended_by=login(merged_by) or login(raw.get("closed_by")),
+        )
 
 
 def _comment(discussion: str, note: Json) -> RemoteComment:

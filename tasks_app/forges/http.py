@@ -5,10 +5,15 @@ All adapters use this: it is an adapter of `requests`, which the clients of GitH
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from ipaddress import ip_address
 from typing import Any
@@ -25,16 +30,24 @@ from tasks_app.forges.port import ForgeError
 
 #: Seconds for a connection, and between two pieces of an answer.
 STEP_SECONDS = 10.0
+#: Seconds for a request as a whole, because a forge may answer very slowly.
+TOTAL_SECONDS = 60.0
 #: Bytes of an answer that are read.
 LONGEST_ANSWER = 8 * 2**20
 _MOST_ANSWERS = 256
 _LONGEST_KEPT = 256 * 2**10
 _NOT_MODIFIED = 304
 _RATE_LIMITED = 429
+#: Seconds that a forge can have the portal wait.
+_LONGEST_WAIT = 24 * 3600.0
 
 
 class AnswerTooLong(requests.RequestException):
     """The forge sent more than LONGEST_ANSWER."""
+
+
+class AnswerTooSlow(requests.RequestException):
+    """The forge had not sent its whole answer after TOTAL_SECONDS."""
 
 
 @dataclass(frozen=True)
@@ -81,16 +94,82 @@ def guard(made: requests.Session, listed: Iterable[Network]) -> None:
         made.mount(scheme, GuardedAdapter(tuple(listed)))
 
 
+class _Sockets:
+    """The open connections of a session, such that another thread can shut them down.
+
+    They are duplicates: while TLS is agreed on, the connection's own socket belongs to the TLS library.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self._ended: list[socket.socket] = []
+        self._is_requesting = False
+
+    def add(self, connected: socket.socket) -> socket.socket:
+        with self._lock:
+            self._open.add(duplicate := connected.dup())
+        return duplicate
+
+    def remove(self, duplicate: socket.socket) -> None:
+        """Forget a connection that is closed, after the request: an answer may still be read from it."""
+        with self._lock:
+            self._ended.append(duplicate)
+        if not self._is_requesting:
+            self._close_ended()
+
+    def _close_ended(self) -> None:
+        with self._lock:
+            self._open.difference_update(self._ended)
+            while self._ended:
+                self._ended.pop().close()
+
+    def shut_down(self) -> None:
+        with self._lock:
+            for duplicate in self._open:
+                with contextlib.suppress(OSError):
+                    duplicate.shutdown(socket.SHUT_RDWR)
+
+    @contextmanager
+    def limited(self) -> Iterator[None]:
+        """Shut them down after TOTAL_SECONDS, and raise AnswerTooSlow then, also if an answer seems whole."""
+        expired = threading.Event()
+
+        def expire() -> None:
+            expired.set()
+            self.shut_down()
+
+        timer = threading.Timer(TOTAL_SECONDS, expire)
+        timer.daemon = True
+        timer.start()
+        self._is_requesting = True
+        try:
+            yield
+        except (requests.RequestException, OSError):
+            if not expired.is_set():
+                raise
+        finally:
+            timer.cancel()
+            self._is_requesting = False
+            self._close_ended()
+        if expired.is_set():
+            raise AnswerTooSlow(f"it did not finish its answer within {TOTAL_SECONDS:.0f} seconds.")
+
+
 class GuardedAdapter(HTTPAdapter):
-    """Checks the IP address of each connection, bounds answers, and asks again only for what changed."""
+    """Checks the IP address of each connection, bounds answers, and asks again only for what changed.
+
+    For one thread at a time: what exceeds the time limit takes all connections of the session along.
+    """
 
     def __init__(self, listed: tuple[Network, ...]) -> None:
         self._listed = listed
+        self._sockets = _Sockets()
         super().__init__(max_retries=0)
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
         super().init_poolmanager(*args, **kwargs)
-        self.poolmanager.pool_classes_by_scheme = _pools(self._listed)
+        self.poolmanager.pool_classes_by_scheme = _pools(self._listed, self._sockets)
 
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
         kwargs["timeout"] = STEP_SECONDS
@@ -98,8 +177,9 @@ class GuardedAdapter(HTTPAdapter):
         kept = _answers.get(key) if key else None
         if kept:
             request.headers["If-None-Match"] = kept.etag
-        response = super().send(request, *args, **{**kwargs, "stream": True})
-        _read(response)
+        with self._sockets.limited():
+            response = super().send(request, *args, **{**kwargs, "stream": True})
+            _read(response)
         if kept and response.status_code == _NOT_MODIFIED:
             return _unchanged(response, kept)
         etag = response.headers.get("ETag", "")
@@ -131,10 +211,10 @@ def _unchanged(response: requests.Response, kept: _Answer) -> requests.Response:
     return response
 
 
-def _pools(listed: tuple[Network, ...]) -> dict[str, Any]:
+def _pools(listed: tuple[Network, ...], sockets: _Sockets) -> dict[str, Any]:
     """Return the classes of connections, which resolve a name once and connect to what was checked."""
 
-    def connect(connection: HTTPConnection) -> Any:
+    def connect(connection: HTTPConnection) -> socket.socket:
         port = connection.port or connection.default_port
         ip = resolve(connection.host, port, listed)
         if not isinstance(connection, HTTPSConnection) and is_allowed(ip_address(ip.partition("%")[0])):
@@ -142,12 +222,21 @@ def _pools(listed: tuple[Network, ...]) -> dict[str, Any]:
         return create_connection((ip, port), STEP_SECONDS)
 
     class Plain(HTTPConnection):
-        def _new_conn(self) -> Any:
-            return connect(self)
+        _duplicate: socket.socket | None = None
 
-    class Secure(HTTPSConnection):
-        def _new_conn(self) -> Any:
-            return connect(self)
+        def _new_conn(self) -> socket.socket:
+            connected = connect(self)
+            self._duplicate = sockets.add(connected)
+            return connected
+
+        def close(self) -> None:
+            super().close()
+            if self._duplicate:
+                sockets.remove(self._duplicate)
+                self._duplicate = None
+
+    class Secure(Plain, HTTPSConnection):
+        """The same with TLS."""
 
     class PlainPool(HTTPConnectionPool):
         ConnectionCls = Plain
@@ -160,7 +249,7 @@ def _pools(listed: tuple[Network, ...]) -> dict[str, Any]:
 
 def unreachable(name: str, error: Exception) -> ForgeError:
     """Return the error for a request that got no answer."""
-    if isinstance(error, IpAddressRefused | AnswerTooLong):
+    if isinstance(error, IpAddressRefused | AnswerTooLong | AnswerTooSlow):
         return ForgeError(f"{name} cannot be used: {error}")
     if isinstance(error, requests.exceptions.SSLError):
         return ForgeError(f"The certificate of {name} is not accepted.")
@@ -190,11 +279,27 @@ def refused(name: str, status: int, said: str, headers: Mapping[str, str], *, no
 def _seconds_to_wait(status: int, headers: Mapping[str, str], *, now: float) -> float | None:
     if status not in (403, _RATE_LIMITED):
         return None
-    after = headers.get("Retry-After", "")
-    if after.isdigit():
-        return float(after)
+    after = _seconds_after(headers.get("Retry-After", ""), now=now)
+    if after is not None:
+        return after
     for prefix in ("X-RateLimit", "RateLimit"):
-        reset = headers.get(f"{prefix}-Reset", "")
-        if headers.get(f"{prefix}-Remaining") == "0" and reset.isdigit():
-            return max(0.0, float(reset) - now)
+        reset = _seconds(headers.get(f"{prefix}-Reset", ""))
+        if headers.get(f"{prefix}-Remaining") == "0" and reset is not None:
+            return min(max(0.0, reset - now), _LONGEST_WAIT)
     return 60.0 if status == _RATE_LIMITED else None
+
+
+def _seconds_after(value: str, *, now: float) -> float | None:
+    """Return the seconds of a Retry-After header, which has a number or a date; None if it has neither."""
+    seconds = _seconds(value)
+    if seconds is None:
+        try:
+            at = parsedate_to_datetime(value)
+        except (ValueError, TypeError):
+            return None
+        seconds = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() - now
+    return min(max(0.0, seconds), _LONGEST_WAIT)
+
+
+def _seconds(value: str) -> float | None:
+    return float(value) if value.isascii() and value.isdigit() and len(value) < 20 else None

@@ -15,6 +15,7 @@ from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.phases import CANCELLABLE
 from tasks_app.core.storable import storable_text
 from tasks_app.forges.port import (
+    CheckState,
     ForgeKind,
     RemoteCheck,
     RemoteComment,
@@ -47,6 +48,8 @@ _MARK_AT_END = re.compile(r"<!-- cat-herder: comment ([1-9][0-9]{0,17}) -->\s*\Z
 _LONGEST_COMMENT = 60_000
 _LINE_TEXT = 2_000
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+#: Results of CI that are stored, first those that failed.
+_MOST_CHECKS = 100
 #: Threads of one pull request that are taken over.
 MOST_THREADS = 500
 
@@ -133,7 +136,7 @@ def _store_state(row: PullRequest, look: Look) -> bool:
         **_values(look.pull_request),
         "checks": [
             {"name": storable_text(check.name)[:200], "state": check.state, "url": check.url[:500]}
-            for check in look.checks[:100]
+            for check in sorted(look.checks, key=lambda one: one.state != CheckState.FAILED)[:_MOST_CHECKS]
         ],
         "fault": "",
     }

@@ -159,8 +159,9 @@ def _made(forge: ForgeServer, verb: str, url: str, body: Any) -> tuple[int, Any]
 _Answer = Callable[[ForgeServer, Request], Any]
 
 
-def _page(request: Request, items: list[Any]) -> list[Any]:
-    size = int(request.query.get("per_page") or request.query.get("limit") or 30)
+def _page(request: Request, items: list[Any], *, most: int = 100) -> list[Any]:
+    """Return a page; a forge never sends more entries than its limit, whatever is asked for."""
+    size = min(int(request.query.get("per_page") or request.query.get("limit") or 20), most)
     first = (int(request.query.get("page", 1)) - 1) * size
     return items[first : first + size]
 
@@ -217,7 +218,8 @@ def _hub_pulls(forge: ForgeServer, request: Request) -> Any:
         return []
     whole = _hub_pull(forge, found)
     simple = forge.description.example("pull-request-simple")
-    return [{**simple, **{name: whole[name] for name in simple if name in whole}, "draft": whole["draft"]}]
+    found_one = {**simple, **{name: whole[name] for name in simple if name in whole}, "draft": whole["draft"]}
+    return _page(request, [found_one])
 
 
 def _hub_open(forge: ForgeServer, request: Request) -> Any:
@@ -267,9 +269,23 @@ def _hub_issue_comments(forge: ForgeServer, request: Request) -> Any:
     rows = [
         forge.description.example("issue-comment", id=id, user=_hub_user(forge, one.author), body=one.text)
         for id, one in _written(forge, request)
-        if not one.path
+        if not one.path and one.id not in forge.people.reviews
     ]
     return _page(request, rows)
+
+
+def _hub_reviews(forge: ForgeServer, request: Request) -> Any:
+    """Besides those with a text: one that is not sent yet, and one that only has comments on lines."""
+    user, at = _hub_user(forge, "octocat"), "2026-05-03T09:00:00Z"
+    rows = [
+        {"id": 9001, "user": user, "body": "Not sent.", "state": "PENDING"},
+        {"id": 9002, "user": user, "body": "", "state": "COMMENTED", "submitted_at": at},
+    ]
+    for id, one in _written(forge, request):
+        if one.id in forge.people.reviews:
+            by = _hub_user(forge, one.author)
+            rows.append({"id": id, "user": by, "body": one.text, "state": "APPROVED", "submitted_at": at})
+    return _page(request, [forge.description.example("pull-request-review", **row) for row in rows])
 
 
 def _hub_issue_comment(forge: ForgeServer, request: Request) -> Any:
@@ -293,14 +309,36 @@ _HUB_RUNS = {
 def _hub_runs(forge: ForgeServer, request: Request) -> Any:
     runs = []
     for check in forge.people.results.get(request.values["ref"], []):
+        if _is_hub_status(check):
+            continue
         status, conclusion = _HUB_RUNS[check.state]
         values = {"name": check.name, "html_url": check.url, "status": status, "conclusion": conclusion}
         runs.append(forge.description.example("check-run", **values))
-    return {"total_count": len(runs), "check_runs": runs}
+    return {"total_count": len(runs), "check_runs": _page(request, runs)}
+
+
+_HUB_STATUSES = {
+    CheckState.PENDING: "pending",
+    CheckState.PASSED: "success",
+    CheckState.FAILED: "failure",
+}
+
+
+def _is_hub_status(check: RemoteCheck) -> bool:
+    """Some services report statuses, by the older of GitHub's two ways, which has no skipped ones."""
+    return check.name.startswith("ci/") and check.state in _HUB_STATUSES
 
 
 def _hub_status(forge: ForgeServer, request: Request) -> Any:
-    return forge.description.example("combined-commit-status", statuses=[])
+    rows = [
+        forge.description.example(
+            "simple-commit-status",
+            context=one.name, state=_HUB_STATUSES[one.state], target_url=one.url,
+        )
+        for one in forge.people.results.get(request.values["ref"], [])
+        if _is_hub_status(one)
+    ]  # fmt: skip
+    return forge.description.example("combined-commit-status", statuses=_page(request, rows))
 
 
 _HUB = "/repos/{owner}/{repo}"
@@ -311,7 +349,7 @@ _GITHUB: dict[str, _Answer] = {
     f"PATCH {_HUB}/pulls/{{pull_number}}": _hub_update,
     f"POST {_HUB}/pulls/{{pull_number}}/requested_reviewers": _hub_reviewers,
     f"GET {_HUB}/pulls/{{pull_number}}/comments": _hub_comments,
-    f"GET {_HUB}/pulls/{{pull_number}}/reviews": lambda forge, request: [],
+    f"GET {_HUB}/pulls/{{pull_number}}/reviews": _hub_reviews,
     f"POST {_HUB}/pulls/{{pull_number}}/comments/{{comment_id}}/replies": _hub_reply,
     f"GET {_HUB}/issues/{{issue_number}}/comments": _hub_issue_comments,
     f"POST {_HUB}/issues/{{issue_number}}/comments": _hub_issue_comment,
@@ -358,7 +396,7 @@ def _lab_request(forge: ForgeServer, pull: RemotePullRequest) -> Any:
 
 def _lab_requests(forge: ForgeServer, request: Request) -> Any:
     found = forge.people.find(request.query["source_branch"], request.query["target_branch"])
-    return [_lab_request(forge, found)] if found else []
+    return _page(request, [_lab_request(forge, found)] if found else [])
 
 
 def _lab_open(forge: ForgeServer, request: Request) -> Any:
@@ -489,7 +527,11 @@ def _jo_pull(forge: ForgeServer, pull: RemotePullRequest) -> Any:
 
 def _jo_pulls(forge: ForgeServer, request: Request) -> Any:
     wanted = [one for one in forge.people.pull_requests.values() if one.state == PullRequestState.OPEN]
-    return _page(request, [_jo_pull(forge, one) for one in wanted])
+    return _jo_page(request, [_jo_pull(forge, one) for one in wanted])
+
+
+def _jo_page(request: Request, items: list[Any]) -> list[Any]:
+    return _page(request, items, most=50)
 
 
 def _jo_open(forge: ForgeServer, request: Request) -> Any:
@@ -508,13 +550,17 @@ def _jo_reviewers(forge: ForgeServer, request: Request) -> Any:
 
 
 def _jo_reviews(forge: ForgeServer, request: Request) -> Any:
-    """Each comment on a line is a review of its own."""
-    rows = [
-        {"id": id, "user": _jo_user(forge, one.author), "body": "", "state": "COMMENT", "comments_count": 1}
-        for id, one in _written(forge, request)
-        if one.path
+    """Each comment on a line is a review of its own. One review is not sent yet."""
+    rows: list[Any] = [
+        {"id": 9001, "user": _jo_user(forge, "octocat"), "body": "Not sent.", "state": "PENDING"}
     ]
-    return _page(request, rows)
+    for id, one in _written(forge, request):
+        user = _jo_user(forge, one.author)
+        if one.path:
+            rows.append({"id": id, "user": user, "body": "", "state": "COMMENT", "comments_count": 1})
+        elif one.id in forge.people.reviews:
+            rows.append({"id": id, "user": user, "body": one.text, "state": "APPROVED", "comments_count": 0})
+    return _jo_page(request, rows)
 
 
 def _jo_review_comments(forge: ForgeServer, request: Request) -> Any:
@@ -546,7 +592,7 @@ def _jo_comments(forge: ForgeServer, request: Request) -> Any:
     return [
         {"id": id, "user": _jo_user(forge, one.author), "body": one.text}
         for id, one in _written(forge, request)
-        if not one.path
+        if not one.path and one.id not in forge.people.reviews
     ]
 
 
@@ -568,7 +614,8 @@ def _jo_status(forge: ForgeServer, request: Request) -> Any:
     return {
         "sha": request.values["ref"],
         "statuses": [
-            {"context": one.name, "status": _JO_STATES[one.state], "target_url": one.url} for one in results
+            {"context": one.name, "status": _JO_STATES[one.state], "target_url": one.url}
+            for one in _jo_page(request, results)
         ],
     }
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pytest
@@ -11,6 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tasks_app.core.allowed_networks import IpAddressRefused
 from tasks_app.forges import http
+from tasks_app.forges.addresses import ForgeAddress
+from tasks_app.forges.connecting import connect
 from tasks_app.forges.fake import FakeForge
 from tasks_app.forges.github import AppKey, installation_token
 from tasks_app.forges.port import CheckState, Forge, ForgeError, ForgeKind, NewPullRequest, PullRequestState
@@ -98,6 +105,39 @@ def test_many_comments_are_all_read(both: Both) -> None:
     assert len(both.forge.comments(1)) == 120
 
 
+def test_texts_of_reviews_are_comments_on_the_whole(both: Both) -> None:
+    both.forge.open(NEW)
+    both.people.review(1, "Good.", author="ann")
+    (found,) = both.forge.comments(1)
+    assert (found.text, found.author, found.path) == ("Good.", "ann", "")
+
+
+def test_of_many_reviews_all_are_read(both: Both) -> None:
+    both.forge.open(NEW)
+    for number in range(120):
+        both.people.review(1, f"Review {number}")
+    assert len({comment.id for comment in both.forge.comments(1)}) == 120
+
+
+def test_a_pull_request_is_found_among_many(both: Both) -> None:
+    for number in range(60):
+        both.people.open(replace(NEW, head=f"work-{number}"))
+    both.people.open(NEW)
+    found = both.forge.find("work", "main")
+    assert found is not None and found.number == 61
+
+
+def test_a_discussion_in_a_long_path_has_a_name_that_can_be_stored(both: Both) -> None:
+    both.forge.open(NEW)
+    path = f"{'deep/' * 60}paint"
+    first = both.people.comment(1, "Why?", path=f"{path}.txt", line=2, commit="a" * 40)
+    both.people.comment(1, "Why?", path=f"{path}.txt", line=2, commit="a" * 40, discussion=first.discussion)
+    both.people.comment(1, "And here?", path=f"{path}.css", line=2, commit="a" * 40)
+    names = [comment.discussion for comment in both.forge.comments(1)]
+    assert all(len(name) <= 200 for name in names)
+    assert names[0] == names[1] != names[2]
+
+
 @pytest.mark.parametrize("path", ["paint.txt", ""])
 def test_a_reply_joins_the_discussion(both: Both, path: str) -> None:
     both.forge.open(NEW)
@@ -124,9 +164,91 @@ def test_how_it_ended_and_by_whom(both: Both, state: PullRequestState) -> None:
 def test_results_of_ci(both: Both) -> None:
     for state in CheckState:
         both.people.report("a" * 40, f"job {state}", state)
+        both.people.report("a" * 40, f"ci/{state}", state)
     found = both.forge.checks("a" * 40)
-    assert {check.name: check.state for check in found} == {f"job {state}": state for state in CheckState}
+    assert {check.name: check.state for check in found} == {
+        f"{prefix}{state}": state for state in CheckState for prefix in ("job ", "ci/")
+    }
     assert all(check.url.startswith("https://") for check in found)
+
+
+@pytest.mark.parametrize("prefix", ["job ", "ci/"])
+def test_of_many_results_all_are_read(both: Both, prefix: str) -> None:
+    for number in range(120):
+        both.people.report("a" * 40, f"{prefix}{number}", CheckState.PASSED)
+    assert len({check.name for check in both.forge.checks("a" * 40)}) == 120
+
+
+_LATER = "Sun, 03 May 2099 09:00:00 GMT"
+
+
+@pytest.mark.parametrize(
+    ("headers", "wait"),
+    [
+        ({"Retry-After": "120"}, 120),
+        ({"Retry-After": _LATER}, 24 * 3600),
+        ({"Retry-After": "Sun, 03 May 2009 09:00:00 GMT"}, 0),
+        ({"Retry-After": "9" * 15}, 24 * 3600),
+        ({"Retry-After": "soon"}, 60),
+        ({"Retry-After": "\xb2"}, 60),
+        ({"RateLimit-Remaining": "0", "RateLimit-Reset": "1"}, 0),
+        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "9" * 15}, 24 * 3600),
+        ({}, 60),
+    ],
+)
+def test_it_is_known_how_long_a_rate_limit_holds(
+    server: ForgeServer, headers: dict[str, str], wait: float
+) -> None:
+    server.answers = [(429, headers, b"{}")]
+    with pytest.raises(ForgeError, match="rate limit") as caught:
+        server.forge.read(1)
+    assert caught.value.retry_after == wait
+
+
+_TRICKLES = {
+    "headers": (b"HTTP/1.1 200 OK\r\nX-Slow: ", b"x"),
+    "body": (b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n{}", b" "),
+    "body without length": (b"HTTP/1.1 200 OK\r\n\r\n{}", b" "),
+    "chunks": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+    "TLS": (b"\x16\x03\x03\x40\x00", b"\x02"),
+}
+
+
+@contextmanager
+def _slow_server(begin: bytes, piece: bytes) -> Iterator[int]:
+    """A server that never ends its answer, and never pauses for long either."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                connection, _ = listening.accept()
+                with connection:
+                    connection.sendall(begin)
+                    while True:
+                        connection.sendall(piece)
+                        time.sleep(0.02)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listening.getsockname()[1]
+        with contextlib.suppress(OSError):
+            listening.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+@pytest.mark.parametrize("trickle", _TRICKLES)
+@pytest.mark.parametrize("kind", ForgeKind)
+def test_an_answer_that_comes_slowly_is_given_up(
+    kind: ForgeKind, trickle: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "TOTAL_SECONDS", 0.3)
+    scheme = "https" if trickle == "TLS" else "http"
+    with _slow_server(*_TRICKLES[trickle]) as port:
+        forge = connect(
+            ForgeAddress(kind, f"{scheme}://127.0.0.1:{port}", REPOSITORY), TOKEN, listed=LOOPBACK
+        )
+        with pytest.raises(ForgeError, match="did not finish its answer within"):
+            forge.read(1)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -464,13 +465,20 @@ def test_an_unexpected_error_of_a_look_is_told(opened: PullRequest, forge: FakeF
 
 
 def test_results_of_ci_are_shown(opened: PullRequest, forge: FakeForge) -> None:
-    forge.pull_requests[1] = forge.pull_requests[1].__class__(
-        **{**vars(forge.pull_requests[1]), "head_commit": "a" * 40}
-    )
+    forge.pull_requests[1] = replace(forge.pull_requests[1], head_commit="a" * 40)
     forge.report("a" * 40, "tests", CheckState.FAILED)
     forge.report("a" * 40, "lint", CheckState.PASSED)
     look_now(opened)
     assert (opened.checks_state, opened.checks_in_words) == ("failed", "1 failed, 1 passed")
+
+
+def test_of_many_results_of_ci_the_failed_one_is_stored(opened: PullRequest, forge: FakeForge) -> None:
+    forge.pull_requests[1] = replace(forge.pull_requests[1], head_commit="a" * 40)
+    for number in range(110):
+        forge.report("a" * 40, f"job {number}", CheckState.PASSED)
+    forge.report("a" * 40, "last", CheckState.FAILED)
+    look_now(opened)
+    assert len(opened.checks) == 100 and opened.checks_state == "failed"
 
 
 @pytest.mark.parametrize("state", [PullRequestState.MERGED, PullRequestState.CLOSED])
