@@ -15,7 +15,7 @@ from tasks_app.core.phases import Phase
 from tasks_app.models.project import Project
 from tasks_app.models.publication import Publication
 from tasks_app.models.push import PushSubscription
-from tasks_app.models.review import Review
+from tasks_app.models.review import Review, ReviewThread, ThreadComment
 from tasks_app.models.task import Task
 from tasks_app.models.transition import Transition
 from tasks_app.models.user import User
@@ -28,7 +28,7 @@ class EventType(models.TextChoices):
     FAILED = "failed", "a task fails"
     DONE = "done", "a task is done"
     CANCELLED = "cancelled", "a task is cancelled"
-    REVIEWED = "reviewed", "a result is reviewed"
+    REVIEWED = "reviewed", "a result is reviewed or discussed"
     NOT_PUBLISHED = "not_published", "a result cannot be published"
     TEST = "test", "a test is sent"
 
@@ -210,6 +210,9 @@ class Notice(models.Model):
     publication = models.ForeignKey(
         Publication, null=True, blank=True, on_delete=models.CASCADE, related_name="notices"
     )
+    reply = models.ForeignKey(
+        ThreadComment, null=True, blank=True, on_delete=models.CASCADE, related_name="notices"
+    )
     event_type = models.CharField(max_length=20, choices=EventType)
     step = models.CharField(max_length=100, blank=True)
     headline = models.CharField(max_length=300, blank=True, help_text="The question, or why it failed.")
@@ -224,10 +227,12 @@ class Notice(models.Model):
             models.UniqueConstraint(fields=["user", "transition"], name="one_notice_per_occasion"),
             models.UniqueConstraint(fields=["user", "review"], name="one_notice_per_review"),
             models.UniqueConstraint(fields=["user", "publication"], name="one_notice_per_publication"),
+            models.UniqueConstraint(fields=["user", "reply"], name="one_notice_per_reply"),
             models.CheckConstraint(
-                condition=Q(transition__isnull=False, review=None, publication=None)
-                | Q(transition=None, review__isnull=False, publication=None)
-                | Q(transition=None, review=None, publication__isnull=False),
+                condition=Q(transition__isnull=False, review=None, publication=None, reply=None)
+                | Q(transition=None, review__isnull=False, publication=None, reply=None)
+                | Q(transition=None, review=None, publication__isnull=False, reply=None)
+                | Q(transition=None, review=None, publication=None, reply__isnull=False),
                 name="notice_of_one_event",
             ),
         ]
@@ -265,13 +270,15 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
         until = Now() + timedelta(seconds=seconds)
         self.due().filter(pk__in=ids).update(token=token, taken_until=until, attempts=F("attempts") + 1)
         task = ("task__project", "task__created_by", "task__sequence")
-        related = [f"{event}__{one}" for event in ("transition", "review", "publication") for one in task]
+        events = ("transition", "review", "publication", "reply__thread")
+        related = [f"{event}__{one}" for event in events for one in task]
         return list(
             self.filter(token=token)
             .select_related(
                 *related,
                 "review__author",
                 "publication__by",
+                "reply__author",
                 "user__preferences",
                 "target__user__preferences",
                 "target__project",
@@ -301,6 +308,9 @@ class Delivery(models.Model):
     )
     publication = models.ForeignKey(
         Publication, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries"
+    )
+    reply = models.ForeignKey(
+        ThreadComment, null=True, blank=True, on_delete=models.CASCADE, related_name="deliveries"
     )
     event_type = models.CharField(max_length=20, choices=EventType)
     medium = models.CharField(max_length=10, choices=Medium)
@@ -359,6 +369,16 @@ class Delivery(models.Model):
                 name="one_delivery_of_a_publication_per_target",
             ),
             models.UniqueConstraint(
+                fields=["reply", "user"],
+                condition=Q(reply__isnull=False, user__isnull=False),
+                name="one_mail_per_reply",
+            ),
+            models.UniqueConstraint(
+                fields=["reply", "target"],
+                condition=Q(reply__isnull=False, target__isnull=False),
+                name="one_delivery_of_a_reply_per_target",
+            ),
+            models.UniqueConstraint(
                 fields=["transition", "browser"],
                 condition=Q(transition__isnull=False, browser__isnull=False),
                 name="one_delivery_per_browser",
@@ -379,9 +399,10 @@ class Delivery(models.Model):
         return f"{self.event_type} by {self.medium}"
 
     @property
-    def event(self) -> Transition | Review | Publication | None:
-        """What it tells; None for a test."""
-        return self.transition or self.review or self.publication
+    def event(self) -> Transition | Review | Publication | ReviewThread | None:
+        """What it tells: for a reply the thread, for a test None."""
+        thread = self.reply.thread if self.reply else None
+        return self.transition or self.review or self.publication or thread
 
     @property
     def recipient(self) -> User | None:

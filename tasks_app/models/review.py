@@ -222,9 +222,20 @@ class ThreadComment(models.Model):
         editable=False,
         help_text="Of the agent's reply, which is read more than once.",
     )
+    announce_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="When others are told of this reply; empty afterwards.",
+    )
 
     class Meta:
         ordering = ["at", "pk"]
+        indexes = [
+            models.Index(
+                fields=["announce_at"], condition=Q(announce_at__isnull=False), name="reply_unannounced"
+            )
+        ]
         constraints = [
             models.UniqueConstraint(
                 fields=["thread", "key"], condition=~Q(key=""), name="one_comment_per_reply"

@@ -24,6 +24,7 @@ from tasks_app.models import (
     Sequence,
     Target,
     Task,
+    ThreadComment,
     Transition,
 )
 from tasks_app.notifications.plain_text import one_line, truncate
@@ -115,6 +116,8 @@ def message_of(delivery: Delivery) -> Message:
         return _review_message(delivery, delivery.review)
     if delivery.publication:
         return _publication_message(delivery, delivery.publication)
+    if delivery.reply:
+        return _reply_message(delivery, delivery.reply)
     if delivery.transition is None:
         return _test_message(delivery)
     transition = delivery.transition
@@ -168,6 +171,22 @@ def _publication_message(delivery: Delivery, publication: Publication) -> Messag
         task_id=task.pk,
         failure=truncate(publication.fault or publication.answer, _MAX_FAILURE),
         actor=publication.asked_by,
+    )
+
+
+def _reply_message(delivery: Delivery, reply: ThreadComment) -> Message:
+    task = reply.thread.task
+    return Message(
+        key=str(delivery.key),
+        event_type=EventType.REVIEWED,
+        at=reply.at,
+        project=task.project.name,
+        project_id=task.project_id,
+        url=absolute_url(reverse("task_diff", args=[task.pk])),
+        task=task.title,
+        task_id=task.pk,
+        actor=reply.by,
+        verdict="replied in a review",
     )
 
 
@@ -226,6 +245,12 @@ def publication_headline(publication: Publication) -> str:
     """Return the headline of a notice about a publication that failed: why it did."""
     text = publication.fault or f"Not published: {publication.answer}"
     return storable_text(one_line(text, _MAX_HEADLINE))
+
+
+def reply_headline(reply: ThreadComment, count: int) -> str:
+    """Return the headline of a notice about `count` replies of one user, of which `reply` is the first."""
+    times = "" if count == 1 else f" {count} times"
+    return storable_text(one_line(f"{reply.by} replied{times}: {reply.text}", _MAX_HEADLINE))
 
 
 def step_of(task: Task) -> str:

@@ -1,4 +1,4 @@
-"""Turn transitions, reviews and failed publications into notices in the portal and other deliveries."""
+"""Turn what happened to tasks and their results into notices in the portal and deliveries."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from tasks_app.models import (
     Review,
     Target,
     Task,
+    ThreadComment,
     Transition,
     User,
 )
@@ -34,6 +35,7 @@ from tasks_app.notifications.message import (
     headline_of,
     is_over,
     publication_headline,
+    reply_headline,
     review_headline,
     step_of,
 )
@@ -49,9 +51,10 @@ _BATCH_SIZE = 100
 
 @dataclass(frozen=True)
 class _Event:
-    """What is announced: a `transition` of a task, a `review` of its result, or a failed `publication`.
+    """What is announced: a `transition` of a task, or what happened to its result.
 
-    `by`: who caused it and is not told. `concerns`: whose task it is as well.
+    That is a `review`, a failed `publication`, or a `reply` in a thread. `by`: who caused it and is not told.
+    `concerns`: whose task it is as well.
     """
 
     task: Task
@@ -62,6 +65,7 @@ class _Event:
     transition: Transition | None = None
     review: Review | None = None
     publication: Publication | None = None
+    reply: ThreadComment | None = None
     concerns: int | None = None
 
     def delivery(self, **to: Any) -> Delivery:
@@ -69,7 +73,8 @@ class _Event:
 
     @property
     def origin(self) -> dict[str, Any]:
-        return {"transition": self.transition, "review": self.review, "publication": self.publication}
+        names = ("transition", "review", "publication", "reply")
+        return {name: getattr(self, name) for name in names}
 
 
 def create_notifications() -> int:
@@ -85,9 +90,12 @@ def create_notifications() -> int:
     reviews = list(sent.order_by("sent_at", "pk").values_list("pk", flat=True)[:_BATCH_SIZE])
     failed = Publication.objects.failed().filter(announced_at=None, ended_at__gt=since)
     publications = list(failed.order_by("ended_at", "pk").values_list("pk", flat=True)[:_BATCH_SIZE])
+    written = ThreadComment.objects.filter(announce_at__lte=timezone.now())
+    replies = list(written.order_by("announce_at", "pk").values_list("pk", flat=True)[:_BATCH_SIZE])
     announced = sum(_try_announce(_announce_transition, pk) for pk in transitions)
     announced += sum(_try_announce(_announce_review, pk) for pk in reviews)
-    return announced + sum(_try_announce(_announce_publication, pk) for pk in publications)
+    announced += sum(_try_announce(_announce_publication, pk) for pk in publications)
+    return announced + sum(_try_announce(_announce_replies, pk) for pk in replies)
 
 
 def _try_announce(announce: Callable[[int], bool], row_id: int) -> bool:
@@ -142,6 +150,22 @@ def _announce_publication(publication_id: int) -> bool:
         publication.task, event_type, headline, by=None, publication=publication, concerns=publication.by_id
     )
     _create_all(event, now)
+    return True
+
+
+@transaction.atomic
+def _announce_replies(comment_id: int) -> bool:
+    """Announce a reply, together with all others that its author wrote about the same result meanwhile."""
+    waiting = ThreadComment.objects.filter(announce_at__isnull=False)
+    if not waiting.filter(pk=comment_id).update(announce_at=None):
+        return False
+    related = ("author", *(f"thread__{one}" for one in _RELATED))
+    reply = ThreadComment.objects.select_related(*related).get(pk=comment_id)
+    task, now = reply.thread.task, timezone.now()
+    others = waiting.filter(author=reply.author_id, thread__task=task.pk).update(announce_at=None)
+    if reply.at > now - MAX_AGE:
+        headline = reply_headline(reply, 1 + others)
+        _create_all(_Event(task, EventType.REVIEWED, headline, reply.author_id, reply=reply), now)
     return True
 
 

@@ -57,14 +57,15 @@ def preferences_of(user: User) -> Preferences:
 def recipients_of(task: Task, *, except_user: int | None, concerns: int | None = None) -> list[Recipient]:
     """Return all users who see the task's project, except the one who caused the event.
 
-    A task concerns those who reviewed it, and the user with the id `concerns`.
+    A task concerns those who reviewed it or wrote in its threads, and the user with the id `concerns`.
     """
     role = Membership.objects.filter(user=OuterRef("pk"), project=task.project_id).values("role")
     others = users_who_see(task.project_id).exclude(pk=except_user or 0)
     users = others.annotate(project_role=Subquery(role))
     choices = Preferences.projects.through.objects.filter(project=task.project_id)
     chosen_by = set(choices.values_list("preferences__user", flat=True))
-    concerned = {*task.reviews.sent().values_list("author", flat=True), concerns}
+    wrote = task.threads.sent().values_list("comments__author", flat=True)
+    concerned = {*task.reviews.sent().values_list("author", flat=True), *wrote, concerns}
     return [
         Recipient(user, preferences_of(user), user.project_role, user.pk in chosen_by, user.pk in concerned)
         for user in users.select_related("preferences", "chat_target").order_by("pk")

@@ -24,8 +24,10 @@ from tasks_app.models import (
     DeliveryState,
     Publication,
     PublicationState,
+    Review,
     SessionEntry,
     Task,
+    ThreadComment,
     Transition,
     paths,
 )
@@ -137,6 +139,9 @@ def adapt_rows(
         pending.update(state=PublicationState.REFUSED, answer=_NOT_PUBLISHED, ended_at=Now())
         # The portal that kept running after the backup has sent these notifications.
         Transition._base_manager.using(using).filter(announced_at=None).update(announced_at=Now())
+        sent = Review._base_manager.using(using).filter(announced_at=None, sent_at__isnull=False)
+        sent.update(announced_at=Now())
+        ThreadComment._base_manager.using(using).update(announce_at=None)
         _move_sessions(using, Path(manifest["data_dir"]), new_data_dir)
         rows.set_last_ids(connection, summary["last_numbers"])
 

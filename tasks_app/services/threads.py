@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 
 from django.db import transaction
 from django.db.models import Max
@@ -28,6 +29,9 @@ from tasks_app.permissions import Principal, require_actor
 from tasks_app.services.difference import base_of
 from tasks_app.services.question_outcomes import normalise, require_size
 from tasks_app.services.tasks import locked
+
+#: Others are told of a reply only after this time, together with all that its author wrote meanwhile.
+REPLIES_COLLECTED = timedelta(minutes=2)
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,10 @@ def reply_to(thread: ReviewThread, text: str, *, by: Principal) -> ThreadComment
     require_size(text)
     with transaction.atomic():
         locked(thread.task)
-        comment = ThreadComment.objects.create(thread=thread, author=by.user, text=text)
+        announce_at = timezone.now() + REPLIES_COLLECTED
+        comment = ThreadComment.objects.create(
+            thread=thread, author=by.user, text=text, announce_at=announce_at
+        )
         set_state(thread, ThreadState.OPEN)
         record(Action.THREAD_ANSWERED, by=by.user, task=thread.task, thread=thread.number)
     return comment

@@ -27,10 +27,12 @@ from tasks_app.models import (
     Preferences,
     ProjectSelection,
     Question,
+    ReviewThread,
     Role,
     Target,
     Task,
     TaskSelection,
+    ThreadComment,
     Transition,
     User,
 )
@@ -44,12 +46,15 @@ from tasks_app.notifications.targets import try_target
 from tasks_app.notifications.timing import MAX_ATTEMPTS
 from tasks_app.permissions import notices_visible_to
 from tasks_app.services.encryption import encrypt
+from tasks_app.services.threads import AgentReply, reply_to, store_agent_replies
 from tests.factories import (
     MembershipFactory,
     ProjectFactory,
     QuestionFactory,
     ReviewFactory,
+    RunFactory,
     TaskFactory,
+    ThreadFactory,
     UserFactory,
 )
 from tests.people import acting
@@ -566,6 +571,92 @@ def test_the_message_of_a_review_leads_to_the_diff() -> None:
     assert message["headline"] == f"{review.author.shown_name} approved: {review.task.title}"
     assert message["url"].endswith(f"/tasks/{review.task_id}/diff/")
     assert drop_reason(delivery) == ""
+
+
+class TestReplies:
+    """A reply is told to the owner and to those who wrote in the threads (V3)."""
+
+    @pytest.fixture
+    def thread(self) -> ReviewThread:
+        review = ReviewFactory.create(announced_at=timezone.now())
+        MembershipFactory.create(project=review.task.project, user=review.author)
+        thread: ReviewThread = ThreadFactory.create(task=review.task, review=review)
+        return thread
+
+    @pytest.fixture
+    def reviewer(self, thread: ReviewThread) -> User:
+        assert thread.review
+        return thread.review.author
+
+    def replies(self, thread: ReviewThread, by: User, *texts: str) -> None:
+        """What the user wrote a while ago."""
+        for text in texts:
+            reply_to(thread, text, by=acting(by))
+        ThreadComment.objects.exclude(announce_at=None).update(announce_at=timezone.now())
+
+    def member(self, thread: ReviewThread) -> User:
+        user: User = MembershipFactory.create(project=thread.task.project).user
+        return user
+
+    def test_those_who_take_part_are_told_but_not_the_author(
+        self, thread: ReviewThread, reviewer: User
+    ) -> None:
+        owner = UserFactory.create()
+        Task.objects.update(created_by=owner)
+        MembershipFactory.create(project=thread.task.project, user=owner)
+        wrote, writes, _onlooker = (self.member(thread) for _ in range(3))
+        self.replies(thread, wrote, "I think so, too.")
+        create_notifications()
+        Notice.objects.all().delete()
+        self.replies(thread, writes, "It is tested elsewhere.")
+        assert (create_notifications(), create_notifications()) == (1, 0)
+        told = {notice.user: notice for notice in Notice.objects.all()}
+        assert set(told) == {owner, reviewer, wrote}
+        assert told[owner].headline == f"{writes.shown_name} replied: It is tested elsewhere."
+        assert told[owner].event_type == EventType.REVIEWED
+
+    def test_what_is_written_within_minutes_is_told_once(self, thread: ReviewThread, reviewer: User) -> None:
+        another = ThreadFactory.create(task=thread.task, review=thread.review, number=2)
+        writes = self.member(thread)
+        reply_to(thread, "One.", by=acting(writes))
+        assert create_notifications() == 0, "more may follow"
+        reply_to(another, "Two.", by=acting(writes))
+        self.replies(thread, writes, "Three.")
+        assert create_notifications() == 1
+        assert Notice.objects.get().headline == f"{writes.shown_name} replied 3 times: One."
+
+    def test_preferences_count(self, thread: ReviewThread, reviewer: User) -> None:
+        Preferences.objects.create(user=reviewer, subscriptions={"reviewed": {"page": "off"}})
+        self.replies(thread, self.member(thread), "Why?")
+        create_notifications()
+        assert not Notice.objects.exists()
+
+    def test_the_message_leads_to_the_diff(self, thread: ReviewThread) -> None:
+        target, writes = hook(thread.task, EventType.REVIEWED), self.member(thread)
+        self.replies(thread, writes, "Why?")
+        create_notifications()
+        delivery = Delivery.objects.take([Delivery.objects.get(target=target).pk], seconds=60)[0]
+        message = message_of(delivery).as_json()
+        assert message["headline"] == f"{writes.shown_name} replied in a review: {thread.task.title}"
+        assert message["url"].endswith(f"/tasks/{thread.task_id}/diff/")
+        assert drop_reason(delivery) == ""
+
+    @pytest.mark.usefixtures("by_mail")
+    def test_those_who_left_the_project_are_not_told(self, thread: ReviewThread, reviewer: User) -> None:
+        User.objects.filter(pk=reviewer.pk).update(email="left@example.org")
+        self.replies(thread, self.member(thread), "Why?")
+        create_notifications()
+        reviewer.memberships.all().delete()
+        assert "no longer has a role" in drop_reason(Delivery.objects.get(medium=Medium.EMAIL))
+
+    def test_old_replies_and_those_of_agents_are_not_told(self, thread: ReviewThread, reviewer: User) -> None:
+        self.replies(thread, self.member(thread), "Why?")
+        ThreadComment.objects.exclude(announce_at=None).update(at=timezone.now() - timedelta(days=2))
+        run = RunFactory.create(task=thread.task)
+        store_agent_replies(run, [AgentReply(thread.number or 0, "Done.", "1")])
+        create_notifications()
+        assert not Notice.objects.exists()
+        assert not ThreadComment.objects.exclude(announce_at=None).exists()
 
 
 def test_settings_saved_before_there_were_reviews_have_their_default() -> None:
