@@ -43,6 +43,7 @@ ON_POSTGRES = (
     "integration/test_pages_sequence.py",
     "integration/test_publishing_access.py",
     "integration/test_publishing_pages.py",
+    "integration/test_publishing_sequences.py",
     "integration/test_reviews_outside.py",
     "integration/test_reviews_pages.py",
     "integration/test_sessions.py",

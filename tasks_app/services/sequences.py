@@ -239,6 +239,17 @@ def cancel_sequence(sequence: Sequence, *, by: Principal) -> None:
     cancel_task(task, by=by)
 
 
+def task_to_publish(sequence: Sequence) -> Task:
+    """Return the task whose result is that of the sequence: the newest, because all share one branch.
+
+    Raises IllegalMove if the sequence has no task.
+    """
+    task = sequence.tasks.select_related("project", "sequence").order_by("-pk").first()
+    if task is None:
+        raise IllegalMove(f"Sequence “{sequence}”", "empty", "published")
+    return task
+
+
 def resume_sequence(sequence: Sequence, *, by: Principal, notify: bool = True) -> None:
     """Resume the current task; or, after an error in the folder, read the folder again.
 

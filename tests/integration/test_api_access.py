@@ -129,6 +129,7 @@ LINES = {
     "start_sequence": writes(),
     "cancel_sequence": writes(),
     "go_on_with_sequence": writes(member=409),
+    "publish_sequence": writes({}, member=409),
     "list_questions": everybody(),
     "export_questions": everybody(),
     "get_question": Line(),

@@ -201,9 +201,12 @@ def _special(project: Project) -> dict[str, dict[str, Any]]:
     changed = TaskFactory.create(project=project, base_commit=base, head_commit=base)
     done = SequenceFactory.create(project=project, base_commit=base, head_commit=base)
     result = TaskFactory.create(project=project, phase=Phase.DONE, base_commit=base, head_commit="b" * 40)
+    finished = SequenceFactory.create(project=project, phase=Phase.DONE, base_commit=base)
+    TaskFactory.create(project=project, sequence=finished, phase=Phase.DONE, head_commit="b" * 40)
     web = ProjectFactory.create(name="web-shop", source="https://git.example/shop.git")
     return {
         "publish_task": {"task_id": result.pk},
+        "publish_sequence": {"sequence_id": finished.pk},
         "store_credential": {"project": web.name, "kind": "token", "secret": "glpat-1", "username": "robot"},
         "get_patch": {"task_id": changed.pk},
         "get_sequence_patch": {"sequence_id": done.pk},

@@ -11,15 +11,19 @@ from tasks_app.api.declarations import responses
 from tasks_app.api.idempotency import once
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.schemas.base import ProjectName, TaskId
-from tasks_app.api.schemas.publications import CredentialIn, PublicationPage, Publish, PublishingPatch
+from tasks_app.api.schemas.publications import (
+    AS_IT_IS,
+    CredentialIn,
+    PublicationPage,
+    Publish,
+    PublishingPatch,
+)
 from tasks_app.models import Scope
 from tasks_app.reporting.schemas.publications import CredentialOut, PublicationOut, PublishingOut
 from tasks_app.services import publish_settings as actions
 from tasks_app.services.publishing import publish
 
 router = Router(tags=["Publishing"])
-#: A request without a body.
-_AS_IT_IS = Publish.model_validate({})
 
 
 @router.post(
@@ -28,7 +32,7 @@ _AS_IT_IS = Publish.model_validate({})
     auth=authenticators(Scope.WRITE),
 )
 @once
-def publish_task(request: HttpRequest, task_id: TaskId, body: Publish = _AS_IT_IS) -> Status[PublicationOut]:
+def publish_task(request: HttpRequest, task_id: TaskId, body: Publish = AS_IT_IS) -> Status[PublicationOut]:
     """Publish the result of a task that is done: a worker pushes its branch to the project's repository.
 
     The publication shows the outcome when it has ended. A commit that is there already is not pushed again.

@@ -12,13 +12,16 @@ from tasks_app.api.declarations import responses, sends
 from tasks_app.api.idempotency import once
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.schemas.base import SequenceId, Storable
+from tasks_app.api.schemas.publications import AS_IT_IS, Publish
 from tasks_app.api.schemas.sequences import NewSequence, SequencePage
 from tasks_app.core.phases import Phase
 from tasks_app.history import statistics
 from tasks_app.models import Scope, Sequence
 from tasks_app.reporting.downloads import PATCH_TYPE, download_patch
+from tasks_app.reporting.schemas.publications import PublicationOut
 from tasks_app.reporting.schemas.sequences import SequenceDetail, SequenceOut
 from tasks_app.services import sequences as actions
+from tasks_app.services.publishing import publish
 
 router = Router(tags=["Sequences"])
 
@@ -97,6 +100,21 @@ def go_on_with_sequence(request: HttpRequest, sequence_id: SequenceId) -> Sequen
     principal = principal_of(request)
     actions.resume_sequence(permissions.sequence_or_404(principal, sequence_id), by=principal)
     return _detail(request, sequence_id)
+
+
+@router.post(
+    "/sequences/{sequence_id}/publish",
+    response=responses(PublicationOut, 404, 409, 422, status=202),
+    auth=authenticators(Scope.WRITE),
+)
+@once
+def publish_sequence(
+    request: HttpRequest, sequence_id: SequenceId, body: Publish = AS_IT_IS
+) -> Status[PublicationOut]:
+    """Publish the branch of a sequence: the result of its newest task, which lists the publications."""
+    principal = principal_of(request)
+    task = actions.task_to_publish(permissions.sequence_or_404(principal, sequence_id))
+    return Status(202, PublicationOut.of(publish(task, by=principal, **body.model_dump())))
 
 
 @router.get(

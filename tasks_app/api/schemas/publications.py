@@ -25,6 +25,10 @@ class Publish(Input):
     )
 
 
+#: A request without a body.
+AS_IT_IS = Publish.model_validate({})
+
+
 class PublicationPage(Schema):
     items: list[PublicationOut] = Field(description="The task's publications, the newest first.")
     next: str | None = Field(description="The URL of the next page; null on the last.")

@@ -9,12 +9,12 @@ from django.core.management.base import CommandParser
 
 from tasks_app.cli.acting_user import acting_principal, add_user_argument
 from tasks_app.cli.command import Exit, TerminalCommand
-from tasks_app.cli.lookup import find_task
+from tasks_app.cli.lookup import find_task_or_sequence
 from tasks_app.engine.publisher import carry_out
-from tasks_app.models import Publication, PublicationState
-from tasks_app.permissions import tasks_visible_to
+from tasks_app.models import Publication, PublicationState, Sequence
 from tasks_app.reporting.schemas.publications import PublicationOut
 from tasks_app.services.publishing import publish
+from tasks_app.services.sequences import task_to_publish
 
 _POLL_SECONDS = 0.2
 
@@ -31,10 +31,11 @@ exit codes: 0 published (or published before), 1 not published or without pull r
 examples:
   manage.py publish 12
   manage.py publish billing/rounding --squash
+  manage.py publish sequence:3
   manage.py publish billing/rounding --pull-request --draft --reviewer octocat"""
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("task", metavar="TASK", help="a task's id, or PROJECT/TASK")
+        parser.add_argument("task", metavar="TASK", help="a task's id, PROJECT/TASK, or sequence:ID")
         parser.add_argument("--squash", action="store_true", help="one commit instead of the checkpoints")
         parser.add_argument(
             "--update", action="store_true", help="first merge the newest commit of the project's branch"
@@ -52,7 +53,8 @@ examples:
 
     def work(self, options: dict[str, Any]) -> int:
         principal = acting_principal(options["username"])
-        task = find_task(options["task"], tasks=tasks_visible_to(principal))
+        found = find_task_or_sequence(options["task"], principal=principal)
+        task = task_to_publish(found) if isinstance(found, Sequence) else found
         publication = publish(
             task,
             by=principal,

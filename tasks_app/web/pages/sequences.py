@@ -18,12 +18,20 @@ from tasks_app.history.statistics import Metrics
 from tasks_app.history.transitions import cancellation_of
 from tasks_app.models import Question, QuestionState, Sequence, Task, Transition
 from tasks_app.reporting.commands import fetch_command
-from tasks_app.services.sequences import cancel_sequence, files_to_come, resume_sequence, start_sequence
+from tasks_app.services.publishing import publish
+from tasks_app.services.sequences import (
+    cancel_sequence,
+    files_to_come,
+    resume_sequence,
+    start_sequence,
+    task_to_publish,
+)
 from tasks_app.web.pages.access import may_act, sequence_or_404
 from tasks_app.web.pages.actions import run_action
 from tasks_app.web.pages.activity import activities, shown_steps
 from tasks_app.web.pages.cards import cards_of, unknown_cards
 from tasks_app.web.pages.results import result_of
+from tasks_app.web.pages.task_publishing import asked_options, publishing_details
 
 
 @dataclass(frozen=True)
@@ -39,6 +47,11 @@ class SequenceDetails:
     @property
     def current(self) -> Task | None:
         return next((task for task, _ in self.tasks if task.phase != Phase.DONE), None)
+
+    @property
+    def last(self) -> Task | None:
+        """The newest task, whose result is that of the sequence."""
+        return self.tasks[-1][0] if self.tasks else None
 
     @property
     def done(self) -> int:
@@ -95,6 +108,7 @@ def sequence_page(request: HttpRequest, sequence_id: int) -> HttpResponse:
         "cards": cards_of(request, _open_questions(sequence)),
         "result": result_of(sequence),
         "may_act": may_act(request, sequence.project),
+        "publishing": publishing_details(details.last) if details.last else None,
     }
     template = _PARTS.get(request.GET.get("part", ""), "sequences/page.html")
     return render(request, template, context)
@@ -123,6 +137,13 @@ def sequence_cancel(request: HttpRequest, sequence_id: int) -> HttpResponse:
 @require_POST
 def sequence_go_on(request: HttpRequest, sequence_id: int) -> HttpResponse:
     return _act(request, sequence_id, resume_sequence)
+
+
+@require_POST
+def sequence_publish(request: HttpRequest, sequence_id: int) -> HttpResponse:
+    """Publish the branch of the sequence: the result of its newest task."""
+    options = asked_options(request)
+    return _act(request, sequence_id, lambda one, by: publish(task_to_publish(one), by=by, **options))
 
 
 def _act(request: HttpRequest, sequence_id: int, action: Callable[..., object]) -> HttpResponse:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -64,19 +65,19 @@ def publishing_details(task: Task) -> PublishingDetails | None:
 
 @require_POST
 def task_publish(request: HttpRequest, task_id: int) -> HttpResponse:
-    """Publish the result. `squash`, `update`, `pull_request` and `draft` are options if they are `yes`.
+    """Publish the result of a task, with the options of the form."""
+    run_action(request, task_or_404(request, task_id), partial(publish, **asked_options(request)))
+    return redirect("task", task_id)
+
+
+def asked_options(request: HttpRequest) -> dict[str, Any]:
+    """Return the options of the form for publishing: `squash`, `update`, `pull_request`, `draft` if `yes`.
 
     `reviewers` are names, separated by commas or blanks; they and `draft` count with a pull request only.
     """
     names = ("squash", "update", "pull_request", "draft")
-    squash, update, pull_request, draft = (request.POST.get(name) == "yes" for name in names)
-    action = partial(
-        publish,
-        squash=squash,
-        update=update,
-        pull_request=pull_request,
-        draft=draft and pull_request,
-        reviewers=request.POST.get("reviewers", "").replace(",", " ").split() if pull_request else (),
-    )
-    run_action(request, task_or_404(request, task_id), action)
-    return redirect("task", task_id)
+    options: dict[str, Any] = {name: request.POST.get(name) == "yes" for name in names}
+    with_pull_request = options["pull_request"]
+    options["draft"] &= with_pull_request
+    reviewers = request.POST.get("reviewers", "").replace(",", " ").split()
+    return {**options, "reviewers": reviewers if with_pull_request else []}

@@ -202,6 +202,7 @@ _tasks = [
     path("sequences/<int:sequence_id>/start/", sequences.sequence_start, name="sequence_start"),
     path("sequences/<int:sequence_id>/cancel/", sequences.sequence_cancel, name="sequence_cancel"),
     path("sequences/<int:sequence_id>/go-on/", sequences.sequence_go_on, name="sequence_go_on"),
+    path("sequences/<int:sequence_id>/publish/", sequences.sequence_publish, name="sequence_publish"),
 ]
 
 _questions = [
