@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Route, expect
+from playwright.sync_api import APIResponse, Route, expect
 
 from tests.e2e.conftest import SignIn
 from tests.portal import UpPortal
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.browser
 
@@ -68,3 +69,44 @@ def test_what_is_typed_is_not_lost_when_the_lists_are_fetched_meanwhile(
     held[0].continue_()
     expect(page.locator(f"#row-{tasks[1]}")).to_have_count(0)
     expect(page.locator(f"#row-{tasks[0]}")).to_be_visible()
+
+
+def test_a_change_while_the_lists_are_on_their_way_is_not_lost(portal: UpPortal, sign_in: SignIn) -> None:
+    """W3: the answer that comes is older than the notice, so the lists are fetched once more."""
+    task = portal.new_task("# Beat the carpet", started=False)
+    page = sign_in(portal)
+    page.goto(f"{portal.url}/?q=carpet")
+    old: list[tuple[Route, APIResponse]] = []
+    page.route(re.compile(r"q=carpet"), lambda route: old.append((route, route.fetch())), times=1)
+    page.evaluate("document.body.dispatchEvent(new CustomEvent('catherder:refresh'))")
+    wait_until(lambda: page.evaluate("1") and bool(old))
+    with page.expect_response("**/navigation/**"):
+        portal.rows(
+            f"Task.objects.filter(pk={task}).update(phase='done')\n"
+            f"Change.objects.create(task_id={task}, kind='task')"
+        )
+    route, answer = old[0]
+    route.fulfill(response=answer)
+    expect(page.locator(f".task-group-done #row-{task}")).to_be_visible()
+
+
+def test_a_search_is_answered_while_it_is_typed_and_needs_no_mouse(portal: UpPortal, sign_in: SignIn) -> None:
+    task = portal.new_task("# Polish the doorknob", started=False)
+    page = sign_in(portal)
+    page.keyboard.press("Control+k")
+    dialog = page.get_by_role("dialog", name="Search")
+    field = dialog.get_by_role("combobox")
+    expect(field).to_be_focused()
+    page.keyboard.type("doorknob")
+    expect(dialog.locator("#search-count")).to_have_text("1 result")
+    chosen = dialog.locator("[aria-selected=true]")
+    expect(chosen).to_contain_text("Polish the doorknob")
+    expect(field).to_have_attribute("aria-activedescendant", str(chosen.get_attribute("id")))
+    page.keyboard.press("ArrowDown")
+    expect(chosen).to_contain_text("Search all texts")
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    page.keyboard.press("Control+k")
+    expect(chosen).to_contain_text("Polish the doorknob")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"{portal.url}/tasks/{task}/")

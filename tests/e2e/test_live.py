@@ -7,11 +7,12 @@ import re
 from typing import Any
 
 import pytest
-from playwright.sync_api import WebSocketRoute, expect
+from playwright.sync_api import APIResponse, Route, WebSocketRoute, expect
 
 from tests.e2e.conftest import SignIn
 from tests.e2e.test_card import ASK, say
 from tests.portal import UpPortal
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.browser
 
@@ -101,6 +102,25 @@ def test_what_runs_is_seen_to_run_though_the_clock_of_the_browser_is_wrong(
 
     say(portal, task, ("tool_result", {"tool_use_id": "one", "text": "fine"}), ("text", {"text": "Good."}))
     expect(activity.locator(".activity-call")).to_have_count(0)
+
+
+def test_what_happens_while_the_activity_is_on_its_way_is_not_lost(portal: UpPortal, sign_in: SignIn) -> None:
+    page = sign_in(portal)
+    task, _ = portal.rows(ASK + RUNNING)
+    page.goto(f"{portal.url}/tasks/{task}/")
+    activity = page.locator(f"#activity-{task}")
+    expect(activity).to_contain_text("for")
+    page.wait_for_load_state("networkidle")
+    old: list[tuple[Route, APIResponse]] = []
+    page.route("**/activity/", lambda route: old.append((route, route.fetch())), times=1)
+    page.evaluate(f"document.body.dispatchEvent(new CustomEvent('catherder:task-{task}-activity'))")
+    wait_until(lambda: page.evaluate("1") and bool(old))
+    say(portal, task, ("tool_use", {"id": "c", "name": "Bash", "input": {"command": "make lint"}}))
+    expect(page.locator("[data-call=c]")).to_be_visible()
+    page.wait_for_timeout(2_500)  # notices of activity are at least 2 s apart
+    route, answer = old[0]
+    route.fulfill(response=answer)
+    expect(activity.locator(".activity-call")).to_contain_text("make lint")
 
 
 def test_a_tab_in_the_background_tells_the_browser_once(portal: UpPortal, sign_in: SignIn) -> None:

@@ -2,7 +2,6 @@
 // x selects the row that has the focus, Escape clears the selection.
 (() => {
   "use strict";
-  const TYPING = "textarea, select, input:not([type=checkbox])";
   const selected = new Set();
   const bulk = document.getElementById("bulk");
   const results = document.getElementById("bulk-results");
@@ -34,6 +33,30 @@
     show();
   }
 
+  // ---- the filters: the address says the same as the form, and the lists are those of the address ----
+
+  function followFilters() {
+    const form = document.getElementById("task-filters");
+    if (!form) return;
+    const wanted = new URLSearchParams([...new FormData(form)].filter(([, value]) => value));
+    const shown = new URLSearchParams(location.search);
+    shown.delete("page"); // a filter begins at the first one
+    for (const parameters of [wanted, shown]) parameters.sort();
+    if (wanted.toString() === shown.toString()) return;
+    history.replaceState(null, "", location.pathname + (`${wanted}` && `?${wanted}`));
+  }
+
+  document.addEventListener("htmx:configRequest", (event) => {
+    if (event.detail.elt.id !== "groups") return;
+    followFilters();
+    event.detail.path = location.pathname + location.search;
+  });
+  document.addEventListener("submit", (event) => {
+    if (event.target.id === "task-filters") event.preventDefault();
+  });
+
+  // ---- the selection ----
+
   document.addEventListener("change", (event) => {
     if (event.target.matches("input[name=task][form=bulk]")) select(event.target, event.target.checked);
   });
@@ -43,8 +66,7 @@
   });
 
   document.addEventListener("keydown", (event) => {
-    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.(TYPING)) return;
-    if (document.querySelector("dialog[open]")) return;
+    if (!window.catherder.isShortcut(event)) return;
     const box = event.target.closest?.(".row")?.querySelector("input[name=task]");
     if (event.key === "x" && box) select(box, !box.checked);
     else if (event.key === "Escape" && (selected.size || results.firstChild)) clear();

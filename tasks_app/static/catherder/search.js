@@ -33,7 +33,8 @@
   list.addEventListener("htmx:afterSettle", () => {
     const all = options();
     choose(all[0]);
-    count.textContent = all.length === 1 ? "1 result" : `${all.length} results`;
+    const found = all.filter((option) => option.id !== "search-hit-more").length;
+    count.textContent = found === 1 ? "1 result" : `${found} results`;
   });
 
   dialog.addEventListener("keydown", (event) => {

@@ -42,7 +42,7 @@ def task_header(request: HttpRequest, task_id: int) -> HttpResponse:
 def task_activity(request: HttpRequest, task_id: int) -> HttpResponse:
     """Render what the agent does now; empty if the task is not running."""
     task = task_or_404(request, task_id)
-    return render(request, "tasks/_activity.html", {"task": task, "activities": activities([task])})
+    return render(request, "tasks/_activity_words.html", {"activity": activities([task]).get(task.pk)})
 
 
 def task_timeline(request: HttpRequest, task_id: int) -> HttpResponse:
