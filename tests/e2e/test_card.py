@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.e2e.conftest import SignIn
 from tests.portal import PASSWORD, UpPortal
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.browser
 
@@ -182,8 +184,7 @@ def hold(page: Page, pattern: re.Pattern[str]) -> list[Route]:
 
 def newest(page: Page, held: list[Route]) -> Route:
     """The last request that is held back, as soon as there is one."""
-    while not held:
-        page.evaluate("1")  # lets the handler of the route run
+    wait_until(lambda: page.evaluate("1") and bool(held))  # the handler of the route runs meanwhile
     return held.pop()
 
 
@@ -229,6 +230,67 @@ def test_a_card_that_is_fetched_anew_keeps_the_focus(
     expect(two).to_be_focused()
 
 
+def test_an_answer_that_is_accepted_after_its_card_was_left(
+    portal: UpPortal, sign_in: SignIn, inbox: list[int]
+) -> None:
+    """H5: nothing stays under way, and no draft of it is left."""
+    page = sign_in(portal)
+    page.goto(f"{portal.url}/inbox/")
+    one, two = (page.locator(f"#question-{number}") for number in inbox[:2])
+    page.keyboard.press("j")
+    expect(one).to_be_focused()
+    page.keyboard.press("1")
+    one.locator("[name=item-1-other]").fill("customers.csv")
+    held = hold(page, re.compile(f"questions/{inbox[0]}/answer/"))
+    page.keyboard.press("Control+Enter")
+    answer = newest(page, held)
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")
+    expect(two).to_be_focused()
+    page.keyboard.press("k")
+    expect(one).to_be_focused()
+    answer.continue_()
+    expect(one).to_contain_text("Answered by admin")
+    assert page.evaluate("localStorage.length") == 0
+
+
+@pytest.fixture
+def patient_portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpPortal]:
+    """A portal whose answers can be taken back for a while."""
+    portal = UpPortal.migrated(tmp_path_factory.mktemp("portal") / "data")
+    portal.variables["CATHERDER_UNDO_SECONDS"] = "8"
+    yield portal.start()
+    portal.stop()
+
+
+def test_an_answer_counts_down_until_it_can_no_longer_be_taken_back(
+    patient_portal: UpPortal, sign_in: SignIn
+) -> None:
+    """H14: on all pages of the user who answered, and they see that the question is open again."""
+    _, number = patient_portal.rows(ASK)
+    page, other = sign_in(patient_portal), sign_in(patient_portal)
+    for tab in (page, other):
+        tab.goto(f"{patient_portal.url}/questions/{number}/")
+    card, elsewhere = (tab.locator(f"#question-{number}") for tab in (page, other))
+    card.locator("[name=item-0]").first.check()
+    card.locator("[name=item-1-other]").fill("customers.csv")
+    page.keyboard.press("Control+Enter")
+    left = card.locator(".undo-left")
+    expect(left).to_have_text(re.compile(r"\([78] s\)"))
+    expect(elsewhere.get_by_role("button", name="Undo")).to_be_visible()
+    expect(left).to_have_text(re.compile(r"\([456] s\)"))
+    page.keyboard.press("u")
+    for one in (card, elsewhere):
+        expect(one).to_have_attribute("data-state", "open")
+    expect(card.locator("[name=item-1-other]")).to_have_value("customers.csv")
+
+    card.locator("[name=item-1-other]").press("Control+Enter")
+    expect(left).to_be_visible()
+    for one in (card, elsewhere):
+        expect(one.get_by_role("button", name="Undo")).not_to_be_visible()
+        expect(one).to_contain_text("Answered by admin")
+
+
 def test_approving_and_denying_have_keys(portal: UpPortal, sign_in: SignIn, inbox: list[int]) -> None:
     number = inbox[0]
     portal.rows(APPROVAL.format(number=number))
@@ -242,6 +304,12 @@ def test_approving_and_denying_have_keys(portal: UpPortal, sign_in: SignIn, inbo
     page.keyboard.press("a")
     expect(card.get_by_role("button", name="Approve")).to_be_focused()
     expect(card).to_have_attribute("data-state", "open")
+    page.goto(f"{portal.url}/questions/{number}/")
+    page.keyboard.press("d")
+    expect(card.get_by_label("Reason (required)")).to_be_focused()
+    page.keyboard.press("Escape")
+    page.keyboard.press("a")
+    expect(card.get_by_role("button", name="Approve")).to_be_focused()
     card.focus()
     page.keyboard.press("Control+Enter")
     expect(card).to_contain_text("Approved by admin")

@@ -2,7 +2,8 @@
 // Its forms (an answer, no answer, a decision) send only what is sent on purpose.
 (() => {
   "use strict";
-  const sending = new Set();
+  const sending = new Set(); // questions with an answer under way
+  const outdated = new Set(); // those that changed meanwhile
   const key = (id) => `catherder:draft:${id}`;
   const cardOf = (element) => element?.closest?.("[data-question]");
   const idOf = (card) => card.dataset.question;
@@ -97,6 +98,26 @@
     forget(idOf(card));
   }
 
+  // A card of somebody else's answer changes again: the agent gets the answer, or it is taken back. What was
+  // typed here, and why it was not accepted, stays.
+  const carried = new Map();
+
+  function carry(card) {
+    const field = card.querySelector(".kept:not([hidden]) textarea");
+    if (field) carried.set(idOf(card), { text: field.value, refusal: card.querySelector(":scope > .refusal") });
+  }
+
+  function putBack(card) {
+    const given = carried.get(idOf(card));
+    if (!given || !carried.delete(idOf(card))) return;
+    const place = card.querySelector(".kept");
+    const field = place?.querySelector("textarea") || card.querySelector("[name=notes]");
+    if (field && !field.value) field.value = given.text;
+    if (!place) return;
+    place.hidden = false;
+    if (given.refusal) place.before(given.refusal);
+  }
+
   // ---- taking an answer back: the button counts down and then leaves without moving anything ----
 
   function countDown(form) {
@@ -126,6 +147,7 @@
   function look() {
     document.querySelectorAll("form.undo").forEach(countDown);
     for (const card of document.querySelectorAll("[data-question]")) {
+      putBack(card);
       if (card.dataset.state === "open") prepare(card);
       else if (card.dataset.state !== "withdrawn") showKept(card); // a withdrawn one may be asked again
     }
@@ -158,15 +180,32 @@
   document.addEventListener("htmx:beforeRequest", (event) => {
     const card = cardOf(askerOf(event));
     if (!card) return;
-    if (isAnswer(event)) { sending.add(idOf(card)); clearRefusals(card); }
-    else if (sending.has(idOf(card))) event.preventDefault();
+    if (isAnswer(event)) {
+      sending.add(idOf(card));
+      clearRefusals(card);
+      event.detail.xhr.addEventListener("loadend", () => sent(idOf(card), event.detail.xhr, card));
+    } else if (sending.has(idOf(card))) {
+      outdated.add(idOf(card));
+      event.preventDefault();
+    }
   });
+
+  // The card may have left the page since, and with it what htmx tells about the request.
+  function sent(id, xhr, card) {
+    sending.delete(id);
+    if (!card.isConnected && xhr.status === 200) forget(id);
+    const shown = document.querySelector(`[data-question="${id}"]`);
+    if (shown && (outdated.delete(id) || (!card.isConnected && shown.dataset.state === "open"))) {
+      shown.dispatchEvent(new CustomEvent("catherder:again", { bubbles: true }));
+    }
+  }
 
   document.addEventListener("htmx:beforeSwap", (event) => {
     const card = cardOf(askerOf(event));
     if (!card) return;
     if (!isAnswer(event)) {
       if (sending.has(idOf(card))) event.detail.shouldSwap = false;
+      else carry(card);
     } else if (event.detail.xhr.status === 200) {
       forget(idOf(card));
       done = idOf(card);
@@ -215,11 +254,6 @@
     refuse(event, "The portal could not be reached. Nothing was sent, and your text is kept here. Try again."));
   document.addEventListener("htmx:responseError", (event) =>
     refuse(event, "An internal error occurred. Your text is kept here. Try again: no answer is accepted twice."));
-
-  document.addEventListener("htmx:afterRequest", (event) => {
-    const card = cardOf(askerOf(event));
-    if (card && isAnswer(event)) sending.delete(idOf(card));
-  });
 
   // ---- keys ----
 

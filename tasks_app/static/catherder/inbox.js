@@ -2,10 +2,9 @@
 // it. The selection moves at once and does not depend on the focus, so that a card that is still on its way, or
 // is fetched anew, takes no key press with it.
 //
-// j and k move, a goes to Approve, d opens Deny, Send back or Skip. On a narrow screen the rows are links.
+// j and k move. On a narrow screen the rows are links.
 (() => {
   "use strict";
-  const TYPING = "textarea, select, [contenteditable], input:not([type=radio], [type=checkbox])";
   const wide = matchMedia("(min-width: 1000px)");
   const list = document.getElementById("inbox-list");
   const pane = document.getElementById("inbox-question");
@@ -56,23 +55,11 @@
     card.scrollIntoView({ block: "nearest" });
   }
 
-  function decide(key) {
-    const card = cardOf();
-    if (key === "a") card?.querySelector(".card-buttons > .primary[name=verdict]")?.focus();
-    else card?.querySelector(".instead:not([open]) > summary")?.click();
-  }
-
   list.addEventListener("click", (event) => {
     const row = event.target.closest("[data-row]");
     if (!row || !wide.matches || event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
     select(row, { focus: true });
-  });
-
-  document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.defaultPrevented) return;
-    if (event.target.closest?.(TYPING) || document.querySelector("dialog[open]")) return;
-    if (/^[ad]$/.test(event.key) && cardOf()) { event.preventDefault(); decide(event.key); }
   });
 
   // Told by keys.js.

@@ -1,9 +1,15 @@
 // Keys that every page has: j and k go from card to card or from row to row, Enter and o open the task of a
-// card, g and a letter go to a page, n to a new task, ? lists all keys. None of them while something is typed.
+// card, a goes to its Approve, d opens its Deny, Send back or Skip, g and a letter go to a page, n to a new task,
+// ? lists all keys. None of them while something is typed.
 (() => {
   "use strict";
   const TYPING = "textarea, select, [contenteditable], input:not([type=radio], [type=checkbox], [type=button], [type=submit])";
-  const isTyping = (element) => Boolean(element?.closest?.(TYPING));
+  // Whether a key that is pressed is one of these: other scripts ask the same.
+  const isShortcut = (event) =>
+    !(event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.isComposing)
+    && !event.target.closest?.(TYPING) && !document.querySelector("dialog[open]");
+  window.catherder = { isShortcut };
+
   const cardOf = (element) => element?.closest?.("[data-question]");
   const stops = () => [...document.querySelectorAll("main [data-question], main .rows .row-title > a, main .inbox-row > a")];
 
@@ -30,6 +36,16 @@
     if (link && link.pathname !== location.pathname) link.click(); // else one would lose one's place in the log
   }
 
+  // The only open card, or the one with the focus.
+  function decide(event) {
+    const open = [...document.querySelectorAll("main .card-open")];
+    const card = open.includes(cardOf(document.activeElement)) ? cardOf(document.activeElement) : open.length === 1 && open[0];
+    if (!card) return;
+    event.preventDefault();
+    if (event.key === "a") card.querySelector(".card-buttons > .primary[name=verdict]")?.focus();
+    else card.querySelector(".instead:not([open]) > summary")?.click();
+  }
+
   function showKeys() {
     const help = document.getElementById("keys");
     if (help && !help.open) help.showModal();
@@ -48,11 +64,10 @@
   }
 
   document.addEventListener("keydown", (event) => {
-    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
-    if (isTyping(event.target) || document.querySelector("dialog[open]")) return;
-    if (go(event)) return;
+    if (!isShortcut(event) || go(event)) return;
     if (event.key === "j") move(1);
     else if (event.key === "k") move(-1);
+    else if (/^[ad]$/.test(event.key)) decide(event);
     else if (event.key === "?") showKeys();
     else if (event.key === "o" || event.key === "Enter") openTask(event);
   });

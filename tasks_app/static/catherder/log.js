@@ -9,7 +9,6 @@
 
   const MAX_PARTS = 6; // parts in the page
   const MAX_ENTRIES = 100; // entries that one part takes at the end, before another begins
-  const TYPING = "textarea, select, [contenteditable], input:not([type=radio], [type=checkbox])";
   const LOAD_ERROR = "The log could not be loaded. Try again.";
   const NO_MATCHES = "No entries of this kind.";
   const FETCH_DISTANCE = 800; // pixels from an edge at which the next part is fetched
@@ -408,8 +407,7 @@
   byId("next-error").addEventListener("click", () => enqueue(nextError));
 
   document.addEventListener("keydown", (event) => {
-    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.target.closest?.(TYPING) || document.querySelector("dialog[open]")) return;
+    if (!window.catherder.isShortcut(event)) return;
     if (event.key === "f") enqueue(follow);
     else if (event.key === "s") enqueue(goToStart);
     else if (event.key === "/") { event.preventDefault(); byId("log-words").focus(); }

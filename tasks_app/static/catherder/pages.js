@@ -76,6 +76,29 @@
     }
   });
 
+  // ---- parts that replace themselves: what they are told while they are fetched, their successor fetches ----
+
+  const fetching = new WeakSet();
+  const missed = new WeakSet();
+
+  function fetchAgain(element) {
+    const url = element?.getAttribute("hx-get");
+    if (url) window.htmx.ajax("GET", url, { source: element, target: element, swap: "outerHTML" }).catch(() => {});
+  }
+
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    if (!event.defaultPrevented) fetching.add(event.detail.elt);
+  });
+  document.addEventListener("htmx:trigger", (event) => { if (fetching.has(event.target)) missed.add(event.target); });
+  document.addEventListener("htmx:afterRequest", (event) => {
+    const asked = event.detail.requestConfig?.elt;
+    if (!asked) return;
+    fetching.delete(asked);
+    if (!asked.isConnected && missed.has(asked) && asked.id) fetchAgain(document.getElementById(asked.id));
+    missed.delete(asked);
+  });
+  document.addEventListener("catherder:again", (event) => fetchAgain(event.target));
+
   // ---- commands to copy ----
 
   function offerCopy(place) {

@@ -80,6 +80,22 @@ class Card:
         until = undo_until(self.question) if self.may_undo else None
         return max(0.0, (until - timezone.now()).total_seconds()) if until else 0.0
 
+    @property
+    def may_change(self) -> bool:
+        """Whether it is fetched again: an outcome can be taken back until the agent has it."""
+        question = self.question
+        return not question.is_settled or not (question.delivered_at or question.task.is_ended)
+
+    @property
+    def shown(self) -> str:
+        """What a page that has the card shows, so that one in use is replaced only by something else."""
+        question = self.question
+        if not question.is_settled or question.answered_at is None:
+            return question.state
+        words = [question.state, f"{question.answered_at.timestamp():.3f}"]
+        words += ["undo"] * bool(self.undo_seconds) + ["resuming"] * self.may_change
+        return "-".join(words)
+
 
 def card_of(request: HttpRequest, question: Question, **told: Any) -> Card:
     may_undo = question.answered_by_id == current_user(request).pk

@@ -15,11 +15,12 @@ from tasks_app.web.pages.cards import card_of, cards_of, show, unknown_cards
 
 
 def question(request: HttpRequest, question_id: int) -> HttpResponse:
-    """Render the card; 204 if the page has it in this state, so that a form in use is not replaced."""
+    """Render the card; 204 if the page shows the same, so that a form in use is not replaced."""
     found = question_or_404(request, question_id)
-    if is_htmx(request) and request.GET.get("shown") == found.state:
+    card = card_of(request, found)
+    if is_htmx(request) and request.GET.get("shown") == card.shown:
         return HttpResponse(status=204)
-    return show(request, card_of(request, found))
+    return show(request, card)
 
 
 def task_questions(request: HttpRequest, task_id: int) -> HttpResponse:
