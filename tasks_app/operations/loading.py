@@ -16,6 +16,7 @@ from claude_agent_sdk import project_key_for_directory
 from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.loader import MigrationLoader
 from django.db.models.functions import Now
 
 from tasks_app.core.errors import BackupError
@@ -51,9 +52,10 @@ class Loader:
         self._fields: dict[str, list[str]] = manifest["fields"]
         self._paths = _PathReplacer(manifest["data_dir"], str(new_data_dir))
         self._unfinished: set[int] = set()
-        executor = MigrationExecutor(connection)
-        wanted: set[tuple[str, str]] = {(app, name) for app, name in manifest["migrations"]}
+        applied: set[tuple[str, str]] = {(app, name) for app, name in manifest["migrations"]}
+        executor = _executor(connection, applied)
         graph = executor.loader.graph
+        wanted = {node for node in applied if node in graph.node_map}
         # Only the last of each app: migrate() would take an earlier one as a request to go back to it.
         nodes = [
             node for node in sorted(wanted) if not _has_later(graph.node_map[node].children, node, wanted)
@@ -88,6 +90,20 @@ class Loader:
             if label == "tasks_app.event" and row[names.index("run_id")] in self._unfinished:
                 row = json.loads(self._paths.replace(line))  # recovery reads the questions from it
             yield row
+
+
+def _executor(connection: BaseDatabaseWrapper, applied: set[tuple[str, str]]) -> MigrationExecutor:
+    """Return an executor that makes the schema of these migrations.
+
+    One that replaces others is used if all of these were applied, whether or not it existed then.
+    """
+    executor = MigrationExecutor(connection)
+    replacing = [one for one in executor.loader.disk_migrations.values() if one.replaces]
+    if all(applied.issuperset(one.replaces) for one in replacing):
+        applied.update((one.app_label, one.name) for one in replacing)
+    else:
+        executor.loader = MigrationLoader(connection, replace_migrations=False)
+    return executor
 
 
 def _has_later(children: Iterable[Any], node: tuple[str, str], wanted: set[tuple[str, str]]) -> bool:

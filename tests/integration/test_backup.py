@@ -469,11 +469,13 @@ def test_on_postgresql_the_old_tables_go_into_a_schema_of_their_own(
 #: A database and a backup as the version had them whose newest migration was 0004.
 AS_BEFORE = """
 from pathlib import Path
-from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.loader import MigrationLoader
 from tasks_app.operations import backup, rows
-call_command("migrate", "tasks_app", "0004", verbosity=0)
+executor = MigrationExecutor(connection)
+executor.loader = MigrationLoader(connection, replace_migrations=False)
+executor.migrate([("tasks_app", "0004_transitions_of_sequences")])
 loader = MigrationExecutor(connection).loader
 before = loader.project_state(list(loader.applied_migrations)).apps
 before.get_model("tasks_app", "User").objects.create(username="old", theme="dark")
