@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Self
 
@@ -23,6 +24,10 @@ class PullRequestQuerySet(models.QuerySet["PullRequest"]):
         return self.filter(state=PullRequestState.OPEN, next_look_at__lte=Now()).order_by(
             "next_look_at", "pk"
         )
+
+    def newest_of(self, tasks: Collection[Task]) -> dict[int, PullRequest]:
+        """Return the newest pull request of each task that has one, by the task's id."""
+        return {row.task_id: row for row in self.filter(task__in=tasks).order_by("pk")}
 
     def claim(self, pull_request_id: int) -> PullRequest | None:
         """Let nobody else look at it for LONGEST_PAUSE, and return it; None if it is not due any more."""
@@ -80,6 +85,14 @@ class PullRequest(models.Model):
     @property
     def is_open(self) -> bool:
         return self.state == PullRequestState.OPEN
+
+    @property
+    def end_in_words(self) -> str:
+        """Return how it ended, such as “Merged by ann on GitHub”; "" while it is open."""
+        if self.is_open:
+            return ""
+        by = f" by {self.ended_by}" if self.ended_by else ""
+        return f"{self.state.capitalize()}{by} on {self.forge_label}"
 
     @property
     def checks_in_words(self) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from django.urls import reverse
 from django.utils import timezone
 
 from tasks_app.core.errors import BadInput
@@ -34,6 +35,7 @@ from tasks_app.models import (
     ThreadComment,
     ThreadState,
 )
+from tasks_app.reporting.schemas.tasks import TaskOut, tasks_out
 from tasks_app.services import pull_requests as service
 from tasks_app.services.encryption import Purpose, encrypt
 from tasks_app.services.publish_settings import forge_address_of, pull_request_hindrance
@@ -49,6 +51,8 @@ from tasks_app.services.pull_request_text import (
 from tasks_app.services.pull_requests import reply_text
 from tasks_app.services.reviews import send_review
 from tasks_app.services.tasks import locked
+from tests.addresses import text_of
+from tests.browser import signed_in
 from tests.factories import QuestionFactory, RunFactory
 from tests.results import Result, make_result
 from tests.runner import Runner
@@ -490,6 +494,28 @@ def test_ended_there_it_is_ended_here(opened: PullRequest, forge: FakeForge, sta
     assert entry.actor is None and entry.actor_name == "ann on GitHub"
     assert Task.objects.get(pk=opened.task_id).phase == Phase.DONE
     assert not PullRequest.objects.due().exists()
+
+
+@pytest.mark.parametrize(("by", "said"), [("ann", "Merged by ann on GitHub"), ("", "Merged on GitHub")])
+def test_a_merged_result_is_shown_as_merged(
+    done: Result, opened: PullRequest, forge: FakeForge, by: str, said: str
+) -> None:
+    client = signed_in(done.runner.user)
+    page, board = reverse("task", args=[opened.task_id]), reverse("dashboard")
+    assert said not in text_of(client.get(page)) and "GitHub #1 is open" in text_of(client.get(board))
+    forge.end(1, PullRequestState.MERGED, by=by)
+    look_now(opened)
+    assert said in text_of(client.get(page)) and said in text_of(client.get(board))
+
+
+def test_programs_see_that_a_result_was_merged(opened: PullRequest, forge: FakeForge) -> None:
+    before = TaskOut.of(opened.task).pull_request
+    assert before is not None and before.state == "open"
+    forge.end(1, PullRequestState.MERGED, by="ann")
+    look_now(opened)
+    for found in (TaskOut.of(opened.task), *tasks_out([opened.task])):
+        assert found.pull_request is not None
+        assert (found.pull_request.state, found.pull_request.ended_by) == ("merged", "ann")
 
 
 @pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.WAITING_FOR_INPUT, Phase.PENDING])

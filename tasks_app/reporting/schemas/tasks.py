@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import Any, Literal, Self
 
@@ -12,7 +12,7 @@ from tasks_app.config.project_settings import SETTINGS
 from tasks_app.core.phases import Phase
 from tasks_app.history import statistics
 from tasks_app.history.statistics import Metrics
-from tasks_app.models import Event, EventKind, Outcome, Question, Reason, Run, Step, Task
+from tasks_app.models import Event, EventKind, Outcome, PullRequest, Question, Reason, Run, Step, Task
 from tasks_app.reporting.commands import fetch_command_for
 from tasks_app.reporting.schemas.base import (
     DateTime,
@@ -23,6 +23,7 @@ from tasks_app.reporting.schemas.base import (
     metrics_fields,
     user_or_none,
 )
+from tasks_app.reporting.schemas.publications import PullRequestOut
 from tasks_app.reporting.schemas.questions import QuestionOut
 
 
@@ -48,6 +49,9 @@ class TaskOut(HasTimes, HasMetrics):
     retry_at: DateTime | None = Field(description="When it is tried again after such a fault.")
     branch: str = Field(description="The branch that it works on.")
     commit: str = Field(description="The newest commit of its work; empty before the first.")
+    pull_request: PullRequestOut | None = Field(
+        description="The newest pull request of its result, with how it ended there; null if there is none."
+    )
     fetch: str | None = Field(
         description="The git command that brings its branch into a clone on that machine."
     )
@@ -62,12 +66,16 @@ class TaskOut(HasTimes, HasMetrics):
         *,
         metrics: Metrics | None = None,
         open_questions: Collection[Question] | None = None,
+        pull_requests: Mapping[int, PullRequest] | None = None,
         **more: Any,
     ) -> Self:
-        """Make a model; callers with many tasks pass `metrics` and `open_questions` to save queries."""
+        """Make a model; callers with many tasks pass what is known of all of them, to save queries."""
         if open_questions is None:
             open_questions = Question.objects.open_of(task)
+        if pull_requests is None:
+            pull_requests = PullRequest.objects.newest_of([task])
         questions = [QuestionOut.of(question) for question in open_questions]
+        pull_request = pull_requests.get(task.pk)
         return cls(
             task=task.pk,
             project=task.project.name,
@@ -91,6 +99,7 @@ class TaskOut(HasTimes, HasMetrics):
             **metrics_fields(metrics or statistics.of_task(task)),
             branch=task.branch,
             commit=task.head_commit,
+            pull_request=PullRequestOut.of(pull_request) if pull_request else None,
             fetch=fetch_command_for(task),
             left_out=task.left_out,
             **more,
@@ -100,8 +109,14 @@ class TaskOut(HasTimes, HasMetrics):
 def tasks_out(tasks: Collection[Task]) -> list[TaskOut]:
     """Make models of many tasks, with as many queries as for one."""
     metrics, questions = statistics.of_tasks(tasks), Question.objects.open_by_task(tasks)
+    pull_requests = PullRequest.objects.newest_of(tasks)
     return [
-        TaskOut.of(task, metrics=metrics[task.pk], open_questions=questions.get(task.pk, ()))
+        TaskOut.of(
+            task,
+            metrics=metrics[task.pk],
+            open_questions=questions.get(task.pk, ()),
+            pull_requests=pull_requests,
+        )
         for task in tasks
     ]
 

@@ -216,9 +216,9 @@ def _ids_in_group(request: HttpRequest, filters: DashboardFilters, group: Group)
 
 
 def _load_tasks(numbers: Iterable[int]) -> list[Task]:
-    """Return these tasks with their steps, their oldest open question and who cancelled them."""
+    """Return these tasks with their steps, oldest open question, pull requests and who cancelled them."""
     rows = Task.objects.select_related("project", "sequence").defer("text", "body")
-    rows = rows.prefetch_related(shown_steps()).annotate(
+    rows = rows.prefetch_related(shown_steps(), "pull_requests").annotate(
         question_items=Subquery(_oldest_question().values("items")[:1]),
         asked_at=Subquery(_oldest_question().values("asked_at")[:1]),
         cancelled_by=_cancelled_by(),

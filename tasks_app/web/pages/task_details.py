@@ -14,8 +14,9 @@ from tasks_app.core.types import Usage
 from tasks_app.engine.wait_sentences import fault_words, reset_words
 from tasks_app.history import statistics
 from tasks_app.history.transitions import cancellation_of
-from tasks_app.models import Outcome, Run, Step, Task, Transition
+from tasks_app.models import Outcome, PullRequest, Run, Step, Task, Transition
 from tasks_app.reporting.commands import fetch_command
+from tasks_app.services.pull_requests import newest_pull_request
 from tasks_app.services.retries import has_successor
 
 #: Outcomes after which nothing runs until somebody, or a limit, lets it go on.
@@ -117,6 +118,12 @@ class TaskDetails:
     def cancelled(self) -> Transition | None:
         """Return who cancelled the task and when, or None."""
         return cancellation_of(self.task)
+
+    @cached_property
+    def ended_pull_request(self) -> PullRequest | None:
+        """Return the pull request with which the result was merged or turned down, or None."""
+        newest = newest_pull_request(self.task) if self.phase is Phase.DONE else None
+        return newest if newest and not newest.is_open else None
 
     @property
     def limit(self) -> str:
