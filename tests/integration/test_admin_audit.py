@@ -64,6 +64,7 @@ from tasks_app.models import (
     ViewedFile,
     WorkerBeat,
 )
+from tasks_app.web.admin_site import GROUPS
 from tests.databases import undone
 from tests.factories import ThreadFactory, WorkerBeatFactory
 
@@ -96,6 +97,24 @@ HISTORY: list[type[Model]] = [
     ViewedFile,
     PushSubscription,
 ]
+
+
+def test_the_index_groups_every_model_by_area() -> None:
+    client = Client()
+    client.force_login(User.objects.create_superuser("root"))
+    groups = {group["name"]: group["models"] for group in client.get("/admin/").context["app_list"]}
+    assert list(groups) == list(GROUPS)
+    shown = [model["model"] for models in groups.values() for model in models]
+    assert sorted(shown, key=lambda model: model.__name__) == REGISTERED
+    assert {model["model"] for model in groups["Reviews"]} == {
+        Review,
+        ReviewThread,
+        ThreadComment,
+        ViewedFile,
+    }
+    page = client.get("/admin/").content.decode()
+    assert "People and login" in page and 'href=""' not in page
+    assert client.get("/admin/tasks_app/").status_code == 200
 
 
 def make(name: str) -> Task:
