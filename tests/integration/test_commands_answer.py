@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -242,3 +243,13 @@ def test_what_does_not_fit_the_question_changes_nothing(
     question.refresh_from_db()
     assert code == 2 and why in err
     assert question.is_open
+
+
+def test_what_undo_offers_depends_on_whether_the_agent_waits_for_others(
+    answer: Callable[..., Outcome], settings: Any
+) -> None:
+    settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update={"undo_seconds": 60})
+    first = QuestionFactory.create()
+    second = QuestionFactory.create(task=first.task, step=first.step, run=first.run, number=2)
+    assert "The task waits for 1 more answer. For 60 s --undo takes this one back." in answer(first, "2")[1]
+    assert "The agent resumes in 60 s. Until then --undo takes it back." in answer(second, "2")[1]

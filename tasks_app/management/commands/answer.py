@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import re
 import sys
+from datetime import datetime
+from math import ceil
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import CommandParser
+from django.utils import timezone
 
 from tasks_app.cli.acting_user import acting_principal, add_user_argument
 from tasks_app.cli.choices import resolve_choice
@@ -43,7 +46,7 @@ examples:
   manage.py answer 9 --approve                        a tool call or a plan
   manage.py answer 9 --deny "Not before Monday"       --send-back "…" for a plan
   manage.py answer 7 --dismiss                        no answer: the agent decides by itself
-  manage.py answer 7 --undo                           takes it back, within 5 seconds
+  manage.py answer 7 --undo                           takes it back, before the agent has it
   manage.py answer 7 -- "-1"                          an answer that begins with a dash"""
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -92,9 +95,8 @@ examples:
             text = question.notes if question.verdict else question.answer_text
             ending = f": {text}" if text else "."
             self.stdout.write(f"Question {question.pk} is {question.outcome.lower()}{again}{ending}")
-            if undo_until(question):
-                seconds = settings.ENVIRONMENT.undo_seconds
-                self.stdout.write(f"The agent resumes in {seconds} s. Until then --undo takes it back.")
+            if until := undo_until(question):
+                self.stdout.write(_offer_of_undo(question, until))
         return Exit.DONE
 
     def _undo(self, question: Question, options: dict[str, Any], *, by: Principal) -> int:
@@ -106,6 +108,16 @@ examples:
         else:
             self.stdout.write(f"Question {question.pk} is open again.")
         return Exit.DONE
+
+
+def _offer_of_undo(question: Question, until: datetime) -> str:
+    """Return how long the answer can be taken back. The task may wait for other answers even longer."""
+    seconds = max(1, ceil((until - timezone.now()).total_seconds()))
+    others = question.task.questions.open().count()
+    if others:
+        waits = f"The task waits for {others} more answer{'s' if others > 1 else ''}."
+        return f"{waits} For {seconds} s --undo takes this one back."
+    return f"The agent resumes in {seconds} s. Until then --undo takes it back."
 
 
 def _given(options: dict[str, Any]) -> int:
