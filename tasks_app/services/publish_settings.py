@@ -164,31 +164,30 @@ def protecting_pattern(project: Project, branch: str) -> str:
 def change_publishing(
     project: Project,
     *,
-    url: str,
-    protected_branches: str,
-    author: str,
+    url: str | None = None,
+    protected_branches: str | None = None,
+    author: str | None = None,
     required_approvals: int | None = None,
     forge: str | None = None,
     forge_api_url: str | None = None,
     by: Principal,
 ) -> None:
-    """Change where and how results are published; `url` may be "" for the source.
-
-    What is None stays as it is: the number of `required_approvals`, the kind of `forge`, and its API's URL.
+    """Change where and how results are published; what is None stays as it is. An empty `url`: the source.
 
     Raises NotAllowed for all but maintainers, and for another `url` or `forge_api_url` for all but site
     admins: the first may be any folder on the portal's machine, and the second gets the token. Raises
     BadInput for a value that is not usable.
     """
     require_maintainer(by, project, MANAGE_PUBLISHING)
-    url = normalise_source(url) if url.strip() else ""
-    if url != project.publish_url:
-        require_site_admin(by, "say where a project's results are published")
-    values: dict[str, str | int] = {
-        "publish_url": url,
-        "protected_branches": "\n".join(protected_branches.split()),
-        "publish_author": author.strip(),
-    }
+    values: dict[str, str | int] = {}
+    if url is not None:
+        values["publish_url"] = normalise_source(url) if url.strip() else ""
+        if values["publish_url"] != project.publish_url:
+            require_site_admin(by, "say where a project's results are published")
+    if protected_branches is not None:
+        values["protected_branches"] = "\n".join(protected_branches.split())
+    if author is not None:
+        values["publish_author"] = author.strip()
     if required_approvals is not None:
         values["required_approvals"] = required_approvals
     if forge is not None:

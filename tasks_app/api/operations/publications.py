@@ -69,25 +69,8 @@ def get_publishing(request: HttpRequest, project: ProjectName) -> PublishingOut:
 def change_publishing(request: HttpRequest, project: ProjectName, body: PublishingPatch) -> PublishingOut:
     """Change where and how the results of a project are published."""
     found = permissions.project_named_or_404(principal_of(request), project)
-    present = {
-        "own_url": found.publish_url,
-        "protected_branches": found.protected_branches,
-        "author": found.publish_author,
-        "required_approvals": found.required_approvals,
-        "forge": found.forge,
-        "forge_api_url": found.forge_api_url,
-    }
-    wanted = {**present, **body.model_dump(exclude_none=True)}
-    actions.change_publishing(
-        found,
-        url=wanted["own_url"],
-        protected_branches=wanted["protected_branches"],
-        author=wanted["author"],
-        required_approvals=wanted["required_approvals"],
-        forge=str(wanted["forge"]),
-        forge_api_url=wanted["forge_api_url"],
-        by=principal_of(request),
-    )
+    changes = body.model_dump(exclude={"own_url"})
+    actions.change_publishing(found, url=body.own_url, **changes, by=principal_of(request))
     return PublishingOut.of(found)
 
 

@@ -135,15 +135,7 @@ examples:
         principal = acting_principal(options["username"])
         project = find_project(options["name"], projects=projects_visible_to(principal))
         if changes := changed_publishing(options):
-            present = {
-                "url": project.publish_url,
-                "protected_branches": project.protected_branches,
-                "author": project.publish_author,
-                "required_approvals": project.required_approvals,
-                "forge": project.forge,
-                "forge_api_url": project.forge_api_url,
-            }
-            change_publishing(project, **{**present, **changes}, by=principal)
+            change_publishing(project, **changes, by=principal)
         self._report_publishing(project, options)
 
     def _credential(self, options: dict[str, Any]) -> None:
