@@ -12,6 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import escape
 
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.phases import Phase
@@ -70,6 +71,34 @@ def test_the_list_shows_roles_and_how_tasks_stand() -> None:
     assert "1 waiting" in page and "1 running" in page and "2 failed" in page and "5 tasks" in page
     assert "member" in page and hidden.name not in page
     assert "Add a project" not in page
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"Makefile": "test:\n\ttrue\n"},
+        {"package.json": '{"scripts": {"test": "node --test"}}'},
+        {"pyproject.toml": "[tool.pytest.ini_options]\n", "tests/test_one.py": "def test_one(): pass\n"},
+        {"README.md": "# Nothing to test\n"},
+    ],
+    ids=["make", "node", "python", "nothing"],
+)
+def test_the_starter_file_of_a_new_project_works_as_it_is(
+    files: dict[str, str], tmp_path: Path, settings: Any
+) -> None:
+    settings.DATA_DIR = tmp_path / "data"
+    source = GitRepository.make(tmp_path / "source", **files)
+    client = admin()
+    added = client.post(LIST, {"name": "shop", "source": str(source.path), "branch": ""}, follow=True)
+    assert "Starter <code>cat-herder.yaml</code>" in added.text
+    starter = added.context["head"].starter
+    assert escape(starter) in added.text and "pipelines:" in starter
+    source.commit(**{"cat-herder.yaml": starter})
+    project = Project.objects.get()
+    fetch(project)
+    page = overview(project, client)
+    assert "No problems at the newest commit" in page and "Starter" not in page
+    assert "the built-in pipeline is used" not in page
 
 
 def test_a_user_without_projects_is_told_who_can_help() -> None:

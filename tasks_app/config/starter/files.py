@@ -82,9 +82,14 @@ def test_command(context: RepositoryContext) -> str | None:
     return None if _NO_TESTS in str(script) else "npm test"
 
 
-def settings_text(context: RepositoryContext, *, schema: bool = False) -> str:
-    """A first cat-herder.yaml that fits the repository."""
+def settings_text(context: RepositoryContext, *, schema: bool = False, alone: bool = False) -> str:
+    """A first cat-herder.yaml that fits the repository.
+
+    `alone`: no first task comes with it, so a task folder that does not exist is only a comment.
+    """
     text = _template(context, CONFIG_FILE)
+    if alone and not (context.root / DEFAULT_TASK_FOLDER).is_dir():
+        text = text.replace("\ntaskFolder:", "\n# taskFolder:")
     command = test_command(context)
     check = _CHECK.format(command=command) if command else _CHECK_TO_BE_FILLED_IN
     return text.replace("{{schema}}", _SCHEMA_LINE if schema else "").replace("{{check}}", check)

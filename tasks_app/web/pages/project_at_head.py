@@ -304,4 +304,4 @@ def _report(repository: Repository, commit: str, moment: int) -> Report:
 @lru_cache(maxsize=16)
 def _starter(repository: Repository, commit: str) -> str:
     with laid_out(repository, commit, prompts=SHIPPED_PROMPTS) as context:
-        return settings_text(context)
+        return settings_text(context, alone=True)
