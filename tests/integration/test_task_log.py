@@ -13,6 +13,7 @@ from django.urls import reverse
 
 from tasks_app.history.events.append import NewEvent, append
 from tasks_app.models import Event, EventKind, Run, Task
+from tasks_app.web.pages import task_log
 from tasks_app.web.pages.task_log import PAGE
 from tasks_app.web.rendering.entries import event_summary
 from tests.browser import signed_in
@@ -343,6 +344,23 @@ def test_many_finds_are_counted_up_to_a_bound(browser: Client, monkeypatch: pyte
     numbers = lines(run, *range(6))
     assert found(browser, run.step.task, "line", after=numbers[1]) == [f"event-{numbers[2]}", "3", "3"]
     assert found(browser, run.step.task, "line", after=numbers[3]) == [f"event-{numbers[4]}", "0", "3"]
+    assert found(browser, run.step.task, "line", after=numbers[5]) == [f"event-{numbers[0]}", "1", "3"]
+    assert found(browser, run.step.task, "line", before=numbers[5]) == [f"event-{numbers[4]}", "0", "3"]
+    assert found(browser, run.step.task, "line", before=numbers[2]) == [f"event-{numbers[1]}", "2", "3"]
+    assert found(browser, run.step.task, "line", before=numbers[0]) == [f"event-{numbers[5]}", "0", "3"]
+
+
+def test_a_search_reads_the_log_once(browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunFactory.create()
+    numbers = lines(run, *range(6))
+    read: list[str] = []
+    real = task_log.events_with
+    monkeypatch.setattr(task_log, "events_with", lambda *given: read.append(given[1]) or real(*given))
+    for near in ({"after": numbers[1]}, {"before": numbers[1]}, {"after": numbers[5]}):
+        found(browser, run.step.task, "line", **near)
+    address = reverse("task_log", args=[run.step.task_id])
+    assert browser.get(address, {"find": "absent"}, headers=HTMX).status_code == 204
+    assert read == ["line"] * 3 + ["absent"]
 
 
 def test_the_beginning_and_how_far_down_a_part_is(browser: Client) -> None:

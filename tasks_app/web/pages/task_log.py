@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import chain, islice
+from itertools import islice
 
 from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.http import Http404, HttpRequest, HttpResponse
@@ -140,17 +140,28 @@ class Log:
     def find(self, words: str, *, after: int = 0, before: int = 0) -> LogPart | None:
         """Return the part around the next event with the words after one, or the previous one before one.
 
-        The search goes on at the other end of the log. None if there is no match. Counts up to MOST_FOUND.
+        The search continues at the other end of the log. Returns None if there is no match. Up to MOST_FOUND
+        events are counted, which is one pass over the log; only a target beyond them takes another.
         """
-        order = "-pk" if before else "pk"
-        events = self._events().order_by(order)
-        rest = events.filter(pk__lt=before) if before else events.filter(pk__gt=after)
-        target = next(chain(events_with(rest, words), events_with(events, words)), None)
-        if target is None:
-            return None
         found = list(islice(events_with(self._events().order_by("pk"), words), MOST_FOUND))
+        if not found:
+            return None
+        target = self._previous(found, words, before) if before else self._next(found, words, after)
         place = found.index(target) + 1 if target in found else 0
         return replace(self.around(target), place=place, total=len(found))
+
+    def _next(self, found: list[int], words: str, after: int) -> int:
+        if after < found[-1]:
+            return next(event for event in found if event > after)
+        beyond = self._events().filter(pk__gt=after).order_by("pk")
+        return next(events_with(beyond, words), found[0]) if len(found) == MOST_FOUND else found[0]
+
+    def _previous(self, found: list[int], words: str, before: int) -> int:
+        earlier = [event for event in found if event < before]
+        if len(found) < MOST_FOUND or (earlier and before <= found[-1]):
+            return (earlier or found)[-1]
+        beyond = self._events().filter(pk__gt=found[-1]).order_by("-pk")
+        return next(events_with(beyond.filter(pk__lt=before) if earlier else beyond, words), found[-1])
 
     def _before(self, number: int | None) -> list[int]:
         """Return the ids of one part before this id, and one more, newest first."""
