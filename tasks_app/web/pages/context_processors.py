@@ -6,13 +6,18 @@ from functools import cache, cached_property
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Count, IntegerField, Max, QuerySet, Subquery
+from django.db.models import Count, Exists, IntegerField, Max, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 from django.http import HttpRequest
 
 from tasks_app.core.errors import SandboxUnavailable
 from tasks_app.models import Notice, User, WorkerBeat
-from tasks_app.permissions import Principal, notices_visible_to, questions_answerable_by
+from tasks_app.permissions import (
+    Principal,
+    notices_visible_to,
+    projects_maintained_by,
+    questions_answerable_by,
+)
 from tasks_app.sandbox import Sandbox, SandboxMode, detect
 
 
@@ -62,11 +67,16 @@ class Installation:
         """Whether no worker is running. Not shown to anonymous users."""
         return not self._state[1]
 
+    @property
+    def reads_audit_log(self) -> bool:
+        """Whether the user may read entries of others: site admins and maintainers."""
+        return self._state[4]
+
     @cached_property
-    def _state(self) -> tuple[int, bool, int, int]:
-        """Open questions, workers and notices, in one query, because every page shows them."""
+    def _state(self) -> tuple[int, bool, int, int, bool]:
+        """Values of every page, in the order of the properties above, in one query."""
         if not isinstance(self._user, User):
-            return 0, True, 0, 0
+            return 0, True, 0, 0, False
         principal = Principal.unrestricted(self._user)
         answerable = questions_answerable_by(principal).open().order_by()
         counted = answerable.values("state").annotate(number=Count("pk", distinct=True)).values("number")
@@ -77,8 +87,13 @@ class Installation:
             worker=WorkerBeat.objects.some_seen_recently(),
             unread=_number_or_zero(unread.annotate(number=Count("pk", distinct=True)).values("number")),
             newest=_number_or_zero(newest.annotate(number=Max("pk")).values("number")),
+            maintains=Exists(projects_maintained_by(principal).order_by()),
         )
-        return now.values_list("open_questions", "worker", "unread", "newest").get()
+        open_questions, worker, unread_notices, newest_notice, maintains = now.values_list(
+            "open_questions", "worker", "unread", "newest", "maintains"
+        ).get()
+        reads_audit_log = maintains or self._user.is_superuser
+        return open_questions, worker, unread_notices, newest_notice, reads_audit_log
 
 
 def _number_or_zero(query: QuerySet[Any, Any]) -> Coalesce:
