@@ -1,4 +1,4 @@
-"""Pushing to real servers: a served_folder, https with a password, ssh (V6)."""
+"""Pushing to real servers: a served folder, https with a password, ssh (V6)."""
 
 from __future__ import annotations
 

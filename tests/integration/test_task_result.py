@@ -46,10 +46,12 @@ def test_v1_the_result_says_what_was_said_changed_checked_and_decided(runner: Ru
 
 
 def test_v1_approvals_stand_at_the_result(runner: Runner) -> None:
-    task = runner.advance(runner.task([Turn(calls=(write("paint.txt", "red\n"),)), say("Painted.")]))
+    calls = (write("paint.txt", "red\n"), shell("printf 'a\\000b' > paint.bin"))
+    task = runner.advance(runner.task([Turn(calls=calls), say("Painted.")]))
     send_review(task, ReviewVerdict.APPROVE, by=acting(runner.user), via=Channel.WEB)
     page = page_of(runner, task)
     assert "Approved by ann" in page and "paint.txt" in page and "+1" in page
+    assert "binary" in page and ">+0<" not in page
     Task.objects.update(head_commit=task.base_commit)
     page = page_of(runner, task)
     assert "Approved by" not in page and "No files were changed." in page

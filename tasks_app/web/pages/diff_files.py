@@ -37,8 +37,8 @@ MOST_FILES = 2_000
 _EXPAND = 20
 
 _STATUS_WORDS = {"A": "new", "D": "deleted", "R": "renamed", "M": "changed"}
-#: Rows that a file which is not loaded yet leaves room for.
-_ROOM = (8, 16, 32, 64, 160)
+#: Heights in rows of what stands for a file that is not loaded yet.
+_PLACEHOLDERS = (8, 16, 32, 64, 160)
 
 
 @dataclass(frozen=True)
@@ -122,9 +122,9 @@ class ListedFile:
         return self.size > _LARGE
 
     @property
-    def room(self) -> int:
-        """About how many rows it will have, for the room that it takes before it is loaded."""
-        return next((rows for rows in _ROOM if self.size + 6 <= rows), _ROOM[-1])
+    def placeholder_rows(self) -> int:
+        """About how many rows it will have, so that the page does not move when it is loaded."""
+        return next((rows for rows in _PLACEHOLDERS if self.size + 6 <= rows), _PLACEHOLDERS[-1])
 
     @property
     def open_threads(self) -> int:

@@ -53,14 +53,14 @@ def task_new_project(request: HttpRequest) -> HttpResponse:
     return render(
         request,
         "tasks/new/_project.html",
-        {"room": _chosen_project(request), "pipeline": "", "is_part": True},
+        {"chosen": _chosen_project(request), "pipeline": "", "is_part": True},
     )
 
 
 def task_new_files(request: HttpRequest) -> HttpResponse:
     """Render matching files, or with `kind=folder` folders, or the tasks of a folder."""
     part = "_would_run" if "would_run" in request.GET else "_files"
-    context = {"room": _chosen_project(request), "kind": request.GET.get("kind", "")}
+    context = {"chosen": _chosen_project(request), "kind": request.GET.get("kind", "")}
     return render(request, f"tasks/new/{part}.html", context)
 
 
@@ -93,9 +93,9 @@ def _initial(request: HttpRequest) -> dict[str, Any]:
         task = _other_task(request, other)
         initial |= {"project": task.project_id, "text": task.text}
     elif path := request.GET.get("file"):
-        room = _chosen_project(request)
+        chosen = _chosen_project(request)
         try:
-            initial |= {"text": room.text_of(path), "file": path} if room else {}
+            initial |= {"text": chosen.text_of(path), "file": path} if chosen else {}
         except CatHerderError as error:
             messages.error(request, str(error))
     return initial
@@ -116,7 +116,7 @@ def _render_page(request: HttpRequest, form: NewTaskForm, *, status: int = 200) 
     context: dict[str, Any] = {
         "form": form,
         "may_see_any": projects_visible_to(principal).exists(),
-        "room": ChosenProject(chosen, query=request.GET.get("q", ""), folder=form["folder"].value() or "")
+        "chosen": ChosenProject(chosen, query=request.GET.get("q", ""), folder=form["folder"].value() or "")
         if chosen
         else None,
         "pipeline": form["pipeline"].value() or "",
