@@ -27,10 +27,10 @@ OPEN_TO_ALL = {
 }
 #: What changes something of a task or a question: members may, viewers may look only.
 FOR_MEMBERS = {
-    *("task_start", "task_cancel", "task_go_on", "task_retry", "task_threshold", "task_publish"),
+    *("task_start", "task_cancel", "task_resume", "task_retry", "task_threshold", "task_publish"),
     *("review_send", "thread_add", "thread_reply", "thread_resolve"),
     *("question_answer", "question_dismiss", "question_decide", "question_undo"),
-    *("sequence_start", "sequence_cancel", "sequence_go_on", "sequence_publish"),
+    *("sequence_start", "sequence_cancel", "sequence_resume", "sequence_publish"),
     "project_fetch",
 }
 #: What one changes of one's own.

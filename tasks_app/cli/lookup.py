@@ -9,7 +9,7 @@ from django.utils.text import slugify
 
 from tasks_app.core.errors import BadInput
 from tasks_app.core.phases import ENDED, Phase
-from tasks_app.models import Project, Question, Sequence, Step, Task
+from tasks_app.models import SHOWN_WITH, Project, Question, Sequence, Step, Task
 from tasks_app.permissions import Principal, questions_visible_to, sequences_visible_to, tasks_visible_to
 
 #: Prefix of a sequence's id where a task's id is possible too.
@@ -88,7 +88,7 @@ def find_unfinished_sequence(
 def find_question(text: str, *, principal: Principal) -> Question:
     """Return the question with this id. Raises BadInput."""
     question_id = _parse_id(text, what="a question's id, a number")
-    rows = questions_visible_to(principal).select_related("task__project", "step", "run", "answered_by")
+    rows = questions_visible_to(principal).select_related(*SHOWN_WITH)
     if found := rows.filter(pk=question_id).first():
         return found
     raise BadInput(f"There is no question {question_id}. `manage.py status` lists the open ones.")

@@ -107,12 +107,12 @@ def test_each_row_has_the_action_that_its_task_needs(browser: Client) -> None:
     waiting = QuestionFactory.create(task__phase=Phase.WAITING_FOR_INPUT).task
     page = browser.get("/").text
     for task in (failed, cancelled):
-        assert f'action="{reverse("task_go_on", args=[task.pk])}"' in page
+        assert f'action="{reverse("task_resume", args=[task.pk])}"' in page
     assert f'id="row-{done.pk}-review" href="{reverse("task_diff", args=[done.pk])}"' in page
     assert f'id="row-{waiting.pk}-answer"' in page
     viewer = signed_in(MembershipFactory.create(project=failed.project, role=Role.VIEWER).user)
     page = viewer.get("/").text
-    assert failed.title in page and "go-on" not in page and 'name="task"' not in page
+    assert failed.title in page and "/resume/" not in page and 'name="task"' not in page
 
 
 def test_many_tasks_are_started_at_once_and_each_says_what_was_done(browser: Client, admin: User) -> None:

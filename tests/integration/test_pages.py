@@ -364,7 +364,7 @@ def test_a_cancelled_task_says_who_cancelled_it_and_when(browser: Client) -> Non
     name = User.objects.get(is_superuser=True).shown_name
     assert re.search(rf"Cancelled by {name}, <time [^>]+>\d\d:\d\d</time>", page)
     assert f'<p class="row-question">by {name}</p>' in browser.get("/").text
-    browser.post(reverse("task_go_on", args=[task.pk]))
+    browser.post(reverse("task_resume", args=[task.pk]))
     assert f"by {name}</p>" not in browser.get("/").text
 
 
@@ -373,7 +373,7 @@ def test_start_cancel_and_resume_are_buttons(browser: Client) -> None:
     for action, phase in (
         ("start", Phase.PENDING),
         ("cancel", Phase.CANCELLED),
-        ("go_on", Phase.PENDING),
+        ("resume", Phase.PENDING),
     ):
         page = browser.post(reverse(f"task_{action}", args=[task.pk]), follow=True)
         task.refresh_from_db()

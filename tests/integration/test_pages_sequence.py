@@ -12,6 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.module_loading import import_string
 
 from tasks_app.core.phases import Phase
 from tasks_app.models import Event, EventKind, Project, Sequence, Task, User
@@ -66,8 +67,8 @@ def test_it_shows_what_was_begun_and_what_is_to_come(browser: Client, sequence: 
 def test_start_cancel_and_resume_are_buttons(browser: Client, sequence: Sequence) -> None:
     for button, phase, offered in (
         ("start", Phase.PENDING, "sequence_cancel"),
-        ("cancel", Phase.CANCELLED, "sequence_go_on"),
-        ("go_on", Phase.PENDING, "sequence_cancel"),
+        ("cancel", Phase.CANCELLED, "sequence_resume"),
+        ("resume", Phase.PENDING, "sequence_cancel"),
     ):
         address = reverse(f"sequence_{button}", args=[sequence.pk])
         assert f'action="{address}"' in browser.get(page_of(sequence)).text
@@ -81,7 +82,7 @@ def test_start_cancel_and_resume_are_buttons(browser: Client, sequence: Sequence
 def test_a_button_that_comes_too_late_explains_itself(browser: Client, sequence: Sequence) -> None:
     Task.objects.update(phase=Phase.DONE)
     Sequence.objects.update(phase=Phase.DONE)
-    for button in ("cancel", "go_on"):
+    for button in ("cancel", "resume"):
         page = browser.post(reverse(f"sequence_{button}", args=[sequence.pk]), follow=True)
         assert page.status_code == 200
         assert f"Sequence “{FOLDER}” is done and cannot become" in page.text
@@ -125,17 +126,13 @@ def test_a_failure_is_shown_plainly_and_nothing_of_it_is_taken_for_html(browser:
 
 @pytest.mark.parametrize(
     ("part", "shown"),
-    [("header", "Nobody has started"), ("tasks", "Task 01-a"), ("details", "Created"), ("questions", "")],
+    [("header", "Nobody has started"), ("tasks", "Task 01-a"), ("details", "Created")],
 )
 def test_a_part_is_fetched_again_without_the_page_around_it(
     browser: Client, sequence: Sequence, part: str, shown: str
 ) -> None:
     """W3: each by itself, so that nothing that is written in a card is lost."""
-    address = page_of(sequence)
-    address = (
-        reverse("sequence_questions", args=[sequence.pk]) if part == "questions" else f"{address}?part={part}"
-    )
-    text = browser.get(address, headers={"HX-Request": "true"}).text
+    text = browser.get(f"{page_of(sequence)}?part={part}", headers={"HX-Request": "true"}).text
     assert shown in text and "<html" not in text and "<form class" not in text
 
 
@@ -203,6 +200,50 @@ def test_a_sequence_that_cannot_continue_is_on_the_dashboard(browser: Client, se
     outsider = signed_in(UserFactory.create())
     sequence.tasks.update(phase=Phase.DONE)
     assert "02-b.md" not in outsider.get("/").text
+
+
+def test_a_part_costs_only_what_it_shows(
+    browser: Client, sequence: Sequence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each change of a task fetches every part, in every browser that shows it."""
+    called: list[str] = []
+
+    def counted(module: str, name: str) -> None:
+        real = import_string(f"{module}.{name}")
+
+        def noted(*given: object) -> object:
+            called.append(name)
+            return real(*given)
+
+        monkeypatch.setattr(f"{module}.{name}", noted)
+
+    for name in ("files_to_come", "activities", "result_of", "publishing_details", "cards_of"):
+        counted("tasks_app.web.pages.sequences", name)
+
+    def cost(part: str) -> tuple[list[str], int]:
+        called.clear()
+        with CaptureQueriesContext(connection) as captured:
+            assert browser.get(f"{page_of(sequence)}?part={part}").status_code == 200
+        return sorted(called), len(captured)
+
+    everything, most = cost("")
+    assert everything == ["activities", "cards_of", "files_to_come", "publishing_details", "result_of"]
+    assert cost("header")[0] == [], "nobody has started it, so it says nothing of what is to come"
+    assert cost("details")[0] == ["publishing_details"]
+    assert cost("tasks")[0] == ["activities", "files_to_come", "publishing_details", "result_of"]
+    assert max(cost(part)[1] for part in ("header", "details", "tasks")) < most
+
+
+def test_a_part_of_a_task_costs_only_what_it_shows(browser: Client, sequence: Sequence) -> None:
+    task = sequence.tasks.get()
+
+    def queries(name: str) -> int:
+        with CaptureQueriesContext(connection) as captured:
+            assert browser.get(reverse(name, args=[task.pk])).status_code == 200
+        return len(captured)
+
+    plan, header, timeline, page = map(queries, ("task_plan", "task_header", "task_timeline", "task"))
+    assert plan <= header < timeline < page
 
 
 def test_the_cost_of_the_page_does_not_grow_with_its_tasks(browser: Client, sequence: Sequence) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from django.db import connection
+from django.db.models import QuerySet
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from tasks_app.history.events.append import NewEvent, append
+from tasks_app.history.events.search import events_with
 from tasks_app.models import Event, EventKind, Run, Task
-from tasks_app.web.pages import task_log
 from tasks_app.web.pages.task_log import PAGE
 from tasks_app.web.rendering.entries import event_summary
 from tests.browser import signed_in
@@ -354,8 +356,12 @@ def test_a_search_reads_the_log_once(browser: Client, monkeypatch: pytest.Monkey
     run = RunFactory.create()
     numbers = lines(run, *range(6))
     read: list[str] = []
-    real = task_log.events_with
-    monkeypatch.setattr(task_log, "events_with", lambda *given: read.append(given[1]) or real(*given))
+
+    def counted(events: QuerySet[Event], words: str) -> Iterator[int]:
+        read.append(words)
+        return events_with(events, words)
+
+    monkeypatch.setattr("tasks_app.web.pages.task_log.events_with", counted)
     for near in ({"after": numbers[1]}, {"before": numbers[1]}, {"after": numbers[5]}):
         found(browser, run.step.task, "line", **near)
     address = reverse("task_log", args=[run.step.task_id])

@@ -16,7 +16,7 @@ from tasks_app.services.difference import difference_of
 from tasks_app.services.results import PassedCheck, closing_message, passed_checks
 from tasks_app.services.reviews import approvals_of
 from tasks_app.web.pages.access import may_act, task_or_404
-from tasks_app.web.pages.task_details import task_details
+from tasks_app.web.pages.task_details import TaskDetails
 from tasks_app.web.rendering.diff import in_one_line
 from tasks_app.web.rendering.words import headline
 
@@ -89,7 +89,7 @@ def task_result(request: HttpRequest, task_id: int) -> HttpResponse:
     context: dict[str, Any] = {
         "task": task,
         "result": result_of(task),
-        "details": task_details(task),
+        "details": TaskDetails(task),
         "may_act": may_act(request, task.project),
     }
     return render(request, "tasks/_result.html", context)

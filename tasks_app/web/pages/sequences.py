@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
@@ -16,7 +17,7 @@ from tasks_app.core.phases import CANCELLABLE, RESUMABLE, Phase
 from tasks_app.history import statistics
 from tasks_app.history.statistics import Metrics
 from tasks_app.history.transitions import cancellation_of
-from tasks_app.models import Question, QuestionState, Sequence, Task, Transition
+from tasks_app.models import SHOWN_WITH, Question, QuestionState, Sequence, Task, Transition
 from tasks_app.reporting.commands import fetch_command
 from tasks_app.services.publishing import publish
 from tasks_app.services.sequences import (
@@ -36,26 +37,49 @@ from tasks_app.web.pages.task_publishing import asked_options, publishing_detail
 
 @dataclass(frozen=True)
 class SequenceDetails:
-    """Values of the page. `to_come`: task files that are not created yet; `trouble`: why they are unknown."""
+    """Values of the page, each computed when a part of it first needs it."""
 
     sequence: Sequence
-    tasks: list[tuple[Task, Metrics]]
-    metrics: Metrics
-    to_come: list[str]
-    trouble: str = ""
+
+    @cached_property
+    def tasks(self) -> list[Task]:
+        return _tasks_in_order(self.sequence)
+
+    @cached_property
+    def rows(self) -> list[tuple[Task, Metrics]]:
+        metrics = statistics.of_tasks(self.tasks)
+        return [(task, metrics[task.pk]) for task in self.tasks]
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        return statistics.of_sequence(self.sequence)
+
+    @cached_property
+    def _files_to_come(self) -> tuple[list[str], str]:
+        return files_to_come(self.sequence)
+
+    @property
+    def to_come(self) -> list[str]:
+        """Task files that are not created yet."""
+        return self._files_to_come[0]
+
+    @property
+    def trouble(self) -> str:
+        """Why the task files to come are unknown."""
+        return self._files_to_come[1]
 
     @property
     def current(self) -> Task | None:
-        return next((task for task, _ in self.tasks if task.phase != Phase.DONE), None)
+        return next((task for task in self.tasks if task.phase != Phase.DONE), None)
 
     @property
     def last(self) -> Task | None:
         """The newest task, whose result is that of the sequence."""
-        return self.tasks[-1][0] if self.tasks else None
+        return self.tasks[-1] if self.tasks else None
 
     @property
     def done(self) -> int:
-        return sum(task.phase == Phase.DONE for task, _ in self.tasks)
+        return sum(task.phase == Phase.DONE for task in self.tasks)
 
     @property
     def total(self) -> int:
@@ -70,7 +94,7 @@ class SequenceDetails:
         return bool(self.current and self.current.phase in CANCELLABLE and not self.current.not_started)
 
     @property
-    def can_go_on(self) -> bool:
+    def can_resume(self) -> bool:
         phase = self.current.phase if self.current else self.sequence.phase
         return phase in RESUMABLE
 
@@ -82,7 +106,7 @@ class SequenceDetails:
     @property
     def diff_url(self) -> str:
         """The changes of all tasks: those of the newest one, compared with the beginning of the sequence."""
-        changed = [task for task, _ in self.tasks if task.head_commit]
+        changed = [task for task in self.tasks if task.head_commit]
         return f"{reverse('task_diff', args=[changed[-1].pk])}?from=sequence" if changed else ""
 
     @property
@@ -101,17 +125,15 @@ _PARTS = {
 def sequence_page(request: HttpRequest, sequence_id: int) -> HttpResponse:
     """Show a sequence; `?part=header|tasks|details`: that part alone."""
     sequence = sequence_or_404(request, sequence_id)
-    details = _sequence_details(sequence)
-    context = {
-        "details": details,
-        "activities": activities(task for task, _ in details.tasks),
-        "cards": cards_of(request, _open_questions(sequence)),
-        "result": result_of(sequence),
-        "may_act": may_act(request, sequence.project),
-        "publishing": publishing_details(details.last) if details.last else None,
-    }
-    template = _PARTS.get(request.GET.get("part", ""), "sequences/page.html")
-    return render(request, template, context)
+    details, part = SequenceDetails(sequence), request.GET.get("part", "")
+    context: dict[str, Any] = {"details": details, "may_act": may_act(request, sequence.project)}
+    if part != "header":
+        context["publishing"] = publishing_details(details.last) if details.last else None
+    if part not in ("header", "details"):
+        context |= {"activities": activities(details.tasks), "result": result_of(sequence)}
+    if part not in _PARTS:
+        context["cards"] = cards_of(request, _open_questions(sequence))
+    return render(request, _PARTS.get(part, "sequences/page.html"), context)
 
 
 def sequence_questions(request: HttpRequest, sequence_id: int) -> HttpResponse:
@@ -121,7 +143,7 @@ def sequence_questions(request: HttpRequest, sequence_id: int) -> HttpResponse:
 
 def _open_questions(sequence: Sequence) -> QuerySet[Question]:
     questions = Question.objects.open().filter(task__sequence=sequence)
-    return questions.select_related("task__project", "step", "run", "answered_by").order_by("asked_at", "pk")
+    return questions.select_related(*SHOWN_WITH).order_by("asked_at", "pk")
 
 
 @require_POST
@@ -135,7 +157,7 @@ def sequence_cancel(request: HttpRequest, sequence_id: int) -> HttpResponse:
 
 
 @require_POST
-def sequence_go_on(request: HttpRequest, sequence_id: int) -> HttpResponse:
+def sequence_resume(request: HttpRequest, sequence_id: int) -> HttpResponse:
     return _act(request, sequence_id, resume_sequence)
 
 
@@ -149,19 +171,6 @@ def sequence_publish(request: HttpRequest, sequence_id: int) -> HttpResponse:
 def _act(request: HttpRequest, sequence_id: int, action: Callable[..., object]) -> HttpResponse:
     run_action(request, sequence_or_404(request, sequence_id), action)
     return redirect("sequence", sequence_id)
-
-
-def _sequence_details(sequence: Sequence) -> SequenceDetails:
-    tasks = _tasks_in_order(sequence)
-    metrics = statistics.of_tasks(tasks)
-    to_come, trouble = files_to_come(sequence)
-    return SequenceDetails(
-        sequence=sequence,
-        tasks=[(task, metrics[task.pk]) for task in tasks],
-        metrics=statistics.of_sequence(sequence),
-        to_come=to_come,
-        trouble=trouble,
-    )
 
 
 def _tasks_in_order(sequence: Sequence) -> list[Task]:

@@ -8,21 +8,21 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from tasks_app.config.threshold import LEVELS
-from tasks_app.models import Task
+from tasks_app.models import SHOWN_WITH, Task
 from tasks_app.web.pages.access import may_act, task_or_404
 from tasks_app.web.pages.activity import activities
 from tasks_app.web.pages.cards import cards_of
 from tasks_app.web.pages.results import result_of
-from tasks_app.web.pages.task_details import task_details
+from tasks_app.web.pages.task_details import TaskDetails
 from tasks_app.web.pages.task_log import Log, Only
 from tasks_app.web.pages.task_publishing import publishing_details
 
 
 def task_page(request: HttpRequest, task_id: int) -> HttpResponse:
     task = task_or_404(request, task_id)
-    open_questions = task.questions.open().select_related("task__project", "step", "run", "answered_by")
+    open_questions = task.questions.open().select_related(*SHOWN_WITH)
     context = {
-        **_context(request, task),
+        **_timeline_context(request, task),
         "result": result_of(task),
         "activities": activities([task]),
         "cards": cards_of(request, open_questions),
@@ -46,7 +46,7 @@ def task_activity(request: HttpRequest, task_id: int) -> HttpResponse:
 
 
 def task_timeline(request: HttpRequest, task_id: int) -> HttpResponse:
-    return render(request, "tasks/_timeline.html", _context(request, task_or_404(request, task_id)))
+    return render(request, "tasks/_timeline.html", _timeline_context(request, task_or_404(request, task_id)))
 
 
 def task_plan(request: HttpRequest, task_id: int) -> HttpResponse:
@@ -62,11 +62,14 @@ def task_history(request: HttpRequest, task_id: int) -> HttpResponse:
 def _context(request: HttpRequest, task: Task) -> dict[str, Any]:
     return {
         "task": task,
-        "details": task_details(task),
-        "publishing": publishing_details(task),
+        "details": TaskDetails(task),
         "may_act": may_act(request, task.project),
-        "levels": LEVELS.items(),
     }
+
+
+def _timeline_context(request: HttpRequest, task: Task) -> dict[str, Any]:
+    publishing = publishing_details(task)
+    return {**_context(request, task), "publishing": publishing, "levels": LEVELS.items()}
 
 
 def _asked(task: Task) -> Any:

@@ -29,7 +29,7 @@ def task_cancel(request: HttpRequest, task_id: int) -> HttpResponse:
 
 
 @require_POST
-def task_go_on(request: HttpRequest, task_id: int) -> HttpResponse:
+def task_resume(request: HttpRequest, task_id: int) -> HttpResponse:
     return _act(request, task_id, resume_task)
 
 

@@ -7,6 +7,7 @@ from functools import cached_property
 from itertools import zip_longest
 from typing import Any
 
+from django.db.models import prefetch_related_objects
 from django.utils import timezone
 
 from tasks_app.core.phases import CANCELLABLE, RESUMABLE, RETRYABLE, Phase
@@ -88,14 +89,38 @@ class StepDetails:
 
 @dataclass(frozen=True)
 class TaskDetails:
-    """A task. `working`: seconds without `waiting` for people and limits."""
+    """A task. Each value is computed when a part of the page first needs it."""
 
     task: Task
-    steps: list[StepDetails]
-    spent: Usage
-    working: float | None
-    waiting: float
-    fetch: str
+
+    @cached_property
+    def step_rows(self) -> list[Step]:
+        return list(self.task.steps.all())
+
+    @cached_property
+    def steps(self) -> list[StepDetails]:
+        return _step_details(self.task, self.step_rows, self.current_step)
+
+    @cached_property
+    def _metrics(self) -> statistics.Metrics:
+        return statistics.of_task(self.task)
+
+    @property
+    def spent(self) -> Usage:
+        return self._metrics.usage
+
+    @property
+    def working(self) -> float | None:
+        """Seconds without those of `waiting` for people and limits."""
+        return self._metrics.duration.working
+
+    @property
+    def waiting(self) -> float:
+        return self._metrics.duration.paused
+
+    @property
+    def fetch(self) -> str:
+        return fetch_command(self.task.project, self.task.branch)
 
     @property
     def phase(self) -> Phase:
@@ -111,7 +136,7 @@ class TaskDetails:
         return self.phase in CANCELLABLE and not self.task.not_started
 
     @property
-    def can_go_on(self) -> bool:
+    def can_resume(self) -> bool:
         return self.phase in RESUMABLE
 
     @cached_property
@@ -137,33 +162,16 @@ class TaskDetails:
     @property
     def planned(self) -> Step | None:
         """Return the step with the current plan: the last that wrote or changed it."""
-        return next((one.step for one in reversed(self.steps) if one.step.plan), None)
-
-    @property
-    def step_rows(self) -> list[Step]:
-        return [one.step for one in self.steps]
+        return next((step for step in reversed(self.step_rows) if step.plan), None)
 
     @property
     def current_step(self) -> Step | None:
-        return next((one.step for one in self.steps if one.current), None)
+        return next((step for step in self.step_rows if step.phase != Phase.DONE), None)
 
 
-def task_details(task: Task) -> TaskDetails:
-    metrics = statistics.of_task(task)
-    return TaskDetails(
-        task=task,
-        steps=_step_details(task),
-        spent=metrics.usage,
-        working=metrics.duration.working,
-        waiting=metrics.duration.paused,
-        fetch=fetch_command(task.project, task.branch),
-    )
-
-
-def _step_details(task: Task) -> list[StepDetails]:
-    steps = list(task.steps.prefetch_related("runs"))
+def _step_details(task: Task, steps: list[Step], current: Step | None) -> list[StepDetails]:
+    prefetch_related_objects(steps, "runs")
     metrics = statistics.of_steps(steps)
-    at_hand = next((step for step in steps if step.phase != Phase.DONE), None)
     retryable = task.phase in RETRYABLE and not has_successor(task)
     found = []
     for step in steps:
@@ -175,7 +183,7 @@ def _step_details(task: Task) -> list[StepDetails]:
                 [one for one in runs if one.run.number < step.first_run],
                 metrics[step.pk].usage,
                 metrics[step.pk].duration.working,
-                current=step == at_hand,
+                current=step == current,
                 can_retry=retryable and bool(runs),
             )
         )

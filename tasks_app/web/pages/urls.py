@@ -189,7 +189,7 @@ _tasks = [
     path("tasks/<int:task_id>/changes.patch", downloads.task_patch, name="task_patch"),
     path("tasks/<int:task_id>/start/", task_actions.task_start, name="task_start"),
     path("tasks/<int:task_id>/cancel/", task_actions.task_cancel, name="task_cancel"),
-    path("tasks/<int:task_id>/go-on/", task_actions.task_go_on, name="task_go_on"),
+    path("tasks/<int:task_id>/resume/", task_actions.task_resume, name="task_resume"),
     path("tasks/<int:task_id>/publish/", task_publishing.task_publish, name="task_publish"),
     path("tasks/<int:task_id>/threshold/", task_actions.task_threshold, name="task_threshold"),
     path("tasks/<int:task_id>/steps/<int:position>/retry/", task_actions.task_retry, name="task_retry"),
@@ -201,7 +201,7 @@ _tasks = [
     path("sequences/<int:sequence_id>/changes.patch", downloads.sequence_patch, name="sequence_patch"),
     path("sequences/<int:sequence_id>/start/", sequences.sequence_start, name="sequence_start"),
     path("sequences/<int:sequence_id>/cancel/", sequences.sequence_cancel, name="sequence_cancel"),
-    path("sequences/<int:sequence_id>/go-on/", sequences.sequence_go_on, name="sequence_go_on"),
+    path("sequences/<int:sequence_id>/resume/", sequences.sequence_resume, name="sequence_resume"),
     path("sequences/<int:sequence_id>/publish/", sequences.sequence_publish, name="sequence_publish"),
 ]
 
