@@ -85,7 +85,7 @@ def audit_rows(entries: QuerySet[AuditEntry]) -> Iterator[dict[str, Any]]:
 
 
 def _text(query: QueryDict, name: str) -> str:
-    return storable_text(query.get(name, "")).replace("\x00", "")[:_MAX_LENGTH].strip()
+    return storable_text(query.get(name, "").replace("\x00", ""))[:_MAX_LENGTH].strip()
 
 
 def _day(text: str) -> date | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
+
 import pytest
 
 from tasks_app.history.audit import record
@@ -74,20 +77,34 @@ def test_filters_narrow_it(admin: User, bob: User, query: dict[str, str]) -> Non
 
 @pytest.mark.parametrize("query", [{"to": "2001-01-01"}, {"from": "8999-01-01"}, {"person": "nobody"}])
 def test_filters_that_nothing_matches_can_be_cleared(admin: User, bob: User, query: dict[str, str]) -> None:
-    assert "Clear filters" in page(admin, **query)
+    shown = page(admin, **query)
+    assert "No results" in shown and "Round prices" not in shown
+    assert re.search(r'href="/audit/">Clear filters<', shown)
 
 
 @pytest.mark.parametrize("query", [{"from": "9999-99-99"}, {"action": "x"}, {"q": "\x00"}, {"after": "x"}])
-def test_what_is_not_possible_is_ignored(admin: User, query: dict[str, str]) -> None:
-    page(admin, **query)
+def test_what_is_not_possible_is_ignored(admin: User, bob: User, query: dict[str, str]) -> None:
+    assert "Round prices" in page(admin, **query)
 
 
-def test_older_entries_are_on_the_next_page(admin: User, bob: User, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_page_has_older_entries_and_the_same_filters(
+    admin: User, bob: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(audit, "PER_PAGE", 1)
-    newest = AuditEntry.objects.filter(project_name="bank").latest("pk")
-    first = page(admin, project="bank")
-    assert "Older" not in first
-    assert "Round prices" in page(admin, after=str(newest.pk))
+    record(Action.LOGGED_OUT, by=admin)
+    first = page(admin, person="Bob")
+    assert "<strong>bank</strong>" in first and "Round prices" not in first
+    second = follow(admin, first, "next")
+    assert "Round prices" in second and "<strong>bank</strong>" not in second
+    assert 'rel="next"' not in second
+    assert "<strong>bank</strong>" in follow(admin, second, "prev")
+
+
+def follow(user: User, shown: str, rel: str) -> str:
+    """Return the page that the link leads to."""
+    link = re.search(rf'<a rel="{rel}" href="([^"]+)"', shown)
+    assert link
+    return str(signed_in(user).get(unescape(link[1])).content.decode())
 
 
 def test_an_export_is_recorded(admin: User, bob: User) -> None:

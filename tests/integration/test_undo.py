@@ -186,11 +186,12 @@ def test_a_worker_is_told_when_the_time_is_up(
 
 def test_taking_back_and_taking_up_at_the_same_moment(rows: Rows, project: Project) -> None:
     """One of them wins: either the question is open and nobody works, or the agent gets the answer."""
-    winners = set()
+    taken_back_in_round = []
     for number in range(ROUNDS):
         question = answered(rows, project)
-        # The time is up within the race: the claim is refused before, and taking back afterwards.
-        up = timezone.now() + timedelta(milliseconds=6)
+        # The time is over in the first round, lasts in the second, and is up within the race in all others:
+        # the claim is refused before, and taking back afterwards.
+        up = timezone.now() + timedelta(milliseconds={0: -1, 1: 60_000}.get(number, 6))
         Task.objects.filter(pk=question.task_id).update(undo_until=up)
         claims = [partial(claim_soon, question.task_id)] * 2
         outcomes = race(number, partial(undo_answer, question, by=acting(rows.user)), *claims)
@@ -199,13 +200,14 @@ def test_taking_back_and_taking_up_at_the_same_moment(rows: Rows, project: Proje
         assert claimed + taken_back == 1, outcomes
         assert outcomes[0].refused in ("", "TooLateToUndo")
         assert fresh(question).is_open == taken_back
-        winners.add(taken_back)
+        taken_back_in_round.append(taken_back)
         Task.objects.filter(pk=question.task_id).update(lease_expires=None)
         if taken_back:
             answer(fresh(question), "Red", rows.user)
             time_is_up(question.task)
         assert rows.advance(question.task).phase == Phase.DONE
         assert told(question.task) == "Red"
+    assert taken_back_in_round[:2] == [False, True]
 
 
 def claim_soon(task_id: int) -> bool:
