@@ -23,7 +23,7 @@ OPEN_TO_ALL = {
     *("manifest", "service_worker", "offline"),
     *("account_inactive", "socialaccount_login_cancelled", "openid_connect_callback", "github_callback"),
     *("account_reset_password", "account_reset_password_done", "account_reset_password_from_key"),
-    *("account_reset_password_from_key_done", "account_confirm_email", "invitation"),
+    *("account_reset_password_from_key_done", "account_confirm_email", "invitation", "forge_webhook"),
 }
 #: What changes something of a task or a question: members may, viewers may look only.
 FOR_MEMBERS = {
@@ -42,12 +42,14 @@ FOR_ONESELF = {
 }
 #: What changes something that maintainers look after.
 FOR_MAINTAINERS = {
-    *("project_remove", "project_credential_remove"),
+    *("project_remove", "project_credential_remove", "project_webhook_create", "project_webhook_remove"),
     *("project_member_role", "project_member_remove", "invitation_again", "invitation_withdraw"),
     *("target_change", "target_secret", "target_remove", "target_test", "delivery_retry"),
 }
-#: What only works with the signature of a pushed notification.
-SIGNED = {"question_push_decide"}
+#: What only works with a signature: of a pushed notification, or of a forge.
+SIGNED = {"question_push_decide", "forge_webhook"}
+#: What no user calls.
+FOR_FORGES = {"forge_webhook"}
 POST_ONLY = {
     *FOR_MEMBERS,
     *SIGNED,
@@ -81,7 +83,7 @@ POSTED = sorted(POST_ONLY | FORMS)
 #: One's own things that the walkers do not have: for everybody the answer is 404 or the way elsewhere.
 NOT_THERE = {
     *("thread_change", "thread_remove"),
-    *("diff_lines", "diff_image", "diff_viewed"),
+    *("diff_lines", "diff_image", "diff_viewed", "forge_webhook"),
     *("invitation", "login_through", "openid_connect_callback", "github_callback", "me_unlink"),
     *(
         "me_notifications_test",

@@ -118,6 +118,10 @@ class Project(models.Model):
     forge_api_url = models.CharField(
         max_length=500, blank=True, help_text="The forge's API; empty: as its host says."
     )
+    encrypted_webhook_secret = models.TextField(blank=True, editable=False)
+    webhook_called_at = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="When the forge last made a signed call."
+    )
     # State of the portal's copy of the source.
     fetched_at = models.DateTimeField(null=True, blank=True)
     fetching_since = models.DateTimeField(null=True, blank=True, editable=False)

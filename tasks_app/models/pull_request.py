@@ -21,9 +21,11 @@ LONGEST_PAUSE = 900.0
 class PullRequestQuerySet(models.QuerySet["PullRequest"]):
     def due(self) -> Self:
         """Return the open ones that are to be looked at, the longest waiting first."""
-        return self.filter(state=PullRequestState.OPEN, next_look_at__lte=Now()).order_by(
-            "next_look_at", "pk"
-        )
+        return self.watched().filter(next_look_at__lte=Now()).order_by("next_look_at", "pk")
+
+    def watched(self) -> Self:
+        """Return the open ones: those that ended are not looked at any more."""
+        return self.filter(state=PullRequestState.OPEN)
 
     def newest_of(self, tasks: Collection[Task]) -> dict[int, PullRequest]:
         """Return the newest pull request of each task that has one, by the task's id."""

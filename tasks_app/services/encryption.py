@@ -19,6 +19,7 @@ class Purpose(Enum):
     TARGETS = b"cat-herder targets"
     PUBLISHING = b"cat-herder publishing"
     PUSH = b"cat-herder push"
+    FORGE_WEBHOOKS = b"cat-herder forge webhooks"
 
 
 class CannotDecrypt(CatHerderError):

@@ -16,6 +16,11 @@ from tasks_app.core.errors import BadInput
 from tasks_app.forges.port import ForgeKind
 from tasks_app.models import CredentialKind, Project
 from tasks_app.permissions import may_maintain, require_maintainer
+from tasks_app.services.forge_webhooks import (
+    create_webhook_secret,
+    remove_webhook_secret,
+    webhook_url,
+)
 from tasks_app.services.publish_settings import (
     MANAGE_PUBLISHING,
     change_publishing,
@@ -53,6 +58,23 @@ def project_credential_remove(request: HttpRequest, project_id: int) -> HttpResp
     project = project_or_404(request, project_id)
     run_if_allowed(lambda: remove_credential(project, by=principal_of(request)))
     messages.success(request, "Credential removed.")
+    return redirect("project_publishing", project.pk)
+
+
+@require_POST
+def project_webhook_create(request: HttpRequest, project_id: int) -> HttpResponse:
+    """Make the secret and show it on this page: a redirect would have to store it."""
+    project = project_or_404(request, project_id)
+    made: list[str] = []
+    run_if_allowed(lambda: made.append(create_webhook_secret(project, by=principal_of(request))))
+    return _render_page(request, project, webhook_secret=made[0])
+
+
+@require_POST
+def project_webhook_remove(request: HttpRequest, project_id: int) -> HttpResponse:
+    project = project_or_404(request, project_id)
+    run_if_allowed(lambda: remove_webhook_secret(project, by=principal_of(request)))
+    messages.success(request, "Webhook removed.")
     return redirect("project_publishing", project.pk)
 
 
@@ -120,6 +142,7 @@ def _render_page(request: HttpRequest, project: Project, *, status: int = 200, *
         "fault": credential_fault(project),
         "may_change": may_maintain(principal_of(request), project),
         "may_move": principal_of(request).is_site_admin,
+        "webhook_url": webhook_url(project),
         "form": PublishingForm(initial=PublishingForm.initial_values(project)),
         "credential_form": _credential_form(project),
         **given,

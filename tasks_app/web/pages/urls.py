@@ -11,6 +11,7 @@ from tasks_app.web.pages import (
     dashboard,
     downloads,
     first_steps,
+    forge_webhook,
     history,
     inbox,
     invitations,
@@ -97,6 +98,17 @@ _projects = [
         project_publishing.project_credential_remove,
         name="project_credential_remove",
     ),
+    path(
+        "projects/<int:project_id>/publishing/webhook/",
+        project_publishing.project_webhook_create,
+        name="project_webhook_create",
+    ),
+    path(
+        "projects/<int:project_id>/publishing/webhook/remove/",
+        project_publishing.project_webhook_remove,
+        name="project_webhook_remove",
+    ),
+    path("webhooks/forge/<int:project_id>/", forge_webhook.forge_webhook, name="forge_webhook"),
     path("projects/<int:project_id>/remove/", project_settings.project_remove, name="project_remove"),
     path("projects/<int:project_id>/members/", members.project_members, name="project_members"),
     path(

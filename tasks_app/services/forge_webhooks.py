@@ -1,0 +1,94 @@
+"""The webhook that a project's forge calls, so that a pull request is looked at soon.
+
+A call only says that something happened. What did is read from the forge, as without webhooks: a call that is
+made up, repeated or lost changes nothing but the time of the next look.
+"""
+
+from __future__ import annotations
+
+import secrets
+from base64 import b64encode
+from collections.abc import Mapping
+from datetime import timedelta
+from urllib.parse import urljoin
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+from django.urls import reverse
+from django.utils import timezone
+
+from tasks_app.forges.port import ForgeKind
+from tasks_app.forges.webhooks import SECRET_PREFIX, Concerned, concerned, is_signed
+from tasks_app.history.audit import record
+from tasks_app.models import Action, Project, PullRequest
+from tasks_app.permissions import Principal, require_maintainer
+from tasks_app.services.encryption import CannotDecrypt, Purpose, decrypt, encrypt
+from tasks_app.services.publish_settings import MANAGE_PUBLISHING, forge_address_of, target_of
+
+#: Seconds between two looks at a pull request, however often it is called about.
+SHORTEST_GAP = 10.0
+
+
+def webhook_url(project: Project) -> str:
+    """Return what is entered at the forge; without the installation's URL, its path."""
+    path = reverse("forge_webhook", args=[project.pk])
+    base = settings.ENVIRONMENT.url
+    return urljoin(str(base), path) if base else path
+
+
+def create_webhook_secret(project: Project, *, by: Principal) -> str:
+    """Make the secret of the webhook, in place of an earlier one, and return it; it is shown only once.
+
+    Raises NotAllowed for all but maintainers.
+    """
+    require_maintainer(by, project, MANAGE_PUBLISHING)
+    secret = f"{SECRET_PREFIX}{b64encode(secrets.token_bytes(32)).decode()}"
+    _save(project, encrypt(secret, Purpose.FORGE_WEBHOOKS), by=by, change="created")
+    return secret
+
+
+def remove_webhook_secret(project: Project, *, by: Principal) -> None:
+    """Accept no more calls. Raises NotAllowed for all but maintainers."""
+    require_maintainer(by, project, MANAGE_PUBLISHING)
+    if project.encrypted_webhook_secret:
+        _save(project, "", by=by, change="removed")
+
+
+def _save(project: Project, encrypted: str, *, by: Principal, change: str) -> None:
+    project.encrypted_webhook_secret, project.webhook_called_at = encrypted, None
+    with transaction.atomic():
+        project.save(update_fields=["encrypted_webhook_secret", "webhook_called_at"])
+        record(Action.SETTINGS_CHANGED, by=by.user, project=project, webhook_secret=change)
+
+
+def receive_call(project_id: int, body: bytes, headers: Mapping[str, str]) -> bool:
+    """Let the pull requests be looked at that a call is about. Return whether the call is signed.
+
+    An unknown project, one without a secret and a wrong signature are alike.
+    """
+    project = Project.objects.filter(pk=project_id).exclude(encrypted_webhook_secret="").first()
+    if project is None:
+        return False
+    address = forge_address_of(project)
+    try:
+        secret = decrypt(project.encrypted_webhook_secret, Purpose.FORGE_WEBHOOKS)
+    except CannotDecrypt:
+        return False
+    if address is None or not is_signed(ForgeKind(address.kind), secret, body, headers):
+        return False
+    Project.objects.filter(pk=project.pk).update(webhook_called_at=timezone.now())
+    _look_soon(project, concerned(body))
+    return True
+
+
+def _look_soon(project: Project, about: Concerned) -> None:
+    """Bring the next looks forward. After a fault they stay as they are: a rate limit may hold."""
+    rows = PullRequest.objects.watched().filter(
+        Q(number__in=about.numbers) | Q(head_commit__in=about.commits),
+        project=project, url=target_of(project), fault="",
+    )  # fmt: skip
+    now = timezone.now()
+    for row in rows:
+        at = max(now, row.looked_at + timedelta(seconds=SHORTEST_GAP)) if row.looked_at else now
+        PullRequest.objects.filter(pk=row.pk, next_look_at__gt=at).update(next_look_at=at)
