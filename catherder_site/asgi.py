@@ -14,10 +14,12 @@ gc.disable()  # while modules are imported there is no garbage; TasksConfig swit
 pages = get_asgi_application()
 
 from catherder_site.body_limits import Application, LimitedBodies  # noqa: E402 - only now are there settings
+from catherder_site.metrics import Metrics  # noqa: E402
 from catherder_site.probes import Probes, Readiness  # noqa: E402
 from catherder_site.proxies import ForwardedClients  # noqa: E402
 from catherder_site.sandboxed_peers import RefuseSandboxedPeers  # noqa: E402
 from tasks_app.operations.health import not_ready  # noqa: E402
+from tasks_app.reporting.metrics import exposition  # noqa: E402
 from tasks_app.web.live.lifespan import lifespan  # noqa: E402 - needs the models that were loaded above
 from tasks_app.web.live.routing import websocket_urlpatterns  # noqa: E402
 from tasks_app.web.live.same_origin import SameOriginOnly  # noqa: E402
@@ -35,11 +37,13 @@ def _entered(inner: Application) -> Application:
     )
 
 
+measured_pages = Metrics(pages, read=exposition, token=settings.ENVIRONMENT.metrics_token or "")
+
 application = ProtocolTypeRouter(
     {
         # Well above what forms may hold, so that those can say it in their own words.
         "http": LimitedBodies(
-            _entered(Probes(pages, readiness=Readiness(not_ready))),
+            _entered(Probes(measured_pages, readiness=Readiness(not_ready))),
             limit=10 * settings.DATA_UPLOAD_MAX_MEMORY_SIZE,
         ),
         "websocket": _entered(SameOriginOnly(sockets)),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -111,3 +113,20 @@ class Formatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return without_secrets(super().format(record))
+
+
+class JsonFormatter(Formatter):
+    """One JSON object a line (O3): `time` in UTC, `level`, `logger`, `message`, `process`, `traceback`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC)
+        fields = {
+            "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": without_secrets(record.getMessage()),
+            "process": record.process,
+        }
+        if record.exc_info:
+            fields["traceback"] = without_secrets(self.formatException(record.exc_info))
+        return json.dumps(fields, ensure_ascii=False)

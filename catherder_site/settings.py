@@ -276,7 +276,8 @@ LOGGING = {
         "plain": {
             "()": "catherder_site.logs.Formatter",
             "format": "%(asctime)s %(levelname)s %(name)s: %(message)s",
-        }
+        },
+        "json": {"()": "catherder_site.logs.JsonFormatter"},
     },
     "filters": {
         "seldom_without_services": {"()": "catherder_site.logs.SeldomWithoutServices"},
@@ -286,7 +287,7 @@ LOGGING = {
     "handlers": {
         "console": {
             "class": "logging.StreamHandler",
-            "formatter": "plain",
+            "formatter": "json" if ENVIRONMENT.log_format == "json" else "plain",
             "filters": ["seldom_without_services"],
         }
     },
@@ -310,3 +311,9 @@ LOGGING = {
         "claude_agent_sdk._internal.query": {"level": "CRITICAL"},
     },
 }
+if ENVIRONMENT.log_format == "json":  # uvicorn has set up handlers of its own, for people
+    _OWN_LINES: dict[str, Any] = {"handlers": ["console"], "level": "INFO", "propagate": False}
+    LOGGING["loggers"] |= {  # type: ignore[operator]
+        "uvicorn": _OWN_LINES,
+        "uvicorn.access": {**_OWN_LINES, "filters": ["without_secrets"]},
+    }

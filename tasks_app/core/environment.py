@@ -217,6 +217,10 @@ class Environment(BaseModel):
     answer_limit: int = Field(200_000, alias="CATHERDER_ANSWER_LIMIT", ge=1_000, le=5_000_000)
     undo_seconds: int = Field(5, alias="CATHERDER_UNDO_SECONDS", ge=0, le=60)
     api_rate: int = Field(600, alias="CATHERDER_API_RATE", ge=0, le=1_000_000)
+    metrics_token: Annotated[str, BeforeValidator(_secret)] | None = Field(
+        None, alias="CATHERDER_METRICS_TOKEN", description="What a monitoring system shows for `/metrics`."
+    )
+    log_format: Literal["text", "json"] = Field("text", alias="CATHERDER_LOG_FORMAT")
     prompt_cache: Literal["auto", "5m", "1h"] = Field("auto", alias="CATHERDER_PROMPT_CACHE")
     git_memory: int = Field(4096, alias="CATHERDER_GIT_MEMORY", ge=512, le=1_048_576)
     workers: int = Field(4, alias="CATHERDER_WORKERS", ge=1, le=64)

@@ -6,11 +6,11 @@ import logging
 import os
 import socket
 import threading
-from importlib.metadata import PackageNotFoundError, version
 
 from django.db import close_old_connections, connection
 from django.db.models.functions import Now
 
+from tasks_app.core.version import version
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.models import Task, WorkerBeat
 from tasks_app.models.worker import BEAT_SECONDS
@@ -66,13 +66,6 @@ def beat(*, slots: int, ended: bool = False) -> None:
         pid=os.getpid(),
         slots=slots,
         busy=0 if ended else held.count(),
-        version=_version(),
+        version=version()[:40],
         ended=ended,
     )
-
-
-def _version() -> str:
-    try:
-        return version("cat-herder")[:40]
-    except PackageNotFoundError:  # the checkout was not installed
-        return ""

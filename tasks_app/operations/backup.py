@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,6 +24,7 @@ from django.db.models.functions import Now
 from tasks_app.core.errors import BackupError, WorkspaceError
 from tasks_app.core.nofollow import create_file
 from tasks_app.core.phases import Phase
+from tasks_app.core.version import version
 from tasks_app.git.durable import sync_folder
 from tasks_app.models import Project, Task, paths
 from tasks_app.operations import repositories, rows
@@ -138,7 +138,7 @@ def _manifest(dumped: list[rows.Model], *, with_key: bool) -> dict[str, Any]:
     return {
         "product": PRODUCT,
         "format": FORMAT,
-        "version": _version(),
+        "version": version(),
         "made_at": datetime.now(UTC).isoformat(),
         "database": connections["default"].vendor,
         "data_dir": str(paths.data_dir()),
@@ -149,13 +149,6 @@ def _manifest(dumped: list[rows.Model], *, with_key: bool) -> dict[str, Any]:
         "secret_key": "included" if _key_file(with_key) else "left out",
         "key_digest": key_digest(settings.SECRET_KEY),
     }
-
-
-def _version() -> str:
-    try:
-        return version(PRODUCT)
-    except PackageNotFoundError:  # run from a checkout that was not installed
-        return ""
 
 
 def _count_rows(found: Iterator[bytes], label: str, written: BackupSummary, say: Say) -> Iterator[bytes]:

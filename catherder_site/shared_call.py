@@ -1,0 +1,56 @@
+"""One slow call for however many requests."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+Result = TypeVar("Result")
+
+
+class SharedCall(Generic[Result]):
+    """Calls `function` in a thread, one call at a time, and gives its result again for a moment."""
+
+    def __init__(self, function: Callable[[], Result], *, name: str) -> None:
+        self._function = function
+        self._name = name
+        self._running: asyncio.Future[Result] | None = None
+        self._known: tuple[Result, float] | None = None
+
+    async def result(self, *, again_for: float, patience: float) -> Result:
+        """Return the result, which may be `again_for` seconds old.
+
+        Raises what the function raises, and TimeoutError after `patience` seconds; the call then goes on.
+        """
+        if self._known and time.monotonic() < self._known[1] + again_for:
+            return self._known[0]
+        if self._running is None or self._running.done():
+            self._running = asyncio.get_running_loop().create_future()
+            self._running.add_done_callback(_take_notice)
+            # A daemon, unlike those of a pool: a database that never answers must not hold up the exit.
+            threading.Thread(target=self._run, args=(self._running,), name=self._name, daemon=True).start()
+        found = await asyncio.wait_for(asyncio.shield(self._running), patience)
+        self._known = (found, time.monotonic())
+        return found
+
+    def _run(self, future: asyncio.Future[Result]) -> None:
+        settle: Callable[[], None]
+        try:
+            found = self._function()
+        except Exception as error:
+            fault = error  # the name `error` ends with this block
+            settle = lambda: future.set_exception(fault)  # noqa: E731
+        else:
+            settle = lambda: future.set_result(found)  # noqa: E731
+        with suppress(RuntimeError):  # the server has stopped meanwhile
+            future.get_loop().call_soon_threadsafe(settle)
+
+
+def _take_notice(future: asyncio.Future[Result]) -> None:
+    """Otherwise asyncio logs an error that came after everybody had stopped waiting."""
+    if not future.cancelled():
+        future.exception()
