@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tasks_app.agent.fake_script import Turn, ask, say
+from tasks_app.agent.fake_script import Turn, ask, say, write
 from tasks_app.cli.command import Exit
 from tasks_app.core.phases import Phase
 from tasks_app.engine import pull_requests as engine
@@ -19,6 +19,7 @@ from tasks_app.models import (
     Channel,
     PullRequest,
     QuestionState,
+    Reason,
     Review,
     ReviewThread,
     ReviewVerdict,
@@ -26,13 +27,16 @@ from tasks_app.models import (
     Task,
     ThreadComment,
     ThreadState,
+    User,
 )
-from tasks_app.services.reviews import NewThread, send_review
+from tasks_app.services.reviews import NewThread, counted_approvals, send_review
 from tests.api import Script
-from tests.factories import RunFactory
+from tests.factories import MembershipFactory, RunFactory
 from tests.integration.conftest import Manage
+from tests.integration.test_reviews import done as finished
+from tests.people import acting
 from tests.results import Result, make_result
-from tests.runner import Runner
+from tests.runner import Runner, diff_of, runs
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -289,3 +293,32 @@ def test_an_answer_is_taken_back_in_the_terminal(runner: Runner, manage: Manage,
     Task.objects.update(undo_until=None)  # a worker has claimed the task
     code, _, err = manage(*words, "--undo")
     assert code == 1 and "It is too late: the agent has the answer." in err
+
+
+@pytest.mark.parametrize("where", ["the API", "the terminal"])
+def test_requested_changes_reach_the_agent_with_the_threads_of_others(
+    runner: Runner, manage: Manage, where: str
+) -> None:
+    """V4, V5: and an approval that comes from there counts."""
+    task = finished(runner, Turn(calls=(write("paint.txt", "crimson\n"),)), say("Changed."))
+    second: User = MembershipFactory.create(project=task.project, user__username="second").user
+    threads = [NewThread("Is it tested?")]
+    send_review(task, ReviewVerdict.COMMENT, by=acting(second), via=Channel.WEB, threads=threads)
+    url = f"/tasks/{task.pk}/reviews"
+    if where == "the API":
+        thread = {"text": "Why blue?", "path": "paint.txt", "line": 3}
+        body = {"verdict": "request_changes", "threads": [thread]}
+        assert Script(runner.user).post(url, body).status_code == 201
+    else:
+        words = ("--request-changes", "--comment", "paint.txt:3: Why blue?")
+        assert manage("review", task.pk, "--as", runner.user.username, *words)[0] == 0
+    task.refresh_from_db()
+    assert runner.advance(task).phase == Phase.DONE, task.failure
+    (again,) = (run for run in runs(task) if run.reason == Reason.REVIEW and run.step.name == "implement")
+    assert again.resumed and "Is it tested?" in again.prompt and "Why blue?" in again.prompt
+    assert "crimson" in diff_of(task) and counted_approvals(task) == 0
+    if where == "the API":
+        assert Script(second).post(url, {"verdict": "approve"}).json()["holds"] is True
+    else:
+        assert manage("review", task.pk, "--as", "second", "--approve")[0] == 0
+    assert counted_approvals(task) == 1
