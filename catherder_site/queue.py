@@ -30,7 +30,7 @@ T = TypeVar("T")
 PAUSE_SECONDS = 1.0
 #: Rings kept in memory; the sweeper repeats what is lost.
 MOST_KEPT = 10_000
-#: Seconds that a worker's thread waits for a ring from memory while Redis is away.
+#: Seconds that a worker's thread waits for a job from memory while Redis is away.
 MEMORY_WAIT = 0.2
 #: Seconds that Redis gets to answer; longer than the second for which Huey waits for a job.
 REDIS_SECONDS = 5.0

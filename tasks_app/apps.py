@@ -21,7 +21,7 @@ class TasksConfig(AppConfig):
         from tasks_app.web.accounts import signals  # noqa: F401 - connects receivers
         from tasks_app.web.live import notifier
 
-        worker_notifier.register(tasks.ring, later=tasks.ring_later)
+        worker_notifier.register(tasks.notify_worker, later=tasks.notify_worker_later)
         notifier.notify_on_commit()
         program.memory_limit = settings.ENVIRONMENT.git_memory * 1024**2
         post_migrate.connect(schema.mend_after_migration, sender=self)

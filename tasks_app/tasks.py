@@ -21,12 +21,12 @@ def look_at(task_id: int) -> None:
     advance(task_id, owner=composition.owner(), context=composition.worker_context(_stop_signal))
 
 
-def ring(task_id: int) -> None:
+def notify_worker(task_id: int) -> None:
     """Tell some worker to look at the task."""
     look_at(task_id)
 
 
-def ring_later(task_id: int, seconds: float) -> None:
+def notify_worker_later(task_id: int, seconds: float) -> None:
     """Tell some worker to look at the task in so many seconds."""
     look_at.schedule((task_id,), delay=seconds)
 

@@ -56,7 +56,7 @@ class PersonalToken(HttpBearer):
         principal = Principal.of_token(found)
         origin = origin_of(principal)
         with audit.acting_from(origin):
-            note_use(found, address=origin.ip_address)
+            note_use(found, ip_address=origin.ip_address)
         count_request(request, _rate_limit_key(principal))
         if self.scope not in found.scopes:
             detail = f"The token “{found.name}” lacks the scope “{self.scope.value}”. It has: "

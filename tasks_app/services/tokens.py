@@ -102,14 +102,14 @@ def token_of(secret: str) -> ApiToken | None:
     return ApiToken.objects.usable().select_related("user").filter(digest=digest(secret)).first()
 
 
-def note_use(token: ApiToken, *, address: str) -> None:
+def note_use(token: ApiToken, *, ip_address: str) -> None:
     """Record a use of the token: its time at most once a minute, in the audit log at most once an hour."""
     now = timezone.now()
     if token.last_used_at and now - token.last_used_at < USE_NOTED_EVERY:
         return
     rows = ApiToken.objects.filter(pk=token.pk)
     rows.filter(_before("last_used_at", now - USE_NOTED_EVERY)).update(
-        last_used_at=now, last_used_ip_address=address[:60]
+        last_used_at=now, last_used_ip_address=ip_address[:60]
     )
     if token.use_audited_at and now - token.use_audited_at < USE_AUDITED_EVERY:
         return

@@ -94,8 +94,7 @@ def test_an_agent_that_never_falls_silent_can_be_cancelled(real: Runner) -> None
 
     def cancel() -> None:
         try:
-            while not Event.objects.filter(kind="tool_result").exists():
-                time.sleep(0.02)
+            wait_until(Event.objects.filter(kind="tool_result").exists)
             cancel_task(Task.objects.get(pk=task.pk), by=acting(real.user))
         finally:
             connection.close()

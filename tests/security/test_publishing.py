@@ -57,8 +57,8 @@ def all_rows() -> str:
 
 
 def all_files(*folders: Path) -> Iterator[tuple[Path, bytes]]:
-    for served_folder in folders:
-        for where, _, names in os.walk(served_folder):
+    for folder in folders:
+        for where, _, names in os.walk(folder):
             for path in (Path(where) / name for name in names):
                 if path.is_file():
                     yield path, path.read_bytes()

@@ -13,6 +13,7 @@ from tasks_app.agent.proxy.prices import highest_cost, usage_of
 from tasks_app.agent.proxy.request_reader import RequestReader
 from tasks_app.agent.proxy.response_reader import ResponseReader
 from tasks_app.agent.resets import reset_time
+from tasks_app.core.dollars import dollars
 from tasks_app.core.types import Usage
 
 #: Names of model families. Claude Code chooses the model of the family.
@@ -138,7 +139,7 @@ class RunMeter:
                     raise Refused(
                         402,
                         "billing_error",
-                        f"This run has cost the ${limit:.2f} that were left for it (limits.maxCostUsd).",
+                        f"This run has cost the {dollars(limit)} that were left for it (limits.maxCostUsd).",
                     )
                 reserved = sum(one.reserved for one in self._open.values())
                 if reserved and spent + reserved + may_cost > limit:

@@ -41,7 +41,7 @@ class Command(BaseCommand):
                 require_own_data_dir()
         except CatHerderError as error:
             raise CommandError(str(error), returncode=2) from None
-        sweeper = Sweeper(tasks.ring, pending=HUEY.pending_count)
+        sweeper = Sweeper(tasks.notify_worker, pending=HUEY.pending_count)
         heartbeat = Heartbeat(slots=settings.ENVIRONMENT.workers)
         dispatcher = Dispatcher()
         publisher = Publisher()
