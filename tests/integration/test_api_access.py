@@ -95,6 +95,8 @@ LINES = {
     "change_publishing": manages({"author": "Bot <bot@example.org>"}),
     "store_credential": manages({"kind": "token", "secret": "x"}, maintainer=400),
     "remove_credential": manages(maintainer=204),
+    "create_forge_webhook": manages(),
+    "remove_forge_webhook": manages(maintainer=204),
     "list_members": Line(),
     "put_member": manages({"role": "viewer"}),
     "remove_member": manages(maintainer=204),

@@ -25,8 +25,10 @@ from tasks_app.services.encryption import Purpose, decrypt
 from tasks_app.services.forge_webhooks import create_webhook_secret, receive_call, remove_webhook_secret
 from tasks_app.web.pages import forge_webhook
 from tests.addresses import text_of
+from tests.api import Script
 from tests.browser import signed_in
-from tests.factories import MembershipFactory, TaskFactory
+from tests.factories import MembershipFactory, TaskFactory, UserFactory
+from tests.integration.conftest import Manage
 from tests.people import acting
 
 pytestmark = pytest.mark.django_db
@@ -321,3 +323,26 @@ def test_members_neither_create_nor_remove_it(pull_request: PullRequest, secret:
         with pytest.raises(NotAllowed):
             action(project, by=acting(member))
     assert call(project.pk, ABOUT, github(secret, ABOUT)).status_code == 202
+
+
+def test_a_script_makes_and_removes_it(pull_request: PullRequest, maintainer: User) -> None:
+    script, path = Script(maintainer), f"/projects/{pull_request.project.name}/publishing"
+    made = script.send("put", f"{path}/webhook").json()
+    assert made["url"].endswith(reverse("forge_webhook", args=[pull_request.project_id]))
+    assert call(pull_request.project_id, ABOUT, github(made["secret"], ABOUT)).status_code == 202
+    shown = script.get(path).json()
+    assert shown["webhook_url"] == made["url"] and shown["webhook_called_at"]
+    assert made["secret"] not in str(shown)
+    assert script.send("delete", f"{path}/webhook").status_code == 204
+    assert script.get(path).json()["webhook_url"] == ""
+
+
+def test_the_terminal_makes_and_removes_it(pull_request: PullRequest, manage: Manage) -> None:
+    UserFactory.create(username="root", is_superuser=True)
+    words = ("project", "webhook", pull_request.project.name)
+    made = json.loads(manage(*words, "--json")[1])
+    assert call(pull_request.project_id, ABOUT, github(made["secret"], ABOUT)).status_code == 202
+    assert "shown only once" in manage(*words)[1]
+    assert call(pull_request.project_id, ABOUT, github(made["secret"], ABOUT)).status_code == 404
+    assert manage(*words, "--remove")[0] == 0
+    assert Project.objects.get().encrypted_webhook_secret == ""

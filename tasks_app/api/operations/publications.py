@@ -19,8 +19,14 @@ from tasks_app.api.schemas.publications import (
     PublishingPatch,
 )
 from tasks_app.models import Scope
-from tasks_app.reporting.schemas.publications import CredentialOut, PublicationOut, PublishingOut
+from tasks_app.reporting.schemas.publications import (
+    CredentialOut,
+    ForgeWebhookOut,
+    PublicationOut,
+    PublishingOut,
+)
 from tasks_app.services import publish_settings as actions
+from tasks_app.services.forge_webhooks import create_webhook_secret, remove_webhook_secret
 from tasks_app.services.publishing import publish
 
 router = Router(tags=["Publishing"])
@@ -95,4 +101,27 @@ def remove_credential(request: HttpRequest, project: ProjectName) -> Status[None
     """Remove the credential for publishing, if there is one."""
     found = permissions.project_named_or_404(principal_of(request), project)
     actions.remove_credential(found, by=principal_of(request))
+    return Status(204, None)
+
+
+@router.put(
+    "/projects/{project}/publishing/webhook",
+    response=responses(ForgeWebhookOut, 404),
+    auth=authenticators(Scope.MANAGE),
+)
+def create_forge_webhook(request: HttpRequest, project: ProjectName) -> ForgeWebhookOut:
+    """Make the secret of the webhook that the forge calls, in place of an earlier one, and return it once."""
+    found = permissions.project_named_or_404(principal_of(request), project)
+    return ForgeWebhookOut.of(found, secret=create_webhook_secret(found, by=principal_of(request)))
+
+
+@router.delete(
+    "/projects/{project}/publishing/webhook",
+    response=responses(None, 404, status=204),
+    auth=authenticators(Scope.MANAGE),
+)
+def remove_forge_webhook(request: HttpRequest, project: ProjectName) -> Status[None]:
+    """Accept no more calls of the forge."""
+    found = permissions.project_named_or_404(principal_of(request), project)
+    remove_webhook_secret(found, by=principal_of(request))
     return Status(204, None)

@@ -18,8 +18,9 @@ from tasks_app.git import committed_text
 from tasks_app.models import Project, paths
 from tasks_app.permissions import projects_visible_to, require_actor, require_maintainer
 from tasks_app.reporting.schemas.projects import ProjectFetched, ProjectList, ProjectListed, ProjectRemoved
-from tasks_app.reporting.schemas.publications import PublishingOut
+from tasks_app.reporting.schemas.publications import ForgeWebhookOut, PublishingOut
 from tasks_app.services.fetching import fetch
+from tasks_app.services.forge_webhooks import create_webhook_secret, remove_webhook_secret
 from tasks_app.services.projects import add_project, remove_project
 from tasks_app.services.publish_settings import (
     MANAGE_PUBLISHING,
@@ -46,6 +47,7 @@ examples:
   manage.py project publishing billing --url git@example.org:team/billing.git
   manage.py project credential billing --known-hosts hosts.txt < deploy_key
   manage.py project credential website --username robot     asks for the token
+  manage.py project webhook billing   makes the secret with which the forge signs its calls
   manage.py project remove billing"""
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -64,6 +66,13 @@ examples:
         again = actions.add_parser("fetch", help="fetch the source again, and repair the portal's copy of it")
         again.add_argument("name", metavar="NAME")
         add_publishing_arguments(actions)
+        webhook = actions.add_parser(
+            "webhook",
+            help="make the secret of the webhook that the forge calls",
+            description="Make the secret of the webhook that the forge calls, in place of an earlier one.",
+        )
+        webhook.add_argument("name", metavar="NAME")
+        webhook.add_argument("--remove", action="store_true", help="accept no more calls of the forge")
         remove = actions.add_parser("remove", help="remove a project with its tasks and their history")
         remove.add_argument("name", metavar="NAME")
         remove.add_argument("--yes", action="store_true", help="do not ask for confirmation")
@@ -80,6 +89,7 @@ examples:
             "fetch": self._fetch,
             "publishing": self._publishing,
             "credential": self._credential,
+            "webhook": self._webhook,
             "remove": self._remove,
         }
         actions[options["action"]](options)
@@ -147,6 +157,19 @@ examples:
         else:
             store_credential(project, read_credential(project, options), by=principal)
         self._report_publishing(project, options)
+
+    def _webhook(self, options: dict[str, Any]) -> None:
+        principal = acting_principal(options["username"])
+        project = find_project(options["name"], projects=projects_visible_to(principal))
+        if options["remove"]:
+            remove_webhook_secret(project, by=principal)
+            self._report_publishing(project, options)
+            return
+        made = ForgeWebhookOut.of(project, secret=create_webhook_secret(project, by=principal))
+        if options["json"]:
+            self.write_json(made)
+        else:
+            self.stdout.write(f"URL:    {made.url}\nSecret: {made.secret}\nThe secret is shown only once.")
 
     def _report_publishing(self, project: Project, options: dict[str, Any]) -> None:
         if options["json"]:

@@ -16,6 +16,7 @@ from tasks_app.models import (
     PullRequest,
 )
 from tasks_app.reporting.schemas.base import DateTime, Out, UserOut, user_or_none
+from tasks_app.services.forge_webhooks import webhook_url
 from tasks_app.services.publish_settings import (
     credential_fault,
     forge_address_of,
@@ -149,6 +150,17 @@ class CredentialOut(Out):
         )
 
 
+class ForgeWebhookOut(Out):
+    """The webhook that a project's forge calls when something happens to a pull request."""
+
+    url: str = Field(description="What is entered at the forge; a path if `CATHERDER_URL` is not set.")
+    secret: str = Field(description="With which the forge signs. It is told this once.")
+
+    @classmethod
+    def of(cls, project: Project, *, secret: str) -> Self:
+        return cls(url=webhook_url(project), secret=secret)
+
+
 class PublishingOut(Out):
     """Where and how the results of a project are published."""
 
@@ -166,6 +178,10 @@ class PublishingOut(Out):
     )
     credential: CredentialOut | None = Field(description="The stored credential; null if there is none.")
     fault: str = Field(description="Why the stored credential cannot be used; else empty.")
+    webhook_url: str = Field(description="What the forge calls; empty if there is no webhook.")
+    webhook_called_at: DateTime | None = Field(
+        description="When the forge last made a signed call; null if it did not yet."
+    )
 
     @classmethod
     def of(cls, project: Project) -> Self:
@@ -180,4 +196,6 @@ class PublishingOut(Out):
             required_approvals=project.required_approvals,
             credential=CredentialOut.of(stored) if stored else None,
             fault=credential_fault(project),
+            webhook_url=webhook_url(project) if project.encrypted_webhook_secret else "",
+            webhook_called_at=project.webhook_called_at,
         )

@@ -142,7 +142,7 @@ def _render_page(request: HttpRequest, project: Project, *, status: int = 200, *
         "fault": credential_fault(project),
         "may_change": may_maintain(principal_of(request), project),
         "may_move": principal_of(request).is_site_admin,
-        "webhook_url": webhook_url(project),
+        "webhook_url": request.build_absolute_uri(webhook_url(project)),
         "form": PublishingForm(initial=PublishingForm.initial_values(project)),
         "credential_form": _credential_form(project),
         **given,
