@@ -27,7 +27,15 @@ OPEN_TO_ALL = {
 }
 #: What changes something of a task or a question: members may, viewers may look only.
 FOR_MEMBERS = {
-    *("task_start", "task_cancel", "task_resume", "task_retry", "task_threshold", "task_publish"),
+    *(
+        "task_start",
+        "task_cancel",
+        "task_resume",
+        "task_retry",
+        "task_threshold",
+        "task_publish",
+        "task_merge",
+    ),
     *("review_send", "thread_add", "thread_reply", "thread_resolve"),
     *("question_answer", "question_dismiss", "question_decide", "question_undo"),
     *("sequence_start", "sequence_cancel", "sequence_resume", "sequence_publish"),

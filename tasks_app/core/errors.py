@@ -47,10 +47,21 @@ class PublishingFailed(WorkspaceError):
 
 
 class MergeConflict(WorkspaceError):
-    """Two commits cannot be merged, because both changed the same lines of `files`."""
+    """Two commits cannot be merged, because both changed the same lines of `files`.
 
-    def __init__(self, files: list[str]) -> None:
+    `tree` is the merge with conflict markers in them, as git leaves it.
+    """
+
+    def __init__(self, files: list[str], *, tree: str = "") -> None:
         super().__init__(f"These files conflict: {', '.join(files)}.")
+        self.files, self.tree = files, tree
+
+
+class UpdateConflict(PublishingFailed):
+    """A result cannot be updated before it is published, because `files` conflict."""
+
+    def __init__(self, message: str, files: list[str]) -> None:
+        super().__init__(message)
         self.files = files
 
 

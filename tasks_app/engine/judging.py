@@ -13,6 +13,7 @@ from tasks_app.engine.conclude import may_try_again
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.guard import guard_report, plan_report
 from tasks_app.engine.lease import Lease
+from tasks_app.engine.merging import merge_report
 from tasks_app.engine.network import network_of
 from tasks_app.engine.plan import PLAN_FILE, leave_out_plan, store_plan
 from tasks_app.engine.run_recorder import RunRecorder
@@ -58,7 +59,7 @@ def _run_guard_and_checks(run: Run, lease: Lease, context: WorkerContext) -> Non
     task = run.step.task
     recorder = RunRecorder(lease, run, stop_signal=context.stop_signal, timeout=float("inf"))
     ticker = _Ticker(recorder)
-    guard_reports = [report for report in (plan_report(run), guard_report(run)) if report]
+    guard_reports = [report for report in (plan_report(run), guard_report(run), merge_report(run)) if report]
     if not all(report.passed for report in guard_reports):
         _store_reports(run, guard_reports, lease, recorder)
         return

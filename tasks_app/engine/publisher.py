@@ -13,7 +13,14 @@ from contextlib import contextmanager
 
 from django.db import close_old_connections, connection
 
-from tasks_app.core.errors import CatHerderError, LeaseLost, MergeConflict, PublishingFailed, WorkspaceError
+from tasks_app.core.errors import (
+    CatHerderError,
+    LeaseLost,
+    MergeConflict,
+    PublishingFailed,
+    UpdateConflict,
+    WorkspaceError,
+)
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.pull_requests import look, open_or_update
 from tasks_app.engine.temporary_faults import temporary_fault
@@ -61,6 +68,8 @@ def carry_out(publication_id: int) -> bool:
             commit, answer = _publish(publication)
         except LeaseLost:
             return False  # another worker says how it ended
+        except UpdateConflict as error:
+            record_refused(publication, str(error), conflicts=error.files)
         except CatHerderError as error:
             record_refused(publication, str(error))
         except Exception as error:
@@ -176,14 +185,15 @@ def _commit_to_merge(publication: Publication, repository: Repository) -> str:
 
 
 def _merge(publication: Publication, repository: Repository) -> str:
-    """Return the tree of the result with the commit to merge. Raises PublishingFailed for a conflict."""
+    """Return the tree of the result with the commit to merge. Raises UpdateConflict."""
     try:
         return merged_tree(repository, publication.commit, publication.merged_commit)
     except MergeConflict as error:
         branch = publication.task.project.branch
-        raise PublishingFailed(
+        raise UpdateConflict(
             f"{branch} ({publication.merged_commit}) cannot be merged into the result: {error} Nothing was "
-            f"published. Let the agent merge {branch}, or publish without the update and merge it by hand."
+            f"published. Let the agent merge {branch}, or publish without the update and merge it by hand.",
+            error.files,
         ) from error
 
 

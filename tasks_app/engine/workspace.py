@@ -11,6 +11,7 @@ from tasks_app.config.pipeline import step_from_json
 from tasks_app.core.errors import SandboxError, WorkspaceError
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.lease import Lease
+from tasks_app.engine.merging import as_merge_commit, merged_into
 from tasks_app.engine.record_again import RECORDED_AGAIN, restore_lost_work
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.engine.worker_context import WorkerContext
@@ -166,7 +167,7 @@ def _put_files_back(step: Step, lease: Lease, context: WorkerContext) -> None:
     task, commit = step.task, step.task.reset_to
     workspace = paths.workspace(task)
     workspace.repository.commit(commit)  # raises if the commit is missing
-    label = f"{task.pk}-{step.position:02d}-{step.first_run}-replaced"
+    label = f"{task.pk}-{step.position:02d}-{step.runs.count() + 1}-replaced"
     if workspace.path.is_dir() and not workspace.has_snapshot(label):
         try:
             _snapshot(task, context, lease, label=label)
@@ -174,8 +175,10 @@ def _put_files_back(step: Step, lease: Lease, context: WorkerContext) -> None:
             if temporary_fault(error):
                 raise
             _move_aside(step, lease, label, error)
+    merged = merged_into(task, commit)
     with lease.fenced():
         set_head(task, commit)
+        Task.objects.filter(pk=task.pk).update(merged_commit=merged)
     lease.phase()  # a worker that was suspended for long must not remove its successor's workspace
     paths.remove_folder(workspace.path)
     workspace.create(base=commit)
@@ -184,7 +187,7 @@ def _put_files_back(step: Step, lease: Lease, context: WorkerContext) -> None:
         Step.objects.filter(pk=step.pk).update(base_commit=commit, base_ignored=EMPTY_LIST)
         Task.objects.filter(pk=task.pk).update(reset_to="")
     step.base_commit, step.base_ignored = commit, EMPTY_LIST
-    task.head_commit, task.reset_to = commit, ""
+    task.head_commit, task.reset_to, task.merged_commit = commit, "", merged
 
 
 def _move_aside(step: Step, lease: Lease, label: str, error: Exception) -> None:
@@ -250,6 +253,7 @@ def record_work(run: Run, lease: Lease, context: WorkerContext) -> str:
         with lease.fenced():  # an answer may have been noted in the run since it halted
             append_one(run, EventKind.ERROR, {"text": f"The work could not be recorded: {error}"})
         return str(error)
+    made = as_merge_commit(run, made, label=label, context=context)
     _store_snapshot(run, lease, made)
     crash_point("work-recorded")
     return ""

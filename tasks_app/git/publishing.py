@@ -195,7 +195,8 @@ def merged_tree(repository: Repository, commit: str, other: str) -> str:
     done = repository.git.finish(*words, valid_commit(commit), valid_commit(other))
     tree, *names = done.stdout.decode("utf-8", errors="replace").rstrip("\0").split("\0")
     if done.code == 1 and names:
-        raise MergeConflict([storable_text(name) for name in names])
+        sync_tree(repository.path / "objects")
+        raise MergeConflict([storable_text(name) for name in names], tree=tree)
     if done.code != 0:
         raise WorkspaceError(f"{other} cannot be merged: {done.messages or f'exit {done.code}'}")
     sync_tree(repository.path / "objects")

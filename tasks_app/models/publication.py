@@ -110,6 +110,9 @@ class Publication(models.Model):
     opened = models.ForeignKey(
         "PullRequest", null=True, blank=True, on_delete=models.SET_NULL, related_name="publications"
     )
+    conflicts: models.JSONField[list[str], list[str]] = models.JSONField(
+        default=list, blank=True, help_text="Files in conflict, for which it could not be updated."
+    )
     fault = models.TextField(
         blank=True, help_text="Why there is no pull request, although the branch was published."
     )

@@ -158,6 +158,13 @@ class Task(Phased):
     reset_to = models.CharField(
         max_length=64, blank=True, help_text="The commit to put the files back to before the next run."
     )
+    merge: models.JSONField[JsonObject | None, JsonObject | None] = models.JSONField(
+        null=True, blank=True, editable=False, help_text="The last merge that its agent was asked to resolve."
+    )
+    merged_commit = models.CharField(
+        max_length=64, blank=True,
+        help_text="The commit of the project's branch that the agent merged: changes are shown from there.",
+    )  # fmt: skip
     folder_key = models.CharField(
         max_length=16,
         blank=True,

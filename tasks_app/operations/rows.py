@@ -159,7 +159,7 @@ def commits_by_project(alias: str) -> dict[int, set[str]]:
     """Return the commits that rows refer to, by project id."""
     named: dict[int, set[str]] = {}
     for model, lookup, names in (
-        (Task, "project_id", ("base_commit", "head_commit", "reset_to")),
+        (Task, "project_id", ("base_commit", "head_commit", "reset_to", "merged_commit")),
         (Sequence, "project_id", ("base_commit", "head_commit")),
         (Step, "task__project_id", ("base_commit", "head_commit")),
         (Run, "step__task__project_id", ("head_commit", "checked_commit")),

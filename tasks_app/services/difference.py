@@ -56,9 +56,12 @@ def _owner(changed: Task | Step | Run | Sequence) -> Task | Sequence:
 
 
 def base_of(task: Task) -> str:
-    """Return the commit where the task began; in a sequence, where the previous task ended."""
+    """Return the commit where the task began; in a sequence, where the previous task ended.
+
+    If the agent has merged the project's branch since, it is the commit that was merged.
+    """
     if not task.sequence_id:
-        return task.base_commit
+        return task.merged_commit or task.base_commit
     first = task.steps.first()
     if first and first.base_commit and first.first_run == 1:
         return first.base_commit

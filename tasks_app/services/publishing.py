@@ -32,6 +32,8 @@ from tasks_app.services.reviews import counted_approvals
 from tasks_app.services.tasks import locked
 
 _LONGEST_ANSWER = 4000
+#: Files in conflict that are stored.
+_MOST_CONFLICTS = 200
 
 
 class CannotPublish(IllegalMove):
@@ -206,8 +208,9 @@ def record_published(publication: Publication, commit: str, answer: str, *, faul
     _end(publication, PublicationState.PUSHED, Action.PUBLISHED, commit, answer, fault=fault)
 
 
-def record_refused(publication: Publication, reason: str) -> None:
-    """Store why nothing was published."""
+def record_refused(publication: Publication, reason: str, *, conflicts: Sequence[str] = ()) -> None:
+    """Store why nothing was published, and the files in conflict if it could not be updated."""
+    publication.conflicts = list(conflicts)[:_MOST_CONFLICTS]
     _end(publication, PublicationState.REFUSED, Action.NOT_PUBLISHED, "", reason)
 
 
@@ -226,6 +229,7 @@ def _end(
         "published_commit": commit,
         "answer": storable_text(answer)[:_LONGEST_ANSWER],
         "fault": storable_text(fault)[:_LONGEST_ANSWER],
+        "conflicts": publication.conflicts,
         "ended_at": timezone.now(),
         "claimed_until": None,
     }

@@ -90,6 +90,7 @@ LINES = {
     "get_file": Line(viewer=403, query="?path=tasks/one.md"),
     "list_folders": Line(viewer=403),
     "publish_task": writes({}, member=409),
+    "let_agent_merge": writes(member=409),
     "list_publications": Line(),
     "get_publishing": Line(),
     "change_publishing": manages({"author": "Bot <bot@example.org>"}),

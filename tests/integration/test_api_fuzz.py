@@ -206,6 +206,7 @@ def _special(project: Project) -> dict[str, dict[str, Any]]:
     web = ProjectFactory.create(name="web-shop", source="https://git.example/shop.git")
     return {
         "publish_task": {"task_id": result.pk},
+        "let_agent_merge": {"task_id": _conflicting(project).pk},
         "publish_sequence": {"sequence_id": finished.pk},
         "store_credential": {"project": web.name, "kind": "token", "secret": "glpat-1", "username": "robot"},
         "get_patch": {"task_id": changed.pk},
@@ -217,6 +218,20 @@ def _special(project: Project) -> dict[str, dict[str, Any]]:
         "go_on_with_sequence": {"sequence_id": sequence.pk},
         "decide_question": {"question_id": approval.pk, "verdict": "approved"},
     }
+
+
+def _conflicting(project: Project) -> Task:
+    """A done task whose result conflicts with the newest commit of the source."""
+    source, own = GitRepository(Path(project.source)), paths.repository(project).path
+    base = source.git("rev-parse", "main")
+    source.git("checkout", "--quiet", "--detach")
+    head = source.commit(**{"clash.txt": "one\n"})
+    source.git("push", "--quiet", str(own), "HEAD:refs/heads/cat-herder/clash")
+    source.git("checkout", "--quiet", "main")
+    source.commit(**{"clash.txt": "two\n"})
+    task = TaskFactory.create(project=project, phase=Phase.DONE, base_commit=base, head_commit=head)
+    RunFactory.create(task=task)
+    return task
 
 
 def _failed(project: Project, sequence: Sequence | None = None) -> Task:

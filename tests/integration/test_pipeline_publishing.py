@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
-from tasks_app.agent.fake_script import Turn, say, write
+from tasks_app.agent.fake_script import End, Turn, say, write
 from tasks_app.config.pipeline import PublishConfig, publish_to_json
 from tasks_app.config.validation import Report
 from tasks_app.core.phases import Phase
@@ -110,10 +110,11 @@ def test_v7_a_task_that_is_done_is_published_once(runner: Runner) -> None:
 
 
 def test_v7_what_was_sent_back_is_published_again_when_it_is_done(runner: Runner) -> None:
-    task = runner.task([*WORK, *MORE], config=CONFIG)
+    task = runner.task([*WORK, End(), *MORE], config=CONFIG)
     remote = bare_target(runner, task)
     runner.advance(task)
     publish_all()
+    assert remote.git("show", f"{task.branch}:paint.txt") == "blue"
     send_review(task, ReviewVerdict.REQUEST_CHANGES, by=acting(runner.user), via=Channel.WEB, body="Red.")
     assert publish_all() == []
     runner.advance(task)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tasks_app.core.phases import Phase
-from tasks_app.models import Channel, Reason, ReviewVerdict, ThreadState
+from tasks_app.models import Channel, Reason, ReviewVerdict, ThreadState, paths
+from tasks_app.services.merging import let_agent_merge
 from tasks_app.services.reviews import NewThread, send_review
+from tests.integration.git_repository import GitRepository
 from tests.people import acting
 from tests.runner import Runner, diff_of, results, runs
 
@@ -51,3 +55,22 @@ def test_v4_the_same_session_changes_the_code_and_replies_to_each_thread(real: R
     }
     refused = [result for result in results(task) if "there is no thread 7; the threads are 1, 2" in result]
     assert refused, "a number that does not exist is told to the agent"
+
+
+def test_v6_the_same_session_resolves_a_conflict_with_the_projects_branch(real: Runner) -> None:
+    """The workspace is made anew for it, at the same path, so that the session goes on."""
+    text = "# Paint it\n\nrehearsal: resolve-a-conflict\n"
+    config = CHECKED.replace("grep -q green", "grep -q blue")
+    task = real.advance(real.task(text=text, config=config, threshold=0))
+    assert task.phase == Phase.DONE
+    before = task.head_commit
+    source = GitRepository(Path(task.project.source))
+    target = source.commit(**{"paint.txt": "red\n"})
+    let_agent_merge(task, by=acting(real.user), via=Channel.WEB)
+    assert real.advance(task).phase == Phase.DONE, task.failure
+    first, again = runs(task)
+    assert (again.reason, again.resumed, again.session_id) == (Reason.REVIEW, True, first.session_id)
+    assert any(f">>>>>>> {target}" in result for result in results(task)), "it saw the conflict"
+    own = GitRepository(paths.repository(task.project).path)
+    assert own.git("log", "-1", "--format=%P", task.head_commit) == f"{before} {target}"
+    assert own.git("show", f"{task.head_commit}:paint.txt") == "red\nblue"

@@ -11,8 +11,10 @@ from tasks_app.cli.acting_user import acting_principal, add_user_argument
 from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.lookup import find_task_or_sequence
 from tasks_app.engine.publisher import carry_out
-from tasks_app.models import Publication, PublicationState, Sequence
+from tasks_app.models import Channel, Publication, PublicationState, Sequence, Task
+from tasks_app.permissions import Principal
 from tasks_app.reporting.schemas.publications import PublicationOut
+from tasks_app.services.merging import let_agent_merge
 from tasks_app.services.publishing import publish
 from tasks_app.services.sequences import task_to_publish
 
@@ -48,6 +50,10 @@ examples:
             "--reviewer", metavar="NAME", action="append", default=[],
             help="ask this user of the forge for a review of it; may be repeated",
         )  # fmt: skip
+        parser.add_argument(
+            "--let-agent-merge", action="store_true",
+            help="do not publish, but ask the agent to merge the project's branch, which conflicts",
+        )  # fmt: skip
         parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
         add_user_argument(parser)
 
@@ -55,6 +61,8 @@ examples:
         principal = acting_principal(options["username"])
         found = find_task_or_sequence(options["task"], principal=principal)
         task = task_to_publish(found) if isinstance(found, Sequence) else found
+        if options["let_agent_merge"]:
+            return self._let_agent_merge(task, principal)
         publication = publish(
             task,
             by=principal,
@@ -71,6 +79,11 @@ examples:
             self._report(publication)
         done = publication.state == PublicationState.PUSHED and not publication.fault
         return Exit.DONE if done else Exit.FAILED
+
+    def _let_agent_merge(self, task: Task, principal: Principal) -> int:
+        review = let_agent_merge(task, by=principal, via=Channel.TERMINAL)
+        self.stdout.write(f"Task {task.pk} goes on in the portal. Its agent is asked:\n\n{review.body}")
+        return Exit.DONE
 
     def _report(self, publication: Publication) -> None:
         if publication.state != PublicationState.PUSHED:

@@ -89,6 +89,9 @@ class PublicationOut(Out):
     )
     draft: bool = Field(description="Whether it was to be opened as a draft.")
     reviewers: list[str] = Field(description="Who was to be asked for reviews of it.")
+    conflicts: list[str] = Field(
+        description="The files in conflict, if it was refused because the result could not be updated."
+    )
     fault: str = Field(
         description="What failed after the branch was pushed, such as opening the pull request; else empty."
     )
@@ -116,6 +119,7 @@ class PublicationOut(Out):
             pull_request=PullRequestOut.of(publication.opened) if publication.opened else None,
             draft=publication.draft,
             reviewers=publication.reviewers,
+            conflicts=publication.conflicts,
             fault=publication.fault,
             requested_by=user_or_none(publication.by),
             by_pipeline=publication.by_pipeline,

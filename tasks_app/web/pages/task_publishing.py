@@ -12,7 +12,8 @@ from django.views.decorators.http import require_POST
 
 from tasks_app.config.pipeline import publish_from_json
 from tasks_app.core.phases import Phase
-from tasks_app.models import Publication, PublicationState, PullRequest, Task
+from tasks_app.models import Channel, Publication, PublicationState, PullRequest, Task
+from tasks_app.services.merging import let_agent_merge, why_not_merge
 from tasks_app.services.publish_settings import forge_address_of, pull_request_hindrance, target_of
 from tasks_app.services.publishing import publication_hindrances, publish
 from tasks_app.services.pull_requests import newest_pull_request
@@ -26,6 +27,7 @@ class PublishingDetails:
     """Where the result of a task goes, its last publication, and why it cannot be published now.
 
     `by_pipeline`: what its pipeline does with the result, "" if nothing; `is_due`: it has not done that yet.
+    `is_mergeable`: whether the agent can be asked to merge into the result that was published last.
     `is_published`: whether the last publication was one of the present result, and arrived. `forge`: the
     name of the forge at which pull requests can be opened, "" if they cannot.
     """
@@ -38,6 +40,12 @@ class PublishingDetails:
     pull_request: PullRequest | None
     by_pipeline: str
     is_due: bool
+    is_mergeable: bool
+
+    @property
+    def can_merge(self) -> bool:
+        """Whether the present result could not be updated, and its agent can be asked to merge."""
+        return self.last is not None and bool(self.last.conflicts) and self.is_mergeable
 
     @property
     def can_publish(self) -> bool:
@@ -60,6 +68,7 @@ def publishing_details(task: Task) -> PublishingDetails | None:
         pull_request=newest_pull_request(task),
         by_pipeline=publishing_in_words(publish_from_json(task.publish) if task.publish else None),
         is_due=task.publish_due and task.phase == Phase.DONE,
+        is_mergeable=last is not None and last.commit == task.head_commit and why_not_merge(task) is None,
     )
 
 
@@ -67,6 +76,13 @@ def publishing_details(task: Task) -> PublishingDetails | None:
 def task_publish(request: HttpRequest, task_id: int) -> HttpResponse:
     """Publish the result of a task, with the options of the form."""
     run_action(request, task_or_404(request, task_id), partial(publish, **asked_options(request)))
+    return redirect("task", task_id)
+
+
+@require_POST
+def task_merge(request: HttpRequest, task_id: int) -> HttpResponse:
+    """Let the agent merge the project's branch, with which the result conflicts."""
+    run_action(request, task_or_404(request, task_id), partial(let_agent_merge, via=Channel.WEB))
     return redirect("task", task_id)
 
 

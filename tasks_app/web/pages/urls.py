@@ -203,6 +203,7 @@ _tasks = [
     path("tasks/<int:task_id>/cancel/", task_actions.task_cancel, name="task_cancel"),
     path("tasks/<int:task_id>/resume/", task_actions.task_resume, name="task_resume"),
     path("tasks/<int:task_id>/publish/", task_publishing.task_publish, name="task_publish"),
+    path("tasks/<int:task_id>/merge/", task_publishing.task_merge, name="task_merge"),
     path("tasks/<int:task_id>/threshold/", task_actions.task_threshold, name="task_threshold"),
     path("tasks/<int:task_id>/steps/<int:position>/retry/", task_actions.task_retry, name="task_retry"),
     path("tasks/<int:task_id>/plan/", task.task_plan, name="task_plan"),

@@ -1,0 +1,102 @@
+"""Let the agent merge the project's branch into a result with which it conflicts (V6).
+
+The portal makes the merge, with conflict markers in the files concerned. A worker puts it into the workspace,
+and the session that last wrote the code is asked to resolve it, as reviewers ask for changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from tasks_app.core.errors import BadInput, IllegalMove, MergeConflict
+from tasks_app.core.phases import Phase
+from tasks_app.git import AUTHOR, Repository
+from tasks_app.git.publishing import make_commit, merged_tree
+from tasks_app.models import Channel, Review, ReviewVerdict, Task, paths
+from tasks_app.permissions import Principal, require_actor
+from tasks_app.prompting.merging import merge_request
+from tasks_app.services.fetching import fetch
+from tasks_app.services.reviews import send_review
+from tasks_app.services.sending_back import why_not_change
+from tasks_app.services.tasks import locked
+
+
+@dataclass(frozen=True)
+class Merge:
+    """A merge that an agent resolves, as `Task.merge` stores it.
+
+    The commit `target` of the project's branch is merged into the result `onto`. `started` is the merge with
+    conflict markers in `files`; it is where the agent begins and no part of the result's history.
+    """
+
+    target: str
+    onto: str
+    started: str
+    files: list[str]
+
+    @classmethod
+    def of(cls, task: Task) -> Merge | None:
+        """Return the last merge of the task that an agent was asked for."""
+        stored: Any = task.merge
+        return cls(**stored) if stored else None
+
+    @property
+    def markers(self) -> tuple[str, str]:
+        """The beginnings of the lines around a conflict, as git wrote them."""
+        return f"<<<<<<< {self.onto}", f">>>>>>> {self.target}"
+
+
+def let_agent_merge(task: Task, *, by: Principal, via: Channel, notify: bool = True) -> Review:
+    """Ask the agent to merge the newest commit of the project's branch into the result of a done task.
+
+    Returns the request for changes that it gets. Raises NotAllowed; IllegalMove for a task that is not done,
+    or is part of a sequence; BadInput if there is no conflict; WorkspaceError if the source cannot be read.
+    """
+    require_actor(by, task.project)
+    if why := why_not_merge(task):
+        raise why
+    fetch(task.project)
+    merge = _start_merge(task, paths.repository(task.project))
+    with transaction.atomic():
+        task = locked(task)
+        if why := why_not_merge(task):
+            raise why
+        if task.head_commit != merge.onto:
+            raise IllegalMove(f"Task “{task}”", "changed meanwhile", "merged; try again")
+        Task.objects.filter(pk=task.pk).update(merge=asdict(merge), reset_to=merge.started)
+        verdict = ReviewVerdict.REQUEST_CHANGES
+        body = merge_request(task.project.branch, merge.target, merge.files)
+        return send_review(task, verdict, by=by, via=via, body=body, notify=notify)
+
+
+def why_not_merge(task: Task) -> IllegalMove | None:
+    """Return why no agent can be asked to merge; None if one can."""
+    what = f"Task “{task}”"
+    if task.phase != Phase.DONE:
+        return IllegalMove(what, task.phase, "merged: it is not done")
+    if task.sequence_id:
+        return IllegalMove(what, "part of a sequence", "merged by its agent; merge the branch by hand")
+    return why_not_change(task)
+
+
+def _start_merge(task: Task, repository: Repository) -> Merge:
+    """Make the merge with conflict markers. The portal keeps it under a ref until the agent has it."""
+    branch = task.project.branch
+    onto, target = task.head_commit, repository.head(branch)
+    try:
+        merged_tree(repository, onto, target)
+    except MergeConflict as conflict:
+        tree, files = conflict.tree, conflict.files
+    else:
+        message = f"{branch} can be merged into the result without the agent: publish it with the update"
+        raise BadInput(message, where="merge")
+    started = make_commit(
+        repository, tree, parents=[onto, target], message=f"Merge branch '{branch}' with conflicts",
+        author=AUTHOR, at=timezone.now(),
+    )  # fmt: skip
+    paths.workspace(task).set_snapshot(started, label=f"{task.pk}-merge-{started[:12]}")
+    return Merge(target, onto, started, files)

@@ -1,0 +1,255 @@
+"""An update that conflicts goes to the agent's session, whose work becomes the merge commit (V6)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from django.urls import reverse
+
+from tasks_app.agent.fake_script import Act, End, Turn, say, shell, write
+from tasks_app.core.errors import BadInput, IllegalMove, NotAllowed
+from tasks_app.core.phases import Phase
+from tasks_app.engine.publisher import carry_out
+from tasks_app.models import Channel, Project, Publication, Reason, Review, Role, Task, paths
+from tasks_app.services.difference import difference_of
+from tasks_app.services.merging import let_agent_merge
+from tasks_app.services.publishing import publish
+from tasks_app.services.retries import retry_from
+from tests.browser import signed_in
+from tests.crash.test_sweep import bury, dies_at
+from tests.factories import MembershipFactory, SequenceFactory
+from tests.git_servers import bare_repository
+from tests.integration.conftest import Manage
+from tests.integration.git_repository import GitRepository
+from tests.people import acting
+from tests.runner import Runner, diff_of, file_in, runs, step
+
+CONFIG = """\
+pipelines:
+  default:
+    - name: do
+      command: self
+      retry: 1
+      check: {type: shell, command: test -s paint.txt}
+"""
+FIRST = [Turn(calls=(write("paint.txt", "blue\n"), write("own.txt", "own\n"))), say("Painted.")]
+RESOLVED = [Turn(calls=(write("paint.txt", "red and blue\n"),)), say("Both colours.")]
+NOTHING = [say("Nothing to do.")]
+
+
+def finished(runner: Runner, *later: Act) -> tuple[Task, GitRepository, str]:
+    """A done task whose result conflicts with the newest commit of main; the agent's later runs follow."""
+    task = runner.task([*FIRST, End(), *later], config=CONFIG)
+    runner.advance(task)
+    assert task.phase == Phase.DONE
+    source = GitRepository(Path(task.project.source))
+    target = source.commit(**{"paint.txt": "red\n", "news.txt": "new\n"})
+    return task, source, target
+
+
+def ask_to_merge(runner: Runner, task: Task) -> Review:
+    return let_agent_merge(task, by=acting(runner.user), via=Channel.WEB)
+
+
+def log_of(task: Task, *words: str) -> str:
+    return GitRepository(paths.repository(task.project).path).git("log", *words, task.head_commit)
+
+
+def test_v6_the_session_resolves_it_and_its_work_is_one_merge_commit(runner: Runner) -> None:
+    task, _, target = finished(runner, *RESOLVED)
+    before = task.head_commit
+    review = ask_to_merge(runner, task)
+    assert target in review.body and "* paint.txt" in review.body and "own.txt" not in review.body
+    runner.advance(task)
+    first, again = runs(task)
+    assert task.phase == Phase.DONE, task.failure
+    assert (task.phase, again.reason, again.resumed) == (Phase.DONE, Reason.REVIEW, True)
+    assert again.session_id == first.session_id and target in again.prompt
+    assert [report["passed"] for report in again.checks or []] == [True, True], "checked again"
+    assert log_of(task, "-1", "--format=%P|%s") == f"{before} {target}|Merge branch 'main' into {task.branch}"
+    assert "with conflicts" not in log_of(task, "--format=%s")
+    assert file_in(task, "paint.txt").read_text() == "red and blue\n"
+    assert file_in(task, "news.txt").read_text() == "new\n"
+
+
+def test_the_changes_are_shown_from_what_was_merged(runner: Runner) -> None:
+    task, _, target = finished(runner, *RESOLVED)
+    ask_to_merge(runner, task)
+    runner.advance(task)
+    assert task.merged_commit == target
+    difference = difference_of(task)
+    assert difference is not None
+    patch = difference.diff()
+    assert "own.txt" in patch and "+red and blue" in patch and "news.txt" not in patch
+    assert "news.txt" in diff_of(task), "the commits that started the task do not have it"
+
+
+def test_the_agent_finds_the_markers_of_both_sides(runner: Runner) -> None:
+    look = [Turn(calls=(shell("cp paint.txt seen.txt"), write("paint.txt", "red and blue\n"))), say("Done.")]
+    task, _, target = finished(runner, *look)
+    before = task.head_commit
+    ask_to_merge(runner, task)
+    runner.advance(task)
+    seen = file_in(task, "seen.txt").read_text()
+    assert seen == f"<<<<<<< {before}\nblue\n=======\nred\n>>>>>>> {target}\n"
+
+
+def test_markers_that_are_left_are_a_failed_check(runner: Runner) -> None:
+    task, _, target = finished(runner, *NOTHING, End(), *RESOLVED)
+    ask_to_merge(runner, task)
+    runner.advance(task)
+    _first, idle, again = runs(task)
+    assert [report["passed"] for report in idle.checks or []] == [False]
+    assert again.reason == Reason.CHECK_FAILED and "paint.txt" in again.prompt
+    assert task.phase == Phase.DONE and log_of(task, "-1", "--format=%P").endswith(target)
+    assert "with conflicts" not in log_of(task, "--format=%s")
+
+
+def test_an_agent_that_resolves_nothing_fails_and_nothing_is_published(runner: Runner) -> None:
+    task, _, _ = finished(runner, *NOTHING, End(), *NOTHING)
+    ask_to_merge(runner, task)
+    runner.advance(task)
+    assert task.phase == Phase.FAILED and "conflicts that are not resolved" in task.failure
+    with pytest.raises(IllegalMove, match="done"):
+        publish(task, by=acting(runner.user))
+
+
+def test_the_agent_may_commit_itself(runner: Runner) -> None:
+    commit = Turn(calls=(write("paint.txt", "both\n"), shell("git add -A && git commit -qm Resolved")))
+    task, _, target = finished(runner, commit, say("Committed."))
+    before = task.head_commit
+    ask_to_merge(runner, task)
+    runner.advance(task)
+    assert log_of(task, "-1", "--format=%P") == f"{before} {target}"
+
+
+def test_published_afterwards_it_is_up_to_date(runner: Runner) -> None:
+    task, source, target = finished(runner, *RESOLVED)
+    remote = GitRepository(bare_repository(runner.folder / "remote.git"))
+    source.git("push", "--quiet", str(remote.path), "HEAD:main")
+    Project.objects.update(publish_url=str(remote.path))
+    by = acting(runner.user)
+
+    def publish_updated() -> Publication:
+        publication = publish(task, by=by, update=True)
+        carry_out(publication.pk)
+        publication.refresh_from_db()
+        return publication
+
+    refused = publish_updated()
+    assert (refused.state, refused.conflicts) == ("refused", ["paint.txt"])
+    ask_to_merge(runner, task)
+    runner.advance(task)
+    published = publish_updated()
+    assert (published.state, published.published_commit) == ("pushed", task.head_commit)
+    assert remote.git("merge-base", task.branch, "main") == target
+    assert remote.git("show", f"{task.branch}:paint.txt") == "red and blue"
+
+
+def test_a_second_merge_follows_the_first(runner: Runner) -> None:
+    more = [Turn(calls=(write("paint.txt", "all\n"),)), say("All.")]
+    task, source, _first = finished(runner, *RESOLVED, End(), *more)
+    ask_to_merge(runner, task)
+    runner.advance(task)
+    between = task.head_commit
+    second = source.commit(**{"paint.txt": "green\n"})
+    ask_to_merge(runner, task)
+    runner.advance(task)
+    assert (task.phase, task.merged_commit) == (Phase.DONE, second)
+    assert log_of(task, "-1", "--format=%P") == f"{between} {second}"
+
+
+def test_files_put_back_to_before_the_merge_are_compared_with_the_beginning(runner: Runner) -> None:
+    task, _, _ = finished(runner, *RESOLVED)
+    ask_to_merge(runner, task)
+    runner.advance(task)
+    Task.objects.filter(pk=task.pk).update(merged_commit=task.merged_commit)
+    step(task).__class__.objects.update(base_commit=task.base_commit)
+    runner.agent.script = lambda prompt: FIRST  # type: ignore[attr-defined]
+    retry_from(task, step(task), by=acting(runner.user), put_back=True)
+    runner.advance(task)
+    assert (task.phase, task.merged_commit) == (Phase.DONE, "")
+
+
+@pytest.mark.parametrize("point", ["claimed", "run-opened", "agent-ended", "work-recorded"])
+def test_r2_a_worker_that_dies_meanwhile(runner: Runner, point: str) -> None:
+    task, _, target = finished(runner, *RESOLVED)
+    before = task.head_commit
+    ask_to_merge(runner, task)
+    assert dies_at(point, lambda: runner.advance(task)) == 137
+    bury(task)
+    runner.advance(task)
+    assert task.phase == Phase.DONE
+    assert log_of(task, "-1", "--format=%P") == f"{before} {target}"
+
+
+# What is refused.
+
+
+def test_without_a_conflict_there_is_nothing_for_the_agent(runner: Runner) -> None:
+    task = runner.task(FIRST, config=CONFIG)
+    runner.advance(task)
+    GitRepository(Path(task.project.source)).commit(**{"news.txt": "new\n"})
+    with pytest.raises(BadInput, match="without the agent"):
+        ask_to_merge(runner, task)
+    assert not Review.objects.exists() and not Task.objects.get().reset_to
+
+
+def test_only_a_done_task_that_is_no_part_of_a_sequence(runner: Runner) -> None:
+    task, _, _ = finished(runner)
+    Task.objects.update(phase=Phase.FAILED)
+    with pytest.raises(IllegalMove, match="not done"):
+        ask_to_merge(runner, Task.objects.get())
+    Task.objects.update(phase=Phase.DONE, sequence=SequenceFactory.create(project=task.project), file="1.md")
+    with pytest.raises(IllegalMove, match="by hand"):
+        ask_to_merge(runner, Task.objects.get())
+
+
+def test_a_viewer_may_not(runner: Runner) -> None:
+    task, _, _ = finished(runner)
+    viewer = MembershipFactory.create(project=task.project, role=Role.VIEWER).user
+    with pytest.raises(NotAllowed):
+        let_agent_merge(task, by=acting(viewer), via=Channel.WEB)
+
+
+def test_asked_twice_it_is_resumed_once(runner: Runner) -> None:
+    task, _, _ = finished(runner, *RESOLVED)
+    ask_to_merge(runner, task)
+    with pytest.raises(IllegalMove):
+        ask_to_merge(runner, task)
+    assert Review.objects.count() == 1
+
+
+# The page, the API and the terminal.
+
+
+def test_the_page_offers_it_after_a_conflict(runner: Runner) -> None:
+    task, _, _ = finished(runner, *RESOLVED)
+    url, browser = reverse("task_merge", args=[task.pk]), signed_in(runner.user)
+    page = reverse("task", args=[task.pk])
+    assert url not in browser.get(page).content.decode()
+    publication = publish(task, by=acting(runner.user), update=True)
+    carry_out(publication.pk)
+    assert f'action="{url}"' in browser.get(page).content.decode()
+    assert browser.post(url).status_code == 302
+    task.refresh_from_db()
+    assert (task.phase, Review.objects.get().via) == (Phase.PENDING, Channel.WEB)
+    assert url not in browser.get(page).content.decode()
+
+
+def test_the_api_asks_for_it(runner: Runner) -> None:
+    task, _, target = finished(runner)
+    browser = signed_in(runner.user)
+    made = browser.post(f"/api/v1/tasks/{task.pk}/merge", {}, "application/json")
+    assert made.status_code == 201 and target in made.json()["body"]
+    again = browser.post(f"/api/v1/tasks/{task.pk}/merge", {}, "application/json")
+    assert again.status_code == 409
+
+
+def test_the_terminal_asks_for_it(runner: Runner, manage: Manage) -> None:
+    task, _, _target = finished(runner)
+    code, out, _ = manage("publish", task.pk, "--let-agent-merge")
+    assert code == 0 and "paint.txt" in out and not Publication.objects.exists()
+    assert Review.objects.get().via == Channel.TERMINAL
+    assert manage("publish", task.pk, "--let-agent-merge")[0] != 0
