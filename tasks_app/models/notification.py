@@ -128,7 +128,6 @@ class Preferences(models.Model):
         max_length=10, choices=ProjectSelection, default=ProjectSelection.MINE
     )
     projects: models.ManyToManyField[Project, Any] = models.ManyToManyField(Project, blank=True)
-    time_zone = models.CharField(max_length=64, default="UTC")
     quiet_from = models.TimeField(null=True, blank=True)
     quiet_until = models.TimeField(null=True, blank=True)
     digest = models.CharField(max_length=10, choices=Digest, default=Digest.AT_ONCE)
@@ -139,6 +138,11 @@ class Preferences(models.Model):
 
     def __str__(self) -> str:
         return f"preferences of {self.user}"
+
+    @property
+    def time_zone(self) -> str:
+        """The zone of the user's profile, in which quiet hours and digests are meant."""
+        return self.user.time_zone or "UTC"
 
     def selected_tasks(self, event_type: str, medium: str) -> str:
         known = default_subscriptions() | self.subscriptions  # saved before there was such an event type

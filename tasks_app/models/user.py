@@ -22,7 +22,9 @@ class User(AbstractUser):
 
     theme = models.CharField(max_length=10, choices=Theme, default=Theme.AUTO)
     time_zone = models.CharField(
-        max_length=64, blank=True, help_text="For times on pages if the browser does not say its own."
+        max_length=64,
+        blank=True,
+        help_text="For quiet hours and digests, and for times on pages if the browser does not say its own.",
     )
     first_steps_dismissed = models.BooleanField(default=False, editable=False)
 

@@ -22,6 +22,7 @@ from tasks_app.permissions import (
     projects_visible_to,
     require_unrestricted,
 )
+from tasks_app.services.account import change_time_zone
 
 #: Media for personal notifications; webhooks belong to projects.
 MEDIA = (Medium.PAGE, Medium.EMAIL, Medium.CHAT)
@@ -76,7 +77,6 @@ def save_preferences(principal: Principal, choice: NotificationSettings) -> None
     values: dict[str, Any] = {
         "subscriptions": {event_type: dict(media) for event_type, media in choice.subscriptions.items()},
         "project_selection": choice.project_selection,
-        "time_zone": choice.time_zone,
         "quiet_from": choice.quiet_from,
         "quiet_until": choice.quiet_until,
         "digest": choice.digest,
@@ -87,6 +87,7 @@ def save_preferences(principal: Principal, choice: NotificationSettings) -> None
             set_personal_chat(user, url)
         elif choice.forget_chat:
             Target.objects.filter(user=user).delete()
+        change_time_zone(user, "" if choice.time_zone == "UTC" else choice.time_zone)
         preferences, _ = Preferences.objects.update_or_create(user=user, defaults=values)
         preferences.projects.set(choice.projects)
         chat = "new" if url else "removed" if choice.forget_chat else "as before"
@@ -95,6 +96,7 @@ def save_preferences(principal: Principal, choice: NotificationSettings) -> None
             by=user,
             subject=user.shown_name,
             chat=chat,
+            time_zone=choice.time_zone,
             **_as_json_values(values),
         )
 

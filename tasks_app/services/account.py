@@ -27,7 +27,10 @@ def change_theme(user: User, theme: Theme) -> None:
 
 
 def change_time_zone(user: User, name: str) -> None:
-    """Set the zone of times on pages for browsers that do not say theirs; "" is UTC. Not recorded either."""
+    """Set the user's zone; "" is UTC. Not recorded either.
+
+    It is for quiet hours and digests, and for times on pages if the browser does not say its own.
+    """
     user.time_zone = name
     user.save(update_fields=["time_zone"])
 

@@ -22,6 +22,7 @@ from tasks_app.models import (
     Project,
     Role,
     Target,
+    User,
 )
 from tasks_app.notifications import chat
 from tasks_app.notifications.notices import create_notifications
@@ -77,6 +78,21 @@ def test_what_is_chosen_is_kept_and_recorded() -> None:
     entry = AuditEntry.objects.get(action=Action.NOTIFICATIONS_CHANGED)
     assert entry.actor == user and entry.detail["digest"] == "daily"
     assert 'value="07:30"' in signed_in(user).get(reverse("me_notifications")).text
+
+
+def test_a_user_has_one_time_zone() -> None:
+    """That of the profile is that of quiet hours and digests, wherever it was chosen."""
+    user = UserFactory.create(username="ann")
+    client = signed_in(user)
+    assert client.post(reverse("me_notifications"), chosen(time_zone="Asia/Tokyo")).status_code == 302
+    assert User.objects.get().time_zone == Preferences.objects.get().time_zone == "Asia/Tokyo"
+    profile = {"name": "", "email": "", "theme": "auto", "time_zone": "Asia/Kolkata"}
+    assert client.post(reverse("me"), profile).status_code == 302
+    page = client.get(reverse("me_notifications")).text
+    assert '<option value="Asia/Kolkata" selected>' in page and "data-browser-time-zone" not in page
+    assert Preferences.objects.get().time_zone == "Asia/Kolkata"
+    client.post(reverse("me_notifications"), chosen(time_zone="UTC"))
+    assert (User.objects.get().time_zone, Preferences.objects.get().time_zone) == ("", "UTC")
 
 
 @pytest.mark.parametrize(

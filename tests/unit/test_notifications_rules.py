@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tasks_app.core.allowed_networks import IpAddressRefused, is_allowed, resolve
-from tasks_app.models import Digest, Preferences
+from tasks_app.models import Digest, Preferences, User
 from tasks_app.notifications.chat_child import option_error
 from tasks_app.notifications.plain_text import neutralise_markup, one_line, to_lines
 from tasks_app.notifications.timing import MAX_ATTEMPTS, after_quiet_hours, retry_delay, when_due
@@ -74,7 +74,8 @@ def test_a_name_with_a_private_address_beside_a_public_one_is_refused(monkeypatc
 
 
 def preferences(**chosen: Any) -> Preferences:
-    return Preferences(**{"time_zone": "Europe/Berlin", **chosen})
+    zone = chosen.pop("time_zone", "Europe/Berlin")
+    return Preferences(user=User(time_zone=zone), **chosen)
 
 
 def at(text: str) -> datetime:

@@ -14,7 +14,7 @@ from tasks_app.web.admin.base import AuditsDeletions, AuditsEdits, NoAddOrDelete
 
 @admin.register(Preferences)
 class PreferencesAdmin(ReadOnly):
-    list_display = ["user", "project_selection", "digest", "quiet_from", "quiet_until", "time_zone"]
+    list_display = ["user", "project_selection", "digest", "quiet_from", "quiet_until"]
     list_filter = ["project_selection", "digest"]
     list_select_related = ["user"]
     search_fields = ["user__username", "user__first_name", "user__last_name"]

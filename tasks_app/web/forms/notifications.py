@@ -53,10 +53,9 @@ class PreferencesForm(forms.Form):
         projects = self.fields["projects"]
         assert isinstance(projects, forms.ModelMultipleChoiceField)  # noqa: S101 (for the type checker)
         projects.queryset = projects_visible_to(principal).distinct().order_by("name")
-        # pages.js selects the browser's time zone for users who have not saved preferences yet.
-        attributes: dict[str, str] = (
-            {"data-browser-time-zone": ""} if given is None and preferences.pk is None else {}
-        )
+        # pages.js selects the browser's time zone for users who have not saved preferences or a zone yet.
+        is_new = given is None and preferences.pk is None and not preferences.user.time_zone
+        attributes: dict[str, str] = {"data-browser-time-zone": ""} if is_new else {}
         self.fields["time_zone"] = forms.ChoiceField(
             choices=[(name, name) for name in time_zone_names()], widget=forms.Select(attributes)
         )
