@@ -212,10 +212,10 @@ def _special(project: Project) -> dict[str, dict[str, Any]]:
         "get_patch": {"task_id": changed.pk},
         "get_sequence_patch": {"sequence_id": done.pk},
         "add_project": {"project": "another-shop"},
-        "go_on_with_task": task_failed,
+        "resume_task": task_failed,
         "create_review": {"task_id": changed.pk, "threads": [], "commit": ""},
         "retry_step": {**step_failed, "put_back": False},
-        "go_on_with_sequence": {"sequence_id": sequence.pk},
+        "resume_sequence": {"sequence_id": sequence.pk},
         "decide_question": {"question_id": approval.pk, "verdict": "approved"},
     }
 

@@ -75,7 +75,7 @@ class Client:
 
     def resume(self, task: Task) -> None:
         """What the portal tells a person to do whose task was killed too often."""
-        if self._post(f"/tasks/{task.pk}/go-on", {}) in {200, 201}:
+        if self._post(f"/tasks/{task.pk}/resume", {}) in {200, 201}:
             self.resumed += 1
 
     def answers(self) -> bool:

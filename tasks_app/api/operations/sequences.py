@@ -91,11 +91,11 @@ def cancel_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceDe
 
 
 @router.post(
-    "/sequences/{sequence_id}/go-on",
+    "/sequences/{sequence_id}/resume",
     response=responses(SequenceDetail, 404, 409),
     auth=authenticators(Scope.WRITE),
 )
-def go_on_with_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceDetail:
+def resume_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceDetail:
     """Resume the current task; or, after an error in the folder, read the folder again."""
     principal = principal_of(request)
     actions.resume_sequence(permissions.sequence_or_404(principal, sequence_id), by=principal)

@@ -149,9 +149,9 @@ def cancel_task(request: HttpRequest, task_id: TaskId) -> TaskDetail:
 
 
 @router.post(
-    "/tasks/{task_id}/go-on", response=responses(TaskDetail, 404, 409), auth=authenticators(Scope.WRITE)
+    "/tasks/{task_id}/resume", response=responses(TaskDetail, 404, 409), auth=authenticators(Scope.WRITE)
 )
-def go_on_with_task(request: HttpRequest, task_id: TaskId) -> TaskDetail:
+def resume_task(request: HttpRequest, task_id: TaskId) -> TaskDetail:
     """Resume a task that failed, was interrupted or cancelled, or waits for a usage limit to reset."""
     task = permissions.task_or_404(principal_of(request), task_id)
     actions.resume_task(task, by=principal_of(request))
