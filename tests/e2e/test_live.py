@@ -149,6 +149,36 @@ def test_a_tab_in_the_background_tells_the_browser_once(portal: UpPortal, sign_i
     assert tag.startswith("catherder-notice-")
 
 
+def test_what_is_pushed_becomes_a_notification(portal: UpPortal, sign_in: SignIn) -> None:
+    """W6: a headless browser has no push service and shows nothing. Its developer tools give the message to
+    the worker, and the test looks at what that would show.
+    """
+    page = sign_in(portal, permissions=["notifications"])
+    tools = page.context.new_cdp_session(page)
+    registrations: list[str] = []
+    tools.on(
+        "ServiceWorker.workerRegistrationUpdated",
+        lambda told: registrations.extend(one["registrationId"] for one in told["registrations"]),
+    )
+    tools.send("ServiceWorker.enable")
+    page.goto(f"{portal.url}/me/notifications/")
+    form = page.locator("#push-subscribe")
+    with page.context.expect_event("serviceworker") as started:
+        form.locator("button").click()
+    worker = started.value
+    expect(form.locator("[data-push-state]")).to_contain_text("could not subscribe")
+    worker.evaluate(
+        "() => { self.told = []; registration.showNotification = async (...shown) => told.push(shown); }"
+    )
+    message = {"title": "sample › Export", "body": "Comma or semicolon?", "tag": "one", "url": "/inbox/"}
+    pushed = {"origin": portal.url, "registrationId": registrations[-1], "data": json.dumps(message)}
+    tools.send("ServiceWorker.deliverPushMessage", pushed)
+    wait_until(lambda: worker.evaluate("told.length"))
+    ((title, options),) = worker.evaluate("told")
+    assert (title, options["body"], options["tag"]) == ("sample › Export", "Comma or semicolon?", "one")
+    assert options["data"]["url"] == "/inbox/"
+
+
 def test_notices_that_come_twice_late_or_broken_do_no_harm(portal: UpPortal, sign_in: SignIn) -> None:
     task = portal.new_task("# Stand still", started=False)
     page = sign_in(portal)
