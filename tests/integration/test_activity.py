@@ -14,6 +14,7 @@ from django.utils.html import strip_tags
 
 from tasks_app.core.phases import Phase
 from tasks_app.models import Event, EventKind, Outcome, Run, Sequence, Task
+from tasks_app.web.pages.activity import last_lines
 from tests.browser import signed_in
 from tests.factories import RunFactory, SequenceFactory, TaskFactory, UserFactory
 
@@ -127,6 +128,14 @@ def test_a_task_that_does_not_run_says_nothing(browser: Client, run: Run) -> Non
     Task.objects.filter(pk=task.pk).update(phase=Phase.RUNNING)
     Run.objects.all().delete()
     assert activity(browser, task) == "for 4 min 5 s"
+
+
+def test_the_end_of_a_run_is_no_line_of_its_agent(run: Run) -> None:
+    say(run, EventKind.TEXT, 3, text="Painted.")
+    say(run, EventKind.RESULT, 2, subtype="success", is_error=False)
+    assert [line for _, line in last_lines(run)] == ["Painted."]
+    say(run, EventKind.RESULT, 1, subtype="error_max_turns", is_error=True)
+    assert [line for _, line in last_lines(run)] == ["Painted.", "error_max_turns"]
 
 
 def test_the_steps_of_a_task_stand_in_every_row(browser: Client, run: Run, subtests: pytest.Subtests) -> None:

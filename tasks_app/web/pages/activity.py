@@ -87,8 +87,14 @@ def last_lines(run: Run) -> list[tuple[Event, str]]:
 
 
 def _lines(events: Iterable[Event]) -> list[tuple[Event, str]]:
-    listed = [(event, event_summary(event)) for event in events if event.kind not in _NOT_LISTED]
+    listed = [(event, event_summary(event)) for event in events if not _is_left_out(event)]
     return [(event, line) for event, line in listed if line]
+
+
+def _is_left_out(event: Event) -> bool:
+    """A run that ended well has no words but “success”, which would pass for those of the agent."""
+    ended_well = event.kind == EventKind.RESULT and not event.payload.get("is_error")
+    return ended_well or event.kind in _NOT_LISTED
 
 
 def shown_steps() -> Prefetch[str]:
