@@ -6,6 +6,7 @@ import re
 from html import unescape
 
 import pytest
+from django.urls import reverse
 
 from tasks_app.history.audit import record
 from tasks_app.models import Action, AuditEntry, Project, Role, User
@@ -61,6 +62,18 @@ def test_maintainers_see_their_projects(shop: Project, bob: User, role: Role, se
     assert ('href="/audit/"' in signed_in(user).get("/").text) == sees, (
         "the menu leads to what there is to read"
     )
+
+
+def test_maintainers_find_it_on_the_page_of_members(shop: Project, bob: User) -> None:
+    record(Action.LOGGED_OUT, by=bob)
+    maintainer = MembershipFactory.create(project=shop, role=Role.MAINTAINER).user
+    members = reverse("project_members", args=[shop.pk])
+    link = re.search(r'<a href="([^"]+)">audit log</a>', signed_in(maintainer).get(members).text)
+    assert link
+    shown = signed_in(maintainer).get(unescape(link[1])).text
+    assert "Round prices" in shown and "<option selected>shop</option>" in shown
+    member = MembershipFactory.create(project=shop).user
+    assert ">audit log</a>" not in signed_in(member).get(members).text
 
 
 @pytest.mark.parametrize(
