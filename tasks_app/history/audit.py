@@ -68,7 +68,7 @@ def record(
         actor_name=storable_text(by.shown_name if by else actor_name)[:200],
         via=source.via,
         token=source.token,
-        address=source.ip_address,
+        ip_address=source.ip_address,
         project=project,
         project_name=project.name if project else "",
         task=task,

@@ -68,7 +68,7 @@ class Action(models.TextChoices):
 
 
 #: Fields that a search looks at.
-SEARCH_FIELDS = ("actor_name", "actor__username", "subject", "project_name", "token", "address")
+SEARCH_FIELDS = ("actor_name", "actor__username", "subject", "project_name", "token", "ip_address")
 
 
 class AuditEntryQuerySet(models.QuerySet["AuditEntry"]):
@@ -100,7 +100,7 @@ class AuditEntry(models.Model):
     actor_name = models.CharField(max_length=200, blank=True)
     via = models.CharField(max_length=20, choices=Channel, blank=True)
     token = models.CharField(max_length=100, blank=True, help_text="The name of the token that was used.")
-    address = models.CharField(max_length=60, blank=True, help_text="Where the request came from.")
+    ip_address = models.CharField(max_length=60, blank=True, help_text="Where the request came from.")
     project = models.ForeignKey(
         Project, null=True, blank=True, on_delete=models.DO_NOTHING, db_constraint=False, related_name="+"
     )

@@ -43,7 +43,7 @@ def test_an_answer_is_recorded_with_who_what_and_from_where(question: Question, 
     assert (entry.action, entry.actor, entry.task, entry.project) == (
         Action.ANSWERED, member, question.task, question.task.project,
     )  # fmt: skip
-    assert (entry.subject, entry.via, entry.address) == (question.headline, "web", "192.0.2.7")
+    assert (entry.subject, entry.via, entry.ip_address) == (question.headline, "web", "192.0.2.7")
 
 
 def test_an_answer_that_came_too_late_leaves_no_entry(question: Question, member: User) -> None:
@@ -117,4 +117,4 @@ def test_a_request_says_that_it_came_from_the_web(client: Client, question: Ques
     client.force_login(member)
     client.post(reverse("task_cancel", args=[question.task_id]))
     assert AuditEntry.objects.get().via == "web"
-    assert AuditEntry.objects.get().address == "127.0.0.1"
+    assert AuditEntry.objects.get().ip_address == "127.0.0.1"

@@ -45,7 +45,7 @@ def test_name_and_address_both_log_in(ann: User, client: Client, name: str) -> N
     assert client.post("/login/", {**RIGHT, "username": name})["Location"] == "/"
     assert is_in(client)
     (entry,) = told(Action.LOGGED_IN)
-    assert (entry.actor, entry.address) == (ann, "127.0.0.1")
+    assert (entry.actor, entry.ip_address) == (ann, "127.0.0.1")
 
 
 def test_the_login_mentions_the_page_that_was_asked_for(client: Client) -> None:

@@ -214,7 +214,7 @@ admin = Principal.unrestricted(User.objects.get(username="admin"))
 result = make_token("t", list(Scope), by=admin).secret
 """
 ADDRESSES = (
-    "result = sorted(AuditEntry.objects.filter(action='login_failed').values_list('address', flat=True))"
+    "result = sorted(AuditEntry.objects.filter(action='login_failed').values_list('ip_address', flat=True))"
 )
 
 

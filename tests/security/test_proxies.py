@@ -15,7 +15,9 @@ from catherder_site.proxies import ForwardedClients
 from tests.portal import WebServer
 
 OPTIONS = "from tasks_app.management.commands import up; result = up.server_options()"
-FAILED = "result = list(AuditEntry.objects.filter(action='login_failed').values_list('address', flat=True))"
+FAILED = (
+    "result = list(AuditEntry.objects.filter(action='login_failed').values_list('ip_address', flat=True))"
+)
 
 
 def addresses_of_failed_logins(portal: WebServer) -> list[str]:

@@ -24,7 +24,7 @@ class AuditQuery(Schema):
 
     q: Name = Field(
         "",
-        description="All these words must occur in user, subject, project, token or address.",
+        description="All these words must occur in user, subject, project, token or IP address.",
     )
     project: Name = Field("", description="Only entries of the project with this name.")
     person: Name = Field("", description="Only entries of this user: the user name, or a part of the name.")

@@ -24,7 +24,7 @@ class AuditEntryOut(Out):
         description="Through what: web, terminal or api; empty for the portal itself."
     )
     token: str = Field(description="The name of the API token that was used.")
-    address: str = Field(description="The IP address that the request came from.")
+    ip_address: str = Field(description="The IP address that the request came from.")
     detail: Json = Field(description="More about it, depending on the action.")
 
     @classmethod
@@ -39,6 +39,6 @@ class AuditEntryOut(Out):
             task=entry.task_id,
             via=Channel(entry.via) if entry.via else "",
             token=entry.token,
-            address=entry.address,
+            ip_address=entry.ip_address,
             detail=entry.detail,
         )

@@ -71,7 +71,7 @@ def record_failed_login(name: str, **detail: Any) -> None:
 def _gets_own_entry(ip_address: str) -> bool:
     since = timezone.now() - timedelta(seconds=_HOUR)
     entries = AuditEntry.objects.filter(action=Action.LOGIN_FAILED, at__gt=since)
-    counts = entries.aggregate(all=Count("pk"), here=Count("pk", filter=Q(address=ip_address)))
+    counts = entries.aggregate(all=Count("pk"), here=Count("pk", filter=Q(ip_address=ip_address)))
     return bool(counts["all"] < ENTRIES_IN_ALL and counts["here"] < ENTRIES_PER_IP_ADDRESS)
 
 

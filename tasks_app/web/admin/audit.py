@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 COLUMNS = [
     *("id", "at", "actor_name", "action", "subject", "project_name", "task_id"),
-    *("via", "token", "address", "detail"),
+    *("via", "token", "ip_address", "detail"),
 ]  # fmt: skip
 
 
@@ -60,7 +60,7 @@ class ProjectFilter(admin.AllValuesFieldListFilter):
 class AuditEntryAdmin(ReadOnly):
     """Read-only; the export streams all entries that the filters of the list select."""
 
-    list_display = ["at", "actor_name", "action", "subject", "project_name", "via", "address"]
+    list_display = ["at", "actor_name", "action", "subject", "project_name", "via", "ip_address"]
     list_filter = [
         ("at", TimeFilter),
         ("actor", UserFilter),
