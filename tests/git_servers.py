@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import getpass
+import json
 import os
 import ssl
 import subprocess
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socket import create_connection, create_server
+from typing import Any
 from urllib.parse import urlsplit
 
 from tests import machine
@@ -57,10 +59,51 @@ class HttpsServer:
     authority: Path
     port: int = 0
     redirects_to: str = ""
+    refuses_contents: bool = False
     seen: list[str] = field(default_factory=list)
 
     def url(self, name: str) -> str:
         return f"https://localhost:{self.port}/{name}"
+
+
+class _Contents(BaseHTTPRequestHandler):
+    """Takes contents of Git LFS into the folder `lfs-store`, as its batch API says."""
+
+    serving: HttpsServer
+
+    def offer_uploads(self, asked: Any) -> None:
+        """Say where each content that is missing may be sent to."""
+        if self.serving.refuses_contents:
+            self._end(507, [], b'{"message": "Your quota of storage is used up."}')
+            return
+        objects = [{**one, "authenticated": True, **self._actions(one["oid"])} for one in asked["objects"]]
+        answer = json.dumps({"transfer": "basic", "objects": objects}).encode()
+        self._end(200, [("Content-Type", "application/vnd.git-lfs+json")], answer)
+
+    def _actions(self, name: str) -> dict[str, Any]:
+        if (self.serving.folder / "lfs-store" / name).exists():
+            return {}
+        upload = {"href": self.serving.url(f"lfs-store/{name}"), "header": {"X-Ticket": "1"}}
+        return {"actions": {"upload": upload}}
+
+    def do_PUT(self) -> None:
+        self.serving.seen.append(f"PUT {self.path} {self.headers.get('Authorization', '')}")
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        store = self.serving.folder / "lfs-store"
+        store.mkdir(exist_ok=True)
+        (store / self.path.rpartition("/")[2]).write_bytes(body)
+        self._end(200 if self.headers.get("X-Ticket") else 403, [])
+
+    def _end(self, status: int, headers: list[tuple[str, ...]], body: bytes = b"") -> None:
+        self.send_response(status)
+        for name, value in headers:
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
 
 
 @contextmanager
@@ -68,7 +111,7 @@ def https_server(folder: Path) -> Iterator[HttpsServer]:
     authority = certificate(folder, name="localhost")
     serving = HttpsServer(folder, authority)
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(_Contents):
         def do_GET(self) -> None:
             serving.seen.append(f"{self.command} {self.path} {self.headers.get('Authorization', '')}")
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -77,6 +120,8 @@ def https_server(folder: Path) -> Iterator[HttpsServer]:
                 self._end(302, [("Location", serving.redirects_to + self.path)])
             elif self.headers.get("Authorization") != f"Basic {allowed}":
                 self._end(401, [("WWW-Authenticate", 'Basic realm="git"')])
+            elif self.path.endswith("/info/lfs/objects/batch"):
+                self.offer_uploads(json.loads(body))
             else:
                 self._run_git(body)
 
@@ -106,23 +151,13 @@ def https_server(folder: Path) -> Iterator[HttpsServer]:
             status = next((int(value.split()[0]) for name, value in headers if name == "Status"), 200)
             self._end(status, [one for one in headers if one[0] != "Status"], answer)
 
-        def _end(self, status: int, headers: list[tuple[str, ...]], body: bytes = b"") -> None:
-            self.send_response(status)
-            for name, value in headers:
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """Quiet."""
-
     class Server(ThreadingHTTPServer):
         daemon_threads = True
 
         def handle_error(self, request: object, client_address: object) -> None:
             """Print no traceback."""
 
+    Handler.serving = serving
     server = Server(("127.0.0.1", 0), Handler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority)

@@ -64,6 +64,7 @@ ON_SQLITE = (
     "integration/test_file_guard.py",
     "integration/test_forges.py",
     "integration/test_git_publishing.py",
+    "integration/test_lfs_publishing.py",
     "integration/test_moving_a_project.py",
     "integration/test_project_settings.py",
     "integration/test_projects_pages.py",

@@ -11,7 +11,7 @@ import re
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -20,9 +20,16 @@ from tasks_app.core.control_characters import strip_controls
 from tasks_app.core.errors import MergeConflict, PublishingFailed, TookTooLong, WorkspaceError
 from tasks_app.core.storable import storable_text
 from tasks_app.git.durable import sync_folders, sync_tree
+from tasks_app.git.lfs import (
+    UPLOAD_SECONDS,
+    added_contents,
+    copy_contents,
+    is_installed,
+    upload_settings,
+)
 from tasks_app.git.program import Finished, Git, valid_branch, valid_commit
 from tasks_app.git.repository import Repository
-from tasks_app.git.source import receive_pack, upload_pack
+from tasks_app.git.source import is_url, receive_pack, upload_pack
 
 #: Seconds for reading the branches of a remote, and for pushing to it.
 READ_SECONDS = 60.0
@@ -112,6 +119,8 @@ class Remote:
         the connection ended too early.
         """
         ref = f"refs/heads/{valid_branch(branch)}"
+        if names := added_contents(repository, commit):
+            self._bring_contents(repository, names)
         words = (
             "push", "--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no",
             f"--force-with-lease={ref}:{expected and valid_commit(expected)}", *receive_pack(self.url), "--",
@@ -122,9 +131,43 @@ class Remote:
             raise self._failure(branch, done)
         return self._said(done)
 
-    def _finish(self, directory: Path | None, *words: str, seconds: float) -> Finished:
+    def _bring_contents(self, repository: Repository, names: list[str]) -> None:
+        """Bring contents of Git LFS to the remote, before the commits that name them.
+
+        Raises PublishingFailed.
+        """
+        if not is_url(self.url):
+            copy_contents(repository, names, Path(self.url))
+            return
+        files = "1 file" if len(names) == 1 else f"{len(names)} files"
+        if urlsplit(self.url).scheme != "https":
+            raise PublishingFailed(
+                f"The result adds {files} of Git LFS, whose contents the portal brings to https URLs and "
+                f"folders only, not to {self.url}. Nothing was published."
+            )
+        if not is_installed():
+            raise PublishingFailed(
+                f"The result adds {files} of Git LFS, and git-lfs is not installed on the worker that "
+                "publishes. Install it there, and publish again."
+            )
+        self._upload(repository, names, files)
+
+    def _upload(self, repository: Repository, names: list[str], files: str) -> None:
+        words = ("lfs", "push", "--object-id", self.url, *names)
+        settings = upload_settings(self.url)
+        done = self._finish(repository.path, *words, seconds=UPLOAD_SECONDS, settings=settings)
+        if done.code != 0:
+            said = done.messages or f"exit {done.code}"
+            raise PublishingFailed(
+                self._masked(f"{self.url} did not take {files} of Git LFS: {said}")[:_LONGEST_MESSAGE]
+            )
+
+    def _finish(
+        self, directory: Path | None, *words: str, seconds: float, settings: tuple[str, ...] = ()
+    ) -> Finished:
         try:
             with _git_with(self, directory) as git:
+                git = replace(git, settings=(*git.settings, *settings))
                 return git.finish(*words, timeout=seconds)
         except TookTooLong:
             raise PublishingFailed(

@@ -1,0 +1,87 @@
+"""Contents that Git LFS keeps outside of git: which a push must bring along, and bringing them.
+
+The portal keeps the contents that tasks added beside its repository, see `recording.py`. What the source had
+before is not there, and is not needed: the remote is asked to have it.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from tasks_app.core.errors import PublishingFailed
+from tasks_app.git.durable import sync_folders
+from tasks_app.git.program import Git, valid_commit
+from tasks_app.git.repository import Repository
+
+#: A pointer in the output of `git cat-file --batch`. Text that only looks so names nothing that is kept here.
+_POINTER = re.compile(
+    rb"^version https://git-lfs\.github\.com/spec/v1\n(?:ext-.*\n)*oid sha256:([0-9a-f]{64})$", re.M
+)
+#: Bytes of a pointer: it has three short lines, and more with extensions.
+_POINTER_BYTES = range(100, 513)
+#: Seconds for uploading all contents.
+UPLOAD_SECONDS = 1800.0
+
+
+def added_contents(repository: Repository, commit: str) -> list[str]:
+    """Return the names of contents that the commit has, the source has not, and the portal keeps."""
+    if not (repository.path / "lfs" / "objects").is_dir():
+        return []
+    new = (valid_commit(commit), "--not", "--glob=refs/source/*")
+    objects = repository.git.run("rev-list", "--objects", "--no-object-names", *new)
+    small = _small_blobs(repository.git, objects)
+    contents = repository.git.run("cat-file", "--batch", stdin=small) if small else b""
+    named = dict.fromkeys(pointer[1].decode() for pointer in _POINTER.finditer(contents))
+    return [name for name in named if path_of(repository, name).is_file()]
+
+
+def _small_blobs(git: Git, objects: bytes) -> bytes:
+    """Return the ids of the blobs that may be pointers, a line each."""
+    listed = git.run("cat-file", "--batch-check=%(objectname) %(objecttype) %(objectsize)", stdin=objects)
+    rows = (line.split() for line in listed.decode().splitlines())
+    found = [name for name, kind, size in rows if kind == "blob" and int(size) in _POINTER_BYTES]
+    return "".join(f"{name}\n" for name in found).encode()
+
+
+def path_of(repository: Repository, name: str) -> Path:
+    return repository.path / "lfs" / "objects" / name[:2] / name[2:4] / name
+
+
+def copy_contents(repository: Repository, names: list[str], folder: Path) -> None:
+    """Copy contents to a repository in a folder, where Git LFS looks for them. Raises PublishingFailed."""
+    own = folder / ".git" if (folder / ".git").is_dir() else folder
+    try:
+        for name in names:
+            target = own / "lfs" / "objects" / name[:2] / name[2:4] / name
+            if target.exists():
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            part = target.with_name(f"{name}.part")
+            shutil.copyfile(path_of(repository, name), part)
+            part.replace(target)
+            sync_folders({target.parent})
+    except OSError as error:
+        raise PublishingFailed(
+            f"The files of Git LFS cannot be written to {folder}: {error.strerror}. Nothing was published."
+        ) from None
+
+
+def upload_settings(url: str) -> tuple[str, ...]:
+    """Return git's settings for uploading to an https URL: no file of the repository says where to."""
+    root = url.rstrip("/")
+    endpoint = f"{root}{'' if root.endswith('.git') else '.git'}/info/lfs"
+    return (
+        f"lfs.url={endpoint}",
+        f"lfs.{endpoint}.access=basic",
+        f"lfs.{endpoint}.locksverify=false",
+        "lfs.repositoryformatversion=0",
+        "lfs.basictransfersonly=true",
+        "lfs.activitytimeout=30",
+        "lfs.transfer.maxretries=3",
+    )
+
+
+def is_installed() -> bool:
+    return shutil.which("git-lfs") is not None
