@@ -6,14 +6,19 @@ import logging
 import os
 import socket
 import threading
+from collections.abc import Callable
 
 from django.db import close_old_connections, connection
 from django.db.models.functions import Now
 
 from tasks_app.core.version import version
+from tasks_app.engine.intake import DRAINED, Intake
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.models import Task, WorkerBeat
 from tasks_app.models.worker import BEAT_SECONDS
+
+#: Beats between two looks at whether this worker can work: 30 s.
+BEATS_PER_CHECK = 10
 
 logger = logging.getLogger(__name__)
 
@@ -30,13 +35,21 @@ class Heartbeat(threading.Thread):
     no last beat; the row is then too old after a grace period.
     """
 
-    def __init__(self, *, slots: int) -> None:
+    def __init__(
+        self, *, slots: int, intake: Intake | None = None, find_problem: Callable[[], str] = lambda: ""
+    ) -> None:
+        """`find_problem` says why this worker cannot work, or ""; then, and when drained, `intake` closes."""
         super().__init__(name="heartbeat", daemon=True)
         self._slots = slots
+        self._intake = intake or Intake()
+        self._find_problem = find_problem
+        self._beats = 0
+        self._unfit = ""
+        self._drained = False
         self._stop_wanted = threading.Event()
 
     def run(self) -> None:
-        self._try_beat(prune=True)
+        self._try_beat(started=True)
         while not self._stop_wanted.wait(BEAT_SECONDS):
             self._try_beat()
         self._try_beat(ended=True)
@@ -47,25 +60,40 @@ class Heartbeat(threading.Thread):
         self._stop_wanted.set()
         self.join(BEAT_SECONDS)
 
-    def _try_beat(self, *, ended: bool = False, prune: bool = False) -> None:
+    def _close_or_open(self) -> None:
+        self._intake.set_problem(self._unfit or (DRAINED if self._drained else ""))
+
+    def _try_beat(self, *, ended: bool = False, started: bool = False) -> None:
         try:
             close_old_connections()
-            if prune:
+            if started:
                 WorkerBeat.objects.prune()
-            beat(slots=self._slots, ended=ended)
+            if self._beats % BEATS_PER_CHECK == 0 and not ended:
+                self._unfit = self._find_problem()
+            self._beats += 1
+            self._close_or_open()
+            self._drained = beat(
+                slots=self._slots, ended=ended, problem=self._intake.problem, started=started
+            )
+            self._close_or_open()  # told with the next beat, which counts what was taken until now
         except Exception as error:
             trace = None if temporary_fault(error) else error
             logger.error("a heartbeat failed (%s); the next is in %s s", error, BEAT_SECONDS, exc_info=trace)
 
 
-def beat(*, slots: int, ended: bool = False) -> None:
-    """Store one beat of this process, with the number of tasks that it holds."""
+def beat(*, slots: int, ended: bool = False, problem: str = "", started: bool = False) -> bool:
+    """Store one beat of this process, with the number of tasks that it holds and why it takes none.
+
+    Returns whether it was told to take no more tasks.
+    """
     held = Task.objects.filter(lease_owner__startswith=f"{process_name()}:", lease_expires__gt=Now())
-    WorkerBeat.objects.beat(
+    return WorkerBeat.objects.beat(
         host=socket.gethostname()[:200],
         pid=os.getpid(),
         slots=slots,
         busy=0 if ended else held.count(),
         version=version()[:40],
         ended=ended,
+        problem=problem,
+        started=started,
     )

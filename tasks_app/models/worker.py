@@ -14,6 +14,7 @@ BEAT_SECONDS = 3.0
 #: A worker without a heartbeat for this long is taken as dead. The supervisor restarts one sooner.
 ALIVE_PERIOD = timedelta(seconds=15)
 KEPT = timedelta(days=1)
+PROBLEM_LENGTH = 300
 
 
 class WorkerBeatQuerySet(models.QuerySet["WorkerBeat"]):
@@ -27,16 +28,39 @@ class WorkerBeatQuerySet(models.QuerySet["WorkerBeat"]):
     def alive(self) -> Self:
         return self.seen_recently().filter(ended=False)
 
-    def some_seen_recently(self) -> Exists:
+    def some_takes_tasks(self) -> Exists:
         """Return an EXISTS expression, for use within another query."""
-        return Exists(self.seen_recently())
+        return Exists(self.seen_recently().filter(problem=""))
 
-    def beat(self, *, host: str, pid: int, slots: int, busy: int, version: str, ended: bool = False) -> None:
-        """Record that this worker is alive, or that it has just ended."""
-        values = {"slots": slots, "busy": busy, "version": version, "ended": ended, "seen_at": Now()}
-        self.update_or_create(
-            host=host, pid=pid, defaults=values, create_defaults={**values, "started_at": Now()}
+    def beat(
+        self,
+        *,
+        host: str,
+        pid: int,
+        slots: int,
+        busy: int,
+        version: str,
+        ended: bool = False,
+        problem: str = "",
+        started: bool = False,
+    ) -> bool:
+        """Record that this worker is alive, or that it has just ended. Return whether it is to be drained.
+
+        One that has just `started` may have the process id of an earlier one; in a container it always has.
+        """
+        values = {
+            "slots": slots,
+            "busy": busy,
+            "version": version,
+            "ended": ended,
+            "problem": problem[:PROBLEM_LENGTH],
+            "seen_at": Now(),
+        }
+        fresh = {**values, "started_at": Now(), "draining": False}
+        row, _ = self.update_or_create(
+            host=host, pid=pid, defaults=fresh if started else values, create_defaults=fresh
         )
+        return row.draining
 
     def prune(self) -> int:
         """Delete workers that were not seen for KEPT; return how many."""
@@ -54,6 +78,10 @@ class WorkerBeat(models.Model):
     started_at = models.DateTimeField()
     seen_at = models.DateTimeField(db_index=True)
     ended = models.BooleanField(default=False, help_text="It said goodbye.")
+    draining = models.BooleanField(default=False, help_text="It is to take no more tasks.")
+    problem = models.CharField(
+        max_length=PROBLEM_LENGTH, blank=True, help_text="Why it takes no tasks; empty if it does."
+    )
 
     objects = WorkerBeatQuerySet.as_manager()
 

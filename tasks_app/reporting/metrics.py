@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from statistics import quantiles
 
-from django.db.models import Count, Max, Min, Sum
+from django.db.models import Count, Max, Min, Q, Sum
 from django.utils import timezone
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -131,8 +131,12 @@ def _runs() -> Iterator[Metric]:
 
 
 def _workers() -> Iterator[Metric]:
-    found = WorkerBeat.objects.alive().aggregate(count=Count("pk"), slots=Sum("slots"), busy=Sum("busy"))
+    taking = Count("pk", filter=Q(problem=""))
+    found = WorkerBeat.objects.alive().aggregate(
+        count=Count("pk"), taking=taking, slots=Sum("slots"), busy=Sum("busy")
+    )
     yield GaugeMetricFamily("catherder_workers", "Workers that were seen lately.", found["count"])
+    yield GaugeMetricFamily("catherder_workers_taking_tasks", "Those that take tasks.", found["taking"])
     yield GaugeMetricFamily("catherder_worker_slots", "Tasks that they can work on.", found["slots"] or 0)
     yield GaugeMetricFamily("catherder_worker_slots_busy", "Tasks that they work on.", found["busy"] or 0)
     waiting = Delivery.objects.filter(state=DeliveryState.WAITING).count()

@@ -115,13 +115,14 @@ def test_the_heartbeat_continues_after_a_failure_and_is_removed_at_the_end(
 ) -> None:
     said: list[bool] = []
 
-    def failing_once(*, slots: int, ended: bool = False) -> None:
+    def failing_once(*, slots: int, ended: bool = False, **_: object) -> bool:
         said.append(ended)
         if len(said) == 1:
             raise OSError("the database is away")
         beat(slots=slots, ended=ended)
         if len(said) == 2:
             thread._stop_wanted.set()
+        return False
 
     monkeypatch.setattr(worker_beat, "BEAT_SECONDS", 0.01)
     monkeypatch.setattr(worker_beat, "beat", failing_once)

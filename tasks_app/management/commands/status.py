@@ -100,8 +100,12 @@ examples:
                 self._screen.say(f"Task {task.pk}: {fault}", style="yellow")
 
     def _print_worker_warning(self) -> None:
-        if not WorkerBeat.objects.alive().exists():
+        workers = list(WorkerBeat.objects.alive())
+        if not workers:
             self._screen.say("No worker is running: tasks wait. Start one: manage.py worker", style="yellow")
+        for worker in workers:
+            if worker.problem:
+                self._screen.say(f"Worker {worker} takes no tasks: {worker.problem}", style="yellow")
 
     def _print_lists_as_json(self, tasks: list[Task], sequences: list[Sequence]) -> None:
         metrics = statistics.of_sequences(sequences)

@@ -8,17 +8,19 @@ from types import FrameType
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
-from huey.consumer import Consumer
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 from huey.contrib.djhuey import HUEY
 
 from tasks_app import composition, tasks
 from tasks_app.core.errors import CatHerderError
+from tasks_app.engine.intake import Intake, TakingConsumer
 from tasks_app.engine.publisher import Publisher
 from tasks_app.engine.sweeper import Sweeper
 from tasks_app.engine.worker_beat import Heartbeat
+from tasks_app.management.draining import add_drain_options, drain_or_take_again
 from tasks_app.management.preconditions import database_errors_as_sentences, require_git, require_services
 from tasks_app.notifications.dispatcher import Dispatcher
+from tasks_app.operations.fitness import worker_problem
 from tasks_app.operations.open_services import require_closed_services
 from tasks_app.services.data_directory import require_own_data_dir
 
@@ -31,7 +33,12 @@ STOP_SECONDS = 20
 class Command(BaseCommand):
     help = "Works on tasks until it is told to stop (the portal's second process; `up` starts it)."
 
+    def add_arguments(self, parser: CommandParser) -> None:
+        add_drain_options(parser)
+
     def handle(self, *args: Any, **options: Any) -> None:
+        if drain_or_take_again(self.stdout, **options):
+            return
         try:
             composition.worker_sandbox()  # CATHERDER_SANDBOX=require must stop the start, not the first task
             require_git()
@@ -42,7 +49,8 @@ class Command(BaseCommand):
         except CatHerderError as error:
             raise CommandError(str(error), returncode=2) from None
         sweeper = Sweeper(tasks.notify_worker, pending=HUEY.pending_count)
-        heartbeat = Heartbeat(slots=settings.ENVIRONMENT.workers)
+        intake = Intake()
+        heartbeat = Heartbeat(slots=settings.ENVIRONMENT.workers, intake=intake, find_problem=worker_problem)
         dispatcher = Dispatcher()
         publisher = Publisher()
         sweeper.start()
@@ -50,7 +58,7 @@ class Command(BaseCommand):
         dispatcher.start()
         publisher.start()
         try:
-            _consumer().run()
+            _consumer(intake).run()
         finally:
             sweeper.stop()
             publisher.stop()
@@ -58,7 +66,7 @@ class Command(BaseCommand):
             heartbeat.stop()
 
 
-class _StoppingConsumer(Consumer):  # type: ignore[misc]
+class _StoppingConsumer(TakingConsumer):
     """A consumer that asks runs to put themselves back on a signal, and waits for them with a timeout."""
 
     def _handle_signal(self, signum: int, frame: FrameType | None) -> None:
@@ -66,9 +74,10 @@ class _StoppingConsumer(Consumer):  # type: ignore[misc]
         super()._handle_signal(signum, frame)
 
 
-def _consumer() -> Consumer:
+def _consumer(intake: Intake) -> _StoppingConsumer:
     consumer = _StoppingConsumer(
         HUEY,
+        intake=intake,
         workers=settings.ENVIRONMENT.workers,
         worker_type="thread",
         periodic=False,

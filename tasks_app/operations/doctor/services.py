@@ -145,6 +145,10 @@ def workers() -> Iterator[Finding]:
         return
     busy, slots = sum(one.busy for one in alive), sum(one.slots for one in alive)
     yield ok("worker", f"{len(alive)} alive, {busy} of {slots} agents at work")
+    for worker in alive:
+        if worker.problem:
+            reason = f"{worker} takes no tasks: {worker.problem}"
+            yield warning("worker", reason, "Mend that; it looks again.")
     if len(versions := {one.version for one in alive}) > 1:
         yield warning(
             "worker", f"they have different versions: {', '.join(sorted(versions))}", "Restart them."

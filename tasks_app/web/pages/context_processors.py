@@ -64,8 +64,13 @@ class Installation:
 
     @property
     def without_worker(self) -> bool:
-        """Whether no worker is running. Not shown to anonymous users."""
+        """Whether no worker takes tasks. Not shown to anonymous users."""
         return not self._state[1]
+
+    @cached_property
+    def idle_workers(self) -> list[WorkerBeat]:
+        """Workers that run but take no tasks, with the reason; asked for only if no other does."""
+        return list(WorkerBeat.objects.alive().exclude(problem=""))
 
     @property
     def reads_audit_log(self) -> bool:
@@ -84,7 +89,7 @@ class Installation:
         newest = Notice.objects.filter(user=self._user).order_by().values("user")
         now = User.objects.filter(pk=self._user.pk).annotate(
             open_questions=_number_or_zero(counted),
-            worker=WorkerBeat.objects.some_seen_recently(),
+            worker=WorkerBeat.objects.some_takes_tasks(),
             unread=_number_or_zero(unread.annotate(number=Count("pk", distinct=True)).values("number")),
             newest=_number_or_zero(newest.annotate(number=Max("pk")).values("number")),
             maintains=Exists(projects_maintained_by(principal).order_by()),

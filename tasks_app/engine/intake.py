@@ -1,0 +1,63 @@
+"""Whether this worker takes tasks (M3, M6). What it works on already is never touched."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from huey.consumer import Consumer, Worker
+
+#: Seconds until a thread that takes nothing looks again.
+LOOK_AGAIN_SECONDS = 0.5
+DRAINED = "It was told to take no more tasks (worker --drain)."
+
+
+class Intake:
+    """Open until somebody says why not. Threads of the worker may ask at any time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._problem = ""
+
+    @property
+    def problem(self) -> str:
+        """Why no tasks are taken, or ""."""
+        with self._lock:
+            return self._problem
+
+    @property
+    def is_open(self) -> bool:
+        return not self.problem
+
+    def set_problem(self, problem: str) -> None:
+        """Close with a reason, or open with an empty one."""
+        with self._lock:
+            self._problem = problem
+
+
+class TakingWorker(Worker):  # type: ignore[misc]
+    """A thread of the consumer that leaves the queue alone while the intake is closed.
+
+    An entry that it took and gave up would have to wait for the next sweep, and could come back to it.
+    """
+
+    intake: Intake
+
+    def loop(self, now: Any = None) -> None:
+        if self.intake.is_open:
+            super().loop(now)
+        else:
+            self.stop_flag.wait(LOOK_AGAIN_SECONDS)
+
+
+def worker_class(intake: Intake) -> type[TakingWorker]:
+    """Return the class of a consumer's threads for this intake."""
+    return type("TakingWorker", (TakingWorker,), {"intake": intake})
+
+
+class TakingConsumer(Consumer):  # type: ignore[misc]
+    """A consumer whose threads ask the intake before they take an entry."""
+
+    def __init__(self, *args: Any, intake: Intake, **options: Any) -> None:
+        self.worker_class = worker_class(intake)
+        super().__init__(*args, **options)
