@@ -18,11 +18,15 @@ _API_PATHS = {ForgeKind.GITHUB: "/api/v3", ForgeKind.GITLAB: "/api/v4", ForgeKin
 
 @dataclass(frozen=True)
 class ForgeAddress:
-    """Where pull requests of a repository are. `repository` is its path, such as `team/shop`."""
+    """Where pull requests of a repository are. `repository` is its path, such as `team/shop`.
+
+    `fork`: the path of the repository that has the branches, if they are in a fork of it; else "".
+    """
 
     kind: ForgeKind
     api_url: str
     repository: str
+    fork: str = ""
 
 
 def forge_address(url: str, *, kind: str = "", api_url: str = "") -> ForgeAddress | None:

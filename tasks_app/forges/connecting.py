@@ -14,11 +14,11 @@ def connect(address: ForgeAddress, token: str, *, listed: Iterable[Network] = ()
     if address.kind == ForgeKind.GITHUB:
         from tasks_app.forges.github import GitHub
 
-        return GitHub(address.api_url, address.repository, token, listed=listed)
+        return GitHub(address, token, listed=listed)
     if address.kind == ForgeKind.GITLAB:
         from tasks_app.forges.gitlab import GitLab
 
-        return GitLab(address.api_url, address.repository, token, listed=listed)
+        return GitLab(address, token, listed=listed)
     from tasks_app.forges.forgejo import Forgejo
 
-    return Forgejo(address.api_url, address.repository, token, listed=listed)
+    return Forgejo(address, token, listed=listed)

@@ -24,6 +24,8 @@ class FakeForge:
     url: str = "https://forge.example.org/team/shop"
     pull_requests: dict[int, RemotePullRequest] = field(default_factory=dict)
     branches: dict[int, tuple[str, str]] = field(default_factory=dict)
+    #: Repositories that have the branch, where that is a fork.
+    forks: dict[int, str] = field(default_factory=dict)
     reviewers: dict[int, list[str]] = field(default_factory=dict)
     #: Ids of comments that are the text of a review.
     reviews: set[str] = field(default_factory=set)
@@ -38,7 +40,8 @@ class FakeForge:
         self._called("find")
         for number, branches in self.branches.items():
             found = self.pull_requests[number]
-            if branches == (head, base) and found.state == PullRequestState.OPEN:
+            is_own = number not in self.forks
+            if is_own and branches == (head, base) and found.state == PullRequestState.OPEN:
                 return found
         return None
 
@@ -88,6 +91,11 @@ class FakeForge:
         values: dict[str, object] = {"id": name, "discussion": name, **place}
         made = RemoteComment(author=author, text=text, **values)  # type: ignore[arg-type]
         self.written.setdefault(number, []).append(made)
+        return made
+
+    def open_from_fork(self, new: NewPullRequest, fork: str) -> RemotePullRequest:
+        made = self.open(new)
+        self.forks[made.number] = fork
         return made
 
     def review(self, number: int, text: str, *, author: str = "octocat") -> RemoteComment:

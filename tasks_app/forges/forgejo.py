@@ -10,6 +10,7 @@ from urllib.parse import quote
 import requests
 
 from tasks_app.core.allowed_networks import Network
+from tasks_app.forges.addresses import ForgeAddress
 from tasks_app.forges.http import session
 from tasks_app.forges.port import (
     CheckState,
@@ -35,29 +36,35 @@ _LONGEST_DISCUSSION = 200
 
 
 class Forgejo(RestForge):
-    """A repository at Forgejo. `api_url` is https://HOST/api/v1."""
+    """A repository at Forgejo. Its API is at https://HOST/api/v1."""
 
     kind = ForgeKind.FORGEJO
     name = _NAME
     page_size = 50
     size_parameter = "limit"
 
-    def __init__(self, api_url: str, repository: str, token: str, *, listed: Iterable[Network] = ()) -> None:
+    def __init__(self, address: ForgeAddress, token: str, *, listed: Iterable[Network] = ()) -> None:
         self._session = session(listed)
         self._session.headers.update({"Authorization": f"token {token}", "User-Agent": "Cat-Herder"})
-        self._api_url = api_url
-        self._repo = f"/repos/{quote(repository)}"
+        self._api_url = address.api_url
+        self._repo = f"/repos/{quote(address.repository)}"
+        self._fork = address.fork
+        self._head_repository = address.fork or address.repository
 
     def find(self, head: str, base: str) -> RemotePullRequest | None:
         for raw in self._list(f"{self._repo}/pulls", {"state": "open"}):
             with readable(_NAME):
-                if (raw["head"]["ref"], raw["base"]["ref"]) == (head, base):
+                # Without a repository, it is that of a fork that was deleted.
+                repository = text((raw["head"].get("repo") or {}).get("full_name"))
+                is_ours = repository.lower() == self._head_repository.lower()
+                if is_ours and (raw["head"]["ref"], raw["base"]["ref"]) == (head, base):
                     return self._read_pull_request(raw)
         return None
 
     def open(self, new: NewPullRequest) -> RemotePullRequest:
         title = f"WIP: {new.title}" if new.draft else new.title
-        body = {"head": new.head, "base": new.base, "title": title, "body": new.body}
+        head = f"{self._fork.partition('/')[0]}:{new.head}" if self._fork else new.head
+        body = {"head": head, "base": new.base, "title": title, "body": new.body}
         return self._pull_request(self._call("POST", f"{self._repo}/pulls", body))
 
     def update(self, number: int, *, body: str) -> RemotePullRequest:

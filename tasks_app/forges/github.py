@@ -10,6 +10,7 @@ from github import Auth, Github, GithubException
 from github.Requester import HTTPRequestsConnectionClass, HTTPSRequestsConnectionClass, Requester
 
 from tasks_app.core.allowed_networks import Network
+from tasks_app.forges.addresses import ForgeAddress
 from tasks_app.forges.http import guard
 from tasks_app.forges.port import (
     CheckState,
@@ -68,25 +69,29 @@ class _Api(RestForge):
 
 
 class GitHub(_Api):
-    """A repository at GitHub. `api_url` is https://api.github.com, or https://HOST/api/v3."""
+    """A repository at GitHub. Its API is at https://api.github.com, or https://HOST/api/v3."""
 
     kind = ForgeKind.GITHUB
 
-    def __init__(self, api_url: str, repository: str, token: str, *, listed: Iterable[Network] = ()) -> None:
-        super().__init__(api_url, Auth.Token(token), listed)
-        self._repo = f"/repos/{repository}"
+    def __init__(self, address: ForgeAddress, token: str, *, listed: Iterable[Network] = ()) -> None:
+        super().__init__(address.api_url, Auth.Token(token), listed)
+        self._repo = f"/repos/{address.repository}"
+        self._owner = address.repository.partition("/")[0]
+        self._head_owner, _, self._fork = address.fork.partition("/")
 
     def find(self, head: str, base: str) -> RemotePullRequest | None:
-        owner = self._repo.split("/")[2]
-        query = {"head": f"{owner}:{head}", "base": base, "state": "open"}
+        query = {"head": f"{self._head_owner or self._owner}:{head}", "base": base, "state": "open"}
         found = self._list(f"{self._repo}/pulls", query)
         with readable(_NAME):
             return _pull_request(found[0]) if found else None
 
     def open(self, new: NewPullRequest) -> RemotePullRequest:
         body = {
-            "head": new.head, "base": new.base, "title": new.title, "body": new.body, "draft": new.draft,
+            "head": f"{self._head_owner}:{new.head}" if self._fork else new.head,
+            "base": new.base, "title": new.title, "body": new.body, "draft": new.draft,
         }  # fmt: skip
+        if self._head_owner == self._owner:  # the owner does not say then which repository it is
+            body["head_repo"] = self._fork
         return self._pull_request(self._call("POST", f"{self._repo}/pulls", body))
 
     def update(self, number: int, *, body: str) -> RemotePullRequest:

@@ -11,6 +11,7 @@ from gitlab import Gitlab
 from gitlab.exceptions import GitlabError
 
 from tasks_app.core.allowed_networks import Network
+from tasks_app.forges.addresses import ForgeAddress
 from tasks_app.forges.http import session
 from tasks_app.forges.port import (
     CheckState,
@@ -36,32 +37,43 @@ _NAME = "GitLab"
 
 
 class GitLab(RestForge):
-    """A project at GitLab. `api_url` is https://HOST/api/v4."""
+    """A project at GitLab. Its API is at https://HOST/api/v4."""
 
     kind = ForgeKind.GITLAB
     name = _NAME
 
-    def __init__(self, api_url: str, repository: str, token: str, *, listed: Iterable[Network] = ()) -> None:
+    def __init__(self, address: ForgeAddress, token: str, *, listed: Iterable[Network] = ()) -> None:
         own = session(listed)
         own.hooks["response"].append(self._keep_headers)
         self._headers: Mapping[str, str] = {}
         self._client = Gitlab(
-            api_url.removesuffix("/api/v4"), private_token=token, session=own,
+            address.api_url.removesuffix("/api/v4"), private_token=token, session=own,
             user_agent="Cat-Herder", retry_transient_errors=False, keep_base_url=True,
         )  # fmt: skip
-        self._project = f"/projects/{quote(repository, safe='')}"
+        self._project = f"/projects/{quote(address.repository, safe='')}"
+        self._source = f"/projects/{quote(address.fork, safe='')}" if address.fork else self._project
 
     def find(self, head: str, base: str) -> RemotePullRequest | None:
         query = {"source_branch": head, "target_branch": base, "state": "opened"}
         found = self._list(f"{self._project}/merge_requests", query)
-        return self._pull_request(found[0]) if found else None
+        source = self._id_of(self._source) if found else None
+        with readable(_NAME):
+            ours = [raw for raw in found if raw["source_project_id"] == source]
+        return self._pull_request(ours[0]) if ours else None
+
+    def _id_of(self, project: str) -> int:
+        found = self._call("GET", project)
+        with readable(_NAME):
+            return int(found["id"])
 
     def open(self, new: NewPullRequest) -> RemotePullRequest:
         title = f"Draft: {new.title}" if new.draft else new.title
-        body = {
+        body: Json = {
             "source_branch": new.head, "target_branch": new.base, "title": title, "description": new.body,
         }  # fmt: skip
-        return self._pull_request(self._call("POST", f"{self._project}/merge_requests", body))
+        if self._source != self._project:
+            body["target_project_id"] = self._id_of(self._project)
+        return self._pull_request(self._call("POST", f"{self._source}/merge_requests", body))
 
     def update(self, number: int, *, body: str) -> RemotePullRequest:
         return self._pull_request(self._call("PUT", self._at(number), {"description": body}))
@@ -91,7 +103,7 @@ class GitLab(RestForge):
             ]
 
     def checks(self, commit: str) -> list[RemoteCheck]:
-        found = self._list(f"{self._project}/repository/commits/{commit}/statuses")
+        found = self._list(f"{self._source}/repository/commits/{commit}/statuses")
         with readable(_NAME):
             return [
                 RemoteCheck(

@@ -50,7 +50,7 @@ class ForgeError(CatHerderError):
 
 @dataclass(frozen=True)
 class NewPullRequest:
-    """A pull request to open: merge the branch `head` into the branch `base` of the same repository."""
+    """A pull request to open: merge the branch `head`, which may be in a fork, into the branch `base`."""
 
     head: str
     base: str
@@ -104,7 +104,10 @@ class Forge(Protocol):
     kind: ForgeKind
 
     def find(self, head: str, base: str) -> RemotePullRequest | None:
-        """Return the open pull request from `head` to `base`, if there is one."""
+        """Return the open pull request from `head` to `base`, if there is one.
+
+        A branch of the same name in somebody else's fork is another one.
+        """
 
     def open(self, new: NewPullRequest) -> RemotePullRequest: ...
 

@@ -35,6 +35,9 @@ from tests.forges.description import Description, Operation, description
 TOKEN = "ghp-a-secret/token+of-the-project"
 LOOPBACK = (ip_network("127.0.0.0/8"),)
 REPOSITORY = "team/shop"
+#: A fork of it, and the number that GitLab gives each.
+FORK = "herder/shop"
+_PROJECTS = {REPOSITORY: 1, FORK: 2, "stranger/shop": 3}
 _PREFIX = {ForgeKind.GITHUB: "/api/v3", ForgeKind.GITLAB: "/api/v4", ForgeKind.FORGEJO: "/api/v1"}
 _OLD, _COMMIT = "b" * 40, "a" * 40
 
@@ -65,6 +68,7 @@ class ForgeServer:
     people: FakeForge = field(default_factory=FakeForge)
     answers: list[tuple[int, dict[str, str], bytes]] = field(default_factory=list)
     seen: list[str] = field(default_factory=list)
+    bodies: list[Any] = field(default_factory=list)
     statuses: list[int] = field(default_factory=list)
     port: int = 0
 
@@ -80,8 +84,8 @@ class ForgeServer:
     def forge(self) -> Forge:
         return self.connect()
 
-    def connect(self, *, token: str = TOKEN, listed: Any = LOOPBACK) -> Forge:
-        return connect(ForgeAddress(self.kind, self.url, REPOSITORY), token, listed=listed)
+    def connect(self, *, token: str = TOKEN, listed: Any = LOOPBACK, fork: str = "") -> Forge:
+        return connect(ForgeAddress(self.kind, self.url, REPOSITORY, fork), token, listed=listed)
 
     def answer(self, operation: Operation, request: Request) -> tuple[int, Any]:
         api = {ForgeKind.GITHUB: _GITHUB, ForgeKind.GITLAB: _GITLAB, ForgeKind.FORGEJO: _FORGEJO}[self.kind]
@@ -113,6 +117,7 @@ def _handler(forge: ForgeServer) -> type[BaseHTTPRequestHandler]:
             length = int(self.headers.get("Content-Length") or 0)
             body = json.loads(self.rfile.read(length)) if length else None
             forge.seen.append(f"{self.command} {self.path}")
+            forge.bodies.append(body)
             if forge.answers:
                 status, headers, sent = forge.answers.pop(0)
                 return self._send(status, sent, **headers)
@@ -173,7 +178,20 @@ def _found(forge: ForgeServer, request: Request) -> RemotePullRequest:
 def _created(
     forge: ForgeServer, *, head: str, base: str, title: str, body: str, draft: bool
 ) -> RemotePullRequest:
-    return forge.people.open(NewPullRequest(head, base, title, body, draft))
+    """Open it; `head` is a branch, at GitHub and Forgejo also `OWNER:BRANCH` of a fork."""
+    owner, _, branch = head.rpartition(":")
+    new = NewPullRequest(branch, base, title, body, draft)
+    return forge.people.open_from_fork(new, f"{owner}/shop") if owner else forge.people.open(new)
+
+
+def _open_ones(forge: ForgeServer, head: str, base: str) -> list[RemotePullRequest]:
+    """Return the open pull requests of these branches, whichever repository has the first."""
+    found = [forge.people.pull_requests[n] for n, at in forge.people.branches.items() if at == (head, base)]
+    return [one for one in found if one.state == PullRequestState.OPEN]
+
+
+def _head_of(forge: ForgeServer, pull: RemotePullRequest) -> str:
+    return forge.people.forks.get(pull.number, REPOSITORY)
 
 
 def _written(forge: ForgeServer, request: Request) -> list[tuple[int, RemoteComment]]:
@@ -213,13 +231,18 @@ def _hub_pull(forge: ForgeServer, pull: RemotePullRequest) -> Any:
 
 def _hub_pulls(forge: ForgeServer, request: Request) -> Any:
     owner, _, head = request.query["head"].partition(":")
-    found = forge.people.find(head, request.query["base"]) if owner == "team" else None
-    if found is None:
-        return []
-    whole = _hub_pull(forge, found)
+    found = [
+        _hub_simple(forge, one)
+        for one in _open_ones(forge, head, request.query["base"])
+        if _head_of(forge, one).split("/")[0] == owner
+    ]
+    return _page(request, found)
+
+
+def _hub_simple(forge: ForgeServer, pull: RemotePullRequest) -> Any:
+    whole = _hub_pull(forge, pull)
     simple = forge.description.example("pull-request-simple")
-    found_one = {**simple, **{name: whole[name] for name in simple if name in whole}, "draft": whole["draft"]}
-    return _page(request, [found_one])
+    return {**simple, **{name: whole[name] for name in simple if name in whole}, "draft": whole["draft"]}
 
 
 def _hub_open(forge: ForgeServer, request: Request) -> Any:
@@ -232,7 +255,7 @@ def _hub_update(forge: ForgeServer, request: Request) -> Any:
 
 def _hub_reviewers(forge: ForgeServer, request: Request) -> Any:
     forge.people.request_reviews(request.number, tuple(request.body["reviewers"]))
-    return _hub_pulls(forge, Request({}, {"head": "team:work", "base": "main"}, None))[0]
+    return _hub_simple(forge, _found(forge, request))
 
 
 def _hub_comment(forge: ForgeServer, request: Request, id: int, comment: RemoteComment) -> Any:
@@ -387,6 +410,8 @@ def _lab_request(forge: ForgeServer, pull: RemotePullRequest) -> Any:
         "state": {"open": "opened"}.get(pull.state, str(pull.state)),
         "source_branch": head,
         "target_branch": base,
+        "source_project_id": _PROJECTS[_head_of(forge, pull)],
+        "target_project_id": _PROJECTS[REPOSITORY],
         "merged_by": by if merged else None,
         "merge_user": by if merged else None,
         "closed_by": None if merged else by,
@@ -395,16 +420,19 @@ def _lab_request(forge: ForgeServer, pull: RemotePullRequest) -> Any:
 
 
 def _lab_requests(forge: ForgeServer, request: Request) -> Any:
-    found = forge.people.find(request.query["source_branch"], request.query["target_branch"])
-    return _page(request, [_lab_request(forge, found)] if found else [])
+    found = _open_ones(forge, request.query["source_branch"], request.query["target_branch"])
+    return _page(request, [_lab_request(forge, one) for one in found])
 
 
 def _lab_open(forge: ForgeServer, request: Request) -> Any:
     title = request.body["title"]
     draft = title.startswith("Draft: ")
+    source = request.values["id"]
+    assert request.body.get("target_project_id", _PROJECTS[source]) == _PROJECTS[REPOSITORY]
+    owner = "" if source == REPOSITORY else f"{source.split('/')[0]}:"
     made = _created(
         forge,
-        head=request.body["source_branch"],
+        head=f"{owner}{request.body['source_branch']}",
         base=request.body["target_branch"],
         title=title.removeprefix("Draft: "),
         body=request.body["description"],
@@ -490,6 +518,7 @@ def _lab_users(forge: ForgeServer, request: Request) -> Any:
 
 _LAB = "/projects/{id}"
 _GITLAB: dict[str, _Answer] = {
+    f"GET {_LAB}": lambda forge, request: {"id": _PROJECTS[request.values["id"]]},
     f"GET {_LAB}/merge_requests": _lab_requests,
     f"POST {_LAB}/merge_requests": _lab_open,
     f"GET {_LAB}/merge_requests/{{iid}}": lambda forge, request: _lab_request(forge, _found(forge, request)),
@@ -519,7 +548,11 @@ def _jo_pull(forge: ForgeServer, pull: RemotePullRequest) -> Any:
         "merged": merged,
         "title": f"WIP: {pull.title}" if pull.draft else pull.title,
         "state": "open" if pull.state == PullRequestState.OPEN else "closed",
-        "head": {"ref": head, "sha": pull.head_commit or _COMMIT},
+        "head": {
+            "ref": head,
+            "sha": pull.head_commit or _COMMIT,
+            "repo": {"full_name": _head_of(forge, pull)},
+        },
         "base": {"ref": base, "sha": _OLD},
     }
     return {**made, "merged_by": _jo_user(forge, pull.ended_by)} if merged else made

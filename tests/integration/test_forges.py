@@ -21,7 +21,7 @@ from tasks_app.forges.connecting import connect
 from tasks_app.forges.fake import FakeForge
 from tasks_app.forges.github import AppKey, installation_token
 from tasks_app.forges.port import CheckState, Forge, ForgeError, ForgeKind, NewPullRequest, PullRequestState
-from tests.forges.servers import LOOPBACK, REPOSITORY, TOKEN, ForgeServer, forge_server
+from tests.forges.servers import FORK, LOOPBACK, REPOSITORY, TOKEN, ForgeServer, forge_server
 
 NEW = NewPullRequest("work", "main", "Paint it", "In some colour.")
 
@@ -125,6 +125,40 @@ def test_a_pull_request_is_found_among_many(both: Both) -> None:
     both.people.open(NEW)
     found = both.forge.find("work", "main")
     assert found is not None and found.number == 61
+
+
+def test_a_branch_of_the_same_name_in_a_strangers_fork_is_another(both: Both) -> None:
+    """Else its description would be replaced, and its end would be that of the task."""
+    both.people.open_from_fork(NEW, "stranger/shop")
+    assert both.forge.find("work", "main") is None
+    made = both.forge.open(NEW)
+    found = both.forge.find("work", "main")
+    assert found is not None and found.number == made.number == 2
+
+
+def test_a_pull_request_can_come_from_a_fork(server: ForgeServer) -> None:
+    server.people.open(NEW)
+    server.people.open_from_fork(NEW, "stranger/shop")
+    forge = server.connect(fork=FORK)
+    assert forge.find("work", "main") is None
+    made = forge.open(NEW)
+    assert server.people.forks[made.number] == FORK and server.people.branches[made.number] == (
+        "work",
+        "main",
+    )
+    assert forge.find("work", "main") == made == forge.read(3)
+    assert forge.update(3, body="In blue.").body == "In blue."
+    server.people.report("a" * 40, "tests", CheckState.PASSED)
+    assert [check.name for check in forge.checks("a" * 40)] == ["tests"]
+    assert server.description.problems == []
+
+
+def test_a_fork_of_the_same_owner_is_named_to_github() -> None:
+    with forge_server(ForgeKind.GITHUB) as server:
+        made = server.description.example("pull-request", number=1)
+        server.answers = [(201, {}, _json(made))]
+        server.connect(fork="team/shop-fork").open(NEW)
+        assert server.bodies[-1]["head"] == "team:work" and server.bodies[-1]["head_repo"] == "shop-fork"
 
 
 def test_a_discussion_in_a_long_path_has_a_name_that_can_be_stored(both: Both) -> None:
