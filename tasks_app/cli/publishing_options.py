@@ -42,6 +42,10 @@ def add_publishing_arguments(actions: Any) -> None:
     publishing.add_argument(
         "--forge-api-url", metavar="URL", help="the forge's API, if its host does not say"
     )
+    publishing.add_argument(
+        "--pull-requests-to", metavar="OWNER/NAME",
+        help="where pull requests go, if the repository is a fork; an empty text means to itself",
+    )  # fmt: skip
     credential = actions.add_parser(
         "credential",
         help="store the credential for publishing, or remove it",
@@ -70,6 +74,7 @@ def changed_publishing(options: dict[str, Any]) -> dict[str, Any]:
         "required_approvals": options["approvals"],
         "forge": options["forge"],
         "forge_api_url": options["forge_api_url"],
+        "pull_request_repository": options["pull_requests_to"],
     }
     return {name: value for name, value in given.items() if value is not None}
 

@@ -110,7 +110,12 @@ def publishing_table(project: Project) -> Table:
         ("Protected branches", project.protected_branches),
         ("Author of squashed commits", "{} <{}>".format(*author_of(project))),
         ("Required approvals", str(project.required_approvals)),
-        ("Pull requests", f"{address.kind.label}, {address.api_url}" if address else "at no known forge"),
+        (
+            "Pull requests",
+            f"{address.kind.label}, {address.api_url}, {address.repository}"
+            if address
+            else "at no known forge",
+        ),
     ):
         rows.add_row(name, Text(strip_controls(value)))
     return rows

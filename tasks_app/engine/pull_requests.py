@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import logging
 
-from tasks_app.core.errors import CatHerderError
+from tasks_app.core.errors import BadInput, CatHerderError
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.forges.port import Forge, ForgeError, NewPullRequest
 from tasks_app.models import Publication, PullRequest
-from tasks_app.services.publish_settings import forge_of
+from tasks_app.services.publish_settings import forge_of, pull_requests_url
 from tasks_app.services.pull_request_text import (
     pull_request_body,
     pull_request_title,
@@ -102,7 +102,10 @@ def look(pull_request_id: int) -> bool:
     if row is None:
         return False
     try:
-        record_look(row, _read(forge_of(row.project), row.number))
+        forge = forge_of(row.project)
+        if row.url != (now := pull_requests_url(row.project)):  # its number is another pull request there
+            raise BadInput(f"It is in {row.url}, and pull requests of the project go to {now} since then.")
+        record_look(row, _read(forge, row.number))
     except ForgeError as error:
         record_fault(row, str(error), retry_after=error.retry_after)
     except Exception as error:

@@ -20,6 +20,11 @@ NAME = RegexValidator(
     "Use lower-case letters, digits, dots, dashes and underscores; start with a letter or digit.",
 )
 
+#: The path of a repository at a forge; at GitLab it may have several groups.
+REPOSITORY = RegexValidator(
+    r"\A[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)+\Z", "Write it as OWNER/NAME."
+)
+
 AUTHOR = RegexValidator(
     r"\A[^<>\n\0]*[^<>\s\0] <[^<>\s\0]+@[^<>\s\0]+>\Z", "Write it as Name <address@example.org>."
 )
@@ -118,6 +123,11 @@ class Project(models.Model):
     forge_api_url = models.CharField(
         max_length=500, blank=True, help_text="The forge's API; empty: as its host says."
     )
+    pull_request_repository = models.CharField(
+        max_length=200, blank=True,
+        validators=[REPOSITORY],
+        help_text="Where pull requests go at the forge, as OWNER/NAME; empty: to the repository itself.",
+    )  # fmt: skip
     encrypted_webhook_secret = models.TextField(blank=True, editable=False)
     webhook_called_at = models.DateTimeField(
         null=True, blank=True, editable=False, help_text="When the forge last made a signed call."

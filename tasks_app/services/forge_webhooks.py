@@ -24,7 +24,7 @@ from tasks_app.history.audit import record
 from tasks_app.models import Action, Project, PullRequest
 from tasks_app.permissions import Principal, require_maintainer
 from tasks_app.services.encryption import CannotDecrypt, Purpose, decrypt, encrypt
-from tasks_app.services.publish_settings import MANAGE_PUBLISHING, forge_address_of, target_of
+from tasks_app.services.publish_settings import MANAGE_PUBLISHING, forge_address_of, pull_requests_url
 
 #: Seconds between two looks at a pull request, however often it is called about.
 SHORTEST_GAP = 10.0
@@ -86,7 +86,7 @@ def _look_soon(project: Project, about: Concerned) -> None:
     """Bring the next looks forward. After a fault they stay as they are: a rate limit may hold."""
     rows = PullRequest.objects.watched().filter(
         Q(number__in=about.numbers) | Q(head_commit__in=about.commits),
-        project=project, url=target_of(project), fault="",
+        project=project, url=pull_requests_url(project), fault="",
     )  # fmt: skip
     now = timezone.now()
     for row in rows:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import urlsplit
@@ -95,13 +95,26 @@ def _decrypted(stored: PublishCredential, project: Project) -> Credential:
     if stored.kind == CredentialKind.TOKEN:
         return HttpsToken(stored.username, secret)
     if stored.kind == CredentialKind.GITHUB_APP:
-        return HttpsToken(_APP_USER, _app_token(stored, secret, project))
+        return HttpsToken(_APP_USER, _app_token(stored, secret, project, to_push=True))
     return SshKey(secret, stored.known_hosts)
 
 
 def forge_address_of(project: Project) -> ForgeAddress | None:
-    """Return at which forge the project's results are published; None if that is not known."""
-    return forge_address(target_of(project), kind=project.forge, api_url=project.forge_api_url)
+    """Return where pull requests of the project's results are opened; None if that is not known."""
+    own = forge_address(target_of(project), kind=project.forge, api_url=project.forge_api_url)
+    upstream = project.pull_request_repository
+    if own is None or upstream in ("", own.repository):
+        return own
+    return replace(own, repository=upstream, fork=own.repository)
+
+
+def pull_requests_url(project: Project) -> str:
+    """Return the URL of the repository that pull requests are opened in."""
+    target, address = target_of(project), forge_address_of(project)
+    if address is None or not address.fork:
+        return target
+    before, _, after = target.rpartition(address.fork)
+    return f"{before}{address.repository}{after}"
 
 
 def pull_request_hindrance(project: Project) -> str:
@@ -131,12 +144,15 @@ def forge_of(project: Project) -> Forge:
     encrypted = stored.encrypted_api_token or stored.encrypted_secret
     token = decrypt(encrypted, Purpose.PUBLISHING)
     if stored.kind == CredentialKind.GITHUB_APP:
-        token = _app_token(stored, token, project)
+        token = _app_token(stored, token, project, to_push=False)
     return connect(address, token, listed=settings.ENVIRONMENT.webhook_allow)
 
 
-def _app_token(stored: PublishCredential, private_key: str, project: Project) -> str:
-    """Exchange the app's key for a token that is valid for an hour. Raises BadInput or ForgeError."""
+def _app_token(stored: PublishCredential, private_key: str, project: Project, *, to_push: bool) -> str:
+    """Exchange the app's key for a token that is valid for an hour. Raises BadInput or ForgeError.
+
+    It is for the repository that is pushed to, or for the one that pull requests go to.
+    """
     from tasks_app.forges.github import AppKey, installation_token  # takes a second
 
     address = forge_address_of(project)
@@ -144,7 +160,8 @@ def _app_token(stored: PublishCredential, private_key: str, project: Project) ->
         raise BadInput("The stored credential is of a GitHub app, and the repository is not at GitHub.")
     key = AppKey(stored.username, private_key)
     listed = settings.ENVIRONMENT.webhook_allow
-    return installation_token(address.api_url, address.repository, key, listed=listed)
+    repository = address.fork if to_push and address.fork else address.repository
+    return installation_token(address.api_url, repository, key, listed=listed)
 
 
 def author_of(project: Project) -> tuple[str, str]:
@@ -170,6 +187,7 @@ def change_publishing(
     required_approvals: int | None = None,
     forge: str | None = None,
     forge_api_url: str | None = None,
+    pull_request_repository: str | None = None,
     by: Principal,
 ) -> None:
     """Change where and how results are published; what is None stays as it is. An empty `url`: the source.
@@ -188,10 +206,12 @@ def change_publishing(
         values["protected_branches"] = "\n".join(protected_branches.split())
     if author is not None:
         values["publish_author"] = author.strip()
-    if required_approvals is not None:
-        values["required_approvals"] = required_approvals
-    if forge is not None:
-        values["forge"] = forge
+    plain = {
+        "required_approvals": required_approvals,
+        "forge": forge,
+        "pull_request_repository": pull_request_repository and pull_request_repository.strip().strip("/"),
+    }
+    values |= {name: value for name, value in plain.items() if value is not None}
     if forge_api_url is not None:
         values["forge_api_url"] = _checked_api_url(forge_api_url.strip().rstrip("/"))
         if values["forge_api_url"] != project.forge_api_url:

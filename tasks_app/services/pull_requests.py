@@ -38,6 +38,7 @@ from tasks_app.models import (
 )
 from tasks_app.models.pull_request import LONGEST_PAUSE, SHORTEST_PAUSE
 from tasks_app.services.difference import base_of
+from tasks_app.services.publish_settings import pull_requests_url
 from tasks_app.services.pull_request_text import harmless
 from tasks_app.services.tasks import cancel_locked, locked
 from tasks_app.services.threads import next_number, set_state
@@ -75,7 +76,7 @@ def record_pull_request(
     with transaction.atomic():
         row, is_new = PullRequest.objects.update_or_create(
             project=task.project,
-            url=publication.url,
+            url=pull_requests_url(task.project),
             number=remote.number,
             defaults={
                 "task": task, "kind": kind, "base": base, "fault": "",

@@ -249,6 +249,17 @@ def test_a_script_stores_a_credential_and_never_gets_it_back(web: Project, maint
     assert script.get(place).json()["credential"] is None
 
 
+def test_a_fork_says_where_pull_requests_go(project: Project, maintainer: Any, manage: Manage) -> None:
+    UserFactory.create(username="root", is_superuser=True)
+    Project.objects.update(publish_url="https://github.com/herder/shop")
+    words = ("project", "publishing", project.name)
+    assert "team/shop" in manage(*words, "--pull-requests-to", "team/shop")[1]
+    script, path = Script(maintainer.user), f"/projects/{project.name}/publishing"
+    assert script.get(path).json()["pull_request_repository"] == "team/shop"
+    changed = script.send("patch", path, {"pull_request_repository": ""})
+    assert changed.json()["pull_request_repository"] == ""
+
+
 def test_a_script_changes_one_setting_and_leaves_the_others(project: Project, maintainer: Any) -> None:
     script = Script(maintainer.user)
     place = f"/projects/{project.name}/publishing"

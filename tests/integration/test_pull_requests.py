@@ -38,7 +38,14 @@ from tasks_app.models import (
 from tasks_app.reporting.schemas.tasks import TaskOut, tasks_out
 from tasks_app.services import pull_requests as service
 from tasks_app.services.encryption import Purpose, encrypt
-from tasks_app.services.publish_settings import forge_address_of, pull_request_hindrance
+from tasks_app.services.publish_settings import (
+    change_publishing,
+    forge_address_of,
+    pull_request_hindrance,
+    pull_requests_url,
+    remote_of,
+)
+from tasks_app.services.publish_settings import forge_of as real_forge_of
 from tasks_app.services.publishing import CannotPublish, publish
 from tasks_app.services.pull_request_text import (
     BEGIN,
@@ -53,7 +60,8 @@ from tasks_app.services.reviews import send_review
 from tasks_app.services.tasks import locked
 from tests.addresses import text_of
 from tests.browser import signed_in
-from tests.factories import QuestionFactory, RunFactory
+from tests.factories import QuestionFactory, RunFactory, UserFactory
+from tests.people import acting
 from tests.results import Result, make_result
 from tests.runner import Runner
 
@@ -167,6 +175,70 @@ def test_the_forge_follows_from_the_url_or_the_settings(done: Result) -> None:
     stored.encrypted_secret = encrypt("key", Purpose.PUBLISHING)
     stored.save()
     assert "API token" in pull_request_hindrance(project)
+
+
+FORK = "https://github.com/herder/shop.git"
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "opened_in"),
+    [
+        (FORK, "", "https://github.com/team/shop.git"),
+        ("git@github.com:herder/shop.git", "", "git@github.com:team/shop.git"),
+        ("ssh://git@git.example/herder/shop", "forgejo", "ssh://git@git.example/team/shop"),
+    ],
+)
+def test_from_a_fork_they_go_to_the_repository_that_is_named(
+    done: Result, url: str, kind: str, opened_in: str
+) -> None:
+    project = done.task.project
+    project.publish_url, project.forge, project.pull_request_repository = url, kind, "team/shop"
+    found = forge_address_of(project)
+    assert found is not None and (found.repository, found.fork) == ("team/shop", "herder/shop")
+    assert pull_requests_url(project) == opened_in
+    project.pull_request_repository = "herder/shop"
+    found = forge_address_of(project)
+    assert found is not None and (found.repository, found.fork) == ("herder/shop", "")
+    assert pull_requests_url(project) == url
+
+
+@pytest.mark.parametrize(
+    "to", ["shop", "team/", "a b/c", "../../x", "https://a.example/b/c", "té/shop", "a/b\nc"]
+)
+def test_where_they_go_is_a_name_at_the_forge(done: Result, to: str) -> None:
+    admin = acting(UserFactory.create(is_superuser=True))
+    with pytest.raises(BadInput, match="OWNER/NAME"):
+        change_publishing(done.task.project, pull_request_repository=to, by=admin)
+    assert Project.objects.get(pk=done.task.project_id).pull_request_repository == ""
+
+
+def test_a_github_app_pushes_to_the_fork_and_opens_pull_requests_upstream(
+    done: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def token(api_url: str, repository: str, key: object, *, listed: object) -> str:
+        asked.append(repository)
+        return "ghs-1"
+
+    monkeypatch.setattr("tasks_app.forges.github.installation_token", token)
+    Project.objects.update(publish_url=FORK, pull_request_repository="team/shop")
+    project = Project.objects.get(pk=done.task.project_id)
+    PublishCredential.objects.create(
+        project=project, kind="github_app", url=FORK, username="12", shown="app 12",
+        encrypted_secret=encrypt("key", Purpose.PUBLISHING),
+    )  # fmt: skip
+    remote_of(project)
+    real_forge_of(project)
+    assert asked == ["herder/shop", "team/shop"]
+
+
+def test_where_they_go_now_says_nothing_of_an_earlier_one(opened: PullRequest, forge: FakeForge) -> None:
+    """The number is that of another pull request there, which must not end the task."""
+    forge.end(1, PullRequestState.MERGED)
+    Project.objects.update(publish_url="https://github.com/other/shop.git")
+    look_now(opened)
+    assert opened.is_open and "go to https://github.com/other/shop.git since then" in opened.fault
 
 
 def test_the_description_says_what_why_who_answered_and_what_it_cost(done: Result) -> None:

@@ -52,6 +52,9 @@ class PublishingPatch(Input):
     forge_api_url: Annotated[Storable, Field(max_length=500)] | None = Field(
         None, description="The URL of the forge's API; empty: as its host says. For site admins."
     )
+    pull_request_repository: Annotated[Storable, Field(max_length=200)] | None = Field(
+        None, description="Where pull requests go, as `OWNER/NAME`; empty: to the repository itself."
+    )
     required_approvals: Annotated[int, Field(ge=0, le=20, strict=True)] | None = Field(
         None, description="Approvals that a result needs, not counting one by who started the task."
     )

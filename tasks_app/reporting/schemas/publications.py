@@ -177,6 +177,9 @@ class PublishingOut(Out):
     author: str = Field(description="The author of squashed commits; empty: Cat Herder.")
     forge: ForgeKind | None = Field(description="What the repository is at; null if that is not known.")
     forge_api_url: str = Field(description="The URL of its API; empty if there is none.")
+    pull_request_repository: str = Field(
+        description="Where pull requests go, if the repository is a fork; else empty."
+    )
     required_approvals: int = Field(
         description="Approvals that a result needs before it is published, not by who started the task."
     )
@@ -197,6 +200,7 @@ class PublishingOut(Out):
             author=project.publish_author,
             forge=address.kind if address else None,
             forge_api_url=address.api_url if address else "",
+            pull_request_repository=project.pull_request_repository,
             required_approvals=project.required_approvals,
             credential=CredentialOut.of(stored) if stored else None,
             fault=credential_fault(project),

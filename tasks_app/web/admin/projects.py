@@ -41,7 +41,9 @@ class ProjectAdmin(AuditsEdits, AuditsDeletions, ProtectsHistory, SiteAdminsOnly
     list_filter = ["is_sample"]
     search_fields = ["name", "source"]
     date_hierarchy = "created_at"
-    readonly_fields = ["created_at", "required_approvals", "forge", "forge_api_url"]
+    readonly_fields = [
+        "created_at", "required_approvals", "forge", "forge_api_url", "pull_request_repository",
+    ]  # fmt: skip
     inlines = [MembershipInline]
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:

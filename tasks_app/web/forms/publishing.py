@@ -37,6 +37,9 @@ class PublishingForm(forms.Form):
         required=False, choices=[("", "As its host says"), *((kind.value, kind.label) for kind in ForgeKind)]
     )
     forge_api_url = forms.CharField(required=False, max_length=500, widget=forms.TextInput(_PLAIN))
+    pull_request_repository = forms.CharField(
+        required=False, max_length=200, widget=forms.TextInput(_PLAIN | {"placeholder": "owner/name"})
+    )
     required_approvals = forms.IntegerField(min_value=0, max_value=20, initial=0)
 
     @staticmethod
@@ -47,6 +50,7 @@ class PublishingForm(forms.Form):
             "author": project.publish_author,
             "forge": project.forge,
             "forge_api_url": project.forge_api_url,
+            "pull_request_repository": project.pull_request_repository,
             "required_approvals": project.required_approvals,
         }
 
