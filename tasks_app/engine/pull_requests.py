@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from tasks_app.core.errors import BadInput, CatHerderError
+from tasks_app.core.errors import BadInput, CatHerderError, LeaseLost
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.forges.port import Forge, ForgeError, NewPullRequest
@@ -45,7 +45,7 @@ def open_or_update(publication: Publication) -> str:
         )
     faults = []
     try:
-        _post_replies(forge, row)
+        _post_replies(forge, row, publication)
     except Exception as error:
         faults.append(f"The agent’s replies were not all posted: {_reason(error, f'posting to {row}')}")
     try:
@@ -75,6 +75,7 @@ def _open_or_update(publication: Publication) -> tuple[Forge, PullRequest]:
     found = forge.find(publication.branch, base)
     if found is None:
         title = pull_request_title(task)
+        _require_claim(publication)
         found = forge.open(NewPullRequest(publication.branch, base, title, body, publication.draft))
         crash_point("pull-request-opened")
     elif (changed := replace_own_part(found.body, body)) != found.body:
@@ -82,7 +83,13 @@ def _open_or_update(publication: Publication) -> tuple[Forge, PullRequest]:
     return forge, record_pull_request(publication, forge.kind, found, base=base)
 
 
-def _post_replies(forge: Forge, row: PullRequest) -> None:
+def _require_claim(publication: Publication) -> None:
+    """Raise LeaseLost if another worker carries it out meanwhile: what is made there is made once."""
+    if not Publication.objects.renew(publication):
+        raise LeaseLost(f"publication {publication.pk} was taken over by another worker")
+
+
+def _post_replies(forge: Forge, row: PullRequest, publication: Publication) -> None:
     """Post what the agent replied to comments from there. What a killed worker posted is found first."""
     if not unposted_replies(row):
         return
@@ -91,6 +98,7 @@ def _post_replies(forge: Forge, row: PullRequest) -> None:
     first = {comment.discussion: comment for comment in reversed(seen.comments)}
     for reply in unposted_replies(row):
         if asked := first.get(reply.thread.discussion):
+            _require_claim(publication)
             forge_id = forge.reply(row.number, asked, reply_text(reply))
             crash_point("reply-posted")
             record_posted(reply, forge_id)

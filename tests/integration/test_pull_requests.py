@@ -6,6 +6,7 @@ import errno
 import re
 from dataclasses import replace
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 from django.urls import reverse
@@ -442,6 +443,33 @@ def test_a_reply_outside_of_its_discussion_is_posted_once(
     reply.refresh_from_db()
     assert reply.forge_id == posted.id
     assert ReviewThread.objects.count() == 1
+
+
+def test_a_worker_that_lost_its_claim_posts_no_more(
+    done: Result, reply: ThreadComment, forge: FakeForge
+) -> None:
+    """Another one posts the rest: it has looked at what is there."""
+    ThreadComment.objects.create(thread=reply.thread, run=reply.run, text="And more.", key="2")
+    post = forge.reply
+
+    def lose_claim(number: int, comment: RemoteComment, text: str) -> str:
+        done.task.publications.update(claim=uuid4(), claimed_until=None)
+        return post(number, comment, text)
+
+    forge.reply = lose_claim  # type: ignore[method-assign]
+    publication = done.publish(pull_request=True)
+    assert publication.is_pending and forge.calls.count("reply") == 1
+    forge.reply = post  # type: ignore[method-assign]
+    assert carry_out(publication.pk)
+    assert forge.calls.count("reply") == 2
+
+
+def test_a_worker_that_lost_its_claim_opens_nothing(done: Result, forge: FakeForge) -> None:
+    def lose_claim(head: str, base: str) -> None:
+        done.task.publications.update(claim=uuid4(), claimed_until=None)
+
+    forge.find = lose_claim  # type: ignore[method-assign]
+    assert done.publish(pull_request=True).is_pending and "open" not in forge.calls
 
 
 @pytest.mark.parametrize("mark", ["{} and more", "{}\n> quoted", "²", "٣", "0", "9" * 30])
