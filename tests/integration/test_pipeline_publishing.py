@@ -25,6 +25,7 @@ from tasks_app.models import (
     Project,
     Publication,
     PublicationState,
+    PublishCredential,
     PullRequest,
     ReviewVerdict,
     Role,
@@ -34,7 +35,7 @@ from tasks_app.models import (
 from tasks_app.notifications.message import message_of
 from tasks_app.notifications.notices import create_notifications
 from tasks_app.services.pipeline_publishing import tasks_to_publish, with_publishing
-from tasks_app.services.publishing import publish
+from tasks_app.services.publishing import publish, record_refused
 from tasks_app.services.reviews import send_review
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, SequenceFactory, TaskFactory, UserFactory
@@ -342,6 +343,22 @@ def test_the_page_says_what_the_pipeline_will_do_and_what_it_did(done: Result) -
     assert task.created_by is not None
     assert f"by the pipeline feature on behalf of {task.created_by.shown_name}" in page
     assert "publishes this result by itself" not in page
+
+
+def test_after_a_refusal_the_form_offers_what_the_pipeline_wanted(done: Result, forge: FakeForge) -> None:
+    """V7: it can be tried again by hand, with the same draft and reviewers."""
+    Project.objects.update(forge="gitlab", publish_url="https://git.example/acme/shop.git")
+    task = finish(done, pull_request=True, draft=True, reviewers=("octocat", "ann"))
+    PublishCredential.objects.create(
+        project=task.project, kind="token", url="https://git.example/acme/shop.git", username="robot"
+    )
+    asked = ask_for_due(task.pk)
+    assert asked is not None
+    record_refused(asked, "The forge is away.")
+    browser = signed_in(UserFactory.create(is_superuser=True))
+    page = browser.get(reverse("task", args=[task.pk])).content.decode()
+    assert "The forge is away." in page and 'value="octocat, ann"' in page
+    assert 'name="draft" value="yes" checked' in page and 'name="pull_request" value="yes" checked' in page
 
 
 def test_the_api_and_the_project_page_show_the_key(runner: Runner) -> None:
