@@ -5,8 +5,9 @@ from django.db import migrations, models
 
 def keep_the_zones_of_preferences(apps, schema_editor):
     """A user had two zones: quiet hours keep theirs, which becomes that of the profile."""
-    for preferences in apps.get_model("tasks_app", "Preferences").objects.exclude(time_zone="UTC"):
-        users = apps.get_model("tasks_app", "User").objects.filter(pk=preferences.user_id)
+    using = schema_editor.connection.alias  # a restored backup is not the default database
+    for preferences in apps.get_model("tasks_app", "Preferences").objects.using(using).exclude(time_zone="UTC"):
+        users = apps.get_model("tasks_app", "User").objects.using(using).filter(pk=preferences.user_id)
         users.update(time_zone=preferences.time_zone)
 
 
