@@ -28,6 +28,10 @@ class WorkerBeatQuerySet(models.QuerySet["WorkerBeat"]):
     def alive(self) -> Self:
         return self.seen_recently().filter(ended=False)
 
+    def idle(self) -> Self:
+        """Return workers that run but take no tasks."""
+        return self.alive().exclude(problem="")
+
     def some_takes_tasks(self) -> Exists:
         """Return an EXISTS expression, for use within another query."""
         return Exists(self.seen_recently().filter(problem=""))

@@ -70,7 +70,7 @@ class Installation:
     @cached_property
     def idle_workers(self) -> list[WorkerBeat]:
         """Workers that run but take no tasks, with the reason; asked for only if no other does."""
-        return list(WorkerBeat.objects.alive().exclude(problem=""))
+        return list(WorkerBeat.objects.idle()) if self._state[5] else []
 
     @property
     def reads_audit_log(self) -> bool:
@@ -78,10 +78,10 @@ class Installation:
         return self._state[4]
 
     @cached_property
-    def _state(self) -> tuple[int, bool, int, int, bool]:
+    def _state(self) -> tuple[int, bool, int, int, bool, bool]:
         """Values of every page, in the order of the properties above, in one query."""
         if not isinstance(self._user, User):
-            return 0, True, 0, 0, False
+            return 0, True, 0, 0, False, False
         principal = Principal.unrestricted(self._user)
         answerable = questions_answerable_by(principal).open().order_by()
         counted = answerable.values("state").annotate(number=Count("pk", distinct=True)).values("number")
@@ -93,12 +93,13 @@ class Installation:
             unread=_number_or_zero(unread.annotate(number=Count("pk", distinct=True)).values("number")),
             newest=_number_or_zero(newest.annotate(number=Max("pk")).values("number")),
             maintains=Exists(projects_maintained_by(principal).order_by()),
+            idle=Exists(WorkerBeat.objects.idle().order_by()),
         )
-        open_questions, worker, unread_notices, newest_notice, maintains = now.values_list(
-            "open_questions", "worker", "unread", "newest", "maintains"
+        open_questions, worker, unread_notices, newest_notice, maintains, idle = now.values_list(
+            "open_questions", "worker", "unread", "newest", "maintains", "idle"
         ).get()
         reads_audit_log = maintains or self._user.is_superuser
-        return open_questions, worker, unread_notices, newest_notice, reads_audit_log
+        return open_questions, worker, unread_notices, newest_notice, reads_audit_log, idle
 
 
 def _number_or_zero(query: QuerySet[Any, Any]) -> Coalesce:
