@@ -24,6 +24,8 @@ CARD = (1200, 840)
 SHORT = (1280, 640)
 PHONE = (390, 844)
 DONE = "All steps finished, all checks passed."
+#: What happens elsewhere meanwhile covers what a picture is about.
+WITHOUT_TOASTS = "document.querySelectorAll('.toast').forEach((one) => one.remove())"
 #: A picture that is larger is slow to load where people read about the portal first.
 LIMIT = 250_000
 
@@ -114,6 +116,8 @@ def _shoot(page: Page, address: str, shop: Path) -> None:
     _shoot_question(page)
     page.goto(f"{address}/")
     page.get_by_role("heading", name="Needs your answer").wait_for()
+    page.get_by_role("button", name="Dismiss").click()  # of the first steps, which are soon done
+    page.get_by_role("heading", name="First steps").wait_for(state="detached")
     _settled(page, lambda: not page.get_by_text("running", exact=True).count())
     _save(page, "dashboard", *SHORT)
     _save(page, "phone", *PHONE)
@@ -188,6 +192,7 @@ def _open(page: Page, address: str, name: str, width: int, height: int) -> None:
 def _save(page: Page, name: str, width: int, height: int) -> None:
     page.set_viewport_size(_size((width, height)))
     page.wait_for_timeout(300)
+    page.evaluate(WITHOUT_TOASTS)
     picture = squeezed(page.screenshot())
     assert len(picture) < LIMIT, f"{name}: {len(picture)} bytes"
     (REPOSITORY / "docs" / f"{name}.png").write_bytes(picture)
