@@ -9,15 +9,16 @@ from huey.consumer import Consumer, Worker
 
 #: Seconds until a thread that takes nothing looks again.
 LOOK_AGAIN_SECONDS = 0.5
+STARTING = "It has just started and looks whether it can work."
 DRAINED = "It was told to take no more tasks (worker --drain)."
 
 
 class Intake:
-    """Open until somebody says why not. Threads of the worker may ask at any time."""
+    """Open unless somebody says why not. Threads of the worker may ask at any time."""
 
-    def __init__(self) -> None:
+    def __init__(self, problem: str = "") -> None:
         self._lock = threading.Lock()
-        self._problem = ""
+        self._problem = problem
 
     @property
     def problem(self) -> str:

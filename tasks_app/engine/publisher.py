@@ -22,6 +22,7 @@ from tasks_app.core.errors import (
     WorkspaceError,
 )
 from tasks_app.engine.crashpoints import crash_point
+from tasks_app.engine.intake import Intake
 from tasks_app.engine.pull_requests import look, open_or_update
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.git import Repository
@@ -259,8 +260,10 @@ class Publisher(threading.Thread):
     agents may occupy all of a worker's slots for hours.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, intake: Intake | None = None) -> None:
+        """While `intake` is closed, nothing is begun."""
         super().__init__(name="publisher", daemon=True)
+        self._intake = intake or Intake()
         self._stop_wanted = threading.Event()
         self._pushes: list[threading.Thread] = []
         self._looks: list[threading.Thread] = []
@@ -278,6 +281,8 @@ class Publisher(threading.Thread):
 
     def _run_once(self) -> float:
         """Start what is due, and return the seconds until the next look."""
+        if not self._intake.is_open:
+            return POLL_SECONDS
         try:
             self._pushes = [thread for thread in self._pushes if thread.is_alive()]
             for task_id in tasks_to_publish().order_by("pk").values_list("pk", flat=True)[:_BATCH]:

@@ -46,10 +46,11 @@ class Heartbeat(threading.Thread):
         self._beats = 0
         self._unfit = ""
         self._drained = False
+        self._known = False
         self._stop_wanted = threading.Event()
 
     def run(self) -> None:
-        self._try_beat(started=True)
+        self._try_beat()
         while not self._stop_wanted.wait(BEAT_SECONDS):
             self._try_beat()
         self._try_beat(ended=True)
@@ -63,18 +64,19 @@ class Heartbeat(threading.Thread):
     def _close_or_open(self) -> None:
         self._intake.set_problem(self._unfit or (DRAINED if self._drained else ""))
 
-    def _try_beat(self, *, ended: bool = False, started: bool = False) -> None:
+    def _try_beat(self, *, ended: bool = False) -> None:
         try:
             close_old_connections()
-            if started:
-                WorkerBeat.objects.prune()
             if self._beats % BEATS_PER_CHECK == 0 and not ended:
                 self._unfit = self._find_problem()
             self._beats += 1
             self._close_or_open()
+            if not self._known:
+                WorkerBeat.objects.prune()
             self._drained = beat(
-                slots=self._slots, ended=ended, problem=self._intake.problem, started=started
+                slots=self._slots, ended=ended, problem=self._intake.problem, started=not self._known
             )
+            self._known = True
             self._close_or_open()  # told with the next beat, which counts what was taken until now
         except Exception as error:
             trace = None if temporary_fault(error) else error

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.db.models import QuerySet
 from huey import MemoryHuey
 
-from tasks_app.engine import intake, worker_beat
-from tasks_app.engine.intake import DRAINED, Intake, TakingConsumer
+from tasks_app.engine import intake, publisher, worker_beat
+from tasks_app.engine.intake import DRAINED, STARTING, Intake, TakingConsumer
+from tasks_app.engine.publisher import Publisher
 from tasks_app.engine.worker_beat import Heartbeat, beat
-from tasks_app.models import WorkerBeat
+from tasks_app.models import Task, WorkerBeat
 from tasks_app.operations import fitness, health
 from tasks_app.operations.fitness import worker_problem
 from tests.browser import signed_in
@@ -78,6 +80,68 @@ def test_m6_a_worker_that_cannot_work_says_why_from_its_first_beat(quick_beats: 
     finally:
         heartbeat.stop()
         heartbeat.join(30)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_m6_a_worker_takes_nothing_until_it_has_looked(quick_beats: None) -> None:
+    door, looked = Intake(STARTING), threading.Event()
+
+    def find_problem() -> str:
+        looked.wait(60)
+        return ""
+
+    heartbeat = Heartbeat(slots=2, intake=door, find_problem=find_problem)
+    heartbeat.start()
+    try:
+        assert door.problem == STARTING
+        looked.set()
+        wait_until(lambda: door.is_open)
+    finally:
+        heartbeat.stop()
+        heartbeat.join(30)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_m3_a_first_beat_that_fails_does_not_keep_the_drain_of_an_earlier_process(
+    quick_beats: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beat(slots=1, started=True)
+    WorkerBeat.objects.update(draining=True)
+    beats: list[bool] = []
+
+    def failing_once(**values: Any) -> bool:
+        beats.append(values["started"])
+        if len(beats) == 1:
+            raise OSError("the database is away")
+        return beat(**values)
+
+    monkeypatch.setattr(worker_beat, "beat", failing_once)
+    door = Intake()
+    heartbeat = Heartbeat(slots=2, intake=door)
+    heartbeat.start()
+    try:
+        wait_until(lambda: len(beats) > 4)
+        assert beats[:4] == [True, True, False, False] and door.is_open
+    finally:
+        heartbeat.stop()
+        heartbeat.join(30)
+
+
+@pytest.mark.django_db
+def test_m6_a_worker_that_takes_nothing_publishes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def none_asked_for() -> QuerySet[Task]:
+        asked.append(1)
+        return Task.objects.none()
+
+    monkeypatch.setattr(publisher, "tasks_to_publish", none_asked_for)
+    door = Intake("No disk.")
+    Publisher(door)._run_once()
+    assert not asked
+    door.set_problem("")
+    Publisher(door)._run_once()
+    assert asked
 
 
 @pytest.mark.django_db

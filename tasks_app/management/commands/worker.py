@@ -13,7 +13,7 @@ from huey.contrib.djhuey import HUEY
 
 from tasks_app import composition, tasks
 from tasks_app.core.errors import CatHerderError
-from tasks_app.engine.intake import Intake, TakingConsumer
+from tasks_app.engine.intake import STARTING, Intake, TakingConsumer
 from tasks_app.engine.publisher import Publisher
 from tasks_app.engine.sweeper import Sweeper
 from tasks_app.engine.worker_beat import Heartbeat
@@ -49,10 +49,10 @@ class Command(BaseCommand):
         except CatHerderError as error:
             raise CommandError(str(error), returncode=2) from None
         sweeper = Sweeper(tasks.notify_worker, pending=HUEY.pending_count)
-        intake = Intake()
+        intake = Intake(STARTING)  # the first beat opens it, or says why not
         heartbeat = Heartbeat(slots=settings.ENVIRONMENT.workers, intake=intake, find_problem=worker_problem)
         dispatcher = Dispatcher()
-        publisher = Publisher()
+        publisher = Publisher(intake)
         sweeper.start()
         heartbeat.start()
         dispatcher.start()
