@@ -108,9 +108,10 @@ class GitLab(RestForge):
             return [
                 RemoteCheck(
                     text(raw["name"]),
-                    # A job that may fail does not fail the pipeline.
+                    # A job that may fail does not fail the pipeline, and one that waits to be started by hand
+                    # does not block it.
                     CheckState.SKIPPED
-                    if raw["status"] == "failed" and raw.get("allow_failure")
+                    if raw["status"] in ("failed", "manual") and raw.get("allow_failure")
                     else _CHECKS.get(raw["status"], CheckState.PENDING),
                     web_url(raw.get("target_url")),
                 )

@@ -39,12 +39,18 @@ class Description:
         for template, item in self._document["paths"].items():
             pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(template))
             if (match := re.fullmatch(pattern, path)) and verb.lower() in item:
-                found.append(Operation(template, verb, match.groupdict(), item[verb.lower()]))
+                spec = item[verb.lower()]
+                shared = [*item.get("parameters", []), *spec.get("parameters", [])]
+                found.append(Operation(template, verb, match.groupdict(), {**spec, "parameters": shared}))
         return min(found, key=lambda one: len(one.values), default=None)
 
     def check_request(self, operation: Operation, query: str, body: Any) -> None:
         what = f"{operation.verb} {operation.path}"
         given = [self._resolved(one) for one in operation.spec.get("parameters", [])]
+        for one in given:
+            if one["in"] == "path" and one["schema"].get("type") == "integer":
+                value = _typed(operation.values[one["name"]])
+                self._check(one["schema"], value, f"{what}, parameter {one['name']}")
         declared = {one["name"]: one for one in given if one["in"] == "query"}
         for name, value in parse_qsl(query, keep_blank_values=True):
             if name not in declared:

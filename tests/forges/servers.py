@@ -40,6 +40,7 @@ FORK = "herder/shop"
 _PROJECTS = {REPOSITORY: 1, FORK: 2, "stranger/shop": 3}
 _PREFIX = {ForgeKind.GITHUB: "/api/v3", ForgeKind.GITLAB: "/api/v4", ForgeKind.FORGEJO: "/api/v1"}
 _OLD, _COMMIT = "b" * 40, "a" * 40
+_THEN = "2026-05-03T09:00:00Z"
 
 
 @dataclass
@@ -54,7 +55,7 @@ class Request:
     def number(self) -> int:
         found = [
             self.values[name]
-            for name in ("pull_number", "issue_number", "index", "iid")
+            for name in ("pull_number", "issue_number", "index", "merge_request_iid")
             if name in self.values
         ]
         return int(found[0])
@@ -392,7 +393,17 @@ _GITHUB: dict[str, _Answer] = {
 
 
 def _lab_user(forge: ForgeServer, name: str) -> Any:
-    return {"id": len(name), "username": name, "name": name.title()} if name else None
+    if not name:
+        return None
+    return {
+        "id": len(name),
+        "username": name,
+        "name": name.title(),
+        "state": "active",
+        "locked": False,
+        "avatar_url": None,
+        "web_url": f"https://forge.example.org/{name}",
+    }
 
 
 def _lab_request(forge: ForgeServer, pull: RemotePullRequest) -> Any:
@@ -402,6 +413,11 @@ def _lab_request(forge: ForgeServer, pull: RemotePullRequest) -> Any:
     return {
         "id": 100 + pull.number,
         "iid": pull.number,
+        "project_id": _PROJECTS[REPOSITORY],
+        "created_at": _THEN,
+        "updated_at": _THEN,
+        "author": _lab_user(forge, "herder"),
+        "labels": [],
         "title": f"Draft: {pull.title}" if pull.draft else pull.title,
         "description": pull.body,
         "web_url": pull.url,
@@ -414,6 +430,8 @@ def _lab_request(forge: ForgeServer, pull: RemotePullRequest) -> Any:
         "target_project_id": _PROJECTS[REPOSITORY],
         "merged_by": by if merged else None,
         "merge_user": by if merged else None,
+        "merged_at": _THEN if merged else None,
+        "closed_at": _THEN if pull.state == PullRequestState.CLOSED else None,
         "closed_by": None if merged else by,
         "reviewers": [_lab_user(forge, name) for name in forge.people.reviewers.get(pull.number, [])],
     }
@@ -457,7 +475,7 @@ def _lab_note(forge: ForgeServer, id: int, comment: RemoteComment) -> Any:
         "body": comment.text,
         "system": False,
         "author": _lab_user(forge, comment.author),
-        "created_at": "2026-05-03T09:00:00Z",
+        "created_at": _THEN,
     }
     if comment.path:
         made["position"] = {
@@ -505,6 +523,14 @@ def _lab_statuses(forge: ForgeServer, request: Request) -> Any:
             "status": _LAB_STATES[check.state],
             "name": check.name,
             "target_url": check.url,
+            "ref": "work",
+            "description": None,
+            "created_at": _THEN,
+            "started_at": _THEN,
+            "finished_at": None,
+            "coverage": None,
+            "pipeline_id": 1,
+            "author": _lab_user(forge, "herder"),
             "allow_failure": False,
         }
 
@@ -521,10 +547,12 @@ _GITLAB: dict[str, _Answer] = {
     f"GET {_LAB}": lambda forge, request: {"id": _PROJECTS[request.values["id"]]},
     f"GET {_LAB}/merge_requests": _lab_requests,
     f"POST {_LAB}/merge_requests": _lab_open,
-    f"GET {_LAB}/merge_requests/{{iid}}": lambda forge, request: _lab_request(forge, _found(forge, request)),
-    f"PUT {_LAB}/merge_requests/{{iid}}": _lab_change,
-    f"GET {_LAB}/merge_requests/{{iid}}/discussions": _lab_discussions,
-    f"POST {_LAB}/merge_requests/{{iid}}/discussions/{{discussion_id}}/notes": _lab_reply,
+    f"GET {_LAB}/merge_requests/{{merge_request_iid}}": lambda forge, request: _lab_request(
+        forge, _found(forge, request)
+    ),
+    f"PUT {_LAB}/merge_requests/{{merge_request_iid}}": _lab_change,
+    f"GET {_LAB}/merge_requests/{{merge_request_iid}}/discussions": _lab_discussions,
+    f"POST {_LAB}/merge_requests/{{merge_request_iid}}/discussions/{{discussion_id}}/notes": _lab_reply,
     f"GET {_LAB}/repository/commits/{{sha}}/statuses": _lab_statuses,
     "GET /users": _lab_users,
 }

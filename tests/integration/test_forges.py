@@ -206,6 +206,47 @@ def test_results_of_ci(both: Both) -> None:
     assert all(check.url.startswith("https://") for check in found)
 
 
+@pytest.mark.parametrize(
+    ("status", "may_fail", "state"),
+    [
+        ("manual", True, CheckState.SKIPPED),
+        ("manual", False, CheckState.PENDING),
+        ("failed", True, CheckState.SKIPPED),
+        ("failed", False, CheckState.FAILED),
+        ("canceled", False, CheckState.SKIPPED),
+        ("canceling", False, CheckState.PENDING),
+        ("created", False, CheckState.PENDING),
+        ("scheduled", False, CheckState.PENDING),
+        ("waiting_for_resource", True, CheckState.PENDING),
+        ("success", True, CheckState.PASSED),
+    ],
+)
+def test_a_job_of_gitlab_that_need_not_run_does_not_keep_the_checks_waiting(
+    status: str, may_fail: bool, state: CheckState
+) -> None:
+    with forge_server(ForgeKind.GITLAB) as server:
+        path = f"/projects/team%2Fshop/repository/commits/{'a' * 40}/statuses"
+        job = server.description.example("CommitStatus", status=status, allow_failure=may_fail)
+        operation = server.description.operation("GET", path)
+        assert operation is not None
+        server.description.check_answer(operation, 200, [job])
+        server.answers = [(200, {}, _json([job]))]
+        assert [check.state for check in server.forge.checks("a" * 40)] == [state]
+        assert server.description.problems == []
+
+
+def test_what_gitlab_does_not_describe_is_a_problem() -> None:
+    with forge_server(ForgeKind.GITLAB) as server:
+        reading = server.description.operation("GET", "/projects/1/merge_requests/one")
+        assert reading is not None
+        server.description.check_request(reading, "", None)
+        made = server.description.example("MergeRequest", colour="blue")
+        server.description.check_answer(reading, 200, made)
+        assert len(server.description.problems) == 2
+        assert "merge_request_iid" in server.description.problems[0]
+        assert "colour" in server.description.problems[1]
+
+
 @pytest.mark.parametrize("prefix", ["job ", "ci/"])
 def test_of_many_results_all_are_read(both: Both, prefix: str) -> None:
     for number in range(120):
