@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tasks_app.core.errors import WorkspaceError
 from tasks_app.engine.checks import CheckReport
 from tasks_app.engine.worker_context import WorkerContext
-from tasks_app.git import AUTHOR, Repository, Snapshot, committed_text
+from tasks_app.git import AUTHOR, Repository, Snapshot, blobs_shown_as, has_line_with_prefix
 from tasks_app.git.publishing import make_commit
 from tasks_app.models import Run, Task, paths
 from tasks_app.services.merging import Merge
@@ -62,13 +61,9 @@ def merge_report(run: Run) -> CheckReport | None:
 
 
 def _unresolved(repository: Repository, commit: str, merge: Merge) -> list[str]:
-    """Return the files of the commit in which conflict markers of the merge are left."""
-    return [name for name in merge.files if _has_markers(repository, commit, name, merge.markers)]
+    """Return the files of the commit in which conflict markers of the merge are left.
 
-
-def _has_markers(repository: Repository, commit: str, name: str, markers: tuple[str, str]) -> bool:
-    try:
-        text = committed_text(repository, commit=commit, path=name)
-    except WorkspaceError:  # too large: git writes no markers into such files, or nobody could read them
-        return False
-    return text is not None and any(line.startswith(markers) for line in text.splitlines())
+    Raises WorkspaceError: a file that cannot be read must not count as resolved.
+    """
+    files = blobs_shown_as(repository, commit=commit, names=frozenset(merge.files))
+    return [name for name, blob in files if has_line_with_prefix(repository, blob, merge.markers)]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.nofollow import create_file, open_file, open_folder
-from tasks_app.git.program import valid_commit
+from tasks_app.core.storable import storable_text
+from tasks_app.git.program import split_stream, valid_commit
 from tasks_app.git.repository import Repository
 
 TEXT_BYTES = 1_000_000
@@ -81,6 +83,38 @@ def committed_blob(repository: Repository, *, commit: str, path: str) -> str | N
     if not listed.startswith(b"100"):  # a regular file, neither folder, link nor submodule
         return None
     return listed.split(b"\t", 1)[0].split()[2].decode()
+
+
+def shown_name(name: bytes) -> str:
+    """Return a file name of git as it is shown and stored. Bytes that are not UTF-8 become U+FFFD."""
+    return storable_text(name.decode("utf-8", errors="replace"))
+
+
+def blobs_shown_as(repository: Repository, *, commit: str, names: Collection[str]) -> list[tuple[str, str]]:
+    """Return the shown names and the blob ids of the regular files of a commit that are shown as `names`.
+
+    All names of the commit are compared, because git cannot look up a name with U+FFFD in place of its bytes.
+    """
+    listed = repository.git.stream("ls-tree", "-r", "-z", "--full-tree", valid_commit(commit))
+    found = []
+    for entry in split_stream(listed, b"\0"):
+        facts, _, path = entry.partition(b"\t")
+        if entry.startswith(b"100") and (name := shown_name(path)) in names:
+            found.append((name, facts.split()[2].decode()))
+    return found
+
+
+def has_line_with_prefix(repository: Repository, blob: str, prefixes: Collection[str]) -> bool:
+    """Return whether a line of the blob starts with one of `prefixes`. Blobs of any size are searched."""
+    wanted = re.compile(b"[\r\n](?:%b)" % b"|".join(re.escape(prefix.encode()) for prefix in prefixes))
+    overlap = max(len(prefix.encode()) for prefix in prefixes)
+    end = b"\n"
+    for piece in repository.git.stream("cat-file", "blob", valid_commit(blob)):
+        text = end + piece
+        if wanted.search(text):
+            return True
+        end = text[-overlap:]
+    return False
 
 
 def committed_names(repository: Repository, *, commit: str, folder: str) -> list[str]:

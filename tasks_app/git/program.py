@@ -305,6 +305,16 @@ def init(folder: Path, *options: str, settings: Iterable[tuple[str, str]]) -> No
             file.write(f"[{section}]\n\t{name} = {value}\n")
 
 
+def split_stream(pieces: Iterable[bytes], separator: bytes) -> Iterator[bytes]:
+    """Yield the records of a streamed output, without the separator that ends each of them."""
+    rest = b""
+    for piece in pieces:
+        *records, rest = (rest + piece).split(separator)
+        yield from records
+    if rest:
+        yield rest
+
+
 def is_damage(reason: str) -> bool:
     """Return whether git failed because a repository is damaged; during a fetch it may be the source."""
     return bool(_DAMAGE.search(reason)) and not _NO_DAMAGE.search(reason)

@@ -18,8 +18,8 @@ from urllib.parse import quote, urlsplit
 
 from tasks_app.core.control_characters import strip_controls
 from tasks_app.core.errors import MergeConflict, PublishingFailed, TookTooLong, WorkspaceError
-from tasks_app.core.storable import storable_text
 from tasks_app.git.durable import sync_folders, sync_tree
+from tasks_app.git.files import shown_name
 from tasks_app.git.lfs import (
     UPLOAD_SECONDS,
     added_contents,
@@ -236,10 +236,10 @@ def merged_tree(repository: Repository, commit: str, other: str) -> str:
     """Return the tree of merging `other` into `commit`. Raises MergeConflict with the files that conflict."""
     words = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages")
     done = repository.git.finish(*words, valid_commit(commit), valid_commit(other))
-    tree, *names = done.stdout.decode("utf-8", errors="replace").rstrip("\0").split("\0")
+    tree, *names = [shown_name(word) for word in done.stdout.rstrip(b"\0").split(b"\0")]
     if done.code == 1 and names:
         sync_tree(repository.path / "objects")
-        raise MergeConflict([storable_text(name) for name in names], tree=tree)
+        raise MergeConflict(names, tree=tree)
     if done.code != 0:
         raise WorkspaceError(f"{other} cannot be merged: {done.messages or f'exit {done.code}'}")
     sync_tree(repository.path / "objects")

@@ -8,12 +8,14 @@ import pytest
 from django.urls import reverse
 
 from tasks_app.agent.fake_script import Act, End, Turn, say, shell, write
-from tasks_app.core.errors import BadInput, IllegalMove, NotAllowed
+from tasks_app.core.errors import BadInput, IllegalMove, NotAllowed, WorkspaceError
 from tasks_app.core.phases import Phase
+from tasks_app.engine.merging import _unresolved
 from tasks_app.engine.publisher import carry_out
+from tasks_app.git import Repository, has_line_with_prefix
 from tasks_app.models import Channel, Project, Publication, Reason, Review, Role, Task, paths
 from tasks_app.services.difference import difference_of
-from tasks_app.services.merging import let_agent_merge
+from tasks_app.services.merging import Merge, let_agent_merge
 from tasks_app.services.publishing import publish
 from tasks_app.services.retries import retry_from
 from tests.browser import signed_in
@@ -113,6 +115,59 @@ def test_an_agent_that_resolves_nothing_fails_and_nothing_is_published(runner: R
     assert task.phase == Phase.FAILED and "conflicts that are not resolved" in task.failure
     with pytest.raises(IllegalMove, match="done"):
         publish(task, by=acting(runner.user))
+
+
+@pytest.mark.parametrize("size", [2_000_000, 18_000_000])
+def test_markers_in_a_large_file_are_found(runner: Runner, size: int) -> None:
+    """git writes markers into files of any size, also above `core.bigFileThreshold`."""
+    paint = f"yes {{}} | head -c {size} > paint.txt"
+    first = [Turn(calls=(shell(paint.format("blue")),)), say("Painted.")]
+    task = runner.task([*first, End(), *NOTHING, End(), *NOTHING], config=CONFIG)
+    runner.advance(task)
+    GitRepository(Path(task.project.source)).commit(**{"paint.txt": "red\n" * (size // 4)})
+    ask_to_merge(runner, task)
+    runner.advance(task)
+    assert task.phase == Phase.FAILED and "conflicts that are not resolved" in task.failure
+
+
+@pytest.mark.parametrize("resolved", [True, False])
+def test_markers_in_a_file_whose_name_is_not_utf_8_are_found(runner: Runner, resolved: bool) -> None:
+    in_latin_1 = "$(printf 'caf\\351.txt')"
+    first = Turn(calls=(write("paint.txt", "x"), shell(f"echo blue > {in_latin_1}")))
+    later = Turn(calls=(shell(f"echo both > {in_latin_1}"),)) if resolved else say("Nothing to do.")
+    end = [say("Done.")] if resolved else []
+    task = runner.task([first, say("Painted."), End(), later, *end, End(), *NOTHING], config=CONFIG)
+    runner.advance(task)
+    GitRepository(Path(task.project.source)).commit(**{"caf\udce9.txt": "red\n"})
+    ask_to_merge(runner, task)
+    runner.advance(task)
+    assert task.phase == (Phase.DONE if resolved else Phase.FAILED), task.failure
+    assert resolved or "conflicts that are not resolved" in task.failure
+
+
+def test_a_file_that_cannot_be_read_does_not_count_as_resolved(tmp_path: Path) -> None:
+    work = GitRepository.make(tmp_path / "work", **{"paint.txt": "red\n"})
+    commit, blob = work.git("rev-parse", "HEAD"), work.git("rev-parse", "HEAD:paint.txt")
+    repository = Repository(work.path / ".git", str(work.path), name="shop")
+    merge = Merge(target=commit, onto=commit, started=commit, files=["paint.txt"])
+    assert _unresolved(repository, commit, merge) == []
+    (work.path / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    with pytest.raises(WorkspaceError):
+        _unresolved(repository, commit, merge)
+
+
+def test_a_marker_is_found_where_two_pieces_of_the_file_meet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = GitRepository.make(tmp_path / "work", a="some\n<<<<<<< one\n", b="some <<<<<<< one\n")
+    repository = Repository(work.path / ".git", str(work.path), name="shop")
+    for size in range(1, 20):
+        monkeypatch.setattr("tasks_app.git.program._PIECE", size)
+        found = [
+            has_line_with_prefix(repository, work.git("rev-parse", f"HEAD:{name}"), ["<<<<<<< one", ">>"])
+            for name in "ab"
+        ]
+        assert found == [True, False], size
 
 
 def test_the_agent_may_commit_itself(runner: Runner) -> None:
