@@ -74,6 +74,8 @@ def upload_settings(url: str) -> tuple[str, ...]:
     endpoint = f"{root}{'' if root.endswith('.git') else '.git'}/info/lfs"
     return (
         f"lfs.url={endpoint}",
+        # Git LFS prefers this one, and would read it from the `.lfsconfig` of a commit.
+        f"lfs.pushurl={endpoint}",
         f"lfs.{endpoint}.access=basic",
         f"lfs.{endpoint}.locksverify=false",
         "lfs.repositoryformatversion=0",

@@ -86,18 +86,19 @@ def test_they_are_uploaded_over_https_with_the_credential(
 
 
 @pytest.mark.git_lfs
+@pytest.mark.parametrize("key", ["url", "pushurl"])
 def test_a_file_of_the_repository_does_not_say_where_they_go(
-    https: HttpsServer, served_folder: Path, name: str, own: Repository, work: GitRepository
+    https: HttpsServer, served_folder: Path, name: str, own: Repository, work: GitRepository, key: str
 ) -> None:
-    content = b"another picture" * 100
+    content = b"another picture" + key.encode() * 100
     digest = hashlib.sha256(content).hexdigest()
     keep(own, digest, content)
-    elsewhere = "[lfs]\n\turl = https://localhost:1/elsewhere\n"
-    commit = work.commit(**{".lfsconfig": elsewhere})
+    work.commit(**{".lfsconfig": f"[lfs]\n\t{key} = https://localhost:1/elsewhere\n"})
     own.fetch()
     work.git("checkout", "--quiet", "--detach")
     commit = work.commit(**{"new.bin": pointer(digest, len(content))})
     work.git("push", "--quiet", str(own.path), f"HEAD:refs/heads/{BRANCH}")
+    GitRepository(own.path).git("symbolic-ref", "HEAD", f"refs/heads/{BRANCH}")
     Remote(https.url(name), GOOD).push(own, commit, BRANCH, expected="")
     assert (served_folder / "lfs-store" / digest).read_bytes() == content
 
