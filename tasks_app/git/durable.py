@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 
 def sync_folder(folder: Path) -> None:
@@ -39,6 +41,31 @@ def move_into_place(fresh: Path, path: Path) -> None:
     _sync_file_system(fresh)
     fresh.replace(path)
     sync_folder(path.parent)
+
+
+@contextmanager
+def temporary_name(path: Path) -> Iterator[Path]:
+    """Yield a name beside `path` that nobody else uses, in a folder that exists.
+
+    What still has this name afterwards is removed.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.{uuid4().hex}.part")
+    try:
+        yield fresh
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def move_file_into_place(fresh: Path, path: Path, *, below: Path) -> None:
+    """Write the file `fresh` to the disk, then rename it to `path`, and sync the folders from `below` on.
+
+    So the file at `path` is complete or missing after a power cut. Raises OSError.
+    """
+    with fresh.open("rb") as file:
+        os.fsync(file.fileno())
+    fresh.replace(path)
+    sync_folders(folder for folder in path.parents if folder.is_relative_to(below))
 
 
 def _sync_file_system(folder: Path) -> None:

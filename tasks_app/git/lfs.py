@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 from tasks_app.core.errors import PublishingFailed
-from tasks_app.git.durable import sync_folders
-from tasks_app.git.program import Git, valid_commit
+from tasks_app.git.durable import move_file_into_place, temporary_name
+from tasks_app.git.program import Git, split_stream, valid_commit
 from tasks_app.git.repository import Repository
 
 #: A pointer in the output of `git cat-file --batch`. Text that only looks so names nothing that is kept here.
@@ -21,7 +23,10 @@ _POINTER = re.compile(
 )
 #: Bytes of a pointer: it has three short lines, and more with extensions.
 _POINTER_BYTES = range(100, 513)
-#: Seconds for uploading all contents.
+#: Number of new objects that are looked at together: a task may add millions, and up to 512 bytes of each
+#: are in memory.
+_BATCH = 10_000
+#: Seconds for finding all contents, and for uploading them.
 UPLOAD_SECONDS = 1800.0
 
 
@@ -29,17 +34,23 @@ def added_contents(repository: Repository, commit: str) -> list[str]:
     """Return the names of contents that the commit has, the source has not, and the portal keeps."""
     if not (repository.path / "lfs" / "objects").is_dir():
         return []
+    git = repository.git
     new = (valid_commit(commit), "--not", "--glob=refs/source/*")
-    objects = repository.git.run("rev-list", "--objects", "--no-object-names", *new)
-    small = _small_blobs(repository.git, objects)
-    contents = repository.git.run("cat-file", "--batch", stdin=small) if small else b""
-    named = dict.fromkeys(pointer[1].decode() for pointer in _POINTER.finditer(contents))
-    return [name for name in named if path_of(repository, name).is_file()]
+    words = ("rev-list", "--objects", "--no-object-names", *new)
+    objects = split_stream(git.stream(*words, timeout=UPLOAD_SECONDS), b"\n")
+    named: dict[str, None] = {}
+    while batch := list(islice(objects, _BATCH)):
+        small = _small_blobs(git, batch)
+        contents = git.run("cat-file", "--batch", stdin=small) if small else b""
+        found = (pointer[1].decode() for pointer in _POINTER.finditer(contents))
+        named.update(dict.fromkeys(name for name in found if path_of(repository, name).is_file()))
+    return list(named)
 
 
-def _small_blobs(git: Git, objects: bytes) -> bytes:
+def _small_blobs(git: Git, objects: Sequence[bytes]) -> bytes:
     """Return the ids of the blobs that may be pointers, a line each."""
-    listed = git.run("cat-file", "--batch-check=%(objectname) %(objecttype) %(objectsize)", stdin=objects)
+    wanted = b"".join(name + b"\n" for name in objects)
+    listed = git.run("cat-file", "--batch-check=%(objectname) %(objecttype) %(objectsize)", stdin=wanted)
     rows = (line.split() for line in listed.decode().splitlines())
     found = [name for name, kind, size in rows if kind == "blob" and int(size) in _POINTER_BYTES]
     return "".join(f"{name}\n" for name in found).encode()
@@ -55,17 +66,21 @@ def copy_contents(repository: Repository, names: list[str], folder: Path) -> Non
     try:
         for name in names:
             target = own / "lfs" / "objects" / name[:2] / name[2:4] / name
-            if target.exists():
+            kept = path_of(repository, name)
+            if _is_complete(target, kept):
                 continue
-            target.parent.mkdir(parents=True, exist_ok=True)
-            part = target.with_name(f"{name}.part")
-            shutil.copyfile(path_of(repository, name), part)
-            part.replace(target)
-            sync_folders({target.parent})
+            with temporary_name(target) as fresh:
+                shutil.copyfile(kept, fresh)
+                move_file_into_place(fresh, target, below=own)
     except OSError as error:
         raise PublishingFailed(
             f"The files of Git LFS cannot be written to {folder}: {error.strerror}. Nothing was published."
         ) from None
+
+
+def _is_complete(target: Path, kept: Path) -> bool:
+    """Return whether the content is there already. After a power cut or a full disk a part of it may be."""
+    return target.exists() and target.stat().st_size == kept.stat().st_size
 
 
 def upload_settings(url: str) -> tuple[str, ...]:

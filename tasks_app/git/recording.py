@@ -20,7 +20,7 @@ from typing import IO, Any
 
 from tasks_app.core.errors import MACHINE_FAULTS, WorkspaceError
 from tasks_app.core.nofollow import NotRegularFile, open_file
-from tasks_app.git.durable import sync_folder
+from tasks_app.git.durable import move_file_into_place, sync_folder, temporary_name
 from tasks_app.git.program import valid_commit
 from tasks_app.git.repository import Repository
 from tasks_app.sandbox import Sandbox, run
@@ -246,16 +246,13 @@ def _import_lfs_objects(repository: Repository, outcome: Path) -> None:
         target = repository.path / "lfs" / "objects" / path.relative_to(outcome / "lfs" / "objects")
         if target.exists():
             continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        fresh = target.with_name(f"{target.name}.{os.getpid()}.new")
-        with open_output(outcome, path.relative_to(outcome).as_posix()) as file, fresh.open("wb") as copy:
-            shutil.copyfileobj(file, copy)
-        with fresh.open("rb") as file:
-            is_intact = hashlib.file_digest(file, "sha256").hexdigest() == target.name
-        if is_intact:
-            fresh.replace(target)
-        else:
-            fresh.unlink()
+        with temporary_name(target) as fresh:
+            with open_output(outcome, path.relative_to(outcome).as_posix()) as file, fresh.open("wb") as copy:
+                shutil.copyfileobj(file, copy)
+            with fresh.open("rb") as file:
+                is_intact = hashlib.file_digest(file, "sha256").hexdigest() == target.name
+            if is_intact:
+                move_file_into_place(fresh, target, below=repository.path)
 
 
 def remove_tree(path: Path) -> None:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
+import shutil
+import stat
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from tasks_app.core.errors import PublishingFailed
 from tasks_app.git import lfs
+from tasks_app.git.program import Git
 from tasks_app.git.publishing import HttpsToken, Remote
+from tasks_app.git.recording import _import_lfs_objects
 from tasks_app.git.repository import Repository
 from tests.git_servers import TOKEN, USER, HttpsServer, bare_repository
 from tests.integration.git_repository import GitRepository
@@ -135,3 +142,109 @@ def test_they_are_copied_to_a_folder(served_folder: Path, name: str, own: Reposi
     copied = served_folder / name / "lfs" / "objects" / NAME[:2] / NAME[2:4] / NAME
     assert copied.read_bytes() == CONTENT
     assert [path.name for path in copied.parent.iterdir()] == [NAME]
+
+
+def copied_content(folder: Path) -> Path:
+    return folder / "lfs" / "objects" / NAME[:2] / NAME[2:4] / NAME
+
+
+def test_two_publications_copy_the_same_content_at_once(
+    own: Repository, result: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = shutil.copyfile
+    begun: list[Path] = []
+
+    def copy_during_another(source: Path, target: Path) -> None:
+        plain(source, target)
+        if not begun:
+            begun.append(target)
+            lfs.copy_contents(own, [NAME], tmp_path / "remote")
+
+    monkeypatch.setattr(shutil, "copyfile", copy_during_another)
+    lfs.copy_contents(own, [NAME], tmp_path / "remote")
+    copied = copied_content(tmp_path / "remote")
+    assert copied.read_bytes() == CONTENT
+    assert begun and [path.name for path in copied.parent.iterdir()] == [NAME]
+
+
+def test_a_part_of_a_content_is_replaced(own: Repository, result: str, tmp_path: Path) -> None:
+    copied = copied_content(tmp_path)
+    copied.parent.mkdir(parents=True)
+    copied.write_bytes(CONTENT[:100])
+    lfs.copy_contents(own, [NAME], tmp_path)
+    assert copied.read_bytes() == CONTENT
+
+
+def test_a_copy_that_fails_leaves_nothing(
+    own: Repository, result: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill_the_disk(_source: Path, target: Path) -> None:
+        target.write_bytes(CONTENT[:100])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(shutil, "copyfile", fill_the_disk)
+    with pytest.raises(PublishingFailed, match=f"cannot be written to {tmp_path}: No space left"):
+        lfs.copy_contents(own, [NAME], tmp_path)
+    assert list(copied_content(tmp_path).parent.iterdir()) == []
+
+
+def test_a_copy_is_on_the_disk_before_it_gets_its_name(
+    own: Repository, result: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = watch_syncs(monkeypatch, copied_content(tmp_path))
+    lfs.copy_contents(own, [NAME], tmp_path)
+    assert synced == [(copied_content(tmp_path).stat().st_ino, False)]
+
+
+def watch_syncs(monkeypatch: pytest.MonkeyPatch, target: Path) -> list[tuple[int, bool]]:
+    """Return a list that gets the inode of each synced file, and whether `target` was there then."""
+    plain, synced = os.fsync, []
+
+    def sync(descriptor: int) -> None:
+        plain(descriptor)
+        found = os.fstat(descriptor)
+        if stat.S_ISREG(found.st_mode):
+            synced.append((found.st_ino, target.exists()))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    return synced
+
+
+@pytest.mark.parametrize("intact", [True, False])
+def test_a_content_of_a_recording_is_on_the_disk_before_it_gets_its_name(
+    own: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, intact: bool
+) -> None:
+    written = copied_content(tmp_path / "outcome")
+    written.parent.mkdir(parents=True)
+    written.write_bytes(CONTENT if intact else b"forged")
+    kept = lfs.path_of(own, NAME)
+    synced = watch_syncs(monkeypatch, kept)
+    _import_lfs_objects(own, tmp_path / "outcome")
+    names = [path.name for path in kept.parent.iterdir()]
+    if intact:
+        assert names == [NAME] and synced == [(kept.stat().st_ino, False)]
+    else:
+        assert names == []
+
+
+def test_objects_are_looked_at_in_batches(
+    own: Repository, work: GitRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task may add millions of small files: their contents must not be in memory together."""
+    digests = [hashlib.sha256(str(number).encode()).hexdigest() for number in range(25)]
+    for digest in digests:
+        keep(own, digest, b"content")
+    work.git("checkout", "--quiet", "--detach")
+    commit = work.commit(**{f"{digest}.bin": pointer(digest, 7) for digest in digests})
+    work.git("push", "--quiet", str(own.path), f"HEAD:refs/heads/{BRANCH}")
+    plain, read = Git.run, []
+
+    def run(git: Git, *words: str, stdin: bytes = b"", **options: Any) -> bytes:
+        if "--batch" in words:
+            read.append(stdin.count(b"\n"))
+        return plain(git, *words, stdin=stdin, **options)
+
+    monkeypatch.setattr(Git, "run", run)
+    monkeypatch.setattr(lfs, "_BATCH", 10)
+    assert sorted(lfs.added_contents(own, commit)) == sorted(digests)
+    assert sum(read) == 25 and max(read) <= 10
