@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from django.db import close_old_connections, connection
+from django.db.models import F
 
 from tasks_app.core.errors import (
     CatHerderError,
@@ -24,7 +25,7 @@ from tasks_app.core.errors import (
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.intake import Intake
 from tasks_app.engine.pull_requests import look, open_or_update
-from tasks_app.engine.temporary_faults import temporary_fault
+from tasks_app.engine.temporary_faults import retry_during_faults, temporary_fault
 from tasks_app.git import Repository
 from tasks_app.git.publishing import Remote, make_commit, merged_tree
 from tasks_app.models import Publication, PullRequest, Task, paths
@@ -55,7 +56,14 @@ FAULT_SECONDS = 10.0
 #: Number of tasks whose pipelines publish that one round looks at.
 _BATCH = 100
 _RENEW_SECONDS = CLAIM_SECONDS / 4
+#: Number of attempts whose worker may die or fail: the publication itself may be what kills it.
+MAX_ATTEMPTS = 5
 _ALREADY_THERE = "The branch is at this commit already; nothing was pushed."
+_WORKERS_DIED = (
+    f"The worker died or failed {MAX_ATTEMPTS} times while it published this, so it is not tried again by "
+    "itself. The branch may have arrived nevertheless. Look in the worker's log, for example for a lack of "
+    "memory, then publish again: the portal first asks the repository what has arrived."
+)
 
 
 def carry_out(publication_id: int) -> bool:
@@ -66,23 +74,33 @@ def carry_out(publication_id: int) -> bool:
     crash_point("publication-claimed")
     with _keep_claimed(publication):
         try:
-            commit, answer = _publish(publication)
-        except LeaseLost:
-            return False  # another worker says how it ended
-        except UpdateConflict as error:
-            record_refused(publication, str(error), conflicts=error.files)
-        except CatHerderError as error:
-            record_refused(publication, str(error))
+            return _carry_out_claimed(publication)
         except Exception as error:
             if temporary_fault(error):
-                raise
-            logger.exception("publication %s failed", publication.pk)
-            record_refused(
-                publication, f"The portal failed ({type(error).__name__}). Its log has the reason."
-            )
-        else:
-            fault = open_or_update(publication) if publication.pull_request else ""
-            record_published(publication, commit, answer, fault=fault)
+                retry_during_faults(lambda: Publication.objects.uncount(publication))
+            raise
+
+
+def _carry_out_claimed(publication: Publication) -> bool:
+    if publication.attempts > MAX_ATTEMPTS:
+        record_refused(publication, _WORKERS_DIED)
+        return True
+    try:
+        commit, answer = _publish(publication)
+    except LeaseLost:
+        return False  # another worker says how it ended
+    except UpdateConflict as error:
+        record_refused(publication, str(error), conflicts=error.files)
+    except CatHerderError as error:
+        record_refused(publication, str(error))
+    except Exception as error:
+        if temporary_fault(error):
+            raise
+        logger.exception("publication %s failed", publication.pk)
+        record_refused(publication, f"The portal failed ({type(error).__name__}). Its log has the reason.")
+    else:
+        fault = open_or_update(publication) if publication.pull_request else ""
+        record_published(publication, commit, answer, fault=fault)
     return True
 
 
@@ -288,8 +306,9 @@ class Publisher(threading.Thread):
             for task_id in tasks_to_publish().order_by("pk").values_list("pk", flat=True)[:_BATCH]:
                 ask_for_due(task_id)
             free = MAX_PUSHES - len(self._pushes)
-            due = Publication.objects.due().order_by("attempts", "pk").values_list("pk", flat=True)[:free]
-            for publication_id in due:
+            longest_waiting = F("claimed_until").asc(nulls_first=True)
+            due = Publication.objects.due().order_by(longest_waiting, "pk").values_list("pk", flat=True)
+            for publication_id in due[:free]:
                 self._pushes.append(_start(_carry_out_or_log, publication_id))
             self._looks = [thread for thread in self._looks if thread.is_alive()]
             free = MAX_LOOKS - len(self._looks)

@@ -77,6 +77,10 @@ class PublicationQuerySet(models.QuerySet["Publication"]):
             return None
         return self.filter(claim=token).select_related("task__project", "task__sequence", "by").first()
 
+    def uncount(self, publication: Publication) -> None:
+        """Do not count the attempt of this claim. Doing so twice is harmless."""
+        self.held(publication).update(attempts=publication.attempts - 1)
+
     def held(self, publication: Publication) -> Self:
         """Return the row of the publication if its claim is still the newest and it has not ended."""
         return self.filter(pk=publication.pk, claim=publication.claim, state=PublicationState.PENDING)
@@ -130,6 +134,7 @@ class Publication(models.Model):
         null=True, blank=True, editable=False, help_text="When a failure was told to those who want to know."
     )
     ended_at = models.DateTimeField(null=True, blank=True)
+    #: Those whose worker died or failed, and the present one. Temporary faults are not counted.
     attempts = models.PositiveIntegerField(default=0, editable=False)
     claim = models.UUIDField(null=True, editable=False, db_index=True)
     claimed_until = models.DateTimeField(null=True, editable=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from datetime import timedelta
 
@@ -10,7 +11,7 @@ from django.utils import timezone
 
 from tasks_app.core.errors import BadInput, IllegalMove, NotAllowed
 from tasks_app.core.phases import Phase
-from tasks_app.engine.publisher import Publisher, _keep_claimed, carry_out
+from tasks_app.engine.publisher import MAX_ATTEMPTS, Publisher, _keep_claimed, carry_out
 from tasks_app.models import (
     Action,
     AuditEntry,
@@ -319,6 +320,57 @@ def test_a_fault_of_the_portal_ends_the_publication(done: Result, monkeypatch: p
     monkeypatch.setattr("tasks_app.engine.publisher.remote_of", fail)
     publication = done.publish()
     assert publication.state == PublicationState.REFUSED and "ZeroDivisionError" in publication.answer
+
+
+def test_a_publication_whose_workers_die_ends_with_a_sentence(done: Result) -> None:
+    publication = publish(done.task, by=done.by)
+    for _ in range(MAX_ATTEMPTS):
+        assert Publication.objects.claim(publication.pk)
+        Publication.objects.update(claimed_until=timezone.now() - timedelta(seconds=1))
+    assert carry_out(publication.pk)
+    publication.refresh_from_db()
+    assert publication.state == PublicationState.REFUSED and "died or failed 5 times" in publication.answer
+    assert not done.head and actions(done.task) == [Action.PUBLISH_REQUESTED, Action.NOT_PUBLISHED]
+    assert done.publish().state == PublicationState.PUSHED, "asked for again, it is tried again"
+
+
+def test_the_last_attempt_of_those_whose_workers_die_publishes(done: Result) -> None:
+    publication = publish(done.task, by=done.by)
+    Publication.objects.update(attempts=MAX_ATTEMPTS - 1)  # those before died
+    assert carry_out(publication.pk)
+    publication.refresh_from_db()
+    assert publication.state == PublicationState.PUSHED
+
+
+def test_temporary_faults_are_not_counted_as_deaths(done: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    publication = publish(done.task, by=done.by)
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr("tasks_app.engine.publisher._publish", fail)
+        for _ in range(MAX_ATTEMPTS + 1):
+            with pytest.raises(OSError, match="no space left"):
+                carry_out(publication.pk)
+            Publication.objects.update(claimed_until=timezone.now() - timedelta(seconds=1))
+    assert carry_out(publication.pk)
+    publication.refresh_from_db()
+    assert publication.state == PublicationState.PUSHED
+
+
+def test_what_was_never_tried_comes_before_what_had_a_fault(
+    done: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = publish(done.task, by=done.by)
+    Publication.objects.update(claimed_until=timezone.now() - timedelta(seconds=1))
+    fresh = Publication.objects.create(
+        task=TaskFactory.create(project=done.task.project), commit="a" * 40, url="x", branch="y"
+    )
+    begun: list[int] = []
+    monkeypatch.setattr("tasks_app.engine.publisher.carry_out", begun.append)
+    monkeypatch.setattr("tasks_app.engine.publisher._start", lambda what, number: what(number))
+    Publisher()._run_once()
+    assert begun == [fresh.pk, tried.pk]
 
 
 def test_the_workers_thread_finds_what_is_due(done: Result) -> None:
