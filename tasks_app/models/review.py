@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Self
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from tasks_app.models.question import Channel
 from tasks_app.models.run import Run
@@ -40,6 +40,13 @@ class ReviewQuerySet(models.QuerySet["Review"]):
 
     def drafts(self) -> Self:
         return self.filter(sent_at=None)
+
+    def deciding(self) -> Self:
+        """Return each person's newest review of each task, without comments: it replaces earlier ones."""
+        verdicts = [ReviewVerdict.APPROVE, ReviewVerdict.REQUEST_CHANGES]
+        own = Review.objects.sent().filter(task=OuterRef("task"), author=OuterRef("author"))
+        later = own.filter(verdict__in=verdicts, number__gt=OuterRef("number"))
+        return self.sent().filter(~Exists(later), verdict__in=verdicts)
 
     def undelivered(self) -> Self:
         """Return the requests for changes that no agent has received, in order."""

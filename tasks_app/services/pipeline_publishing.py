@@ -36,7 +36,7 @@ def tasks_to_publish() -> TaskQuerySet:
     A sequence is published when all of it is done. Rights and settings are looked at when it is asked for.
     """
     approvals = (
-        Review.objects.sent()
+        Review.objects.deciding()
         .filter(task=OuterRef("pk"), verdict=ReviewVerdict.APPROVE, commit=OuterRef("head_commit"))
         .exclude(author=Coalesce(OuterRef("created_by"), 0))
         .order_by()

@@ -274,11 +274,8 @@ def approvals_of(task: Task) -> list[Review]:
 
     A later request for changes by the same person ends their approval.
     """
-    newest: dict[int, Review] = {}
-    judging = task.reviews.sent().exclude(verdict=ReviewVerdict.COMMENT).select_related("author", "task")
-    for review in judging.order_by("number"):
-        newest[review.author_id] = review
-    return [review for review in newest.values() if review.approves]
+    deciding = task.reviews.deciding().select_related("author", "task").order_by("number")
+    return [review for review in deciding if review.approves]
 
 
 def counted_approvals(task: Task) -> int:

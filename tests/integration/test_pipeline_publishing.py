@@ -36,9 +36,9 @@ from tasks_app.notifications.message import message_of
 from tasks_app.notifications.notices import create_notifications
 from tasks_app.services.pipeline_publishing import tasks_to_publish, with_publishing
 from tasks_app.services.publishing import publish, record_refused
-from tasks_app.services.reviews import send_review
+from tasks_app.services.reviews import counted_approvals, send_review
 from tests.browser import signed_in
-from tests.factories import MembershipFactory, SequenceFactory, TaskFactory, UserFactory
+from tests.factories import MembershipFactory, ReviewFactory, SequenceFactory, TaskFactory, UserFactory
 from tests.git_servers import bare_repository, count_pushes, refuse_pushes
 from tests.integration.conftest import Manage
 from tests.integration.git_repository import GitRepository
@@ -184,6 +184,39 @@ def test_an_approval_of_an_earlier_result_is_not_enough(done: Result) -> None:
     send_review(task, ReviewVerdict.APPROVE, by=acting(reviewer), via=Channel.WEB)
     done.work_on("red\n")
     assert publish_all() == []
+
+
+def test_v5_an_approval_that_its_author_took_back_is_not_counted(done: Result) -> None:
+    """The query counted it, so that the same task was looked at every second for ever."""
+    Project.objects.update(required_approvals=1)
+    task = finish(done)
+    reviewer = MembershipFactory.create(project=task.project).user
+    verdicts = [
+        (ReviewVerdict.APPROVE, True),
+        (ReviewVerdict.COMMENT, True),
+        (ReviewVerdict.REQUEST_CHANGES, False),
+        (ReviewVerdict.COMMENT, False),
+        (ReviewVerdict.APPROVE, True),
+    ]
+    for number, (verdict, counts) in enumerate(verdicts, start=1):
+        ReviewFactory.create(
+            task=task, author=reviewer, number=number, verdict=verdict, commit=task.head_commit
+        )
+        assert tasks_to_publish().filter(pk=task.pk).exists() == counts, number
+        assert counted_approvals(task) == counts, number
+    assert [one.state for one in publish_all()] == ["pushed"]
+
+
+def test_v5_others_do_not_end_an_approval(done: Result) -> None:
+    Project.objects.update(required_approvals=1)
+    task = finish(done)
+    first, second = (MembershipFactory.create(project=task.project).user for _ in range(2))
+    approval = {"task": task, "commit": task.head_commit, "verdict": ReviewVerdict.APPROVE}
+    ReviewFactory.create(**approval, author=first, number=1)
+    ReviewFactory.create(task=task, author=second, number=2, verdict=ReviewVerdict.REQUEST_CHANGES)
+    elsewhere = TaskFactory.create(project=task.project)
+    ReviewFactory.create(task=elsewhere, author=first, number=3, verdict=ReviewVerdict.REQUEST_CHANGES)
+    assert list(tasks_to_publish()) == [task] and counted_approvals(task) == 1
 
 
 @pytest.mark.parametrize("why", ["viewer", "removed", "inactive", "unknown"])
