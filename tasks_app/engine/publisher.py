@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -285,6 +286,8 @@ class Publisher(threading.Thread):
         self._stop_wanted = threading.Event()
         self._pushes: list[threading.Thread] = []
         self._looks: list[threading.Thread] = []
+        #: When asking for the publication of a task failed, by the task's id.
+        self._faulty: dict[int, float] = {}
 
     def run(self) -> None:
         while not self._stop_wanted.is_set():
@@ -303,8 +306,7 @@ class Publisher(threading.Thread):
             return POLL_SECONDS
         try:
             self._pushes = [thread for thread in self._pushes if thread.is_alive()]
-            for task_id in tasks_to_publish().order_by("pk").values_list("pk", flat=True)[:_BATCH]:
-                ask_for_due(task_id)
+            self._ask_for_all_due()
             free = MAX_PUSHES - len(self._pushes)
             longest_waiting = F("claimed_until").asc(nulls_first=True)
             due = Publication.objects.due().order_by(longest_waiting, "pk").values_list("pk", flat=True)
@@ -318,6 +320,19 @@ class Publisher(threading.Thread):
             _log_error("looking for publications failed", error)
             return FAULT_SECONDS
         return POLL_SECONDS
+
+    def _ask_for_all_due(self) -> None:
+        """Ask for what pipelines publish. A task that fails is left out for some seconds."""
+        now = time.monotonic()
+        self._faulty = {task_id: at for task_id, at in self._faulty.items() if now < at + FAULT_SECONDS}
+        due = tasks_to_publish().exclude(pk__in=list(self._faulty)).order_by("pk")
+        for task_id in due.values_list("pk", flat=True)[:_BATCH]:
+            try:
+                ask_for_due(task_id)
+            except Exception as error:
+                self._faulty[task_id] = time.monotonic()
+                _log_error(f"task {task_id} could not be published by its pipeline", error)
+                close_old_connections()
 
 
 def _start(what: Callable[[int], None], number: int) -> threading.Thread:

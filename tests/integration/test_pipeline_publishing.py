@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tasks_app.agent.fake_script import End, Turn, say, write
 from tasks_app.config.pipeline import PublishConfig, publish_to_json
 from tasks_app.config.validation import Report
 from tasks_app.core.phases import Phase
+from tasks_app.engine import publisher
 from tasks_app.engine import pull_requests as engine
 from tasks_app.engine.publisher import ask_for_due, carry_out
 from tasks_app.forges.fake import FakeForge
@@ -302,6 +304,36 @@ def test_two_workers_ask_for_it_once(done: Result) -> None:
     assert ask_for_due(task.pk) is not None
     Publication.objects.update(state=PublicationState.PUSHED)
     assert ask_for_due(task.pk) is None
+
+
+def test_a_task_that_cannot_be_looked_at_holds_up_no_other(
+    done: Result, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its error ended each round before anything was published or any pull request looked at."""
+    started: list[int] = []
+
+    def start(_: object, number: int) -> threading.Thread:
+        started.append(number)
+        return threading.Thread()
+
+    monkeypatch.setattr(publisher, "_start", start)
+    faulty = finish(done)
+    other = TaskFactory.create(
+        project=faulty.project, phase=Phase.DONE, created_by=faulty.created_by, publish_due=True,
+        base_commit=faulty.base_commit, head_commit=faulty.head_commit, publish=faulty.publish,
+    )  # fmt: skip
+    Task.objects.filter(pk=faulty.pk).update(publish={"squash": "what no version wrote"})
+    thread = publisher.Publisher()
+    assert thread._run_once() == publisher.POLL_SECONDS
+    assert started == [Publication.objects.get(task=other).pk]
+    thread._run_once()
+    logged = [one.getMessage() for one in caplog.records if f"task {faulty.pk}" in one.getMessage()]
+    assert len(logged) == 1, "it is tried again later, not each second"
+    assert Task.objects.get(pk=faulty.pk).publish_due
+    Task.objects.filter(pk=faulty.pk).update(publish=other.publish)
+    monkeypatch.setattr(publisher, "FAULT_SECONDS", 0.0)
+    thread._run_once()
+    assert Publication.objects.filter(task=faulty).exists()
 
 
 # What failed is told.
