@@ -163,7 +163,7 @@ class Publication(models.Model):
         name = self.by.shown_name if self.by else ""
         if not self.by_pipeline:
             return name
-        pipeline = f"the pipeline {self.task.pipeline}"
+        pipeline = f"the pipeline {self.task.publishing_pipeline}"
         return f"{pipeline} on behalf of {name}" if name else pipeline
 
     @property

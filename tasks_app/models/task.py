@@ -234,6 +234,14 @@ class Task(Phased):
         return self.phase in (Phase.PENDING, Phase.WAITING_FOR_RESET) and self.retry_at is not None
 
     @property
+    def publishing_pipeline(self) -> str:
+        """The name of the pipeline that publishes the result: in a sequence that of its first task."""
+        if self.sequence_id is None:
+            return self.pipeline
+        first = Task.objects.filter(sequence=self.sequence_id).order_by("pk")[:1]
+        return first.values_list("pipeline", flat=True).get()
+
+    @property
     def not_started(self) -> bool:
         return self.phase == Phase.PENDING and self.queued_at is None
 

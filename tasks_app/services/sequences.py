@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from django.db import IntegrityError, transaction
@@ -105,6 +105,7 @@ def _store_sequence(
 
 
 def _add_task(sequence: Sequence, file: str, plan: TaskPlan) -> Task:
+    plan = _published_as_the_first(sequence, plan)
     for slug in _slugs(sequence, file):
         try:
             return store_task(
@@ -114,6 +115,15 @@ def _add_task(sequence: Sequence, file: str, plan: TaskPlan) -> Task:
         except IntegrityError:  # a task of its own has that name
             continue
     raise BadInput("there are too many tasks of that name", where=f"{sequence.folder}/{file}")
+
+
+def _published_as_the_first(sequence: Sequence, plan: TaskPlan) -> TaskPlan:
+    """Return the plan with how the first task is published, whose text was read from a commit.
+
+    Later texts are read from the workspace: their agents must not choose whether their own work is published.
+    """
+    first = sequence.tasks.order_by("pk").first()
+    return replace(plan, publish=first.publish) if first else plan
 
 
 def _slugs(sequence: Sequence, file: str) -> Iterator[str]:

@@ -18,6 +18,7 @@ from tasks_app.config.task_file import TaskDefinition, front_matter, parse_task
 from tasks_app.config.threshold import resolve_threshold, threshold_fault
 from tasks_app.core.errors import BadInput, IllegalMove
 from tasks_app.core.phases import CANCELLABLE, ENDED, RESUMABLE, Phase
+from tasks_app.core.types import JsonObject
 from tasks_app.git import branch_name
 from tasks_app.history.audit import record
 from tasks_app.history.statistics import paused_until_now
@@ -52,6 +53,7 @@ class TaskPlan:
     pipeline: Pipeline
     threshold: int
     base_commit: str
+    publish: JsonObject | None  # as in `publish_to_json`
 
 
 def create_task(
@@ -118,11 +120,12 @@ def plan_task(
     """Resolve the settings of a task. Raises BadInput for a text or settings that are not usable."""
     definition = parse_task(text, where=where)
     config = effective(repository_settings(project, commit=base), overrides_of(project))
+    chosen = _pipeline_of(config, definition, text, where=where, explicit=pipeline)
     return TaskPlan(
         text,
         definition,
         config,
-        _pipeline_of(config, definition, text, where=where, explicit=pipeline),
+        chosen,
         resolve_threshold(
             explicit=threshold,
             task=definition.threshold,
@@ -130,6 +133,7 @@ def plan_task(
             installation=settings.ENVIRONMENT.threshold,
         ),
         base,
+        publish_to_json(chosen.publish),
     )
 
 
@@ -175,7 +179,7 @@ def store_task(
             wait_for_reset=plan.config.wait_for_rate_limit_reset,
             auto_commit=plan.config.auto_commit,
             publish_plan=plan.config.publish_plan,
-            publish=publish_to_json(plan.pipeline.publish),
+            publish=plan.publish,
             ask_before=list(plan.config.ask_before),
             max_turns=plan.config.limits.max_turns,
             max_cost_usd=plan.config.limits.max_cost_usd,

@@ -40,6 +40,7 @@ from tasks_app.notifications.message import message_of
 from tasks_app.notifications.notices import create_notifications
 from tasks_app.sandbox import SandboxMode, detect
 from tasks_app.services.answers import Reply, answer_question
+from tasks_app.services.pipeline_publishing import tasks_to_publish
 from tasks_app.services.projects import add_project, remove_project
 from tasks_app.services.sequences import (
     cancel_sequence,
@@ -201,6 +202,59 @@ def test_a_task_that_an_agent_wrote_is_picked_up(agents: FakeAgents) -> None:
     assert [task.file for task in agents.tasks][2:] == ["05-new.md", "10-last.md"]
     assert sequence_files(agents.sequence)[2] == "05-new.md"
     assert (agents.workspace / "new.txt").read_text() == "new"
+
+
+TWO_PIPELINES = """\
+pipelines:
+  quiet:
+    - {name: do, command: self}
+  release:
+    publish: {squash: true}
+    steps:
+      - {name: do, command: self}
+"""
+
+
+def write_last(pipeline: str) -> list[fake_script.Act]:
+    text = f"---\npipeline: {pipeline}\n---\n{task_text('new')}"
+    return [fake_script.Turn(calls=(write_task("99-x.md", text),)), fake_script.say("Split.")]
+
+
+def test_a_task_that_an_agent_wrote_cannot_have_the_sequence_published(
+    agents: FakeAgents, repository: GitRepository
+) -> None:
+    """V7: the agent named a pipeline that publishes, and its work was, with the rights of who started it."""
+    repository.commit(**{"cat-herder.yaml": TWO_PIPELINES})
+    agents.acts["first"] = write_last("release")
+    assert agents.start().phase == Phase.DONE
+    last = agents.tasks[-1]
+    assert (last.file, last.pipeline) == ("99-x.md", "release")
+    assert {(task.publish is None, task.publish_due) for task in agents.tasks} == {(True, False)}
+    assert not tasks_to_publish().exists()
+
+
+def test_a_task_that_an_agent_wrote_cannot_keep_the_sequence_from_being_published(
+    agents: FakeAgents, repository: GitRepository
+) -> None:
+    first = f"---\npipeline: release\n---\n{task_text('first')}"
+    repository.commit(**{"cat-herder.yaml": TWO_PIPELINES, f"{FOLDER}/01-first.md": first})
+    agents.acts["first"] = write_last("quiet")
+    assert agents.start().phase == Phase.DONE
+    last = agents.tasks[-1]
+    assert (last.file, last.pipeline, last.publishing_pipeline) == ("99-x.md", "quiet", "release")
+    assert last.publish == agents.tasks[0].publish and last.publish is not None
+    assert last in tasks_to_publish()
+
+
+def test_an_agent_that_changes_the_first_file_does_not_change_what_is_published(
+    agents: FakeAgents, repository: GitRepository
+) -> None:
+    repository.commit(**{"cat-herder.yaml": TWO_PIPELINES})
+    text = f"---\npipeline: release\n---\n{task_text('first')}"
+    calls = (write_task("01-first.md", text), write_task("00-before.md", text))
+    agents.acts["first"] = [fake_script.Turn(calls=calls), fake_script.say("Done.")]
+    assert agents.start().phase == Phase.DONE
+    assert not tasks_to_publish().exists()
 
 
 def test_a_name_that_belongs_to_a_task_of_its_own_already_is_no_obstacle(agents: FakeAgents) -> None:

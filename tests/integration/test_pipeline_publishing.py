@@ -286,7 +286,9 @@ def test_of_a_sequence_the_last_task_is_published_when_all_are_done(done: Result
     )  # fmt: skip
     sequence.phase = Phase.DONE
     sequence.save()
-    assert [(one.task, one.state) for one in publish_all()] == [(last, "pushed")]
+    (publication,) = publish_all()
+    assert (publication.task, publication.state) == (last, "pushed")
+    assert publication.asked_by.startswith("the pipeline feature on behalf of "), "that of the first task"
     assert not Task.objects.filter(publish_due=True).exists()
 
 
