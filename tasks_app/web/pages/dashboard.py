@@ -18,7 +18,7 @@ from django.views.decorators.http import require_POST
 
 from tasks_app.core.phases import Phase
 from tasks_app.core.storable import storable_text
-from tasks_app.models import Question, Sequence, Task, Transition
+from tasks_app.models import PullRequest, Question, Sequence, Task, Transition
 from tasks_app.permissions import (
     Principal,
     projects_actable_by,
@@ -41,6 +41,8 @@ from tasks_app.web.pages.first_steps import first_steps
 PAGE = 50
 #: Tasks that one bulk action changes at most.
 MOST_SELECTED = 200
+#: What a task's row shows of its pull request.
+_OF_PULL_REQUEST = ("kind", "number", "state", "ended_by", "checks")
 #: More names than fit into a list help nobody.
 _MOST_NAMES = 200
 
@@ -130,7 +132,9 @@ def dashboard(request: HttpRequest) -> HttpResponse:
     context = _one_group(request, filters, key) if key else _all_groups(request, filters)
     context["filters"] = filters
     context["actable"] = actable_projects(request)
-    context["activities"] = activities(task for listed in context["groups"] for task in listed.tasks)
+    tasks = [task for listed in context["groups"] for task in listed.tasks]
+    context["activities"] = activities(tasks)
+    context["pull_requests"] = {task.pk: row for task in tasks if (row := _pull_request_of(task))}
     if is_htmx(request):
         return render(request, "dashboard/_groups.html", context)
     context["projects"] = [project.name for project in visible_projects(request)[:_MOST_NAMES]]
@@ -216,14 +220,28 @@ def _ids_in_group(request: HttpRequest, filters: DashboardFilters, group: Group)
 
 
 def _load_tasks(numbers: Iterable[int]) -> list[Task]:
-    """Return these tasks with their steps, oldest open question, pull requests and who cancelled them."""
+    """Return these tasks with steps, oldest open question, newest pull request and who cancelled them."""
     rows = Task.objects.select_related("project", "sequence").defer("text", "body")
-    rows = rows.prefetch_related(shown_steps(), "pull_requests").annotate(
+    rows = rows.prefetch_related(shown_steps()).annotate(
         question_items=Subquery(_oldest_question().values("items")[:1]),
         asked_at=Subquery(_oldest_question().values("asked_at")[:1]),
         cancelled_by=_cancelled_by(),
+        **{
+            f"pull_request_{name}": Subquery(_newest_pull_request().values(name)[:1])
+            for name in _OF_PULL_REQUEST
+        },
     )
     return rows_in_order(rows, list(numbers))
+
+
+def _newest_pull_request() -> QuerySet[PullRequest]:
+    return PullRequest.objects.filter(task=OuterRef("pk")).order_by("-pk")
+
+
+def _pull_request_of(task: Any) -> PullRequest | None:
+    """Return what a row shows of the newest pull request, from the query that loaded the task."""
+    values = {name: getattr(task, f"pull_request_{name}") for name in _OF_PULL_REQUEST}
+    return PullRequest(**values) if values["number"] is not None else None
 
 
 def _oldest_question() -> QuerySet[Question]:
