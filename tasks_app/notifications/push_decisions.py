@@ -48,10 +48,14 @@ def decision_for(message: Message, user: User) -> PushDecision | None:
 
 
 def whole_command(question: Question) -> str:
-    """Return the command if the approval is about nothing else and it fits into one line; else ""."""
+    """Return the command if the approval is about nothing else and it fits into one line; else "".
+
+    It is printable ASCII: other characters may look like these, like blanks, or like nothing.
+    """
     kinds = [piece.get("kind") for piece in question.evidence]
     text = question.evidence[0]["text"] if kinds == ["command"] else ""
-    return text if text == one_line(text, _MAX_COMMAND) else ""
+    is_plain = text.isascii() and text.isprintable()
+    return text if is_plain and text == one_line(text, _MAX_COMMAND) else ""
 
 
 def is_signed(signature: str, question: Question, user: User) -> bool:

@@ -252,6 +252,15 @@ class TestDecidingInANotification:
         assert (approval.verdict, approval.answered_by, approval.answered_via) == ("approved", ann, "web")
         assert approval.task.phase == Phase.PENDING
 
+    @pytest.mark.parametrize(
+        "command", ["git\u2800push", "git push orig\u0456n", "git\xa0push", "git push é"]
+    )
+    def test_a_command_that_may_look_like_another_has_no_buttons(
+        self, service: Receiver, approval: Question, ann: User, command: str
+    ) -> None:
+        Question.objects.update(evidence=[{"kind": "command", "title": "Push", "text": command}])
+        assert "decide" not in self.told(service, ann)
+
     def test_a_denial_says_where_it_comes_from(
         self, service: Receiver, approval: Question, ann: User
     ) -> None:

@@ -47,6 +47,7 @@ def test_nothing_that_a_terminal_acts_on_is_left() -> None:
 
 def test_hidden_characters_are_shown_to_those_who_judge_a_text() -> None:
     assert visible("a\x1b[31m\u202eb\r\nc\td\x7f") == "a␛[31m⟨U+202E⟩b\nc\td␡"
+    assert visible("rm\u2800-rf\u3164/") == "rm⟨U+2800⟩-rf⟨U+3164⟩/"
 
 
 def test_no_other_module_removes_control_characters() -> None:
