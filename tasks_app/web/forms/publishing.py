@@ -34,7 +34,8 @@ class PublishingForm(forms.Form):
     )
 
     forge = forms.ChoiceField(
-        required=False, choices=[("", "As its host says"), *((kind.value, kind.label) for kind in ForgeKind)]
+        required=False,
+        choices=[("", "Detect from the host"), *((kind.value, kind.label) for kind in ForgeKind)],
     )
     forge_api_url = forms.CharField(required=False, max_length=500, widget=forms.TextInput(_PLAIN))
     pull_request_repository = forms.CharField(
