@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import logging
 
+from django.utils import timezone
+
 from tasks_app.core.errors import BadInput, CatHerderError, LeaseLost
 from tasks_app.engine.crashpoints import crash_point
 from tasks_app.engine.temporary_faults import temporary_fault
@@ -20,6 +22,7 @@ from tasks_app.services.pull_request_text import (
 )
 from tasks_app.services.pull_requests import (
     Look,
+    record_answer,
     record_fault,
     record_look,
     record_posted,
@@ -93,8 +96,9 @@ def _post_replies(forge: Forge, row: PullRequest, publication: Publication) -> N
     """Post what the agent replied to comments from there. What a killed worker posted is found first."""
     if not unposted_replies(row):
         return
+    began = timezone.now()
     seen = _read(forge, row.number)
-    record_look(row, seen)
+    record_answer(row, seen, began=began)
     first = {comment.discussion: comment for comment in reversed(seen.comments)}
     for reply in unposted_replies(row):
         if asked := first.get(reply.thread.discussion):

@@ -16,6 +16,8 @@ from tasks_app.models.task import Task
 #: Seconds between two looks at an open pull request: the shorter for one where something happens.
 SHORTEST_PAUSE = 60.0
 LONGEST_PAUSE = 900.0
+#: Seconds between the starts of two looks, however often webhooks call.
+SHORTEST_GAP = 10.0
 
 
 class PullRequestQuerySet(models.QuerySet["PullRequest"]):
@@ -32,10 +34,15 @@ class PullRequestQuerySet(models.QuerySet["PullRequest"]):
         return {row.task_id: row for row in self.filter(task__in=tasks).order_by("pk")}
 
     def claim(self, pull_request_id: int) -> PullRequest | None:
-        """Let nobody else look at it for LONGEST_PAUSE, and return it; None if it is not due any more."""
+        """Begin a look: `looked_at` is its start. Return None if the pull request is not due any more.
+
+        Nobody else looks at it for LONGEST_PAUSE, unless it is brought forward meanwhile.
+        """
         claimed = self.due().filter(pk=pull_request_id).order_by()
-        if not claimed.update(next_look_at=Now() + timedelta(seconds=LONGEST_PAUSE)):
+        if not claimed.update(looked_at=Now(), next_look_at=Now() + timedelta(seconds=LONGEST_PAUSE)):
             return None
+        # A clock that was set back must not make this look an old one.
+        self.filter(pk=pull_request_id, state_as_of__gt=Now()).update(state_as_of=None)
         return self.select_related("project", "task__project").get(pk=pull_request_id)
 
 
@@ -65,7 +72,10 @@ class PullRequest(models.Model):
     checks = models.JSONField(default=list, blank=True)
     opened_at = models.DateTimeField(auto_now_add=True)
     changed_at = models.DateTimeField(auto_now_add=True, help_text="When something last happened there.")
-    looked_at = models.DateTimeField(null=True, blank=True)
+    looked_at = models.DateTimeField(null=True, blank=True, help_text="When the newest look began.")
+    state_as_of = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="When the look began whose answer is stored."
+    )
     next_look_at = models.DateTimeField(db_index=True, editable=False)
     fault = models.TextField(blank=True)
 
@@ -89,12 +99,24 @@ class PullRequest(models.Model):
         return self.state == PullRequestState.OPEN
 
     @property
+    def is_looked_at_now(self) -> bool:
+        """Return whether a look began and ended neither with an answer nor with a fault."""
+        if self.looked_at is None or self.fault:
+            return False
+        return self.state_as_of is None or self.state_as_of < self.looked_at
+
+    @property
     def end_in_words(self) -> str:
         """Return how it ended, such as “Merged by ann on GitHub”; "" while it is open."""
         if self.is_open:
             return ""
         by = f" by {self.ended_by}" if self.ended_by else ""
         return f"{self.state.capitalize()}{by} on {self.forge_label}"
+
+    @property
+    def reason_to_cancel(self) -> str:
+        """Return why a task is cancelled with it, as the task's transition has it."""
+        return f"{self.ended_by or 'somebody'} {self.state} {self} ({self.web_url})"[:300]
 
     @property
     def checks_in_words(self) -> str:

@@ -22,12 +22,10 @@ from tasks_app.forges.port import ForgeKind
 from tasks_app.forges.webhooks import SECRET_PREFIX, Concerned, concerned, is_signed
 from tasks_app.history.audit import record
 from tasks_app.models import Action, Project, PullRequest
+from tasks_app.models.pull_request import SHORTEST_GAP, SHORTEST_PAUSE
 from tasks_app.permissions import Principal, require_maintainer
 from tasks_app.services.encryption import CannotDecrypt, Purpose, decrypt, encrypt
 from tasks_app.services.publish_settings import MANAGE_PUBLISHING, forge_address_of, pull_requests_url
-
-#: Seconds between two looks at a pull request, however often it is called about.
-SHORTEST_GAP = 10.0
 
 
 def webhook_url(project: Project) -> str:
@@ -62,33 +60,42 @@ def _save(project: Project, encrypted: str, *, by: Principal, change: str) -> No
         record(Action.SETTINGS_CHANGED, by=by.user, project=project, webhook_secret=change)
 
 
-def receive_call(project_id: int, body: bytes, headers: Mapping[str, str]) -> bool:
-    """Let the pull requests be looked at that a call is about. Return whether the call is signed.
+def called_project(project_id: int, body: bytes, headers: Mapping[str, str]) -> Project | None:
+    """Return the project if the call is signed with its secret.
 
     An unknown project, one without a secret and a wrong signature are alike.
     """
     project = Project.objects.filter(pk=project_id).exclude(encrypted_webhook_secret="").first()
     if project is None:
-        return False
+        return None
     address = forge_address_of(project)
     try:
         secret = decrypt(project.encrypted_webhook_secret, Purpose.FORGE_WEBHOOKS)
     except CannotDecrypt:
-        return False
+        return None
     if address is None or not is_signed(ForgeKind(address.kind), secret, body, headers):
-        return False
+        return None
+    return project
+
+
+def receive_call(project: Project, body: bytes) -> None:
+    """Let the pull requests be looked at that a signed call is about."""
     Project.objects.filter(pk=project.pk).update(webhook_called_at=timezone.now())
     _look_soon(project, concerned(body))
-    return True
 
 
 def _look_soon(project: Project, about: Concerned) -> None:
-    """Bring the next looks forward. After a fault they stay as they are: a rate limit may hold."""
+    """Bring the next looks forward. After a fault they stay as they are: a rate limit may hold.
+
+    The next look at a pull request that is looked at now is when this look ends, or after SHORTEST_PAUSE if
+    it takes longer: what it reads may be older than the call.
+    """
     rows = PullRequest.objects.watched().filter(
         Q(number__in=about.numbers) | Q(head_commit__in=about.commits),
         project=project, url=pull_requests_url(project), fault="",
     )  # fmt: skip
     now = timezone.now()
     for row in rows:
-        at = max(now, row.looked_at + timedelta(seconds=SHORTEST_GAP)) if row.looked_at else now
+        gap = timedelta(seconds=SHORTEST_PAUSE if row.is_looked_at_now else SHORTEST_GAP)
+        at = max(now, row.looked_at + gap) if row.looked_at else now
         PullRequest.objects.filter(pk=row.pk, next_look_at__gt=at).update(next_look_at=at)

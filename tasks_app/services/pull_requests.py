@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cache, partial
 
 from django.db import transaction
@@ -36,7 +36,7 @@ from tasks_app.models import (
     ThreadState,
     paths,
 )
-from tasks_app.models.pull_request import LONGEST_PAUSE, SHORTEST_PAUSE
+from tasks_app.models.pull_request import LONGEST_PAUSE, SHORTEST_GAP, SHORTEST_PAUSE
 from tasks_app.services.difference import base_of
 from tasks_app.services.publish_settings import pull_requests_url
 from tasks_app.services.pull_request_text import harmless
@@ -105,33 +105,62 @@ def _values(remote: RemotePullRequest) -> dict[str, object]:
     }
 
 
-def record_fault(row: PullRequest, fault: str, *, retry_after: float | None = None) -> None:
-    """Store why a look failed; the next is after the rate limit, or later than usual."""
+def record_fault(claimed: PullRequest, fault: str, *, retry_after: float | None = None) -> None:
+    """Store why a look failed; the next is after the rate limit, or later than usual.
+
+    If another look began meanwhile, it says how things stand.
+    """
+    fault = storable_text(fault)[:2000]
     pause = max(retry_after or 0.0, SHORTEST_PAUSE * 5)
-    changed = row.fault != fault
-    row.fault = storable_text(fault)[:2000]
-    row.next_look_at = timezone.now() + timedelta(seconds=min(pause, 3 * 3600))
-    row.save(update_fields=["fault", "next_look_at"])
-    if changed:
-        Change.objects.create(task=row.task, kind=ChangeKind.TASK)
+    with transaction.atomic():
+        row = PullRequest.objects.select_for_update().get(pk=claimed.pk)
+        if row.looked_at != claimed.looked_at:
+            return
+        if row.fault != fault:
+            Change.objects.create(task=claimed.task, kind=ChangeKind.TASK)
+        row.fault = fault
+        row.next_look_at = timezone.now() + timedelta(seconds=min(pause, 3 * 3600))
+        row.save(update_fields=["fault", "next_look_at"])
 
 
-def record_look(row: PullRequest, look: Look) -> None:
-    """Store what the forge said: new comments as threads, CI's results, and how the pull request ended."""
+def record_look(claimed: PullRequest, look: Look) -> None:
+    """Store what the forge said in a look that was claimed, and when the next one is."""
+    with transaction.atomic():
+        row = record_answer(claimed, look, began=claimed.looked_at or timezone.now())
+        if row.looked_at == claimed.looked_at:  # else another look began, and says when the next one is
+            row.next_look_at = _next_look_at(row, claimed)
+            row.save(update_fields=["next_look_at"])
+
+
+def _next_look_at(row: PullRequest, claimed: PullRequest) -> datetime:
+    """Return when the next look is: soon if a webhook brought it forward during this one."""
+    now = timezone.now()
+    if row.next_look_at < claimed.next_look_at and row.looked_at is not None:
+        return max(now, row.looked_at + timedelta(seconds=SHORTEST_GAP))
+    return now + timedelta(seconds=_pause(row))
+
+
+def record_answer(row: PullRequest, look: Look, *, began: datetime) -> PullRequest:
+    """Store new comments as threads, CI's results, and how the pull request ended. Return the locked row.
+
+    Several may ask the forge at once: state and CI stay as the one was told who began last.
+    """
     anchors = _anchors(row, look.comments)  # before the transaction, because git may take long
     with transaction.atomic():
         task = locked(row.task)
         row = PullRequest.objects.select_for_update(of=("self",)).select_related("project").get(pk=row.pk)
         was_open = row.is_open
         news = _store_comments(task, row, look.comments, anchors)
-        news |= _store_state(row, look)
+        if row.state_as_of is None or row.state_as_of <= began:
+            news |= _store_state(row, look, began)
         if was_open and not row.is_open:
             _end(task, row)
         if news:
             Change.objects.create(task=task, kind=ChangeKind.TASK)
+    return row
 
 
-def _store_state(row: PullRequest, look: Look) -> bool:
+def _store_state(row: PullRequest, look: Look, began: datetime) -> bool:
     """Store state and checks; return whether anything of it is new."""
     values = {
         **_values(look.pull_request),
@@ -142,13 +171,11 @@ def _store_state(row: PullRequest, look: Look) -> bool:
         "fault": "",
     }
     news = any(getattr(row, name) != value for name, value in values.items())
-    now = timezone.now()
     if news:
-        row.changed_at = now
+        row.changed_at = timezone.now()
     for name, value in values.items():
         setattr(row, name, value)
-    row.looked_at = now
-    row.next_look_at = now + timedelta(seconds=_pause(row))
+    row.state_as_of = began
     row.save()
     return news
 
@@ -168,7 +195,7 @@ def _end(task: Task, row: PullRequest) -> None:
         number=row.number, state=row.state, url=row.web_url,
     )  # fmt: skip
     if task.phase in CANCELLABLE:
-        cancel_locked(task, reason=f"{by} {row.state} {row} ({row.web_url})"[:300], actor_name=actor_name)
+        cancel_locked(task, reason=row.reason_to_cancel, actor_name=actor_name)
 
 
 # Comments at the forge become threads here.

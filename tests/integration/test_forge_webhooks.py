@@ -22,7 +22,7 @@ from tasks_app.forges.port import ForgeKind
 from tasks_app.forges.webhooks import concerned, is_signed
 from tasks_app.models import Action, AuditEntry, Membership, Project, PullRequest, Role, User
 from tasks_app.services.encryption import Purpose, decrypt
-from tasks_app.services.forge_webhooks import create_webhook_secret, receive_call, remove_webhook_secret
+from tasks_app.services.forge_webhooks import called_project, create_webhook_secret, remove_webhook_secret
 from tasks_app.web.pages import forge_webhook
 from tests.addresses import text_of
 from tests.api import Script
@@ -98,6 +98,7 @@ def pull_request(project: Project) -> PullRequest:
         number=7,
         head_commit=COMMIT,
         looked_at=now - timedelta(minutes=1),
+        state_as_of=now - timedelta(minutes=1),
         next_look_at=now + timedelta(minutes=10),
     )
 
@@ -233,7 +234,7 @@ def test_a_repeated_call_does_not_have_it_looked_at_all_the_time(
     pull_request: PullRequest, secret: str
 ) -> None:
     """Whoever records a call can send it again: at most one look in ten seconds comes of it."""
-    PullRequest.objects.update(looked_at=timezone.now())
+    PullRequest.objects.update(looked_at=timezone.now(), state_as_of=timezone.now())
     for _ in range(3):
         call(pull_request.project_id, ABOUT, github(secret, ABOUT))
     assert not is_due()
@@ -265,17 +266,31 @@ def test_a_long_call_is_refused_before_it_is_looked_at(
 
 
 def test_calls_are_counted(pull_request: PullRequest, secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forge_webhook, "_RATE", {"call": "2/m/ip"})
+    monkeypatch.setattr(forge_webhook, "_RATES", {"refused": "2/m/ip", "signed": "2/m/key"})
     answers = [call(pull_request.project_id, ABOUT, github(secret, ABOUT)) for _ in range(3)]
     assert [one.status_code for one in answers] == [202, 202, 429]
     assert answers[2]["Retry-After"] == "60"
+    PullRequest.objects.update(next_look_at=timezone.now() + timedelta(minutes=10))
+    call(pull_request.project_id, ABOUT, github(secret, ABOUT))
+    assert not is_due()
+
+
+def test_calls_without_a_signature_do_not_use_up_the_limit_of_the_forge(
+    pull_request: PullRequest, secret: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forge_webhook, "_RATES", {"refused": "2/m/ip", "signed": "2/m/key"})
+    monkeypatch.setattr(forge_webhook, "LONGEST_CALL", len(ABOUT))
+    refused = [call(pull_request.project_id, body, {}) for body in (ABOUT, ABOUT + b" ", ABOUT, ABOUT)]
+    assert [one.status_code for one in refused] == [404, 413, 429, 429]
+    assert call(pull_request.project_id, ABOUT, github(secret, ABOUT)).status_code == 202
+    assert is_due()
 
 
 def test_a_changed_secret_key_of_the_installation_ends_the_webhook(
     pull_request: PullRequest, secret: str, settings: Any
 ) -> None:
     settings.SECRET_KEY = "another"
-    assert not receive_call(pull_request.project_id, ABOUT, github(secret, ABOUT))
+    assert called_project(pull_request.project_id, ABOUT, github(secret, ABOUT)) is None
 
 
 def test_a_long_list_of_pull_requests_is_cut() -> None:

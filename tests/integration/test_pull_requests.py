@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from uuid import uuid4
@@ -39,6 +40,7 @@ from tasks_app.models import (
 from tasks_app.reporting.schemas.tasks import TaskOut, tasks_out
 from tasks_app.services import pull_requests as service
 from tasks_app.services.encryption import Purpose, encrypt
+from tasks_app.services.forge_webhooks import receive_call
 from tasks_app.services.publish_settings import (
     change_publishing,
     forge_address_of,
@@ -568,12 +570,14 @@ def test_an_unexpected_error_of_a_look_is_told(opened: PullRequest, forge: FakeF
     assert "The portal failed (KeyError)" in opened.fault
 
 
-def test_results_of_ci_are_shown(opened: PullRequest, forge: FakeForge) -> None:
+def test_results_of_ci_are_shown(done: Result, opened: PullRequest, forge: FakeForge) -> None:
     forge.pull_requests[1] = replace(forge.pull_requests[1], head_commit="a" * 40)
     forge.report("a" * 40, "tests", CheckState.FAILED)
     forge.report("a" * 40, "lint", CheckState.PASSED)
     look_now(opened)
     assert (opened.checks_state, opened.checks_in_words) == ("failed", "1 failed, 1 passed")
+    board = text_of(signed_in(done.runner.user).get(reverse("dashboard")))
+    assert "GitHub #1 is open, CI: 1 failed, 1 passed" in board
 
 
 def test_of_many_results_of_ci_the_failed_one_is_stored(opened: PullRequest, forge: FakeForge) -> None:
@@ -645,6 +649,111 @@ def test_two_workers_do_not_look_at_the_same_time(opened: PullRequest, forge: Fa
     PullRequest.objects.update(next_look_at=timezone.now() - timedelta(seconds=1))
     assert PullRequest.objects.claim(opened.pk) is not None
     assert not look(opened.pk)
+
+
+class WhileReading(FakeForge):
+    """Something happens after the forge was asked for the state and before its answer is stored."""
+
+    happens: list[Callable[[], object]]
+
+    def comments(self, number: int) -> list[RemoteComment]:
+        if self.happens:
+            self.happens.pop()()
+        return super().comments(number)
+
+
+@pytest.fixture
+def slow(opened: PullRequest, forge: FakeForge, monkeypatch: pytest.MonkeyPatch) -> WhileReading:
+    """The same forge."""
+    slow = WhileReading(**vars(forge))
+    slow.happens = []
+    monkeypatch.setattr(engine, "forge_of", lambda project: slow)
+    return slow
+
+
+def called(row: PullRequest) -> None:
+    """Let a signed call come from the forge about it."""
+    receive_call(row.project, b'{"number": %d}' % row.number)
+
+
+def time_passes(row: PullRequest, seconds: float) -> None:
+    """Let what is stored of the pull request be so much older."""
+    row.refresh_from_db()
+    for name in ("looked_at", "state_as_of", "next_look_at"):
+        if at := getattr(row, name):
+            setattr(row, name, at - timedelta(seconds=seconds))
+    row.save()
+
+
+def test_what_the_later_look_was_told_stays(opened: PullRequest, slow: WhileReading) -> None:
+    """The first look ends last: it does not open the pull request again, nor is there a second end."""
+    Task.objects.update(phase=Phase.RUNNING, queued_at=timezone.now())
+
+    def merged_and_looked_at() -> None:
+        slow.end(1, PullRequestState.MERGED, by="ann")
+        look_now(opened)
+        Task.objects.update(phase=Phase.RUNNING)  # somebody resumed it
+
+    slow.happens = [merged_and_looked_at]
+    look_now(opened)
+    assert slow.calls.count("read") == 2 and opened.state == "merged"
+    assert not PullRequest.objects.watched().exists()
+    assert AuditEntry.objects.filter(action=Action.PULL_REQUEST_ENDED).count() == 1
+    assert Task.objects.get(pk=opened.task_id).phase == Phase.RUNNING
+
+
+def test_the_fault_of_an_earlier_look_is_not_that_of_the_later(
+    opened: PullRequest, slow: WhileReading
+) -> None:
+    def looked_at_and_away() -> None:
+        look_now(opened)
+        slow.faults = [ForgeError("GitHub is away.")]
+
+    slow.happens = [looked_at_and_away]
+    look_now(opened)
+    assert slow.calls.count("read") == 2 and opened.fault == ""
+
+
+def test_a_call_during_a_look_begins_no_other_one(opened: PullRequest, slow: WhileReading) -> None:
+    seen = []
+
+    def calls_come() -> None:
+        for _ in range(3):
+            called(opened)
+            seen.append(PullRequest.objects.due().exists())
+
+    slow.happens = [calls_come]
+    look_now(opened)
+    assert seen == [False] * 3
+
+
+def test_a_call_during_a_look_is_not_lost(opened: PullRequest, slow: WhileReading) -> None:
+    PullRequest.objects.update(changed_at=timezone.now() - timedelta(days=2))
+    slow.happens = [lambda: called(opened)]
+    look_now(opened)
+    assert not PullRequest.objects.due().exists()
+    assert opened.next_look_at < timezone.now() + timedelta(seconds=11)
+    time_passes(opened, 11)
+    assert look(opened.pk) and not look(opened.pk)
+    opened.refresh_from_db()
+    assert opened.next_look_at > timezone.now() + timedelta(seconds=800)
+
+
+def test_a_look_that_hangs_does_not_delay_calls_for_long(opened: PullRequest, slow: WhileReading) -> None:
+    PullRequest.objects.update(next_look_at=timezone.now() - timedelta(seconds=1))
+    hangs = PullRequest.objects.claim(opened.pk)
+    assert hangs is not None
+    called(opened)
+    time_passes(opened, 61)
+    assert PullRequest.objects.due().exists()
+
+
+def test_a_clock_that_was_set_back_does_not_end_the_looks(opened: PullRequest, forge: FakeForge) -> None:
+    look_now(opened)
+    time_passes(opened, -3600)
+    forge.end(1, PullRequestState.MERGED, by="ann")
+    look_now(opened)
+    assert opened.state == "merged"
 
 
 def test_where_nothing_happens_looks_become_rare(opened: PullRequest) -> None:

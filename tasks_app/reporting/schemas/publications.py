@@ -46,7 +46,7 @@ class PullRequestOut(Out):
     ended_by: str = Field(description="Who merged or closed it there; empty if nobody is known.")
     head_commit: str = Field(description="The commit of its branch.")
     checks: list[CheckOut] = Field(description="CI's results for that commit.")
-    looked_at: DateTime | None = Field(description="When the portal last looked; null if it did not yet.")
+    looked_at: DateTime | None = Field(description="When the portal last began to look; null before.")
     fault: str = Field(description="Why the last look failed; else empty.")
 
     @classmethod

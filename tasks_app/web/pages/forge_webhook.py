@@ -8,11 +8,13 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
-from tasks_app.services.forge_webhooks import receive_call
+from tasks_app.services.forge_webhooks import called_project, receive_call
 
 #: Bytes of a call.
 LONGEST_CALL = 2 * 2**20
-_RATE = {"call": "600/m/ip"}
+#: Calls that are refused count by address, signed ones by project: nobody can use up the limit of a forge
+#: whose address is theirs as well.
+_RATES = {"refused": "600/m/ip", "signed": "600/m/key"}
 _PLAIN = "text/plain; charset=utf-8"
 
 
@@ -21,11 +23,21 @@ _PLAIN = "text/plain; charset=utf-8"
 @require_POST
 def forge_webhook(request: HttpRequest, project_id: int) -> HttpResponse:
     """Check the signature and let the pull request be looked at. Nothing else of the call is used."""
-    if not ratelimit.consume(request, app="forge_webhook", action="call", config=_RATE):
-        return HttpResponse("Too many calls.\n", _PLAIN, status=429, headers={"Retry-After": "60"})
     body = request.read(LONGEST_CALL + 1)
     if len(body) > LONGEST_CALL:
-        return HttpResponse("The call is too long.\n", _PLAIN, status=413)
-    if not receive_call(project_id, body, request.headers):
-        return HttpResponse("There is no such webhook, or the secret is another.\n", _PLAIN, status=404)
-    return HttpResponse("Accepted.\n", _PLAIN, status=202)
+        return _counted(request, "refused", HttpResponse("The call is too long.\n", _PLAIN, status=413))
+    project = called_project(project_id, body, request.headers)
+    if project is None:
+        answer = HttpResponse("There is no such webhook, or the secret is another.\n", _PLAIN, status=404)
+        return _counted(request, "refused", answer)
+    answer = _counted(request, "signed", HttpResponse("Accepted.\n", _PLAIN, status=202), key=str(project.pk))
+    if answer.status_code == 202:
+        receive_call(project, body)
+    return answer
+
+
+def _counted(request: HttpRequest, action: str, answer: HttpResponse, *, key: str = "") -> HttpResponse:
+    """Return the answer, or another one if there were too many such calls."""
+    if ratelimit.consume(request, app="forge_webhook", action=action, config=_RATES, key=key):
+        return answer
+    return HttpResponse("Too many calls.\n", _PLAIN, status=429, headers={"Retry-After": "60"})
