@@ -64,6 +64,7 @@ class Message:
     questions: list[OpenQuestion] = field(default_factory=list)
     failure: str = ""
     actor: str = ""
+    cause: str = ""
     verdict: str = ""
 
     @property
@@ -85,10 +86,17 @@ class Message:
         return {
             EventType.FAILED: f"Failed: {task}",
             EventType.DONE: f"Done: {task}",
-            EventType.CANCELLED: f"Cancelled by {actor}: {task}",
+            EventType.CANCELLED: f"Cancelled{self._by}: {task}",
             EventType.NOT_PUBLISHED: f"Not published: {task}",
             EventType.REVIEWED: f"{actor} {self.verdict}: {task}",
         }.get(self.event_type, "Test: notifications from Cat Herder arrive here.")
+
+    @property
+    def _by(self) -> str:
+        """Return who cancelled the task; without a user, what did if it is known."""
+        if self.cause and not self.actor:
+            return f", {one_line(self.cause, 200)}"
+        return f" by {one_line(self.actor, 60) or 'somebody'}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the body of a webhook."""
@@ -139,7 +147,15 @@ def message_of(delivery: Delivery) -> Message:
         questions=questions,
         failure=truncate((sequence or task).failure, _MAX_FAILURE) if event_type == EventType.FAILED else "",
         actor=transition.actor.shown_name if transition.actor else "",
+        cause=_cause(transition) if event_type == EventType.CANCELLED else "",
     )
+
+
+def _cause(transition: Transition) -> str:
+    """Return how the pull request ended that a task was cancelled with, such as “merged by ann on GitHub”."""
+    ended = (row for row in transition.task.pull_requests.all() if row.reason_to_cancel == transition.reason)
+    row = next(ended, None)
+    return row.end_in_words[:1].lower() + row.end_in_words[1:] if row else ""
 
 
 def _review_message(delivery: Delivery, review: Review) -> Message:

@@ -26,6 +26,8 @@ from tasks_app.models import (
     AuditEntry,
     Change,
     Channel,
+    Delivery,
+    EventType,
     Project,
     PublicationState,
     PublishCredential,
@@ -37,6 +39,7 @@ from tasks_app.models import (
     ThreadComment,
     ThreadState,
 )
+from tasks_app.notifications.message import message_of
 from tasks_app.reporting.schemas.tasks import TaskOut, tasks_out
 from tasks_app.services import pull_requests as service
 from tasks_app.services.encryption import Purpose, encrypt
@@ -632,6 +635,18 @@ def test_work_that_goes_on_ends_with_the_merge(opened: PullRequest, forge: FakeF
     assert "ann merged" in task.transitions.order_by("-pk")[0].reason
     cancelled = AuditEntry.objects.get(action=Action.TASK_CANCELLED, task=task)
     assert cancelled.actor is None and cancelled.actor_name == "ann on GitHub"
+
+
+@pytest.mark.parametrize(("by", "how"), [("ann", "merged by ann on GitHub"), ("", "merged on GitHub")])
+def test_a_notification_says_that_a_merge_cancelled_the_task(
+    opened: PullRequest, forge: FakeForge, by: str, how: str
+) -> None:
+    Task.objects.update(phase=Phase.RUNNING, queued_at=timezone.now())
+    forge.end(1, PullRequestState.MERGED, by=by)
+    look_now(opened)
+    transition = opened.task.transitions.order_by("-pk")[0]
+    message = message_of(Delivery(transition=transition, event_type=EventType.CANCELLED))
+    assert message.headline == f"Cancelled, {how}: {opened.task.title}"
 
 
 def test_a_look_that_fails_is_said_and_waits_for_the_rate_limit(
