@@ -110,3 +110,20 @@ def test_a_search_is_answered_while_it_is_typed_and_needs_no_mouse(portal: UpPor
     expect(chosen).to_contain_text("Polish the doorknob")
     page.keyboard.press("Enter")
     page.wait_for_url(f"{portal.url}/tasks/{task}/")
+
+
+def test_first_steps_that_are_dismissed_do_not_come_back(portal: UpPortal, sign_in: SignIn) -> None:
+    """W7: they are fetched anew while the dismissal is on its way."""
+    page = sign_in(portal)
+    held: list[Route] = []
+    page.route("**/first-steps/dismiss/", lambda route: held.append(route))
+    try:
+        page.wait_for_load_state("networkidle")
+        with page.expect_request("**/first-steps/dismiss/"):
+            page.get_by_role("button", name="Dismiss").click()
+        with page.expect_response("**/navigation/**"):  # told at the same time, and answered after it
+            page.evaluate("document.body.dispatchEvent(new CustomEvent('catherder:refresh'))")
+        held[0].continue_()
+        expect(page.locator("#first-steps")).to_have_count(0)
+    finally:
+        portal.rows("User.objects.update(first_steps_dismissed=False)")

@@ -74,8 +74,10 @@ def test_files_load_when_they_come_into_view_and_viewed_ones_are_folded(diff: tu
 
 
 def test_a_mark_that_is_refused_is_not_shown(portal: UpPortal, diff: tuple[int, Page]) -> None:
-    """V2: the file was changed since the page was loaded."""
+    """V2: the file was changed since the page was loaded, of which the page was not told."""
     task, page = diff
+    page.wait_for_load_state("networkidle")
+    page.route("**/diff/threads/", lambda route: route.abort())  # or it would show the new result at once
     portal.rows(
         "from django.db.models import F\n"
         f"Task.objects.filter(pk={task}).update(base_commit=F('head_commit'), head_commit=F('base_commit'))"
