@@ -228,7 +228,7 @@ def _conflicting(project: Project) -> Task:
     head = source.commit(**{"clash.txt": "one\n"})
     source.git("push", "--quiet", str(own), "HEAD:refs/heads/cat-herder/clash")
     source.git("checkout", "--quiet", "main")
-    source.commit(**{"clash.txt": "two\n"})
+    source.commit(**{"clash.txt": f"two, not {head}\n"})  # another content each time: the source is shared
     task = TaskFactory.create(project=project, phase=Phase.DONE, base_commit=base, head_commit=head)
     RunFactory.create(task=task)
     return task
