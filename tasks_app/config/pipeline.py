@@ -9,9 +9,8 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BeforeValidator, Discriminator, Field, Strict, ValidationError
 
 from tasks_app.config import setting
-from tasks_app.config.faults import Location, describe, did_you_mean, fault, key_path, shown
+from tasks_app.config.faults import Location, describe, did_you_mean, key_path, shown
 from tasks_app.config.fields import (
-    MOST_REVIEWERS,
     CallPattern,
     FileModel,
     Flag,
@@ -20,12 +19,12 @@ from tasks_app.config.fields import (
     Line,
     ModelName,
     Name,
-    Reviewer,
     Seconds,
     ShellCommand,
     Threshold,
 )
 from tasks_app.config.pipeline_faults import pipeline_problems
+from tasks_app.config.publish import Publish, PublishConfig
 from tasks_app.config.reading import read_model
 from tasks_app.config.setting import Setting
 from tasks_app.config.tool_names import tool_problems
@@ -130,36 +129,6 @@ class StepConfig(FileModel):
     def allow_write(self) -> tuple[str, ...] | None:
         """Return the globs that the step may write to; None: anywhere."""
         return self.file_access.allow_write if self.file_access else None
-
-
-class PublishConfig(FileModel):
-    """How the result of a task is published by itself when the task is done."""
-
-    squash: Flag = Field(default=False, description="Publish one commit instead of the checkpoints.")
-    update: Flag = Field(
-        default=False, description="First merge the newest commit of the branch that tasks start from."
-    )
-    pull_request: Flag = Field(
-        default=False, description="Open a pull request, or update the one that is open."
-    )
-    draft: Flag = Field(default=False, description="Open the pull request as a draft.")
-    reviewers: Annotated[tuple[Reviewer, ...], Field(max_length=MOST_REVIEWERS)] = Field(
-        default=(), description="Users of the forge who are asked for a review of the pull request."
-    )
-
-
-def _as_publish(value: object) -> object:
-    """Return a mapping for `true`, and nothing for `false`."""
-    if isinstance(value, bool):
-        return {} if value else None
-    if value is not None and not isinstance(value, (Mapping, PublishConfig)):
-        raise fault(f"must be true, false or a mapping, not {shown(value)}")
-    return value
-
-
-Publish: TypeAlias = Annotated[
-    PublishConfig | None, BeforeValidator(_as_publish, json_schema_input_type=bool | PublishConfig)
-]
 
 
 class PipelineConfig(FileModel):
@@ -416,16 +385,6 @@ def _named(config: ProjectConfig, name: str, *, source: str) -> Pipeline:
 def step_to_json(step: StepConfig) -> JsonObject:
     """A step as plain JSON in the words of `cat-herder.yaml`, for the snapshot that a task keeps."""
     return step.model_dump(mode="json", by_alias=True)
-
-
-def publish_to_json(publish: PublishConfig | None) -> JsonObject | None:
-    """Return how results are published, in the words of `cat-herder.yaml`; None if they are not."""
-    return publish.model_dump(mode="json", by_alias=True) if publish else None
-
-
-def publish_from_json(snapshot: Mapping[str, object]) -> PublishConfig:
-    """Return what `publish_to_json` wrote."""
-    return PublishConfig.model_validate(snapshot, by_alias=True, by_name=False)
 
 
 def step_from_json(snapshot: Mapping[str, object], *, where: str = "step snapshot") -> StepConfig:

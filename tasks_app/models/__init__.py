@@ -2,14 +2,13 @@
 
 from tasks_app.models.audit import Action, AuditEntry
 from tasks_app.models.browser_session import BrowserSession
+from tasks_app.models.delivery import Delivery, DeliveryState
 from tasks_app.models.idempotency import IdempotencyKey
 from tasks_app.models.installation import Installation
 from tasks_app.models.invitation import Invitation
 from tasks_app.models.notification import (
     EVENT_TYPE_OF,
     TASK_EVENT_TYPES,
-    Delivery,
-    DeliveryState,
     Digest,
     EventType,
     Medium,

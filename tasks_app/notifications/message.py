@@ -132,17 +132,14 @@ def message_of(delivery: Delivery) -> Message:
     task, event_type = transition.task, EventType(delivery.event_type)
     questions = _open_questions(task) if event_type == EventType.QUESTION else []
     sequence = stopped_sequence(transition)
-    return Message(
-        key=str(delivery.key),
-        event_type=event_type,
+    return _about(
+        delivery,
+        task,
+        event_type,
         at=transition.at,
-        project=task.project.name,
-        project_id=task.project_id,
         url=questions[0].url if questions else sequence_url(sequence.pk) if sequence else task_url(task.pk),
         sequence=sequence.folder if sequence else "",
         sequence_id=sequence.pk if sequence else None,
-        task=task.title,
-        task_id=task.pk,
         step=step_of(task) if transition.target != Phase.DONE else "",
         questions=questions,
         failure=truncate((sequence or task).failure, _MAX_FAILURE) if event_type == EventType.FAILED else "",
@@ -158,52 +155,57 @@ def _cause(transition: Transition) -> str:
     return row.end_in_words[:1].lower() + row.end_in_words[1:] if row else ""
 
 
-def _review_message(delivery: Delivery, review: Review) -> Message:
-    task = review.task
+def _about(delivery: Delivery, task: Task, event_type: EventType, **values: Any) -> Message:
+    """Return a message about a task and the values that are its own."""
     return Message(
         key=str(delivery.key),
-        event_type=EventType.REVIEWED,
-        at=review.sent_at or timezone.now(),
+        event_type=event_type,
         project=task.project.name,
         project_id=task.project_id,
-        url=absolute_url(reverse("task_diff", args=[task.pk])),
         task=task.title,
         task_id=task.pk,
+        **values,
+    )
+
+
+def _review_message(delivery: Delivery, review: Review) -> Message:
+    return _about(
+        delivery,
+        review.task,
+        EventType.REVIEWED,
+        at=review.sent_at or timezone.now(),
+        url=_url_of_diff(review.task),
         actor=review.author.shown_name,
         verdict=review.get_verdict_display(),
     )
 
 
 def _publication_message(delivery: Delivery, publication: Publication) -> Message:
-    task = publication.task
-    return Message(
-        key=str(delivery.key),
-        event_type=EventType.NOT_PUBLISHED,
+    return _about(
+        delivery,
+        publication.task,
+        EventType.NOT_PUBLISHED,
         at=publication.ended_at or timezone.now(),
-        project=task.project.name,
-        project_id=task.project_id,
-        url=f"{task_url(task.pk)}#publishing-title",
-        task=task.title,
-        task_id=task.pk,
+        url=f"{task_url(publication.task_id)}#publishing-title",
         failure=truncate(publication.fault or publication.answer, _MAX_FAILURE),
         actor=publication.asked_by,
     )
 
 
 def _reply_message(delivery: Delivery, reply: ThreadComment) -> Message:
-    task = reply.thread.task
-    return Message(
-        key=str(delivery.key),
-        event_type=EventType.REVIEWED,
+    return _about(
+        delivery,
+        reply.thread.task,
+        EventType.REVIEWED,
         at=reply.at,
-        project=task.project.name,
-        project_id=task.project_id,
-        url=absolute_url(reverse("task_diff", args=[task.pk])),
-        task=task.title,
-        task_id=task.pk,
+        url=_url_of_diff(reply.thread.task),
         actor=reply.by,
         verdict="replied in a review",
     )
+
+
+def _url_of_diff(task: Task) -> str:
+    return absolute_url(reverse("task_diff", args=[task.pk]))
 
 
 def _test_message(delivery: Delivery) -> Message:

@@ -11,7 +11,8 @@ from django.db.models import Count, Exists, F, IntegerField, OuterRef, Q, Subque
 from django.db.models.functions import Coalesce
 
 from tasks_app.config.faults import ConfigInvalid, Location, key_path
-from tasks_app.config.pipeline import load_project_config, publish_from_json
+from tasks_app.config.pipeline import load_project_config
+from tasks_app.config.publish import publish_from_json
 from tasks_app.config.validation import Finding, Report
 from tasks_app.config.validation.findings import warning
 from tasks_app.config.yaml_text import read_yaml

@@ -12,8 +12,9 @@ from django.db.models import F
 from django.utils import timezone
 from django.utils.text import slugify
 
-from tasks_app.config.pipeline import Pipeline, ProjectConfig, choose_pipeline, publish_to_json, step_to_json
+from tasks_app.config.pipeline import Pipeline, ProjectConfig, choose_pipeline, step_to_json
 from tasks_app.config.project_settings import effective
+from tasks_app.config.publish import publish_to_json
 from tasks_app.config.task_file import TaskDefinition, front_matter, parse_task
 from tasks_app.config.threshold import resolve_threshold, threshold_fault
 from tasks_app.core.errors import BadInput, IllegalMove

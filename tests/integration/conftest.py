@@ -16,7 +16,9 @@ from django.core.management import call_command
 from tasks_app import composition
 from tasks_app.agent import fake, fake_script
 from tasks_app.agent.claude import ClaudeAgent
+from tasks_app.engine import pull_requests
 from tasks_app.engine.worker_context import WorkerContext
+from tasks_app.forges.fake import FakeForge
 from tasks_app.models import Project, Question, User
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import SandboxMode, detect
@@ -159,3 +161,12 @@ def metered(runner: Runner, server: RehearsalServer, behind_the_proxy: Any) -> R
     runner.sandbox = machine.sandbox(runner.folder / "data")
     runner.agent = ClaudeAgent(runner.sandbox, composition.connect)
     return runner
+
+
+@pytest.fixture
+def forge(monkeypatch: pytest.MonkeyPatch) -> FakeForge:
+    """What every project publishes to; it opens pull requests in memory."""
+    fake = FakeForge()
+    monkeypatch.setattr(pull_requests, "forge_of", lambda project: fake)
+    monkeypatch.setattr("tasks_app.services.publishing.pull_request_hindrance", lambda project: "")
+    return fake

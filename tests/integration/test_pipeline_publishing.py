@@ -10,11 +10,10 @@ import pytest
 from django.urls import reverse
 
 from tasks_app.agent.fake_script import End, Turn, say, write
-from tasks_app.config.pipeline import PublishConfig, publish_to_json
+from tasks_app.config.publish import PublishConfig, publish_to_json
 from tasks_app.config.validation import Report
 from tasks_app.core.phases import Phase
 from tasks_app.engine import publisher
-from tasks_app.engine import pull_requests as engine
 from tasks_app.engine.publisher import ask_for_due, carry_out
 from tasks_app.forges.fake import FakeForge
 from tasks_app.forges.port import ForgeError
@@ -58,14 +57,6 @@ pipelines:
 """
 WORK = [Turn(calls=(write("paint.txt", "blue\n"),)), say("Painted.")]
 MORE = [Turn(calls=(write("paint.txt", "red\n"),)), say("Painted again.")]
-
-
-@pytest.fixture
-def forge(monkeypatch: pytest.MonkeyPatch) -> FakeForge:
-    fake = FakeForge()
-    monkeypatch.setattr(engine, "forge_of", lambda project: fake)
-    monkeypatch.setattr("tasks_app.services.publishing.pull_request_hindrance", lambda project: "")
-    return fake
 
 
 @pytest.fixture

@@ -73,14 +73,6 @@ from tests.runner import Runner
 
 
 @pytest.fixture
-def forge(monkeypatch: pytest.MonkeyPatch) -> FakeForge:
-    fake = FakeForge()
-    monkeypatch.setattr(engine, "forge_of", lambda project: fake)
-    monkeypatch.setattr("tasks_app.services.publishing.pull_request_hindrance", lambda project: "")
-    return fake
-
-
-@pytest.fixture
 def done(runner: Runner) -> Result:
     return make_result(runner)
 

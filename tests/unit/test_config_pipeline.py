@@ -13,16 +13,14 @@ from tasks_app.config.pipeline import (
     Limits,
     NoCheck,
     ProjectConfig,
-    PublishConfig,
     ShellCheck,
     StepConfig,
     choose_pipeline,
     load_project_config,
-    publish_from_json,
-    publish_to_json,
     step_from_json,
     step_to_json,
 )
+from tasks_app.config.publish import PublishConfig, publish_from_json, publish_to_json
 from tasks_app.config.schema import json_schema
 from tasks_app.core.errors import BadInput
 

@@ -19,7 +19,8 @@ from packaging.requirements import Requirement
 from pydantic import BaseModel
 
 from tasks_app.api.app import document as openapi
-from tasks_app.config.pipeline import Limits, ProjectFile, PublishConfig, StepConfig, load_project_config
+from tasks_app.config.pipeline import Limits, ProjectFile, StepConfig, load_project_config
+from tasks_app.config.publish import PublishConfig
 from tasks_app.config.reading import file_keys
 from tasks_app.config.task_file import FrontMatter, parse_task
 from tasks_app.core.environment import Environment

@@ -13,8 +13,9 @@ from tasks_app.api.idempotency import once
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.schemas.base import ProjectName
 from tasks_app.api.schemas.projects import NewProject, ProjectPage, ProjectPatch, SettingsPatch
-from tasks_app.config.pipeline import ProjectConfig, StepConfig, publish_to_json, step_to_json
+from tasks_app.config.pipeline import ProjectConfig, StepConfig, step_to_json
 from tasks_app.config.project_settings import Overrides, effective
+from tasks_app.config.publish import publish_to_json
 from tasks_app.config.validation import validate_commit
 from tasks_app.core.types import JsonObject, least_network
 from tasks_app.git import committed_text

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
-from tasks_app.config.pipeline import publish_from_json
+from tasks_app.config.publish import publish_from_json
 from tasks_app.core.phases import Phase
 from tasks_app.models import Channel, Publication, PublicationState, PullRequest, Task
 from tasks_app.services.merging import let_agent_merge, why_not_merge

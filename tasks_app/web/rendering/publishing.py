@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tasks_app.config.pipeline import PublishConfig
+from tasks_app.config.publish import PublishConfig
 
 
 def publishing_in_words(publish: PublishConfig | None) -> str:
