@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tasks_app.core.errors import WorkspaceError
 from tasks_app.engine.checks import CheckReport
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.git import AUTHOR, Repository, Snapshot, blobs_shown_as, has_line_with_prefix
@@ -15,12 +16,17 @@ from tasks_app.services.merging import Merge
 def merged_into(task: Task, commit: str) -> str:
     """Return the commit of the project's branch that an agent merged into `commit`; "" if none did."""
     merge = Merge.of(task)
-    has_it = merge and _is_ancestor(paths.repository(task.project), merge.target, commit)
-    return merge.target if merge and has_it else ""
+    if merge and _is_ancestor(paths.repository(task.project), merge.target, commit):
+        return merge.target
+    return ""
 
 
 def _is_ancestor(repository: Repository, one: str, other: str) -> bool:
-    return repository.git.finish("merge-base", "--is-ancestor", one, other).code == 0
+    """Raises WorkspaceError if a commit cannot be read, which must not count as “no”."""
+    done = repository.git.finish("merge-base", "--is-ancestor", one, other)
+    if done.code not in (0, 1):
+        raise WorkspaceError(done.messages or f"git merge-base ended with {done.code}")
+    return done.code == 0
 
 
 def as_merge_commit(run: Run, made: Snapshot, *, label: str, context: WorkerContext) -> Snapshot:

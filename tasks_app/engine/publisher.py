@@ -100,7 +100,10 @@ def _carry_out_claimed(publication: Publication) -> bool:
         logger.exception("publication %s failed", publication.pk)
         record_refused(publication, f"The portal failed ({type(error).__name__}). Its log has the reason.")
     else:
-        fault = open_or_update(publication) if publication.pull_request else ""
+        try:
+            fault = open_or_update(publication) if publication.pull_request else ""
+        except LeaseLost:
+            return False
         record_published(publication, commit, answer, fault=fault)
     return True
 

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 def open_or_update(publication: Publication) -> str:
     """Let there be a pull request for the branch that was pushed. Return what failed, or "".
 
-    Only temporary faults are raised: after one, the publication is carried out again.
+    Raises LeaseLost, and temporary faults: after one, the publication is carried out again.
     """
     try:
         forge, row = _open_or_update(publication)
@@ -61,11 +61,11 @@ def open_or_update(publication: Publication) -> str:
 
 
 def _reason(error: Exception, what: str) -> str:
-    """Return the reason for people. Log an unexpected error, and raise a temporary fault again."""
+    """Return the reason for people, and log an unexpected error. Raise a lost claim or temporary fault."""
+    if isinstance(error, LeaseLost) or temporary_fault(error):
+        raise error
     if isinstance(error, CatHerderError):
         return str(error)
-    if temporary_fault(error):
-        raise error
     logger.error("%s failed", what, exc_info=error)
     return f"The portal failed ({type(error).__name__}). Its log has the reason."
 

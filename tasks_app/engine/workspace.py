@@ -246,6 +246,7 @@ def record_work(run: Run, lease: Lease, context: WorkerContext) -> str:
             publish=True,
             manifest=_has_guarded_step(step.task),
         )
+        made = as_merge_commit(run, made, label=label, context=context)
     except RECORDING_ERRORS as error:
         if temporary_fault(error):
             raise
@@ -253,7 +254,6 @@ def record_work(run: Run, lease: Lease, context: WorkerContext) -> str:
         with lease.fenced():  # an answer may have been noted in the run since it halted
             append_one(run, EventKind.ERROR, {"text": f"The work could not be recorded: {error}"})
         return str(error)
-    made = as_merge_commit(run, made, label=label, context=context)
     _store_snapshot(run, lease, made)
     crash_point("work-recorded")
     return ""

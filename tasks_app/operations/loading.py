@@ -151,6 +151,8 @@ def adapt_rows(
         held.update(lease_owner="", lease_expires=None)
         waiting = Delivery._base_manager.using(using).filter(state=DeliveryState.WAITING)
         waiting.update(state=DeliveryState.DROPPED, error=_NOT_SENT, taken_until=None)
+        failed = Publication._base_manager.using(using).filter(announced_at=None, ended_at__isnull=False)
+        failed.update(announced_at=Now())  # as below; those that are refused here have told nobody yet
         pending = Publication._base_manager.using(using).filter(state=PublicationState.PENDING)
         pending.update(state=PublicationState.REFUSED, answer=_NOT_PUBLISHED, ended_at=Now())
         # The portal that kept running after the backup has sent these notifications.

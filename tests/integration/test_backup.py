@@ -20,10 +20,15 @@ from typing import Any
 
 import psycopg
 import pytest
+from django.db import connection
+from django.utils import timezone
 
 from tasks_app.core.errors import BackupError
+from tasks_app.models import Publication, PublicationState
+from tasks_app.operations import loading
 from tasks_app.operations.restore import open_backup
 from tests.databases import copy_migrated
+from tests.factories import TaskFactory
 from tests.forkserver import PATIENCE, REPOSITORY
 from tests.installation import PLAIN_CONFIG, Installation
 from tests.integration.git_repository import GitRepository
@@ -499,3 +504,17 @@ def test_a_backup_of_an_older_version_is_brought_up_to_date(
     assert done.returncode == 0, done.stderr
     assert other.row("SELECT username, theme FROM tasks_app_user") == ("old", "dark")
     assert other.manage("status").returncode == 0  # which refuses a database that is behind
+
+
+@pytest.mark.django_db
+def test_a_failed_publication_is_not_told_twice(tmp_path: Path) -> None:
+    """The portal that kept running has told it; one that the restore itself ends is told here."""
+    task, now = TaskFactory.create(), timezone.now()
+    failed = Publication.objects.create(task=task, state=PublicationState.REFUSED, ended_at=now)
+    pending = Publication.objects.create(task=task)
+    where = {"data_dir": str(tmp_path)}
+    loading.adapt_rows(connection, where, {"last_numbers": {}}, new_data_dir=tmp_path)
+    failed.refresh_from_db()
+    pending.refresh_from_db()
+    assert failed.announced_at and pending.announced_at is None
+    assert pending.state == PublicationState.REFUSED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from django.urls import reverse
 from tasks_app.agent.fake_script import Act, End, Turn, say, shell, write
 from tasks_app.core.errors import BadInput, IllegalMove, NotAllowed, WorkspaceError
 from tasks_app.core.phases import Phase
-from tasks_app.engine.merging import _unresolved
+from tasks_app.engine.merging import _unresolved, merged_into
 from tasks_app.engine.publisher import carry_out
 from tasks_app.git import Repository, has_line_with_prefix
 from tasks_app.models import Channel, Project, Publication, Reason, Review, Role, Task, paths
@@ -219,8 +220,8 @@ def test_files_put_back_to_before_the_merge_are_compared_with_the_beginning(runn
     task, _, _ = finished(runner, *RESOLVED)
     ask_to_merge(runner, task)
     runner.advance(task)
-    Task.objects.filter(pk=task.pk).update(merged_commit=task.merged_commit)
-    step(task).__class__.objects.update(base_commit=task.base_commit)
+    assert task.merged_commit
+    task.steps.update(base_commit=task.base_commit)
     runner.agent.script = lambda prompt: FIRST  # type: ignore[attr-defined]
     retry_from(task, step(task), by=acting(runner.user), put_back=True)
     runner.advance(task)
@@ -300,6 +301,29 @@ def test_the_api_asks_for_it(runner: Runner) -> None:
     assert made.status_code == 201 and target in made.json()["body"]
     again = browser.post(f"/api/v1/tasks/{task.pk}/merge", {}, "application/json")
     assert again.status_code == 409
+
+
+def test_a_commit_that_cannot_be_read_is_no_merge_that_is_missing(runner: Runner) -> None:
+    """Otherwise the check for markers would be left out."""
+    task, _, _ = finished(runner, *RESOLVED)
+    ask_to_merge(runner, task)
+    runner.advance(task)
+    assert merged_into(task, task.head_commit)
+    with pytest.raises(WorkspaceError):
+        merged_into(task, "1" * 40)
+
+
+def test_the_terminal_takes_no_option_of_a_publication_with_it(runner: Runner, manage: Manage) -> None:
+    task, _, _target = finished(runner)
+    code, _, err = manage("publish", task.pk, "--let-agent-merge", "--squash")
+    assert code == 2 and "--let-agent-merge" in err and not Review.objects.exists()
+
+
+def test_the_terminal_prints_the_request_as_json(runner: Runner, manage: Manage) -> None:
+    task, _, target = finished(runner)
+    code, out, _ = manage("publish", task.pk, "--let-agent-merge", "--json")
+    printed = json.loads(out)
+    assert code == 0 and printed["verdict"] == "request_changes" and target in printed["body"]
 
 
 def test_the_terminal_asks_for_it(runner: Runner, manage: Manage) -> None:

@@ -454,8 +454,9 @@ def test_a_worker_that_lost_its_claim_posts_no_more(
         return post(number, comment, text)
 
     forge.reply = lose_claim  # type: ignore[method-assign]
-    publication = done.publish(pull_request=True)
+    publication = done.publish(pull_request=True, reviewers=["octocat"])
     assert publication.is_pending and forge.calls.count("reply") == 1
+    assert "request_reviews" not in forge.calls
     forge.reply = post  # type: ignore[method-assign]
     assert carry_out(publication.pk)
     assert forge.calls.count("reply") == 2

@@ -21,6 +21,7 @@ def test_the_models_are_those_of_the_replaced_ones(replacing: Migration) -> None
 
 
 def test_a_new_database_is_made_by_them() -> None:
+    assert REPLACING
     graph = MigrationLoader(None).graph
     (leaf,) = graph.leaf_nodes("tasks_app")
     planned = set(graph.forwards_plan(leaf))

@@ -11,8 +11,8 @@ from tasks_app.api.declarations import responses
 from tasks_app.api.idempotency import once
 from tasks_app.api.schemas.base import TaskId
 from tasks_app.api.schemas.reviews import ReplyIn, Resolution, ReviewIn, Reviews, ThreadNumber, Threads
-from tasks_app.models import Channel, Review, Scope
-from tasks_app.reporting.schemas.reviews import ReviewOut, ReviewsOut, ThreadOut, threads_out
+from tasks_app.models import Channel, Scope
+from tasks_app.reporting.schemas.reviews import ReviewOut, ReviewsOut, ThreadOut, review_out, threads_out
 from tasks_app.services import merging
 from tasks_app.services import threads as threads_service
 from tasks_app.services.reviews import send_review
@@ -43,7 +43,7 @@ def let_agent_merge(request: HttpRequest, task_id: TaskId) -> Status[ReviewOut]:
     """
     principal = principal_of(request)
     task = permissions.task_or_404(principal, task_id)
-    return Status(201, _one_review(merging.let_agent_merge(task, by=principal, via=Channel.API)))
+    return Status(201, review_out(merging.let_agent_merge(task, by=principal, via=Channel.API)))
 
 
 @router.post(
@@ -69,11 +69,7 @@ def create_review(request: HttpRequest, task_id: TaskId, body: ReviewIn) -> Stat
         threads=[given.thread(f"body.threads.{index}") for index, given in enumerate(body.threads)],
         commit=body.commit,
     )
-    return Status(201, _one_review(review))
-
-
-def _one_review(review: Review) -> ReviewOut:
-    return next(one for one in ReviewsOut.of(review.task).reviews if one.number == review.number)
+    return Status(201, review_out(review))
 
 
 @router.get("/tasks/{task_id}/threads", response=responses(Threads, 404), auth=authenticators(Scope.READ))

@@ -10,10 +10,12 @@ from django.core.management.base import CommandParser
 from tasks_app.cli.acting_user import acting_principal, add_user_argument
 from tasks_app.cli.command import Exit, TerminalCommand
 from tasks_app.cli.lookup import find_task_or_sequence
+from tasks_app.core.errors import BadInput
 from tasks_app.engine.publisher import carry_out
 from tasks_app.models import Channel, Publication, PublicationState, Sequence, Task
 from tasks_app.permissions import Principal
 from tasks_app.reporting.schemas.publications import PublicationOut
+from tasks_app.reporting.schemas.reviews import review_out
 from tasks_app.services.merging import let_agent_merge
 from tasks_app.services.publishing import publish
 from tasks_app.services.sequences import task_to_publish
@@ -62,7 +64,7 @@ examples:
         found = find_task_or_sequence(options["task"], principal=principal)
         task = task_to_publish(found) if isinstance(found, Sequence) else found
         if options["let_agent_merge"]:
-            return self._let_agent_merge(task, principal)
+            return self._let_agent_merge(task, principal, options)
         publication = publish(
             task,
             by=principal,
@@ -80,9 +82,14 @@ examples:
         done = publication.state == PublicationState.PUSHED and not publication.fault
         return Exit.DONE if done else Exit.FAILED
 
-    def _let_agent_merge(self, task: Task, principal: Principal) -> int:
+    def _let_agent_merge(self, task: Task, principal: Principal, options: dict[str, Any]) -> int:
+        if any(options[name] for name in ("squash", "update", "pull_request", "draft", "reviewer")):
+            raise BadInput("--let-agent-merge publishes nothing, so it takes no option of a publication.")
         review = let_agent_merge(task, by=principal, via=Channel.TERMINAL)
-        self.stdout.write(f"Task {task.pk} goes on in the portal. Its agent is asked:\n\n{review.body}")
+        if options["json"]:
+            self.write_json(review_out(review))
+        else:
+            self.stdout.write(f"Task {task.pk} resumes in the portal with this request:\n\n{review.body}")
         return Exit.DONE
 
     def _report(self, publication: Publication) -> None:

@@ -64,9 +64,10 @@ class NoticeOut(Out):
     """A notification in the portal."""
 
     id: int = Field(description="The notice's id.")
-    event_type: EventType = Field(description="question, failed, done, cancelled or reviewed.")
+    event_type: EventType = Field(description="question, failed, done, cancelled, reviewed or not_published.")
     headline: str = Field(
-        description="The question, why the task failed, or what the reviewer said; may be empty."
+        description="The question, why the task failed or was not published, or what a review says;"
+        " may be empty."
     )
     project: str = Field(description="The project's name.")
     task: int = Field(description="The task's id.")

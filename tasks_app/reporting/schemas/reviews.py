@@ -143,3 +143,8 @@ class ReviewsOut(Out):
             reviews=reviews_out(task, threads),
             threads=[thread for thread in threads if thread.review is None],
         )
+
+
+def review_out(review: Review) -> ReviewOut:
+    """Return a sent review as it stands in the list of its task's reviews."""
+    return next(one for one in ReviewsOut.of(review.task).reviews if one.number == review.number)
