@@ -1,4 +1,4 @@
-"""`/metrics` for Prometheus (O3), handled before Django as probes are: any name of the machine will do."""
+"""`/metrics` for Prometheus (O3), handled before Django as probes are: the Host header is not checked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from catherder_site.shared_call import SharedCall
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for which figures are given again: however many ask, the rows are read once.
+#: Seconds for which metrics are given again: however many ask, the rows are read once.
 CACHED_SECONDS = 5.0
 #: Seconds that reading may take: Prometheus waits no longer, unless told to.
 PATIENCE_SECONDS = 10.0
@@ -22,12 +22,12 @@ PATH = "/metrics"
 
 
 class Metrics:
-    """Responds to `/metrics` for who has the token; without a token there is no such page."""
+    """Serves `/metrics` to clients with the token; without a configured token there is no such page."""
 
     def __init__(self, application: Application, *, read: Callable[[], bytes], token: str) -> None:
         self._application = application
         self._token = token.encode()
-        self._figures = SharedCall(lambda: _in_a_thread(read), name="metrics")
+        self._metrics = SharedCall(lambda: _in_a_thread(read), name="metrics")
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope.get("path") != PATH or not self._token:
@@ -38,21 +38,21 @@ class Metrics:
             refusal = b"This needs the token of CATHERDER_METRICS_TOKEN, as in Authorization: Bearer TOKEN.\n"
             await answer(scope, send, 401, refusal, {b"www-authenticate": b"Bearer"})
         else:
-            await self._answer_with_figures(scope, send)
+            await self._answer_with_metrics(scope, send)
 
     def _is_allowed(self, scope: Message) -> bool:
         given = [value for name, value in scope["headers"] if name == b"authorization"]
         scheme, _, token = (given[0] if len(given) == 1 else b"").partition(b" ")
         return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token)
 
-    async def _answer_with_figures(self, scope: Message, send: Send) -> None:
+    async def _answer_with_metrics(self, scope: Message, send: Send) -> None:
         try:
-            body = await self._figures.result(again_for=CACHED_SECONDS, patience=PATIENCE_SECONDS)
+            body = await self._metrics.result(again_for=CACHED_SECONDS, patience=PATIENCE_SECONDS)
         except TimeoutError:
             await answer(scope, send, 503, b"The database does not answer in time.\n")
         except Exception:
-            logger.exception("the figures for %s could not be read", PATH)
-            await answer(scope, send, 503, b"The figures could not be read; the portal's log says why.\n")
+            logger.exception("the metrics for %s could not be read", PATH)
+            await answer(scope, send, 503, b"The metrics could not be read; the portal's log says why.\n")
         else:
             await answer(scope, send, 200, body)
 

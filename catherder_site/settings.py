@@ -273,7 +273,7 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {
-        "plain": {
+        "text": {
             "()": "catherder_site.logs.Formatter",
             "format": "%(asctime)s %(levelname)s %(name)s: %(message)s",
         },
@@ -287,7 +287,7 @@ LOGGING = {
     "handlers": {
         "console": {
             "class": "logging.StreamHandler",
-            "formatter": "json" if ENVIRONMENT.log_format == "json" else "plain",
+            "formatter": ENVIRONMENT.log_format,
             "filters": ["seldom_without_services"],
         }
     },

@@ -30,7 +30,7 @@ class SharedCall(Generic[Result]):
             return self._known[0]
         if self._running is None or self._running.done():
             self._running = asyncio.get_running_loop().create_future()
-            self._running.add_done_callback(_take_notice)
+            self._running.add_done_callback(_mark_retrieved)
             # A daemon, unlike those of a pool: a database that never answers must not hold up the exit.
             threading.Thread(target=self._run, args=(self._running,), name=self._name, daemon=True).start()
         found = await asyncio.wait_for(asyncio.shield(self._running), patience)
@@ -50,7 +50,7 @@ class SharedCall(Generic[Result]):
             future.get_loop().call_soon_threadsafe(settle)
 
 
-def _take_notice(future: asyncio.Future[Result]) -> None:
-    """Otherwise asyncio logs an error that came after everybody had stopped waiting."""
+def _mark_retrieved(future: asyncio.Future[Result]) -> None:
+    """Retrieve the exception: otherwise asyncio logs it if nobody waits any more."""
     if not future.cancelled():
         future.exception()

@@ -33,7 +33,7 @@ def add_publishing_arguments(actions: Any) -> None:
         "--approvals",
         type=int,
         metavar="N",
-        help="approvals that a result needs first, not counting one by who started the task",
+        help="approvals that a result needs first, not counting one by who created the task",
     )
     publishing.add_argument(
         "--forge", choices=["", *ForgeKind], metavar="KIND",

@@ -84,7 +84,7 @@ class Migration(migrations.Migration):
                 ('publish_url', models.CharField(blank=True, help_text='Where results are published; empty: to the source.', max_length=500)),
                 ('protected_branches', models.TextField(blank=True, default='main\nmaster\ndevelop\nrelease/*', help_text='Branches that are never published to, one pattern per line.', max_length=2000)),
                 ('publish_author', models.CharField(blank=True, help_text='Author of squashed commits, as “Name <address>”; empty: Cat Herder.', max_length=200, validators=[django.core.validators.RegexValidator('\\A[^<>\\n\\0]*[^<>\\s\\0] <[^<>\\s\\0]+@[^<>\\s\\0]+>\\Z', 'Write it as Name <address@example.org>.')])),
-                ('required_approvals', models.PositiveSmallIntegerField(default=0, help_text='Approvals that a result needs before it is published, not by who started the task.', validators=[django.core.validators.MaxValueValidator(20)])),
+                ('required_approvals', models.PositiveSmallIntegerField(default=0, help_text='Approvals that a result needs before it is published, not by who created the task.', validators=[django.core.validators.MaxValueValidator(20)])),
                 ('forge', models.CharField(blank=True, choices=[('github', 'GitHub'), ('gitlab', 'GitLab'), ('forgejo', 'Forgejo')], help_text='What the repository that results are published to is at; empty: as its host says.', max_length=10)),
                 ('forge_api_url', models.CharField(blank=True, help_text="The forge's API; empty: as its host says.", max_length=500)),
                 ('fetched_at', models.DateTimeField(blank=True, null=True)),

@@ -14,6 +14,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='project',
             name='required_approvals',
-            field=models.PositiveSmallIntegerField(default=0, help_text='Approvals that a result needs before it is published, not by who started the task.', validators=[django.core.validators.MaxValueValidator(20)]),
+            field=models.PositiveSmallIntegerField(default=0, help_text='Approvals that a result needs before it is published, not by who created the task.', validators=[django.core.validators.MaxValueValidator(20)]),
         ),
     ]

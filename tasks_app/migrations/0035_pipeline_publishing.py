@@ -33,7 +33,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='publication',
             name='by_pipeline',
-            field=models.BooleanField(default=False, help_text='The pipeline asked for it, on behalf of who started the task.'),
+            field=models.BooleanField(default=False, help_text='The pipeline asked for it, on behalf of who created the task.'),
         ),
         migrations.AddField(
             model_name='task',

@@ -114,7 +114,7 @@ class Project(models.Model):
     )  # fmt: skip
     required_approvals = models.PositiveSmallIntegerField(
         default=0, validators=[MaxValueValidator(20)],
-        help_text="Approvals that a result needs before it is published, not by who started the task.",
+        help_text="Approvals that a result needs before it is published, not by who created the task.",
     )  # fmt: skip
     forge = models.CharField(
         max_length=10, blank=True, choices=[(kind.value, kind.label) for kind in ForgeKind],

@@ -127,7 +127,7 @@ class Publication(models.Model):
     answer = models.TextField(blank=True, help_text="What the remote answered, or why it was not published.")
     by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="publications")
     by_pipeline = models.BooleanField(
-        default=False, help_text="The pipeline asked for it, on behalf of who started the task."
+        default=False, help_text="The pipeline asked for it, on behalf of who created the task."
     )
     requested_at = models.DateTimeField(auto_now_add=True)
     announced_at = models.DateTimeField(

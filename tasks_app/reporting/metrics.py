@@ -1,7 +1,8 @@
-"""Figures for Prometheus (O3), read from the rows when somebody asks.
+"""Metrics for Prometheus (O3), read from the rows when somebody asks.
 
 No process counts anything: each may be killed, and several machines would have to be added up. So a counter
-is a sum over rows, and becomes smaller when a task is removed; Prometheus takes that as a restart.
+is a sum over rows, and becomes smaller when a task is removed; Prometheus takes that as a restart. Only
+events are not counted, which would take seconds: their highest number is nearly the same.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _TOKENS = ("input", "output", "cache_write", "cache_read")
 
 
 def exposition() -> bytes:
-    """Return all figures in Prometheus' text format. Raises DatabaseError."""
+    """Return all metrics in Prometheus' text format. Raises DatabaseError."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Rows())
     return generate_latest(registry)
@@ -54,6 +55,7 @@ class _Rows(Collector):
         yield _answers_to_agents()
         yield from _runs()
         yield from _workers()
+        yield from _notifications()
 
 
 def _gauge(name: str, help_text: str, label: str, values: dict[str, float]) -> GaugeMetricFamily:
@@ -107,7 +109,7 @@ def _answers_to_agents() -> Metric:
 def _quantiles(seconds: list[float]) -> dict[str, float]:
     if not seconds:
         return {}
-    cuts = quantiles([*seconds, *seconds][: max(len(seconds), 2)], n=20, method="inclusive")
+    cuts = quantiles(seconds if len(seconds) > 1 else seconds * 2, n=20, method="inclusive")
     return {"0.5": cuts[9], "0.95": cuts[18], "1": max(seconds)}
 
 
@@ -126,8 +128,8 @@ def _runs() -> Iterator[Metric]:
     yield tokens
     cost = sums["cost"] or 0.0
     yield CounterMetricFamily("catherder_cost_dollars", "Cost of all runs in US dollars.", cost)
-    newest = Event.objects.aggregate(newest=Max("pk"))["newest"] or 0  # counting them would take seconds
-    yield CounterMetricFamily("catherder_events", "Events that agents have written.", newest)
+    newest = Event.objects.aggregate(newest=Max("pk"))["newest"] or 0
+    yield CounterMetricFamily("catherder_events", "The highest number of an event.", newest)
 
 
 def _workers() -> Iterator[Metric]:
@@ -139,5 +141,8 @@ def _workers() -> Iterator[Metric]:
     yield GaugeMetricFamily("catherder_workers_taking_tasks", "Those that take tasks.", found["taking"])
     yield GaugeMetricFamily("catherder_worker_slots", "Tasks that they can work on.", found["slots"] or 0)
     yield GaugeMetricFamily("catherder_worker_slots_busy", "Tasks that they work on.", found["busy"] or 0)
+
+
+def _notifications() -> Iterator[Metric]:
     waiting = Delivery.objects.filter(state=DeliveryState.WAITING).count()
     yield GaugeMetricFamily("catherder_waiting_notifications", "Messages that were not sent yet.", waiting)

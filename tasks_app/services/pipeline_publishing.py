@@ -76,13 +76,13 @@ def _options_of(task: Task) -> PublishOptions:
 
 
 def _rights_missing(task: Task) -> str:
-    """Return why nobody has the right to publish it; "" if who started the task may."""
+    """Return why nobody has the right to publish it; "" if who created the task may."""
     user = task.created_by
     if user is None:
-        return "The pipeline publishes on behalf of who started the task, and nobody is known who did."
+        return "The pipeline publishes on behalf of who created the task, and nobody is known who did."
     if not user.is_active or not may_act(Principal.unrestricted(user), task.project):
         return (
-            f"The pipeline publishes on behalf of who started the task, and {user.shown_name} may not "
+            f"The pipeline publishes on behalf of who created the task, and {user.shown_name} may not "
             f"publish results of {task.project}."
         )
     return ""

@@ -78,7 +78,7 @@ def missing_approvals(task: Task, commit: str) -> str:
         return ""
     return (
         f"This result has {approved} of {required} required approval{'s' if required > 1 else ''}. "
-        "One by who started the task does not count."
+        "One by who created the task does not count."
     )
 
 
@@ -132,7 +132,7 @@ def publish(
 
 
 def publish_for_pipeline(task: Task, options: PublishOptions, *, refused: str = "") -> Publication:
-    """Ask for a publication on behalf of who started the task; `refused` says why they may not.
+    """Ask for a publication on behalf of who created the task; `refused` says why they may not.
 
     Must be called in a transaction that has locked the task. What must not be published is stored as refused.
     """
@@ -251,7 +251,7 @@ def _settle_notices(task: Task) -> None:
 
 
 def _record(action: Action, publication: Publication, **details: Any) -> None:
-    """Record an action; one of a pipeline as done by it, and not by who started the task."""
+    """Record an action; one of a pipeline as done by it, and not by who created the task."""
     by, name = publication.actor, publication.asked_by
     record(action, by=by, actor_name=name, task=publication.task, **_audit_details(publication), **details)
 

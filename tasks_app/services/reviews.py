@@ -279,5 +279,5 @@ def approvals_of(task: Task) -> list[Review]:
 
 
 def counted_approvals(task: Task) -> int:
-    """Return how many approvals count for publishing: those of others than who started the task."""
+    """Return how many approvals count for publishing: those of others than who created the task."""
     return sum(review.author_id != task.created_by_id for review in approvals_of(task))

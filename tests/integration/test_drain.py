@@ -31,14 +31,14 @@ HERE = socket.gethostname()
 
 def test_m6_a_closed_intake_leaves_the_queue_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake, "LOOK_AGAIN_SECONDS", 0.01)
-    queue, door, done = MemoryHuey(immediate=False), Intake(), threading.Event()
+    queue, worker_intake, done = MemoryHuey(immediate=False), Intake(), threading.Event()
     queue.task()(done.set)()
-    consumer = TakingConsumer(queue, intake=door, workers=1, periodic=False, initial_delay=0.01)
+    consumer = TakingConsumer(queue, intake=worker_intake, workers=1, periodic=False, initial_delay=0.01)
     thread = consumer._create_worker()
-    door.set_problem("No disk.")
+    worker_intake.set_problem("No disk.")
     thread.loop()
     assert queue.pending_count() == 1 and not done.is_set()
-    door.set_problem("")
+    worker_intake.set_problem("")
     thread.loop()
     assert queue.pending_count() == 0 and done.is_set()
 
@@ -50,18 +50,18 @@ def quick_beats(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_m3_an_order_to_drain_closes_the_intake_until_it_is_taken_back(quick_beats: None) -> None:
-    door = Intake()
-    heartbeat = Heartbeat(slots=2, intake=door)
+    worker_intake = Intake()
+    heartbeat = Heartbeat(slots=2, intake=worker_intake)
     heartbeat.start()
     try:
         wait_until(WorkerBeat.objects.exists)
-        assert door.is_open
+        assert worker_intake.is_open
         WorkerBeat.objects.update(draining=True)
         wait_until(lambda: WorkerBeat.objects.get().problem == DRAINED)
-        assert not door.is_open
+        assert not worker_intake.is_open
         WorkerBeat.objects.update(draining=False)
         wait_until(lambda: not WorkerBeat.objects.get().problem)
-        assert door.is_open
+        assert worker_intake.is_open
     finally:
         heartbeat.stop()
         heartbeat.join(30)
@@ -69,14 +69,14 @@ def test_m3_an_order_to_drain_closes_the_intake_until_it_is_taken_back(quick_bea
 
 @pytest.mark.django_db(transaction=True)
 def test_m6_a_worker_that_cannot_work_says_why_from_its_first_beat(quick_beats: None) -> None:
-    door, problems = Intake(), ["The disk is full."]
-    heartbeat = Heartbeat(slots=2, intake=door, find_problem=lambda: problems[0])
+    worker_intake, problems = Intake(), ["The disk is full."]
+    heartbeat = Heartbeat(slots=2, intake=worker_intake, find_problem=lambda: problems[0])
     heartbeat.start()
     try:
         wait_until(WorkerBeat.objects.exists)
-        assert WorkerBeat.objects.get().problem == door.problem == "The disk is full."
+        assert WorkerBeat.objects.get().problem == worker_intake.problem == "The disk is full."
         problems[0] = ""
-        wait_until(lambda: door.is_open)
+        wait_until(lambda: worker_intake.is_open)
     finally:
         heartbeat.stop()
         heartbeat.join(30)
@@ -84,18 +84,18 @@ def test_m6_a_worker_that_cannot_work_says_why_from_its_first_beat(quick_beats: 
 
 @pytest.mark.django_db(transaction=True)
 def test_m6_a_worker_takes_nothing_until_it_has_looked(quick_beats: None) -> None:
-    door, looked = Intake(STARTING), threading.Event()
+    worker_intake, looked = Intake(STARTING), threading.Event()
 
     def find_problem() -> str:
         looked.wait(60)
         return ""
 
-    heartbeat = Heartbeat(slots=2, intake=door, find_problem=find_problem)
+    heartbeat = Heartbeat(slots=2, intake=worker_intake, find_problem=find_problem)
     heartbeat.start()
     try:
-        assert door.problem == STARTING
+        assert worker_intake.problem == STARTING
         looked.set()
-        wait_until(lambda: door.is_open)
+        wait_until(lambda: worker_intake.is_open)
     finally:
         heartbeat.stop()
         heartbeat.join(30)
@@ -116,12 +116,12 @@ def test_m3_a_first_beat_that_fails_does_not_keep_the_drain_of_an_earlier_proces
         return beat(**values)
 
     monkeypatch.setattr(worker_beat, "beat", failing_once)
-    door = Intake()
-    heartbeat = Heartbeat(slots=2, intake=door)
+    worker_intake = Intake()
+    heartbeat = Heartbeat(slots=2, intake=worker_intake)
     heartbeat.start()
     try:
         wait_until(lambda: len(beats) > 4)
-        assert beats[:4] == [True, True, False, False] and door.is_open
+        assert beats[:4] == [True, True, False, False] and worker_intake.is_open
     finally:
         heartbeat.stop()
         heartbeat.join(30)
@@ -136,11 +136,11 @@ def test_m6_a_worker_that_takes_nothing_publishes_nothing(monkeypatch: pytest.Mo
         return Task.objects.none()
 
     monkeypatch.setattr(publisher, "tasks_to_publish", none_asked_for)
-    door = Intake("No disk.")
-    Publisher(door)._run_once()
+    worker_intake = Intake("No disk.")
+    Publisher(worker_intake)._run_once()
     assert not asked
-    door.set_problem("")
-    Publisher(door)._run_once()
+    worker_intake.set_problem("")
+    Publisher(worker_intake)._run_once()
     assert asked
 
 

@@ -53,7 +53,7 @@ def metrics_with(read: Any, token: str = TOKEN) -> Metrics:
     return Metrics(NotFound(), read=read, token=token)
 
 
-def figures() -> dict[tuple[str, str], float]:
+def read_metrics() -> dict[tuple[str, str], float]:
     """The exposition as Prometheus reads it, by name and the value of the label."""
     return {
         (sample.name, "".join(sample.labels.values())): sample.value
@@ -121,7 +121,7 @@ async def test_o3_a_database_that_does_not_answer_is_said(monkeypatch: pytest.Mo
 
 @pytest.mark.django_db
 def test_o3_an_empty_portal_has_figures_too() -> None:
-    found = figures()
+    found = read_metrics()
     assert found["catherder_tasks", "running"] == 0
     assert found["catherder_oldest_open_question_seconds", ""] == 0
     for name in ("workers", "events_total", "waiting_notifications", "queue_depth", "running_agents"):
@@ -134,7 +134,7 @@ def test_o3_tasks_by_phase_and_what_a_worker_could_take() -> None:
     for phase, queued in ((Phase.PENDING, True), (Phase.PENDING, False), (Phase.DONE, False)):
         task = TaskFactory.create()
         Task.objects.filter(pk=task.pk).update(phase=phase, queued_at=timezone.now() if queued else None)
-    found = figures()
+    found = read_metrics()
     assert found["catherder_tasks", "pending"] == 2 and found["catherder_tasks", "done"] == 1
     assert found["catherder_queue_depth", ""] == 1
 
@@ -145,7 +145,7 @@ def test_o3_open_questions_and_the_age_of_the_oldest() -> None:
     QuestionFactory.create(asked_at=now - timedelta(hours=2))
     QuestionFactory.create(asked_at=now, kind=QuestionKind.APPROVAL)
     QuestionFactory.create(asked_at=now - timedelta(days=9), answered_at=now, state=QuestionState.ANSWERED)
-    found = figures()
+    found = read_metrics()
     assert (
         found["catherder_open_questions", "clarification"]
         == found["catherder_open_questions", "approval"]
@@ -167,7 +167,7 @@ def test_o3_seconds_from_an_answer_to_its_agent(waits: list[float], median: floa
         )
     long_ago = now - timedelta(hours=3)
     QuestionFactory.create(state=QuestionState.ANSWERED, answered_at=long_ago, delivered_at=now)
-    found = figures()
+    found = read_metrics()
     assert found["catherder_answer_to_agent_seconds", "0.5"] == median
     assert found["catherder_answer_to_agent_seconds", "1"] == worst
 
@@ -180,7 +180,7 @@ def test_o3_runs_tokens_and_cost() -> None:
             outcome=outcome, input_tokens=100, output_tokens=7, cost_usd=0.25
         )
     append_one(run, EventKind.NOTE, {"text": "Hello."})
-    found = figures()
+    found = read_metrics()
     assert found["catherder_runs_total", "finished"] == 2 and found["catherder_runs_total", "crashed"] == 1
     assert found["catherder_running_agents", ""] == 1
     assert found["catherder_tokens_total", "input"] == 400 and found["catherder_tokens_total", "output"] == 28
@@ -196,7 +196,7 @@ def test_o3_slots_are_those_of_living_workers() -> None:
     WorkerBeat.objects.create(
         host="lost", pid=1, slots=64, started_at=Now(), seen_at=Now() - timedelta(days=1)
     )
-    found = figures()
+    found = read_metrics()
     assert found["catherder_workers", ""] == 2
     assert found["catherder_workers_taking_tasks", ""] == 1
     assert (found["catherder_worker_slots", ""], found["catherder_worker_slots_busy", ""]) == (8, 2)

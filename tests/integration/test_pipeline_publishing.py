@@ -213,7 +213,7 @@ def test_v5_others_do_not_end_an_approval(done: Result) -> None:
 
 
 @pytest.mark.parametrize("why", ["viewer", "removed", "inactive", "unknown"])
-def test_the_rights_of_who_started_the_task_hold(done: Result, why: str) -> None:
+def test_the_rights_of_who_created_the_task_hold(done: Result, why: str) -> None:
     member = MembershipFactory.create(project=done.task.project, role=Role.MEMBER)
     task = finish(done, user=member.user)
     if why == "viewer":
@@ -227,7 +227,7 @@ def test_the_rights_of_who_started_the_task_hold(done: Result, why: str) -> None
         Task.objects.update(created_by=None)
     (publication,) = publish_all()
     assert publication.state == PublicationState.REFUSED and not done.head
-    assert "on behalf of who started the task" in publication.answer
+    assert "on behalf of who created the task" in publication.answer
     assert publish_all() == [] and task.publications.count() == 1
 
 

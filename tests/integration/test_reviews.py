@@ -434,7 +434,7 @@ def test_v5_an_approval_names_the_commit_and_ends_when_the_code_changes(runner: 
     approve(task, second, seen)
     own = approve(task, runner.user)
     assert own.commit == seen and len(approvals_of(task)) == 2
-    assert counted_approvals(task) == 1, "not by who started the task"
+    assert counted_approvals(task) == 1, "not by who created the task"
     request_changes(task, second, on_line(1))
     assert [review.author for review in approvals_of(task)] == [runner.user], "they changed their mind"
     runner.advance(task)

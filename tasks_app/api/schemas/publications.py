@@ -56,7 +56,7 @@ class PublishingPatch(Input):
         None, description="Where pull requests go, as `OWNER/NAME`; empty: to the repository itself."
     )
     required_approvals: Annotated[int, Field(ge=0, le=20, strict=True)] | None = Field(
-        None, description="Approvals that a result needs, not counting one by who started the task."
+        None, description="Approvals that a result needs, not counting one by who created the task."
     )
 
 

@@ -97,7 +97,7 @@ class PublicationOut(Out):
     )
     requested_by: UserOut | None = Field(description="Who asked for it; null if nobody is known.")
     by_pipeline: bool = Field(
-        description="Whether the pipeline asked for it, on behalf of who started the task."
+        description="Whether the pipeline asked for it, on behalf of who created the task."
     )
     requested_at: DateTime = Field(description="When it was asked for.")
     ended_at: DateTime | None = Field(description="When it ended; null while it is pending.")
@@ -181,7 +181,7 @@ class PublishingOut(Out):
         description="Where pull requests go, if the repository is a fork; else empty."
     )
     required_approvals: int = Field(
-        description="Approvals that a result needs before it is published, not by who started the task."
+        description="Approvals that a result needs before it is published, not by who created the task."
     )
     credential: CredentialOut | None = Field(description="The stored credential; null if there is none.")
     fault: str = Field(description="Why the stored credential cannot be used; else empty.")
