@@ -132,7 +132,7 @@ def test_requests_are_signed_for_the_push_service(service: Receiver, ann: User, 
     subscription = subscribe(ann, FakeBrowser().at(service.address()), name="")
     send_test(subscription)
     deliver()
-    scheme, token, key = service.posts[0][1]["Authorization"].replace(",", "").split()
+    scheme, token, key = service.posts[0][1]["Authorization"].replace(",", " ").split()
     assert (scheme, key) == ("vapid", f"k={application_server_key()}")
     signed, _, signature = token.removeprefix("t=").rpartition(".")
     claims = json.loads(decoded(signed.partition(".")[2]))
@@ -146,6 +146,19 @@ def test_requests_are_signed_for_the_push_service(service: Receiver, ann: User, 
     public.verify(both, signed.encode(), ec.ECDSA(hashes.SHA256()))
     with pytest.raises(InvalidSignature):
         public.verify(both, b"another claim", ec.ECDSA(hashes.SHA256()))
+
+
+def test_browsers_that_subscribed_once_know_the_portal_for_good(settings: Any) -> None:
+    settings.SECRET_KEY = "a secret of an installation"
+    point = "BBErF6jWeeC8ysrk233OSq_vzU1qQEklRy9UBijJp0YW5vftzA7JGsaQpoBYY8GEwjBJ10uMi0GgdXlcAIAnve8"
+    assert application_server_key() == point
+
+
+def test_a_push_service_for_which_nothing_can_be_signed_gets_nothing(service: Receiver, ann: User) -> None:
+    send_test(subscribe(ann, FakeBrowser().at("http://[::1]/push"), name=""))
+    deliver()
+    delivery = Delivery.objects.get()
+    assert delivery.state == DeliveryState.FAILED and "could not be signed" in delivery.error
 
 
 @pytest.mark.parametrize("status", [404, 410])
@@ -357,7 +370,9 @@ class TestPage:
         self.posted(signed_in(ann), endpoint)
         assert not PushSubscription.objects.exists()
 
-    @pytest.mark.parametrize("changed", [{"p256dh": "AAAA"}, {"auth": "AAAA"}, {"auth": "ü"}])
+    @pytest.mark.parametrize(
+        "changed", [{"p256dh": "AAAA"}, {"p256dh": ""}, {"p256dh": "A"}, {"auth": "AAAA"}, {"auth": "ü"}]
+    )
     def test_keys_that_are_none_are_refused(self, ann: User, changed: dict[str, str]) -> None:
         self.posted(signed_in(ann), "https://push.example/abc", **changed)
         assert not PushSubscription.objects.exists()
