@@ -39,7 +39,7 @@ def _base_of(changed: Task | Step | Run | Sequence) -> str:
         return base_of(changed)
     if isinstance(changed, Run):
         return _before_run(changed)
-    return changed.base_commit
+    return base_of_sequence(changed) if isinstance(changed, Sequence) else changed.base_commit
 
 
 def _before_run(run: Run) -> str:
@@ -60,10 +60,26 @@ def base_of(task: Task) -> str:
 
     If the agent has merged the project's branch since, it is the commit that was merged.
     """
-    if not task.sequence_id:
+    if task.merged_commit or not task.sequence_id:
         return task.merged_commit or task.base_commit
     first = task.steps.first()
     if first and first.base_commit and first.first_run == 1:
         return first.base_commit
     before = Task.objects.filter(sequence=task.sequence_id, pk__lt=task.pk).order_by("-pk").first()
     return (before.head_commit if before else "") or task.base_commit
+
+
+def base_of_sequence(sequence: Sequence, *, until: Task | None = None) -> str:
+    """Return the commit where the sequence began, or the one that an agent has merged since.
+
+    `until`: only merges of this task and of those before it count.
+    """
+    return merged_into_sequence(sequence, until=until) or sequence.base_commit
+
+
+def merged_into_sequence(sequence: Sequence, *, until: Task | None = None) -> str:
+    """Return the commit of the project's branch that an agent merged last; "" if none did."""
+    merged = sequence.tasks.exclude(merged_commit="").order_by("-pk")
+    if until:
+        merged = merged.filter(pk__lte=until.pk)
+    return merged.values_list("merged_commit", flat=True).first() or ""

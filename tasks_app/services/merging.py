@@ -53,8 +53,10 @@ class Merge:
 def let_agent_merge(task: Task, *, by: Principal, via: Channel, notify: bool = True) -> Review:
     """Ask the agent to merge the newest commit of the project's branch into the result of a done task.
 
-    Returns the request for changes that it gets. Raises NotAllowed; IllegalMove for a task that is not done,
-    or is part of a sequence; BadInput if there is no conflict; WorkspaceError if the source cannot be read.
+    The last task of a sequence merges for all of it: its result is that of the sequence. Returns the request
+    for changes that the agent gets. Raises NotAllowed; IllegalMove for a task or a sequence that is not done,
+    and for an earlier task of one; BadInput if there is no conflict; WorkspaceError if the source cannot be
+    read.
     """
     require_actor(by, task.project)
     if why := why_not_merge(task):
@@ -75,16 +77,20 @@ def let_agent_merge(task: Task, *, by: Principal, via: Channel, notify: bool = T
 
 def why_not_merge(task: Task) -> IllegalMove | None:
     """Return why no agent can be asked to merge; None if one can."""
-    what = f"Task “{task}”"
     if task.phase != Phase.DONE:
-        return IllegalMove(what, task.phase, "merged: it is not done")
-    if task.sequence_id:
-        return IllegalMove(what, "part of a sequence", "merged by its agent; merge the branch by hand")
-    return why_not_change(task)
+        return IllegalMove(f"Task “{task}”", task.phase, "merged: it is not done")
+    if why := why_not_change(task):
+        return why
+    if task.sequence and task.sequence.phase != Phase.DONE:
+        return IllegalMove(f"Sequence “{task.sequence}”", task.sequence.phase, "merged: it is not done")
+    return None
 
 
 def _start_merge(task: Task, repository: Repository) -> Merge:
-    """Make the merge with conflict markers. The portal keeps it under a ref until the agent has it."""
+    """Make the merge with conflict markers, and keep it as a snapshot, so that git does not remove it.
+
+    Raises BadInput if the two can be merged without conflict.
+    """
     branch = task.project.branch
     onto, target = task.head_commit, repository.head(branch)
     try:

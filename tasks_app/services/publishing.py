@@ -20,7 +20,7 @@ from tasks_app.core.storable import storable_text
 from tasks_app.history.audit import record
 from tasks_app.models import Action, Change, ChangeKind, Notice, Publication, PublicationState, Task, User
 from tasks_app.permissions import Principal, require_actor
-from tasks_app.services.difference import base_of
+from tasks_app.services.difference import base_of, base_of_sequence
 from tasks_app.services.publish_settings import (
     credential_fault,
     protecting_pattern,
@@ -65,8 +65,11 @@ def publication_hindrances(task: Task, commit: str) -> list[str]:
 
 
 def has_changes(task: Task, commit: str) -> bool:
-    """Return whether the commit is another than the one from which the task, or its sequence, started."""
-    start = task.sequence.base_commit if task.sequence else base_of(task)
+    """Return whether the commit is another than the one with which the result is compared.
+
+    That is where the task or its sequence began, or what its agent has merged since.
+    """
+    start = base_of_sequence(task.sequence) if task.sequence else base_of(task)
     return bool(commit) and commit != start
 
 

@@ -18,6 +18,7 @@ from tasks_app.history.audit import record
 from tasks_app.history.transitions import move_between_tasks
 from tasks_app.models import Action, Change, ChangeKind, Project, Sequence, Task, User, paths
 from tasks_app.permissions import Principal, require_actor
+from tasks_app.services.difference import merged_into_sequence
 from tasks_app.services.tasks import (
     TaskPlan,
     cancel_task,
@@ -162,12 +163,16 @@ def files_to_come(sequence: Sequence) -> tuple[list[str], str]:
 
 
 def look_for_next(sequence: Sequence) -> NextTask:
-    """Return the first task file of the folder, as it is in the workspace now, that did not run yet."""
+    """Return the first task file of the folder, as it is in the workspace now, that did not run yet.
+
+    A sequence into whose result the project's branch was merged was done before. It ends again if there is no
+    file, because that branch may have removed the folder.
+    """
     try:
         names = _files_now(sequence)
     except OSError as error:
         return NextTask(failure=f"The folder {sequence.folder} cannot be read: {error.strerror}")
-    if not names:
+    if not names and not merged_into_sequence(sequence):
         return NextTask(failure=f"The folder {sequence.folder} is gone, or has no task file any more.")
     known = set(sequence.tasks.values_list("file", flat=True))
     file = next((name for name in names if name not in known), "")
@@ -190,10 +195,14 @@ def _planned(sequence: Sequence, file: str) -> NextTask:
 
 
 def _files_now(sequence: Sequence) -> list[str]:
+    """Return the task files in the folder. Those of a commit that was merged are no part of the sequence."""
+    repository, merged = paths.repository(sequence.project), merged_into_sequence(sequence)
     if workspace := _workspace(sequence):
-        return task_files(working_names(workspace, sequence.folder))
-    repository = paths.repository(sequence.project)
-    return task_files(committed_names(repository, commit=_newest(sequence), folder=sequence.folder))
+        names = working_names(workspace, sequence.folder)
+    else:
+        names = committed_names(repository, commit=_newest(sequence), folder=sequence.folder)
+    others = committed_names(repository, commit=merged, folder=sequence.folder) if merged else []
+    return task_files([name for name in names if name not in others])
 
 
 def _text_now(sequence: Sequence, path: str) -> str:

@@ -133,6 +133,7 @@ LINES = {
     "cancel_sequence": writes(),
     "resume_sequence": writes(member=409),
     "publish_sequence": writes({}, member=409),
+    "let_agent_merge_sequence": writes(member=409),
     "list_questions": everybody(),
     "export_questions": everybody(),
     "get_question": Line(),

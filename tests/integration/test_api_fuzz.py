@@ -208,6 +208,7 @@ def _special(project: Project) -> dict[str, dict[str, Any]]:
         "publish_task": {"task_id": result.pk},
         "let_agent_merge": {"task_id": _conflicting(project).pk},
         "publish_sequence": {"sequence_id": finished.pk},
+        "let_agent_merge_sequence": {"sequence_id": _conflicting_sequence(project).pk},
         "store_credential": {"project": web.name, "kind": "token", "secret": "glpat-1", "username": "robot"},
         "get_patch": {"task_id": changed.pk},
         "get_sequence_patch": {"sequence_id": done.pk},
@@ -226,12 +227,19 @@ def _conflicting(project: Project) -> Task:
     base = source.git("rev-parse", "main")
     source.git("checkout", "--quiet", "--detach")
     head = source.commit(**{"clash.txt": "one\n"})
-    source.git("push", "--quiet", str(own), "HEAD:refs/heads/cat-herder/clash")
+    source.git("push", "--quiet", str(own), "+HEAD:refs/heads/cat-herder/clash")
     source.git("checkout", "--quiet", "main")
     source.commit(**{"clash.txt": f"two, not {head}\n"})  # another content each time: the source is shared
     task = TaskFactory.create(project=project, phase=Phase.DONE, base_commit=base, head_commit=head)
     RunFactory.create(task=task)
     return task
+
+
+def _conflicting_sequence(project: Project) -> Sequence:
+    task = _conflicting(project)
+    task.sequence = SequenceFactory.create(project=project, phase=Phase.DONE, base_commit=task.base_commit)
+    task.save(update_fields=["sequence"])
+    return task.sequence
 
 
 def _failed(project: Project, sequence: Sequence | None = None) -> Task:

@@ -21,7 +21,7 @@ from tasks_app.services.publishing import publish
 from tasks_app.services.retries import retry_from
 from tests.browser import signed_in
 from tests.crash.test_sweep import bury, dies_at
-from tests.factories import MembershipFactory, SequenceFactory
+from tests.factories import MembershipFactory
 from tests.git_servers import bare_repository
 from tests.integration.conftest import Manage
 from tests.integration.git_repository import GitRepository
@@ -252,13 +252,10 @@ def test_without_a_conflict_there_is_nothing_for_the_agent(runner: Runner) -> No
     assert not Review.objects.exists() and not Task.objects.get().reset_to
 
 
-def test_only_a_done_task_that_is_no_part_of_a_sequence(runner: Runner) -> None:
-    task, _, _ = finished(runner)
+def test_only_a_done_task(runner: Runner) -> None:
+    finished(runner)
     Task.objects.update(phase=Phase.FAILED)
     with pytest.raises(IllegalMove, match="not done"):
-        ask_to_merge(runner, Task.objects.get())
-    Task.objects.update(phase=Phase.DONE, sequence=SequenceFactory.create(project=task.project), file="1.md")
-    with pytest.raises(IllegalMove, match="by hand"):
         ask_to_merge(runner, Task.objects.get())
 
 

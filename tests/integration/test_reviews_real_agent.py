@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from tasks_app.core.phases import Phase
-from tasks_app.models import Channel, Reason, ReviewVerdict, ThreadState, paths
+from tasks_app.models import Channel, Reason, ReviewVerdict, Task, ThreadState, paths
 from tasks_app.services.merging import let_agent_merge
 from tasks_app.services.reviews import NewThread, send_review
+from tasks_app.services.sequences import create_sequence, start_sequence, task_to_publish
 from tests.integration.git_repository import GitRepository
 from tests.people import acting
 from tests.runner import Runner, diff_of, results, runs
@@ -74,3 +75,30 @@ def test_v6_the_same_session_resolves_a_conflict_with_the_projects_branch(real: 
     own = GitRepository(paths.repository(task.project).path)
     assert own.git("log", "-1", "--format=%P", task.head_commit) == f"{before} {target}"
     assert own.git("show", f"{task.head_commit}:paint.txt") == "red\nblue"
+
+
+def test_v6_the_last_task_of_a_sequence_resolves_a_conflict_of_all_its_work(real: Runner) -> None:
+    text = "# Paint it\n\nrehearsal: resolve-a-conflict\n"
+    files = {
+        "tasks/01-prime.md": text.replace("resolve-a-conflict", "no-questions"),
+        "tasks/02-paint.md": text,
+    }
+    project = real.project(**files)
+    sequence = create_sequence(project, "tasks", by=acting(real.user))
+
+    def work() -> None:
+        while due := Task.objects.due().first():
+            real.advance(due)
+        sequence.refresh_from_db()
+
+    start_sequence(sequence, by=acting(real.user))
+    work()
+    last = task_to_publish(sequence)
+    target = GitRepository(Path(project.source)).commit(**{"paint.txt": "red\n"})
+    let_agent_merge(last, by=acting(real.user), via=Channel.WEB)
+    work()
+    assert sequence.phase == Phase.DONE, sequence.failure
+    assert runs(last)[-1].session_id == runs(last)[0].session_id
+    own = GitRepository(paths.repository(project).path)
+    assert own.git("log", "-1", "--format=%P", sequence.head_commit) == f"{last.head_commit} {target}"
+    assert own.git("show", f"{sequence.branch}:paint.txt") == "red\nblue"

@@ -16,11 +16,13 @@ from tasks_app.api.schemas.publications import AS_IT_IS, Publish
 from tasks_app.api.schemas.sequences import NewSequence, SequencePage
 from tasks_app.core.phases import Phase
 from tasks_app.history import statistics
-from tasks_app.models import Scope, Sequence
+from tasks_app.models import Channel, Scope, Sequence
 from tasks_app.reporting.downloads import PATCH_TYPE, download_patch
 from tasks_app.reporting.schemas.publications import PublicationOut
+from tasks_app.reporting.schemas.reviews import ReviewOut, review_out
 from tasks_app.reporting.schemas.sequences import SequenceDetail, SequenceOut
 from tasks_app.services import sequences as actions
+from tasks_app.services.merging import let_agent_merge
 from tasks_app.services.publishing import publish
 
 router = Router(tags=["Sequences"])
@@ -115,6 +117,22 @@ def publish_sequence(
     principal = principal_of(request)
     task = actions.task_to_publish(permissions.sequence_or_404(principal, sequence_id))
     return Status(202, PublicationOut.of(publish(task, by=principal, **body.model_dump())))
+
+
+@router.post(
+    "/sequences/{sequence_id}/merge",
+    response=responses(ReviewOut, 404, 409, 422, status=201),
+    auth=authenticators(Scope.WRITE),
+)
+@once
+def let_agent_merge_sequence(request: HttpRequest, sequence_id: SequenceId) -> Status[ReviewOut]:
+    """Let the agent merge the project's branch, with which the result of a done sequence conflicts.
+
+    The session of the newest task that last wrote code is resumed with a request for changes.
+    """
+    principal = principal_of(request)
+    task = actions.task_to_publish(permissions.sequence_or_404(principal, sequence_id))
+    return Status(201, review_out(let_agent_merge(task, by=principal, via=Channel.API)))
 
 
 @router.get(

@@ -36,6 +36,7 @@ examples:
   manage.py publish 12
   manage.py publish billing/rounding --squash
   manage.py publish sequence:3
+  manage.py publish sequence:3 --let-agent-merge
   manage.py publish billing/rounding --pull-request --draft --reviewer octocat"""
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -12,7 +12,7 @@ from django.utils.http import urlencode
 
 from tasks_app.git import ChangedFile, changed_files
 from tasks_app.models import Review, Run, Step, Task
-from tasks_app.services.difference import Difference, base_of, difference_of
+from tasks_app.services.difference import Difference, base_of, base_of_sequence, difference_of
 
 #: Maximum length of a path that git and Linux know.
 _PATH = 4096
@@ -22,7 +22,7 @@ _PATH = 4096
 class Comparison:
     """The whole task, one `step` of it, one `run`, or the newest result `since` a review.
 
-    `of_sequence`: the task's result with the beginning of its sequence.
+    `of_sequence`: the task's result with the beginning of its sequence, or with what was merged since.
     """
 
     task: Task
@@ -38,7 +38,7 @@ class Comparison:
         if difference and self.since:
             return replace(difference, base=self.since.commit)
         if difference and self.of_sequence and self.task.sequence:
-            return replace(difference, base=self.task.sequence.base_commit)
+            return replace(difference, base=base_of_sequence(self.task.sequence, until=self.task))
         return difference
 
     @property

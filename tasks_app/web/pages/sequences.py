@@ -17,8 +17,9 @@ from tasks_app.core.phases import CANCELLABLE, RESUMABLE, Phase
 from tasks_app.history import statistics
 from tasks_app.history.statistics import Metrics
 from tasks_app.history.transitions import cancellation_of
-from tasks_app.models import SHOWN_WITH, Question, QuestionState, Sequence, Task, Transition
+from tasks_app.models import SHOWN_WITH, Channel, Question, QuestionState, Sequence, Task, Transition
 from tasks_app.reporting.commands import fetch_command
+from tasks_app.services.merging import let_agent_merge
 from tasks_app.services.publishing import publish
 from tasks_app.services.sequences import (
     cancel_sequence,
@@ -166,6 +167,14 @@ def sequence_publish(request: HttpRequest, sequence_id: int) -> HttpResponse:
     """Publish the branch of the sequence: the result of its newest task."""
     options = asked_options(request)
     return _act(request, sequence_id, lambda one, by: publish(task_to_publish(one), by=by, **options))
+
+
+@require_POST
+def sequence_merge(request: HttpRequest, sequence_id: int) -> HttpResponse:
+    """Let the agent of the newest task merge the project's branch, with which the result conflicts."""
+    return _act(
+        request, sequence_id, lambda one, by: let_agent_merge(task_to_publish(one), by=by, via=Channel.WEB)
+    )
 
 
 def _act(request: HttpRequest, sequence_id: int, action: Callable[..., object]) -> HttpResponse:

@@ -216,6 +216,7 @@ _tasks = [
     path("sequences/<int:sequence_id>/cancel/", sequences.sequence_cancel, name="sequence_cancel"),
     path("sequences/<int:sequence_id>/resume/", sequences.sequence_resume, name="sequence_resume"),
     path("sequences/<int:sequence_id>/publish/", sequences.sequence_publish, name="sequence_publish"),
+    path("sequences/<int:sequence_id>/merge/", sequences.sequence_merge, name="sequence_merge"),
 ]
 
 _questions = [
