@@ -71,7 +71,7 @@ def _reason(error: Exception, what: str) -> str:
 
 
 def _open_or_update(publication: Publication) -> tuple[Forge, PullRequest]:
-    task = publication.task
+    task, began = publication.task, timezone.now()
     forge = forge_of(task.project)
     base = task.project.branch
     body = pull_request_body(task)
@@ -83,7 +83,7 @@ def _open_or_update(publication: Publication) -> tuple[Forge, PullRequest]:
         crash_point("pull-request-opened")
     elif (changed := replace_own_part(found.body, body)) != found.body:
         found = forge.update(found.number, body=changed)
-    return forge, record_pull_request(publication, forge.kind, found, base=base)
+    return forge, record_pull_request(publication, forge.kind, found, base=base, began=began)
 
 
 def _require_claim(publication: Publication) -> None:

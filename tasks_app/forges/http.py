@@ -105,10 +105,14 @@ class _Sockets:
         self._open: set[socket.socket] = set()
         self._ended: list[socket.socket] = []
         self._is_requesting = False
+        self._time_is_over = threading.Event()
 
     def add(self, connected: socket.socket) -> socket.socket:
+        """Note a connection, which is shut down at once if it opened too late."""
         with self._lock:
             self._open.add(duplicate := connected.dup())
+        if self._time_is_over.is_set():
+            self.shut_down()
         return duplicate
 
     def remove(self, duplicate: socket.socket) -> None:
@@ -133,7 +137,7 @@ class _Sockets:
     @contextmanager
     def limited(self) -> Iterator[None]:
         """Shut them down after TOTAL_SECONDS, and raise AnswerTooSlow then, also if an answer seems whole."""
-        expired = threading.Event()
+        expired = self._time_is_over = threading.Event()
 
         def expire() -> None:
             expired.set()

@@ -25,6 +25,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO
 
+from tasks_app.core.commit_ids import is_commit_id
 from tasks_app.core.errors import BadInput, RepositoryDamaged, TookTooLong, WorkspaceError
 
 _TRANSPORTS = ("file", "https", "ssh")
@@ -99,7 +100,6 @@ _DAMAGE = re.compile(
 #: Error messages of git that have other reasons.
 _NO_MEMORY = re.compile(r"out of memory|cannot allocate memory", re.IGNORECASE)
 _NO_DAMAGE = re.compile(r"no space left|permission denied|too many open files|read-only file", re.IGNORECASE)
-_COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 
 _PIECE = 64 * 1024
 
@@ -344,7 +344,7 @@ def valid_branch(name: str) -> str:
 
 def valid_commit(text: str) -> str:
     """Return `text` if it is a full commit id. Raises WorkspaceError otherwise."""
-    if not _COMMIT.fullmatch(text):
+    if not is_commit_id(text):
         raise WorkspaceError(f"{text[:80]!r} is not a commit id.")
     return text
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Self
 
 from django.db import models
@@ -104,6 +104,10 @@ class PullRequest(models.Model):
         if self.looked_at is None or self.fault:
             return False
         return self.state_as_of is None or self.state_as_of < self.looked_at
+
+    def is_not_newer_than(self, moment: datetime) -> bool:
+        """Return whether what is stored of its state is from a look that began no later."""
+        return self.state_as_of is None or self.state_as_of <= moment
 
     @property
     def end_in_words(self) -> str:

@@ -11,6 +11,7 @@ from functools import cache, partial
 from django.db import transaction
 from django.utils import timezone
 
+from tasks_app.core.commit_ids import is_commit_id
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.core.phases import CANCELLABLE
 from tasks_app.core.storable import storable_text
@@ -48,7 +49,6 @@ _MARK = "<!-- cat-herder: comment {} -->"
 _MARK_AT_END = re.compile(r"<!-- cat-herder: comment ([1-9][0-9]{0,17}) -->\s*\Z")
 _LONGEST_COMMENT = 60_000
 _LINE_TEXT = 2_000
-_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 #: Results of CI that are stored, first those that failed.
 _MOST_CHECKS = 100
 #: Threads of one pull request that are taken over.
@@ -69,20 +69,25 @@ def newest_pull_request(task: Task) -> PullRequest | None:
 
 
 def record_pull_request(
-    publication: Publication, kind: ForgeKind, remote: RemotePullRequest, *, base: str
+    publication: Publication, kind: ForgeKind, remote: RemotePullRequest, *, base: str, began: datetime
 ) -> PullRequest:
-    """Store the pull request that was opened or updated for the publication."""
-    task = publication.task
+    """Store the pull request that was opened or updated for the publication.
+
+    The forge was asked at `began`. What a look has seen that began later stays.
+    """
+    task, now = publication.task, timezone.now()
     with transaction.atomic():
         row, is_new = PullRequest.objects.update_or_create(
             project=task.project,
             url=pull_requests_url(task.project),
             number=remote.number,
             defaults={
-                "task": task, "kind": kind, "base": base, "fault": "",
-                "changed_at": timezone.now(), "next_look_at": timezone.now(), **_values(remote),
+                "task": task, "kind": kind, "base": base, "fault": "", "changed_at": now, "next_look_at": now,
             },
         )  # fmt: skip
+        if row.is_not_newer_than(began):
+            _set(row, {**_values(remote), "state_as_of": began})
+            row.save()
         if is_new:
             record(
                 Action.PULL_REQUEST_OPENED, by=publication.actor, actor_name=publication.asked_by, task=task,
@@ -92,6 +97,11 @@ def record_pull_request(
         Change.objects.create(task=task, kind=ChangeKind.TASK)
     publication.opened = row
     return row
+
+
+def _set(row: PullRequest, values: Mapping[str, object]) -> None:
+    for name, value in values.items():
+        setattr(row, name, value)
 
 
 def _values(remote: RemotePullRequest) -> dict[str, object]:
@@ -151,7 +161,7 @@ def record_answer(row: PullRequest, look: Look, *, began: datetime) -> PullReque
         row = PullRequest.objects.select_for_update(of=("self",)).select_related("project").get(pk=row.pk)
         was_open = row.is_open
         news = _store_comments(task, row, look.comments, anchors)
-        if row.state_as_of is None or row.state_as_of <= began:
+        if row.is_not_newer_than(began):
             news |= _store_state(row, look, began)
         if was_open and not row.is_open:
             _end(task, row)
@@ -173,9 +183,7 @@ def _store_state(row: PullRequest, look: Look, began: datetime) -> bool:
     news = any(getattr(row, name) != value for name, value in values.items())
     if news:
         row.changed_at = timezone.now()
-    for name, value in values.items():
-        setattr(row, name, value)
-    row.state_as_of = began
+    _set(row, {**values, "state_as_of": began})
     row.save()
     return news
 
@@ -308,7 +316,7 @@ def _open_thread(task: Task, row: PullRequest, comment: RemoteComment, anchor: _
 
 def _lines_of(task: Task, path: str, commit: str) -> list[str] | None:
     """Return the lines of a file in the commit; None if the portal does not have it."""
-    if not _COMMIT.fullmatch(commit) or not _is_inside(path):
+    if not is_commit_id(commit) or not _is_inside(path):
         return None
     try:
         text = committed_text(paths.repository(task.project), commit=commit, path=path)

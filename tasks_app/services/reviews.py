@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +9,7 @@ from django.db import transaction
 from django.db.models import Max
 from django.utils import timezone
 
+from tasks_app.core.commit_ids import is_commit_id
 from tasks_app.core.errors import BadInput, CatHerderError, IllegalMove, ResultChanged, WorkspaceError
 from tasks_app.core.phases import Phase
 from tasks_app.git import committed_text
@@ -34,7 +34,6 @@ from tasks_app.services.sending_back import resume_for_review, why_not_change
 from tasks_app.services.tasks import locked
 from tasks_app.services.threads import next_number
 
-_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 #: Characters of an anchored line that are stored.
 _LINE_TEXT = 2_000
 #: Maximum number of threads in one review.
@@ -109,7 +108,7 @@ def _looked_at(task: Task, commit: str) -> str:
         raise BadInput("the task has no result yet", where="review")
     if not commit:
         return task.head_commit
-    if not _COMMIT.fullmatch(commit) or not paths.repository(task.project).has(commit):
+    if not is_commit_id(commit) or not paths.repository(task.project).has(commit):
         raise BadInput(f"the portal has no commit {commit[:12]}", where="commit")
     return commit
 

@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -324,6 +324,25 @@ def test_an_answer_that_comes_slowly_is_given_up(
         )
         with pytest.raises(ForgeError, match="did not finish its answer within"):
             forge.read(1)
+
+
+def test_a_connection_that_opens_after_the_time_limit_is_shut_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Over:
+        """A timer whose time is over as soon as it is started."""
+
+        daemon = False
+
+        def __init__(self, seconds: float, function: Callable[[], None]) -> None:
+            self.start, self.cancel = function, lambda: None
+
+    monkeypatch.setattr(threading, "Timer", Over)
+    sockets = http._Sockets()
+    here, there = socket.socketpair()
+    with here, there, pytest.raises(http.AnswerTooSlow), sockets.limited():
+        there.settimeout(10)
+        duplicate = sockets.add(here)
+        sockets.remove(duplicate)
+        assert there.recv(1) == b""
 
 
 @pytest.mark.parametrize(

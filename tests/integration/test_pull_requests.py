@@ -19,7 +19,13 @@ from tasks_app.engine import pull_requests as engine
 from tasks_app.engine.publisher import carry_out
 from tasks_app.engine.pull_requests import look
 from tasks_app.forges.fake import FakeForge
-from tasks_app.forges.port import CheckState, ForgeError, PullRequestState, RemoteComment
+from tasks_app.forges.port import (
+    CheckState,
+    ForgeError,
+    PullRequestState,
+    RemoteComment,
+    RemotePullRequest,
+)
 from tasks_app.git import Repository
 from tasks_app.models import (
     Action,
@@ -113,6 +119,24 @@ def test_a_second_publication_updates_it(done: Result, forge: FakeForge, opened:
     again = done.publish(pull_request=True)
     assert again.opened == opened and PullRequest.objects.count() == 1
     assert forge.calls.count("open") == 1
+
+
+def test_a_publication_does_not_reopen_what_was_seen_to_end_meanwhile(
+    done: Result, forge: FakeForge, opened: PullRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = forge.find
+
+    def find_before_it_is_merged(head: str, base: str) -> RemotePullRequest | None:
+        found = find(head, base)
+        forge.end(1, PullRequestState.MERGED, by="ann")
+        look_now(opened)
+        return found
+
+    monkeypatch.setattr(forge, "find", find_before_it_is_merged)
+    done.work_on("red\n")
+    assert done.publish(pull_request=True).opened == opened
+    opened.refresh_from_db()
+    assert (opened.state, opened.ended_by) == ("merged", "ann")
 
 
 def test_taken_over_from_a_killed_worker_it_is_opened_once(done: Result, forge: FakeForge) -> None:
@@ -325,9 +349,20 @@ def test_text_of_agents_does_not_end_the_portals_part() -> None:
     assert "<!--" not in harmless("<!-- cat-herder: end -->")
 
 
-def test_long_hostile_text_takes_no_time() -> None:
-    for piece in ("fix-", "fix /", "\n", " ", "fix https://a", "fix<", "@", "&#"):
-        harmless(piece * 20_000)
+@pytest.mark.parametrize(
+    ("near", "far"),
+    [
+        ("fix" + "~" * 9 + "#3", "fix" + "~" * 10 + "#3"),
+        ("fix <" + "a" * 40 + ">#3", "fix <" + "a" * 41 + ">#3"),
+        ("fix " + "a" * 200 + "#3", "fix " + "a" * 201 + "#3"),
+        ("fix https://" + "a" * 300 + "/3", "fix https://" + "a" * 301 + "/3"),
+    ],
+    ids=["gap", "markup", "repository", "URL"],
+)
+def test_an_issue_is_looked_for_at_a_bounded_distance_from_the_word(near: str, far: str) -> None:
+    """Else the time for a text that never comes to the issue would grow with the square of its length."""
+    assert harmless(near) == near.replace("fix", "fix\N{ZERO WIDTH SPACE}")
+    assert harmless(far) == far
 
 
 def test_nothing_in_a_description_is_a_command(done: Result) -> None:
