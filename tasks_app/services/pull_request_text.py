@@ -106,5 +106,10 @@ def harmless(text: str) -> str:
     """
     text = _ENTITY.sub(lambda found: unescape(found[0]), text.strip()).replace("<!--", "&lt;!--")
     text = _MENTION.sub(f"@{_ZERO_WIDTH}", text)
-    text = _CLOSING_WORD.sub(rf"\1{_ZERO_WIDTH}", text)
+    text = closing_no_issue(text)
     return _QUICK_ACTION.sub(rf"\1{_ZERO_WIDTH}/", text)
+
+
+def closing_no_issue(text: str) -> str:
+    """Return the text of a commit such that no forge closes an issue for it; the rest stays as it is."""
+    return _CLOSING_WORD.sub(rf"\1{_ZERO_WIDTH}", text)

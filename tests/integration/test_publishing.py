@@ -88,6 +88,18 @@ def test_squashed_checkpoints_become_one_commit_of_the_configured_author(done: R
     )
 
 
+def test_the_message_of_a_squashed_commit_closes_no_issue(done: Result) -> None:
+    """V6: who writes a task need not be somebody who may close issues of the repository."""
+    Task.objects.update(title="Fix #3", body="# Fix #3\n\nIt closes shop/sums#12, as @octocat said.\n")
+    done.task.refresh_from_db()
+    done.publish(squash=True)
+    message = done.remote.git("log", "-1", "--format=%B", done.head).strip()
+    assert (
+        message.replace("\N{ZERO WIDTH SPACE}", "") == "Fix #3\n\nIt closes shop/sums#12, as @octocat said."
+    )
+    assert "Fix #3" not in message and "closes shop" not in message and "@octocat" in message
+
+
 def test_squashed_again_it_is_still_one_commit(done: Result) -> None:
     done.publish(squash=True)
     done.work_on("red\n")
