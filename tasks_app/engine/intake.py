@@ -51,14 +51,9 @@ class TakingWorker(Worker):  # type: ignore[misc]
             self.stop_flag.wait(LOOK_AGAIN_SECONDS)
 
 
-def worker_class(intake: Intake) -> type[TakingWorker]:
-    """Return the class of a consumer's threads for this intake."""
-    return type("TakingWorker", (TakingWorker,), {"intake": intake})
-
-
 class TakingConsumer(Consumer):  # type: ignore[misc]
     """A consumer whose threads ask the intake before they take an entry."""
 
     def __init__(self, *args: Any, intake: Intake, **options: Any) -> None:
-        self.worker_class = worker_class(intake)
+        self.worker_class = type("TakingWorker", (TakingWorker,), {"intake": intake})
         super().__init__(*args, **options)

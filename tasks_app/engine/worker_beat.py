@@ -44,9 +44,9 @@ class Heartbeat(threading.Thread):
         self._intake = intake or Intake()
         self._find_problem = find_problem
         self._beats = 0
-        self._unfit = ""
+        self._found_problem = ""
         self._drained = False
-        self._known = False
+        self._has_beaten = False
         self._stop_wanted = threading.Event()
 
     def run(self) -> None:
@@ -62,21 +62,21 @@ class Heartbeat(threading.Thread):
         self.join(BEAT_SECONDS)
 
     def _close_or_open(self) -> None:
-        self._intake.set_problem(self._unfit or (DRAINED if self._drained else ""))
+        self._intake.set_problem(self._found_problem or (DRAINED if self._drained else ""))
 
     def _try_beat(self, *, ended: bool = False) -> None:
         try:
             close_old_connections()
             if self._beats % BEATS_PER_CHECK == 0 and not ended:
-                self._unfit = self._find_problem()
+                self._found_problem = self._find_problem()
             self._beats += 1
             self._close_or_open()
-            if not self._known:
+            if not self._has_beaten:
                 WorkerBeat.objects.prune()
             self._drained = beat(
-                slots=self._slots, ended=ended, problem=self._intake.problem, started=not self._known
+                slots=self._slots, ended=ended, problem=self._intake.problem, started=not self._has_beaten
             )
-            self._known = True
+            self._has_beaten = True
             self._close_or_open()  # told with the next beat, which counts what was taken until now
         except Exception as error:
             trace = None if temporary_fault(error) else error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,17 +41,6 @@ def web_url(value: object) -> str:
     """Return a link that pages may show; "" for anything but http and https."""
     url = text(value)
     return url if url.startswith(("https://", "http://")) else ""
-
-
-def all_pages(fetch: Callable[[int], list[Json]], *, size: int = PAGE) -> list[Json]:
-    """Return the entries of up to MOST_PAGES pages of `size`. `fetch` gets the number of a page, from 1."""
-    found: list[Json] = []
-    for page in range(1, MOST_PAGES + 1):
-        some = fetch(page)
-        found += some
-        if len(some) < size:
-            break
-    return found
 
 
 def wanted_reviewers(names: tuple[str, ...]) -> Json:

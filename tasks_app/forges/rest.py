@@ -7,12 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-import requests
-
 from tasks_app.core.allowed_networks import IpAddressRefused
-from tasks_app.forges.http import AnswerTooLong, refused, unreachable
+from tasks_app.forges.http import refused, unreachable
 from tasks_app.forges.port import ForgeError, RemotePullRequest
-from tasks_app.forges.reading import PAGE, Json, all_pages, readable
+from tasks_app.forges.reading import MOST_PAGES, PAGE, Json, readable
 
 
 class RestForge(ABC):
@@ -34,7 +32,7 @@ class RestForge(ABC):
     def _call(self, verb: str, path: str, body: Json | None = None, *, query: Json | None = None) -> Any:
         try:
             return self._send(verb, path, query, body)
-        except (requests.RequestException, IpAddressRefused, AnswerTooLong, OSError) as error:
+        except (OSError, IpAddressRefused) as error:
             raise unreachable(self.name, error) from None
 
     def _refused(self, status: int, said: str, headers: Mapping[str, str]) -> ForgeError:
@@ -43,15 +41,17 @@ class RestForge(ABC):
     def _list(
         self, path: str, query: Json | None = None, *, of: Callable[[Any], list[Json]] = lambda answer: answer
     ) -> list[Json]:
-        """Return the entries of all pages; `of` takes those of one page out of the answer."""
-
-        def page_of(page: int) -> list[Json]:
+        """Return the entries of up to MOST_PAGES pages; `of` takes those of one page out of the answer."""
+        found: list[Json] = []
+        for page in range(1, MOST_PAGES + 1):
             sized = {**(query or {}), self.size_parameter: self.page_size, "page": page}
             answer = self._call("GET", path, query=sized)
             with readable(self.name):
-                return of(answer)
-
-        return all_pages(page_of, size=self.page_size)
+                entries = of(answer)
+                found += entries
+            if len(entries) < self.page_size:
+                break
+        return found
 
     def _pull_request(self, raw: Json) -> RemotePullRequest:
         with readable(self.name):

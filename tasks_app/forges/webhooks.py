@@ -33,7 +33,7 @@ _COMMITS = (
 
 
 @dataclass(frozen=True)
-class Concerned:
+class AffectedPullRequests:
     """What a call says that it is about. Nobody vouches for it but who knows the secret."""
 
     numbers: frozenset[int]
@@ -67,7 +67,7 @@ def _same(given: str, expected: str) -> bool:
     return hmac.compare_digest(given.encode(), expected.encode())
 
 
-def concerned(body: bytes) -> Concerned:
+def affected_pull_requests(body: bytes) -> AffectedPullRequests:
     """Return what the call is about; nothing for a body of another form."""
     try:
         # GitHub can send JSON, or a form that has it.
@@ -77,7 +77,7 @@ def concerned(body: bytes) -> Concerned:
         payload = None
     numbers = {one for path in _NUMBERS for one in _at(payload, path) if type(one) is int}
     commits = {one for path in _COMMITS for one in _at(payload, path) if isinstance(one, str)}
-    return Concerned(
+    return AffectedPullRequests(
         frozenset(one for one in numbers if 0 < one <= _LARGEST_NUMBER),
         frozenset(one for one in commits if 40 <= len(one) <= 64 and one.isalnum() and one.isascii()),
     )

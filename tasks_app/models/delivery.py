@@ -26,7 +26,16 @@ class DeliveryState(models.TextChoices):
     DROPPED = "dropped", "not sent"
 
 
+#: The relations to what a delivery tells; only one of them is set.
+_EVENTS = ("transition", "review", "publication", "reply__thread")
+
+
 class DeliveryQuerySet(models.QuerySet["Delivery"]):
+    def with_events(self, *relations: str) -> Self:
+        """Fetch what each tells in the same query, or what the relations of that lead to."""
+        paths = [f"{event}__{relation}" for event in _EVENTS for relation in relations]
+        return self.select_related(*(paths or _EVENTS))
+
     def due(self) -> Self:
         """Return deliveries that should be sent now and that nobody is sending."""
         free = Q(taken_until=None) | Q(taken_until__lt=Now())
@@ -37,13 +46,10 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
         token = uuid.uuid4()
         until = Now() + timedelta(seconds=seconds)
         self.due().filter(pk__in=ids).update(token=token, taken_until=until, attempts=F("attempts") + 1)
-        task = ("task__project", "task__created_by", "task__sequence")
-        events = ("transition", "review", "publication", "reply__thread")
-        related = [f"{event}__{one}" for event in events for one in task]
         return list(
             self.filter(token=token)
+            .with_events("task__project", "task__created_by", "task__sequence")
             .select_related(
-                *related,
                 "review__author",
                 "publication__by",
                 "reply__author",

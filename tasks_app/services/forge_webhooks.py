@@ -18,8 +18,7 @@ from django.db.models import Q
 from django.urls import reverse
 from django.utils import timezone
 
-from tasks_app.forges.port import ForgeKind
-from tasks_app.forges.webhooks import SECRET_PREFIX, Concerned, concerned, is_signed
+from tasks_app.forges.webhooks import SECRET_PREFIX, AffectedPullRequests, affected_pull_requests, is_signed
 from tasks_app.history.audit import record
 from tasks_app.models import Action, Project, PullRequest
 from tasks_app.models.pull_request import SHORTEST_GAP, SHORTEST_PAUSE
@@ -73,7 +72,7 @@ def called_project(project_id: int, body: bytes, headers: Mapping[str, str]) -> 
         secret = decrypt(project.encrypted_webhook_secret, Purpose.FORGE_WEBHOOKS)
     except CannotDecrypt:
         return None
-    if address is None or not is_signed(ForgeKind(address.kind), secret, body, headers):
+    if address is None or not is_signed(address.kind, secret, body, headers):
         return None
     return project
 
@@ -81,17 +80,17 @@ def called_project(project_id: int, body: bytes, headers: Mapping[str, str]) -> 
 def receive_call(project: Project, body: bytes) -> None:
     """Let the pull requests be looked at that a signed call is about."""
     Project.objects.filter(pk=project.pk).update(webhook_called_at=timezone.now())
-    _look_soon(project, concerned(body))
+    _look_soon(project, affected_pull_requests(body))
 
 
-def _look_soon(project: Project, about: Concerned) -> None:
+def _look_soon(project: Project, affected: AffectedPullRequests) -> None:
     """Bring the next looks forward. After a fault they stay as they are: a rate limit may hold.
 
     The next look at a pull request that is looked at now is when this look ends, or after SHORTEST_PAUSE if
     it takes longer: what it reads may be older than the call.
     """
     rows = PullRequest.objects.watched().filter(
-        Q(number__in=about.numbers) | Q(head_commit__in=about.commits),
+        Q(number__in=affected.numbers) | Q(head_commit__in=affected.commits),
         project=project, url=pull_requests_url(project), fault="",
     )  # fmt: skip
     now = timezone.now()

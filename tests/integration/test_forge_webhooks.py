@@ -19,7 +19,7 @@ from django.utils import timezone
 from tasks_app.core.errors import NotAllowed
 from tasks_app.core.phases import Phase
 from tasks_app.forges.port import ForgeKind
-from tasks_app.forges.webhooks import concerned, is_signed
+from tasks_app.forges.webhooks import affected_pull_requests, is_signed
 from tasks_app.models import Action, AuditEntry, Membership, Project, PullRequest, Role, User
 from tasks_app.services.encryption import Purpose, decrypt
 from tasks_app.services.forge_webhooks import called_project, create_webhook_secret, remove_webhook_secret
@@ -295,7 +295,7 @@ def test_a_changed_secret_key_of_the_installation_ends_the_webhook(
 
 def test_a_long_list_of_pull_requests_is_cut() -> None:
     body = json.dumps({"check_run": {"pull_requests": [{"number": n} for n in range(1, 500)]}})
-    assert len(concerned(body.encode()).numbers) == 100
+    assert len(affected_pull_requests(body.encode()).numbers) == 100
 
 
 def test_the_secret_is_shown_once_and_stored_encrypted(pull_request: PullRequest, maintainer: User) -> None:

@@ -115,9 +115,7 @@ def try_target(request: HttpRequest, project: ProjectName, target_id: TargetId) 
 def list_deliveries(request: HttpRequest, project: ProjectName, paging: Query[Paging]) -> DeliveryPage:
     """List the deliveries to a project's targets, the newest first."""
     seen = permissions.project_named_or_404(principal_of(request), project)
-    rows = Delivery.objects.filter(target__project=seen).select_related(
-        "transition", "review", "publication", "reply__thread"
-    )
+    rows = Delivery.objects.filter(target__project=seen).with_events()
     found, following = page_of(request, rows, paging)
     return DeliveryPage(items=[DeliveryOut.of(row) for row in found], next=following)
 
@@ -130,10 +128,8 @@ def list_deliveries(request: HttpRequest, project: ProjectName, paging: Query[Pa
 def send_again(request: HttpRequest, project: ProjectName, delivery_id: DeliveryId) -> DeliveryOut:
     """Send a delivery now that waits or has failed."""
     rows = Delivery.objects.filter(target__project=_managed(request, project))
-    delivery = get_object_or_404(
-        rows.select_related("target__project", "transition", "review", "publication", "reply__thread"),
-        pk=delivery_id,
-    )
+    related = rows.with_events().select_related("target__project")
+    delivery = get_object_or_404(related, pk=delivery_id)
     actions.send_again(delivery, by=principal_of(request))
     delivery.refresh_from_db()
     return DeliveryOut.of(delivery)

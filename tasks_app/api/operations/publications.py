@@ -12,7 +12,7 @@ from tasks_app.api.idempotency import once
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.schemas.base import ProjectName, TaskId
 from tasks_app.api.schemas.publications import (
-    AS_IT_IS,
+    WITHOUT_OPTIONS,
     CredentialIn,
     PublicationPage,
     Publish,
@@ -38,7 +38,9 @@ router = Router(tags=["Publishing"])
     auth=authenticators(Scope.WRITE),
 )
 @once
-def publish_task(request: HttpRequest, task_id: TaskId, body: Publish = AS_IT_IS) -> Status[PublicationOut]:
+def publish_task(
+    request: HttpRequest, task_id: TaskId, body: Publish = WITHOUT_OPTIONS
+) -> Status[PublicationOut]:
     """Publish the result of a task that is done: a worker pushes its branch to the project's repository.
 
     The publication shows the outcome when it has ended. A commit that is there already is not pushed again.

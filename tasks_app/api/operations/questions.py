@@ -21,7 +21,7 @@ from tasks_app.api.problems import Kind, Refused
 from tasks_app.api.schemas.base import Number, QuestionId
 from tasks_app.api.schemas.questions import AnswerIn, Decision, Dismissal, NotOpenProblem, QuestionPage
 from tasks_app.core.errors import NotOpen
-from tasks_app.models import Channel, Question, QuestionKind, QuestionState, Scope
+from tasks_app.models import SHOWN_WITH, Channel, Question, QuestionKind, QuestionState, Scope
 from tasks_app.reporting.exports import QUESTION_COLUMNS, question_rows
 from tasks_app.reporting.schemas.questions import Answered, QuestionOut
 from tasks_app.services import answers as actions
@@ -175,4 +175,4 @@ def _outcome(question: Question, act: Callable[..., actions.Answered]) -> Status
 def _filtered_questions(request: HttpRequest, only: QuestionFilters) -> QuerySet[Question]:
     rows = only.filters(state=only.state or "", via=only.via or "").matching_questions(principal_of(request))
     wanted = only.model_dump(include={"kind", "task"}, exclude_none=True)
-    return rows.filter(**wanted).select_related("task__project", "step", "answered_by", "claimed_by")
+    return rows.filter(**wanted).select_related(*SHOWN_WITH)

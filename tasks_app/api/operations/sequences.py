@@ -12,7 +12,7 @@ from tasks_app.api.declarations import responses, sends
 from tasks_app.api.idempotency import once
 from tasks_app.api.paging import Paging, page_of
 from tasks_app.api.schemas.base import SequenceId, Storable
-from tasks_app.api.schemas.publications import AS_IT_IS, Publish
+from tasks_app.api.schemas.publications import WITHOUT_OPTIONS, Publish
 from tasks_app.api.schemas.sequences import NewSequence, SequencePage
 from tasks_app.core.phases import Phase
 from tasks_app.history import statistics
@@ -111,7 +111,7 @@ def resume_sequence(request: HttpRequest, sequence_id: SequenceId) -> SequenceDe
 )
 @once
 def publish_sequence(
-    request: HttpRequest, sequence_id: SequenceId, body: Publish = AS_IT_IS
+    request: HttpRequest, sequence_id: SequenceId, body: Publish = WITHOUT_OPTIONS
 ) -> Status[PublicationOut]:
     """Publish the branch of a sequence: the result of its newest task, which lists the publications."""
     principal = principal_of(request)

@@ -26,7 +26,7 @@ class Publish(Input):
 
 
 #: A request without a body.
-AS_IT_IS = Publish.model_validate({})
+WITHOUT_OPTIONS = Publish.model_validate({})
 
 
 class PublicationPage(Schema):

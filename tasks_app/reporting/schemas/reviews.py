@@ -119,13 +119,6 @@ def _delivery(review: Review) -> Literal["", "waiting", "handed_over", "received
     return "handed_over" if review.handed_in_id else "waiting"
 
 
-def reviews_out(task: Task, threads: Iterable[ThreadOut]) -> list[ReviewOut]:
-    """Return the reviews of a task, the oldest first, with their threads."""
-    approvals = approvals_of(task)
-    rows = task.reviews.sent().select_related("author", "task").order_by("number")
-    return [ReviewOut.of(review, threads, approvals) for review in rows]
-
-
 class ReviewsOut(Out):
     """Output of `manage.py review TASK --json`."""
 
@@ -136,11 +129,12 @@ class ReviewsOut(Out):
 
     @classmethod
     def of(cls, task: Task) -> Self:
-        threads = threads_out(task)
+        threads, approvals = threads_out(task), approvals_of(task)
+        rows = task.reviews.sent().select_related("author", "task").order_by("number")
         return cls(
             task=task.pk,
             commit=task.head_commit,
-            reviews=reviews_out(task, threads),
+            reviews=[ReviewOut.of(review, threads, approvals) for review in rows],
             threads=[thread for thread in threads if thread.review is None],
         )
 

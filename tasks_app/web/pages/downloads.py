@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from django.contrib import messages
 from django.http import Http404, HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
@@ -10,8 +13,7 @@ from django.urls import reverse
 
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.history.events.logs import LogKind, render_log
-from tasks_app.reporting.downloads import download, download_difference
-from tasks_app.services.difference import Difference, difference_of
+from tasks_app.reporting.downloads import download, download_difference, download_patch
 from tasks_app.web.pages.access import principal_of, sequence_or_404, step_or_404, task_or_404
 from tasks_app.web.pages.comparison import chosen_comparison
 
@@ -35,19 +37,22 @@ def task_patch(request: HttpRequest, task_id: int) -> HttpResponseBase:
     """Download the changes that the diff page with the same parameters shows."""
     task = task_or_404(request, task_id)
     compared = chosen_comparison(request, task)
-    back = reverse("task", args=[task.pk])
-    return _patch(request, compared.difference, name=compared.name, back=back)
+    send = partial(download_difference, compared.difference, name=compared.name, by=principal_of(request))
+    return _patch_or_error(request, send, back=reverse("task", args=[task.pk]))
 
 
 def sequence_patch(request: HttpRequest, sequence_id: int) -> HttpResponseBase:
     sequence = sequence_or_404(request, sequence_id)
-    back = reverse("sequence", args=[sequence.pk])
-    return _patch(request, difference_of(sequence), name=f"sequence-{sequence.pk}", back=back)
+    send = partial(download_patch, sequence, by=principal_of(request))
+    return _patch_or_error(request, send, back=reverse("sequence", args=[sequence.pk]))
 
 
-def _patch(request: HttpRequest, difference: Difference | None, *, name: str, back: str) -> HttpResponseBase:
+def _patch_or_error(
+    request: HttpRequest, send: Callable[[], StreamingHttpResponse], *, back: str
+) -> HttpResponseBase:
+    """Return the patch, or the page with the reason why there is none."""
     try:
-        return download_difference(difference, name=name, by=principal_of(request))
+        return send()
     except WorkspaceError as error:
         messages.error(request, str(error))
         return redirect(back)

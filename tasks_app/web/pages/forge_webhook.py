@@ -1,4 +1,4 @@
-"""The address that a project's forge calls when something happens there. It has no session and no page."""
+"""The URL that a project's forge calls when something happens there. It has no session and no page."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tasks_app.services.forge_webhooks import called_project, receive_call
 
 #: Bytes of a call.
 LONGEST_CALL = 2 * 2**20
-#: Calls that are refused count by address, signed ones by project: nobody can use up the limit of a forge
-#: whose address is theirs as well.
+#: Calls that are refused count by IP address, signed ones by project: nobody can use up the limit of a forge
+#: that has the same IP address as they.
 _RATES = {"refused": "600/m/ip", "signed": "600/m/key"}
 _PLAIN = "text/plain; charset=utf-8"
 

@@ -65,9 +65,7 @@ def _render_page(
 ) -> HttpResponse:
     """Render the page; `edited` is a form with errors."""
     deliveries = Delivery.objects.filter(target__project=project).order_by("-pk")
-    related = deliveries.select_related(
-        "target", "transition__task", "review__task", "publication__task", "reply__thread__task"
-    )
+    related = deliveries.with_events("task").select_related("target")
     page = Paginator(related, LOGGED).get_page(request.GET.get("page"))
     context = {
         "project": project,
