@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import expect
 
 from tests.e2e.conftest import SignIn
+from tests.e2e.held_requests import hold, newest
 from tests.portal import PASSWORD, UpPortal
-from tests.waiting import wait_until
 
 pytestmark = pytest.mark.browser
 
@@ -173,19 +173,6 @@ def test_the_inbox_needs_no_mouse(portal: UpPortal, sign_in: SignIn, inbox: list
     expect(two).to_be_focused()
     page.keyboard.press("o")
     page.wait_for_url("**/tasks/*/")
-
-
-def hold(page: Page, pattern: re.Pattern[str]) -> list[Route]:
-    """The requests that are held back from now on."""
-    held: list[Route] = []
-    page.route(pattern, lambda route: held.append(route))
-    return held
-
-
-def newest(page: Page, held: list[Route]) -> Route:
-    """The last request that is held back, as soon as there is one."""
-    wait_until(lambda: page.evaluate("1") and bool(held))  # the handler of the route runs meanwhile
-    return held.pop()
 
 
 def test_keys_count_while_cards_are_on_their_way(portal: UpPortal, sign_in: SignIn, inbox: list[int]) -> None:

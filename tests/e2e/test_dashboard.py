@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import APIResponse, Route, expect
+from playwright.sync_api import expect
 
 from tests.e2e.conftest import SignIn
+from tests.e2e.held_requests import hold, newest
 from tests.portal import UpPortal
-from tests.waiting import wait_until
 
 pytestmark = pytest.mark.browser
 
@@ -60,13 +60,12 @@ def test_what_is_typed_is_not_lost_when_the_lists_are_fetched_meanwhile(
     """W2: the filter's answer comes after that of a fetch which began later."""
     tasks = [portal.new_task(f"# {title}", started=False) for title in ("Mow the lawn", "Rake leaves")]
     page = sign_in(portal)
-    held: list[Route] = []
-    page.route(re.compile(r"q=mow"), lambda route: held.append(route))  # Playwright marks the function
-    with page.expect_request(re.compile(r"q=mow")):
-        page.locator("#q").fill("mow")
+    held = hold(page, re.compile(r"q=mow"))
+    page.locator("#q").fill("mow")
+    filtered = newest(page, held)
     page.evaluate("document.body.dispatchEvent(new CustomEvent('catherder:refresh'))")
     page.evaluate("async () => { for (let turn = 0; turn < 3; turn += 1) await fetch('/'); }")
-    held[0].continue_()
+    filtered.continue_()
     expect(page.locator(f"#row-{tasks[1]}")).to_have_count(0)
     expect(page.locator(f"#row-{tasks[0]}")).to_be_visible()
 
@@ -76,17 +75,16 @@ def test_a_change_while_the_lists_are_on_their_way_is_not_lost(portal: UpPortal,
     task = portal.new_task("# Beat the carpet", started=False)
     page = sign_in(portal)
     page.goto(f"{portal.url}/?q=carpet")
-    old: list[tuple[Route, APIResponse]] = []
-    page.route(re.compile(r"q=carpet"), lambda route: old.append((route, route.fetch())), times=1)
+    held = hold(page, re.compile(r"q=carpet"), times=1)
     page.evaluate("document.body.dispatchEvent(new CustomEvent('catherder:refresh'))")
-    wait_until(lambda: page.evaluate("1") and bool(old))
+    request = newest(page, held)
+    answer = request.fetch()
     with page.expect_response("**/navigation/**"):
         portal.rows(
             f"Task.objects.filter(pk={task}).update(phase='done')\n"
             f"Change.objects.create(task_id={task}, kind='task')"
         )
-    route, answer = old[0]
-    route.fulfill(response=answer)
+    request.fulfill(response=answer)
     expect(page.locator(f".task-group-done #row-{task}")).to_be_visible()
 
 
@@ -115,15 +113,14 @@ def test_a_search_is_answered_while_it_is_typed_and_needs_no_mouse(portal: UpPor
 def test_first_steps_that_are_dismissed_do_not_come_back(portal: UpPortal, sign_in: SignIn) -> None:
     """W7: they are fetched anew while the dismissal is on its way."""
     page = sign_in(portal)
-    held: list[Route] = []
-    page.route("**/first-steps/dismiss/", lambda route: held.append(route))
+    held = hold(page, "**/first-steps/dismiss/")
     try:
         page.wait_for_load_state("networkidle")
-        with page.expect_request("**/first-steps/dismiss/"):
-            page.get_by_role("button", name="Dismiss").click()
+        page.get_by_role("button", name="Dismiss").click()
+        dismissal = newest(page, held)
         with page.expect_response("**/navigation/**"):  # told at the same time, and answered after it
             page.evaluate("document.body.dispatchEvent(new CustomEvent('catherder:refresh'))")
-        held[0].continue_()
+        dismissal.continue_()
         expect(page.locator("#first-steps")).to_have_count(0)
     finally:
         portal.rows("User.objects.update(first_steps_dismissed=False)")

@@ -7,9 +7,10 @@ import re
 from typing import Any
 
 import pytest
-from playwright.sync_api import APIResponse, Route, WebSocketRoute, expect
+from playwright.sync_api import WebSocketRoute, expect
 
 from tests.e2e.conftest import SignIn
+from tests.e2e.held_requests import hold, newest
 from tests.e2e.test_card import ASK, say
 from tests.portal import UpPortal
 from tests.waiting import wait_until
@@ -111,15 +112,17 @@ def test_what_happens_while_the_activity_is_on_its_way_is_not_lost(portal: UpPor
     activity = page.locator(f"#activity-{task}")
     expect(activity).to_contain_text("for")
     page.wait_for_load_state("networkidle")
-    old: list[tuple[Route, APIResponse]] = []
-    page.route("**/activity/", lambda route: old.append((route, route.fetch())), times=1)
+    held = hold(page, "**/activity/", times=1)
     page.evaluate(f"document.body.dispatchEvent(new CustomEvent('catherder:task-{task}-activity'))")
-    wait_until(lambda: page.evaluate("1") and bool(old))
+    request = newest(page, held)
+    answer = request.fetch()
+    page.evaluate(
+        f"document.body.addEventListener('catherder:task-{task}-activity', () => {{ window.told = true; }})"
+    )
     say(portal, task, ("tool_use", {"id": "c", "name": "Bash", "input": {"command": "make lint"}}))
     expect(page.locator("[data-call=c]")).to_be_visible()
-    page.wait_for_timeout(2_500)  # notices of activity are at least 2 s apart
-    route, answer = old[0]
-    route.fulfill(response=answer)
+    page.wait_for_function("window.told")  # while the answer to the request before is on its way
+    request.fulfill(response=answer)
     expect(activity.locator(".activity-call")).to_contain_text("make lint")
 
 

@@ -19,6 +19,7 @@ from tasks_app.agent.claude import ClaudeAgent
 from tasks_app.engine import pull_requests
 from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.forges.fake import FakeForge
+from tasks_app.git import Repository
 from tasks_app.models import Project, Question, User
 from tasks_app.rehearsal.server import RehearsalServer
 from tasks_app.sandbox import SandboxMode, detect
@@ -26,6 +27,8 @@ from tests import machine, shared
 from tests.agents import connection_to, rehearsal
 from tests.factories import ProjectFactory, QuestionFactory
 from tests.installation import Installation
+from tests.integration.git_repository import GitRepository
+from tests.results import Result, make_result
 from tests.runner import Runner
 
 Manage = Callable[..., tuple[int, str, str]]
@@ -120,6 +123,20 @@ def runner(transactional_db: None, settings: Any, tmp_path: Path) -> Runner:
     settings.DATA_DIR = tmp_path / "data"
     user = User.objects.create_user("ann", is_superuser=True)
     return Runner(tmp_path, user)
+
+
+@pytest.fixture
+def done(runner: Runner) -> Result:
+    """A task that is done, with its result and a repository to publish it to."""
+    return make_result(runner)
+
+
+@pytest.fixture
+def own(work: GitRepository, tmp_path: Path) -> Repository:
+    """The portal's repository, with the work in it; a test says what `work` is."""
+    repository = Repository(tmp_path / "own.git", str(work.path), name="shop")
+    repository.fetch()
+    return repository
 
 
 @pytest.fixture

@@ -42,14 +42,6 @@ def work(tmp_path: Path) -> GitRepository:
     return GitRepository.make(tmp_path / "work", **{"a.txt": "a\n"})
 
 
-@pytest.fixture
-def own(work: GitRepository, tmp_path: Path) -> Repository:
-    """The portal's repository, with the work in it."""
-    repository = Repository(tmp_path / "own.git", str(work.path), name="shop")
-    repository.fetch()
-    return repository
-
-
 def commits(served_folder: Path, name: str) -> str:
     return GitRepository(served_folder / name).git("for-each-ref", "--format=%(refname) %(objectname)")
 

@@ -42,13 +42,6 @@ def work(tmp_path: Path) -> GitRepository:
     return GitRepository.make(tmp_path / "work", **{"old.bin": pointer("0" * 64, 7)})
 
 
-@pytest.fixture
-def own(work: GitRepository, tmp_path: Path) -> Repository:
-    repository = Repository(tmp_path / "own.git", str(work.path), name="shop")
-    repository.fetch()
-    return repository
-
-
 def keep(own: Repository, name: str, content: bytes) -> None:
     path = lfs.path_of(own, name)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -45,7 +45,7 @@ from tests.integration.conftest import Manage
 from tests.integration.git_repository import GitRepository
 from tests.integration.test_notifications import hook
 from tests.people import acting
-from tests.results import Result, make_result
+from tests.results import Result
 from tests.runner import Runner
 
 CONFIG = """\
@@ -57,11 +57,6 @@ pipelines:
 """
 WORK = [Turn(calls=(write("paint.txt", "blue\n"),)), say("Painted.")]
 MORE = [Turn(calls=(write("paint.txt", "red\n"),)), say("Painted again.")]
-
-
-@pytest.fixture
-def done(runner: Runner) -> Result:
-    return make_result(runner)
 
 
 def finish(done: Result, user: User | None = None, **options: Any) -> Task:

@@ -33,13 +33,7 @@ from tests.factories import MembershipFactory, SequenceFactory, TaskFactory
 from tests.git_servers import bare_repository, count_pushes, refuse_pushes
 from tests.integration.git_repository import GitRepository
 from tests.people import acting
-from tests.results import Result, make_result
-from tests.runner import Runner
-
-
-@pytest.fixture
-def done(runner: Runner) -> Result:
-    return make_result(runner)
+from tests.results import Result
 
 
 def actions(task: Task) -> list[str]:

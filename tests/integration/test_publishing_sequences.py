@@ -13,13 +13,7 @@ from tasks_app.models import Project, Publication, Role, Sequence, Task
 from tests.browser import signed_in
 from tests.factories import MembershipFactory, SequenceFactory, TaskFactory
 from tests.integration.conftest import Manage
-from tests.results import Result, make_result
-from tests.runner import Runner
-
-
-@pytest.fixture
-def done(runner: Runner) -> Result:
-    return make_result(runner)
+from tests.results import Result
 
 
 @pytest.fixture

@@ -74,13 +74,7 @@ from tests.addresses import text_of
 from tests.browser import signed_in
 from tests.factories import QuestionFactory, RunFactory, UserFactory
 from tests.people import acting
-from tests.results import Result, make_result
-from tests.runner import Runner
-
-
-@pytest.fixture
-def done(runner: Runner) -> Result:
-    return make_result(runner)
+from tests.results import Result
 
 
 @pytest.fixture

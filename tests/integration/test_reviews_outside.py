@@ -35,19 +35,18 @@ from tests.factories import MembershipFactory, RunFactory
 from tests.integration.conftest import Manage
 from tests.integration.test_reviews import done as finished
 from tests.people import acting
-from tests.results import Result, make_result
+from tests.results import Result
 from tests.runner import Runner, diff_of, runs
 
 Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def done(runner: Runner) -> Result:
-    """A result with a step and a run, so that changes can be requested."""
-    result = make_result(runner)
-    result.task.steps.update(phase=Phase.DONE)
-    RunFactory.create(task=result.task, step=result.task.steps.get(name="implement"), outcome="finished")
-    return result
+def done(done: Result) -> Result:
+    """It has a run, too, so that changes can be requested."""
+    done.task.steps.update(phase=Phase.DONE)
+    RunFactory.create(task=done.task, step=done.task.steps.get(name="implement"), outcome="finished")
+    return done
 
 
 @pytest.fixture
