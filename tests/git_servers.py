@@ -10,7 +10,7 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,6 +24,7 @@ from tests.integration.receivers import certificate
 
 USER, TOKEN = "robot", "glpat-a-secret/token+of-the-project"
 _PATIENCE = 20.0
+_LFS_JSON = ("Content-Type", "application/vnd.git-lfs+json")
 
 
 def bare_repository(path: Path) -> Path:
@@ -53,13 +54,19 @@ def count_pushes(repository: Path) -> Path:
 
 @dataclass
 class HttpsServer:
-    """Serves the repositories of a folder to USER with TOKEN. `seen` has the head lines of all requests."""
+    """Serves the repositories of a folder to USER with TOKEN. `seen` has the head lines of all requests.
+
+    Contents of Git LFS are also taken from whoever sends the header `Authorization` of a ticket that is not
+    empty. `looked` is called when they are offered.
+    """
 
     folder: Path
     authority: Path
     port: int = 0
     redirects_to: str = ""
     refuses_contents: bool = False
+    ticket: str = ""
+    looked: Callable[[], object] = lambda: None
     seen: list[str] = field(default_factory=list)
 
     def url(self, name: str) -> str:
@@ -73,12 +80,14 @@ class _Contents(BaseHTTPRequestHandler):
 
     def offer_uploads(self, asked: Any) -> None:
         """Say where each content that is missing may be sent to."""
+        self.serving.looked()
         if self.serving.refuses_contents:
-            self._end(507, [], b'{"message": "Your quota of storage is used up."}')
+            message = f"Your quota of storage is used up, {self.headers['Authorization']}."
+            self._end(507, [_LFS_JSON], json.dumps({"message": message}).encode())
             return
         objects = [{**one, "authenticated": True, **self._actions(one["oid"])} for one in asked["objects"]]
         answer = json.dumps({"transfer": "basic", "objects": objects}).encode()
-        self._end(200, [("Content-Type", "application/vnd.git-lfs+json")], answer)
+        self._end(200, [_LFS_JSON], answer)
 
     def _actions(self, name: str) -> dict[str, Any]:
         if (self.serving.folder / "lfs-store" / name).exists():
@@ -116,11 +125,12 @@ def https_server(folder: Path) -> Iterator[HttpsServer]:
             serving.seen.append(f"{self.command} {self.path} {self.headers.get('Authorization', '')}")
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             allowed = base64.b64encode(f"{USER}:{TOKEN}".encode()).decode()
+            sent, for_contents = self.headers.get("Authorization", ""), self.path.endswith("/objects/batch")
             if serving.redirects_to:
                 self._end(302, [("Location", serving.redirects_to + self.path)])
-            elif self.headers.get("Authorization") != f"Basic {allowed}":
+            elif sent != f"Basic {allowed}" and not (for_contents and sent and sent == serving.ticket):
                 self._end(401, [("WWW-Authenticate", 'Basic realm="git"')])
-            elif self.path.endswith("/info/lfs/objects/batch"):
+            elif for_contents:
                 self.offer_uploads(json.loads(body))
             else:
                 self._run_git(body)
@@ -175,12 +185,13 @@ def https_server(folder: Path) -> Iterator[HttpsServer]:
 
 @dataclass(frozen=True)
 class SshServer:
-    """Lets whoever has `private_key` in as the user of this process."""
+    """Lets whoever has `private_key` in as the user of this process. `programs` is a folder on its PATH."""
 
     folder: Path
     port: int
     private_key: str
     known_hosts: str
+    programs: Path
 
     def url(self, name: str) -> str:
         return f"ssh://{getpass.getuser()}@127.0.0.1:{self.port}{self.folder}/{name}"
@@ -206,7 +217,9 @@ def ssh_server(folder: Path) -> Iterator[SshServer]:
         f"Port {port}\nListenAddress 127.0.0.1\nHostKey {own}/host_key\nPidFile none\n"
         f"AuthorizedKeysFile {own}/user_key.pub\nStrictModes no\nUsePAM no\nPermitRootLogin yes\n"
         "PasswordAuthentication no\nKbdInteractiveAuthentication no\n"
+        f"SetEnv PATH={own}/programs:{os.environ['PATH']}\n"
     )
+    (own / "programs").mkdir()
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # made by its service elsewhere
     assert machine.SSHD
@@ -215,7 +228,7 @@ def ssh_server(folder: Path) -> Iterator[SshServer]:
         try:
             _wait_for(port)
             host_key = " ".join((own / "host_key.pub").read_text().split()[:2])
-            yield SshServer(folder, port, private_key, f"[127.0.0.1]:{port} {host_key}\n")
+            yield SshServer(folder, port, private_key, f"[127.0.0.1]:{port} {host_key}\n", own / "programs")
         finally:
             process.terminate()
 

@@ -32,7 +32,7 @@ UPLOAD_SECONDS = 1800.0
 
 def added_contents(repository: Repository, commit: str) -> list[str]:
     """Return the names of contents that the commit has, the source has not, and the portal keeps."""
-    if not (repository.path / "lfs" / "objects").is_dir():
+    if not objects_of(repository.path).is_dir():
         return []
     git = repository.git
     new = (valid_commit(commit), "--not", "--glob=refs/source/*")
@@ -43,7 +43,7 @@ def added_contents(repository: Repository, commit: str) -> list[str]:
         small = _small_blobs(git, batch)
         contents = git.run("cat-file", "--batch", stdin=small) if small else b""
         found = (pointer[1].decode() for pointer in _POINTER.finditer(contents))
-        named.update(dict.fromkeys(name for name in found if path_of(repository, name).is_file()))
+        named.update(dict.fromkeys(name for name in found if path_of(repository.path, name).is_file()))
     return list(named)
 
 
@@ -56,8 +56,19 @@ def _small_blobs(git: Git, objects: Sequence[bytes]) -> bytes:
     return "".join(f"{name}\n" for name in found).encode()
 
 
-def path_of(repository: Repository, name: str) -> Path:
-    return repository.path / "lfs" / "objects" / name[:2] / name[2:4] / name
+def path_of(git_directory: Path, name: str) -> Path:
+    """Return where Git LFS keeps a content in a git directory."""
+    return objects_of(git_directory) / name[:2] / name[2:4] / name
+
+
+def objects_of(git_directory: Path) -> Path:
+    """Return the folder in which Git LFS keeps all contents."""
+    return git_directory / "lfs" / "objects"
+
+
+def contents_in(git_directory: Path) -> list[Path]:
+    """Return the files in which Git LFS keeps contents, sorted. An agent may have written them."""
+    return sorted(objects_of(git_directory).glob("??/??/" + "?" * 64))
 
 
 def copy_contents(repository: Repository, names: list[str], folder: Path) -> None:
@@ -65,8 +76,7 @@ def copy_contents(repository: Repository, names: list[str], folder: Path) -> Non
     own = folder / ".git" if (folder / ".git").is_dir() else folder
     try:
         for name in names:
-            target = own / "lfs" / "objects" / name[:2] / name[2:4] / name
-            kept = path_of(repository, name)
+            target, kept = path_of(own, name), path_of(repository.path, name)
             if _is_complete(target, kept):
                 continue
             with temporary_name(target) as fresh:
@@ -83,18 +93,20 @@ def _is_complete(target: Path, kept: Path) -> bool:
     return target.exists() and target.stat().st_size == kept.stat().st_size
 
 
-def upload_settings(url: str) -> tuple[str, ...]:
-    """Return git's settings for uploading to an https URL: no file of the repository says where to."""
+def endpoint_of(url: str) -> str:
+    """Return the endpoint of Git LFS of a repository at an https URL."""
     root = url.rstrip("/")
-    endpoint = f"{root}{'' if root.endswith('.git') else '.git'}/info/lfs"
+    return f"{root}{'' if root.endswith('.git') else '.git'}/info/lfs"
+
+
+def upload_settings(endpoint: str) -> tuple[str, ...]:
+    """Return git's settings for uploading to an endpoint: no file of the repository says where to."""
     return (
         f"lfs.url={endpoint}",
         # Git LFS prefers this one, and would read it from the `.lfsconfig` of a commit.
         f"lfs.pushurl={endpoint}",
-        f"lfs.{endpoint}.access=basic",
         f"lfs.{endpoint}.locksverify=false",
         "lfs.repositoryformatversion=0",
-        "lfs.basictransfersonly=true",
         "lfs.activitytimeout=30",
         "lfs.transfer.maxretries=3",
     )

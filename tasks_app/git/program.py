@@ -87,6 +87,8 @@ _FIXED = {
 memory_limit = 4 * 1024**3
 # `ulimit` in a shell instead of `preexec_fn`, which is not safe in a process with threads.
 _LIMITED = 'ulimit -v "$0" 2>/dev/null; exec git "$@"'
+# git gives its command for ssh to a shell, too.
+_SSH_LIKE_GIT = 'eval "exec $GIT_SSH_COMMAND \\"\\$@\\""'
 #: Error messages of git for a damaged repository.
 _DAMAGE = re.compile(
     r"not a git repository|bad (object|tree|config|ref|signature|revision 'HEAD')|missing (object|blob|tree)"
@@ -158,8 +160,32 @@ class Git:
 
         Then the programs that git started are killed too: one that speaks to a silent server would stay.
         """
+        return self._finish(self._command(arguments), arguments, timeout=timeout, stdin=stdin)
+
+    def finish_at_server(self, server: Sequence[str], command: str, *, timeout: float) -> Finished:
+        """Run a command over ssh, with the ssh that git uses, and otherwise as `finish` does.
+
+        `server` are the arguments of ssh that name the server.
+        """
+        words = ["sh", "-c", _SSH_LIKE_GIT, "ssh", *server, command]
+        return self._finish(words, ["ssh"], timeout=timeout)
+
+    @property
+    def ssh(self) -> str:
+        """The command for ssh, in words for a shell."""
+        return self._environment()["GIT_SSH_COMMAND"]
+
+    def _finish(
+        self,
+        command: list[str],
+        arguments: Sequence[str],
+        *,
+        timeout: float,
+        stdin: IO[bytes] | bytes = b"",
+    ) -> Finished:
+        """Run the command to its end. `arguments` are named in errors."""
         try:
-            with self._group(arguments, stdin) as process:
+            with self._group(command, stdin) as process:
                 stdout, stderr = process.communicate(
                     stdin if isinstance(stdin, bytes) else None, timeout=timeout
                 )
@@ -171,10 +197,10 @@ class Git:
         return Finished(process.returncode, stdout, stderr)
 
     @contextmanager
-    def _group(self, arguments: Sequence[str], stdin: IO[bytes] | bytes) -> Iterator[subprocess.Popen[bytes]]:
+    def _group(self, command: list[str], stdin: IO[bytes] | bytes) -> Iterator[subprocess.Popen[bytes]]:
         """Yield the started process. If the context fails, its whole process group is killed."""
         with subprocess.Popen(
-            self._command(arguments),
+            command,
             env=self._environment(),
             stdin=subprocess.PIPE if isinstance(stdin, bytes) else stdin,
             stdout=subprocess.PIPE,

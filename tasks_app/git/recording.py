@@ -21,6 +21,7 @@ from typing import IO, Any
 from tasks_app.core.errors import MACHINE_FAULTS, WorkspaceError
 from tasks_app.core.nofollow import NotRegularFile, open_file
 from tasks_app.git.durable import move_file_into_place, sync_folder, temporary_name
+from tasks_app.git.lfs import contents_in, path_of
 from tasks_app.git.program import valid_commit
 from tasks_app.git.repository import Repository
 from tasks_app.sandbox import Sandbox, run
@@ -242,8 +243,8 @@ def _import_manifest(repository: Repository, outcome: Path) -> str:
 def _import_lfs_objects(repository: Repository, outcome: Path) -> None:
     """Store the contents that Git LFS keeps outside of git, after checking their names, so that people can
     fetch them."""
-    for path in (outcome / "lfs" / "objects").glob("??/??/" + "?" * 64):
-        target = repository.path / "lfs" / "objects" / path.relative_to(outcome / "lfs" / "objects")
+    for path in contents_in(outcome):
+        target = path_of(repository.path, path.name)
         if target.exists():
             continue
         with temporary_name(target) as fresh:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tasks_app.core.errors import BackupError, WorkspaceError
 from tasks_app.git import Repository
+from tasks_app.git.lfs import contents_in, path_of
 from tasks_app.git.program import Git, valid_commit
 
 #: Timeout for packing large repositories.
@@ -70,7 +71,7 @@ def shallow_commits(repository: Repository) -> str:
 
 def lfs_files(repository: Repository) -> Iterator[tuple[str, Iterator[bytes]]]:
     """Yield name and content of each file of Git LFS."""
-    for path in sorted((repository.path / "lfs" / "objects").glob("??/??/" + "?" * 64)):
+    for path in contents_in(repository.path):
         if path.is_file() and not path.is_symlink() and _LFS_NAME.fullmatch(path.name):
             yield path.name, _read_pieces(path)
 
@@ -85,7 +86,7 @@ def append_lfs(path: Path, name: str, data: bytes) -> None:
     """Append a part of a file from `lfs_files`. Raises BackupError for an invalid name."""
     if not _LFS_NAME.fullmatch(name):
         raise BackupError(f"The backup has a file of Git LFS with an invalid name: {name!r}.")
-    file = path / "lfs" / "objects" / name[:2] / name[2:4] / name
+    file = path_of(path, name)
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("ab") as opened:
         opened.write(data)
