@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from tasks_app.core.errors import WorkspaceError
 from tasks_app.engine.checks import CheckReport
 from tasks_app.engine.worker_context import WorkerContext
-from tasks_app.git import AUTHOR, Repository, Snapshot, blobs_shown_as, has_line_with_prefix
+from tasks_app.git import AUTHOR, Repository, Snapshot
 from tasks_app.git.publishing import make_commit
-from tasks_app.models import Run, Task, paths
+from tasks_app.models import Event, EventKind, Run, Task, paths
+from tasks_app.prompting.merging import in_one_line, unresolved_merge
 from tasks_app.services.merging import Merge
+
+_CHECK = "merge: all conflicts resolved"
 
 
 def merged_into(task: Task, commit: str) -> str:
@@ -32,14 +36,14 @@ def _is_ancestor(repository: Repository, one: str, other: str) -> bool:
 def as_merge_commit(run: Run, made: Snapshot, *, label: str, context: WorkerContext) -> Snapshot:
     """Let work that began at a started merge be one merge commit, without the commit that has markers.
 
-    While conflicts are left, it stays on top of that commit. Afterwards the clone's own branch is moved too,
-    so that later recordings follow the merge commit. Doing so twice is harmless.
+    While conflicts are not resolved, it stays on top of that commit. Afterwards the clone's own branch is
+    moved too, so that later recordings follow the merge commit. Doing so twice is harmless.
     """
     task = run.step.task
     merge, repository = Merge.of(task), paths.repository(task.project)
     if merge is None or not _is_ancestor(repository, merge.started, made.commit):
         return made
-    if _unresolved(repository, made.commit, merge):
+    if merge.files_with_markers(repository, made.commit) or _left_alone(run, made.commit, merge):
         return made
     commit = make_commit(
         repository, repository.tree(made.commit), parents=[merge.onto, merge.target],
@@ -57,19 +61,34 @@ def merge_report(run: Run) -> CheckReport | None:
     merge = Merge.of(task)
     if merge is None or not run.head_commit or not merged_into(task, run.head_commit):
         return None
-    left = _unresolved(paths.repository(task.project), run.head_commit, merge)
-    if not left:
-        return CheckReport(True, "merge: no conflict markers")
-    order = "Resolve the conflicts in these files, and remove the markers:\n" + "\n".join(left)
-    return CheckReport(
-        False, "merge: no conflict markers", order, problem="The merge has conflicts that are not resolved."
-    )
+    repository = paths.repository(task.project)
+    marked = merge.files_with_markers(repository, run.head_commit)
+    is_started = _is_ancestor(repository, merge.started, run.head_commit)
+    unmarked = _left_alone(run, run.head_commit, merge) if is_started else []
+    if not (marked or unmarked):
+        return CheckReport(True, _CHECK)
+    order = unresolved_merge(marked, unmarked)
+    return CheckReport(False, _CHECK, order, problem="The merge has conflicts that are not resolved.")
 
 
-def _unresolved(repository: Repository, commit: str, merge: Merge) -> list[str]:
-    """Return the files of the commit in which conflict markers of the merge are left.
+def _left_alone(run: Run, commit: str, merge: Merge) -> list[str]:
+    """Return files in conflict that have no markers, were not touched, and that the agent did not name.
 
-    Raises WorkspaceError: a file that cannot be read must not count as resolved.
+    It names what it decided to keep in a closing message, of any run since the merge began.
     """
-    files = blobs_shown_as(repository, commit=commit, names=frozenset(merge.files))
-    return [name for name, blob in files if has_line_with_prefix(repository, blob, merge.markers)]
+    task = run.step.task
+    untouched = merge.files_left_alone(paths.repository(task.project), commit) if merge.unmarked else []
+    if not untouched:
+        return []
+    ends = Event.objects.filter(run__step__task=task, run__pk__gt=merge.last_run, kind=EventKind.RESULT)
+    said = "\n".join(str(payload.get("text", "")) for payload in ends.values_list("payload", flat=True))
+    return [name for name in untouched if not _is_named(name, said)]
+
+
+def _is_named(path: str, text: str) -> bool:
+    """Return whether the text has the path by itself, not as a part of another path or word.
+
+    Blanks and line ends are alike, because prompts show a path in one line.
+    """
+    shown, text = in_one_line(path), in_one_line(text)
+    return re.search(rf"(?<![\w./-]){re.escape(shown)}(?![\w/-]|\.\w)", text) is not None

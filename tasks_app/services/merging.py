@@ -6,7 +6,7 @@ and the session that last wrote the code is asked to resolve it, as reviewers as
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from django.db import transaction
@@ -14,9 +14,9 @@ from django.utils import timezone
 
 from tasks_app.core.errors import BadInput, IllegalMove, MergeConflict
 from tasks_app.core.phases import Phase
-from tasks_app.git import AUTHOR, Repository
+from tasks_app.git import AUTHOR, Repository, blobs_shown_as, has_line_with_prefix
 from tasks_app.git.publishing import make_commit, merged_tree
-from tasks_app.models import Channel, Review, ReviewVerdict, Task, paths
+from tasks_app.models import Channel, Review, ReviewVerdict, Run, Task, paths
 from tasks_app.permissions import Principal, require_actor
 from tasks_app.prompting.merging import merge_request
 from tasks_app.services.fetching import fetch
@@ -30,13 +30,16 @@ class Merge:
     """A merge that an agent resolves, as `Task.merge` stores it.
 
     The commit `target` of the project's branch is merged into the result `onto`. `started` is the merge with
-    conflict markers in `files`; it is where the agent begins and no part of the result's history.
+    conflict markers in `files`; it is where the agent begins and no part of the result's history. `unmarked`
+    are those files that have no markers, such as binary ones. `last_run` is the id of the task's run before.
     """
 
     target: str
     onto: str
     started: str
     files: list[str]
+    unmarked: list[str] = field(default_factory=list)
+    last_run: int = 0
 
     @classmethod
     def of(cls, task: Task) -> Merge | None:
@@ -48,6 +51,22 @@ class Merge:
     def markers(self) -> tuple[str, str]:
         """The beginnings of the lines around a conflict, as git wrote them."""
         return f"<<<<<<< {self.onto}", f">>>>>>> {self.target}"
+
+    def files_with_markers(self, repository: Repository, commit: str) -> list[str]:
+        """Return the files of the commit in which conflict markers of the merge are left.
+
+        Raises WorkspaceError: a file that cannot be read must not count as resolved.
+        """
+        found = blobs_shown_as(repository, commit=commit, names=frozenset(self.files))
+        return [name for name, blob in found if has_line_with_prefix(repository, blob, self.markers)]
+
+    def files_left_alone(self, repository: Repository, commit: str) -> list[str]:
+        """Return the files without markers that are in the commit as the portal left them."""
+        names = frozenset(self.unmarked)
+        before, now = (
+            dict(blobs_shown_as(repository, commit=one, names=names)) for one in (self.started, commit)
+        )
+        return [name for name in self.unmarked if name in now and now[name] == before.get(name)]
 
 
 def let_agent_merge(task: Task, *, by: Principal, via: Channel, notify: bool = True) -> Review:
@@ -71,7 +90,7 @@ def let_agent_merge(task: Task, *, by: Principal, via: Channel, notify: bool = T
             raise IllegalMove(f"Task “{task}”", "changed meanwhile", "merged; try again")
         Task.objects.filter(pk=task.pk).update(merge=asdict(merge), reset_to=merge.started)
         verdict = ReviewVerdict.REQUEST_CHANGES
-        body = merge_request(task.project.branch, merge.target, merge.files)
+        body = merge_request(task.project.branch, merge.target, merge.files, merge.unmarked)
         return send_review(task, verdict, by=by, via=via, body=body, notify=notify)
 
 
@@ -105,4 +124,13 @@ def _start_merge(task: Task, repository: Repository) -> Merge:
         author=AUTHOR, at=timezone.now(),
     )  # fmt: skip
     paths.workspace(task).set_snapshot(started, label=f"{task.pk}-merge-{started[:12]}")
-    return Merge(target, onto, started, files)
+    last = Run.objects.filter(step__task=task).order_by("-pk").values_list("pk", flat=True).first()
+    merge = Merge(target, onto, started, files, last_run=last or 0)
+    return replace(merge, unmarked=_unmarked(repository, merge))
+
+
+def _unmarked(repository: Repository, merge: Merge) -> list[str]:
+    """Return the files in conflict that have no markers, without those whose names are not text."""
+    marked = merge.files_with_markers(repository, merge.started)
+    found = blobs_shown_as(repository, commit=merge.started, names=frozenset(merge.files))
+    return [name for name, _ in found if name not in marked and "\ufffd" not in name]

@@ -11,7 +11,7 @@ from django.urls import reverse
 from tasks_app.agent.fake_script import Act, End, Turn, say, shell, write
 from tasks_app.core.errors import BadInput, IllegalMove, NotAllowed, WorkspaceError
 from tasks_app.core.phases import Phase
-from tasks_app.engine.merging import _unresolved, merged_into
+from tasks_app.engine.merging import _is_named, merged_into
 from tasks_app.engine.publisher import carry_out
 from tasks_app.git import Repository, has_line_with_prefix
 from tasks_app.models import Channel, Project, Publication, Reason, Review, Role, Task, paths
@@ -131,6 +131,69 @@ def test_markers_in_a_large_file_are_found(runner: Runner, size: int) -> None:
     assert task.phase == Phase.FAILED and "conflicts that are not resolved" in task.failure
 
 
+def with_picture(runner: Runner, *later: Act) -> tuple[Task, GitRepository, str]:
+    """As `finished`, but only a binary file conflicts."""
+    first = Turn(calls=(write("paint.txt", "blue\n"), shell("printf 'blue\\0' > logo.png")))
+    task = runner.task([first, say("I drew logo.png."), End(), *later], config=CONFIG)
+    runner.advance(task)
+    source = GitRepository(Path(task.project.source))
+    return task, source, source.commit(**{"logo.png": "red\0"})
+
+
+def test_a_binary_file_that_is_left_alone_counts_if_the_agent_says_so(runner: Runner) -> None:
+    """It has no markers. What the agent said before the merge is no decision."""
+    keeps = say("logo.png is right as it is: the blue one.")
+    task, _, target = with_picture(runner, *NOTHING, End(), keeps)
+    before = task.head_commit
+    review = ask_to_merge(runner, task)
+    assert review.body.count("* logo.png") == 2 and "have no markers" in review.body
+    runner.advance(task)
+    _first, silent, again = runs(task)
+    assert [report["passed"] for report in silent.checks or []] == [False]
+    assert again.reason == Reason.CHECK_FAILED and "* logo.png" in again.prompt
+    assert task.phase == Phase.DONE, task.failure
+    assert log_of(task, "-1", "--format=%P") == f"{before} {target}"
+
+
+@pytest.mark.parametrize("how", [r"printf 'red\0' > logo.png", "rm logo.png", "echo both > logo.png"])
+def test_a_binary_file_that_is_changed_or_deleted_is_resolved(runner: Runner, how: str) -> None:
+    task, _, target = with_picture(runner, Turn(calls=(shell(how),)), say("Done."))
+    ask_to_merge(runner, task)
+    runner.advance(task)
+    assert task.phase == Phase.DONE, task.failure
+    assert log_of(task, "-1", "--format=%P").endswith(target)
+
+
+def test_a_file_that_one_side_deleted_is_kept_if_the_agent_says_so(runner: Runner) -> None:
+    first = Turn(calls=(write("paint.txt", "blue\n"), write("old.txt", "older\n")))
+    acts: list[Act] = [first, say("Painted."), End(), say("I keep `old.txt`.")]
+    task = runner.task(acts, project=runner.project(CONFIG, **{"old.txt": "old\n"}))
+    runner.advance(task)
+    source = GitRepository(Path(task.project.source))
+    source.git("rm", "--quiet", "old.txt")
+    source.commit(**{"news.txt": "new\n"})
+    ask_to_merge(runner, task)
+    runner.advance(task)
+    assert (task.phase, file_in(task, "old.txt").read_text()) == (Phase.DONE, "older\n"), task.failure
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("I keep `a/b.png`.", True), ("a/b.png stays", True), ("Kept: a/b.png", True), ("a/b.png.", True),
+        ("I keep x/a/b.png.", False), ("a/b.png.bak", False), ("a/b.pngs", False), ("aXb.png", False),
+        ("b.png", False), ("", False),
+    ],
+)  # fmt: skip
+def test_a_path_is_named_by_itself(text: str, named: bool) -> None:
+    assert _is_named("a/b.png", text) == named
+
+
+def test_a_path_is_named_as_it_was_told() -> None:
+    assert _is_named("two  blanks\n.png", "I keep `two blanks .png`."), "in one line, with single blanks"
+    assert _is_named("a b.png", "I keep a\nb.png.")
+
+
 @pytest.mark.parametrize("resolved", [True, False])
 def test_markers_in_a_file_whose_name_is_not_utf_8_are_found(runner: Runner, resolved: bool) -> None:
     in_latin_1 = "$(printf 'caf\\351.txt')"
@@ -151,10 +214,10 @@ def test_a_file_that_cannot_be_read_does_not_count_as_resolved(tmp_path: Path) -
     commit, blob = work.git("rev-parse", "HEAD"), work.git("rev-parse", "HEAD:paint.txt")
     repository = Repository(work.path / ".git", str(work.path), name="shop")
     merge = Merge(target=commit, onto=commit, started=commit, files=["paint.txt"])
-    assert _unresolved(repository, commit, merge) == []
+    assert merge.files_with_markers(repository, commit) == []
     (work.path / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
     with pytest.raises(WorkspaceError):
-        _unresolved(repository, commit, merge)
+        merge.files_with_markers(repository, commit)
 
 
 def test_a_marker_is_found_where_two_pieces_of_the_file_meet(
