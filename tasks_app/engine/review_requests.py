@@ -47,8 +47,7 @@ def mark_delivered(run: Run) -> None:
 def request_text(step: Step, reviews: Sequence[Review]) -> Feedback:
     """Return what the agent is told: the reviews in general, and every open thread of the task."""
     task = step.task
-    related = ("comments__author", "comments__run__step", "comments__thread__pull_request")
-    threads = list(task.threads.open().prefetch_related(*related))
+    threads = list(task.threads.open().with_comments())
     places = places_now(task, threads)
     return review_feedback(
         [Remark(review.author.shown_name, review.body) for review in reviews],

@@ -137,6 +137,12 @@ class ReviewThreadQuerySet(models.QuerySet["ReviewThread"]):
         """Return the sent threads that neither the agent has answered nor a human resolved, in order."""
         return self.sent().filter(state=ThreadState.OPEN).order_by("number")
 
+    def with_comments(self) -> Self:
+        """Load the comments with what says who wrote each."""
+        return self.prefetch_related(
+            "comments__author", "comments__run__step", "comments__thread__pull_request"
+        )
+
 
 class ReviewThread(models.Model):
     """A conversation about lines of the result, a file (`line` is empty), or all of it (`path` is empty).

@@ -72,8 +72,7 @@ class ThreadOut(Out):
 
 def threads_out(task: Task) -> list[ThreadOut]:
     """Return all sent threads of a task, in order."""
-    related = ("comments__author", "comments__run__step", "comments__thread__pull_request")
-    rows = task.threads.sent().select_related("review", "pull_request").prefetch_related(*related)
+    rows = task.threads.sent().select_related("review", "pull_request").with_comments()
     threads = list(rows.order_by("number"))
     places = places_now(task, threads)
     return [ThreadOut.of(thread, places[thread.pk]) for thread in threads]

@@ -143,9 +143,8 @@ def shown_threads(request: HttpRequest, task: Task, threads: Iterable[ReviewThre
 
 def _visible(request: HttpRequest, task: Task) -> list[ReviewThread]:
     own = Q(number__isnull=False) | Q(review__author=current_user(request))
-    related = ("comments__author", "comments__run__step", "comments__thread__pull_request")
     rows = task.threads.filter(own).select_related("review__author", "resolved_by")
-    return list(rows.prefetch_related(*related).order_by("number", "pk"))
+    return list(rows.with_comments().order_by("number", "pk"))
 
 
 @dataclass(frozen=True)
