@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db.models import Count, Exists, IntegerField, Max, QuerySet, Subquery
@@ -30,6 +30,17 @@ def sandbox() -> Sandbox:
         return Sandbox(None, str(error))
 
 
+class State(NamedTuple):
+    """Values of every page; those of an anonymous user are the defaults."""
+
+    open_questions: int = 0
+    some_worker_takes_tasks: bool = True
+    unread_notices: int = 0
+    newest_notice: int = 0
+    maintains_projects: bool = False
+    has_idle_workers: bool = False
+
+
 class Installation:
     """The state of the portal as the user may see it."""
 
@@ -51,55 +62,54 @@ class Installation:
     @property
     def open_questions(self) -> int:
         """The number of open questions that the user may answer."""
-        return self._state[0]
+        return self._state.open_questions
 
     @property
     def unread_notices(self) -> int:
-        return self._state[2]
+        return self._state.unread_notices
 
     @property
     def newest_notice(self) -> int:
         """The newest notice that the page knows: only later ones become toasts."""
-        return self._state[3]
+        return self._state.newest_notice
 
     @property
     def without_worker(self) -> bool:
         """Whether no worker takes tasks. Not shown to anonymous users."""
-        return not self._state[1]
+        return not self._state.some_worker_takes_tasks
 
     @cached_property
     def idle_workers(self) -> list[WorkerBeat]:
         """Workers that run but take no tasks, with the reason; asked for only if no other does."""
-        return list(WorkerBeat.objects.idle()) if self._state[5] else []
+        return list(WorkerBeat.objects.idle()) if self._state.has_idle_workers else []
 
     @property
     def reads_audit_log(self) -> bool:
         """Whether the user may read entries of others: site admins and maintainers."""
-        return self._state[4]
+        user = self._user
+        return isinstance(user, User) and (user.is_superuser or self._state.maintains_projects)
 
     @cached_property
-    def _state(self) -> tuple[int, bool, int, int, bool, bool]:
-        """Values of every page, in the order of the properties above, in one query."""
+    def _state(self) -> State:
+        """Read it in one query."""
         if not isinstance(self._user, User):
-            return 0, True, 0, 0, False, False
+            return State()
         principal = Principal.unrestricted(self._user)
         answerable = questions_answerable_by(principal).open().order_by()
         counted = answerable.values("state").annotate(number=Count("pk", distinct=True)).values("number")
         unread = notices_visible_to(principal).unread().order_by().values("user")
         newest = Notice.objects.filter(user=self._user).order_by().values("user")
-        now = User.objects.filter(pk=self._user.pk).annotate(
-            open_questions=_number_or_zero(counted),
-            worker=WorkerBeat.objects.some_takes_tasks(),
-            unread=_number_or_zero(unread.annotate(number=Count("pk", distinct=True)).values("number")),
-            newest=_number_or_zero(newest.annotate(number=Max("pk")).values("number")),
-            maintains=Exists(projects_maintained_by(principal).order_by()),
-            idle=Exists(WorkerBeat.objects.idle().order_by()),
-        )
-        open_questions, worker, unread_notices, newest_notice, maintains, idle = now.values_list(
-            "open_questions", "worker", "unread", "newest", "maintains", "idle"
-        ).get()
-        reads_audit_log = maintains or self._user.is_superuser
-        return open_questions, worker, unread_notices, newest_notice, reads_audit_log, idle
+        values = {
+            "open_questions": _number_or_zero(counted),
+            "some_worker_takes_tasks": WorkerBeat.objects.some_takes_tasks(),
+            "unread_notices": _number_or_zero(
+                unread.annotate(number=Count("pk", distinct=True)).values("number")
+            ),
+            "newest_notice": _number_or_zero(newest.annotate(number=Max("pk")).values("number")),
+            "maintains_projects": Exists(projects_maintained_by(principal).order_by()),
+            "has_idle_workers": Exists(WorkerBeat.objects.idle().order_by()),
+        }
+        return State(**User.objects.filter(pk=self._user.pk).annotate(**values).values(*values).get())
 
 
 def _number_or_zero(query: QuerySet[Any, Any]) -> Coalesce:

@@ -27,9 +27,9 @@ class PublishingDetails:
     """Where the result of a task goes, its last publication, and why it cannot be published now.
 
     `by_pipeline`: what its pipeline does with the result, "" if nothing; `is_due`: it has not done that yet.
-    `is_mergeable`: whether the agent can be asked to merge into the result that was published last.
     `is_published`: whether the last publication was one of the present result, and arrived. `forge`: the
-    name of the forge at which pull requests can be opened, "" if they cannot.
+    name of the forge at which pull requests can be opened, "" if they cannot. `can_merge`: whether the
+    present result could not be updated, and its agent can be asked to merge.
     """
 
     target: str
@@ -40,12 +40,7 @@ class PublishingDetails:
     pull_request: PullRequest | None
     by_pipeline: str
     is_due: bool
-    is_mergeable: bool
-
-    @property
-    def can_merge(self) -> bool:
-        """Whether the present result could not be updated, and its agent can be asked to merge."""
-        return self.last is not None and bool(self.last.conflicts) and self.is_mergeable
+    can_merge: bool
 
     @property
     def can_publish(self) -> bool:
@@ -68,7 +63,10 @@ def publishing_details(task: Task) -> PublishingDetails | None:
         pull_request=newest_pull_request(task),
         by_pipeline=publishing_in_words(publish_from_json(task.publish) if task.publish else None),
         is_due=task.publish_due and task.phase == Phase.DONE,
-        is_mergeable=last is not None and last.commit == task.head_commit and why_not_merge(task) is None,
+        can_merge=last is not None
+        and bool(last.conflicts)
+        and last.commit == task.head_commit
+        and why_not_merge(task) is None,
     )
 
 

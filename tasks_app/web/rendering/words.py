@@ -7,6 +7,7 @@ from datetime import datetime
 
 from django.utils import timezone
 
+from tasks_app.core.dollars import dollars
 from tasks_app.models import Question, QuestionState
 
 #: The states of a question as pages name them: the button that dismisses a question says “Skip”.
@@ -68,7 +69,7 @@ def amount_of_dollars(amount: float) -> str:
     if amount >= 10_000:
         return f"${count(round(amount))}"
     if amount >= 100 or amount == 0 or amount == round(amount):
-        return f"${amount:,.0f}"
+        return dollars(round(amount)).removesuffix(".00")
     if amount >= 0.01:
-        return f"${amount:.2f}"
+        return dollars(amount)
     return f"${amount:.{min(9, 1 - math.floor(math.log10(amount)))}f}".rstrip("0")
