@@ -58,12 +58,15 @@ def phase_badge(context: Context, thing: Task | Sequence) -> SafeString:
 
 
 @register.simple_tag(takes_context=True)
-def phase_label(context: Context, thing: Task | Step | Sequence) -> str:
-    """Return the label of the phase. Only users who may answer see “needs your answer”."""
+def phase_label(context: Context, thing: Task | Step | Sequence, number: int = 1) -> str:
+    """Return the label of the phase. Only users who may answer see “needs your answer”.
+
+    `number`: of how many tasks it is said.
+    """
     if thing.phase == Phase.WAITING_FOR_INPUT:
         project_id = thing.task.project_id if isinstance(thing, Step) else thing.project_id
         if project_id in actable_projects(context["request"]):
-            return "needs your answer"
+            return "needs your answer" if number == 1 else "need your answer"
     return thing.phase_facts.label
 
 

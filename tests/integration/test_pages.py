@@ -215,6 +215,8 @@ def test_only_those_who_may_answer_read_that_their_answer_is_needed() -> None:
             )
             assert ("needs your answer" in page) == (role == "member"), (role, address)
             assert f"{label}</span>" in page or f"1 {label}" in page, (role, address)
+    TaskFactory.create(project=task.project, phase=Phase.WAITING_FOR_INPUT)
+    assert "2 need your answer<" in browser.get(reverse("project", args=[task.project_id])).text
 
 
 def test_who_waits_longest_comes_first_and_of_what_ended_the_last(browser: Client) -> None:
