@@ -55,6 +55,9 @@ def test_v1_approvals_stand_at_the_result(runner: Runner) -> None:
     Task.objects.update(head_commit=task.base_commit)
     page = page_of(runner, task)
     assert "Approved by" not in page and "No files were changed." in page
+    for offer in ("Review changes", ">Publish<", ">Patch<", "git fetch"):
+        assert offer not in page, f"{offer}, of nothing"
+    assert "Send back" in page
 
 
 def test_v1_a_lost_commit_is_reported(runner: Runner) -> None:

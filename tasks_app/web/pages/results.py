@@ -59,6 +59,11 @@ class Result:
     trouble: str = ""
 
     @property
+    def may_have_changes(self) -> bool:
+        """Whether there is something to review and publish, or it is not known."""
+        return self.file_count > 0 or bool(self.trouble)
+
+    @property
     def more_files(self) -> int:
         return self.file_count - len(self.files)
 
