@@ -1,6 +1,6 @@
 """Every page there is, light, dark and on a phone: axe-core finds nothing serious, the strict policy is not
-broken, and nothing is wider than the screen (W7). Pages are found by their addresses, so new ones are walked
-as soon as they have one.
+broken, nothing is wider than the screen, and the keyboard reaches everything (W7). Pages are found by their
+addresses, so new ones are walked as soon as they have one.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, Response, ViewportSize
 
+from tests.e2e.keyboard import focus_lost_by_refresh, keyboard_faults
 from tests.portal import WebServer
 
 pytestmark = pytest.mark.browser
@@ -87,6 +88,7 @@ class Walk:
         self._try_names(path)
         self._try_light_and_dark(path)
         self._try_widths(path)
+        self._try_keyboard(path)
         self.faults += [f"{path}: {broken}" for broken in self.page.evaluate("window.brokenPolicies")]
 
     def look_at_refusal(self, words: str, path: str, *, token: bool, fields: int = 0) -> None:
@@ -135,6 +137,17 @@ class Walk:
             self.page.set_viewport_size(size)
             wider = self.page.evaluate(WIDER)
             self.faults += [f"{path}: wider than {size['width']} pixels: {what}" for what in wider]
+
+    def _try_keyboard(self, path: str) -> None:
+        """On a wide screen and a phone, in light and dark; the pages of the admin have rings of their own."""
+        if path.startswith("/admin/"):
+            return
+        looks: list[tuple[Literal["dark", "light"], ViewportSize]] = [("dark", PHONE), ("light", WIDE)]
+        for scheme, size in looks:
+            self.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+            self.page.set_viewport_size(size)
+            self.faults += [f"{path} ({scheme}): {fault}" for fault in keyboard_faults(self.page)]
+        self.faults += [f"{path}: {fault}" for fault in focus_lost_by_refresh(self.page)]
 
 
 def serious(response: Any) -> Iterator[str]:

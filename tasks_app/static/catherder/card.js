@@ -248,6 +248,7 @@
     words.className = "refusal";
     words.textContent = text;
     place.replaceChildren(words);
+    if (document.activeElement === document.body) card.focus({ preventScroll: true }); // its button was off
   }
 
   document.addEventListener("htmx:sendError", (event) =>

@@ -3,6 +3,7 @@
 (() => {
   "use strict";
   const selected = new Set();
+  let last = null; // the task that was selected last
   const bulk = document.getElementById("bulk");
   const results = document.getElementById("bulk-results");
   const boxes = () => document.querySelectorAll("input[name=task][form=bulk]");
@@ -15,12 +16,21 @@
 
   function select(box, wanted) {
     if (wanted) selected.add(box.value); else selected.delete(box.value);
+    last = box.value;
     results.replaceChildren();
     show();
   }
 
+  // The bar disappears, and what had the focus in it: the focus goes back to the row that was selected last.
+  function leaveBar() {
+    if (!bulk.contains(document.activeElement)) return;
+    const row = [...document.querySelectorAll("#groups .pick > input")].find((box) => box.value === last);
+    (row || document.querySelector("#groups .row-title > a") || document.getElementById("main")).focus();
+  }
+
   function clear() {
     selected.clear();
+    leaveBar();
     results.replaceChildren();
     document.getElementById("bulk-cancel").open = false;
     show();
@@ -76,6 +86,7 @@
     if (event.detail.target === results) {
       selected.clear();
       document.getElementById("bulk-cancel").open = false;
+      results.querySelector("[data-close-results]").focus(); // the button that was pressed disappears
       show();
     } else forgetMissing();
   });

@@ -109,7 +109,8 @@
     button.type = "button";
     button.className = "small";
     button.textContent = "Close";
-    button.addEventListener("click", () => { line.hidden = true; });
+    const before = document.activeElement;
+    button.addEventListener("click", () => { line.hidden = true; before.focus(); });
     line.replaceChildren(`${text} `, button);
     line.hidden = false;
   }

@@ -2,7 +2,7 @@
 // it. The selection moves at once and does not depend on the focus, so that a card that is still on its way, or
 // is fetched anew, takes no key press with it.
 //
-// j and k move. On a narrow screen the rows are links.
+// j and k move, which keys.js passes on. On a narrow screen the rows are links to a page with the card alone.
 (() => {
   "use strict";
   const wide = matchMedia("(min-width: 1000px)");

@@ -376,7 +376,8 @@
     const text = await fetchText(link.href);
     const made = document.createElement("template");
     made.innerHTML = text;
-    link.closest(".shortened").replaceWith(made.content);
+    const short = link.closest(".shortened");
+    window.catherder.replaceKeepingFocus(short, () => short.replaceWith(made.content));
     highlight();
   }
 

@@ -123,7 +123,7 @@
       deleteDraft();
     }
     note.hidden = true;
-    text.focus();
+    (isFolder() ? form.elements.folder : text).focus();
   });
 
   // ---- the preview in place of the text ----

@@ -1,4 +1,4 @@
-// What every page keeps true: the title and the favicon, relative times, open folds.
+// What every page keeps true: the title and the favicon, relative times, commands to copy, menus.
 (() => {
   "use strict";
 
@@ -54,26 +54,12 @@
     for (const place of document.querySelectorAll("[data-since]")) setText(place, duration(place.dataset.since));
   }
 
-  // ---- parts that are fetched again: folds stay open, a login that ended is noticed ----
-
-  const open = new WeakMap();
+  // ---- parts that are fetched again notice a login that ended ----
 
   document.addEventListener("htmx:beforeSwap", (event) => {
-    if (new URL(event.detail.xhr.responseURL || location.href).pathname === "/login/") {
-      event.detail.shouldSwap = false;
-      document.dispatchEvent(new CustomEvent("catherder:logged-out"));
-      return;
-    }
-    const target = event.detail.target;
-    const folds = [...target.querySelectorAll("details[id][open]")].map((fold) => fold.id);
-    open.set(target, folds);
-  });
-
-  document.addEventListener("htmx:afterSwap", (event) => {
-    for (const id of open.get(event.detail.target) || []) {
-      const fold = document.getElementById(id);
-      if (fold) fold.open = true;
-    }
+    if (new URL(event.detail.xhr.responseURL || location.href).pathname !== "/login/") return;
+    event.detail.shouldSwap = false;
+    document.dispatchEvent(new CustomEvent("catherder:logged-out"));
   });
 
   // ---- parts that replace themselves: what they are told while they are fetched, their successor fetches ----
@@ -134,13 +120,18 @@
     setInterval(showTimes, 1000);
     document.addEventListener("visibilitychange", showTimes);
   });
-  document.addEventListener("htmx:afterSettle", refresh);
+  document.addEventListener("htmx:afterSwap", refresh); // before refresh.js looks for what had the focus
 
-  document.addEventListener("click", (event) => {
+  // A menu closes when something outside of it is pressed or gets the focus. What had the focus before a dialog
+  // gets it back when that is closed, so that the menu stays until then.
+  function closeOtherMenus({ target }) {
+    if (target.closest?.("dialog")) return;
     for (const menu of document.querySelectorAll("details.menu[open], details.confirm[open]")) {
-      if (!menu.contains(event.target)) menu.open = false;
+      if (!menu.contains(target)) menu.open = false;
     }
-  });
+  }
+  document.addEventListener("click", closeOtherMenus);
+  document.addEventListener("focusin", closeOtherMenus);
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Escape") return;
     const menu = event.target.closest?.("details.menu[open], details.confirm[open]");

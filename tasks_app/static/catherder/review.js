@@ -109,7 +109,7 @@
     keep(element);
     const file = element.closest(".reviewed") || element.closest(".file-box")?.querySelector("summary");
     element.remove();
-    file?.focus();
+    (file || document.querySelector("[data-comment-whole]"))?.focus();
   }
 
   function reopen(root) {
@@ -274,7 +274,7 @@
       old.dataset.version = thread.dataset.version;
       return old;
     }
-    old.replaceWith(thread);
+    window.catherder.replaceKeepingFocus(old, () => old.replaceWith(thread));
     window.htmx?.process(thread);
     return thread;
   }
@@ -322,6 +322,8 @@
     say(text, "Show", () => {
       const fold = threads[0].closest("details.file");
       if (fold) fold.open = true;
+      threads[0].tabIndex = -1;
+      threads[0].focus({ preventScroll: true });
       threads[0].scrollIntoView({ block: "center" });
     });
   }

@@ -43,15 +43,24 @@
     } catch { /* some phones have them for installed pages only */ }
   }
 
+  // The focus goes on to the next toast, or back to the page.
+  function close(toast) {
+    const next = toast.nextElementSibling || toast.previousElementSibling;
+    const hadFocus = toast.contains(document.activeElement);
+    toast.remove();
+    if (hadFocus) (next ? linkOf(next) : document.getElementById("main")).focus();
+  }
+
   document.addEventListener("click", (event) => {
     const toast = event.target.closest(".toast");
-    if (toast && event.target.closest("button")) toast.remove();
+    if (toast && event.target.closest("button")) close(toast);
     const link = event.target.closest("a[data-notice], .toast a");
     if (link) markRead((link.closest(".toast") || link).dataset.notice);
   });
 
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") event.target.closest?.(".toast")?.remove();
+    const toast = event.key === "Escape" && event.target.closest?.(".toast");
+    if (toast) close(toast);
   });
 
   function markRead(notice) {
