@@ -114,16 +114,16 @@ def with_settings(text: str, wanted: Mapping[str, object], *, where: str) -> str
         return text
     written = document.value or {}
     if clashes := [key for key in wanted if key in written and written[key] != wanted[key]]:
+        reason = "is {} in the text and {} beside it; keep one of them"
         raise ConfigInvalid(
-            (Problem(document.line_of((key,)), key, _clash(written[key], wanted[key])) for key in clashes),
+            (
+                Problem(document.line_of((key,)), key, reason.format(shown(written[key]), shown(wanted[key])))
+                for key in clashes
+            ),
             where=where,
         )
     missing = {key: value for key, value in wanted.items() if key not in written}
     return _with_lines(_clean(text, where=where), missing, where=where) if missing else text
-
-
-def _clash(written: object, wanted: object) -> str:
-    return f"is {shown(written)} in the text and {shown(wanted)} beside it; keep one of them"
 
 
 def _with_lines(text: str, settings: Mapping[str, object], *, where: str) -> str:

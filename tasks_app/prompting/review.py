@@ -42,7 +42,8 @@ def review_feedback(reviews: Sequence[Remark], threads: Sequence[OpenThread]) ->
         f"{escaped_line(review.by)} wrote:\n{quote(review.text)}" for review in reviews if review.text.strip()
     ]
     if threads:
-        parts.append(_REPLIES.format(count=_threads_in_words(len(threads))))
+        count = "1 thread is" if len(threads) == 1 else f"{len(threads)} threads are"
+        parts.append(_REPLIES.format(count=count))
         parts += map(_thread_text, threads)
     parts.append("Afterwards your work is checked again, and the steps that follow run again.")
     return Feedback("\n\n".join(parts))
@@ -53,10 +54,6 @@ _REPLIES = (
     'your shell with `cat-herder reply NUMBER "what you did"`, one command for each thread. A thread without '
     "a reply stays open. If you need a decision, ask."
 )
-
-
-def _threads_in_words(threads: int) -> str:
-    return "1 thread is" if threads == 1 else f"{threads} threads are"
 
 
 def _thread_text(thread: OpenThread) -> str:

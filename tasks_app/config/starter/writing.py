@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -44,17 +45,13 @@ def _written(file: StarterFile, context: RepositoryContext, *, dry_run: bool) ->
     if context.leads_out(path.parent):
         raise BadInput("its folder is a link that leads out of the repository", where=file.name)
     try:
-        made = not _exists(path) if dry_run else _write_new(path, file.text)
+        made = not os.path.lexists(path) if dry_run else _write_new(path, file.text)
     except OSError as fault:
         raise BadInput(f"the file cannot be written: {fault.strerror}", where=file.name) from fault
     if made:
         return Written(file.name, Outcome.MADE)
     same = path.is_file() and path.read_bytes() == file.text.encode()
     return Written(file.name, Outcome.THERE) if same else Written(file.name, Outcome.LEFT, file.hint)
-
-
-def _exists(path: Path) -> bool:
-    return path.is_symlink() or path.exists()
 
 
 def _write_new(path: Path, text: str) -> bool:

@@ -82,7 +82,7 @@ def with_added(text: str, at: int, value: object, *, key: str | None = None) -> 
     It is laid out as its neighbours are: on a line of its own with their indentation, or beside them.
     """
     present = spans(text, at)
-    gap = text[at + 1 : present[0].begin] if present else _gap_of_empty(text, at)
+    gap = text[at + 1 : present[0].begin] if present else _outer(text, at) + _unit(text)
     words = _member_text(value, key=key, indent=_unit(text) if "\n" in gap else None)
     words = words.replace("\n", gap if "\n" in gap else " ")
     if not present:
@@ -100,11 +100,8 @@ def _member_text(value: object, *, key: str | None, indent: str | None) -> str:
 def _outer(text: str, at: int) -> str:
     """A line end and the indentation of the line in which `at` is."""
     before = text[text.rfind("\n", 0, at) + 1 : at].removeprefix("\ufeff")
-    return _line_end(text) + before[: len(before) - len(before.lstrip(" \t"))]
-
-
-def _gap_of_empty(text: str, at: int) -> str:
-    return _outer(text, at) + _unit(text)
+    line_end = "\r\n" if "\r\n" in text else "\n"
+    return line_end + before[: len(before) - len(before.lstrip(" \t"))]
 
 
 def _unit(text: str) -> str:
@@ -112,10 +109,6 @@ def _unit(text: str) -> str:
     present = spans(text, top(text))
     gap = text[top(text) + 1 : present[0].begin] if present else ""
     return gap.rsplit("\n", 1)[1] if "\n" in gap and not gap.endswith("\n") else _DEFAULT_INDENT
-
-
-def _line_end(text: str) -> str:
-    return "\r\n" if "\r\n" in text else "\n"
 
 
 def _skip(text: str, position: int) -> int:
