@@ -112,7 +112,7 @@ def patterns() -> list[URLPattern]:
 def document() -> dict[str, Any]:
     """Return the OpenAPI document, with the media types of problems, logs and tables, which Ninja lacks."""
     whole: dict[str, Any] = dict(api.get_openapi_schema(path_prefix=PREFIX))
-    scopes = dict(_scopes())
+    scopes = {name: operation.auth_callbacks[0].scope for name, operation in _operations()}  # type: ignore[attr-defined]
     for operations in whole["paths"].values():
         for operation in operations.values():
             _correct(operation, scopes[operation["operationId"]])
@@ -124,12 +124,6 @@ def _operations() -> Iterator[tuple[str, Operation]]:
         for view in mounted.path_operations.values():
             for operation in view.operations:
                 yield api.get_openapi_operation_id(operation), operation
-
-
-def _scopes() -> Iterator[tuple[str, Scope]]:
-    """Yield the name of each operation with the scope that it needs."""
-    for name, operation in _operations():
-        yield name, operation.auth_callbacks[0].scope  # type: ignore[attr-defined]
 
 
 @cache

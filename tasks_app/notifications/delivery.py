@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from tasks_app.core.allowed_networks import Network
 from tasks_app.core.errors import CatHerderError
-from tasks_app.models import Delivery, DeliveryState, EventType, Medium, PushSubscription, Target
+from tasks_app.models import Delivery, DeliveryState, EventType, Medium, PushSubscription
 from tasks_app.notifications import chat, mail, web_push, webhook
 from tasks_app.notifications.browsers import browser_of
 from tasks_app.notifications.errors import NotSent
@@ -106,7 +106,8 @@ def _send(batch: Sequence[Delivery]) -> int | None:
         return _push(delivery.browser, message, listed)
     assert delivery.target  # noqa: S101 (a constraint of the table)
     try:
-        url, secret = _decrypt_target(delivery.target)
+        url = decrypt(delivery.target.encrypted_url)
+        secret = decrypt(delivery.target.encrypted_secret) if delivery.target.encrypted_secret else ""
     except CatHerderError as error:
         raise NotSent(str(error), permanent=True) from None
     if delivery.medium == Medium.CHAT:
@@ -127,10 +128,6 @@ def _push(subscription: PushSubscription, message: Message, listed: Iterable[Net
         raise
     except CannotDecrypt as error:
         raise NotSent(str(error), permanent=True) from None
-
-
-def _decrypt_target(target: Target) -> tuple[str, str]:
-    return decrypt(target.encrypted_url), decrypt(target.encrypted_secret) if target.encrypted_secret else ""
 
 
 def drop_reason(delivery: Delivery) -> str:

@@ -122,7 +122,8 @@ def adopt() -> Ownership:
     if not found.has_projects:
         _refuse_if_wrong(found)
     if found.verdict is Verdict.OTHER:
-        _write_id(found.folder, _require(found.database_id))
+        assert found.database_id is not None  # noqa: S101 (OTHER means that both have one)
+        _write_id(found.folder, found.database_id)
     elif found.verdict is not Verdict.SAME:
         _note(found)
     return ownership()
@@ -248,8 +249,3 @@ def _count_work(folder: Path) -> dict[str, int]:
 def _is_work(path: Path) -> bool:
     """Return whether a folder holds work, and not parts that were moved out of a repository."""
     return path.is_dir() and ".git." not in path.name
-
-
-def _require(identity: UUID | None) -> UUID:
-    assert identity is not None  # noqa: S101 (OTHER means that both have one)
-    return identity

@@ -68,11 +68,8 @@ def publish_due(task_id: int) -> Publication | None:
     task.publish_due = False
     if task.publish is None or has_successor(task) or not has_changes(task, task.head_commit):
         return None
-    return publish_for_pipeline(task, _options_of(task), refused=_rights_missing(task))
-
-
-def _options_of(task: Task) -> PublishOptions:
-    return PublishOptions(**publish_from_json(task.publish or {}).model_dump())
+    options = PublishOptions(**publish_from_json(task.publish).model_dump())
+    return publish_for_pipeline(task, options, refused=_rights_missing(task))
 
 
 def _rights_missing(task: Task) -> str:

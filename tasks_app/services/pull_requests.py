@@ -143,11 +143,15 @@ def record_look(claimed: PullRequest, look: Look) -> None:
 
 
 def _next_look_at(row: PullRequest, claimed: PullRequest) -> datetime:
-    """Return when the next look is: soon if a webhook brought it forward during this one."""
+    """Return when the next look is: after a tenth of the time without news, within bounds.
+
+    It is soon if a webhook brought it forward during this one.
+    """
     now = timezone.now()
     if row.next_look_at < claimed.next_look_at and row.looked_at is not None:
         return max(now, row.looked_at + timedelta(seconds=SHORTEST_GAP))
-    return now + timedelta(seconds=_pause(row))
+    quiet = (now - row.changed_at).total_seconds()
+    return now + timedelta(seconds=min(LONGEST_PAUSE, max(SHORTEST_PAUSE, quiet / 10)))
 
 
 def record_answer(row: PullRequest, look: Look, *, began: datetime) -> PullRequest:
@@ -186,12 +190,6 @@ def _store_state(row: PullRequest, look: Look, began: datetime) -> bool:
     _set(row, {**values, "state_as_of": began})
     row.save()
     return news
-
-
-def _pause(row: PullRequest) -> float:
-    """Return the seconds until the next look: a tenth of the time without news, within bounds."""
-    quiet = (timezone.now() - row.changed_at).total_seconds()
-    return min(LONGEST_PAUSE, max(SHORTEST_PAUSE, quiet / 10))
 
 
 def _end(task: Task, row: PullRequest) -> None:

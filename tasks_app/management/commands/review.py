@@ -84,7 +84,10 @@ examples:
         with transaction.atomic():  # what is refused at the end leaves nothing behind
             _change_threads(task, principal, options)
             if verdict != ReviewVerdict.COMMENT or threads or options["body"]:
-                self._send_review(task, verdict, threads, principal, options)
+                send_review(
+                    task, verdict, by=principal, via=Channel.TERMINAL, body=options["body"], threads=threads,
+                    commit=options["commit"], notify=not options["here"],
+                )  # fmt: skip
         code = Exit.DONE
         if options["here"]:
             task.refresh_from_db()
@@ -93,19 +96,6 @@ examples:
         task.refresh_from_db()
         self._show(task, options)
         return code
-
-    def _send_review(
-        self,
-        task: Task,
-        verdict: ReviewVerdict,
-        threads: list[NewThread],
-        principal: Principal,
-        options: dict[str, Any],
-    ) -> None:
-        send_review(
-            task, verdict, by=principal, via=Channel.TERMINAL, body=options["body"], threads=threads,
-            commit=options["commit"], notify=not options["here"],
-        )  # fmt: skip
 
     def _show(self, task: Task, options: dict[str, Any]) -> None:
         found = ReviewsOut.of(task)

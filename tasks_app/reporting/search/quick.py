@@ -31,7 +31,8 @@ def find_tasks(principal: Principal, text: str) -> list[Task]:
 def find_questions(principal: Principal, text: str) -> list[Question]:
     """Return matching questions, the open ones first."""
     rows = questions_visible_to(principal).select_related("task__project").defer("tool_input", "evidence")
-    found = _best(rows.annotate(closed=_closed()), text, ("items__0__question", "task__title"), number="pk")
+    closed = Case(When(state="open", then=Value(0)), default=Value(1), output_field=IntegerField())
+    found = _best(rows.annotate(closed=closed), text, ("items__0__question", "task__title"), number="pk")
     return list(found.order_by("rank", "closed", "-asked_at", "-pk")[:FOUND])
 
 
@@ -47,10 +48,6 @@ def matches(name: str, text: str) -> bool:
 
 def words_of(text: str) -> list[str]:
     return text.strip()[:MAX_CHARACTERS].split()[:_MAX_WORDS]
-
-
-def _closed() -> Case:
-    return Case(When(state="open", then=Value(0)), default=Value(1), output_field=IntegerField())
 
 
 def _best(rows: QuerySet[Any], text: str, names: tuple[str, ...], *, number: str = "") -> QuerySet[Any]:
