@@ -39,10 +39,10 @@ def main(arguments: list[str] | None = None) -> int:
     reply.add_argument("thread", type=int, help="the number of the thread")
     reply.add_argument("text", nargs="+", help="the reply, in double quotes")
     given = parser.parse_args(arguments)
-    return _ask(ask, given) if given.command == "ask" else _send_reply(reply, given)
+    return _spool_question(ask, given) if given.command == "ask" else _send_reply(reply, given)
 
 
-def _ask(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
+def _spool_question(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     folder = os.environ.get("CAT_HERDER_ASKED")
     if not folder:
         inside = os.environ.get("CAT_HERDER_REPLIES")
@@ -51,7 +51,7 @@ def _ask(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     question = " ".join(given.question).strip()
     if not question:
         parser.error("the question is empty")
-    _write(folder, {"question": question})
+    _write_document(folder, {"question": question})
     print(NOT_PAUSED, end="")
     return 3
 
@@ -67,12 +67,12 @@ def _send_reply(parser: argparse.ArgumentParser, given: argparse.Namespace) -> i
         parser.error(f"there is no thread {given.thread}; the threads are {', '.join(numbers)}")
     if not text:
         parser.error("the reply is empty")
-    _write(folder, {"thread": given.thread, "text": text})
+    _write_document(folder, {"thread": given.thread, "text": text})
     print(f"Your reply to thread {given.thread} was noted.")
     return 0
 
 
-def _write(folder: str, content: dict[str, object]) -> None:
+def _write_document(folder: str, content: dict[str, object]) -> None:
     """Write the document under a name of its own, complete or not at all."""
     os.makedirs(folder, exist_ok=True)  # noqa: PTH103
     path = os.path.join(folder, f"{uuid.uuid4()}.json")  # noqa: PTH118

@@ -25,10 +25,10 @@ def clear_spool(home: Path) -> None:
 def spooled_asks(home: Path) -> list[Ask]:
     """Return the questions in the order asked. They stay until `clear_spool`, so that a crash loses none."""
     documents = spooled_documents(home, FOLDER, limit=10 * _MAX_QUESTIONS)
-    return [ask for document in documents for ask in _ask(document)][:_MAX_QUESTIONS]
+    return [ask for document in documents for ask in _read_ask(document)][:_MAX_QUESTIONS]
 
 
-def _ask(document: SpooledDocument) -> Iterator[Ask]:
+def _read_ask(document: SpooledDocument) -> Iterator[Ask]:
     with suppress(KeyError, TypeError):
         if question := str(document.content["question"]).strip():
             yield Ask(f"noted-{document.key}", "command", (AskItem(question),))

@@ -150,7 +150,7 @@ class _FakeRun:
             raise _RunEnded
         text, failed = decision.reason, True
         if decision.allow:
-            text, failed = _execute(name, decision.updated_input or tool_input, self._workspace)
+            text, failed = _execute_tool(name, decision.updated_input or tool_input, self._workspace)
         self._planning = self._planning and not (name == "ExitPlanMode" and decision.allow)
         self._answer = text
         self._send_tool_result(call, text, is_error=failed)
@@ -309,7 +309,7 @@ def _find_call(transcript: Mapping[str, list[dict[str, Any]]], call: str) -> tup
     return str(found["name"]), found["input"]
 
 
-def _execute(name: str, tool_input: Mapping[str, Any], workspace: Path) -> tuple[str, bool]:
+def _execute_tool(name: str, tool_input: Mapping[str, Any], workspace: Path) -> tuple[str, bool]:
     """Execute the tool with the decided input. Return its result, and whether it failed."""
     if name == "AskUserQuestion":
         answers = ", ".join(f'"{question}"="{answer}"' for question, answer in tool_input["answers"].items())

@@ -13,7 +13,7 @@ from tasks_app.core.types import Ask, AskItem, Option
 def ask_from_call(tool_use_id: str, name: str, tool_input: Mapping[str, Any]) -> Ask | None:
     """Return the ask that a tool call makes, or None for an ordinary tool call."""
     if name == "AskUserQuestion":
-        return Ask(tool_use_id, "AskUserQuestion", _items(tool_input), dict(tool_input))
+        return Ask(tool_use_id, "AskUserQuestion", _question_items(tool_input), dict(tool_input))
     if name == "Bash":
         questions = questions_in(str(tool_input.get("command", "")))
         if questions:
@@ -22,25 +22,25 @@ def ask_from_call(tool_use_id: str, name: str, tool_input: Mapping[str, Any]) ->
     return None
 
 
-def _items(tool_input: Mapping[str, Any]) -> tuple[AskItem, ...]:
+def _question_items(tool_input: Mapping[str, Any]) -> tuple[AskItem, ...]:
     """Return the items of an AskUserQuestion call, at least one whatever the model wrote."""
     written = tool_input.get("questions")
     questions = [item for item in written if isinstance(item, dict)] if isinstance(written, list) else []
-    items = [_item(item) for item in questions]
+    items = [_question_item(item) for item in questions]
     return tuple(items) or (AskItem(json.dumps(tool_input, ensure_ascii=False)[:2000]),)
 
 
-def _item(written: Mapping[str, Any]) -> AskItem:
+def _question_item(written: Mapping[str, Any]) -> AskItem:
     options = written.get("options")
     return AskItem(
         question=str(written.get("question") or written.get("header") or "(no question was given)"),
         header=str(written.get("header") or ""),
-        options=tuple(_option(option) for option in options) if isinstance(options, list) else (),
+        options=tuple(_question_option(option) for option in options) if isinstance(options, list) else (),
         multi_select=written.get("multiSelect") is True,
     )
 
 
-def _option(written: Any) -> Option:
+def _question_option(written: Any) -> Option:
     if not isinstance(written, dict):
         return Option(str(written))
     return Option(*(str(written.get(name) or "") for name in ("label", "description", "preview")))

@@ -52,11 +52,11 @@ def spooled_documents(
     documents: list[SpooledDocument] = []
     with suppress(OSError), open_folder(home, name) as folder:
         names = sorted(name for name in os.listdir(folder) if name.endswith(".json"))  # noqa: PTH208
-        documents = [document for name in names[:limit] for document in _read(folder, name, known)]
+        documents = [document for name in names[:limit] for document in _read_document(folder, name, known)]
     return sorted(documents, key=lambda document: document.written_at)
 
 
-def _read(folder: int, name: str, known: Collection[str]) -> Iterator[SpooledDocument]:
+def _read_document(folder: int, name: str, known: Collection[str]) -> Iterator[SpooledDocument]:
     # The agent chose the name: it may hold any bytes, and long names may differ only at their end.
     key = hashlib.sha256(os.fsencode(name)).hexdigest()[:32]
     if key in known:

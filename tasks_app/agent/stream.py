@@ -123,8 +123,8 @@ class Stream:
                 "is_error": message.get("is_error") is True,
                 "stop_reason": message.get("stop_reason"),
                 "text": str(message.get("result") or ""),
-                "duration_ms": _unless_none(_whole_number, message.get("duration_ms")),
-                "num_turns": _unless_none(_whole_number, message.get("num_turns")),
+                "duration_ms": _unless_none(_bounded_number, message.get("duration_ms")),
+                "num_turns": _unless_none(_bounded_number, message.get("num_turns")),
                 "cost_usd": _unless_none(_dollars, message.get("total_cost_usd")),
             },
         )
@@ -252,10 +252,10 @@ def _result_text(content: Any) -> str:
 
 def _usage(usage: Message, cost: float) -> Usage:
     return Usage(
-        _whole_number(usage.get("input_tokens")),
-        _whole_number(usage.get("output_tokens")),
-        _whole_number(usage.get("cache_creation_input_tokens")),
-        _whole_number(usage.get("cache_read_input_tokens")),
+        _bounded_number(usage.get("input_tokens")),
+        _bounded_number(usage.get("output_tokens")),
+        _bounded_number(usage.get("cache_creation_input_tokens")),
+        _bounded_number(usage.get("cache_read_input_tokens")),
         cost,
     )
 
@@ -264,7 +264,7 @@ def _unless_none(parse: Callable[[Any], float], value: Any) -> float | None:
     return None if value is None else parse(value)
 
 
-def _whole_number(value: Any) -> int:
+def _bounded_number(value: Any) -> int:
     """Return a whole number from 0 to `MOST_TOKENS`; 0 for anything that is no such number."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         return 0

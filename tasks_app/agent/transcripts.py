@@ -140,14 +140,14 @@ def result_in(transcript: Transcript, tool_use_id: str) -> CallResult | None:
     results = (
         _classify(block)
         for entry in transcript.get("", [])
-        for block in _blocks(entry)
+        for block in _message_blocks(entry)
         if block.get("type") == "tool_result" and block.get("tool_use_id") == tool_use_id
     )
     return next(results, None)
 
 
 def _classify(result: dict[str, Any]) -> CallResult:
-    if was_broken_off(_text(result.get("content"))):
+    if was_broken_off(_content_text(result.get("content"))):
         return CallResult.BROKEN_OFF
     return CallResult.ERROR if result.get("is_error") is True else CallResult.GOOD
 
@@ -155,7 +155,9 @@ def _classify(result: dict[str, Any]) -> CallResult:
 def has_prompt(transcript: Transcript, prompt: str) -> bool:
     """Return whether the session holds that prompt, so that the agent has read it."""
     messages = (entry.get("message") for entry in transcript.get("", []) if entry.get("type") == "user")
-    return any(isinstance(message, dict) and _text(message.get("content")) == prompt for message in messages)
+    return any(
+        isinstance(message, dict) and _content_text(message.get("content")) == prompt for message in messages
+    )
 
 
 def deferred_call(transcript: Transcript) -> str:
@@ -168,13 +170,13 @@ def deferred_call(transcript: Transcript) -> str:
     return ""
 
 
-def _blocks(entry: dict[str, Any]) -> list[dict[str, Any]]:
+def _message_blocks(entry: dict[str, Any]) -> list[dict[str, Any]]:
     message = entry.get("message")
     content = message.get("content") if isinstance(message, dict) else None
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
 
 
-def _text(content: Any) -> str:
+def _content_text(content: Any) -> str:
     if isinstance(content, str):
         return content
     blocks = content if isinstance(content, list) else []

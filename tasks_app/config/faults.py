@@ -43,18 +43,18 @@ class ConfigInvalid(BadInput):
     def __init__(self, problems: Iterable[Problem], *, where: str) -> None:
         self.problems = tuple(sorted(problems, key=lambda problem: problem.line or 0))
         if len(self.problems) == 1:
-            super().__init__(self.problems[0].sentence, where=_place(where, self.problems[0].line))
+            super().__init__(self.problems[0].sentence, where=_file_and_line(where, self.problems[0].line))
         else:
             super().__init__(_listing(self.problems, where=where), where=where)
         self.file = where
 
 
-def _place(where: str, line: int | None) -> str:
+def _file_and_line(where: str, line: int | None) -> str:
     return f"{where}:{line}" if line else where
 
 
 def _listing(problems: Sequence[Problem], *, where: str) -> str:
-    rows = [f"  {_place(where, one.line)}: {one.sentence}" for one in problems[:_LISTED_PROBLEMS]]
+    rows = [f"  {_file_and_line(where, one.line)}: {one.sentence}" for one in problems[:_LISTED_PROBLEMS]]
     if len(problems) > _LISTED_PROBLEMS:
         rows.append(f"  … and {len(problems) - _LISTED_PROBLEMS} more")
     return "\n".join([f"{len(problems)} faults", *rows])

@@ -123,7 +123,7 @@ def _to_seconds(value: object) -> object:
 def seconds_from_text(text: str) -> int:
     """Return seconds from entered text: `90`, `90s`, `15m`, `2h`. Raises BadInput."""
     typed = text.strip()
-    return int(_checked(_to_seconds, int(typed) if re.fullmatch("[0-9]{1,9}", typed) else typed))
+    return int(_apply_rule(_to_seconds, int(typed) if re.fullmatch("[0-9]{1,9}", typed) else typed))
 
 
 def duration_text(seconds: int) -> str:
@@ -136,10 +136,10 @@ def duration_text(seconds: int) -> str:
 
 def model_name(text: str) -> str:
     """Return the name of a model that a person typed. Raises BadInput."""
-    return str(_checked(check_model, text.strip()))
+    return str(_apply_rule(check_model, text.strip()))
 
 
-def _checked(rule: Callable[[Any], object], value: object) -> Any:
+def _apply_rule(rule: Callable[[Any], object], value: object) -> Any:
     try:
         return rule(value)
     except PydanticCustomError as error:

@@ -70,10 +70,10 @@ def read_exported(path: Path, *, repository: Path, sandbox: Sandbox, timeout: fl
         argv = [node, _MEMORY, "--input-type=module", "-e", script, "--", str(path), str(folder), mark]
         command = sandbox.command(argv, workspace=folder, home=folder, env={}, readable=[repository])
         done = run(command, timeout=timeout, output_limit=_OUTPUT_BYTES)
-    return _exported(_outcome(done, mark, where=path.name, timeout=timeout), where=path.name)
+    return _exported(_printed_json(done, mark, where=path.name, timeout=timeout), where=path.name)
 
 
-def _outcome(done: Finished, mark: str, *, where: str, timeout: float) -> dict[str, Any]:
+def _printed_json(done: Finished, mark: str, *, where: str, timeout: float) -> dict[str, Any]:
     if done.timed_out:
         raise BadInput(f"it did not end within {timeout:g} seconds", where=where)
     marked = [line for line in done.output.splitlines() if line.startswith(mark)]

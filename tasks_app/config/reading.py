@@ -39,7 +39,7 @@ def read_model(
         # Only the file's own spelling counts: `task_folder` is an unknown key, not another `taskFolder`.
         read = model.model_validate(value, by_alias=True, by_name=False)
     except ValidationError as error:
-        problems += [_problem(one, document, keys_at) for one in error.errors()]
+        problems += [_problem_of(one, document, keys_at) for one in error.errors()]
     if read is None or problems:
         raise ConfigInvalid(_one_for_each_key(problems), where=where)
     return read
@@ -53,7 +53,7 @@ def _one_for_each_key(problems: Iterable[Problem]) -> list[Problem]:
     return list(by_key.values())
 
 
-def _problem(
+def _problem_of(
     error: ErrorDetails, document: YamlDocument, keys_at: Callable[[Location], type[FileModel]]
 ) -> Problem:
     location = _as_written(error["loc"], document)

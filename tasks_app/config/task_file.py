@@ -59,7 +59,7 @@ class TaskDefinition:
 
 def read_task_file(path: Path) -> tuple[str, TaskDefinition]:
     """Return the text of a task file and what it says. Raises `BadInput` that names the path."""
-    text = _text_of(path)
+    text = _read_file(path)
     return text, parse_task(text, where=str(path))
 
 
@@ -68,7 +68,7 @@ def parse_task(text: str, *, where: str) -> TaskDefinition:
 
     Raises `BadInput` (`ConfigInvalid` for front matter) with file and line.
     """
-    lines = _clean(text, where=where).split("\n")
+    lines = _normalised(text, where=where).split("\n")
     end = _front_matter_end(lines, where=where)
     document = _front_matter(lines[1:end], where=where)
     settings = read_model(FrontMatter, document, where=where, keys_at=lambda location: FrontMatter)
@@ -90,14 +90,14 @@ def front_matter(text: str, *, where: str) -> YamlDocument:
 
     Raises `BadInput` if it is no YAML, or is never closed.
     """
-    lines = _clean(text, where=where).split("\n")
+    lines = _normalised(text, where=where).split("\n")
     return _front_matter(lines[1 : _front_matter_end(lines, where=where)], where=where)
 
 
 def below_front_matter(text: str) -> str:
     """Return the text without its front matter, whatever that says; all of it if that is never closed."""
     try:
-        lines = _clean(text, where="").split("\n")
+        lines = _normalised(text, where="").split("\n")
         end = _front_matter_end(lines, where="")
     except BadInput:
         return text
@@ -123,7 +123,7 @@ def with_settings(text: str, wanted: Mapping[str, object], *, where: str) -> str
             where=where,
         )
     missing = {key: value for key, value in wanted.items() if key not in written}
-    return _with_lines(_clean(text, where=where), missing, where=where) if missing else text
+    return _with_lines(_normalised(text, where=where), missing, where=where) if missing else text
 
 
 def _with_lines(text: str, settings: Mapping[str, object], *, where: str) -> str:
@@ -134,7 +134,7 @@ def _with_lines(text: str, settings: Mapping[str, object], *, where: str) -> str
     return "\n".join([*lines[:end], *added, *lines[end:]] if end else ["---", *added, "---", *lines])
 
 
-def _clean(text: str, *, where: str) -> str:
+def _normalised(text: str, *, where: str) -> str:
     if len(text.encode(errors="replace")) > MAX_BYTES:
         raise BadInput(f"the task is larger than {MAX_BYTES:,} bytes", where=where)
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
@@ -181,7 +181,7 @@ def _bounded(title: str) -> str:
     return words if len(words) <= MAX_TITLE else words[: MAX_TITLE - 1].rstrip() + "…"
 
 
-def _text_of(path: Path) -> str:
+def _read_file(path: Path) -> str:
     try:
         # A pipe or a device would block or never end; look before opening.
         if not stat.S_ISREG(path.stat().st_mode):

@@ -30,7 +30,7 @@ def open_folder(root: Root, path: str | PurePosixPath = "") -> Iterator[int]:
     """Open the folder at `path` below `root`. Raise OSError if a part is missing, a link or not a folder."""
     with ExitStack() as opened:
         folder = root if isinstance(root, int) else _keep(opened, os.open(root, _FOLDER))
-        for name in _parts(path):
+        for name in _path_parts(path):
             folder = _keep(opened, os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder))
         yield folder
 
@@ -41,7 +41,7 @@ def open_file(root: Root, path: str | PurePosixPath) -> Iterator[IO[bytes]]:
 
     Raise OSError if it is missing or a part of its path is a link, NotRegularFile if it is not a file.
     """
-    *folders, name = _parts(path) or [""]
+    *folders, name = _path_parts(path) or [""]
     with open_folder(root, PurePosixPath(*folders)) as folder:
         # Without blocking: opening a pipe would wait for its writer.
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
@@ -67,7 +67,7 @@ def _keep(opened: ExitStack, descriptor: int) -> int:
     return descriptor
 
 
-def _parts(path: str | PurePosixPath) -> list[str]:
+def _path_parts(path: str | PurePosixPath) -> list[str]:
     """Return the names on the way. Raise OSError for a path that leads elsewhere or cannot exist."""
     parts = PurePosixPath(path).parts
     if any(name in ("/", "//", "..") or "\0" in name for name in parts):

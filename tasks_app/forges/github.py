@@ -55,7 +55,7 @@ class _Api(RestForge):
         try:
             return self._requester.requestJsonAndCheck(verb, path, parameters=query, input=body)[1]
         except GithubException as error:
-            raise self._refused(error.status, _reason(error.data), error.headers or {}) from None
+            raise self._refused(error.status, _error_message(error.data), error.headers or {}) from None
 
     @staticmethod
     def _read_pull_request(raw: Json) -> RemotePullRequest:
@@ -181,7 +181,7 @@ def _requester(api_url: str, auth: Auth.Auth, listed: tuple[Network, ...]) -> Re
     return client.requester
 
 
-def _reason(data: object) -> str:
+def _error_message(data: object) -> str:
     """Return what GitHub says is wrong: its message, and that of each error."""
     if not isinstance(data, dict):
         return text(data)

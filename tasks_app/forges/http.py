@@ -177,13 +177,13 @@ class GuardedAdapter(HTTPAdapter):
 
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
         kwargs["timeout"] = STEP_SECONDS
-        key = _key(request) if request.method == "GET" else None
+        key = _cache_key(request) if request.method == "GET" else None
         kept = _answers.get(key) if key else None
         if kept:
             request.headers["If-None-Match"] = kept.etag
         with self._sockets.limited():
             response = super().send(request, *args, **{**kwargs, "stream": True})
-            _read(response)
+            _read_content(response)
         if kept and response.status_code == _NOT_MODIFIED:
             return _unchanged(response, kept)
         etag = response.headers.get("ETag", "")
@@ -192,13 +192,13 @@ class GuardedAdapter(HTTPAdapter):
         return response
 
 
-def _key(request: requests.PreparedRequest) -> bytes:
+def _cache_key(request: requests.PreparedRequest) -> bytes:
     """Return what tells requests apart: the URL and everything that stands for the user."""
     told = [request.headers.get(name) or "" for name in ("Authorization", "PRIVATE-TOKEN", "Accept")]
     return sha256("\n".join([request.url or "", *map(str, told)]).encode()).digest()
 
 
-def _read(response: requests.Response) -> None:
+def _read_content(response: requests.Response) -> None:
     content = bytearray()
     for piece in response.iter_content(64 * 2**10):
         content += piece
@@ -287,7 +287,7 @@ def _seconds_to_wait(status: int, headers: Mapping[str, str], *, now: float) -> 
     if after is not None:
         return after
     for prefix in ("X-RateLimit", "RateLimit"):
-        reset = _seconds(headers.get(f"{prefix}-Reset", ""))
+        reset = _parse_seconds(headers.get(f"{prefix}-Reset", ""))
         if headers.get(f"{prefix}-Remaining") == "0" and reset is not None:
             return min(max(0.0, reset - now), _LONGEST_WAIT)
     return 60.0 if status == _RATE_LIMITED else None
@@ -295,7 +295,7 @@ def _seconds_to_wait(status: int, headers: Mapping[str, str], *, now: float) -> 
 
 def _seconds_after(value: str, *, now: float) -> float | None:
     """Return the seconds of a Retry-After header, which has a number or a date; None if it has neither."""
-    seconds = _seconds(value)
+    seconds = _parse_seconds(value)
     if seconds is None:
         try:
             at = parsedate_to_datetime(value)
@@ -305,5 +305,5 @@ def _seconds_after(value: str, *, now: float) -> float | None:
     return min(max(0.0, seconds), _LONGEST_WAIT)
 
 
-def _seconds(value: str) -> float | None:
+def _parse_seconds(value: str) -> float | None:
     return float(value) if value.isascii() and value.isdigit() and len(value) < 20 else None

@@ -81,7 +81,7 @@ class PromptParts:
 
 def assemble(parts: PromptParts) -> str:
     """Return the prompt of the step. Text of others in it cannot pass for a section."""
-    return "\n\n".join([*_opening(parts), *_sections(parts)]) + "\n"
+    return "\n\n".join([*_opening(parts), *_prompt_sections(parts)]) + "\n"
 
 
 def _opening(parts: PromptParts) -> Iterator[str]:
@@ -121,7 +121,7 @@ def _sequence(folder: str) -> str:
     )
 
 
-def _sections(parts: PromptParts) -> Iterator[str]:
+def _prompt_sections(parts: PromptParts) -> Iterator[str]:
     yield section("TASK DEFINITION", escape(parts.task))
     if _shows_plan(parts):
         yield section("PLAN", escape(head(parts.plan or "", limit=MAX_PLAN)))

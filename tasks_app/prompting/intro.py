@@ -63,7 +63,7 @@ def load_interaction_intro(text: str, *, where: str = WHERE) -> InteractionIntro
     """
     if faults := intro_faults(text):
         raise BadInput(faults[0].message, where=where)
-    return InteractionIntro(_sections(_COMMENT.sub("", text.replace("\r\n", "\n"))))
+    return InteractionIntro(_text_by_heading(_COMMENT.sub("", text.replace("\r\n", "\n"))))
 
 
 def intro_faults(text: str) -> list[IntroFault]:
@@ -73,7 +73,7 @@ def intro_faults(text: str) -> list[IntroFault]:
     return [*_faults_of_headings(lined), *_faults_of_sections(lined)]
 
 
-def _sections(text: str) -> dict[str, str]:
+def _text_by_heading(text: str) -> dict[str, str]:
     _, *parts = _HEADING.split(text)
     return {_section_name(name): body.strip() for name, body in zip(parts[::2], parts[1::2], strict=True)}
 
@@ -95,7 +95,7 @@ def _faults_of_headings(lined: str) -> Iterator[IntroFault]:
 
 
 def _faults_of_sections(lined: str) -> Iterator[IntroFault]:
-    bodies = _sections(lined)
+    bodies = _text_by_heading(lined)
     lines = {_section_name(one[1]): _line_of(lined, one.start()) for one in _HEADING.finditer(lined)}
     for name in _SECTIONS:
         if name not in bodies:

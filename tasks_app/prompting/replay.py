@@ -56,14 +56,16 @@ def with_feedback(original_prompt: str, feedback: Feedback) -> str:
 
 
 def _actions_text(actions: Iterable[PastAction], *, limit: int) -> str:
-    entries = [_entry(action, limit=min(limit, _MAX_ACTION)) for action in actions if action.text.strip()]
+    entries = [
+        _action_words(action, limit=min(limit, _MAX_ACTION)) for action in actions if action.text.strip()
+    ]
     kept = _newest_that_fit(entries, limit=limit)
     if left_out := len(entries) - len(kept):
         kept.insert(0, f"[… the first {left_out:,} of {len(entries):,} actions are left out …]")
     return "\n\n".join(kept)
 
 
-def _entry(action: PastAction, *, limit: int) -> str:
+def _action_words(action: PastAction, *, limit: int) -> str:
     label = f"[{escape(action.tool)}] " if action.kind == "tool" else ""
     return f"{label}{escape(head(action.text.strip(), limit=limit))}"
 

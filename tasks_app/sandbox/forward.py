@@ -24,10 +24,10 @@ def serve(listening: socket.socket, path: str) -> None:
     while True:
         slots.acquire()
         client, _ = listening.accept()
-        threading.Thread(target=_connect, args=(client, path, slots), daemon=True).start()
+        threading.Thread(target=_forward, args=(client, path, slots), daemon=True).start()
 
 
-def _connect(client: socket.socket, path: str, slots: threading.BoundedSemaphore) -> None:
+def _forward(client: socket.socket, path: str, slots: threading.BoundedSemaphore) -> None:
     try:
         with client, socket.socket(socket.AF_UNIX) as service:
             service.connect(path)

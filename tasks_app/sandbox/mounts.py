@@ -117,10 +117,10 @@ def mount_arguments(requested: RequestedPaths, *, tmp_size: int = 0) -> list[str
     was changed to lead out of a folder that the sandboxed process can write.
     """
     _refuse_unsafe(requested)
-    binds = [*_system(), *_etc(), *_tools(requested.hidden), *_requested(requested)]
+    binds = [*_system_binds(), *_etc_binds(), *_program_binds(requested.hidden), *_requested_binds(requested)]
     mounts = [
         *_kernel(),
-        *_temporary(tmp_size),
+        *_temporary_mounts(tmp_size),
         *(_mount(bind) for bind in binds),
         *_masks(binds, requested.hidden, tmp_size),
     ]
@@ -150,7 +150,7 @@ def _kernel() -> Iterator[Mount]:
         yield Mount(path, ("--symlink", str(path.readlink()), str(path)))
 
 
-def _temporary(size: int) -> Iterator[Mount]:
+def _temporary_mounts(size: int) -> Iterator[Mount]:
     for path in ("/tmp", "/var/tmp", "/dev/shm"):  # noqa: S108
         yield Mount(Path(path), _tmpfs(path, size))
 
@@ -159,11 +159,11 @@ def _tmpfs(path: str, size: int) -> tuple[str, ...]:
     return (*(("--size", str(size)) if size else ()), "--tmpfs", path)
 
 
-def _system() -> Iterator[_Bind]:
+def _system_binds() -> Iterator[_Bind]:
     return (_Bind(path, path) for path in _SYSTEM if path.is_dir() and not path.is_symlink())
 
 
-def _etc() -> Iterator[_Bind]:
+def _etc_binds() -> Iterator[_Bind]:
     etc = Path("/etc")
     for path in (found for name in _ETC for found in etc.glob(name)):
         # Follow links here: the sandbox may not have the target's folder (resolv.conf in /run).
@@ -179,7 +179,7 @@ def _others_may_read(path: Path) -> bool:
         return False
 
 
-def _requested(requested: RequestedPaths) -> Iterator[_Bind]:
+def _requested_binds(requested: RequestedPaths) -> Iterator[_Bind]:
     # A path in both lists stays writable: the later one of two binds takes effect.
     for path in requested.readable:
         yield _Bind(path.resolve(), _mount_point(path))
@@ -192,7 +192,7 @@ def _mount_point(path: Path) -> Path:
     return path.resolve() if _within(path, _SYSTEM) else path
 
 
-def _tools(hidden: Sequence[Path]) -> Iterator[_Bind]:
+def _program_binds(hidden: Sequence[Path]) -> Iterator[_Bind]:
     """Yield the interpreter that runs the portal's helper programs, and the programs on PATH."""
     prefixes = {Path(prefix) for prefix in (sys.prefix, sys.base_prefix)}
     found = [path for folder in search_path().split(":") for path in _toolchain(Path(folder))]

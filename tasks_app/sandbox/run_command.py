@@ -58,7 +58,7 @@ def run(
     the command when it returns true. The command has its own session and no input.
     """
     try:
-        process = _start(command)
+        process = _start_process(command)
     except OSError as error:
         return Finished(_NOT_STARTED, f"{command.argv[0]}: {error.strerror or error}")
     tail, watch, over_limit = _OutputTail(output_limit), command.watch(process.pid), ""
@@ -85,7 +85,7 @@ def run(
     )
 
 
-def _start(command: SandboxedCommand) -> subprocess.Popen[bytes]:
+def _start_process(command: SandboxedCommand) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         command.argv,
         env=command.env,

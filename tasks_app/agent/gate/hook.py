@@ -134,8 +134,8 @@ def refusal(step: str, globs: list[str], path: str) -> str:
 
 def verdict(call: dict, run_dir: str) -> dict | None:  # type: ignore[type-arg]
     """Return the decision on the call according to the run's orders."""
-    orders = _read(run_dir, "orders.json")
-    decisions = _read(run_dir, "decisions.json")
+    orders = _read_run_file(run_dir, "orders.json")
+    decisions = _read_run_file(run_dir, "decisions.json")
     decision = decide(call, decisions) if orders.get("may_ask") else _human_decision(call, decisions)
     if decision is None and orders.get("asks_no_more") and _is_ask(call):
         return _deny(NOBODY)
@@ -144,7 +144,7 @@ def verdict(call: dict, run_dir: str) -> dict | None:  # type: ignore[type-arg]
     return guard(call, orders) or approval(call, orders)
 
 
-def _read(run_dir: str, name: str) -> dict:  # type: ignore[type-arg]
+def _read_run_file(run_dir: str, name: str) -> dict:  # type: ignore[type-arg]
     with open(f"{run_dir}/{name}", encoding="utf-8") as file:  # noqa: PTH123
         return dict(json.load(file))
 

@@ -51,7 +51,7 @@ class _Table:
 
 def price_of(model: str) -> Price:
     """Return the price of a model by its name in a request; the highest price if the table lacks it."""
-    table = _table()
+    table = _price_table()
     name = _PROVIDER.sub("", model.lower())
     known = [key for key in table.models if name.startswith(key) and _SUFFIX.fullmatch(name[len(key) :])]
     return table.models[max(known, key=len)] if known else table.highest
@@ -71,7 +71,7 @@ def usage_of(model: str, usage: Mapping[str, Any]) -> Usage:
 
 
 def _usage_of_model(model: str, usage: Mapping[str, Any]) -> Usage:
-    table = _table()
+    table = _price_table()
     read, write = (
         _token_count(usage, "cache_read_input_tokens"),
         _token_count(usage, "cache_creation_input_tokens"),
@@ -105,7 +105,7 @@ def _object(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 @cache
-def _table() -> _Table:
+def _price_table() -> _Table:
     content = json.loads(TABLE.read_text(encoding="utf-8"))
     models = {name: _parse_price(entry) for name, entry in content["models"].items()}
     highest = max(models.values(), key=lambda price: price.output)

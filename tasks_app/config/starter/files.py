@@ -62,7 +62,7 @@ def starter_files(context: RepositoryContext, choices: Choices) -> Iterator[Star
     yield StarterFile(CONFIG_FILE, settings)
     if choices.schema:
         yield StarterFile(SCHEMA_FILE, json.dumps(json_schema(), ensure_ascii=False, indent=2) + "\n")
-    yield _task(context, read_text(context, CONFIG_FILE) or settings)
+    yield _first_task(context, read_text(context, CONFIG_FILE) or settings)
     yield _permission(context)
     if choices.prompts:
         yield from _prompts(context.shipped_steps)
@@ -87,7 +87,7 @@ def settings_text(context: RepositoryContext, *, schema: bool = False, alone: bo
 
     `alone`: no first task comes with it, so a task folder that does not exist is only a comment.
     """
-    text = _template(context, CONFIG_FILE)
+    text = _template_text(context, CONFIG_FILE)
     if alone and not (context.root / DEFAULT_TASK_FOLDER).is_dir():
         text = text.replace("\ntaskFolder:", "\n# taskFolder:")
     command = test_command(context)
@@ -95,14 +95,14 @@ def settings_text(context: RepositoryContext, *, schema: bool = False, alone: bo
     return text.replace("{{schema}}", _SCHEMA_LINE if schema else "").replace("{{check}}", check)
 
 
-def _task(context: RepositoryContext, settings: str) -> StarterFile:
+def _first_task(context: RepositoryContext, settings: str) -> StarterFile:
     """Return the first task, in the task folder that the settings name; not beside tasks that are there."""
     try:
         config = load_project_config(settings)
         folder, pipelines = config.task_folder, [pipeline.name for pipeline in config.pipelines]
     except ConfigInvalid:
         folder, pipelines = DEFAULT_TASK_FOLDER, []
-    text = _template(context, "task.md")
+    text = _template_text(context, "task.md")
     if "quick" not in pipelines:
         text = text.replace("pipeline: quick\n", "")
     name = f"{folder.rstrip('/')}/{_TASK_FILE}"
@@ -130,5 +130,5 @@ def _prompts(shipped: Path) -> Iterator[StarterFile]:
             yield StarterFile(repository_path(path.stem), path.read_text(encoding="utf-8"))
 
 
-def _template(context: RepositoryContext, name: str) -> str:
+def _template_text(context: RepositoryContext, name: str) -> str:
     return (context.prompts / _TEMPLATES / name).read_text(encoding="utf-8")

@@ -35,7 +35,7 @@ def report_on(context: RepositoryContext, findings: Iterable[Finding] = ()) -> R
     settings = read_settings_file(context)
     tasks = read_task_files(settings, context)
     found = [*findings, *_contents(settings, tasks, context)]
-    return Report.of(found, looked_at=_looked_at(settings, tasks, context))
+    return Report.of(found, looked_at=_what_was_checked(settings, tasks, context))
 
 
 def why_it_may_ask(
@@ -88,7 +88,7 @@ def _intro(path: Path) -> Iterator[Finding]:
         yield error(name, one.message, line=one.line)
 
 
-def _looked_at(settings: SettingsFile, tasks: Sequence[TaskFile], context: RepositoryContext) -> str:
+def _what_was_checked(settings: SettingsFile, tasks: Sequence[TaskFile], context: RepositoryContext) -> str:
     own = (context.root / CONFIG_FILE).exists()
     steps = len(list(settings.steps()))
     pipelines = len(settings.pipelines or ())

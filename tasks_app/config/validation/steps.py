@@ -33,7 +33,7 @@ def step_findings(settings: SettingsFile, context: RepositoryContext) -> Iterato
     for step in settings.steps():
         yield from _prompt_findings(settings, step, context)
         yield from _model(settings, (*step.location, "model"), step.values.get("model"))
-        yield from _tools(settings, step)
+        yield from _tool_rules(settings, step)
         for location, check in _checks(step):
             yield from _check_findings(settings, location, check, context)
 
@@ -80,7 +80,7 @@ def _has_fault(settings: SettingsFile, step: RawStep, key: str) -> bool:
     return any(replace(one.problem, message="") == problem for one in settings.findings)
 
 
-def _tools(settings: SettingsFile, step: RawStep) -> Iterator[Finding]:
+def _tool_rules(settings: SettingsFile, step: RawStep) -> Iterator[Finding]:
     tools = step.values.get("allowedTools")
     for index, rule in enumerate(tools if isinstance(tools, list) else ()):
         location = (*step.location, "allowedTools", index)
