@@ -25,7 +25,7 @@ class SeldomWithoutServices(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         fault = record.exc_info[1] if record.exc_info else None
-        if fault is None or (reason := _reason(fault)) is None:
+        if fault is None or (reason := _unavailable_service(fault)) is None:
             return True
         record.msg, record.args = f"{record.getMessage().rstrip('.')}: {reason}", ()
         record.exc_info = record.exc_text = None
@@ -36,7 +36,7 @@ class SeldomWithoutServices(logging.Filter):
         return True
 
 
-def _reason(fault: BaseException) -> str | None:
+def _unavailable_service(fault: BaseException) -> str | None:
     """Return the message about an unavailable service, or None for any other error."""
     from tasks_app.models.database_errors import (  # needs settings, which name this module
         explain,

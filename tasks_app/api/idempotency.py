@@ -44,7 +44,7 @@ def once(operation: Callable[..., Status[Any]]) -> Callable[..., Any]:
         key = given.pop("idempotency").idempotency_key
         if key is None:
             return operation(request, **given)
-        row = _claim(request, key)
+        row = _claim_key(request, key)
         if row.status:
             return _replay(row)
         try:
@@ -67,7 +67,7 @@ def _body_to_store(value: Any) -> Any:
     return value.to_keep() if hasattr(value, "to_keep") else value
 
 
-def _claim(request: HttpRequest, key: str) -> IdempotencyKey:
+def _claim_key(request: HttpRequest, key: str) -> IdempotencyKey:
     """Return a new row for the key, or the row with the stored response. Raise Refused."""
     user, fingerprint = principal_of(request).user, _fingerprint(request)
     _delete_abandoned(user, key)

@@ -38,7 +38,7 @@ def advance(task_id: int, *, owner: str, context: WorkerContext) -> bool:
     if renewer.holds(task_id):
         return False
     worked = False
-    while (lease := _claim(task_id, owner)) is not None:
+    while (lease := _claim_lease(task_id, owner)) is not None:
         worked = True
         crash_point("claimed")
         try:
@@ -63,7 +63,7 @@ def advance(task_id: int, *, owner: str, context: WorkerContext) -> bool:
     return worked
 
 
-def _claim(task_id: int, owner: str) -> Lease | None:
+def _claim_lease(task_id: int, owner: str) -> Lease | None:
     """Claim the lease if there is work to do. Return None while the database cannot be written, too."""
     try:
         return Lease.claim(task_id, owner=owner)
@@ -97,7 +97,7 @@ def _work(lease: Lease, context: WorkerContext) -> None:
     except Exception as error:
         if fault := temporary_fault(error):
             logger.warning("task %s is postponed: %s (%s)", lease.task_id, fault, error)
-            retry_during_faults(partial(_postpone, lease, fault))
+            retry_during_faults(partial(_put_off, lease, fault))
         else:
             retry_during_faults(partial(_fail_task, lease, _failure_reason(lease, error)))
 
@@ -127,7 +127,7 @@ def _failure_reason(lease: Lease, error: Exception) -> str:
     )
 
 
-def _postpone(lease: Lease, fault: str) -> None:
+def _put_off(lease: Lease, fault: str) -> None:
     """Have the task retried after a fault that passes. What the run had reported until then counts."""
     recovered = recover(lease)
     with lease.fenced() as task:

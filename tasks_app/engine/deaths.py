@@ -48,11 +48,11 @@ def fail_if_hopeless(step: Step, lease: Lease) -> bool:
     kills = sum(1 for run in crashed if killed_by(run.exit_code))
     if step.phase != Phase.RUNNING or (deaths < DEATHS and kills < KILLS):
         return False
-    fail(lease, step, _failure_reason(step, deaths, kills))
+    fail(lease, step, _reason_of_deaths(step, deaths, kills))
     return True
 
 
-def _failure_reason(step: Step, deaths: int, kills: int) -> str:
+def _reason_of_deaths(step: Step, deaths: int, kills: int) -> str:
     last = step.runs.order_by("-number").first()
     signal = killed_by(last.exit_code) if last else ""
     if not signal:

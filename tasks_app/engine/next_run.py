@@ -144,7 +144,7 @@ def _following_run(
     decisive = last
     if last.outcome == Outcome.LOST:
         decisive = step.current_runs.exclude(outcome=Outcome.LOST).last() or last
-    reason = _reason(decisive, reviews)
+    reason = _reason_to_run(decisive, reviews)
     if not transcript or decisive != last or step.task.resume == "replay":
         feedback = _feedback(step, decisive, open_answers, requests_of_current_runs(step))
         prompt = replay(step_prompt(step), actions=past_actions(step), feedback=feedback)  # H9
@@ -237,7 +237,7 @@ def _has_question(step: Step, call: str) -> bool:
     return step.questions.filter(tool_use_id=call).exists()
 
 
-def _reason(last: Run, reviews: Sequence[Review]) -> Reason:
+def _reason_to_run(last: Run, reviews: Sequence[Review]) -> Reason:
     if last.outcome == Outcome.FINISHED:
         return Reason.REVIEW if reviews else Reason.CHECK_FAILED
     reasons = {
@@ -330,7 +330,7 @@ def _why_again(step: Step, last: Run, answers: Sequence[Question]) -> Feedback:
         report = next((one for one in last.checks if not one["passed"]), last.checks[-1])
         return failed_check_feedback(
             check=report["check"],
-            reason=_failure_reason(report),
+            reason=_check_failure(report),
             output=report["output"],
             passed_already=report.get("exit_code") == 0 and not report["passed"],
             attempts=attempts_left_of(step),
@@ -342,7 +342,7 @@ def _why_again(step: Step, last: Run, answers: Sequence[Question]) -> Feedback:
     return interruption_feedback()
 
 
-def _failure_reason(report: dict[str, object]) -> str:
+def _check_failure(report: dict[str, object]) -> str:
     if problem := str(report.get("problem", "")):
         return problem.removesuffix(".")
     if report.get("timed_out"):

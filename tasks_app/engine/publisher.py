@@ -127,7 +127,7 @@ def _publish(publication: Publication) -> tuple[str, str]:
     if state.commit not in ("", expected):
         raise PublishingFailed(_changed_by_others(publication, state.commit, expected))
     crash_point("publication-checked")
-    return commit, _push(remote, publication, commit, expected=state.commit)
+    return commit, _push_once(remote, publication, commit, expected=state.commit)
 
 
 def ask_for_due(task_id: int) -> Publication | None:
@@ -144,7 +144,7 @@ def _refuse_hindered(publication: Publication) -> None:
         raise PublishingFailed(" ".join(hindrances))
 
 
-def _push(remote: Remote, publication: Publication, commit: str, *, expected: str) -> str:
+def _push_once(remote: Remote, publication: Publication, commit: str, *, expected: str) -> str:
     repository = paths.repository(publication.task.project)
     try:
         answer = remote.push(repository, commit, publication.branch, expected=expected)
@@ -315,11 +315,11 @@ class Publisher(threading.Thread):
             longest_waiting = F("claimed_until").asc(nulls_first=True)
             due = Publication.objects.due().order_by(longest_waiting, "pk").values_list("pk", flat=True)
             for publication_id in due[:free]:
-                self._pushes.append(_start(_carry_out_or_log, publication_id))
+                self._pushes.append(_start_thread(_carry_out_or_log, publication_id))
             self._looks = [thread for thread in self._looks if thread.is_alive()]
             free = MAX_LOOKS - len(self._looks)
             for pull_request_id in PullRequest.objects.due().values_list("pk", flat=True)[:free]:
-                self._looks.append(_start(_look_or_log, pull_request_id))
+                self._looks.append(_start_thread(_look_or_log, pull_request_id))
         except Exception as error:
             _log_error("looking for publications failed", error)
             return FAULT_SECONDS
@@ -339,7 +339,7 @@ class Publisher(threading.Thread):
                 close_old_connections()
 
 
-def _start(what: Callable[[int], None], number: int) -> threading.Thread:
+def _start_thread(what: Callable[[int], None], number: int) -> threading.Thread:
     thread = threading.Thread(target=what, args=[number], daemon=True)
     thread.start()
     return thread

@@ -44,23 +44,23 @@ def open_or_update(publication: Publication) -> str:
     except Exception as error:
         return (
             "The branch was published, but its pull request was not opened or updated: "
-            f"{_reason(error, f'the pull request of publication {publication.pk}')}"
+            f"{_explained(error, f'the pull request of publication {publication.pk}')}"
         )
     faults = []
     try:
         _post_replies(forge, row, publication)
     except Exception as error:
-        faults.append(f"The agent’s replies were not all posted: {_reason(error, f'posting to {row}')}")
+        faults.append(f"The agent’s replies were not all posted: {_explained(error, f'posting to {row}')}")
     try:
         if publication.reviewers:
             forge.request_reviews(row.number, tuple(publication.reviewers))
     except Exception as error:
         names = ", ".join(publication.reviewers)
-        faults.append(f"{names} could not be asked for a review: {_reason(error, f'reviewers of {row}')}")
+        faults.append(f"{names} could not be asked for a review: {_explained(error, f'reviewers of {row}')}")
     return " ".join(faults)
 
 
-def _reason(error: Exception, what: str) -> str:
+def _explained(error: Exception, what: str) -> str:
     """Return the reason for people, and log an unexpected error. Raise a lost claim or temporary fault."""
     if isinstance(error, LeaseLost) or temporary_fault(error):
         raise error
@@ -97,7 +97,7 @@ def _post_replies(forge: Forge, row: PullRequest, publication: Publication) -> N
     if not unposted_replies(row):
         return
     began = timezone.now()
-    seen = _read(forge, row.number)
+    seen = _ask_forge(forge, row.number)
     record_answer(row, seen, began=began)
     first = {comment.discussion: comment for comment in reversed(seen.comments)}
     for reply in unposted_replies(row):
@@ -117,15 +117,15 @@ def look(pull_request_id: int) -> bool:
         forge = forge_of(row.project)
         if row.url != (now := pull_requests_url(row.project)):  # its number is another pull request there
             raise BadInput(f"It is in {row.url}, and pull requests of the project go to {now} since then.")
-        record_look(row, _read(forge, row.number))
+        record_look(row, _ask_forge(forge, row.number))
     except ForgeError as error:
         record_fault(row, str(error), retry_after=error.retry_after)
     except Exception as error:
-        record_fault(row, _reason(error, f"looking at {row}"))
+        record_fault(row, _explained(error, f"looking at {row}"))
     return True
 
 
-def _read(forge: Forge, number: int) -> Look:
+def _ask_forge(forge: Forge, number: int) -> Look:
     remote = forge.read(number)
     comments = forge.comments(number)
     checks = forge.checks(remote.head_commit) if remote.head_commit else []

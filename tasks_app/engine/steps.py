@@ -77,7 +77,7 @@ def _run_agent(step: Step, lease: Lease, context: WorkerContext) -> bool:
     if planned.note:
         recorder.write(NewEvent(EventKind.NOTE, {"text": planned.note}))
     crash_point("run-opened")
-    order = _order(run, planned, timeout)
+    order = _order_for(run, planned, timeout)
     if order.threads:
         recorder.replies = ReplyCollector(run, lease)
     try:
@@ -137,7 +137,7 @@ def _open_run(step: Step, planned: NextRun, lease: Lease, context: WorkerContext
     return run
 
 
-def _order(run: Run, planned: NextRun, timeout: float) -> RunOrder:
+def _order_for(run: Run, planned: NextRun, timeout: float) -> RunOrder:
     task = run.step.task
     folder = paths.run_dir(run)
     folder.mkdir(parents=True, exist_ok=True)

@@ -48,10 +48,10 @@ def drain_or_take_again(
         return False
     with database_errors_as_sentences():
         if take_again is not None:
-            for worker in _order(take_again, draining=False):
+            for worker in _store_order(take_again, draining=False):
                 out.write(f"{worker} takes tasks again.")
         elif drain is not None:
-            workers = _order(drain, draining=True)
+            workers = _store_order(drain, draining=True)
             if no_wait:
                 out.write("\n".join(f"{worker} takes no more tasks." for worker in workers))
             else:
@@ -59,7 +59,7 @@ def drain_or_take_again(
     return True
 
 
-def _order(name: str, *, draining: bool) -> list[WorkerBeat]:
+def _store_order(name: str, *, draining: bool) -> list[WorkerBeat]:
     """Store the order for the workers of this name and return them. Raises CommandError if there is none."""
     host, _, pid = name.rpartition(":") if name.rpartition(":")[2].isdecimal() else (name, "", "")
     found = WorkerBeat.objects.alive().filter(host=host or socket.gethostname())

@@ -34,7 +34,7 @@ def subscribe(user: User, browser: Browser, *, name: str) -> PushSubscription:
         known = PushSubscription.objects.filter(endpoint_digest=digest, user=user).exists()
         subscription, _ = PushSubscription.objects.update_or_create(endpoint_digest=digest, defaults=values)
         if not known:
-            _record(user, added=subscription)
+            _record_change(user, added=subscription)
         for surplus in user.push_subscriptions.exclude(pk=subscription.pk)[MAX_BROWSERS - 1 :]:
             unsubscribe(surplus)
     return subscription
@@ -42,7 +42,7 @@ def subscribe(user: User, browser: Browser, *, name: str) -> PushSubscription:
 
 def unsubscribe(subscription: PushSubscription) -> None:
     with transaction.atomic():
-        _record(subscription.user, removed=subscription)
+        _record_change(subscription.user, removed=subscription)
         subscription.delete()
 
 
@@ -58,6 +58,6 @@ def browser_of(subscription: PushSubscription) -> Browser:
     return Browser(**json.loads(decrypt(subscription.encrypted, Purpose.PUSH)))
 
 
-def _record(user: User, **changed: PushSubscription) -> None:
+def _record_change(user: User, **changed: PushSubscription) -> None:
     details = {name: [one.browser, one.host] for name, one in changed.items()}
     record(Action.NOTIFICATIONS_CHANGED, by=user, subject=user.shown_name, browser=details)

@@ -55,9 +55,9 @@ def _process(batch: Sequence[Delivery]) -> None:
     to_send = []
     for delivery in batch:
         if reason := drop_reason(delivery):
-            _save([delivery], state=DeliveryState.DROPPED, error=reason)
+            _update_if_held([delivery], state=DeliveryState.DROPPED, error=reason)
         elif quiet_until := _end_of_quiet_hours(delivery):
-            _postpone(delivery, quiet_until, attempts=delivery.attempts - 1)
+            _release_until(delivery, quiet_until, attempts=delivery.attempts - 1)
         else:
             to_send.append(delivery)
     if to_send:
@@ -91,7 +91,7 @@ def _attempt(batch: Sequence[Delivery]) -> None:
             "sent_at": timezone.now(),
             "error": "",
         }
-        _save(batch, state=DeliveryState.SENT, **facts)
+        _update_if_held(batch, state=DeliveryState.SENT, **facts)
 
 
 def _send(batch: Sequence[Delivery]) -> int | None:
@@ -103,7 +103,7 @@ def _send(batch: Sequence[Delivery]) -> int | None:
         mail.send(delivery.user, messages)
         return None
     if delivery.browser:
-        return _push(delivery.browser, message, listed)
+        return _push_to_browser(delivery.browser, message, listed)
     assert delivery.target  # noqa: S101 (a constraint of the table)
     try:
         url = decrypt(delivery.target.encrypted_url)
@@ -118,7 +118,7 @@ def _send(batch: Sequence[Delivery]) -> int | None:
     return webhook.post(url, message.as_json(), secret=secret, key=key, at=now, listed=listed)
 
 
-def _push(subscription: PushSubscription, message: Message, listed: Iterable[Network]) -> int:
+def _push_to_browser(subscription: PushSubscription, message: Message, listed: Iterable[Network]) -> int:
     """Push to a browser. One that has unsubscribed is forgotten, with its deliveries."""
     decision = decision_for(message, subscription.user)
     try:
@@ -155,17 +155,17 @@ def _save_failure(batch: Sequence[Delivery], error: NotSent, milliseconds: int) 
     for delivery in batch:
         facts = {"error": str(error)[:500], "status": error.status, "milliseconds": milliseconds}
         if error.permanent or delivery.attempts >= MAX_ATTEMPTS:
-            _save([delivery], state=DeliveryState.FAILED, **facts)
+            _update_if_held([delivery], state=DeliveryState.FAILED, **facts)
         else:
-            _postpone(delivery, due, **facts)
+            _release_until(delivery, due, **facts)
 
 
-def _postpone(delivery: Delivery, due: datetime, **facts: object) -> None:
+def _release_until(delivery: Delivery, due: datetime, **facts: object) -> None:
     """Release the delivery and make it due later."""
-    _save([delivery], due_at=due, token=None, taken_until=None, **facts)
+    _update_if_held([delivery], due_at=due, token=None, taken_until=None, **facts)
 
 
-def _save(batch: Sequence[Delivery], **facts: object) -> None:
+def _update_if_held(batch: Sequence[Delivery], **facts: object) -> None:
     """Update the rows unless another worker has claimed them, because sending took too long."""
     for delivery in batch:
         claimed = Delivery.objects.filter(pk=delivery.pk, token=delivery.token)

@@ -33,7 +33,7 @@ def send(user: User, messages: Sequence[Message]) -> None:
     """Send messages as one e-mail. Raises NotSent. Repetitions have the same Message-ID."""
     mail = EmailMultiAlternatives(
         subject=subject(messages),
-        body=render_to_string("mail/notice.txt", _context(user, messages)),
+        body=render_to_string("mail/notice.txt", _mail_values(user, messages)),
         to=[user.email],
         headers={
             "Message-ID": _message_id(messages),
@@ -41,7 +41,7 @@ def send(user: User, messages: Sequence[Message]) -> None:
             "X-Auto-Response-Suppress": "All",
         },
     )
-    mail.attach_alternative(render_to_string("mail/notice.html", _context(user, messages)), "text/html")
+    mail.attach_alternative(render_to_string("mail/notice.html", _mail_values(user, messages)), "text/html")
     try:
         mail.send()
     except (smtplib.SMTPRecipientsRefused, smtplib.SMTPSenderRefused, smtplib.SMTPDataError) as error:
@@ -70,7 +70,7 @@ def subject(messages: Sequence[Message]) -> str:
     return one_line(f"[{projects[0] if len(projects) == 1 else 'Cat Herder'}] {', '.join(parts)}", 180)
 
 
-def _context(user: User, messages: Sequence[Message]) -> dict[str, object]:
+def _mail_values(user: User, messages: Sequence[Message]) -> dict[str, object]:
     entries = [
         {
             "message": message,

@@ -66,7 +66,7 @@ def add_target(project: Project, new: NewTarget, *, by: Principal) -> tuple[Targ
             encrypted_secret=encrypt(secret) if secret else "",
             shown=masked_url(new.medium, url),
         )
-        _audit(project, by.user, added=_audit_details(target))
+        _record_change(project, by.user, added=_audit_details(target))
     return target, secret
 
 
@@ -74,13 +74,13 @@ def change_target(
     target: Target, *, name: str, event_types: Sequence[str], active: bool, by: Principal
 ) -> None:
     """Change a target. Raises NotAllowed for all but maintainers."""
-    project = _project(target)
+    project = _project_of(target)
     require_maintainer(by, project, MANAGE_NOTIFICATIONS)
     before = _audit_details(target)
     target.name, target.event_types, target.active = name, _valid_event_types(event_types), active
     with transaction.atomic():
         target.save(update_fields=["name", "event_types", "active"])
-        _audit(project, by.user, before=before, after=_audit_details(target))
+        _record_change(project, by.user, before=before, after=_audit_details(target))
 
 
 def renew_secret(target: Target, *, by: Principal) -> str:
@@ -88,7 +88,7 @@ def renew_secret(target: Target, *, by: Principal) -> str:
 
     Raises NotAllowed for all but maintainers, and BadInput for a chat.
     """
-    project = _project(target)
+    project = _project_of(target)
     require_maintainer(by, project, MANAGE_NOTIFICATIONS)
     if target.medium != Medium.WEBHOOK:
         raise BadInput("Only webhooks have a secret.")
@@ -96,7 +96,7 @@ def renew_secret(target: Target, *, by: Principal) -> str:
     target.encrypted_secret = encrypt(secret)
     with transaction.atomic():
         target.save(update_fields=["encrypted_secret"])
-        _audit(project, by.user, new_secret=_audit_details(target))
+        _record_change(project, by.user, new_secret=_audit_details(target))
     return secret
 
 
@@ -106,10 +106,10 @@ def _new_secret() -> str:
 
 def remove_target(target: Target, *, by: Principal) -> None:
     """Remove a target with its delivery log. Raises NotAllowed for all but maintainers."""
-    project = _project(target)
+    project = _project_of(target)
     require_maintainer(by, project, MANAGE_NOTIFICATIONS)
     with transaction.atomic():
-        _audit(project, by.user, removed=_audit_details(target))
+        _record_change(project, by.user, removed=_audit_details(target))
         target.delete()
 
 
@@ -126,7 +126,7 @@ def try_target(target: Target, *, by: Principal) -> Delivery:
 def send_again(delivery: Delivery, *, by: Principal) -> None:
     """Send a waiting or failed delivery now. Raises NotAllowed, or BadInput if it was sent."""
     assert delivery.target  # noqa: S101 (only these have a page)
-    require_maintainer(by, _project(delivery.target), MANAGE_NOTIFICATIONS)
+    require_maintainer(by, _project_of(delivery.target), MANAGE_NOTIFICATIONS)
     again = Delivery.objects.filter(pk=delivery.pk, state__in=[DeliveryState.WAITING, DeliveryState.FAILED])
     free = {"state": DeliveryState.WAITING, "attempts": 0, "due_at": timezone.now()}
     if not again.update(**free, token=None, taken_until=None):
@@ -182,7 +182,7 @@ def masked_url(medium: str, url: str) -> str:
     return one_line(f"{parts.scheme}://{parts.netloc}{path}{'?…' if parts.query else ''}", 200)
 
 
-def _project(target: Target) -> Project:
+def _project_of(target: Target) -> Project:
     assert target.project  # noqa: S101 (personal chats are changed in the preferences)
     return target.project
 
@@ -202,5 +202,5 @@ def _audit_details(target: Target) -> dict[str, object]:
     }
 
 
-def _audit(project: Project, by: User, **detail: dict[str, object]) -> None:
+def _record_change(project: Project, by: User, **detail: dict[str, object]) -> None:
     record(Action.NOTIFICATIONS_CHANGED, by=by, project=project, **cast(Any, detail))

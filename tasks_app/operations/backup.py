@@ -95,7 +95,7 @@ def stream_backup(file: IO[bytes], *, say: Say, with_key: bool = True) -> Backup
         with rows.snapshot() as alias:
             unrecorded = _tasks_being_recorded(alias)
             if not unrecorded or attempt == _SNAPSHOT_ATTEMPTS - 1:
-                return _write(file, alias, unrecorded, say=say, with_key=with_key)
+                return _write_all(file, alias, unrecorded, say=say, with_key=with_key)
         time.sleep(_SNAPSHOT_PAUSE)
     raise AssertionError("unreachable")
 
@@ -106,7 +106,9 @@ def _tasks_being_recorded(alias: str) -> list[int]:
     return list(held.filter(phase=Phase.WAITING_FOR_INPUT).values_list("pk", flat=True))
 
 
-def _write(file: IO[bytes], alias: str, unrecorded: list[int], *, say: Say, with_key: bool) -> BackupSummary:
+def _write_all(
+    file: IO[bytes], alias: str, unrecorded: list[int], *, say: Say, with_key: bool
+) -> BackupSummary:
     dumped = rows.dumped_models()
     written = BackupSummary()
     written.warnings += [

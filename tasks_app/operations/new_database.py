@@ -94,13 +94,13 @@ def _exchange_schemas(cursor: CursorWrapper, fresh: str, aside: str) -> list[str
     moved = bool(tables)
     if moved:
         cursor.execute(f"CREATE SCHEMA {_quote(aside)}")
-        _move(cursor, here, aside, tables, functions=_query_names(cursor, _FUNCTIONS, fresh, column=1))
-    _move(cursor, fresh, here, _query_names(cursor, _TABLES, fresh))
+        _move_tables(cursor, here, aside, tables, functions=_query_names(cursor, _FUNCTIONS, fresh, column=1))
+    _move_tables(cursor, fresh, here, _query_names(cursor, _TABLES, fresh))
     cursor.execute(f"DROP SCHEMA {_quote(fresh)}")
     return [f"schema {aside} of the database"] if moved else []
 
 
-def _move(
+def _move_tables(
     cursor: CursorWrapper, source: str, target: str, tables: list[str], functions: list[str] | None = None
 ) -> None:
     """Move tables with their indexes and sequences, and functions (those with these names, or all)."""

@@ -40,13 +40,16 @@ class AuditFilters:
     @classmethod
     def of(cls, query: QueryDict) -> Self:
         """Values that are not possible are ignored."""
-        texts: dict[str, Any] = {name: _text(query, name) for name in ("q", "person", "project")}
+        texts: dict[str, Any] = {
+            name: storable_text(query.get(name, "").replace("\x00", ""))[:_MAX_LENGTH].strip()
+            for name in ("q", "person", "project")
+        }
         action = query.get("action", "")
         return cls(
             **texts,
             action=action if action in Action.values else "",
-            since=_day(query.get("from", "")),
-            until=_day(query.get("to", "")),
+            since=_valid_day(query.get("from", "")),
+            until=_valid_day(query.get("to", "")),
         )
 
     def __bool__(self) -> bool:
@@ -84,11 +87,7 @@ def audit_rows(entries: QuerySet[AuditEntry]) -> Iterator[dict[str, Any]]:
             yield AuditEntryOut.of(entry).model_dump()
 
 
-def _text(query: QueryDict, name: str) -> str:
-    return storable_text(query.get(name, "").replace("\x00", ""))[:_MAX_LENGTH].strip()
-
-
-def _day(text: str) -> date | None:
+def _valid_day(text: str) -> date | None:
     """Return the day of an ISO date whose neighbours exist too, in every time zone."""
     try:
         day = date.fromisoformat(text)

@@ -71,9 +71,9 @@ def _task_row(task: Task, metrics: statistics.Metrics, asked: tuple[int, list[st
         "created_at": task.created_at,
         "started_at": task.started_at,
         "ended_at": task.ended_at,
-        "seconds": _seconds(duration.total),
-        "seconds_without_waiting": _seconds(duration.working),
-        "seconds_waiting": _seconds(duration.paused),
+        "seconds": _rounded_seconds(duration.total),
+        "seconds_without_waiting": _rounded_seconds(duration.working),
+        "seconds_waiting": _rounded_seconds(duration.paused),
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
         "cache_write_tokens": usage.cache_write_tokens,
@@ -103,11 +103,11 @@ def _question_row(question: Question) -> Row:
         "notes": question.notes,
         "asked_at": question.asked_at,
         "answered_at": question.answered_at,
-        "seconds": _seconds(waited),
+        "seconds": _rounded_seconds(waited),
         "answered_by": question.answered_by.username if question.answered_by else "",
         "answered_via": question.answered_via,
     }
 
 
-def _seconds(value: float | None) -> float | None:
+def _rounded_seconds(value: float | None) -> float | None:
     return None if value is None else round(value, 1)

@@ -17,7 +17,7 @@ def change_name(user: User, name: str) -> None:
     user.first_name, user.last_name = name, ""
     with transaction.atomic():
         user.save(update_fields=["first_name", "last_name"])
-        _audit(user, name=[before, user.shown_name])
+        _record_change(user, name=[before, user.shown_name])
 
 
 def change_theme(user: User, theme: Theme) -> None:
@@ -50,7 +50,7 @@ def change_email(user: User, email: str) -> None:
         EmailAddress.objects.filter(user=user).delete()
         if email:
             EmailAddress.objects.create(user=user, email=email, primary=True, verified=False)
-        _audit(user, email=[before, email])
+        _record_change(user, email=[before, email])
 
 
 def unlink_login(account: SocialAccount, *, by: User) -> None:
@@ -59,9 +59,9 @@ def unlink_login(account: SocialAccount, *, by: User) -> None:
     if not by.has_usable_password() and not others.exists():
         raise BadInput("This is your only way to log in. Set a password first.")
     with transaction.atomic():
-        _audit(by, unlinked=[account.provider, account.uid])
+        _record_change(by, unlinked=[account.provider, account.uid])
         account.delete()
 
 
-def _audit(user: User, **changed: list[str]) -> None:
+def _record_change(user: User, **changed: list[str]) -> None:
     record(Action.ACCOUNT_CHANGED, by=user, subject=user.get_username(), changed=changed)

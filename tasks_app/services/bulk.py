@@ -52,7 +52,7 @@ def _act_on(task: Task, action: BulkAction, *, by: Principal) -> BulkResult:
     return BulkResult(task, True, DONE[action])
 
 
-def _start(task: Task, *, by: Principal) -> None:
+def _start_new(task: Task, *, by: Principal) -> None:
     """Start the task. Unlike `start_task`, say so if it was started before."""
     if not task.not_started:
         raise BadInput(f"Task “{task}” was started before and is {task.phase_facts.label}.")
@@ -68,7 +68,7 @@ def _retry(task: Task, *, by: Principal) -> None:
 
 
 _ACTIONS: dict[BulkAction, Callable[..., None]] = {
-    BulkAction.START: _start,
+    BulkAction.START: _start_new,
     BulkAction.RESUME: resume_task,
     BulkAction.RETRY: _retry,
     BulkAction.CANCEL: cancel_task,

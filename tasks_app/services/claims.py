@@ -22,17 +22,17 @@ def claim_question(question: Question, *, by: Principal) -> bool:
     now = timezone.now()
     free = Q(claimed_by=None) | Q(claimed_at__lte=now - CLAIM_LASTS) | Q(claimed_by=by.user)
     claimable = Question.objects.open().filter(free, pk=question.pk)
-    return _change(question, claimable.update, claimed_by=by.user, claimed_at=now)
+    return _change_claim(question, claimable.update, claimed_by=by.user, claimed_at=now)
 
 
 def release_question(question: Question, *, by: Principal) -> bool:
     """End the user's own claim. Return False if they have none."""
     require_actor(by, question.task.project)
     own = Question.objects.open().filter(pk=question.pk, claimed_by=by.user)
-    return _change(question, own.update, claimed_by=None, claimed_at=None)
+    return _change_claim(question, own.update, claimed_by=None, claimed_at=None)
 
 
-def _change(question: Question, update: Callable[..., int], **values: Any) -> bool:
+def _change_claim(question: Question, update: Callable[..., int], **values: Any) -> bool:
     with transaction.atomic():
         changed = update(**values) > 0
         if changed:

@@ -85,7 +85,7 @@ def fetch_meanwhile(project: Project, *, by: Principal, patience: float = PATIEN
     Does nothing while another fetch runs. Raises NotAllowed for viewers.
     """
     require_actor(by, project)
-    if not _claim(project):
+    if not _claim_fetch(project):
         return False
     thread = threading.Thread(
         target=_fetch_in_thread, args=(project,), name=f"fetch-{project.pk}", daemon=True
@@ -95,7 +95,7 @@ def fetch_meanwhile(project: Project, *, by: Principal, patience: float = PATIEN
     return not thread.is_alive()
 
 
-def _claim(project: Project) -> bool:
+def _claim_fetch(project: Project) -> bool:
     now = timezone.now()
     free = Q(fetching_since=None) | Q(fetching_since__lt=now - MAX_FETCH_TIME)
     return bool(Project.objects.filter(free, pk=project.pk).update(fetching_since=now))

@@ -41,7 +41,7 @@ def create_webhook_secret(project: Project, *, by: Principal) -> str:
     """
     require_maintainer(by, project, MANAGE_PUBLISHING)
     secret = f"{SECRET_PREFIX}{b64encode(secrets.token_bytes(32)).decode()}"
-    _save(project, encrypt(secret, Purpose.FORGE_WEBHOOKS), by=by, change="created")
+    _save_secret(project, encrypt(secret, Purpose.FORGE_WEBHOOKS), by=by, change="created")
     return secret
 
 
@@ -49,10 +49,10 @@ def remove_webhook_secret(project: Project, *, by: Principal) -> None:
     """Accept no more calls. Raises NotAllowed for all but maintainers."""
     require_maintainer(by, project, MANAGE_PUBLISHING)
     if project.encrypted_webhook_secret:
-        _save(project, "", by=by, change="removed")
+        _save_secret(project, "", by=by, change="removed")
 
 
-def _save(project: Project, encrypted: str, *, by: Principal, change: str) -> None:
+def _save_secret(project: Project, encrypted: str, *, by: Principal, change: str) -> None:
     project.encrypted_webhook_secret, project.webhook_called_at = encrypted, None
     with transaction.atomic():
         project.save(update_fields=["encrypted_webhook_secret", "webhook_called_at"])

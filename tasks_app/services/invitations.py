@@ -44,7 +44,7 @@ def invite_again(invitation: Invitation, *, by: Principal) -> str:
     """Replace the token and return the new one. Raises BadInput if the invitation was used or withdrawn."""
     require_maintainer(by, invitation.project, MANAGE_MEMBERS)
     with transaction.atomic():
-        invitation = _pending(invitation)
+        invitation = _lock_pending(invitation)
         return _send_out(invitation, Role(invitation.role), by=by.user)
 
 
@@ -81,14 +81,14 @@ def withdraw_invitation(invitation: Invitation, *, by: Principal) -> None:
     """Its link stops working. Raises BadInput if it was used or withdrawn already."""
     require_maintainer(by, invitation.project, MANAGE_MEMBERS)
     with transaction.atomic():
-        invitation = _pending(invitation)
+        invitation = _lock_pending(invitation)
         invitation.withdrawn_at = timezone.now()
         invitation.save(update_fields=["withdrawn_at"])
         project = invitation.project
         record(Action.INVITATION_WITHDRAWN, by=by.user, project=project, subject=invitation.email)
 
 
-def _pending(invitation: Invitation) -> Invitation:
+def _lock_pending(invitation: Invitation) -> Invitation:
     found = Invitation.objects.pending().select_for_update().filter(pk=invitation.pk).first()
     if found is None:
         raise BadInput("This invitation was accepted or withdrawn meanwhile.")

@@ -95,15 +95,15 @@ def change_source(project: Project, source: str, *, by: Principal, patience: flo
     after = {"source": facts.source, "branch": project.branch if stays else facts.head_branch}
     if after["source"] == before["source"]:
         return
-    _move(project, after, by=by.user)
+    _move_source(project, after, by=by.user)
     if fetch_meanwhile(project, by=by, patience=patience):
         project.refresh_from_db()
         if fault := project.fetch_fault:
-            _move(project, before, by=by.user)
+            _move_source(project, before, by=by.user)
             raise WorkspaceError(fault)
 
 
-def _move(project: Project, to: dict[str, str], *, by: User) -> None:
+def _move_source(project: Project, to: dict[str, str], *, by: User) -> None:
     changed = {
         name: [getattr(project, name), to[name]]
         for name in ("source", "branch")

@@ -216,7 +216,7 @@ def change_publishing(
         values["forge_api_url"] = _checked_api_url(forge_api_url.strip().rstrip("/"))
         if values["forge_api_url"] != project.forge_api_url:
             require_site_admin(by, "say where the API of a project's forge is")
-    _save(project, values, by=by)
+    _save_publishing(project, values, by=by)
 
 
 def _checked_api_url(url: str) -> str:
@@ -228,7 +228,7 @@ def _checked_api_url(url: str) -> str:
     return url
 
 
-def _save(project: Project, values: dict[str, str | int], *, by: Principal) -> None:
+def _save_publishing(project: Project, values: dict[str, str | int], *, by: Principal) -> None:
     changed: dict[str, Any] = {
         name: [getattr(project, name), value]
         for name, value in values.items()

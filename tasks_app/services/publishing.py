@@ -131,7 +131,7 @@ def publish(
             hindrances.append(hindrance)
         if hindrances:
             raise CannotPublish(task, hindrances)
-        return _create(task, options, by=by.user)
+        return _create_publication(task, options, by=by.user)
 
 
 def publish_for_pipeline(task: Task, options: PublishOptions, *, refused: str = "") -> Publication:
@@ -139,7 +139,7 @@ def publish_for_pipeline(task: Task, options: PublishOptions, *, refused: str = 
 
     Must be called in a transaction that has locked the task. What must not be published is stored as refused.
     """
-    publication = _create(task, options, by=task.created_by, by_pipeline=True)
+    publication = _create_publication(task, options, by=task.created_by, by_pipeline=True)
     reasons = [refused] if refused else publication_hindrances(task, task.head_commit)
     if options.pull_request and (hindrance := pull_request_hindrance(task.project)):
         reasons.append(hindrance)
@@ -158,17 +158,17 @@ def _checked_reviewers(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _require_same(pending: Publication, task: Task, options: PublishOptions) -> Publication:
-    if (pending.commit, _options_of(pending)) != (task.head_commit, options):
+    if (pending.commit, _requested_options(pending)) != (task.head_commit, options):
         raise IllegalMove(f"Task “{task}”", "being published", "published again; wait until that has ended")
     return pending
 
 
-def _options_of(publication: Publication) -> PublishOptions:
+def _requested_options(publication: Publication) -> PublishOptions:
     values = {one.name: getattr(publication, one.name) for one in fields(PublishOptions)}
     return PublishOptions(**{**values, "reviewers": tuple(publication.reviewers)})
 
 
-def _create(
+def _create_publication(
     task: Task, options: PublishOptions, *, by: User | None, by_pipeline: bool = False
 ) -> Publication:
     publication = Publication.objects.create(
@@ -181,7 +181,7 @@ def _create(
         by_pipeline=by_pipeline,
     )
     Change.objects.create(task=task, kind=ChangeKind.TASK)
-    _record(Action.PUBLISH_REQUESTED, publication)
+    _record_action(Action.PUBLISH_REQUESTED, publication)
     return publication
 
 
@@ -208,16 +208,16 @@ def record_merged(publication: Publication, commit: str) -> None:
 
 def record_published(publication: Publication, commit: str, answer: str, *, fault: str = "") -> None:
     """Store that the remote's branch is at `commit`, what the remote answered, and what failed afterwards."""
-    _end(publication, PublicationState.PUSHED, Action.PUBLISHED, commit, answer, fault=fault)
+    _end_if_claimed(publication, PublicationState.PUSHED, Action.PUBLISHED, commit, answer, fault=fault)
 
 
 def record_refused(publication: Publication, reason: str, *, conflicts: Sequence[str] = ()) -> None:
     """Store why nothing was published, and the files in conflict if it could not be updated."""
     publication.conflicts = list(conflicts)[:_MOST_CONFLICTS]
-    _end(publication, PublicationState.REFUSED, Action.NOT_PUBLISHED, "", reason)
+    _end_if_claimed(publication, PublicationState.REFUSED, Action.NOT_PUBLISHED, "", reason)
 
 
-def _end(
+def _end_if_claimed(
     publication: Publication,
     state: PublicationState,
     action: Action,
@@ -244,7 +244,7 @@ def _end(
         Change.objects.create(task=publication.task, kind=ChangeKind.TASK)
         if state == PublicationState.PUSHED and not fault:
             _settle_notices(publication.task)
-        _record(action, publication, published_commit=commit, answer=values["answer"])
+        _record_action(action, publication, published_commit=commit, answer=values["answer"])
 
 
 def _settle_notices(task: Task) -> None:
@@ -253,7 +253,7 @@ def _settle_notices(task: Task) -> None:
         Change.objects.create(task=task, kind=ChangeKind.NOTICE)
 
 
-def _record(action: Action, publication: Publication, **details: Any) -> None:
+def _record_action(action: Action, publication: Publication, **details: Any) -> None:
     """Record an action; one of a pipeline as done by it, and not by who created the task."""
     by, name = publication.actor, publication.asked_by
     record(action, by=by, actor_name=name, task=publication.task, **_audit_details(publication), **details)

@@ -45,7 +45,7 @@ def pull_request_title(task: Task) -> str:
 
 def pull_request_body(task: Task) -> str:
     """Return the portal's part of the description, between its marks."""
-    text = "\n\n".join(f"## {name}\n\n{part}" for name, part in _parts(task) if part)
+    text = "\n\n".join(f"## {name}\n\n{part}" for name, part in _sections(task) if part)
     if len(text) > _LONGEST_BODY:
         text = f"{text[:_LONGEST_BODY].rstrip()}\n\n… (shortened)"
     return f"{BEGIN}\n{text}\n\n{_footer(task)}\n{END}"
@@ -58,20 +58,20 @@ def replace_own_part(body: str, own: str) -> str:
     return f"{before}{own}{after}" if begin and end else body
 
 
-def _parts(task: Task) -> Iterator[tuple[str, str]]:
+def _sections(task: Task) -> Iterator[tuple[str, str]]:
     yield "What", harmless(closing_message([task]))[:_LONGEST_PART]
     yield "Why", harmless(task.body)[:_LONGEST_PART]
-    yield "Questions", _questions(task)
-    yield "Checks", "\n".join(f"- ✓ {_code(one.check)} ({one.step})" for one in passed_checks([task]))
+    yield "Questions", _question_lines(task)
+    yield "Checks", "\n".join(f"- ✓ {_as_code(one.check)} ({one.step})" for one in passed_checks([task]))
     yield "Cost", _cost(task)
 
 
-def _questions(task: Task) -> str:
+def _question_lines(task: Task) -> str:
     lines = []
     for question in task.questions.settled().select_related("answered_by").order_by("number"):
         who = question.answered_by.shown_name if question.answered_by else "nobody"
-        lines.append(f"- **{_line(question.headline)}**  \n  {_line(question.answer_text) or '–'}")
-        lines[-1] += f" ({_line(question.outcome.lower())} by {_line(who)})"
+        lines.append(f"- **{_one_line(question.headline)}**  \n  {_one_line(question.answer_text) or '–'}")
+        lines[-1] += f" ({_one_line(question.outcome.lower())} by {_one_line(who)})"
     return "\n".join(lines)[:_LONGEST_PART]
 
 
@@ -87,14 +87,14 @@ def _footer(task: Task) -> str:
     base = settings.ENVIRONMENT.url
     link = urljoin(str(base), reverse("task", args=[task.pk])) if base else ""
     named = f"[task {task.pk}]({link})" if link else f"task {task.pk}"
-    return f"---\nMade by Cat Herder in {named}, pipeline {_code(task.pipeline)}."
+    return f"---\nMade by Cat Herder in {named}, pipeline {_as_code(task.pipeline)}."
 
 
-def _line(text: str) -> str:
+def _one_line(text: str) -> str:
     return harmless(" ".join(text.split()))[:1000]
 
 
-def _code(text: str) -> str:
+def _as_code(text: str) -> str:
     return f"`{' '.join(text.replace('`', chr(39)).split())}`"
 
 

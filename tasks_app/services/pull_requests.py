@@ -86,7 +86,7 @@ def record_pull_request(
             },
         )  # fmt: skip
         if row.is_not_newer_than(began):
-            _set(row, {**_values(remote), "state_as_of": began})
+            _set_values(row, {**_state_values(remote), "state_as_of": began})
             row.save()
         if is_new:
             record(
@@ -99,12 +99,12 @@ def record_pull_request(
     return row
 
 
-def _set(row: PullRequest, values: Mapping[str, object]) -> None:
+def _set_values(row: PullRequest, values: Mapping[str, object]) -> None:
     for name, value in values.items():
         setattr(row, name, value)
 
 
-def _values(remote: RemotePullRequest) -> dict[str, object]:
+def _state_values(remote: RemotePullRequest) -> dict[str, object]:
     return {
         "web_url": remote.url[:500],
         "title": remote.title[:500],
@@ -168,7 +168,7 @@ def record_answer(row: PullRequest, look: Look, *, began: datetime) -> PullReque
         if row.is_not_newer_than(began):
             news |= _store_state(row, look, began)
         if was_open and not row.is_open:
-            _end(task, row)
+            _end_with_task(task, row)
         if news:
             Change.objects.create(task=task, kind=ChangeKind.TASK)
     return row
@@ -177,7 +177,7 @@ def record_answer(row: PullRequest, look: Look, *, began: datetime) -> PullReque
 def _store_state(row: PullRequest, look: Look, began: datetime) -> bool:
     """Store state and checks; return whether anything of it is new."""
     values = {
-        **_values(look.pull_request),
+        **_state_values(look.pull_request),
         "checks": [
             {"name": storable_text(check.name)[:200], "state": check.state, "url": check.url[:500]}
             for check in sorted(look.checks, key=lambda one: one.state != CheckState.FAILED)[:_MOST_CHECKS]
@@ -187,12 +187,12 @@ def _store_state(row: PullRequest, look: Look, began: datetime) -> bool:
     news = any(getattr(row, name) != value for name, value in values.items())
     if news:
         row.changed_at = timezone.now()
-    _set(row, {**values, "state_as_of": began})
+    _set_values(row, {**values, "state_as_of": began})
     row.save()
     return news
 
 
-def _end(task: Task, row: PullRequest) -> None:
+def _end_with_task(task: Task, row: PullRequest) -> None:
     """End the task with its pull request: work that goes on for it is cancelled."""
     by = row.ended_by or "somebody"
     actor_name = f"{by} on {row.forge_label}"
@@ -222,7 +222,7 @@ class _Anchor:
 def _anchors(row: PullRequest, comments: Iterable[RemoteComment]) -> dict[str, _Anchor]:
     """Return where the discussions begin that have no thread yet, as many as may still get one."""
     known = set(row.threads.values_list("discussion", flat=True))
-    lines_of = cache(partial(_lines_of, row.task))
+    lines_of = cache(partial(_committed_lines, row.task))
     found: dict[str, _Anchor] = {}
     for comment in comments:
         if len(known) + len(found) >= MOST_THREADS:
@@ -269,7 +269,7 @@ def _store_comments(
         if thread is None:
             anchor = anchors.get(comment.discussion) or _Anchor(task.head_commit)
             thread = threads[comment.discussion] = _open_thread(task, row, comment, anchor)
-        _add(thread, comment)
+        _add_comment(thread, comment)
         stored = True
     return stored
 
@@ -286,7 +286,7 @@ def _is_ours(row: PullRequest, comment: RemoteComment) -> bool:
     return bool(replies.filter(pk=int(mark[1])).update(forge_id=comment.id[:64]))
 
 
-def _add(thread: ReviewThread, comment: RemoteComment) -> None:
+def _add_comment(thread: ReviewThread, comment: RemoteComment) -> None:
     ThreadComment.objects.create(
         thread=thread,
         forge_author=(storable_text(comment.author) or "somebody")[:200],
@@ -312,7 +312,7 @@ def _open_thread(task: Task, row: PullRequest, comment: RemoteComment, anchor: _
     )
 
 
-def _lines_of(task: Task, path: str, commit: str) -> list[str] | None:
+def _committed_lines(task: Task, path: str, commit: str) -> list[str] | None:
     """Return the lines of a file in the commit; None if the portal does not have it."""
     if not is_commit_id(commit) or not _is_inside(path):
         return None

@@ -82,8 +82,8 @@ def send_review(
         task = locked(task)
         if form_key and (sent := Review.objects.filter(author=by.user, form_key=form_key).first()):
             return sent
-        commit = _looked_at(task, commit)
-        rows = [_new_thread(task, thread, commit) for thread in threads]
+        commit = _reviewed_commit(task, commit)
+        rows = [_anchored_thread(task, thread, commit) for thread in threads]
         review = _draft_or_new(task, by) if with_draft else Review(task=task, author=by.user)
         drafted = list(review.threads.all()) if review.pk else []
         _require_content(task, verdict, body, has_threads=bool(rows or drafted))
@@ -102,7 +102,7 @@ def send_review(
     return review
 
 
-def _looked_at(task: Task, commit: str) -> str:
+def _reviewed_commit(task: Task, commit: str) -> str:
     """Return the commit of the review. Raises BadInput if the task has no such result."""
     if not task.head_commit:
         raise BadInput("the task has no result yet", where="review")
@@ -160,7 +160,7 @@ def _tell(task: Task, review: Review, *, threads: int) -> None:
     )  # fmt: skip
 
 
-def _new_thread(task: Task, thread: NewThread, commit: str) -> ReviewThread:
+def _anchored_thread(task: Task, thread: NewThread, commit: str) -> ReviewThread:
     """Return an unsaved thread, anchored in the result or in what was there before. Raises BadInput."""
     if not normalise(thread.text).strip():
         raise BadInput("the comment is empty", where=f"{thread.where}.text")
@@ -190,7 +190,7 @@ def _line_text(task: Task, thread: NewThread, commit: str) -> str:
         if thread.line is not None:
             raise BadInput("a line needs the path of its file", where=f"{thread.where}.path")
         return ""
-    lines = _lines(task, thread, commit)
+    lines = _lines_to_comment(task, thread, commit)
     if thread.line is None:
         return ""
     if not 1 <= thread.line <= len(lines):
@@ -201,7 +201,7 @@ def _line_text(task: Task, thread: NewThread, commit: str) -> str:
     return lines[thread.line - 1]
 
 
-def _lines(task: Task, thread: NewThread, commit: str) -> list[str]:
+def _lines_to_comment(task: Task, thread: NewThread, commit: str) -> list[str]:
     where = f"{thread.where}.path"
     if "\0" in thread.path or thread.path.startswith("/") or ".." in thread.path.split("/"):
         raise BadInput("a path is relative to the repository", where=where)
@@ -231,7 +231,7 @@ def add_to_draft(task: Task, thread: NewThread, *, by: Principal, commit: str = 
     require_size(thread.text)
     with transaction.atomic():
         task = locked(task)
-        row = _new_thread(task, thread, _looked_at(task, commit))
+        row = _anchored_thread(task, thread, _reviewed_commit(task, commit))
         review = _draft_or_new(task, by)
         if review.pk and review.threads.count() >= MOST_THREADS:
             raise BadInput(f"a review has up to {MOST_THREADS} comments; send this one first", where="review")

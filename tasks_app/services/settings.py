@@ -91,7 +91,7 @@ def change_settings(project: Project, overrides: Overrides, *, by: Principal, co
             repository_settings(project, commit=commit), explicit=overrides.default_pipeline, task=None
         )
     values = {name: getattr(overrides, name) for name in SETTINGS}
-    _save(project, values, by=by, changed=_changed_values(before, overrides))
+    _save_changed(project, values, by=by, changed=_changed_values(before, overrides))
 
 
 def change_branch(project: Project, branch: str, *, by: Principal) -> None:
@@ -102,10 +102,12 @@ def change_branch(project: Project, branch: str, *, by: Principal) -> None:
     require_maintainer(by, project, CHANGE_SETTINGS)
     paths.repository(project).head(branch)
     changed = {"branch": [project.branch, branch]} if branch != project.branch else {}
-    _save(project, {"branch": branch}, by=by, changed=changed)
+    _save_changed(project, {"branch": branch}, by=by, changed=changed)
 
 
-def _save(project: Project, values: dict[str, Any], *, by: Principal, changed: dict[str, list[Any]]) -> None:
+def _save_changed(
+    project: Project, values: dict[str, Any], *, by: Principal, changed: dict[str, list[Any]]
+) -> None:
     """Save the values if any changed. Only changed ones are checked: rules may be stricter than they were."""
     for name, value in values.items():
         setattr(project, name, value)

@@ -178,7 +178,7 @@ class TestServices:
     def test_a_wrong_clock_is_reported(self, monkeypatch: pytest.MonkeyPatch) -> None:
         late = timezone.now() + timedelta(minutes=5)
         monkeypatch.setattr(timezone, "now", lambda: late)
-        finding = services._clock()
+        finding = services._database_clock()
         assert finding.level is Level.WARNING and "this machine and the database differ by 30" in finding.text
 
     def test_without_a_worker_tasks_wait(self) -> None:

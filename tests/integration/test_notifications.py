@@ -444,11 +444,11 @@ def test_a_sender_that_dies_after_sending_sends_again_with_the_same_key(
     """Killed between sending and noting: the lease runs out, and the receiver can tell by the key."""
     hook(asked().task)
     create_notifications()
-    note = delivery._save
-    monkeypatch.setattr(delivery, "_save", killed)
+    note = delivery._update_if_held
+    monkeypatch.setattr(delivery, "_update_if_held", killed)
     with pytest.raises(KeyboardInterrupt):
         deliver()
-    monkeypatch.setattr(delivery, "_save", note)
+    monkeypatch.setattr(delivery, "_update_if_held", note)
     assert deliver() == 0  # somebody has it
     Delivery.objects.update(taken_until=timezone.now() - timedelta(hours=1))
     assert deliver() == 1
@@ -476,7 +476,7 @@ def test_who_lost_a_delivery_cannot_note_anything_on_it(posts: list[Any]) -> Non
     create_notifications()
     (mine,) = Delivery.objects.take([Delivery.objects.get().pk], seconds=-1)
     assert Delivery.objects.take([mine.pk], seconds=60)
-    delivery._save([mine], state=DeliveryState.FAILED)
+    delivery._update_if_held([mine], state=DeliveryState.FAILED)
     assert Delivery.objects.get().state == DeliveryState.WAITING
 
 

@@ -304,7 +304,7 @@ def test_a_task_that_cannot_be_looked_at_holds_up_no_other(
         started.append(number)
         return threading.Thread()
 
-    monkeypatch.setattr(publisher, "_start", start)
+    monkeypatch.setattr(publisher, "_start_thread", start)
     faulty = finish(done)
     other = TaskFactory.create(
         project=faulty.project, phase=Phase.DONE, created_by=faulty.created_by, publish_due=True,

@@ -374,7 +374,7 @@ def test_what_was_never_tried_comes_before_what_had_a_fault(
     )
     begun: list[int] = []
     monkeypatch.setattr("tasks_app.engine.publisher.carry_out", begun.append)
-    monkeypatch.setattr("tasks_app.engine.publisher._start", lambda what, number: what(number))
+    monkeypatch.setattr("tasks_app.engine.publisher._start_thread", lambda what, number: what(number))
     Publisher()._run_once()
     assert begun == [fresh.pk, tried.pk]
 

@@ -94,7 +94,7 @@ def renew_invitation(
     request: HttpRequest, project: ProjectName, invitation_id: InvitationId
 ) -> Status[InvitationMade]:
     """Renew an invitation: a new link for another week. The old one stops working."""
-    invitation = _pending(request, project, invitation_id)
+    invitation = _pending_invitation(request, project, invitation_id)
     token = invitation_actions.invite_again(invitation, by=principal_of(request))
     invitation.refresh_from_db()
     return Status(200, _invitation_made(request, invitation, token))
@@ -109,7 +109,7 @@ def withdraw_invitation(
     request: HttpRequest, project: ProjectName, invitation_id: InvitationId
 ) -> Status[None]:
     """Withdraw an invitation. Its link stops working."""
-    invitation = _pending(request, project, invitation_id)
+    invitation = _pending_invitation(request, project, invitation_id)
     invitation_actions.withdraw_invitation(invitation, by=principal_of(request))
     return Status(204, None)
 
@@ -121,7 +121,7 @@ def _managed(request: HttpRequest, name: str) -> Project:
     return project
 
 
-def _pending(request: HttpRequest, project: str, invitation_id: int) -> Invitation:
+def _pending_invitation(request: HttpRequest, project: str, invitation_id: int) -> Invitation:
     rows = _managed(request, project).invitations.pending().select_related("project", "invited_by")
     return get_object_or_404(rows, pk=invitation_id)
 

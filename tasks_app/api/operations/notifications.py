@@ -173,16 +173,16 @@ def _preferences(principal: Principal) -> PreferencesOut:
             "project_selection": choice.project_selection,
             "projects": sorted(project.name for project in choice.projects),
             "time_zone": choice.time_zone,
-            "quiet_from": _clock(choice.quiet_from),
-            "quiet_until": _clock(choice.quiet_until),
+            "quiet_from": _hours_and_minutes(choice.quiet_from),
+            "quiet_until": _hours_and_minutes(choice.quiet_until),
             "digest": choice.digest,
-            "digest_at": _clock(choice.digest_at),
+            "digest_at": _hours_and_minutes(choice.digest_at),
             "chat": chat.shown if chat else None,
         }
     )
 
 
-def _clock(at: time | None) -> str | None:
+def _hours_and_minutes(at: time | None) -> str | None:
     return f"{at:%H:%M}" if at else None
 
 

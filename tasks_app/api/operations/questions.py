@@ -110,7 +110,7 @@ def answer_question(request: HttpRequest, question_id: QuestionId, body: AnswerI
     """
     question = permissions.question_or_404(principal_of(request), question_id)
     act = partial(actions.answer_question, question, body.reply(question), by=principal_of(request))
-    return _outcome(question, act)
+    return _act_on_open(question, act)
 
 
 @router.post(
@@ -127,7 +127,7 @@ def dismiss_question(request: HttpRequest, question_id: QuestionId, body: Dismis
     """
     question = permissions.question_or_404(principal_of(request), question_id)
     act = partial(actions.dismiss_question, question, by=principal_of(request), notes=body.notes)
-    return _outcome(question, act)
+    return _act_on_open(question, act)
 
 
 @router.post(
@@ -143,7 +143,7 @@ def decide_question(request: HttpRequest, question_id: QuestionId, body: Decisio
     """
     question = permissions.question_or_404(principal_of(request), question_id)
     act = partial(actions.decide, question, body.verdict, by=principal_of(request), notes=body.notes)
-    return _outcome(question, act)
+    return _act_on_open(question, act)
 
 
 @router.post(
@@ -161,7 +161,7 @@ def undo_question(request: HttpRequest, question_id: QuestionId) -> Status[Quest
     return Status(200, QuestionOut.of(undo_answer(question, by=principal_of(request))))
 
 
-def _outcome(question: Question, act: Callable[..., actions.Answered]) -> Status[Answered]:
+def _act_on_open(question: Question, act: Callable[..., actions.Answered]) -> Status[Answered]:
     """Act and return the outcome. If the question is not open, the problem says who answered it, and what."""
     try:
         done = act(via=Channel.API)

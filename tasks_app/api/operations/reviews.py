@@ -90,7 +90,7 @@ def reply_to_thread(
     """Reply to a thread. It is open again, and goes to the agent with the next request for changes."""
     thread = permissions.thread_or_404(principal_of(request), task_id, number)
     threads_service.reply_to(thread, body.text, by=principal_of(request))
-    return Status(200, _thread(request, task_id, number))
+    return Status(200, _thread_out(request, task_id, number))
 
 
 @router.post(
@@ -104,9 +104,9 @@ def resolve_thread(
     """Resolve a thread, or open it again. Doing it twice changes nothing."""
     thread = permissions.thread_or_404(principal_of(request), task_id, number)
     threads_service.resolve(thread, by=principal_of(request), reopen=body.reopen)
-    return _thread(request, task_id, number)
+    return _thread_out(request, task_id, number)
 
 
-def _thread(request: HttpRequest, task_id: int, number: int) -> ThreadOut:
+def _thread_out(request: HttpRequest, task_id: int, number: int) -> ThreadOut:
     task = permissions.task_or_404(principal_of(request), task_id)
     return next(thread for thread in threads_out(task) if thread.number == number)

@@ -86,7 +86,7 @@ examples:
         question = find_question(options["question"], principal=principal)
         if options["undo"]:
             return self._undo(question, options, by=principal)
-        answered = _submit(question, options, by=principal)
+        answered = _reply_as_told(question, options, by=principal)
         if options["json"]:
             self.write_json(AnswerOutcome.of(answered.question, repeated=answered.repeated))
         else:
@@ -127,7 +127,7 @@ def _given(options: dict[str, Any]) -> int:
     return answers + bool(options["approve"]) + bool(options["dismiss"]) + refusals
 
 
-def _submit(question: Question, options: dict[str, Any], *, by: Principal) -> Answered:
+def _reply_as_told(question: Question, options: dict[str, Any], *, by: Principal) -> Answered:
     """Answer, dismiss or decide, whichever the options say. Raises BadInput if they say more than one."""
     refusals = [name for name in ("deny", "send_back") if options[name] is not None]
     if _given(options) > 1:

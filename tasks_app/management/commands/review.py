@@ -116,11 +116,11 @@ examples:
 def _change_threads(task: Task, principal: Principal, options: dict[str, Any]) -> None:
     """Reply to threads, resolve and reopen them."""
     for number, text in options["reply"]:
-        reply_to(_thread(task, number, where="--reply"), text, by=principal)
+        reply_to(_thread_numbered(task, number, where="--reply"), text, by=principal)
     for number in options["resolve"]:
-        resolve(_thread(task, number, where="--resolve"), by=principal)
+        resolve(_thread_numbered(task, number, where="--resolve"), by=principal)
     for number in options["reopen"]:
-        resolve(_thread(task, number, where="--reopen"), by=principal, reopen=True)
+        resolve(_thread_numbered(task, number, where="--reopen"), by=principal, reopen=True)
 
 
 def _verdict(options: dict[str, Any]) -> ReviewVerdict:
@@ -140,7 +140,7 @@ def _new_thread(text: str, side: Side) -> NewThread:
     return NewThread(placed["text"], placed["path"].strip(), side, last, first, where)
 
 
-def _thread(task: Task, number: int | str, *, where: str) -> ReviewThread:
+def _thread_numbered(task: Task, number: int | str, *, where: str) -> ReviewThread:
     digits = str(number)
     if digits.isdecimal() and len(digits) < 10:
         threads = task.threads.select_related("task__project", "review")

@@ -57,7 +57,7 @@ def _database_findings() -> Iterator[Finding]:
         yield problem("database", "a newer version of Cat Herder has used it", "Install that version.")
         return
     yield _sqlite() if connection.vendor == "sqlite" else _postgres()
-    yield _clock()
+    yield _database_clock()
     yield from _search_index()
 
 
@@ -81,7 +81,7 @@ def _postgres() -> Finding:
     return ok("database", f"PostgreSQL {version}")
 
 
-def _clock() -> Finding:
+def _database_clock() -> Finding:
     with connection.cursor() as cursor:
         cursor.execute("SELECT CURRENT_TIMESTAMP")
         told = cursor.fetchone()[0]

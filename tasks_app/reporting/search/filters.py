@@ -58,8 +58,8 @@ class HistoryFilters:
         given["questions"] = _one_of(query, "questions", (ANY, NONE), faults)
         given["state"] = _one_of(query, "state", QuestionState.values, faults)
         given["via"] = _one_of(query, "via", Channel.values, faults)
-        given["since"] = _day(query, "from", faults)
-        given["until"] = _day(query, "to", faults)
+        given["since"] = _parse_day(query, "from", faults)
+        given["until"] = _parse_day(query, "to", faults)
         return cls(**given, faults=faults)
 
     @cached_property
@@ -150,7 +150,7 @@ def _is_id(value: str) -> bool:
     return value.isascii() and value.isdigit() and int(value[:30]) <= _MAX_ID
 
 
-def _day(query: QueryDict, name: str, faults: list[str]) -> date | None:
+def _parse_day(query: QueryDict, name: str, faults: list[str]) -> date | None:
     value = query.get(name, "").strip()
     try:
         return date.fromisoformat(value) if value else None

@@ -119,7 +119,7 @@ def make(apps: object, editor: BaseDatabaseSchemaEditor) -> None:
     if editor.connection.vendor == "sqlite":
         _make_sqlite(editor.connection)
     else:
-        _execute(editor.connection, _POSTGRES)
+        _execute_all(editor.connection, _POSTGRES)
 
 
 def drop(apps: object, editor: BaseDatabaseSchemaEditor) -> None:
@@ -127,9 +127,9 @@ def drop(apps: object, editor: BaseDatabaseSchemaEditor) -> None:
     if editor.connection.vendor == "sqlite":
         _drop_triggers(editor.connection)
         tables = ("search_tasks", "search_questions")
-        _execute(editor.connection, [f"DROP TABLE IF EXISTS {table}" for table in tables])
+        _execute_all(editor.connection, [f"DROP TABLE IF EXISTS {table}" for table in tables])
     else:
-        _execute(editor.connection, _POSTGRES_DROP)
+        _execute_all(editor.connection, _POSTGRES_DROP)
 
 
 def mend(connection: BaseDatabaseWrapper) -> bool:
@@ -155,17 +155,17 @@ def mend_after_migration(using: str, **kwargs: Any) -> None:
 
 
 def _make_sqlite(connection: BaseDatabaseWrapper) -> None:
-    _execute(connection, _SQLITE_TABLES)
+    _execute_all(connection, _SQLITE_TABLES)
     _drop_triggers(connection)
     triggers = (f"CREATE TRIGGER {name} {body}" for name, body in _SQLITE_TRIGGERS.items())
-    _execute(connection, [*triggers, *_SQLITE_FILL])
+    _execute_all(connection, [*triggers, *_SQLITE_FILL])
 
 
 def _drop_triggers(connection: BaseDatabaseWrapper) -> None:
-    _execute(connection, [f"DROP TRIGGER IF EXISTS {name}" for name in _SQLITE_TRIGGERS])
+    _execute_all(connection, [f"DROP TRIGGER IF EXISTS {name}" for name in _SQLITE_TRIGGERS])
 
 
-def _execute(connection: BaseDatabaseWrapper, statements: Any) -> None:
+def _execute_all(connection: BaseDatabaseWrapper, statements: Any) -> None:
     with connection.cursor() as cursor:
         for statement in statements:
             cursor.execute(statement)
