@@ -14,7 +14,6 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import ssh_key_fingerprint
 from django.conf import settings
-from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from tasks_app.core.errors import BadInput
@@ -29,6 +28,7 @@ from tasks_app.history.audit import record
 from tasks_app.models import Action, CredentialKind, Project, PublishCredential
 from tasks_app.permissions import Principal, require_maintainer, require_site_admin
 from tasks_app.services.encryption import Purpose, decrypt, encrypt
+from tasks_app.services.settings import save_settings
 
 #: Completes “Its maintainers …”.
 MANAGE_PUBLISHING = "say how its results are published"
@@ -216,7 +216,9 @@ def change_publishing(
         values["forge_api_url"] = _checked_api_url(forge_api_url.strip().rstrip("/"))
         if values["forge_api_url"] != project.forge_api_url:
             require_site_admin(by, "say where the API of a project's forge is")
-    _save_publishing(project, values, by=by)
+    pairs: dict[str, list[Any]] = {name: [getattr(project, name), value] for name, value in values.items()}
+    changed = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    save_settings(project, values, by=by, changed=changed, where="publishing")
 
 
 def _checked_api_url(url: str) -> str:
@@ -226,24 +228,6 @@ def _checked_api_url(url: str) -> str:
             "Enter the URL of the API, such as https://git.example.org/api/v4.", where="forge_api_url"
         )
     return url
-
-
-def _save_publishing(project: Project, values: dict[str, str | int], *, by: Principal) -> None:
-    changed: dict[str, Any] = {
-        name: [getattr(project, name), value]
-        for name, value in values.items()
-        if value != getattr(project, name)
-    }
-    for name, value in values.items():
-        setattr(project, name, value)
-    try:
-        project.full_clean(exclude={one.name for one in project._meta.fields} - set(changed))
-    except ValidationError as error:
-        raise BadInput("; ".join(error.messages), where="publishing") from None
-    if changed:
-        with transaction.atomic():
-            project.save(update_fields=list(values))
-            record(Action.SETTINGS_CHANGED, by=by.user, project=project, changed=changed)
 
 
 def store_credential(project: Project, new: NewCredential, *, by: Principal) -> PublishCredential:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,7 +92,7 @@ def change_settings(project: Project, overrides: Overrides, *, by: Principal, co
             repository_settings(project, commit=commit), explicit=overrides.default_pipeline, task=None
         )
     values = {name: getattr(overrides, name) for name in SETTINGS}
-    _save_changed(project, values, by=by, changed=_changed_values(before, overrides))
+    save_settings(project, values, by=by, changed=_changed_values(before, overrides))
 
 
 def change_branch(project: Project, branch: str, *, by: Principal) -> None:
@@ -102,19 +103,27 @@ def change_branch(project: Project, branch: str, *, by: Principal) -> None:
     require_maintainer(by, project, CHANGE_SETTINGS)
     paths.repository(project).head(branch)
     changed = {"branch": [project.branch, branch]} if branch != project.branch else {}
-    _save_changed(project, {"branch": branch}, by=by, changed=changed)
+    save_settings(project, {"branch": branch}, by=by, changed=changed)
 
 
-def _save_changed(
-    project: Project, values: dict[str, Any], *, by: Principal, changed: dict[str, list[Any]]
+def save_settings(
+    project: Project,
+    values: Mapping[str, Any],
+    *,
+    by: Principal,
+    changed: Mapping[str, list[Any]],
+    where: str = "settings",
 ) -> None:
-    """Save the values if any changed. Only changed ones are checked: rules may be stricter than they were."""
+    """Save the values if any changed. Only changed ones are checked: rules may be stricter than they were.
+
+    Raises BadInput with `where`.
+    """
     for name, value in values.items():
         setattr(project, name, value)
     try:
         project.full_clean(exclude={field.name for field in project._meta.fields} - set(changed))
     except ValidationError as error:
-        raise BadInput("; ".join(error.messages), where="settings") from None
+        raise BadInput("; ".join(error.messages), where=where) from None
     if not changed:
         return
     with transaction.atomic():
