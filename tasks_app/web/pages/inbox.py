@@ -111,7 +111,7 @@ def inbox(request: HttpRequest) -> HttpResponse:
     matching = seen.filter(filters.of_questions(principal.user))
     if part == "tabs":
         return render(request, "inbox/_tabs.html", {"tabs": _tabs(matching, filters), "state": state})
-    page = Paginator(_order(matching, state), PER_PAGE).get_page(request.GET.get("page"))
+    page = Paginator(_in_order(matching, state), PER_PAGE).get_page(request.GET.get("page"))
     context = {
         "rows": [InboxRow(question) for question in page],
         "page": page,
@@ -150,7 +150,7 @@ def _state(request: HttpRequest) -> str:
     return state if state in QuestionState.values else QuestionState.OPEN
 
 
-def _order(questions: QuerySet[Question], state: str) -> QuerySet[Question]:
+def _in_order(questions: QuerySet[Question], state: str) -> QuerySet[Question]:
     """Order open questions by age, others by their last change."""
     related = questions.filter(state=state).select_related(*SHOWN_WITH)
     if state == QuestionState.OPEN:

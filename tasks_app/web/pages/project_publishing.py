@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -81,14 +82,12 @@ def project_webhook_remove(request: HttpRequest, project_id: int) -> HttpRespons
 def _post_settings(request: HttpRequest, project: Project) -> HttpResponse:
     # Whoever may not change the repository does not send the field.
     form = PublishingForm({**PublishingForm.initial_values(project), **request.POST.dict()})
-    if form.is_valid() and _try(form, lambda: _change(request, project, form)):
+    if form.is_valid() and _try(
+        form, partial(change_publishing, project, **form.cleaned_data, by=principal_of(request))
+    ):
         messages.success(request, "Saved.")
         return redirect("project_publishing", project.pk)
     return _render_page(request, Project.objects.get(pk=project.pk), status=400, form=form)
-
-
-def _change(request: HttpRequest, project: Project, form: PublishingForm) -> None:
-    change_publishing(project, **form.cleaned_data, by=principal_of(request))
 
 
 def _post_credential(request: HttpRequest, project: Project) -> HttpResponse:
@@ -96,15 +95,13 @@ def _post_credential(request: HttpRequest, project: Project) -> HttpResponse:
     form = _credential_form(project, request.POST, is_app=is_app)
     if form is None:
         return redirect("project_publishing", project.pk)  # the repository was changed meanwhile
-    if form.is_valid() and _try(form, lambda: _store_credential(request, project, form)):
+    if form.is_valid() and _try(
+        form, partial(store_credential, project, form.credential(), by=principal_of(request))
+    ):
         messages.success(request, "Credential stored.")
         return redirect("project_publishing", project.pk)
     given = {"app_form" if is_app else "credential_form": form}
     return _render_page(request, project, status=400, **given)
-
-
-def _store_credential(request: HttpRequest, project: Project, form: TokenForm | AppForm | KeyForm) -> None:
-    store_credential(project, form.credential(), by=principal_of(request))
 
 
 def _credential_form(
@@ -117,7 +114,7 @@ def _credential_form(
     return CREDENTIAL_FORMS[kind](given) if kind else None
 
 
-def _try(form: forms.Form, action: Callable[[], None]) -> bool:
+def _try(form: forms.Form, action: Callable[[], object]) -> bool:
     """Run the action; return False and add an error to the form, at its field, if the input is refused."""
     try:
         run_if_allowed(action)

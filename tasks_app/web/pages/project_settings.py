@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -92,17 +93,15 @@ def _post_source(request: HttpRequest, project: Project) -> HttpResponse:
     if not _may_move(request):
         raise PermissionDenied("Only a site admin can change the source of a project.")
     form, branch = SourceForm(request.POST), project.branch
-    if not (form.is_valid() and _try_action(form, lambda: _change_source(request, project, form))):
+    if not form.is_valid() or not _try_action(
+        form, partial(change_source, project, form.cleaned_data["source"], by=principal_of(request))
+    ):
         return _render_page(request, Project.objects.get(pk=project.pk), status=400, source_form=form)
     said = f"Source changed to {project.source}."
     if project.branch != branch:
         said += f" It has no branch {branch}, so tasks start from {project.branch}."
     messages.success(request, said)
     return redirect("project_settings", project.pk)
-
-
-def _change_source(request: HttpRequest, project: Project, form: SourceForm) -> None:
-    change_source(project, form.cleaned_data["source"], by=principal_of(request))
 
 
 def _may_move(request: HttpRequest) -> bool:
@@ -115,14 +114,12 @@ def _post_branch(request: HttpRequest, project: Project) -> HttpResponse:
         raise PermissionDenied(
             f"Your role in {project} does not allow this. Its maintainers change settings."
         )
-    if form.is_valid() and _try_action(form, lambda: _change_branch(request, project, form)):
+    if form.is_valid() and _try_action(
+        form, partial(change_branch, project, form.cleaned_data["branch"], by=principal_of(request))
+    ):
         messages.success(request, f"Tasks now start from the branch {project.branch}.")
         return redirect("project_settings", project.pk)
     return _render_page(request, project, status=400, branch_form=form)
-
-
-def _change_branch(request: HttpRequest, project: Project, form: BranchForm) -> None:
-    change_branch(project, form.cleaned_data["branch"], by=principal_of(request))
 
 
 def _post_settings(request: HttpRequest, project: Project) -> HttpResponse:
@@ -150,7 +147,7 @@ def _post_settings(request: HttpRequest, project: Project) -> HttpResponse:
     return redirect("project_settings", project.pk)
 
 
-def _try_action(form: forms.Form, action: Callable[[], None]) -> bool:
+def _try_action(form: forms.Form, action: Callable[[], object]) -> bool:
     """Run the action; return False and add a form error if it was refused."""
     try:
         run_if_allowed(action)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -69,11 +68,11 @@ def _add(request: HttpRequest, form: AddProjectForm) -> Project | None:
 def _render_page(request: HttpRequest, form: AddProjectForm, *, status: int = 200) -> HttpResponse:
     principal = principal_of(request)
     page = Paginator(projects_visible_to(principal), PAGE).get_page(request.GET.get("page"))
-    context = {"rows": _rows(list(page), principal.user), "page": page, "form": form}
+    context = {"rows": _project_rows(list(page), principal.user), "page": page, "form": form}
     return render(request, "projects/list.html", context, status=status)
 
 
-def _rows(found: list[Project], user: User) -> list[ProjectRow]:
+def _project_rows(found: list[Project], user: User) -> list[ProjectRow]:
     roles = dict(Membership.objects.filter(user=user, project__in=found).values_list("project", "role"))
     metrics = _task_counts(found)
     other = "site admin" if user.is_superuser else ""
@@ -97,8 +96,4 @@ def _task_counts(found: list[Project]) -> dict[int, dict[str, Any]]:
             last=Max(Coalesce("ended_at", "started_at", "created_at")),
         )
     )
-    return {int(row["project"]): _without_project(row) for row in rows}
-
-
-def _without_project(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key != "project"}
+    return {int(row["project"]): {k: v for k, v in row.items() if k != "project"} for row in rows}

@@ -87,7 +87,7 @@ class ThreadsBeside:
     def of_file(self, *paths: str) -> list[ShownThread]:
         """Return the threads about a file, given by its path and its former one."""
         found = {shown.thread.pk: shown for path in paths for shown in self.by_path.get(path, [])}
-        return sorted(found.values(), key=_order)
+        return sorted(found.values(), key=_sorting_key)
 
     def lines_of(self, file: FileDiff) -> list[ShownLine]:
         """Return the file's lines with their threads."""
@@ -112,10 +112,10 @@ class ThreadsBeside:
         others = [shown for path, group in self.by_path.items() if path not in paths for shown in group]
         known = {shown.thread.pk for path in paths for shown in self.by_path.get(path, [])}
         left = {shown.thread.pk: shown for shown in [*self.whole, *others] if shown.thread.pk not in known}
-        return sorted(left.values(), key=_order)
+        return sorted(left.values(), key=_sorting_key)
 
 
-def _order(shown: ShownThread) -> tuple[bool, int, int]:
+def _sorting_key(shown: ShownThread) -> tuple[bool, int, int]:
     return (shown.thread.number is None, shown.thread.number or 0, shown.thread.pk)
 
 

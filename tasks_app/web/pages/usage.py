@@ -99,7 +99,7 @@ def usage(request: HttpRequest) -> HttpResponse:
     context = {
         "choice": options,
         "used": used,
-        "change": _change(used, options.measure),
+        "change": _change_in_words(used, options.measure),
         "waiting": waiting_times(principal, options.period, options.project),
         "chart": _chart(options, series),
         "series": list(series),
@@ -121,7 +121,7 @@ def usage_export(request: HttpRequest) -> StreamingHttpResponse:
     )
     days = by_day(runs_in(principal, options.period, options.project), options.dimension)
     return downloads.export_rows(
-        COLUMNS, _rows(options, _bucketed(options, days)), name="usage", file_format="csv"
+        COLUMNS, _export_rows(options, _bucketed(options, days)), name="usage", file_format="csv"
     )
 
 
@@ -250,7 +250,7 @@ def _table_lines(used: Mapping[str, Usage], by: By, measure: str) -> list[Line]:
     ]
 
 
-def _change(used: UsageInPeriod, measure: str) -> str:
+def _change_in_words(used: UsageInPeriod, measure: str) -> str:
     """Describe the change since the preceding period."""
     before, now = _measured(used.before, measure), _measured(used.total, measure)
     if not before:
@@ -279,7 +279,9 @@ def _links(options: UsageOptions) -> dict[str, list[tuple[str, str, bool]]]:
     }
 
 
-def _rows(options: UsageOptions, buckets: Mapping[date, Mapping[str, Usage]]) -> Iterator[dict[str, Any]]:
+def _export_rows(
+    options: UsageOptions, buckets: Mapping[date, Mapping[str, Usage]]
+) -> Iterator[dict[str, Any]]:
     for start, used in buckets.items():
         end = min(options.bucket.next(start) - timedelta(days=1), options.period.until)
         for name in sorted(used):

@@ -69,7 +69,8 @@ def stacked(
         return None
     step = nice_step(highest)
     top = math.ceil(round(highest / step, 6)) * step
-    ticks = [(_px(value / top), say(value)) for value in _multiples(step, top)]
+    grid = [number * step for number in range(round(top / step) + 1)]
+    ticks = [(_px(value / top), say(value)) for value in grid]
     stacks = [
         _stack(
             number, len(buckets), full, {name: amounts[number] for name, amounts in series.items()}, top, say
@@ -84,10 +85,6 @@ def nice_step(highest: float) -> float:
     """Return the distance of grid lines, 1, 2 or 5 times a power of ten, for three to five lines."""
     magnitude = 10.0 ** math.floor(math.log10(highest / 4))
     return next(factor * magnitude for factor in (1, 2, 5, 10) if factor * magnitude >= highest / 4 * 0.999)
-
-
-def _multiples(step: float, top: float) -> list[float]:
-    return [number * step for number in range(round(top / step) + 1)]
 
 
 def _stack(number: int, count: int, full: str, amounts: Mapping[str, float], top: float, say: Say) -> Stack:
