@@ -18,6 +18,7 @@ from catherder_site.metrics import Metrics  # noqa: E402
 from catherder_site.probes import Probes, Readiness  # noqa: E402
 from catherder_site.proxies import ForwardedClients  # noqa: E402
 from catherder_site.sandboxed_peers import RefuseSandboxedPeers  # noqa: E402
+from catherder_site.worker_hosts import WorkerHosts  # noqa: E402
 from tasks_app.operations.health import not_ready  # noqa: E402
 from tasks_app.reporting.metrics import exposition  # noqa: E402
 from tasks_app.web.live.lifespan import lifespan  # noqa: E402 - needs the models that were loaded above
@@ -42,9 +43,13 @@ measured_pages = Metrics(pages, read=exposition, token=settings.ENVIRONMENT.metr
 application = ProtocolTypeRouter(
     {
         # Well above what forms may hold, so that those can say it in their own words.
-        "http": LimitedBodies(
-            _entered(Probes(measured_pages, readiness=Readiness(not_ready))),
-            limit=10 * settings.DATA_UPLOAD_MAX_MEMORY_SIZE,
+        "http": _entered(
+            WorkerHosts(  # packs are larger than any form, and have a limit of their own
+                LimitedBodies(
+                    Probes(measured_pages, readiness=Readiness(not_ready)),
+                    limit=10 * settings.DATA_UPLOAD_MAX_MEMORY_SIZE,
+                )
+            )
         ),
         "websocket": _entered(SameOriginOnly(sockets)),
         "lifespan": lifespan,

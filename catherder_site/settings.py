@@ -205,7 +205,7 @@ LOGOUT_REDIRECT_URL = "login"
 _queue: dict[str, Any] = {
     "name": "cat-herder",
     "results": False,
-    "serializer": SignedSerializer(secret=SECRET_KEY, salt="cat-herder-queue"),
+    "serializer": SignedSerializer(secret=_environment.queue_secret(ENVIRONMENT), salt="cat-herder-queue"),
     "immediate": False,
 }
 HUEY = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -159,6 +160,17 @@ def _secret(value: str) -> str:
     return value
 
 
+#: A worker token is PREFIX, the name of its worker host, a dot, and the secret.
+WORKER_TOKEN_PREFIX = "cathw_"  # noqa: S105 - not a secret itself
+WORKER_NAME = r"[a-z0-9](?:[a-z0-9-]{0,28}[a-z0-9])?"
+
+
+def _worker_token(value: str) -> str:
+    if not re.fullmatch(rf"{WORKER_TOKEN_PREFIX}{WORKER_NAME}\.[\w-]{{43}}", value, re.ASCII):
+        raise ValueError("must be what `manage.py worker_token NAME` printed")
+    return value
+
+
 def _networks(value: Any) -> Any:
     if not isinstance(value, str):
         return value
@@ -231,6 +243,9 @@ class Environment(BaseModel):
     keep_free_disk: Size = Field(1024**3, alias="CATHERDER_KEEP_FREE_DISK")
     database_url: Annotated[str, BeforeValidator(_database)] | None = Field(None, alias="DATABASE_URL")
     redis_url: Annotated[str, BeforeValidator(_redis)] | None = Field(None, alias="REDIS_URL")
+    worker_token: Annotated[str, BeforeValidator(_worker_token)] | None = Field(
+        None, alias="CATHERDER_WORKER_TOKEN", description="What a worker host shows to its portal."
+    )
     anthropic_api_key: str | None = Field(None, alias="ANTHROPIC_API_KEY")
     anthropic_base_url: WebUrl | None = Field(None, alias="ANTHROPIC_BASE_URL")
     claude_oauth_token: str | None = Field(None, alias="CLAUDE_CODE_OAUTH_TOKEN")
@@ -269,6 +284,12 @@ class Environment(BaseModel):
         return self.bind.address
 
     @property
+    def worker_name(self) -> str:
+        """The name of this worker host; "" on the portal's own host."""
+        token = self.worker_token or ""
+        return token.removeprefix(WORKER_TOKEN_PREFIX).partition(".")[0]
+
+    @property
     def rehearsal(self) -> bool:
         """Whether the agent uses the scripted Messages API, because there is no key and no login."""
         return not (self.anthropic_api_key or self.claude_oauth_token)
@@ -286,7 +307,7 @@ def load(source: Mapping[str, str]) -> Environment:
     """Parse the settings; empty values count as unset. Raises BadSetting with all errors."""
     given = {name: value for name, value in source.items() if value.strip()}
     given.setdefault("CATHERDER_DATA_DIR", str(default_data_dir(given)))
-    errors = list(_incomplete_groups(given))
+    errors = [*_incomplete_groups(given), *_incomplete_worker_host(given)]
     try:
         environment = Environment.model_validate(given)
     except ValidationError as error:
@@ -322,6 +343,14 @@ def _incomplete_groups(given: Mapping[str, str]) -> Iterator[str]:
             )
 
 
+def _incomplete_worker_host(given: Mapping[str, str]) -> Iterator[str]:
+    """Yield what a worker host lacks: everything of the portal is elsewhere."""
+    if "CATHERDER_WORKER_TOKEN" in given:
+        for name in ("CATHERDER_URL", "DATABASE_URL"):
+            if name not in given:
+                yield f"{name}: is needed as well, because CATHERDER_WORKER_TOKEN is set"
+
+
 def _format_error(fault: Any) -> str:
     name = fault["loc"][0]
     message = fault["msg"].removeprefix("Value error, ")
@@ -333,3 +362,9 @@ def _format_error(fault: Any) -> str:
 def secret_key(environment: Environment) -> str:
     """Return the configured secret key, or that of the data directory."""
     return environment.secret_key or stored_secret_key(environment.data_dir)
+
+
+def queue_secret(environment: Environment) -> str:
+    """Return the key that signs jobs. Worker hosts get it, and so it is not the secret key itself."""
+    key = secret_key(environment).encode()
+    return hmac.digest(key, b"cat-herder queue", "sha256").hex()

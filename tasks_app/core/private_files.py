@@ -8,6 +8,7 @@ import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from uuid import UUID, uuid4
 
 from tasks_app.core.errors import BadSetting
 
@@ -78,16 +79,24 @@ def stored_secret_key(data_dir: Path) -> str:
     """Return the secret key in the data directory, which is created if necessary."""
     path = data_dir / "secret_key"
     if not path.exists():
-        _create_secret(path)
+        _create_file(path, secrets.token_urlsafe(48))
     return path.read_text().strip()
 
 
-def _create_secret(path: Path) -> None:
-    """Write a key under a temporary name, then link it: another process may be starting too."""
-    descriptor, unnamed = tempfile.mkstemp(dir=path.parent, prefix=".secret_key-")
+def stored_id(data_dir: Path) -> UUID:
+    """Return the id of a worker host's data directory, which is created if necessary."""
+    path = data_dir / "worker-host-id"
+    if not path.exists():
+        _create_file(path, str(uuid4()))
+    return UUID(path.read_text().strip())
+
+
+def _create_file(path: Path, text: str) -> None:
+    """Write the text under a temporary name, then link it: another process may be starting too."""
+    descriptor, unnamed = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
         with os.fdopen(descriptor, "w") as file:
-            file.write(secrets.token_urlsafe(48))
+            file.write(text)
             file.flush()
             os.fsync(descriptor)
         with suppress(FileExistsError):

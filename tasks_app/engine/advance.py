@@ -21,7 +21,7 @@ from tasks_app.engine.worker_context import WorkerContext
 from tasks_app.engine.workspace import commit_for_sequence, tidy_repository
 from tasks_app.history.statistics import paused_until_now
 from tasks_app.history.transitions import move
-from tasks_app.models import Outcome, Run, Step, Task
+from tasks_app.models import Outcome, Run, Step, Task, paths
 from tasks_app.services.sending_back import hand_over_waiting
 from tasks_app.services.sequences import look_for_next, proceed
 
@@ -103,6 +103,13 @@ def _work(lease: Lease, context: WorkerContext) -> None:
 
 
 def _run_steps(lease: Lease, context: WorkerContext) -> None:
+    """Run the task's steps with its files at hand: a worker host fetches them first."""
+    held = Task.objects.select_related("project").get(pk=lease.task_id)
+    with paths.repository(held.project).held_for(lease.key, branch=held.branch):
+        _run_steps_here(lease, context)
+
+
+def _run_steps_here(lease: Lease, context: WorkerContext) -> None:
     task = _start_task(lease)
     if task.phase != Phase.RUNNING:
         return

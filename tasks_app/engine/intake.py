@@ -19,6 +19,9 @@ class Intake:
     def __init__(self, problem: str = "") -> None:
         self._lock = threading.Lock()
         self._problem = problem
+        self._has_opened = threading.Event()
+        if not problem:
+            self._has_opened.set()
 
     @property
     def problem(self) -> str:
@@ -34,6 +37,12 @@ class Intake:
         """Close with a reason, or open with an empty one."""
         with self._lock:
             self._problem = problem
+        if not problem:
+            self._has_opened.set()
+
+    def wait_until_opened(self) -> None:
+        """Wait until nothing was in the way for the first time."""
+        self._has_opened.wait()
 
 
 class TakingWorker(Worker):  # type: ignore[misc]

@@ -131,6 +131,7 @@ def _open_run(step: Step, planned: NextRun, lease: Lease, context: WorkerContext
             sandboxed=context.agent.sandboxed,
             network=network_of(step),
             lease_epoch=lease.epoch,
+            data_dir=paths.worker_data_dir_id(),
         )
         step.questions.filter(pk__in=planned.answers).update(handed_in=run)
         step.reviews.filter(pk__in=planned.reviews).update(handed_in=run)

@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Callable
 
+from django.conf import settings
 from django.db import close_old_connections, connection
 from django.db.models.functions import Now
 
@@ -16,6 +17,7 @@ from tasks_app.engine.intake import DRAINED, Intake
 from tasks_app.engine.temporary_faults import temporary_fault
 from tasks_app.models import Task, WorkerBeat
 from tasks_app.models.worker import BEAT_SECONDS
+from tasks_app.services.worker_hosts import owner_prefix
 
 #: Beats between two looks at whether this worker can work: 30 s.
 BEATS_PER_CHECK = 10
@@ -23,9 +25,18 @@ BEATS_PER_CHECK = 10
 logger = logging.getLogger(__name__)
 
 
+def host_name() -> str:
+    """Return the name of this host; that of a worker host begins with the name in its token.
+
+    By that the portal recognises the leases that a worker host holds.
+    """
+    name = settings.ENVIRONMENT.worker_name
+    return f"{owner_prefix(name) if name else ''}{socket.gethostname()}"[:75]
+
+
 def process_name() -> str:
     """Return the name of this process, as it stands in leases, too."""
-    return f"{socket.gethostname()}:{os.getpid()}"
+    return f"{host_name()}:{os.getpid()}"
 
 
 class Heartbeat(threading.Thread):
@@ -90,7 +101,7 @@ def beat(*, slots: int, ended: bool = False, problem: str = "", started: bool = 
     """
     held = Task.objects.filter(lease_owner__startswith=f"{process_name()}:", lease_expires__gt=Now())
     return WorkerBeat.objects.beat(
-        host=socket.gethostname()[:200],
+        host=host_name(),
         pid=os.getpid(),
         slots=slots,
         busy=0 if ended else held.count(),

@@ -32,6 +32,7 @@ def prepare_workspace(step: Step, lease: Lease, context: WorkerContext) -> None:
     task = step.task
     for folder in (paths.home(task), paths.check_home(task), paths.answers_dir(task)):
         folder.mkdir(parents=True, exist_ok=True)
+    _remove_outdated(task, lease)
     if task.reset_to:
         _put_files_back(step, lease, context)
     restore_lost_work(step, lease, context)
@@ -42,6 +43,27 @@ def prepare_workspace(step: Step, lease: Lease, context: WorkerContext) -> None:
             step.base_commit = _left_by_last_run(current) or current.head_commit or current.base_commit
             step.base_ignored = ignored
             step.save(update_fields=["base_commit", "base_ignored"])
+
+
+def _remove_outdated(task: Task, lease: Lease) -> None:
+    """Remove a workspace that is older than the last run, which another host has made.
+
+    The task goes on in a new one, made from the last recorded commit. What a run there left without recording
+    it is lost with its host, and its log says so.
+    """
+    last = runs_in_workspace(task).last()
+    if last is None or last.data_dir == paths.worker_data_dir_id():
+        return
+    path = paths.workspace(task).path
+    lease.phase()  # a worker that was suspended for long must not remove its successor's workspace
+    paths.remove_folder(path)
+    if not last.head_commit:
+        _add_note(
+            last,
+            lease,
+            f"The task goes on on another host, with the files of commit {_last_recorded(task)[:10]}. What this"
+            " run changed after that was not recorded.",
+        )
 
 
 def _make_usable(task: Task, lease: Lease, context: WorkerContext) -> bool:

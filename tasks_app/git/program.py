@@ -280,6 +280,10 @@ class Git:
             finally:
                 watch.cancel()
 
+    def process(self, *arguments: str) -> tuple[list[str], dict[str, str]]:
+        """Return the command and the environment of `git ARGUMENTS`, for a caller that starts it itself."""
+        return self._command(arguments), self._environment()
+
     def _command(self, arguments: Sequence[str]) -> list[str]:
         options = []
         if self.directory is not None:

@@ -255,6 +255,19 @@ class Repository:
         }
         sync_folders({*folders, self.path / "objects", self.path / "objects/pack"})
 
+    def remove_refs(self, folder: str) -> None:
+        """Remove all references below a folder, which ends with a slash."""
+        names = self.git.line("for-each-ref", "--format=%(refname)", folder).splitlines()
+        if names:
+            orders = "".join(f"delete {name}\n" for name in names)
+            with self._writing_refs():
+                self.git.run("update-ref", "--stdin", stdin=orders.encode())
+
+    @contextlib.contextmanager
+    def held_for(self, key: tuple[int, int], *, branch: str) -> Iterator[None]:
+        """Prepare for work on the task of this lease. Only a mirror must: it fetches, and pushes later."""
+        yield
+
     def _without_stale_locks(self, locks: Iterable[Path], write: Callable[[], object]) -> None:
         """Call `write`. If only a lock file prevents it, remove `locks` and call it once more.
 

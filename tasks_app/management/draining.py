@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser, OutputWrapper
 
+from tasks_app.engine.worker_beat import host_name
 from tasks_app.management.preconditions import database_errors_as_sentences
 from tasks_app.models import WorkerBeat
 from tasks_app.models.worker import BEAT_SECONDS
@@ -62,7 +62,7 @@ def drain_or_take_again(
 def _store_order(name: str, *, draining: bool) -> list[WorkerBeat]:
     """Store the order for the workers of this name and return them. Raises CommandError if there is none."""
     host, _, pid = name.rpartition(":") if name.rpartition(":")[2].isdecimal() else (name, "", "")
-    found = WorkerBeat.objects.alive().filter(host=host or socket.gethostname())
+    found = WorkerBeat.objects.alive().filter(host=host or host_name())
     workers = list(found.filter(pid=int(pid)) if pid else found)
     if not workers:
         others = ", ".join(str(one) for one in WorkerBeat.objects.alive()) or "none"

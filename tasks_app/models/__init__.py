@@ -53,7 +53,7 @@ from tasks_app.models.token import ApiToken, Scope
 from tasks_app.models.transcript import SessionEntry
 from tasks_app.models.transition import Change, ChangeKind, SequenceTransition, Transition
 from tasks_app.models.user import Membership, Role, Theme, User
-from tasks_app.models.worker import WorkerBeat
+from tasks_app.models.worker import WorkerBeat, WorkerToken
 
 __all__ = [
     "CLAIM_LASTS",
@@ -116,4 +116,5 @@ __all__ = [
     "Verdict",
     "ViewedFile",
     "WorkerBeat",
+    "WorkerToken",
 ]

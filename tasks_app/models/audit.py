@@ -63,6 +63,8 @@ class Action(models.TextChoices):
     TOKEN_MADE = "token_made", "created the token"
     TOKEN_REVOKED = "token_revoked", "revoked the token"
     TOKEN_USED = "token_used", "used the token"
+    WORKER_TOKEN_MADE = "worker_token_made", "created the token of the worker host"
+    WORKER_TOKEN_REVOKED = "worker_token_revoked", "revoked the token of the worker host"
     NOTIFICATIONS_CHANGED = "notifications_changed", "changed the notifications of"
     EXPORTED = "exported", "exported"
 

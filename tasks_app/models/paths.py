@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from uuid import UUID
 
 from django.conf import settings
 
 from tasks_app.core.errors import WorkspaceError
+from tasks_app.core.private_files import stored_id
 from tasks_app.git import Repository, Workspace
+from tasks_app.git.mirror import Mirror, Portal
 from tasks_app.models import Project, Run, Sequence, Task
 
 
@@ -50,9 +53,25 @@ def _make_writable(folder: Path) -> None:
 
 
 def repository(project: Project) -> Repository:
-    """Return the portal's own bare copy of the project's repository."""
+    """Return the portal's own bare copy of the project's repository; on a worker host, the mirror of it."""
     path = data_dir() / "repositories" / f"{_folder_name(project)}.git"
+    if portal := portal_of_worker_host():
+        return Mirror(path=path, source=portal.url, name=project.name, portal=portal)
     return Repository(path=path, source=project.source, name=project.name)
+
+
+def portal_of_worker_host() -> Portal | None:
+    """Return the portal to which this worker host belongs; None on the portal's own host."""
+    environment = settings.ENVIRONMENT
+    return Portal(environment.address, environment.worker_token) if environment.worker_token else None
+
+
+def worker_data_dir_id() -> UUID | None:
+    """Return the id of this data directory, made at the first call; None on the portal's own host.
+
+    A worker host may lose its disk and begin anew: then its runs have another id, and no workspace counts.
+    """
+    return stored_id(data_dir()) if settings.ENVIRONMENT.worker_token else None
 
 
 def task_dir(task: Task) -> Path:

@@ -85,6 +85,11 @@ class Run(models.Model):
         null=True, blank=True, help_text="What the agent itself reported as the cost of this run."
     )
     lease_epoch = models.PositiveIntegerField(default=0)
+    data_dir = models.UUIDField(
+        null=True,
+        editable=False,
+        help_text="The data directory of the worker host where it ran; empty for the portal's own.",
+    )
 
     class Meta:
         ordering = ["step", "number"]

@@ -1,4 +1,4 @@
-"""Heartbeats of workers."""
+"""Heartbeats of workers, and the tokens of worker hosts."""
 
 from __future__ import annotations
 
@@ -95,3 +95,17 @@ class WorkerBeat(models.Model):
 
     def __str__(self) -> str:
         return f"{self.host}:{self.pid}"
+
+
+class WorkerToken(models.Model):
+    """The token of a worker host, of which only a digest is stored. A revoked name can be used again."""
+
+    name = models.CharField(max_length=30, unique=True)
+    digest = models.CharField(max_length=64, unique=True, editable=False)
+    made_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name

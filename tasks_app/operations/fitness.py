@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
+from typing import Any
 
 from django.conf import settings
 from django.db import Error as DatabaseFault
+from huey.contrib.djhuey import HUEY
+from huey.serializer import SignedSerializer
+
 
 from tasks_app.agent.claude import bundled_cli
+from tasks_app.core.errors import TemporaryFault
 from tasks_app.models import paths
 from tasks_app.operations.health import applied_migrations, needed_migrations
 from tasks_app.sandbox.limits import format_size
 
 
 def worker_problem() -> str:
-    """Return in a sentence why it cannot work, or "". One query."""
-    return _program_problem() or _disk_problem() or _schema_problem()
+    """Return in a sentence why it cannot work, or "". One query, and on a worker host one request."""
+    return _program_problem() or _disk_problem() or _schema_problem() or portal_problem()
 
 
 def _program_problem() -> str:
@@ -49,4 +55,41 @@ def _schema_problem() -> str:
         return "The database was prepared by a newer version of the portal; update this worker."
     if needed_migrations() - applied:
         return "The database is not prepared for this version; start the portal, or run `manage.py migrate`."
+    return ""
+
+
+def portal_problem() -> str:
+    """Return why this worker host and its portal do not go together, or ""; "" on the portal's host.
+
+    Once they do, this process uses the portal's key for the queue.
+    """
+    portal = paths.portal_of_worker_host()
+    if portal is None:
+        return ""
+    try:
+        facts = portal.hello()
+    except TemporaryFault as error:
+        return f"{error}."
+    if problem := _mismatch(facts):
+        return problem
+    HUEY.serializer = SignedSerializer(secret=facts["queue_secret"], salt=HUEY.serializer.salt)
+    return ""
+
+
+def _mismatch(facts: Mapping[str, Any]) -> str:
+    environment = settings.ENVIRONMENT
+    if facts["data_dir"] != str(environment.data_dir):
+        return (
+            f"CATHERDER_DATA_DIR must be {facts['data_dir']} as on the portal's host, not "
+            f"{environment.data_dir}: agents find their sessions by the path of their workspace."
+        )
+    if facts["rehearsal"] != environment.rehearsal:
+        if environment.rehearsal:
+            return "The portal uses a real model, but this host has no ANTHROPIC_API_KEY."
+        return "The portal is in rehearsal, but this host has a key of a real model."
+    if facts["git_filters"] or environment.git_filters:
+        return (
+            "Git filters (CATHERDER_GIT_FILTERS) cannot be used with worker hosts: contents of Git LFS are "
+            "kept beside the portal's repositories."
+        )
     return ""

@@ -16,6 +16,7 @@ from enum import Enum
 from pathlib import Path
 from uuid import UUID, uuid4
 
+from django.conf import settings
 from django.db import connection
 from django.db.models import F
 
@@ -92,6 +93,11 @@ def require_own_data_dir() -> None:
 
     Raises WrongDataDirectory, which says what was found and what to do, and changes nothing.
     """
+    if settings.ENVIRONMENT.worker_token:
+        raise WrongDataDirectory(
+            "CATHERDER_WORKER_TOKEN is set, so this is a worker host: only `manage.py worker` runs here. Run "
+            "this on the portal's host."
+        )
     if _ids_match():
         return
     found = ownership()
@@ -102,6 +108,28 @@ def require_own_data_dir() -> None:
             f"{_WAYS_OUT} If they do belong together, run `manage.py installation adopt`."
         )
     _note(found)
+
+
+def require_shared_data_dir() -> None:
+    """Require the data directory of the portal, for a worker without a token.
+
+    An empty one is not adopted if the installation has one already: the worker would have no repositories,
+    and fail each task that it takes. Raises WrongDataDirectory.
+    """
+    found = ownership()
+    if found.verdict is Verdict.NEW and found.database_id:
+        raise WrongDataDirectory(
+            f"The data directory {found.folder} is empty, and the repositories of this installation are "
+            "elsewhere. On a host of its own a worker needs CATHERDER_WORKER_TOKEN, which `manage.py "
+            "worker_token NAME` prints on the portal's host. On the portal's host, set CATHERDER_DATA_DIR to "
+            "the portal's data directory."
+        )
+    require_own_data_dir()
+
+
+def holds_portal(folder: Path) -> bool:
+    """Return whether a portal has used this data directory."""
+    return (folder / ID_FILE).exists()
 
 
 def data_dir_problems() -> list[str]:

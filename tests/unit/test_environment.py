@@ -56,6 +56,7 @@ DEFAULTS = {
     "workers": 4,
     "database_url": None,
     "redis_url": None,
+    "worker_token": None,
     "anthropic_api_key": None,
     "anthropic_base_url": None,
     "claude_oauth_token": None,

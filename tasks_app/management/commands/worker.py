@@ -12,17 +12,18 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from huey.contrib.djhuey import HUEY
 
 from tasks_app import composition, tasks
-from tasks_app.core.errors import CatHerderError
+from tasks_app.core.errors import CatHerderError, WrongDataDirectory
 from tasks_app.engine.intake import STARTING, Intake, TakingConsumer
 from tasks_app.engine.publisher import Publisher
 from tasks_app.engine.sweeper import Sweeper
 from tasks_app.engine.worker_beat import Heartbeat
 from tasks_app.management.draining import add_drain_options, drain_or_take_again
 from tasks_app.management.preconditions import database_errors_as_sentences, require_git, require_services
+from tasks_app.models import paths
 from tasks_app.notifications.dispatcher import Dispatcher
 from tasks_app.operations.fitness import worker_problem
 from tasks_app.operations.open_services import require_closed_services
-from tasks_app.services.data_directory import require_own_data_dir
+from tasks_app.services.data_directory import holds_portal, require_shared_data_dir
 
 logger = logging.getLogger(__name__)
 
@@ -45,25 +46,51 @@ class Command(BaseCommand):
             require_services()
             require_closed_services()  # `up` prints open services; here only forbidden ones matter
             with database_errors_as_sentences():
-                require_own_data_dir()
+                _require_data_dir()
         except CatHerderError as error:
             raise CommandError(str(error), returncode=2) from None
         sweeper = Sweeper(tasks.notify_worker, pending=HUEY.pending_count)
         intake = Intake(STARTING)  # the first beat opens it, or says why not
         heartbeat = Heartbeat(slots=settings.ENVIRONMENT.workers, intake=intake, find_problem=worker_problem)
-        dispatcher = Dispatcher()
-        publisher = Publisher(intake)
-        sweeper.start()
         heartbeat.start()
-        dispatcher.start()
-        publisher.start()
+        if settings.ENVIRONMENT.worker_token:
+            self._say_what_is_left_to_the_portal()
+            intake.wait_until_opened()  # jobs are signed with a key that the portal gives to this host
+        others: list[Dispatcher | Publisher] = (
+            [] if settings.ENVIRONMENT.worker_token else [Dispatcher(), Publisher(intake)]
+        )
+        sweeper.start()
+        for thread in others:
+            thread.start()
         try:
             _consumer(intake).run()
         finally:
             sweeper.stop()
-            publisher.stop()
-            dispatcher.stop()
+            for thread in others:
+                thread.stop()
             heartbeat.stop()
+
+    def _say_what_is_left_to_the_portal(self) -> None:
+        self.stdout.write(
+            f"Worker host {settings.ENVIRONMENT.worker_name} of the portal at {settings.ENVIRONMENT.address}. "
+            "It works on tasks. Publishing, pull requests and notifications need the installation's secret key "
+            "and are left to the worker of the portal's host."
+        )
+        self.stdout.flush()
+
+
+def _require_data_dir() -> None:
+    """Require that this worker's data directory is its portal's, or that of a worker host with a token.
+
+    Raises WrongDataDirectory.
+    """
+    if not settings.ENVIRONMENT.worker_token:
+        require_shared_data_dir()
+    elif holds_portal(paths.data_dir()):
+        raise WrongDataDirectory(
+            f"{paths.data_dir()} is the data directory of a portal. A worker host needs another one, or no "
+            "CATHERDER_WORKER_TOKEN."
+        )
 
 
 class _StoppingConsumer(TakingConsumer):

@@ -1,0 +1,156 @@
+"""`/worker/`: what workers on hosts of their own use the portal for (M1), handled before Django.
+
+Each request shows the token of its host. A task's repository is reached by the task's id and the epoch of its
+lease, and only while a worker of that host holds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from django.conf import settings
+from django.db import connection
+
+from catherder_site.body_limits import Application, Message, Receive, Send
+from catherder_site.git_service import (
+    MOST_PROCESSES,
+    RECEIVE,
+    UPLOAD,
+    BodyBroken,
+    BodyTooLarge,
+    ClientGone,
+    GitService,
+    body_pieces,
+)
+from catherder_site.plain_text import answer
+from tasks_app.core.environment import queue_secret
+from tasks_app.core.errors import BadInput, LeaseLost, WorkspaceError
+from tasks_app.models import WorkerToken
+from tasks_app.services.worker_hosts import (
+    HeldTask,
+    ensure_base_ref,
+    held_task,
+    set_task_refs,
+    worker_token_of,
+)
+
+PREFIX = "/worker/"
+_TASK = re.compile(r"tasks/([1-9]\d{0,17})/([1-9]\d{0,8})(|/refs|/repository\.git/(?:info/refs|git-[a-z-]+))")
+_JSON_BYTES = 10_000
+_NOT_FOUND = b"There is nothing here.\n"
+_NEEDS_TOKEN = b"This needs the token of a worker host, as in Authorization: Bearer TOKEN.\n"
+
+T = TypeVar("T")
+
+
+class WorkerHosts:
+    """Serves what is below `/worker/`, and passes on all else."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+        self._processes = asyncio.Semaphore(MOST_PROCESSES)
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not scope.get("path", "").startswith(PREFIX):
+            await self._application(scope, receive, send)
+            return
+        worker = await _in_a_thread(lambda: worker_token_of(_shown_token(scope)))
+        if worker is None:
+            await answer(scope, send, 401, _NEEDS_TOKEN, {b"www-authenticate": b"Bearer"})
+            return
+        try:
+            await self._serve(worker, scope, receive, send)
+        except LeaseLost as lost:
+            await answer(scope, send, 403, f"{lost}\n".encode())
+        except (BadInput, BodyBroken) as error:
+            await answer(scope, send, 400, f"{error}\n".encode())
+        except BodyTooLarge as error:
+            await answer(scope, send, 413, f"{error}\n".encode())
+        except WorkspaceError as error:
+            await answer(scope, send, 500, f"{error}\n".encode())
+        except ClientGone:
+            pass
+
+    async def _serve(self, worker: WorkerToken, scope: Message, receive: Receive, send: Send) -> None:
+        path, method = scope["path"].removeprefix(PREFIX), scope["method"]
+        if (method, path) == ("GET", "hello"):
+            await answer(scope, send, 200, json.dumps(portal_facts()).encode())
+            return
+        found = _TASK.fullmatch(path)
+        if found is None:
+            await answer(scope, send, 404, _NOT_FOUND)
+            return
+        task_id, epoch, rest = int(found[1]), int(found[2]), found[3]
+        held = await _in_a_thread(lambda: held_task(worker, task_id, epoch))
+        if (method, rest) == ("GET", ""):
+            await answer(scope, send, 200, b"held\n")
+        elif (method, rest) == ("POST", "/refs"):
+            await _set_refs(held, scope, receive, send)
+        elif service := _git_service(held, method, rest.rpartition("repository.git/")[2], scope):
+            if service.advertise and service.service == UPLOAD:
+                await _in_a_thread(lambda: ensure_base_ref(held))
+            async with self._processes:
+                await service.respond(scope, receive, send)
+        else:
+            await answer(scope, send, 404, _NOT_FOUND)
+
+
+def portal_facts() -> dict[str, Any]:
+    """Return what a worker host must know of its portal."""
+    environment = settings.ENVIRONMENT
+    return {
+        "data_dir": str(settings.DATA_DIR),
+        "rehearsal": environment.rehearsal,
+        "git_filters": [name for name, _ in environment.git_filters],
+        "queue_secret": queue_secret(environment),
+    }
+
+
+def _shown_token(scope: Message) -> str:
+    given = [value for name, value in scope["headers"] if name == b"authorization"]
+    scheme, _, token = (given[0] if len(given) == 1 else b"").partition(b" ")
+    return token.strip().decode("ascii", "replace") if scheme.lower() == b"bearer" else ""
+
+
+def _git_service(held: HeldTask, method: str, rest: str, scope: Message) -> GitService | None:
+    if (method, rest) == ("GET", "info/refs"):
+        for service in (UPLOAD, RECEIVE):
+            if scope["query_string"] == f"service={service}".encode():
+                return GitService(held, service, advertise=True)
+    if method == "POST" and rest in (UPLOAD, RECEIVE):
+        return GitService(held, rest)
+    return None
+
+
+async def _set_refs(held: HeldTask, scope: Message, receive: Receive, send: Send) -> None:
+    body = b"".join([piece async for piece in body_pieces(scope, receive, limit=_JSON_BYTES)])
+    target, refs = _target_and_refs(body)
+    if await _in_a_thread(lambda: set_task_refs(held, target, refs)):
+        await answer(scope, send, 200, b"set\n")
+    else:
+        await answer(scope, send, 404, b"Push this object first.\n")
+
+
+def _target_and_refs(body: bytes) -> tuple[str, list[str]]:
+    try:
+        given = json.loads(body)
+        target, refs = given["target"], given["refs"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise BadInput("send an object with target and refs") from None
+    if not isinstance(target, str) or not isinstance(refs, list) or not all(isinstance(r, str) for r in refs):
+        raise BadInput("target is a text, refs a list of texts")
+    return target, refs
+
+
+async def _in_a_thread(call: Callable[[], T]) -> T:
+    def closing() -> T:
+        try:
+            return call()
+        finally:
+            connection.close()  # each thread has its own connection
+
+    return await asyncio.to_thread(closing)

@@ -1,0 +1,152 @@
+"""Worker hosts: their tokens, and what a worker there may read and write in the portal's repositories.
+
+A worker reaches the repository of a task only while it holds the lease, and only the references of that task.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db import IntegrityError, transaction
+from django.db.models.functions import Now
+
+from tasks_app.core.environment import WORKER_NAME, WORKER_TOKEN_PREFIX
+from tasks_app.core.errors import BadInput, LeaseLost, WorkspaceError
+from tasks_app.git import Repository
+from tasks_app.git.mirror import incoming_ref
+from tasks_app.git.program import valid_branch, valid_commit
+from tasks_app.git.recording import set_refs
+from tasks_app.history.audit import record
+from tasks_app.models import Action, Task, WorkerToken, paths
+from tasks_app.permissions import Principal, require_site_admin
+from tasks_app.services.tokens import digest
+
+_LABEL = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}"
+#: References that one request may set.
+_MOST_REFS = 4
+
+
+def make_worker_token(name: str, *, by: Principal) -> str:
+    """Create the token of a worker host and return it; only a digest of it is stored. Raises BadInput."""
+    require_site_admin(by, "create tokens of worker hosts")
+    if not re.fullmatch(WORKER_NAME, name):
+        raise BadInput("use up to 30 small letters, digits and dashes, as in build-2", where="name")
+    token = f"{WORKER_TOKEN_PREFIX}{name}.{secrets.token_urlsafe(32)}"
+    try:
+        with transaction.atomic():
+            WorkerToken.objects.create(name=name, digest=digest(token))
+            record(Action.WORKER_TOKEN_MADE, by=by.user, subject=name)
+    except IntegrityError:
+        raise BadInput(
+            f"the worker host {name} has a token already; --revoke it first if it is lost", where="name"
+        ) from None
+    return token
+
+
+def revoke_worker_token(name: str, *, by: Principal) -> None:
+    """From the next request on, the token opens nothing. Raises BadInput if there is none."""
+    require_site_admin(by, "revoke tokens of worker hosts")
+    with transaction.atomic():
+        if not WorkerToken.objects.filter(name=name).delete()[0]:
+            raise BadInput(f"there is no worker host {name}", where="name")
+        record(Action.WORKER_TOKEN_REVOKED, by=by.user, subject=name)
+
+
+def worker_token_of(token: str) -> WorkerToken | None:
+    """Return the row of a token that was not revoked."""
+    if not token.startswith(WORKER_TOKEN_PREFIX) or len(token) > 200:
+        return None
+    return WorkerToken.objects.filter(digest=digest(token)).first()
+
+
+def owner_prefix(name: str) -> str:
+    """Return how the owners of leases begin that workers of this host hold. No host name has an @."""
+    return f"{name}@"
+
+
+@dataclass(frozen=True)
+class HeldTask:
+    """What the holder of a lease may use: the task's repository, and in it the references of the task."""
+
+    worker: WorkerToken
+    task_id: int
+    epoch: int
+    repository: Repository
+    branch: str
+    base_commit: str
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.task_id, self.epoch
+
+    @property
+    def readable_refs(self) -> tuple[str, ...]:
+        """The references, or folders of them, that the holder may fetch."""
+        branch = valid_branch(self.branch)
+        own = ("refs/cat-herder", "refs/cat-herder-base", "refs/cat-herder-ignored", "refs/heads")
+        return ("refs/source", *(f"{kind}/{branch}" for kind in own), incoming_ref(self.key))
+
+
+def held_task(worker: WorkerToken, task_id: int, epoch: int) -> HeldTask:
+    """Return the task if a worker of this host holds it now, by this epoch. Raises LeaseLost."""
+    rows = Task.objects.held(task_id, epoch=epoch).filter(
+        lease_owner__startswith=owner_prefix(worker.name), lease_expires__gt=Now()
+    )
+    task = rows.select_related("project").first()
+    if task is None:
+        raise LeaseLost(f"The worker host {worker.name} does not hold task {task_id} (epoch {epoch}).")
+    return HeldTask(worker, task_id, epoch, paths.repository(task.project), task.branch, task.base_commit)
+
+
+def ensure_base_ref(held: HeldTask) -> None:
+    """Let a reference name the commit where the task began: the source may not lead there any more."""
+    ref = f"refs/cat-herder-base/{valid_branch(held.branch)}"
+    if held.base_commit and not held.repository.refs(ref):
+        set_refs(held.repository, valid_commit(held.base_commit), ref)
+
+
+def set_task_refs(held: HeldTask, target: str, refs: Sequence[str]) -> bool:
+    """Let references of the task name `target`. Return False if the holder has not pushed it yet.
+
+    The lease is checked once more when everything else is known. Raises LeaseLost, and BadInput for
+    references of others.
+    """
+    target = _valid_target(target)
+    for ref in refs:
+        _require_own(held, ref)
+    if not 0 < len(refs) <= _MOST_REFS:
+        raise BadInput(f"name 1 to {_MOST_REFS} references", where="refs")
+    if not _is_readable(held, target):
+        return False
+    held_task(held.worker, held.task_id, held.epoch)
+    set_refs(held.repository, target, *refs)
+    held.repository.remove_refs(f"refs/cat-herder-incoming/{held.task_id}/")
+    return True
+
+
+def _valid_target(target: str) -> str:
+    try:
+        return valid_commit(target)
+    except WorkspaceError as error:
+        raise BadInput(str(error), where="target") from None
+
+
+def _require_own(held: HeldTask, ref: str) -> None:
+    branch = re.escape(valid_branch(held.branch))
+    own = rf"refs/(heads|cat-herder-base)/{branch}|refs/cat-herder(-ignored)?/{branch}/{_LABEL}"
+    if not re.fullmatch(own, ref, re.ASCII) or ".." in ref or ref.endswith((".lock", ".")):
+        raise BadInput(f"{ref[:200]!r} is no reference of task {held.task_id}", where="refs")
+
+
+def _is_readable(held: HeldTask, target: str) -> bool:
+    """Return whether the holder has pushed `target`, or may fetch it."""
+    repository = held.repository
+    if target in repository.refs(*held.readable_refs):
+        return True
+    if not repository.has(target):
+        return False
+    words = ("for-each-ref", "--count=1", "--format=x", f"--contains={target}")
+    return bool(repository.git.line(*words, *held.readable_refs))

@@ -1,0 +1,428 @@
+"""M1: worker hosts reach the repositories of the tasks that they hold, over git's smart HTTP, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+import uvicorn
+from django.utils import timezone
+
+from catherder_site import git_service
+from catherder_site.worker_hosts import WorkerHosts
+from tasks_app.core.errors import BadInput, LeaseLost, NotAllowed, TemporaryFault, WorkspaceError
+from tasks_app.git import Repository, mirror
+from tasks_app.git.mirror import Mirror, Portal, TokenRefused, incoming_ref
+from tasks_app.models import Action, AuditEntry, Task, User, WorkerToken, paths
+from tasks_app.services.worker_hosts import make_worker_token, revoke_worker_token, worker_token_of
+from tests.integration.git_repository import GitRepository
+from tests.people import acting
+from tests.runner import Runner
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+async def no_page(scope: Any, receive: Any, send: Any) -> None:
+    raise AssertionError(f"{scope['path']} is not for worker hosts")
+
+
+@contextmanager
+def serving() -> Iterator[str]:
+    """Serve `/worker/` in a thread of this process, which has the test's database."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(WorkerHosts(no_page), lifespan="off", log_level="warning", ws="none")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@dataclass
+class Host:
+    """The worker host `build-2`, which holds `task`, and the portal that it uses."""
+
+    url: str
+    token: str
+    task: Task
+    folder: Path
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.task.pk, self.task.lease_epoch
+
+    @property
+    def portal(self) -> Portal:
+        return Portal(self.url, self.token)
+
+    @property
+    def repository(self) -> Repository:
+        """The portal's own."""
+        return paths.repository(self.task.project)
+
+    @property
+    def mirror(self) -> Mirror:
+        return Mirror(self.folder / "mirror.git", source=self.url, name="mirror", portal=self.portal)
+
+    def git(self, *arguments: str) -> bytes:
+        """Run git on the mirror with this host's token."""
+        return self.portal.git(self.mirror).run(*arguments)
+
+    def commit(self, text: str) -> str:
+        """Make a commit in the mirror that the portal does not have."""
+        git = self.mirror.git
+        blob = git.run("hash-object", "-w", "--stdin", stdin=text.encode()).decode().strip()
+        tree = git.run("mktree", stdin=f"100644 blob {blob}\tpaint.txt\n".encode()).decode().strip()
+        names = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+        words = ("commit-tree", "-p", self.task.base_commit, "-m", text, tree)
+        return git.run(*names, *words).decode().strip()
+
+
+@pytest.fixture
+def host(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+    monkeypatch.setattr(mirror, "_PAUSES", ())
+    task = held(runner.task(), "build-2@there:7:Worker-1")
+    token = make_worker_token("build-2", by=acting(runner.user))
+    with serving() as url:
+        yield Host(url, token, task, runner.folder / "there")
+
+
+def held(task: Task, owner: str) -> Task:
+    assert Task.objects.claim(task.pk, owner=owner, seconds=60) is not None
+    task.refresh_from_db()
+    return task
+
+
+def snapshot_ref(task: Task, label: str = "1-01-1") -> str:
+    return f"refs/cat-herder/{task.branch}/{label}"
+
+
+def test_what_a_held_task_needs_is_fetched_and_what_is_recorded_is_pushed(host: Host) -> None:
+    with host.mirror.held_for(host.key, branch=host.task.branch):
+        assert host.mirror.has(host.task.base_commit)
+        made = host.commit("blue")
+        assert not host.repository.has(made)
+        host.mirror.set_refs(made, snapshot_ref(host.task), f"refs/heads/{host.task.branch}")
+    for repository in (host.repository, host.mirror):
+        assert repository.refs(snapshot_ref(host.task), f"refs/heads/{host.task.branch}") == (made, made)
+    assert host.repository.problems() == []
+    assert host.repository.refs("refs/cat-herder-incoming/") == (), "nothing is left of the transport"
+
+
+def test_another_host_gets_what_the_first_has_recorded(host: Host) -> None:
+    with host.mirror.held_for(host.key, branch=host.task.branch):
+        made = host.commit("blue")
+        host.mirror.set_refs(made, snapshot_ref(host.task))
+    second = Host(host.url, host.token, host.task, host.folder / "second")
+    with second.mirror.held_for(host.key, branch=host.task.branch):
+        assert second.mirror.refs(snapshot_ref(host.task)) == (made,)
+
+
+def test_a_mirror_that_was_damaged_is_fetched_anew(host: Host) -> None:
+    with host.mirror.held_for(host.key, branch=host.task.branch):
+        pass
+    (host.mirror.path / "HEAD").write_text("")
+    with host.mirror.held_for(host.key, branch=host.task.branch):
+        assert host.mirror.problems() == []
+
+
+def test_a_worker_host_records_nothing_without_a_lease(host: Host) -> None:
+    with pytest.raises(WorkspaceError, match="that it holds"):
+        host.mirror.set_refs(host.task.base_commit, snapshot_ref(host.task))
+
+
+def test_a_start_to_which_no_branch_leads_any_more_is_fetched(host: Host) -> None:
+    """The source's branch was rewritten after the task was created."""
+    source = GitRepository(Path(host.task.project.source))
+    source.git("checkout", "--quiet", "--orphan", "anew")
+    source.commit(**{"new.txt": "another history"})
+    source.git("branch", "--force", "main", "anew")
+    host.repository.fetch()
+    with host.mirror.held_for(host.key, branch=host.task.branch):
+        assert host.mirror.has(host.task.base_commit)
+
+
+ROUTES = [
+    ("GET", ""),
+    ("POST", "/refs"),
+    ("GET", "/repository.git/info/refs?service=git-upload-pack"),
+    ("GET", "/repository.git/info/refs?service=git-receive-pack"),
+    ("POST", "/repository.git/git-upload-pack"),
+    ("POST", "/repository.git/git-receive-pack"),
+]
+
+
+def statuses(host: Host, *, token: str = "", key: tuple[int, int] | None = None) -> set[int]:
+    """The statuses of all routes of a task."""
+    task, epoch = key or host.key
+    headers = {"Authorization": f"Bearer {token or host.token}"}
+    return {
+        requests.request(
+            method, f"{host.url}/worker/tasks/{task}/{epoch}{path}", headers=headers, data=b"0000"
+        ).status_code
+        for method, path in ROUTES
+    }
+
+
+def test_without_a_token_nothing_is_served(host: Host) -> None:
+    assert statuses(host, token="cathw_build-2." + 43 * "A") == {401}
+    assert requests.get(f"{host.url}/worker/hello").status_code == 401
+    assert requests.get(f"{host.url}/worker/hello", auth=("build-2", host.token)).status_code == 401
+
+
+def test_a_revoked_token_opens_nothing_from_the_next_request_on(host: Host, runner: Runner) -> None:
+    assert host.portal.hello()["data_dir"]
+    revoke_worker_token("build-2", by=acting(runner.user))
+    assert statuses(host) == {401}
+    with pytest.raises(TokenRefused), host.mirror.held_for(host.key, branch=host.task.branch):
+        pass
+
+
+def test_a_task_that_others_hold_is_out_of_reach(host: Host, runner: Runner) -> None:
+    for owner in ("portal:7:Worker-1", "build-20@there:7:Worker-1", "build-2:7:Worker-1"):
+        other = held(runner.task(), owner)
+        assert statuses(host, key=(other.pk, other.lease_epoch)) == {403}
+    idle = runner.task()
+    assert statuses(host, key=(idle.pk, idle.lease_epoch + 1)) == {403}
+    assert statuses(host, key=(10**9, 1)) == {403}
+
+
+def test_an_older_epoch_is_out_of_reach(host: Host) -> None:
+    older = host.key
+    Task.objects.filter(pk=host.task.pk).update(lease_epoch=older[1] + 1)
+    assert statuses(host, key=older) == {403}
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        {"lease_owner": "", "lease_expires": None},
+        {"lease_expires": timezone.now() - timedelta(hours=1)},
+        {"lease_owner": "portal:7:Worker-1"},
+    ],
+    ids=["released", "lapsed", "taken over"],
+)
+def test_access_ends_with_the_lease(host: Host, lost: dict[str, Any]) -> None:
+    with host.mirror.held_for(host.key, branch=host.task.branch):
+        made = host.commit("late")
+        Task.objects.filter(pk=host.task.pk).update(**lost)
+        assert statuses(host) == {403}
+        with pytest.raises(LeaseLost):
+            host.mirror.set_refs(made, snapshot_ref(host.task))
+    assert not host.repository.has(made)
+
+
+def test_a_lease_that_is_lost_during_a_push_sets_no_reference(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pack has arrived, and then another worker takes the task."""
+    taken = threading.Event()
+
+    def taken_over(self: Repository, *patterns: str) -> tuple[str, ...]:
+        if incoming_ref(host.key) in patterns and not taken.is_set() and original(self, patterns[-1]):
+            taken.set()
+            Task.objects.filter(pk=host.task.pk).update(lease_epoch=host.key[1] + 1)
+        return original(self, *patterns)
+
+    original = Repository.refs
+    with host.mirror.held_for(host.key, branch=host.task.branch):
+        made = host.commit("late")
+        monkeypatch.setattr(Repository, "refs", taken_over)
+        with pytest.raises(LeaseLost):
+            host.mirror.set_refs(made, snapshot_ref(host.task))
+    assert taken.is_set() and host.repository.has(made)
+    assert host.repository.refs("refs/cat-herder/", "refs/heads/") == ()
+
+
+def test_a_push_sets_no_other_reference_and_deletes_none(host: Host) -> None:
+    with host.mirror.held_for(host.key, branch=host.task.branch):
+        made = host.commit("mine")
+        url = host.portal.repository_url(host.key)
+        before = host.repository.git.line("for-each-ref")
+        refs = ("refs/heads/main", "refs/source/main", snapshot_ref(host.task), "refs/cat-herder-incoming/9/1")
+        for ref in refs:
+            with pytest.raises(WorkspaceError):
+                host.git("push", "--force", "--", url, f"{made}:{ref}")
+        with pytest.raises(WorkspaceError):
+            host.git("push", "--", url, ":refs/source/main")
+        assert host.repository.git.line("for-each-ref") == before
+
+
+def test_references_of_others_cannot_be_set(host: Host) -> None:
+    branch = host.task.branch
+    for ref in (
+        "refs/heads/main", "refs/source/main", "refs/cat-herder/other/1-01-1", f"refs/heads/{branch}/x",
+        f"refs/cat-herder/{branch}", f"refs/cat-herder/{branch}/a/b", f"refs/cat-herder/{branch}/..",
+        f"refs/cat-herder/{branch}/x.lock", f"refs/cat-herder/{branch}/x\ndelete refs/source/main", "HEAD",
+        f"refs/cat-herder-incoming/{host.task.pk}/1", "../refs/heads/x", f"refs/heads/{branch} ", "",
+    ):  # fmt: skip
+        answer = requests.post(
+            f"{host.url}/worker/tasks/{host.task.pk}/{host.task.lease_epoch}/refs",
+            headers={"Authorization": f"Bearer {host.token}"},
+            json={"target": host.task.base_commit, "refs": [ref]},
+        )
+        assert answer.status_code == 400, ref
+    assert host.repository.refs("refs/cat-herder/", "refs/heads/") == ()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b"{", b'{"target": 1, "refs": []}', b'{"target": "--all", "refs": ["x"]}', b"[" * 9_000],
+)
+def test_orders_of_another_shape_are_refused(host: Host, body: bytes) -> None:
+    url = f"{host.url}/worker/tasks/{host.task.pk}/{host.task.lease_epoch}/refs"
+    answer = requests.post(url, headers={"Authorization": f"Bearer {host.token}"}, data=body)
+    assert answer.status_code == 400 and "Traceback" not in answer.text
+
+
+def test_work_of_another_task_of_the_project_cannot_be_fetched(host: Host, runner: Runner) -> None:
+    """Neither by its reference nor by the id of its commit, and no reference can be made to lead there."""
+    other = runner.task(project=host.task.project)
+    held(other, "build-2@there:7:Worker-2")
+    theirs = Host(host.url, host.token, other, host.folder / "theirs")
+    with theirs.mirror.held_for(theirs.key, branch=other.branch):
+        secret = theirs.commit("secret")
+        theirs.mirror.set_refs(secret, snapshot_ref(other))
+    with host.mirror.held_for(host.key, branch=host.task.branch):
+        url = host.portal.repository_url(host.key)
+        assert secret not in host.git("ls-remote", "--", url).decode()
+        for wanted in (secret, snapshot_ref(other)):
+            for version in ("0", "2"):
+                words = ("-c", f"protocol.version={version}", "fetch", "--", url, wanted)
+                with pytest.raises(WorkspaceError):
+                    host.git(*words)
+        assert not host.portal.set_refs(host.key, secret, (snapshot_ref(host.task),))
+    assert host.repository.refs(snapshot_ref(host.task)) == ()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "", "tasks", "tasks/1/1/", "tasks/01/1", "tasks/1/1/repository.git/HEAD",
+        "tasks/1/1/repository.git/objects/info/packs", "tasks/1/1/repository.git/../../../etc/passwd",
+        "tasks/1/1/repository.git/info/refs", "tasks/1/1/repository.git/info/refs?service=git-upload-archive",
+        "tasks/1/1/repository.git/info/refs?service=git-upload-pack&x=1",
+        "tasks/1/1/repository.git/git-upload-archive", "tasks/1/1/repository.git/git-shell",
+        "tasks/1/1/repository.git%2Fconfig", "tasks/1%0A/1", "hello/", "tasks/١/1",
+    ],
+)  # fmt: skip
+def test_there_are_no_other_paths(host: Host, path: str) -> None:
+    parts = urlsplit(host.url)
+    path = path.replace("tasks/1/1", f"tasks/{host.task.pk}/{host.task.lease_epoch}")
+    with socket.create_connection((parts.hostname or "", parts.port or 0)) as there:  # nobody tidies the path
+        head = f"GET /worker/{path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {host.token}\r\n"
+        there.sendall(f"{head}Connection: close\r\n\r\n".encode())
+        assert there.makefile("rb").readline().split()[1] in (b"404", b"400")
+
+
+def post(host: Host, service: str, body: bytes, **headers: str) -> requests.Response:
+    return requests.post(
+        f"{host.portal.repository_url(host.key)}/{service}",
+        headers={"Authorization": f"Bearer {host.token}", **headers},
+        data=body,
+    )
+
+
+def test_bodies_are_limited_also_compressed_ones(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(git_service.BODY_LIMITS, "git-upload-pack", 100_000)
+    assert post(host, "git-upload-pack", b"0" * 100_001).status_code == 413
+    bomb = gzip.compress(b"0" * 50_000_000)
+    assert len(bomb) < 100_000
+    assert post(host, "git-upload-pack", bomb, **{"Content-Encoding": "gzip"}).status_code == 413
+    for broken in (b"not compressed", bomb[:-9][:50]):
+        answer = post(host, "git-upload-pack", broken, **{"Content-Encoding": "gzip"})
+        assert answer.status_code == 400
+
+
+def test_a_pack_that_is_not_sound_is_refused(host: Host) -> None:
+    ref = incoming_ref(host.key)
+    line = f"{'0' * 40} {host.task.base_commit} {ref}\0report-status\n".encode()
+    body = b"%04x%s0000PACK\0\0\0\2\0\0\0\1 what is this" % (len(line) + 4, line)
+    answer = post(host, "git-receive-pack", body)
+    assert b"ng " in answer.content or b"unpack" in answer.content
+    assert host.repository.refs(ref) == () and host.repository.problems() == []
+
+
+def test_git_ends_with_its_client(host: Host) -> None:
+    parts = urlsplit(host.portal.repository_url(host.key))
+    with socket.create_connection((parts.hostname or "", parts.port or 0)) as there:
+        head = (
+            f"POST {parts.path}/git-receive-pack HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n"
+            f"Authorization: Bearer {host.token}\r\n\r\n00"
+        )
+        there.sendall(head.encode())
+        wait_until(lambda: git_processes(host) != [])
+    wait_until(lambda: git_processes(host) == [])
+
+
+def git_processes(host: Host) -> list[int]:
+    """The git processes of the portal in the task's repository."""
+    mark = f"--git-dir={host.repository.path}".encode()
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208
+        try:
+            if mark in Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0"):
+                found.append(int(name))
+        except OSError:
+            continue
+    return found
+
+
+def test_the_token_is_in_no_argument_and_no_message(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    command, environment = host.portal.git(host.mirror).process("fetch")
+    assert host.token not in " ".join(command) and host.token in "".join(environment.values())
+    assert host.token not in repr(host.mirror)
+    lost = Host("http://127.0.0.1:1", host.token, host.task, host.folder)
+    with (
+        pytest.raises(TemporaryFault, match="cannot be") as raised,
+        lost.mirror.held_for(host.key, branch="cat-herder/x"),
+    ):
+        pass
+    assert host.token not in str(raised.value)
+
+
+def test_only_a_digest_of_a_token_is_stored_and_the_audit_log_tells_of_it(runner: Runner) -> None:
+    token = make_worker_token("build-2", by=acting(runner.user))
+    row = WorkerToken.objects.get()
+    assert token not in json.dumps({"digest": row.digest}) and worker_token_of(token) == row
+    with pytest.raises(BadInput, match="has a token already"):
+        make_worker_token("build-2", by=acting(runner.user))
+    revoke_worker_token("build-2", by=acting(runner.user))
+    assert worker_token_of(token) is None
+    entries = AuditEntry.objects.order_by("pk").values_list("action", "subject")
+    assert [*entries][-2:] == [
+        (Action.WORKER_TOKEN_MADE, "build-2"),
+        (Action.WORKER_TOKEN_REVOKED, "build-2"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["", "Build", "a_b", "-a", "a-", "a@b", "a" * 31, "a.b", "ä"])
+def test_names_that_could_be_taken_for_others_are_refused(runner: Runner, name: str) -> None:
+    with pytest.raises(BadInput):
+        make_worker_token(name, by=acting(runner.user))
+
+
+def test_only_site_admins_manage_worker_hosts(runner: Runner) -> None:
+    bob = acting(User.objects.create_user("bob"))
+    with pytest.raises(NotAllowed):
+        make_worker_token("build-2", by=bob)
+    make_worker_token("build-2", by=acting(runner.user))
+    with pytest.raises(NotAllowed):
+        revoke_worker_token("build-2", by=bob)
