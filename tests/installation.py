@@ -140,10 +140,11 @@ class Installation:
         return tuple(found)
 
     def _found(self, sql: str, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        if url := self.variables.get("DATABASE_URL"):
+        url = self.variables.get("DATABASE_URL", f"sqlite:///{self.data_dir / 'catherder.sqlite3'}")
+        if not url.startswith("sqlite"):
             with psycopg.connect(url) as postgres:
                 return postgres.execute(sql.replace("?", "%s"), values).fetchone()
-        with closing(sqlite3.connect(self.data_dir / "catherder.sqlite3")) as sqlite:
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as sqlite:
             row: tuple[Any, ...] | None = sqlite.execute(sql, values).fetchone()
             return row
 
