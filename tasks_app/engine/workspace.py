@@ -58,12 +58,11 @@ def _remove_outdated(task: Task, lease: Lease) -> None:
     lease.phase()  # a worker that was suspended for long must not remove its successor's workspace
     paths.remove_folder(path)
     if not last.head_commit:
-        _add_note(
-            last,
-            lease,
-            f"The task goes on on another host, with the files of commit {_last_recorded(task)[:10]}. What this"
-            " run changed after that was not recorded.",
+        note = (
+            f"The task goes on on another host, with the files of commit {_last_recorded(task)[:10]}. What"
+            " this run changed after that was not recorded."
         )
+        _add_note(last, lease, note)
 
 
 def _make_usable(task: Task, lease: Lease, context: WorkerContext) -> bool:

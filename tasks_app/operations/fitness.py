@@ -12,7 +12,6 @@ from django.db import Error as DatabaseFault
 from huey.contrib.djhuey import HUEY
 from huey.serializer import SignedSerializer
 
-
 from tasks_app.agent.claude import bundled_cli
 from tasks_app.core.errors import TemporaryFault
 from tasks_app.models import paths

@@ -90,6 +90,7 @@ def test_a_task_that_asked_goes_on_on_another_host(tmp_path: Path, server: Rehea
         with worker(portal, second, log, tokens[1]):
             wait_until(lambda: portal.phase() not in ("pending", "running"), log=log)
         assert portal.phase() == "done", log.read_text()
+        assert "are left to the worker of the portal's host" in log.read_text()
     finally:
         portal.stop()
     before, after = portal.rows(

@@ -63,6 +63,7 @@ from tasks_app.models import (
     User,
     ViewedFile,
     WorkerBeat,
+    WorkerToken,
 )
 from tasks_app.web.admin_site import GROUPS
 from tests.databases import undone
@@ -84,6 +85,7 @@ HISTORY: list[type[Model]] = [
     LogEntry,
     AuditEntry,
     WorkerBeat,
+    WorkerToken,
     ApiToken,
     IdempotencyKey,
     Invitation,
@@ -169,6 +171,7 @@ def make(name: str) -> Task:
     SessionEntry.objects.create(project_key=name, session_id=name, entry={})
     Group.objects.create(name=name)
     WorkerBeatFactory.create(host=name)
+    WorkerToken.objects.create(name=name, digest=name)
     Installation.objects.get_or_create()
     BrowserSession.objects.create(session_key=name, user=user, expire_date=timezone.now() + timedelta(days=1))
     Invitation.objects.create(project=project, email=f"{name}@example.org", token_hash=name, invited_by=user)

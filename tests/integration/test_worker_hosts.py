@@ -1,4 +1,4 @@
-"""M1: worker hosts reach the repositories of the tasks that they hold, over git's smart HTTP, and nothing else."""
+"""M1: worker hosts reach the repositories of the tasks that they hold, and nothing else."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def statuses(host: Host, *, token: str = "", key: tuple[int, int] | None = None)
     headers = {"Authorization": f"Bearer {token or host.token}"}
     return {
         requests.request(
-            method, f"{host.url}/worker/tasks/{task}/{epoch}{path}", headers=headers, data=b"0000"
+            method, f"{host.url}/worker/tasks/{task}/{epoch}{path}", headers=headers, data=b"0000", timeout=60
         ).status_code
         for method, path in ROUTES
     }
@@ -183,8 +183,9 @@ def statuses(host: Host, *, token: str = "", key: tuple[int, int] | None = None)
 
 def test_without_a_token_nothing_is_served(host: Host) -> None:
     assert statuses(host, token="cathw_build-2." + 43 * "A") == {401}
-    assert requests.get(f"{host.url}/worker/hello").status_code == 401
-    assert requests.get(f"{host.url}/worker/hello", auth=("build-2", host.token)).status_code == 401
+    assert requests.get(f"{host.url}/worker/hello", timeout=60).status_code == 401
+    basic = requests.get(f"{host.url}/worker/hello", auth=("build-2", host.token), timeout=60)
+    assert basic.status_code == 401
 
 
 def test_a_revoked_token_opens_nothing_from_the_next_request_on(host: Host, runner: Runner) -> None:
@@ -256,7 +257,12 @@ def test_a_push_sets_no_other_reference_and_deletes_none(host: Host) -> None:
         made = host.commit("mine")
         url = host.portal.repository_url(host.key)
         before = host.repository.git.line("for-each-ref")
-        refs = ("refs/heads/main", "refs/source/main", snapshot_ref(host.task), "refs/cat-herder-incoming/9/1")
+        refs = (
+            "refs/heads/main",
+            "refs/source/main",
+            snapshot_ref(host.task),
+            "refs/cat-herder-incoming/9/1",
+        )
         for ref in refs:
             with pytest.raises(WorkspaceError):
                 host.git("push", "--force", "--", url, f"{made}:{ref}")
@@ -277,6 +283,7 @@ def test_references_of_others_cannot_be_set(host: Host) -> None:
             f"{host.url}/worker/tasks/{host.task.pk}/{host.task.lease_epoch}/refs",
             headers={"Authorization": f"Bearer {host.token}"},
             json={"target": host.task.base_commit, "refs": [ref]},
+            timeout=60,
         )
         assert answer.status_code == 400, ref
     assert host.repository.refs("refs/cat-herder/", "refs/heads/") == ()
@@ -288,7 +295,7 @@ def test_references_of_others_cannot_be_set(host: Host) -> None:
 )
 def test_orders_of_another_shape_are_refused(host: Host, body: bytes) -> None:
     url = f"{host.url}/worker/tasks/{host.task.pk}/{host.task.lease_epoch}/refs"
-    answer = requests.post(url, headers={"Authorization": f"Bearer {host.token}"}, data=body)
+    answer = requests.post(url, headers={"Authorization": f"Bearer {host.token}"}, data=body, timeout=60)
     assert answer.status_code == 400 and "Traceback" not in answer.text
 
 
@@ -337,6 +344,7 @@ def post(host: Host, service: str, body: bytes, **headers: str) -> requests.Resp
         f"{host.portal.repository_url(host.key)}/{service}",
         headers={"Authorization": f"Bearer {host.token}", **headers},
         data=body,
+        timeout=60,
     )
 
 

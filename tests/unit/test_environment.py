@@ -19,6 +19,7 @@ from tasks_app.core.environment import (
     Bind,
     load,
     misspelt_variables,
+    queue_secret,
     secret_key,
 )
 from tasks_app.core.errors import BadSetting
@@ -321,6 +322,39 @@ def test_half_of_a_setting_is_refused(given: str, lacking: str) -> None:
         load({name: value})
     assert f"{lacking}: is needed as well, because {name} is set" in str(refusal.value)
     assert "s3cret" not in str(refusal.value)
+
+
+WORKER = {
+    "CATHERDER_WORKER_TOKEN": f"cathw_build-2.{43 * 'A'}",
+    "CATHERDER_URL": "https://herder.example.org",
+    "DATABASE_URL": "postgresql://ann:pw@db/herd",
+}
+
+
+def test_a_worker_host_has_the_name_in_its_token() -> None:
+    environment = load(WORKER)
+    assert environment.worker_token == WORKER["CATHERDER_WORKER_TOKEN"]
+    assert environment.worker_name == "build-2" and load({}).worker_name == ""
+
+
+@pytest.mark.parametrize("lacking", ["CATHERDER_URL", "DATABASE_URL"])
+def test_a_worker_host_must_know_portal_and_database(lacking: str) -> None:
+    with pytest.raises(BadSetting, match=f"^{lacking}: is needed as well, because CATHERDER_WORKER_TOKEN"):
+        load({name: value for name, value in WORKER.items() if name != lacking})
+
+
+@pytest.mark.parametrize("token", ["s3cret", f"cathw_.{43 * 'A'}", f"cathw_Build.{43 * 'A'}", "cathw_a.A"])
+def test_what_is_no_worker_token_is_refused_and_not_shown(token: str) -> None:
+    with pytest.raises(BadSetting) as refusal:
+        load({**WORKER, "CATHERDER_WORKER_TOKEN": token})
+    assert str(refusal.value).startswith("CATHERDER_WORKER_TOKEN: must be what `manage.py worker_token NAME`")
+    assert token not in str(refusal.value)
+
+
+def test_the_key_of_the_queue_is_not_the_secret_key() -> None:
+    """Worker hosts get it."""
+    one, again, other = (queue_secret(load({"CATHERDER_SECRET_KEY": letter * 32})) for letter in "aab")
+    assert one == again != other and "aaaa" not in one
 
 
 def test_all_faults_are_reported_at_once() -> None:

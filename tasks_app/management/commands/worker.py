@@ -71,10 +71,11 @@ class Command(BaseCommand):
             heartbeat.stop()
 
     def _say_what_is_left_to_the_portal(self) -> None:
+        environment = settings.ENVIRONMENT
         self.stdout.write(
-            f"Worker host {settings.ENVIRONMENT.worker_name} of the portal at {settings.ENVIRONMENT.address}. "
-            "It works on tasks. Publishing, pull requests and notifications need the installation's secret key "
-            "and are left to the worker of the portal's host."
+            f"Worker host {environment.worker_name} of the portal at {environment.address}. It works on tasks. "
+            "Publishing, pull requests and notifications need the installation's secret key and are left to "
+            "the worker of the portal's host."
         )
         self.stdout.flush()
 

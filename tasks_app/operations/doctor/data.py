@@ -18,6 +18,7 @@ from tasks_app.core.phases import ENDED
 from tasks_app.git.repairing import is_readable
 from tasks_app.models import Project, Task, paths
 from tasks_app.operations.doctor.finding import Finding, ok, problem, warning
+from tasks_app.operations.fitness import portal_problem
 from tasks_app.operations.repositories import commits_in
 from tasks_app.services.data_directory import Verdict, data_dir_problems, ownership
 from tasks_app.services.fetching import check_repository, repair_repository
@@ -95,6 +96,12 @@ _UNDECIDED = {
 
 
 def installation() -> Iterator[Finding]:
+    if name := settings.ENVIRONMENT.worker_name:
+        if text := portal_problem():
+            yield problem("worker host", text, "The worker of this host takes no tasks until then.")
+        else:
+            yield ok("worker host", f"{name} belongs to the portal at {settings.ENVIRONMENT.address}")
+        return
     try:
         if finding := _UNDECIDED.get(ownership().verdict):
             yield finding
@@ -125,6 +132,8 @@ def secret_key() -> Iterator[Finding]:
 
 def repositories(*, deep: bool = False) -> Iterator[Finding]:
     """Check references and the commits of unfinished tasks; with `deep`, read every object."""
+    if settings.ENVIRONMENT.worker_token:
+        return  # mirrors are made anew when they are damaged
     try:
         projects = list(Project.objects.all())
     except DatabaseError:

@@ -1,10 +1,10 @@
-"""Workers, by their heartbeats, and the installation."""
+"""Workers, by their heartbeats, worker hosts with a token, and the installation."""
 
 from __future__ import annotations
 
 from django.contrib import admin
 
-from tasks_app.models import Installation, WorkerBeat
+from tasks_app.models import Installation, WorkerBeat, WorkerToken
 from tasks_app.web.admin.base import ReadOnly
 
 
@@ -14,6 +14,12 @@ class WorkerBeatAdmin(ReadOnly):
     list_filter = ["ended", "host"]
     search_fields = ["host"]
     date_hierarchy = "seen_at"
+
+
+@admin.register(WorkerToken)
+class WorkerTokenAdmin(ReadOnly):
+    list_display = ["name", "made_at"]
+    search_fields = ["name"]
 
 
 @admin.register(Installation)

@@ -1,0 +1,236 @@
+"""M1, M2, M6: where a worker starts, what a worker host refuses, and when a workspace is outdated."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from huey.contrib.djhuey import HUEY
+from huey.serializer import SignedSerializer
+
+from catherder_site.worker_hosts import portal_facts
+from tasks_app.agent.fake_script import Turn, ask, say, write
+from tasks_app.core.errors import TemporaryFault, WorkspaceError, WrongDataDirectory
+from tasks_app.core.phases import Phase
+from tasks_app.engine import worker_beat
+from tasks_app.engine.intake import Intake
+from tasks_app.git.mirror import Mirror, Portal
+from tasks_app.models import Event, Installation, Run, paths
+from tasks_app.operations import fitness
+from tasks_app.operations.doctor import data
+from tasks_app.operations.doctor.finding import Level
+from tasks_app.services.data_directory import require_own_data_dir, require_shared_data_dir
+from tests.factories import ProjectFactory
+from tests.installation import Installation as Portals
+from tests.runner import Runner, file_in, runs
+
+TOKEN = f"cathw_build-2.{43 * 'A'}"
+
+
+@pytest.fixture
+def on_worker_host(settings: Any, tmp_path: Path) -> Any:
+    """This process is on the worker host `build-2` now."""
+    values = {"worker_token": TOKEN, "url": "https://herder.example.org", "data_dir": tmp_path / "data"}
+    settings.ENVIRONMENT = settings.ENVIRONMENT.model_copy(update=values)
+    settings.DATA_DIR = tmp_path / "data"
+    settings.DATA_DIR.mkdir()
+    return settings
+
+
+@pytest.mark.django_db
+class TestDataDirectory:
+    def test_the_first_worker_of_a_new_installation_starts(self, settings: Any, tmp_path: Path) -> None:
+        settings.DATA_DIR = tmp_path
+        require_shared_data_dir()
+        require_shared_data_dir()
+
+    def test_an_empty_directory_of_another_host_is_not_adopted(self, settings: Any, tmp_path: Path) -> None:
+        settings.DATA_DIR = tmp_path / "portal"
+        require_own_data_dir()
+        settings.DATA_DIR = tmp_path / "elsewhere"
+        with pytest.raises(WrongDataDirectory, match="CATHERDER_WORKER_TOKEN"):
+            require_shared_data_dir()
+        assert not settings.DATA_DIR.exists()
+
+    def test_commands_of_the_portal_do_not_run_on_a_worker_host(self, on_worker_host: Any) -> None:
+        with pytest.raises(WrongDataDirectory, match="this is a worker host"):
+            require_own_data_dir()
+        assert Installation.objects.count() == 0
+
+
+@pytest.mark.once(on="sqlite")
+class TestCommands:
+    def test_a_worker_without_its_portals_files_does_not_start(
+        self, installation: Portals, tmp_path: Path
+    ) -> None:
+        installation.manage("status")  # notes that both belong together
+        url = f"sqlite:///{installation.data_dir / 'catherder.sqlite3'}"
+        elsewhere = Portals(tmp_path / "elsewhere", DATABASE_URL=url)
+        done = elsewhere.manage("worker")
+        assert done.returncode == 2 and "is empty, and the repositories of this installation" in done.stderr
+        assert "Traceback" not in done.stderr
+
+    def test_a_worker_host_does_not_take_a_portals_directory(self, installation: Portals) -> None:
+        installation.manage("status")
+        url = f"sqlite:///{installation.data_dir / 'catherder.sqlite3'}"
+        there = Portals(
+            installation.data_dir, DATABASE_URL=url, CATHERDER_URL="http://x", CATHERDER_WORKER_TOKEN=TOKEN
+        )
+        done = there.manage("worker")
+        assert done.returncode == 2 and "is the data directory of a portal" in done.stderr
+
+    def test_a_token_is_printed_once_listed_by_name_and_revoked(self, installation: Portals) -> None:
+        made = installation.manage("worker_token", "build-2")
+        token = made.stdout.strip()
+        assert made.returncode == 0 and token.startswith("cathw_build-2.")
+        again = installation.manage("worker_token", "build-2")
+        assert again.returncode == 2 and "has a token already" in again.stderr
+        listed = installation.manage("worker_token")
+        assert "build-2" in listed.stdout and token not in listed.stdout + listed.stderr
+        assert installation.manage("worker_token", "--revoke").returncode == 2
+        assert installation.manage("worker_token", "--revoke", "build-2").returncode == 0
+        assert installation.manage("worker_token", "--revoke", "build-2").returncode == 2
+        assert "No worker host" in installation.manage("worker_token").stderr
+        assert installation.manage("worker_token", "build-3", "--as", "bob").returncode == 2
+
+
+def test_a_worker_host_has_its_name_in_leases(on_worker_host: Any) -> None:
+    assert worker_beat.host_name().startswith("build-2@")
+    assert worker_beat.process_name().startswith("build-2@")
+
+
+def facts(settings: Any, **others: Any) -> dict[str, Any]:
+    return {**portal_facts(), "data_dir": str(settings.ENVIRONMENT.data_dir), **others}
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ({"data_dir": "/srv/other"}, "CATHERDER_DATA_DIR must be /srv/other"),
+        ({"rehearsal": False}, "no ANTHROPIC_API_KEY"),
+        ({"git_filters": ["lfs"]}, "Git filters"),
+    ],
+)
+def test_a_worker_host_that_does_not_go_with_its_portal_takes_nothing(
+    on_worker_host: Any, monkeypatch: pytest.MonkeyPatch, others: dict[str, Any], said: str
+) -> None:
+    monkeypatch.setattr(Portal, "hello", lambda self: facts(on_worker_host, **others))
+    assert said in fitness.portal_problem()
+    (finding,) = data.installation()
+    assert finding.level is Level.PROBLEM and said in finding.text
+
+
+def test_a_worker_host_with_a_real_model_does_not_join_a_rehearsal(
+    on_worker_host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Portal, "hello", lambda self: facts(on_worker_host, rehearsal=True))
+    keyed = on_worker_host.ENVIRONMENT.model_copy(update={"anthropic_api_key": "sk-1"})
+    on_worker_host.ENVIRONMENT = keyed
+    assert "is in rehearsal" in fitness.portal_problem()
+
+
+def test_a_worker_host_without_a_route_to_its_portal_takes_nothing(
+    on_worker_host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(self: Portal) -> dict[str, Any]:
+        raise TemporaryFault("The portal at https://herder.example.org cannot be reached (ConnectTimeout)")
+
+    monkeypatch.setattr(Portal, "hello", unreachable)
+    assert fitness.portal_problem().endswith("cannot be reached (ConnectTimeout).")
+
+
+def test_a_worker_host_reads_and_writes_the_jobs_of_its_portal(
+    on_worker_host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although its own secret key is another one."""
+    monkeypatch.setattr(HUEY, "serializer", SignedSerializer(secret="k" * 32, salt="cat-herder-queue"))
+    told = facts(on_worker_host)
+    by_portal = SignedSerializer(secret=told["queue_secret"], salt="cat-herder-queue")
+    with pytest.raises(ValueError, match="mismatch"):
+        HUEY.serializer.deserialize(by_portal.serialize(["look at", 7]))
+    monkeypatch.setattr(Portal, "hello", lambda self: told)
+    assert fitness.portal_problem() == ""
+    assert HUEY.serializer.deserialize(by_portal.serialize(["look at", 7])) == ["look at", 7]
+    assert by_portal.deserialize(HUEY.serializer.serialize(["look at", 8])) == ["look at", 8]
+    (finding,) = data.installation()
+    assert finding.level is Level.OK
+
+
+def test_the_portals_own_host_asks_nobody() -> None:
+    assert fitness.portal_problem() == "" and paths.portal_of_worker_host() is None
+    assert paths.worker_data_dir_id() is None
+
+
+def test_a_data_directory_keeps_its_id_and_a_new_one_has_another(on_worker_host: Any, tmp_path: Path) -> None:
+    first = paths.worker_data_dir_id()
+    assert isinstance(first, UUID) and paths.worker_data_dir_id() == first
+    on_worker_host.DATA_DIR = tmp_path
+    assert paths.worker_data_dir_id() != first
+
+
+def test_a_host_waits_until_it_may_take_tasks() -> None:
+    intake, opened = Intake("It has just started."), threading.Event()
+
+    def wait() -> None:
+        intake.wait_until_opened()
+        opened.set()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    intake.set_problem("No route.")
+    assert not opened.is_set()
+    intake.set_problem("")
+    thread.join()
+    intake.set_problem("The disk is full.")
+    Intake().wait_until_opened()
+    assert opened.is_set()
+
+
+@pytest.mark.django_db
+def test_repositories_of_a_worker_host_are_mirrors(on_worker_host: Any) -> None:
+    repository = paths.repository(ProjectFactory.create())
+    assert isinstance(repository, Mirror) and repository.portal.url == "https://herder.example.org"
+    with pytest.raises(WorkspaceError, match="on the portal's host"):
+        repository.fetch()
+
+
+PLAY = [
+    Turn(calls=(write("paint.txt", "blue"), write("cache.log", "kept"), write(".gitignore", "*.log"))),
+    Turn(calls=(ask("Which colour?"),)),
+    say("Painted."),
+]
+
+
+def asked(runner: Runner) -> Any:
+    """A task that has asked, with a recorded file and one that git ignores."""
+    task = runner.advance(runner.task(PLAY))
+    assert task.phase == Phase.WAITING_FOR_INPUT and file_in(task, "cache.log").exists()
+    return task
+
+
+def test_a_workspace_of_the_host_that_made_the_last_run_is_used_as_it_is(runner: Runner) -> None:
+    task = asked(runner)
+    runner.answer_all(task)
+    assert runner.advance(task).phase == Phase.DONE and file_in(task, "cache.log").exists()
+
+
+def test_a_workspace_that_another_host_has_gone_on_from_is_made_anew(runner: Runner) -> None:
+    task = asked(runner)
+    Run.objects.update(data_dir=uuid4())
+    file_in(task, "paint.txt").write_text("older than what that host has recorded")
+    runner.answer_all(task)
+    assert runner.advance(task).phase == Phase.DONE
+    assert file_in(task, "paint.txt").read_text() == "blue" and not file_in(task, "cache.log").exists()
+    assert [run.data_dir for run in runs(task)][1:] == [None]
+
+
+def test_the_log_says_that_a_lost_host_left_work_unrecorded(runner: Runner) -> None:
+    task = asked(runner)
+    Run.objects.update(data_dir=uuid4(), head_commit="")
+    runner.answer_all(task)
+    runner.advance(task)
+    notes = Event.objects.filter(kind="note").values_list("payload__text", flat=True)
+    assert any("on another host" in note and "was not recorded" in note for note in notes)
