@@ -20,6 +20,7 @@ from tasks_app.engine.lease import Lease, keep_renewed
 from tasks_app.engine.workspace import RECORDING_ERRORS, set_head
 from tasks_app.models import Task, paths
 from tasks_app.sandbox import Limits, Sandbox
+from tasks_app.services.workspaces import is_outdated
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +87,8 @@ def _held(task: Task) -> Iterator[bool]:
 
 
 def _clean(task: Task, path: Path, sandbox: Sandbox) -> Cleaned:
+    if is_outdated(task):  # what the task became since is recorded by the host that made its last run
+        return _remove(task, path, late="")
     try:
         last = paths.workspace(task).snapshot(
             label=f"{task.pk}-last",
@@ -99,7 +102,10 @@ def _clean(task: Task, path: Path, sandbox: Sandbox) -> Cleaned:
         lost = " ".join(last.unrecorded)
         reason = f"a part of its work is not recorded: {lost} If nobody needs that, remove {path}."
         return Cleaned(task, path, kept=reason)
-    late = _publish_last(task, last.commit)
+    return _remove(task, path, late=_publish_last(task, last.commit))
+
+
+def _remove(task: Task, path: Path, *, late: str) -> Cleaned:
     freed, kept = 0, ""
     broken_git = paths.workspace(task).broken_git
     for folder in (path, broken_git, paths.home(task), paths.check_home(task)):

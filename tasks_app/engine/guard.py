@@ -8,9 +8,9 @@ from __future__ import annotations
 from tasks_app.agent.gate.patterns import allowed
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.engine.checks import CheckReport
-from tasks_app.engine.workspace import runs_in_workspace
 from tasks_app.git import Repository, changed_files, ignored_files
 from tasks_app.models import Run, paths
+from tasks_app.services.workspaces import runs_in_workspace
 
 SHOWN = 50
 

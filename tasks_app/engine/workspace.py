@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from django.db.models import Q, QuerySet
-
 from tasks_app.config.pipeline import step_from_json
 from tasks_app.core.errors import SandboxError, WorkspaceError
 from tasks_app.engine.crashpoints import crash_point
@@ -19,6 +17,7 @@ from tasks_app.git import AUTHOR, EMPTY_LIST, Snapshot
 from tasks_app.history.events.append import append_one
 from tasks_app.models import Change, ChangeKind, EventKind, Outcome, Run, Sequence, Step, Task, paths
 from tasks_app.services.difference import base_of
+from tasks_app.services.workspaces import is_outdated, runs_in_workspace
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +39,8 @@ def prepare_workspace(step: Step, lease: Lease, context: WorkerContext) -> None:
     if not step.base_commit:
         ignored = EMPTY_LIST if is_new else _ignored_before(step, lease, context)
         with lease.fenced() as current:
-            step.base_commit = _left_by_last_run(current) or current.head_commit or current.base_commit
+            left = "" if is_new else _left_by_last_run(current)
+            step.base_commit = left or _last_recorded(current)
             step.base_ignored = ignored
             step.save(update_fields=["base_commit", "base_ignored"])
 
@@ -51,13 +51,12 @@ def _remove_outdated(task: Task, lease: Lease) -> None:
     The task goes on in a new one, made from the last recorded commit. What a run there left without recording
     it is lost with its host, and its log says so.
     """
-    last = runs_in_workspace(task).last()
-    if last is None or last.data_dir == paths.worker_data_dir_id():
+    if not is_outdated(task):
         return
-    path = paths.workspace(task).path
     lease.phase()  # a worker that was suspended for long must not remove its successor's workspace
-    paths.remove_folder(path)
-    if not last.head_commit:
+    paths.remove_folder(paths.workspace(task).path)
+    last = runs_in_workspace(task).last()
+    if last is not None and not last.head_commit:
         note = (
             f"The task goes on on another host, with the files of commit {_last_recorded(task)[:10]}. What"
             " this run changed after that was not recorded."
@@ -103,12 +102,6 @@ def _holds_files(folder: Path) -> bool:
 
 def _last_recorded(task: Task) -> str:
     return task.head_commit or task.base_commit
-
-
-def runs_in_workspace(task: Task) -> QuerySet[Run]:
-    """Return the runs of all tasks that share the workspace, oldest first."""
-    sharing = Q(step__task__sequence=task.sequence_id) if task.sequence_id else Q(step__task=task.pk)
-    return Run.objects.filter(sharing).select_related("step__task").order_by("pk")
 
 
 def _ignored_before(step: Step, lease: Lease, context: WorkerContext) -> str:

@@ -31,6 +31,7 @@ from tasks_app.services.tasks import (
     unused_key,
 )
 from tasks_app.services.worker_notifier import notify_on_commit
+from tasks_app.services.workspaces import is_outdated
 
 
 @dataclass(frozen=True)
@@ -212,10 +213,14 @@ def _text_now(sequence: Sequence, path: str) -> str:
 
 
 def _workspace(sequence: Sequence) -> Path | None:
-    """Return the clone if it exists: the first task creates it, and it is removed long after the last."""
+    """Return the clone if it exists here and is not outdated.
+
+    The first task creates it, and it is removed long after the last.
+    """
     task = sequence.tasks.select_related("project").first()
-    path = paths.workspace(task).path if task else None
-    return path if path and path.exists() else None
+    if task is None or not paths.workspace(task).path.exists() or is_outdated(task):
+        return None
+    return paths.workspace(task).path
 
 
 def _newest(sequence: Sequence) -> str:

@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from django.utils import timezone
 from huey.contrib.djhuey import HUEY
 from huey.serializer import SignedSerializer
 
 from catherder_site.worker_hosts import portal_facts
+from tasks_app.agent.fake import FakeAgent
 from tasks_app.agent.fake_script import Turn, ask, say, write
 from tasks_app.core.errors import TemporaryFault, WorkspaceError, WrongDataDirectory
 from tasks_app.core.phases import Phase
-from tasks_app.engine import worker_beat
+from tasks_app.engine import judging, worker_beat
+from tasks_app.engine.cleaning import clean_workspaces
 from tasks_app.engine.intake import Intake
+from tasks_app.engine.workspace import record_after_checks
 from tasks_app.git.mirror import Mirror, Portal
-from tasks_app.models import Event, Installation, Run, paths
+from tasks_app.models import Event, Installation, Run, Task, paths
 from tasks_app.operations import fitness
 from tasks_app.operations.doctor import data
 from tasks_app.operations.doctor.finding import Level
+from tasks_app.sandbox import Sandbox
 from tasks_app.services.data_directory import require_own_data_dir, require_shared_data_dir
+from tasks_app.services.sequences import create_sequence, files_to_come, start_sequence
+from tasks_app.services.tasks import cancel_task
 from tests.factories import ProjectFactory
 from tests.installation import Installation as Portals
-from tests.runner import Runner, file_in, runs
+from tests.people import acting
+from tests.runner import Runner, file_in, runs, script
 
 TOKEN = f"cathw_build-2.{43 * 'A'}"
 
@@ -234,3 +243,54 @@ def test_the_log_says_that_a_lost_host_left_work_unrecorded(runner: Runner) -> N
     runner.advance(task)
     notes = Event.objects.filter(kind="note").values_list("payload__text", flat=True)
     assert any("on another host" in note and "was not recorded" in note for note in notes)
+
+
+def test_cleaning_does_not_make_an_outdated_workspace_the_result(runner: Runner) -> None:
+    task = asked(runner)
+    cancel_task(task, by=acting(runner.user))
+    Task.objects.update(ended_at=timezone.now() - timedelta(days=30))
+    Run.objects.update(data_dir=uuid4())
+    file_in(task, "paint.txt").write_text("older than what that host has recorded")
+    recorded = task.head_commit
+    (one,) = clean_workspaces(older_than=timedelta(days=14), sandbox=Sandbox(None))
+    task.refresh_from_db()
+    assert not one.kept and not one.late and not paths.workspace(task).path.exists()
+    assert recorded and task.head_commit == recorded
+
+
+def test_the_next_file_of_a_sequence_is_not_read_from_an_outdated_workspace(runner: Runner) -> None:
+    files = {"work/01-one.md": "# One\n\nrehearsal: x\n", "work/02-two.md": "# Two\n"}
+    sequence = create_sequence(runner.project(**files), "work", by=acting(runner.user), threshold=3)
+    start_sequence(sequence, by=acting(runner.user))
+    runner.agent = FakeAgent(script(PLAY))
+    task = runner.advance(sequence.tasks.get())
+    Run.objects.update(data_dir=uuid4())
+    file_in(task, "work/02-two.md").rename(file_in(task, "work/02-older.md"))
+    assert files_to_come(sequence) == (["02-two.md"], "")
+
+
+def test_files_of_checks_that_stayed_on_another_host_are_not_blamed_on_the_next_step(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = """\
+pipelines:
+  default:
+    - name: plan
+      command: plan-task
+      check: {type: shell, command: "echo checked > by-check.txt"}
+    - name: implement
+      command: implement
+      fileAccess: {allowWrite: ["paint.txt"]}
+"""
+
+    def then_lost(run: Run, *others: Any) -> str:
+        problem = record_after_checks(run, *others)
+        if run.step.name == "plan":
+            Run.objects.update(data_dir=uuid4())
+        return problem
+
+    monkeypatch.setattr(judging, "record_after_checks", then_lost)
+    play = {"plan": [say("Planned.")], "implement": [Turn(calls=(write("paint.txt", "blue"),)), say("Done.")]}
+    task = runner.advance(runner.task(play, config=config))
+    assert task.phase == Phase.DONE, task.failure
+    assert runs(task)[0].checked_commit != runs(task)[0].head_commit

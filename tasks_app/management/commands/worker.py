@@ -73,7 +73,7 @@ class Command(BaseCommand):
     def _say_what_is_left_to_the_portal(self) -> None:
         environment = settings.ENVIRONMENT
         self.stdout.write(
-            f"Worker host {environment.worker_name} of the portal at {environment.address}. It works on tasks. "
+            f"Worker host {environment.worker_name} of the portal at {environment.address}: works on tasks. "
             "Publishing, pull requests and notifications need the installation's secret key and are left to "
             "the worker of the portal's host."
         )
