@@ -1,8 +1,8 @@
 """Check that the data directory and the database belong to the same installation.
 
 Ids of rows mean nothing in another database: task 1 would be another task. So the database has an id, each
-data directory that belongs to it has the same id in a file, and nothing starts when they differ. Several
-hosts may share a database, each with its own directory.
+data directory that belongs to it has the same id in a file, and nothing starts when they differ. The data
+directory of a worker host holds only a cache and has no such file.
 """
 
 from __future__ import annotations
