@@ -38,16 +38,17 @@ def _entered(inner: Application) -> Application:
     )
 
 
+#: Maximum bytes of a body. Well above what forms may hold, so that those can say it in their own words.
+BODY_LIMIT = 10 * settings.DATA_UPLOAD_MAX_MEMORY_SIZE
 measured_pages = Metrics(pages, read=exposition, token=settings.ENVIRONMENT.metrics_token or "")
 
 application = ProtocolTypeRouter(
     {
-        # Well above what forms may hold, so that those can say it in their own words.
         "http": _entered(
             WorkerHosts(  # packs are larger than any form, and have a limit of their own
                 LimitedBodies(
                     Probes(measured_pages, readiness=Readiness(not_ready)),
-                    limit=10 * settings.DATA_UPLOAD_MAX_MEMORY_SIZE,
+                    limit=BODY_LIMIT,
                 )
             )
         ),
