@@ -203,7 +203,7 @@ def _files_now(sequence: Sequence) -> list[str]:
     else:
         names = committed_names(repository, commit=_newest(sequence), folder=sequence.folder)
     others = committed_names(repository, commit=merged, folder=sequence.folder) if merged else []
-    return task_files([name for name in names if name not in others])
+    return task_files([name for name in names if storable_text(name) not in others])
 
 
 def _text_now(sequence: Sequence, path: str) -> str:

@@ -158,7 +158,7 @@ def test_the_changes_of_the_sequence_are_shown_from_what_was_merged(runner: Runn
 @ROWS
 def test_task_files_that_the_merge_brings_are_not_begun(runner: Runner) -> None:
     work = make(runner, *RESOLVED)
-    work.in_conflict(**{"tasks/03-later.md": "# Prime it\n"})
+    work.in_conflict(**{"tasks/03-later.md": "# Prime it\n", "tasks/04-caf\udce9.md": "# Prime it\n"})
     work.merge()
     assert work.sequence.phase == Phase.DONE and len(work.tasks) == 2
     assert file_in(work.last, "tasks/03-later.md").exists()
