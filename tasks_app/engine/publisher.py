@@ -43,7 +43,7 @@ from tasks_app.services.publishing import (
     record_refused,
     refuse_protected,
 )
-from tasks_app.services.pull_request_text import closing_no_issue
+from tasks_app.services.pull_request_text import without_closing_words
 
 logger = logging.getLogger(__name__)
 
@@ -184,7 +184,7 @@ def _commit_to_publish(publication: Publication) -> str:
         return publication.commit
     if publication.squash:
         parents = [merged or _start_of(task, repository, publication.commit)]
-        message = closing_no_issue(f"{task.title}\n\n{_body_of(task)}")
+        message = without_closing_words(f"{task.title}\n\n{_body_of(task)}")
     else:
         parents = [publication.commit, merged]
         message = f"Merge branch '{task.project.branch}' into {publication.branch}"

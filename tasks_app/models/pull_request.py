@@ -105,8 +105,8 @@ class PullRequest(models.Model):
             return False
         return self.state_as_of is None or self.state_as_of < self.looked_at
 
-    def is_not_newer_than(self, moment: datetime) -> bool:
-        """Return whether what is stored of its state is from a look that began no later."""
+    def is_outdated_by(self, moment: datetime) -> bool:
+        """Return whether its stored state is replaced by that of a look which began at this moment."""
         return self.state_as_of is None or self.state_as_of <= moment
 
     @property

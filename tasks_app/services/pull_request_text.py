@@ -106,10 +106,10 @@ def harmless(text: str) -> str:
     """
     text = _ENTITY.sub(lambda found: unescape(found[0]), text.strip()).replace("<!--", "&lt;!--")
     text = _MENTION.sub(f"@{_ZERO_WIDTH}", text)
-    text = closing_no_issue(text)
+    text = without_closing_words(text)
     return _QUICK_ACTION.sub(rf"\1{_ZERO_WIDTH}/", text)
 
 
-def closing_no_issue(text: str) -> str:
-    """Return the text of a commit such that no forge closes an issue for it; the rest stays as it is."""
+def without_closing_words(text: str) -> str:
+    """Return text for which no forge closes an issue: an invisible character ends words such as “Fixes”."""
     return _CLOSING_WORD.sub(rf"\1{_ZERO_WIDTH}", text)

@@ -85,7 +85,7 @@ def record_pull_request(
                 "task": task, "kind": kind, "base": base, "fault": "", "changed_at": now, "next_look_at": now,
             },
         )  # fmt: skip
-        if row.is_not_newer_than(began):
+        if row.is_outdated_by(began):
             _set_values(row, {**_state_values(remote), "state_as_of": began})
             row.save()
         if is_new:
@@ -165,7 +165,7 @@ def record_answer(row: PullRequest, look: Look, *, began: datetime) -> PullReque
         row = PullRequest.objects.select_for_update(of=("self",)).select_related("project").get(pk=row.pk)
         was_open = row.is_open
         news = _store_comments(task, row, look.comments, anchors)
-        if row.is_not_newer_than(began):
+        if row.is_outdated_by(began):
             news |= _store_state(row, look, began)
         if was_open and not row.is_open:
             _end_with_task(task, row)
