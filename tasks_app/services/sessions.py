@@ -22,7 +22,8 @@ def end_sessions(user: User, *, but: str | None = None) -> int:
 
     Their pages ask for a login at the next click. Their sockets close before they receive anything more.
     """
-    return _end(user.sessions.exclude(pk=hash_session_key(but)) if but else user.sessions.all())
+    ended = user.sessions.exclude(pk=hash_session_key(but)) if but else user.sessions.all()
+    return ended.delete()[0]
 
 
 def end_session(user: User, pk: str) -> bool:
@@ -42,8 +43,4 @@ def _log_out(user: User, sessions: QuerySet[BrowserSession]) -> int:
         ]
         if elsewhere:
             record(Action.LOGGED_OUT, by=user, elsewhere=elsewhere)
-        return _end(sessions)
-
-
-def _end(sessions: QuerySet[BrowserSession]) -> int:
-    return sessions.delete()[0]
+        return sessions.delete()[0]
